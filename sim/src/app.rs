@@ -1,9 +1,10 @@
 //! An application thread of a simulated host: it submits through the host's switchboard.
 
+use crate::application::Application;
+use crate::application::Report;
 use crate::cache::Medium;
 use crate::changing::{Changes, Changing};
-use crate::client::{Client, Report, Way};
-use crate::host_core::Application;
+use crate::client::{Client, Way};
 use crate::oracle::Oracle;
 use crate::rights::Extent;
 use base::{Nanos, Prng, Time};

@@ -1,24 +1,24 @@
 //! A driver in virtual time: operations of a core against the simulated network.
 
-use crate::network::{Arrival, Sent};
-use crate::world::Shared;
+mod kernel;
+mod operations;
+
+use crate::network::Sent;
+use crate::shared::Shared;
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
-use reactor::arrivals::{self, Arrivals, Got, Interest, Next, Wanted};
+use kernel::Kernel;
+use reactor::arrivals::{Arrivals, Interest, Next};
 use reactor::{
-    BufferClass, BufferPool, Completion, Driver, DriverStats, FileId, IoSlice, ListenerId, Op,
-    OpKey, OpNamespace, Outcome, Received, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
+    BufferClass, BufferPool, Completion, Driver, DriverStats, IoSlice, OpKey, Outcome, Received,
+    SendList, SocketId, Stream, Wait, Wake,
 };
 use std::cell::{Cell, RefCell};
-use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use switch::Class;
-use switch::class_scheduler::ClassSchedulerRules;
 
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -31,25 +31,6 @@ const RECEIVE_QUEUES: u64 = 3;
 
 /// Time of a turn that brings nothing. Others take none, unless the [pace](crate::Pace) says so.
 const IDLE_TURN: Nanos = Nanos(200);
-
-/// Memory of a simulated driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Payload buffers, smallest first.
-    pub buffers: Vec<BufferClass>,
-    /// Receive buffers.
-    pub receive_buffers: usize,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        let class = |bytes, count| BufferClass { bytes, count };
-        Self {
-            buffers: vec![class(4096, 512), class(128 * 1024, 64), class(1 << 20, 16)],
-            receive_buffers: 8,
-        }
-    }
-}
 
 /// A send that is not complete.
 #[derive(Debug)]
@@ -122,96 +103,12 @@ pub struct SimDriver {
     stats: DriverStats,
 }
 
-/// The calls that decisions about arrivals make.
-struct Kernel<'a> {
-    sockets: &'a mut Slab<Socket>,
-    receive_buffers: &'a BufferPool,
-    ready: &'a mut Vec<Completion>,
-    stats: &'a mut DriverStats,
-    world: &'a RefCell<Shared>,
-    now: Time,
-}
-
 #[derive(Debug, Default)]
 struct Flag(AtomicBool);
 
 impl Wake for Flag {
     fn wake(&self) {
         self.0.store(true, Ordering::Release);
-    }
-}
-
-impl arrivals::Kernel for Kernel<'_> {
-    fn interest(&self, key: SlabKey) -> Option<&Interest> {
-        self.sockets.get(key).map(|socket| &socket.interest)
-    }
-
-    fn interest_mut(&mut self, key: SlabKey) -> Option<&mut Interest> {
-        let socket = self.sockets.get_mut(key);
-        socket.map(|socket| &mut socket.interest)
-    }
-
-    fn free_buffers(&self) -> usize {
-        self.receive_buffers.free(0)
-    }
-
-    fn receive(&mut self, key: SlabKey, most: usize) -> Got {
-        let Some(socket) = self.sockets.get_mut(key) else {
-            return Got::Nothing;
-        };
-        let Some((_, into)) = &mut socket.receiving else {
-            return Got::Nothing;
-        };
-        let Some(mut buffer) = self.receive_buffers.take(RECEIVE_BYTES) else {
-            return Got::NoBuffer;
-        };
-        let wanted = into.as_ref().map_or(0, IoSlice::len);
-        let room = (wanted + RECEIVE_BYTES).min(most);
-        let world = &mut *self.world.borrow_mut();
-        let (prng, now) = (&mut world.prng, world.now);
-        let mut got = Got::End;
-        let (filled, rest, result) = match world.network.receive(socket.end, room, now, prng) {
-            Arrival::Nothing => {
-                self.stats.empty_receives += 1;
-                return Got::Nothing;
-            }
-            Arrival::End => (0, None, Err(io::ErrorKind::UnexpectedEof.into())),
-            Arrival::Broken => (0, None, Err(io::ErrorKind::ConnectionReset.into())),
-            Arrival::Bytes(bytes) => {
-                self.stats.receives += 1;
-                self.stats.received_bytes += bytes.len() as u64;
-                got = Got::Bytes(bytes.len(), bytes.len() < room);
-                let (front, back) = bytes.split_at(wanted.min(bytes.len()));
-                if let Some(slice) = into {
-                    slice.copy_in(0, front);
-                }
-                buffer[..back.len()].copy_from_slice(back);
-                let rest = (!back.is_empty()).then_some((buffer, back.len()));
-                (front.len(), rest, Ok(()))
-            }
-        };
-        socket.interest.wanted = Wanted::Nothing;
-        if let Some((key, into)) = socket.receiving.take() {
-            let received = Received {
-                into,
-                filled,
-                rest,
-                result,
-            };
-            let outcome = Outcome::Received(received);
-            self.ready.push(Completion { key, outcome });
-        }
-        got
-    }
-
-    fn watch(&mut self, key: SlabKey) {
-        if let Some(socket) = self.sockets.get_mut(key) {
-            socket.watched = !socket.interest.closing;
-        }
-    }
-
-    fn clock(&self) -> Time {
-        self.now
     }
 }
 
@@ -508,26 +405,11 @@ impl SimDriver {
         let Some(socket) = self.forget(slot) else {
             return;
         };
-        let canceled = || io::Error::from(io::ErrorKind::ConnectionAborted);
         if let Some(Sending { key, list, .. }) = socket.sending {
-            self.complete(
-                key,
-                Outcome::Sent {
-                    list,
-                    result: Err(canceled()),
-                },
-            );
+            let result = Err(io::ErrorKind::ConnectionAborted.into());
+            self.complete(key, Outcome::Sent { list, result });
         }
-        if let Some((key, into)) = socket.receiving {
-            let result = Err(canceled());
-            let received = Received {
-                into,
-                filled: 0,
-                rest: None,
-                result,
-            };
-            self.complete(key, Outcome::Received(received));
-        }
+        self.abort_receive(socket.receiving);
         let world = &mut *self.world.borrow_mut();
         world.network.close(socket.end, world.now);
         self.ready.push(Completion {
@@ -536,22 +418,26 @@ impl SimDriver {
         });
     }
 
+    /// Ends a receive of a socket that goes.
+    fn abort_receive(&mut self, receiving: Option<(OpKey, Option<IoSlice>)>) {
+        if let Some((key, into)) = receiving {
+            let received = Received {
+                into,
+                filled: 0,
+                rest: None,
+                result: Err(io::ErrorKind::ConnectionAborted.into()),
+            };
+            self.complete(key, Outcome::Received(received));
+        }
+    }
+
     fn release(&mut self, key: OpKey, socket: SocketId) {
         let slot = self.key(socket);
         let Some(socket) = self.forget(slot) else {
             return;
         };
         assert!(socket.sending.is_none(), "nothing is being sent");
-        if let Some((key, into)) = socket.receiving {
-            let result = Err(io::Error::from(io::ErrorKind::ConnectionAborted));
-            let received = Received {
-                into,
-                filled: 0,
-                rest: None,
-                result,
-            };
-            self.complete(key, Outcome::Received(received));
-        }
+        self.abort_receive(socket.receiving);
         let stream = Stream::Simulated(socket.end);
         self.complete(key, Outcome::Released(stream));
     }
@@ -643,186 +529,6 @@ impl SimDriver {
             let now = kernel.now;
             arrivals.arrived(key, now, &mut kernel);
         }
-    }
-}
-
-impl Driver for SimDriver {
-    fn now(&self) -> Time {
-        self.world.borrow().now + self.clock.get()
-    }
-
-    fn buffers(&self) -> &BufferPool {
-        &self.buffers
-    }
-
-    fn op_namespace(&mut self) -> OpNamespace {
-        self.next_op_namespace += 1;
-        OpNamespace(self.next_op_namespace - 1)
-    }
-
-    fn submit(&mut self, key: OpKey, op: Op) {
-        match op {
-            Op::Send { socket, list } => self.send(key, socket, list),
-            Op::Receive { socket, into } => {
-                let slot = self.key(socket);
-                let socket = self.sockets.get_mut(slot).expect("just looked up");
-                assert!(
-                    socket.receiving.is_none(),
-                    "one receive at a time per socket"
-                );
-                socket.interest.wanted = if into.is_some() {
-                    Wanted::Payload
-                } else {
-                    Wanted::Anything
-                };
-                socket.receiving = Some((key, into));
-                let (arrivals, mut kernel) = self.split();
-                let now = kernel.now;
-                arrivals.wanted(slot, now, &mut kernel);
-            }
-            // What was sent is on its way in either case.
-            Op::Close { socket } | Op::Reset { socket } => self.close(key, socket),
-            Op::Release { socket } => self.release(key, socket),
-            Op::Connect {
-                address, timeout, ..
-            } => self.connect(key, address, timeout),
-            Op::Accept { listener } => {
-                let slot = self.listeners.get_mut(listener.0 as usize);
-                if let Some((_, accept)) = slot.and_then(Option::as_mut) {
-                    *accept = Some(key);
-                } else {
-                    let error = io::ErrorKind::NotConnected.into();
-                    self.complete(key, Outcome::Accepted(Err(error)));
-                }
-            }
-            Op::Read { slice, .. } | Op::Write { slice, .. } => {
-                let result = Err(io::ErrorKind::Unsupported.into());
-                self.complete(
-                    key,
-                    Outcome::File {
-                        result,
-                        slice: Some(slice),
-                    },
-                );
-            }
-            Op::Sync { .. } | Op::Allocate { .. } => {
-                let result = Err(io::ErrorKind::Unsupported.into());
-                self.complete(
-                    key,
-                    Outcome::File {
-                        result,
-                        slice: None,
-                    },
-                );
-            }
-        }
-    }
-
-    /// Never waits: the world moves its clock when every core has nothing left to do.
-    fn reap(&mut self, _wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
-        self.stats.turns += 1;
-        let now = self.world.borrow().now;
-        self.rest = Rest::Awake;
-        self.slept += now.since(self.turned_at.max(self.busy_until));
-        self.turned_at = now;
-        self.waker.0.store(false, Ordering::Release);
-        self.poll_accepts();
-        self.poll_connects();
-        self.poll_sends();
-        self.reap_ring();
-        completions.append(&mut self.ready);
-        Ok(())
-    }
-
-    fn listen(
-        &mut self,
-        address: SocketAddr,
-        _options: &SocketOptions,
-    ) -> io::Result<(ListenerId, SocketAddr)> {
-        let bound = self.world.borrow_mut().network.listen(address);
-        let bound = bound.ok_or(io::ErrorKind::AddrInUse)?;
-        self.listeners.push(Some((bound, None)));
-        let number = u32::try_from(self.listeners.len() - 1).expect("few listeners");
-        Ok((ListenerId(number), bound))
-    }
-
-    fn close_listener(&mut self, listener: ListenerId) {
-        let slot = self.listeners.get_mut(listener.0 as usize);
-        if let Some((address, accept)) = slot.and_then(Option::take) {
-            self.world.borrow_mut().network.unlisten(address);
-            if let Some(key) = accept {
-                let error = io::ErrorKind::ConnectionAborted.into();
-                self.complete(key, Outcome::Accepted(Err(error)));
-            }
-        }
-    }
-
-    fn has_room_for_socket(&self) -> bool {
-        !self.sockets.is_full()
-    }
-
-    fn adopt(&mut self, stream: Stream) -> SocketId {
-        let Stream::Simulated(end) = stream else {
-            unreachable!("a socket of the kernel does not reach the simulation");
-        };
-        self.adopt_end(end)
-    }
-
-    fn set_class(&mut self, socket: SocketId, class: Class) {
-        let (slot, now) = (self.key(socket), self.now());
-        if let Some(socket) = self.sockets.get_mut(slot) {
-            self.arrivals.set_class(&mut socket.interest, class, now);
-        }
-    }
-
-    fn set_receive_quantum(&mut self, socket: SocketId, quantum: Option<NonZeroUsize>) {
-        let key = self.key(socket);
-        let quantum = quantum.map_or(usize::MAX, NonZeroUsize::get);
-        let (arrivals, mut kernel) = self.split();
-        arrivals.set_quantum(key, quantum, &mut kernel);
-    }
-
-    /// By connection, as a network card with some receive queues has it.
-    fn incoming_core(&self, socket: SocketId) -> Option<CoreId> {
-        let end = self.sockets.get(self.key(socket))?.end;
-        let queue = end / 2 % RECEIVE_QUEUES;
-        u32::try_from(queue).ok().map(CoreId)
-    }
-
-    fn set_service(&mut self, rules: &ClassSchedulerRules) {
-        self.arrivals.set_service(rules);
-    }
-
-    fn open_file(&mut self, _file: Arc<File>) -> io::Result<FileId> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn close_file(&mut self, _file: FileId) {}
-
-    fn core(&self) -> CoreId {
-        if let Some((one_in, cores)) = self.wanders {
-            let prng = &mut self.world.borrow_mut().prng;
-            if prng.chance(1, one_in) {
-                let core = u32::try_from(prng.below(u64::from(cores))).expect("a few cores");
-                self.core.set(CoreId(core));
-            }
-        }
-        self.core.get()
-    }
-
-    fn waker(&self) -> Arc<dyn Wake> {
-        Arc::clone(&self.waker) as Arc<dyn Wake>
-    }
-
-    fn stats(&self) -> DriverStats {
-        DriverStats {
-            service: *self.arrivals.service_counters(),
-            ..self.stats
-        }
-    }
-
-    fn slept(&self) -> Nanos {
-        self.slept
     }
 }
 

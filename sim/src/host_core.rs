@@ -1,9 +1,9 @@
 //! A core of a simulated host: a controller, and an application on one of its namespaces.
 
-use crate::client::{Client, Mix, ReadLog, Report, Tolerance, Way, Workload};
+use crate::application::{Application, Report, Workload};
+use crate::client::{Client, ReadLog, Way};
 use crate::oracle::Oracle;
-use crate::rights::{Extent, Law};
-use base::Nanos;
+use crate::rights::Extent;
 use block::Device;
 use host::{Association, ConnectOptions, ConnectionError, Controller, Phase, RemoteNamespace};
 use reactor::{Completion, Context, Driver, Service};
@@ -13,57 +13,6 @@ use std::sync::Arc;
 
 /// Blocks of a device that an unjudged application looks at.
 const UNJUDGED_BLOCKS_MAX: u64 = 4096;
-
-/// An application of a host.
-#[derive(Clone, Debug)]
-pub struct Application {
-    /// The controller of its host by which it reaches its namespace: the first, the second, ….
-    pub target: usize,
-    /// The namespace that it works on.
-    pub nsid: u32,
-    /// Its workload.
-    pub workload: Workload,
-    /// Seeds its requests.
-    pub seed: u64,
-    /// Which requests it makes.
-    pub mix: Mix,
-    /// Which errors it is ready for.
-    pub tolerance: Tolerance,
-    /// Oracle that it shares with others on the same device; `None` for a device of its own.
-    pub oracle: Option<Rc<RefCell<Oracle>>>,
-    /// The host that it runs on: its replacement is another one.
-    pub host: u64,
-    /// The host's permissions in the namespace, and the namespace's size; `None` where these never
-    /// change.
-    pub law: Option<Law>,
-    /// True if answers are judged. Those of a target that lies are not.
-    pub judged: bool,
-    /// After so many requests it asks for nothing for so long.
-    pub rest: Option<(u64, Nanos)>,
-    /// The results.
-    pub report: Rc<RefCell<Report>>,
-}
-
-impl Application {
-    /// One on a device of its own, as namespace 1.
-    #[must_use]
-    pub fn alone(workload: Workload, seed: u64) -> Self {
-        Self {
-            target: 0,
-            nsid: 1,
-            workload,
-            seed,
-            mix: Mix::default(),
-            tolerance: Tolerance::Any,
-            oracle: None,
-            host: 1,
-            law: None,
-            judged: true,
-            rest: None,
-            report: Rc::default(),
-        }
-    }
-}
 
 /// Disturbances that a run brings to connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

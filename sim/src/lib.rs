@@ -6,6 +6,7 @@
 //! one run: the same seed gives the same events in the same order.
 
 mod app;
+mod application;
 mod cache;
 mod changing;
 pub mod check;
@@ -22,6 +23,7 @@ pub mod oracle;
 mod raw;
 pub mod rights;
 pub mod scaling;
+mod shared;
 pub mod storage;
 pub mod switched;
 pub mod tenants;
@@ -30,12 +32,14 @@ mod wiretap;
 mod world;
 
 pub use app::{App, Job};
+pub use application::{Application, Mix, Report, Tolerance, Workload};
 pub use cache::{Cache, Medium};
-pub use client::{Client, Mix, ReadLog, Report, Tolerance, WARM_UP, Workload};
+pub use client::{Client, ReadLog, WARM_UP};
 pub use disk::{Disk, DiskFaults, DiskTotals};
-pub use driver::{Memory, SimDriver};
-pub use host_core::{Application, HostCore, Provoked};
+pub use driver::SimDriver;
+pub use host_core::{HostCore, Provoked};
 pub use knob_changes::{KnobChanger, Turns, random_position};
 pub use network::{Lies, NetworkFaults, NetworkTotals};
 pub use raw::{RawEnd, RawState};
-pub use world::{Actor, Outcome, Pace, World};
+pub use shared::{Memory, Pace};
+pub use world::{Actor, Outcome, World};

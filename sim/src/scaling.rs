@@ -4,12 +4,14 @@
 //! hosts. What is simulated is the network, and that sending takes time: enough for a few hosts
 //! that want all they can get to press a thread.
 
-use crate::client::{ReadLog, Report, Workload};
+use crate::application::{Report, Workload};
+use crate::client::ReadLog;
 use crate::driver::SimDriver;
 use crate::host_core::HostCore;
 use crate::network::NetworkFaults;
+use crate::shared::Pace;
 use crate::storage::{ANY_PORT, TargetCore, add_namespace, settle, target_cores};
-use crate::world::{Actor, Outcome, Pace, World};
+use crate::world::{Actor, Outcome, World};
 use base::{Nanos, Prng, Time};
 use block::device::Ram;
 use block::layer::delay::{Delay, DelayOptions};
@@ -32,12 +34,7 @@ use target::{
 pub const PROMISE: Nanos = Nanos::from_micros(1500);
 
 /// Sending takes 100 µs for each KiB, on the target and on hosts.
-const PACE: Pace = Pace {
-    stall_one_in: 0,
-    stall_max: Nanos::ZERO,
-    send_per_kib: Nanos::from_micros(100),
-    poll_one_in: 0,
-};
+const PACE: Pace = Pace::of_sends(Nanos::from_micros(100));
 
 /// Time that devices take for a request.
 const DEVICE: Nanos = Nanos::from_micros(50);

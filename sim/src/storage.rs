@@ -1,6 +1,6 @@
 //! The whole path in one world: a target on some cores, hosts on others, an oracle above each.
 
-use crate::client::{Report, Workload};
+use crate::application::{Report, Workload};
 use crate::driver::SimDriver;
 use crate::host_core::HostCore;
 use crate::network::NetworkFaults;

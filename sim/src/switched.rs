@@ -6,17 +6,18 @@
 //! network cuts, and knobs of both sides change.
 
 use crate::app::{App, Job};
+use crate::application::Application;
+use crate::application::{Report, Workload};
 use crate::cache::{Cache, Medium};
 pub use crate::changing::Changes;
-use crate::client::{Report, Workload};
 use crate::controlling::Controlling;
 use crate::driver::SimDriver;
-use crate::host_core::Application;
 use crate::knob_changes::{KnobChanger, Turns};
 use crate::network::NetworkFaults;
 use crate::oracle::Oracle;
+use crate::shared::Pace;
 use crate::storage::{ANY_PORT, TargetCore, add_namespace, settle, target_cores};
-use crate::world::{Actor, Outcome, Pace, World};
+use crate::world::{Actor, Outcome, World};
 use base::Nanos;
 use base::units::CoreId;
 use block::Device;

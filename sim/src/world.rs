@@ -1,55 +1,12 @@
 //! Time, and its actors.
 
-use crate::driver::{Memory, SimDriver};
+use crate::driver::SimDriver;
 use crate::network::{Lies, Network, NetworkFaults, NetworkTotals};
+use crate::shared::{Memory, Pace, Shared};
 use base::{Nanos, Prng, Time};
 use reactor::{Core, Service, Wait};
 use std::cell::RefCell;
 use std::rc::Rc;
-
-/// State that all simulated cores share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) now: Time,
-    pub(crate) prng: Prng,
-    pub(crate) network: Network,
-    pub(crate) pace: Pace,
-    pub(crate) memory: Memory,
-    drivers: u64,
-    /// Turns that were taken.
-    turns: u64,
-}
-
-impl Shared {
-    /// A number for one more driver.
-    pub(crate) fn next_driver(&mut self) -> u64 {
-        self.drivers += 1;
-        self.drivers
-    }
-
-    /// Returns the time of a turn of a core that polls although it could sleep; `None` for one that
-    /// sleeps.
-    pub(crate) fn polls(&mut self) -> Option<Nanos> {
-        let polls = self.pace.poll_one_in > 0 && self.prng.chance(1, self.pace.poll_one_in);
-        polls.then(|| Nanos(1 + self.prng.below(POLL_TURN_MAX.0)))
-    }
-}
-
-/// Pace of the cores. Whatever a core does takes no time, unless this says so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
-    /// A core that has something to do in this many is held up, as by another thread; 0 for never.
-    pub stall_one_in: u64,
-    /// Longest time of a stall.
-    pub stall_max: Nanos,
-    /// Time that sending takes, for each KiB. The core does nothing else meanwhile.
-    pub send_per_kib: Nanos,
-    /// A core that could sleep polls once more one time in this many; 0 for never.
-    pub poll_one_in: u64,
-}
-
-/// A turn of a core that polls takes so long, at most.
-const POLL_TURN_MAX: Nanos = Nanos::from_micros(5);
 
 /// An actor of the world: a core with its service.
 ///

@@ -12,12 +12,7 @@ use switch::limits::SPARSE_LATENCY_BYTES_MIN;
 use switch::{Class, Knobs, PerClass};
 
 /// Sending takes 1 µs for each KiB, about 8 Gbit/s.
-const PACE: Pace = Pace {
-    stall_one_in: 0,
-    stall_max: Nanos::ZERO,
-    send_per_kib: Nanos::from_micros(1),
-    poll_one_in: 0,
-};
+const PACE: Pace = Pace::of_sends(Nanos::from_micros(1));
 
 const DELAY_MAX: Nanos = Nanos::from_micros(20);
 

@@ -40,14 +40,7 @@ const fn row(
 }
 
 /// The rows, in the order of the crates' folders.
-pub const RATCHETS: &[(&str, Ratchet)] = &[
-    ("crates/cli", row(2, 0, 0, 0, 0, 0)),
-    ("crates/control", row(0, 1, 0, 0, 0, 0)),
-    ("crates/host", row(0, 1, 0, 0, 0, 0)),
-    ("crates/lab", row(2, 0, 0, 0, 0, 0)),
-    ("crates/reactor", row(0, 0, 1, 0, 0, 0)),
-    ("sim", row(6, 0, 3, 0, 0, 0)),
-];
+pub const RATCHETS: &[(&str, Ratchet)] = &[("crates/reactor", row(0, 0, 1, 0, 0, 0))];
 
 /// Returns the numbers of a crate by its folder.
 #[must_use]

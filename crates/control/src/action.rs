@@ -157,26 +157,8 @@ impl Action {
                 subsystem.namespaces.remove(index);
                 Ok(())
             }
-            Self::AllowHost { nqn, host } => {
-                let subsystem = find_subsystem(model, nqn)?;
-                if !subsystem.allowed_hosts.insert(host.clone()) {
-                    return Err(conflict(
-                        format!("host {host:?} is allowed already"),
-                        "nothing needs to be done",
-                    ));
-                }
-                Ok(())
-            }
-            Self::DenyHost { nqn, host } => {
-                let subsystem = find_subsystem(model, nqn)?;
-                if !subsystem.allowed_hosts.remove(host) {
-                    return Err(not_found(
-                        format!("host {host:?} is not among the allowed hosts of {nqn:?}"),
-                        "list them with GET /v1/subsystems/{nqn}/hosts",
-                    ));
-                }
-                Ok(())
-            }
+            Self::AllowHost { nqn, host } => allow_host(model, nqn, host),
+            Self::DenyHost { nqn, host } => deny_host(model, nqn, host),
             Self::SetAllowAnyHost { nqn, allow } => {
                 find_subsystem(model, nqn)?.allow_any_host = *allow;
                 Ok(())
@@ -194,17 +176,7 @@ impl Action {
                 Ok(())
             }
             Self::AddReferral { referral } => add_referral(model, referral),
-            Self::RemoveReferral { referral } => {
-                let referrals = &mut model.discovery.referrals;
-                let Some(index) = referrals.iter().position(|r| r == referral) else {
-                    return Err(not_found(
-                        format!("there is no referral to {}", referral.address),
-                        "list the referrals with GET /v1/referrals",
-                    ));
-                };
-                referrals.remove(index);
-                Ok(())
-            }
+            Self::RemoveReferral { referral } => remove_referral(model, referral),
         }
     }
 
@@ -381,6 +353,40 @@ fn add_namespace(
         ));
     };
     namespaces.insert(index, namespace.clone());
+    Ok(())
+}
+
+fn allow_host(model: &mut Configuration, nqn: &str, host: &str) -> Result<(), ApplyError> {
+    let subsystem = find_subsystem(model, nqn)?;
+    if !subsystem.allowed_hosts.insert(host.to_owned()) {
+        return Err(conflict(
+            format!("host {host:?} is allowed already"),
+            "nothing needs to be done",
+        ));
+    }
+    Ok(())
+}
+
+fn deny_host(model: &mut Configuration, nqn: &str, host: &str) -> Result<(), ApplyError> {
+    let subsystem = find_subsystem(model, nqn)?;
+    if !subsystem.allowed_hosts.remove(host) {
+        return Err(not_found(
+            format!("host {host:?} is not among the allowed hosts of {nqn:?}"),
+            "list them with GET /v1/subsystems/{nqn}/hosts",
+        ));
+    }
+    Ok(())
+}
+
+fn remove_referral(model: &mut Configuration, referral: &Referral) -> Result<(), ApplyError> {
+    let referrals = &mut model.discovery.referrals;
+    let Some(index) = referrals.iter().position(|r| r == referral) else {
+        return Err(not_found(
+            format!("there is no referral to {}", referral.address),
+            "list the referrals with GET /v1/referrals",
+        ));
+    };
+    referrals.remove(index);
     Ok(())
 }
 

@@ -99,6 +99,27 @@ pub struct NamespaceInfo {
     pub uuid: Option<[u8; 16]>,
 }
 
+#[cfg(test)]
+impl NamespaceInfo {
+    /// A namespace of so many blocks of 512 bytes, and nothing else.
+    pub(crate) fn plain(nsid: u32, blocks: u64) -> Self {
+        Self {
+            nsid,
+            geometry: Geometry {
+                block_bytes: 512,
+                blocks,
+            },
+            blocks_used: 0,
+            thin: false,
+            read_only: false,
+            preferred_bytes: 0,
+            nguid: None,
+            eui64: None,
+            uuid: None,
+        }
+    }
+}
+
 impl NamespaceInfo {
     /// Reads the data structure; says why where we cannot use such a namespace.
     pub(crate) fn from_identify(

@@ -7,20 +7,14 @@ mod peer;
 
 use block::BlockError;
 use host::{Host, Namespace, RequestError};
-use peer::{Behaviour, Mischief, NQN, Peer};
-use std::time::Duration;
+use peer::{Behaviour, Mischief, Peer, connected};
 
 fn session(cache_life: u64) -> (Peer, Host, Namespace) {
     let behaviour = Behaviour {
         cache_life: Some(cache_life),
         ..Behaviour::default()
     };
-    let peer = Peer::start(1 << 20, behaviour);
-    let host = Host::builder()
-        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
-        .build()
-        .unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    let (peer, host, subsystem) = connected(behaviour);
     let namespace = subsystem.namespace(1).unwrap();
     (peer, host, namespace)
 }

@@ -7,10 +7,9 @@ mod peer;
 use block::BlockError;
 use host::{Host, Phase, QueueOptions, RemoteNamespace, Subsystem, Switchboard};
 use host::{RequestError, SwitchboardOptions};
-use peer::{Behaviour, NQN, Peer};
+use peer::{Behaviour, Peer, connected};
 use reactor::placement::allowed_cores;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use switch::Knobs;
 
 /// A controller that grants two queues.
@@ -19,13 +18,7 @@ fn connect() -> (Peer, Host, Subsystem) {
         io_queues: 2,
         ..Behaviour::default()
     };
-    let peer = Peer::start(1 << 20, behaviour);
-    let host = Host::builder()
-        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
-        .build()
-        .unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-    (peer, host, subsystem)
+    connected(behaviour)
 }
 
 /// Two connections were wanted, and the third channel took the association of all three with it,

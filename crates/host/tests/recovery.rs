@@ -5,7 +5,7 @@
 
 mod peer;
 
-use host::{Host, HostBuilder, Namespace, Phase, RequestError};
+use host::{Host, HostBuilder, Namespace, Phase, Queue, RequestError};
 use peer::{Behaviour, NQN, Peer};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -227,6 +227,18 @@ fn a_target_that_cannot_end_controllers_gets_lost_writes_only_after_the_keep_ali
     assert_eq!(peer.memory()[..512], [4; 512], "the newer write came last");
 }
 
+/// A queue with one write that was answered, and one of the same block that the peer swallowed.
+fn after_a_lost_write(peer: &Peer, namespace: &Namespace) -> Queue {
+    let mut queue = namespace.queue(4).unwrap();
+    queue.write(1, 0, &[1; 512]).unwrap();
+    assert_eq!(queue.wait(1).unwrap().count(), 1);
+    peer.change(|behaviour| behaviour.swallow = 1);
+    queue.write(2, 0, &[2; 512]).unwrap();
+    queue.kick();
+    swallowed(peer);
+    queue
+}
+
 fn swallowed(peer: &Peer) {
     let mut all = false;
     while !all {
@@ -246,13 +258,7 @@ fn write_after_an_aborted_one(keep_alive: Duration, close_first: bool) -> (Peer,
     let peer = Peer::start(1 << 20, behaviour);
     let namespace = connect(&peer, builder().keep_alive(keep_alive));
     let association = namespace.device().association().clone();
-    let mut queue = namespace.queue(4).unwrap();
-    queue.write(1, 0, &[1; 512]).unwrap();
-    assert_eq!(queue.wait(1).unwrap().count(), 1);
-    peer.change(|behaviour| behaviour.swallow = 1);
-    queue.write(2, 0, &[2; 512]).unwrap();
-    queue.kick();
-    swallowed(&peer);
+    let queue = after_a_lost_write(&peer, &namespace);
     let refuse = close_first.then_some(wire::nvme::Status::CONNECT_CONTROLLER_BUSY);
     peer.change(|behaviour| behaviour.refuse_connect = refuse);
     peer.cut_all();
@@ -313,13 +319,7 @@ fn a_connection_with_commands_that_are_given_up_is_reset() {
     let peer = Peer::start(1 << 20, Behaviour::default());
     let namespace = connect(&peer, builder());
     namespace.write(512, &[1; 512]).unwrap();
-    let mut queue = namespace.queue(4).unwrap();
-    queue.write(1, 0, &[1; 512]).unwrap();
-    assert_eq!(queue.wait(1).unwrap().count(), 1);
-    peer.change(|behaviour| behaviour.swallow = 1);
-    queue.write(2, 0, &[2; 512]).unwrap();
-    queue.kick();
-    swallowed(&peer);
+    let mut queue = after_a_lost_write(&peer, &namespace);
     // The admin queue: those of the two channels are closed by the host.
     peer.cut_oldest();
     assert_eq!(queue.wait(1).unwrap().count(), 1);

@@ -1,9 +1,10 @@
 //! The actors of a run: the cores of targets and of hosts.
 
 use crate::app::App;
+use crate::application::Application;
 use crate::controlling::Controlling;
 use crate::driver::SimDriver;
-use crate::host_core::{Application, HostCore};
+use crate::host_core::HostCore;
 use crate::oracle::Oracle;
 use crate::rights::Extent;
 use crate::storage::TargetCore;

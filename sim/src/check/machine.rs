@@ -6,22 +6,24 @@ use super::Survived;
 use super::audit::Audit;
 use super::cast::{Cast, Host, Kind, Process, Switched, free_buffers};
 use super::feature::Feature;
-use super::plan::{Incident, Plan};
-use super::tenants::Tenants;
+use super::plan::Plan;
+use super::tenants::{Tenants, host_name};
 use super::volume::Volume;
 use crate::Mix;
 use crate::app::{App, Job};
+use crate::application::Application;
+use crate::application::{Report, Workload};
 use crate::changing::Changes;
-use crate::client::{Report, Workload};
 use crate::controlling::Controlling;
 use crate::disk::DiskFaults;
 use crate::driver::SimDriver;
-use crate::host_core::{Application, HostCore};
+use crate::host_core::HostCore;
 use crate::knob_changes::random_position;
 use crate::network::NetworkFaults;
 use crate::rights::{Law, Rights};
+use crate::shared::Pace;
 use crate::storage::{TargetCore, settle, target_cores};
-use crate::world::{Outcome, Pace, World};
+use crate::world::{Outcome, World};
 use base::units::CoreId;
 use base::{Nanos, Prng, Time};
 use host::{ConnectOptions, HostIdentity, ReplayPolicy, Switchboard, SwitchboardOptions};
@@ -34,7 +36,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::{Class, Knobs};
-use target::{SubsystemOptions, Target, TargetError, Waiter, wait_by};
+use target::{SubsystemOptions, Target};
 
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
@@ -77,11 +79,6 @@ pub(super) struct Machine {
     reports: Vec<Rc<RefCell<Report>>>,
     audits: Rc<RefCell<Vec<Audit>>>,
     incidents: BTreeMap<Cow<'static, str>, u64>,
-}
-
-/// The name of a host.
-pub(super) fn host_name(number: usize) -> String {
-    format!("nqn.2026-11.io.switchyard:host{number}")
 }
 
 impl Machine {

@@ -1,12 +1,12 @@
 //! The plan of a run, drawn from its seed.
 
 use super::feature::{Feature, complete};
-use crate::client::{Tolerance, Workload};
+use crate::application::{Tolerance, Workload};
 use crate::disk::DiskFaults;
-use crate::driver::Memory;
 use crate::host_core::Provoked;
 use crate::network::{Lies, NetworkFaults};
-use crate::world::Pace;
+use crate::shared::Memory;
+use crate::shared::Pace;
 use base::{Nanos, Prng};
 use reactor::BufferClass;
 use std::collections::BTreeSet;

@@ -1,6 +1,5 @@
 //! The tenants of hosts and their permissions: as drawn, and as a target is told.
 
-use super::machine::host_name;
 use crate::rights::Permit;
 use base::{Nanos, Prng};
 use qos::slo::Weight;
@@ -16,6 +15,11 @@ struct Tenant {
     declaration: Declaration,
     /// By volume; nothing where it may do everything.
     permits: Option<Vec<Vec<Permit>>>,
+}
+
+/// The name of a host.
+pub(super) fn host_name(number: usize) -> String {
+    format!("nqn.2026-11.io.switchyard:host{number}")
 }
 
 fn number(prng: &mut Prng, below: u64) -> usize {

@@ -1,6 +1,6 @@
 //! The calendar: a heap of events by time, and among equal times in the order of their making.
 
-use super::world::Event;
+use super::event::Event;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 

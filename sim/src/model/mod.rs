@@ -20,10 +20,12 @@ pub mod config;
 pub mod costs;
 mod cpu;
 mod engine;
+mod event;
 pub mod figures;
 mod lane;
 mod random;
 pub mod report;
+mod simulate;
 mod steering;
 mod world;
 
@@ -34,4 +36,4 @@ pub use config::{AppSpec, Config, ConfigError, Hosting, Link, Topology, Turn};
 pub use costs::{Costs, CostsError};
 pub(crate) use random::Random;
 pub use report::Report;
-pub use world::simulate;
+pub use simulate::simulate;

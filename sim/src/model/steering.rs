@@ -2,8 +2,9 @@
 //! [`ApplicationSteering`](switch::ApplicationSteering) decides, and its threads are moved here.
 
 use super::config::Hosting;
+use super::event::Event;
 use super::lane::Side;
-use super::world::{Event, World};
+use super::world::World;
 use base::Time;
 use base::units::CoreId;
 use switch::CoreSet;

@@ -2,10 +2,11 @@
 
 use super::app::App;
 use super::calendar::Calendar;
-use super::config::{Config, ConfigError};
-use super::costs::Costs;
+use super::config::Config;
+use super::costs::{Costs, for_bytes};
 use super::cpu::{Core, Role, Step, Thread};
 use super::engine::Engine;
+use super::event::Event;
 use super::lane::{End, Packet, Request, Side, Stage, Wire};
 use super::random::Random;
 use super::report::{Caravans, ClassReport, Counters, Report};
@@ -13,43 +14,6 @@ use base::{Latencies, Nanos};
 use std::ops::Range;
 use switch::load::CoreLoad;
 use switch::{ApplicationSteering, Class, Knobs, PerClass, RequestSteering};
-
-/// An event.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
-    /// A step on this core may be over.
-    Step { core: usize, generation: u32 },
-    /// An idle core has woken up.
-    Dispatch { core: usize },
-    /// A better thread may have become ready.
-    Reschedule { core: usize },
-    /// A packet has left this core for another end on the same machine.
-    Left { core: usize, packet: usize },
-    /// A packet has come over the link.
-    Arrived { packet: usize },
-    /// The kernel has brought a packet to its socket.
-    Received { packet: usize },
-    /// The link can take the next packet.
-    LinkFree { direction: usize },
-    /// A doorbell's time has come.
-    Doorbell { end: usize },
-    /// A device is done.
-    Device { end: usize, request: usize },
-    /// An application begins.
-    Start { app: usize },
-    /// An open loop makes a request.
-    Intended { app: usize },
-    /// An application is notified of held completions, if it was not notified before.
-    Tell { app: usize },
-    /// Application steering looks.
-    Steer { side: Side },
-    /// Knobs turn.
-    Turn { index: usize },
-    /// From now on it is measured.
-    Measure,
-    /// From now on it is not measured, and no application makes requests any more.
-    Close,
-}
 
 #[derive(Debug)]
 pub(super) struct World<'a> {
@@ -99,26 +63,20 @@ pub(super) struct World<'a> {
     pub(super) utilisation: Vec<f64>,
 }
 
-/// Runs a simulation to its end: the warm-up, the measured time, and then until every request has
-/// been completed.
-///
-/// # Errors
-/// A configuration that can not be.
-pub fn simulate(config: &Config, costs: &Costs) -> Result<Report, ConfigError> {
-    config.validate()?;
-    let mut world = super::build::world(config, costs);
-    while let Some((at, event)) = world.calendar.pop() {
-        debug_assert!(at >= world.now);
-        world.now = at;
-        world.happen(event);
-        if world.closing && world.completed == world.issued {
-            break;
-        }
-    }
-    Ok(world.report())
-}
-
 impl World<'_> {
+    /// Lets everything happen until every request has been completed.
+    pub(super) fn run(mut self) -> Report {
+        while let Some((at, event)) = self.calendar.pop() {
+            debug_assert!(at >= self.now);
+            self.now = at;
+            self.happen(event);
+            if self.closing && self.completed == self.issued {
+                break;
+            }
+        }
+        self.report()
+    }
+
     fn happen(&mut self, event: Event) {
         match event {
             Event::Step { core, generation } => self.on_step(core, generation),
@@ -234,8 +192,7 @@ impl World<'_> {
     fn on_arrived(&mut self, packet: usize) {
         let it = &self.packets[packet];
         let socket = &self.costs.socket;
-        let cost = it.pieces() * socket.packet_ns
-            + super::costs::for_bytes(it.bytes, socket.packet_byte_ps);
+        let cost = it.pieces() * socket.packet_ns + for_bytes(it.bytes, socket.packet_byte_ps);
         let engine = self.ends[self.ends[it.from].peer].engine;
         let core = self.threads[self.engines[engine].thread].core;
         let done = self.softirq(core, cost);

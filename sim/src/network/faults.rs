@@ -62,16 +62,7 @@ impl NetworkFaults {
     pub const ROUGH: Self = Self {
         delay_max: Nanos::from_millis(2),
         pieces_max: 7,
-        cut_one_in: 0,
-        linger_max: Nanos::ZERO,
-        partition_one_in: 0,
-        refuse_one_in: 0,
-        unreachable: false,
-        send_stall_max: SEND_STALL_MAX,
-        silent_one_in: 0,
-        flip_one_in: 0,
-        window_bytes: WINDOW_BYTES,
-        partial_one_in: 0,
+        ..Self::CALM
     };
     /// A network that also cuts.
     pub const HOSTILE: Self = Self {
@@ -81,11 +72,6 @@ impl NetworkFaults {
         linger_max: Nanos::from_millis(400),
         partition_one_in: 2,
         refuse_one_in: 5,
-        unreachable: false,
-        send_stall_max: SEND_STALL_MAX,
-        silent_one_in: 0,
-        flip_one_in: 0,
-        window_bytes: WINDOW_BYTES,
-        partial_one_in: 0,
+        ..Self::CALM
     };
 }

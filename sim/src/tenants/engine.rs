@@ -2,13 +2,14 @@
 
 use super::processor::Core;
 use super::report::{Report, TenantReport};
+use super::request::Request;
 use super::scenario::{Change, Known, Load, Pace, Setup};
 use crate::model::Random;
 use base::{Latencies, Nanos, Time};
 use block::device::flash::{Access, Timing};
 use qos::cost::DeviceLoad as Prices;
 use qos::token_scheduler::{Refused, Totals};
-use qos::{PricedOperation, Refusal, TenantId, TenantKey, Tenants, TokenScheduler, Tokens, units};
+use qos::{Refusal, TenantId, TenantKey, Tenants, TokenScheduler, Tokens, units};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -17,12 +18,6 @@ const PLACES: u32 = 1 << 16;
 
 /// Pages of the device: a terabyte.
 const PAGES: u64 = 1 << 28;
-
-/// A command's capsule. `[NVMe-TCP 1.0 §3.6.2.6]`
-const COMMAND_BYTES: u64 = 72;
-
-/// The header of data, or a response. `[NVMe-TCP 1.0 §3.6.2.10]`
-const ANSWER_BYTES: u64 = 24;
 
 /// The reason for which there is no run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,41 +46,6 @@ enum Event {
     Answered(Request),
     /// Something changes.
     Change(usize),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Request {
-    tenant: usize,
-    pace: u32,
-    arrived: Time,
-    read: bool,
-    pages: u32,
-    pub(super) bytes: u32,
-    thread: usize,
-    /// Of all tenants' connections, in their order.
-    pub(super) connection: usize,
-}
-
-impl Request {
-    /// Bytes that its connection brings beside the command.
-    pub(super) fn received_bytes(&self) -> u64 {
-        let data = if self.read { 0 } else { self.bytes };
-        COMMAND_BYTES + u64::from(data)
-    }
-
-    /// Bytes that its answer takes.
-    pub(super) fn sent_bytes(&self) -> u64 {
-        let data = if self.read { self.bytes } else { 0 };
-        ANSWER_BYTES + u64::from(data)
-    }
-
-    const fn operation(&self) -> PricedOperation {
-        if self.read {
-            PricedOperation::Read
-        } else {
-            PricedOperation::Write
-        }
-    }
 }
 
 /// A tenant while it runs.

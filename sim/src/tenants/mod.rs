@@ -16,6 +16,7 @@ pub mod fig5;
 pub mod fig6;
 mod processor;
 mod report;
+mod request;
 mod scenario;
 
 pub use calibration::{Calibrated, calibrate, calibrate_parts};

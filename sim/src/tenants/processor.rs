@@ -6,7 +6,7 @@
 //! costs is paid once for each connection that a turn touches: thousands of connections that ask
 //! for little each cost more than a few that ask for much. Caches are not modelled.
 
-use super::engine::Request;
+use super::request::Request;
 use crate::model::Costs;
 use base::{Nanos, Time};
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! `switchyard bench goals`, `bench hostile` and `bench limit`.
 
-use super::figure::{show, warmup};
+use super::figure::show;
 use crate::args::GoalsArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -25,12 +25,7 @@ pub fn goals(args: &GoalsArgs, output: Output) -> Result<Outcome> {
     );
     let mut rows = figure::goals::all();
     rows.retain(|goal| args.rows.is_empty() || args.rows.iter().any(|row| row == goal.name));
-    let effort = Effort {
-        runs: args.runs.into(),
-        measured: args.seconds,
-        warmup: warmup(args.seconds),
-        seed: args.seed,
-    };
+    let effort = Effort::new(args.runs.into(), args.seconds, args.seed);
     let bar = output.count_bar();
     let report = measure_goals(&rows, &effort, args.tries, &mut |progress| {
         show(&bar, "goals", progress);

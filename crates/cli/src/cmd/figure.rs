@@ -7,17 +7,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 use lab::figure::{Effort, Extent, FIGURES, List, Progress, Quiet, Report, chosen, draw};
 use lab::process::MachineRunner;
-use std::time::Duration;
 
 /// The word that means a list instead of a figure.
 const LIST: &str = "list";
-
-/// Repetitions and measured time: to quote, and to look.
-const FULL: (usize, Duration) = (5, Duration::from_secs(3));
-const QUICK: (usize, Duration) = (3, Duration::from_millis(500));
-
-/// Of each run's measured time, this part is run before; never longer than a second.
-const WARMUP_DIVISOR: u32 = 2;
 
 /// Runs figures, writes their files, and says which claims hold.
 ///
@@ -38,7 +30,13 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     let folder = &args.output;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut runner = Quiet::new(MachineRunner::new(folder)?, args.tries);
-    let (extent, effort) = effort(args);
+    let extent = if args.quick {
+        Extent::Quick
+    } else {
+        Extent::Full
+    };
+    let runs = args.runs.map(usize::from);
+    let effort = Effort::of(extent, runs, args.seconds, args.seed);
     let costs = lab::model::costs(args.costs.as_deref())?;
     let mut reports = Vec::new();
     let mut failed = Vec::new();
@@ -76,32 +74,7 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     if !failed.is_empty() {
         bail!("could not be measured: {}", failed.join(", "));
     }
-    Ok(if reports.iter().all(Report::holds) {
-        Outcome::Done
-    } else {
-        Outcome::Negative
-    })
-}
-
-fn effort(args: &FigureArgs) -> (Extent, Effort) {
-    let (extent, (runs, measured)) = if args.quick {
-        (Extent::Quick, QUICK)
-    } else {
-        (Extent::Full, FULL)
-    };
-    let measured = args.seconds.unwrap_or(measured);
-    let effort = Effort {
-        runs: args.runs.map_or(runs, usize::from),
-        measured,
-        warmup: warmup(measured),
-        seed: args.seed,
-    };
-    (extent, effort)
-}
-
-/// Returns the time for which a run of `measured` is run before.
-pub fn warmup(measured: Duration) -> Duration {
-    (measured / WARMUP_DIVISOR).min(Duration::from_secs(1))
+    Ok(Outcome::of(reports.iter().all(Report::holds)))
 }
 
 /// Shows how far a measurement is.

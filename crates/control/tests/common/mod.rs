@@ -21,6 +21,20 @@ use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane,
 /// What servers of tests want to be shown over TCP.
 pub const TOKEN: &str = "0123456789abcdef";
 
+/// The configuration of a small target.
+pub const TOML: &str = "
+[devices.fast]
+type = \"ram\"
+size = \"1M\"
+[devices.spare]
+type = \"null\"
+size = \"1M\"
+[[subsystems]]
+nqn = \"nqn.2026-11.com.example:a\"
+allowed_hosts = []
+namespaces = [{ nsid = 1, device = \"fast\" }]
+";
+
 type Refusal = Box<dyn Fn(&Action) -> bool + Send>;
 
 /// Applies actions to a model of its own, and refuses those it is told to.

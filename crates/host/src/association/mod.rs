@@ -394,29 +394,11 @@ impl Association {
 mod tests {
     use super::*;
     use crate::options::{HostIdentity, parse_nqn};
-    use block::Geometry;
 
     fn association() -> Arc<Association> {
         let nqn = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();
         let host = HostIdentity::generate();
         Association::new(ConnectOptions::new(([127, 0, 0, 1], 1).into(), nqn, host))
-    }
-
-    fn info(nsid: u32, blocks: u64) -> NamespaceInfo {
-        NamespaceInfo {
-            nsid,
-            geometry: Geometry {
-                block_bytes: 512,
-                blocks,
-            },
-            blocks_used: 0,
-            thin: false,
-            read_only: false,
-            preferred_bytes: 0,
-            nguid: None,
-            eui64: None,
-            uuid: None,
-        }
     }
 
     #[test]
@@ -440,13 +422,16 @@ mod tests {
     #[test]
     fn a_resized_namespace_keeps_its_state_and_a_removed_one_is_gone_for_good() {
         let association = association();
-        association.learn_namespaces(vec![info(1, 10), info(2, 10)], BTreeMap::new());
+        association.learn_namespaces(
+            vec![NamespaceInfo::plain(1, 10), NamespaceInfo::plain(2, 10)],
+            BTreeMap::new(),
+        );
         let one = association.namespace_state(1).unwrap();
-        association.learn_namespaces(vec![info(1, 20)], BTreeMap::new());
+        association.learn_namespaces(vec![NamespaceInfo::plain(1, 20)], BTreeMap::new());
         assert_eq!(one.geometry().blocks, 20);
         association.learn_namespaces(vec![], BTreeMap::new());
         assert!(one.is_gone());
-        association.learn_namespaces(vec![info(1, 30)], BTreeMap::new());
+        association.learn_namespaces(vec![NamespaceInfo::plain(1, 30)], BTreeMap::new());
         assert!(one.is_gone());
         assert_eq!(
             association.namespace_state(1).unwrap().geometry().blocks,
@@ -459,7 +444,7 @@ mod tests {
         let association = association();
         let volume = |byte| NamespaceInfo {
             uuid: Some([byte; 16]),
-            ..info(1, 10)
+            ..NamespaceInfo::plain(1, 10)
         };
         association.learn_namespaces(vec![volume(1)], BTreeMap::new());
         let first = association.namespace_state(1).unwrap();

@@ -28,16 +28,16 @@ impl RemoteChannel {
 
     /// A Flush was done: it fails all the same where it promised what was lost before.
     fn flushed(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
-        let (mark, told) = request.promise();
+        let (mark, reported) = request.promise();
         let entry = &mut self.namespaces[usize::from(request.namespace)];
         let unflushed = &entry.state.unflushed;
         unflushed.flushed(mark);
         let losses = unflushed.losses();
-        if losses == told {
+        if losses == reported {
             return Ok(());
         }
-        entry.told = losses;
-        unflushed.tell(losses);
+        entry.reported = losses;
+        unflushed.report(losses);
         Err(BlockError::CacheLost)
     }
 

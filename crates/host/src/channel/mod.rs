@@ -53,7 +53,7 @@ struct ChannelNamespace {
     state: Arc<NamespaceState>,
     capabilities: Capabilities,
     /// Losses of unflushed writes that a Flush of this channel has reported.
-    told: u32,
+    reported: u32,
 }
 
 /// The connections of a channel.
@@ -186,9 +186,9 @@ impl RemoteChannel {
         state: Arc<NamespaceState>,
         capabilities: Capabilities,
     ) -> usize {
-        let told = state.unflushed.told();
+        let reported = state.unflushed.reported();
         self.namespaces.push(ChannelNamespace {
-            told,
+            reported,
             state,
             capabilities,
         });

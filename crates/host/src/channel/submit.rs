@@ -1,6 +1,8 @@
 //! New requests: checked, made into a command, and started or kept.
 
 use super::{ChannelState, RemoteChannel, commands};
+use crate::command::exchange::Exchange;
+use base::Time;
 use block::{BlockError, Capabilities, Completion, Operation, Request, Submit};
 use reactor::{Context, IoSlice};
 
@@ -58,7 +60,7 @@ impl RemoteChannel {
         if let Some(request) = exchange.request_mut()
             && request.operation == Operation::Flush
         {
-            request.set_promise(entry.state.unflushed.begin_flush(), entry.told);
+            request.set_promise(entry.state.unflushed.begin_flush(), entry.reported);
         }
         self.recovery.refresh(&self.association);
         let closed = exchange.request();
@@ -67,15 +69,20 @@ impl RemoteChannel {
             return refused(BlockError::TimedOut, exchange.data.filter(|_| !private));
         }
         self.requests.outstanding += 1;
+        self.start_or_keep(exchange, cx.now);
+        Submit::Queued
+    }
+
+    /// Starts a command on a free lane, or keeps it until there is one and nothing goes before it.
+    fn start_or_keep(&mut self, exchange: Exchange, now: Time) {
         let lane = if self.must_wait(&exchange) {
             None
         } else {
             self.free_lane()
         };
         match lane {
-            Some(lane) => self.start(lane, exchange, cx.now),
+            Some(lane) => self.start(lane, exchange, now),
             None => self.requests.waiting.push_back(exchange),
         }
-        Submit::Queued
     }
 }

@@ -58,8 +58,8 @@ impl BlockRequest {
     }
 
     /// Sets what a Flush promises.
-    pub(crate) fn set_promise(&mut self, mark: u64, told: u32) {
-        (self.lba, self.blocks) = (Lba(mark), told);
+    pub(crate) fn set_promise(&mut self, mark: u64, reported: u32) {
+        (self.lba, self.blocks) = (Lba(mark), reported);
     }
 
     /// Leaves only the first part of the range to the current command.

@@ -22,7 +22,7 @@ pub(crate) struct Unflushed {
     /// Number of losses.
     losses: AtomicU32,
     /// Number of losses that were reported.
-    told: AtomicU32,
+    reported: AtomicU32,
 }
 
 impl Unflushed {
@@ -32,7 +32,7 @@ impl Unflushed {
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             losses: AtomicU32::new(0),
-            told: AtomicU32::new(0),
+            reported: AtomicU32::new(0),
         }
     }
 
@@ -75,13 +75,13 @@ impl Unflushed {
     }
 
     /// Returns the number of losses that were reported: a new channel need not report them again.
-    pub(crate) fn told(&self) -> u32 {
-        self.told.load(Ordering::SeqCst)
+    pub(crate) fn reported(&self) -> u32 {
+        self.reported.load(Ordering::SeqCst)
     }
 
     /// Notes that the losses so far are reported.
-    pub(crate) fn tell(&self, losses: u32) {
-        self.told.fetch_max(losses, Ordering::SeqCst);
+    pub(crate) fn report(&self, losses: u32) {
+        self.reported.fetch_max(losses, Ordering::SeqCst);
     }
 }
 

@@ -16,16 +16,16 @@ pub struct CoreCounters {
     pub load_bytes: PerClass<u64>,
     /// Caravans: how large they were, and why they left.
     pub caravans: PerClass<doorbell::DoorbellCounters>,
-    /// Times that a submitter was told of completions, which woke it if it slept.
+    /// Notifications of submitters about completions; each wakes its submitter if that sleeps.
     pub notifications: u64,
-    /// Completions that it was told of then.
+    /// Completions that these notifications were about.
     pub notified_completions: u64,
     /// Times that a `Latency` request came while these were sparse ([`switch::latency_activity`]).
     pub sparse_arrivals: u64,
 }
 
 impl CoreCounters {
-    /// A submitter is told of what was held.
+    /// Counts the notification of a submitter about what was held.
     pub(super) fn notify(&mut self, held_completions: &mut Coalescer) {
         self.notifications += 1;
         self.notified_completions += u64::from(held_completions.notified());

@@ -134,7 +134,7 @@ pub struct SwitchedChannel {
     /// Bytes of data outstanding.
     outstanding_bytes: u64,
     /// Losses of the target's cache that a Flush of this thread has reported.
-    told: u32,
+    reported: u32,
     closing: bool,
 }
 
@@ -163,7 +163,7 @@ impl SwitchedChannel {
                 .then(|| device.board.inner.steering.join(device.class))
                 .flatten(),
             outstanding_bytes: 0,
-            told: device.remote.state().unflushed.told(),
+            reported: device.remote.state().unflushed.reported(),
             closing: false,
             device,
         };
@@ -227,14 +227,14 @@ impl SwitchedChannel {
     /// report: its writes may be among what was lost.
     fn flushed(&mut self, result: Result<(), BlockError>) -> Result<(), BlockError> {
         let losses = self.device.remote.state().unflushed.losses();
-        let news = losses != self.told;
+        let news = losses != self.reported;
         match result {
             Ok(()) if news => {
-                self.told = losses;
+                self.reported = losses;
                 Err(BlockError::CacheLost)
             }
             Err(BlockError::CacheLost) => {
-                self.told = losses;
+                self.reported = losses;
                 result
             }
             _ => result,

@@ -7,7 +7,6 @@ use crate::association::parameters::Parameters;
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::options::{ConnectOptions, HostIdentity, parse_nqn};
 use crate::recovery::epoch::{Epoch, Phase};
-use block::Geometry;
 use reactor::limits::MAILBOX_CAPACITY;
 use reactor::{Mailbox, Region, Wake};
 use std::collections::BTreeMap;
@@ -62,20 +61,7 @@ fn namespaces() -> [RemoteNamespace; 2] {
     let host = HostIdentity::generate();
     let options = ConnectOptions::new(([127, 0, 0, 1], 1).into(), subsystem, host);
     let association = Association::new(options);
-    let info = |nsid| NamespaceInfo {
-        nsid,
-        geometry: Geometry {
-            block_bytes: 512,
-            blocks: 8,
-        },
-        blocks_used: 0,
-        thin: false,
-        read_only: false,
-        preferred_bytes: 0,
-        nguid: None,
-        eui64: None,
-        uuid: None,
-    };
+    let info = |nsid| NamespaceInfo::plain(nsid, 8);
     let parameters = Parameters {
         io_queues: 4,
         ..Parameters::default()

@@ -6,27 +6,22 @@
 #![allow(clippy::unwrap_used)] // A helper of tests: what fails here fails the test.
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
+mod admin;
 mod io;
 mod mischief;
 
+use host::{Host, Subsystem};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use wire::fabrics::property::{Capabilities, ControllerStatus};
 use wire::fabrics::{Connect, ConnectResponse, FabricsCommand, Property};
-use wire::nvme::feature::{FeatureId, NumberOfQueues};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_controller::NvmIdentifyController;
-use wire::nvme::identify_lists::{
-    NamespaceId, encode_namespace_descriptors, encode_namespace_list,
-};
-use wire::nvme::identify_namespace::LbaFormat;
-use wire::nvme::{
-    AdminCommand, Command, Completion, DataPointer, IdentifyController, IdentifyNamespace,
-    IoCommand, LbaCommand, Status,
-};
+use wire::nvme::{Command, Completion, DataPointer, IoCommand, LbaCommand, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{
     C2hData, CapsuleResp, DataAlignment, Event, Framer, FramerLimits, IcResp, PduFormat, PduHeader,
@@ -137,7 +132,7 @@ pub struct Behaviour {
     /// The controller is ready only at this look at CSTS.
     pub ready_after: u32,
     /// How long each Identify takes.
-    pub slow_identify: std::time::Duration,
+    pub slow_identify: Duration,
     /// Announces that any command keeps the association alive.
     pub traffic_based: bool,
     /// It has a volatile write cache, in this life; 0 is not announced.
@@ -171,7 +166,7 @@ impl Default for Behaviour {
             slow_fences: false,
             lengths: None,
             ready_after: 1,
-            slow_identify: std::time::Duration::ZERO,
+            slow_identify: Duration::ZERO,
             traffic_based: false,
             cache_life: None,
             volume: 5,
@@ -320,6 +315,17 @@ impl Peer {
             slot.tell();
         }
     }
+}
+
+/// A peer that behaves so, and a host that is connected to it, and soon again.
+pub fn connected(behaviour: Behaviour) -> (Peer, Host, Subsystem) {
+    let peer = Peer::start(1 << 20, behaviour);
+    let host = Host::builder()
+        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
+        .build()
+        .unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    (peer, host, subsystem)
 }
 
 impl Drop for Peer {
@@ -628,125 +634,6 @@ impl Connection {
             stream: self.stream.try_clone().unwrap(),
             cid,
             format: self.format,
-        }
-    }
-
-    fn admin(&mut self, command: &Command) -> Step {
-        let cid = command.cid();
-        if command.opcode() == wire::nvme::AdminOpcode::END_CONTROLLER.0 {
-            assert!(self.behaviour.fences, "it was not announced");
-            let end = wire::nvme::vendor::EndController::parse(command);
-            self.state
-                .seen
-                .ended
-                .lock()
-                .unwrap()
-                .push(end.controller_id);
-            if self.behaviour.slow_fences {
-                let answer = self.late_answer(cid);
-                self.state.fences.lock().unwrap().push(answer);
-                return Ok(());
-            }
-            return self.done(cid);
-        }
-        match AdminCommand::parse(command).unwrap() {
-            AdminCommand::Identify(identify) if self.behaviour.unready == Some(identify.cns) => {
-                self.complete(cid, Status::from_type_and_code(0, 0x22), 0)
-            }
-            AdminCommand::Identify(identify) => {
-                std::thread::sleep(self.behaviour.slow_identify);
-                let Some(data) = self.identify(identify.cns, identify.nsid) else {
-                    return self.complete(cid, Status::INVALID_NAMESPACE.with_dnr(), 0);
-                };
-                self.send_data(cid, &data)
-            }
-            AdminCommand::SetFeatures(set) if set.feature == FeatureId::NUMBER_OF_QUEUES => {
-                let queues = NumberOfQueues::of(self.behaviour.io_queues);
-                self.complete(cid, Status::SUCCESS, u64::from(queues.to_dword()))
-            }
-            AdminCommand::AsyncEventRequest => {
-                let slot = self.late_answer(cid);
-                let mut events = self.state.events.lock().unwrap();
-                if std::mem::take(&mut events.1) {
-                    slot.tell();
-                } else {
-                    events.0.push(slot);
-                }
-                Ok(())
-            }
-            AdminCommand::KeepAlive => {
-                self.state.seen.keep_alives.fetch_add(1, Ordering::SeqCst);
-                self.done(cid)
-            }
-            AdminCommand::Abort(_) => {
-                self.state.seen.aborts.fetch_add(1, Ordering::SeqCst);
-                self.complete(cid, Status::SUCCESS, 1)
-            }
-            _ => self.done(cid),
-        }
-    }
-
-    fn identify(&self, cns: Cns, nsid: u32) -> Option<Vec<u8>> {
-        let mut page = [0; 4096];
-        match cns {
-            Cns::CONTROLLER => page = self.identify_controller().to_bytes(),
-            Cns::COMMAND_SET_CONTROLLER => page = self.behaviour.lengths.as_ref()?.to_bytes(),
-            Cns::ACTIVE_NAMESPACES => {
-                encode_namespace_list((nsid < 1).then_some(1), &mut page);
-            }
-            Cns::NAMESPACE if nsid == 1 => {
-                let mut identify = IdentifyNamespace {
-                    nsze: self.state.blocks.load(Ordering::SeqCst),
-                    ..IdentifyNamespace::default()
-                };
-                identify.lba_formats[0] = LbaFormat::of_shift(9);
-                page = identify.to_bytes();
-            }
-            Cns::NAMESPACE_DESCRIPTORS if nsid == 1 => {
-                encode_namespace_descriptors(
-                    [NamespaceId::Uuid([self.behaviour.volume; 16])],
-                    &mut page,
-                );
-            }
-            _ => return None,
-        }
-        Some(page.to_vec())
-    }
-
-    fn identify_controller(&self) -> IdentifyController {
-        IdentifyController {
-            cntlid: 7,
-            model_number: wire::text::ascii_field("Test peer"),
-            serial_number: wire::text::ascii_field("1"),
-            firmware_revision: wire::text::ascii_field("0"),
-            mdts: 8,
-            oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
-            oncs: IdentifyController::ONCS_COMPARE
-                | IdentifyController::ONCS_DATASET_MANAGEMENT
-                | IdentifyController::ONCS_WRITE_ZEROES
-                | IdentifyController::ONCS_VERIFY,
-            kas: 1,
-            ctratt: if self.behaviour.traffic_based {
-                IdentifyController::CTRATT_TRAFFIC_BASED_KEEP_ALIVE
-            } else {
-                0
-            },
-            nn: 1,
-            maxcmd: 128,
-            ioccsz: 4 + self.behaviour.in_capsule_bytes / 16,
-            iorcsz: 1,
-            vwc: if self.behaviour.cache_life.is_some() {
-                IdentifyController::VWC_PRESENT
-            } else {
-                0
-            },
-            vendor: wire::nvme::vendor::Extensions {
-                cache_life: self.behaviour.cache_life.unwrap_or(0),
-                end_controller: self.behaviour.fences,
-                ..wire::nvme::vendor::Extensions::default()
-            }
-            .encode(),
-            ..IdentifyController::default()
         }
     }
 

@@ -4,7 +4,8 @@
 //! What is this: a [`Probe`] takes a load and says what came of it: an emulated device in virtual
 //! time ([`Emulated`]), or any device by the load generator ([`OnDevice`]). [`calibrate`] chooses
 //! the loads one after the other and hands what was measured to [`qos::fit`]; [`Calibration`] is
-//! the outcome, as a table and as JSON, and [`curves`] draws it. The command line owns the device,
+//! the outcome, as a table and as JSON, and [`curves`] draws it. [`run`] does all of it for a
+//! [`Subject`]. The command line owns the device,
 //! the files, and the question of whether writing is allowed.
 //!
 //! What must never happen: a write to a device that holds data, or a number in a model that was
@@ -15,6 +16,7 @@ mod emulated;
 mod on_device;
 mod plan;
 mod report;
+mod run;
 mod sweep;
 
 #[cfg(test)]
@@ -24,6 +26,7 @@ pub use emulated::Emulated;
 pub use on_device::{OnDevice, OnDeviceOptions};
 pub use plan::{Plan, Steps};
 pub use report::Calibration;
+pub use run::{Options, Subject, model, run};
 pub use sweep::Progress;
 
 use anyhow::{Context as _, Result, bail};

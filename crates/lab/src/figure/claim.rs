@@ -1,6 +1,6 @@
 //! Claims: what a figure should show, as a quotient and a bound that can fail.
 
-use super::plan::Cell;
+use super::cell::Cell;
 use super::sample::Metric;
 use anyhow::{Context as _, Result, ensure};
 use load::RunSummary;

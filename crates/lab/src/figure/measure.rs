@@ -1,6 +1,6 @@
 //! Runs a figure's points, again and again, in turns.
 
-use super::plan::{Cell, Plan};
+use super::plan::{Cell, Extent, Plan};
 use super::sample::{Metric, Sample};
 use super::scenario::Scenario;
 use anyhow::{Context as _, Result, ensure};
@@ -17,6 +17,40 @@ pub struct Effort {
     pub warmup: Duration,
     /// Fixes the order of requests; each repetition has another.
     pub seed: u64,
+}
+
+/// Repetitions and measured time: to quote, and to look.
+const FULL: (usize, Duration) = (5, Duration::from_secs(3));
+const QUICK: (usize, Duration) = (3, Duration::from_millis(500));
+
+/// Of each run's measured time, this part is run before; never longer than a second.
+const WARMUP_DIVISOR: u32 = 2;
+
+impl Effort {
+    /// So many runs of this length.
+    #[must_use]
+    pub fn new(runs: usize, measured: Duration, seed: u64) -> Self {
+        Self {
+            runs,
+            measured,
+            warmup: (measured / WARMUP_DIVISOR).min(Duration::from_secs(1)),
+            seed,
+        }
+    }
+
+    /// The effort for a figure of this extent, where nothing else is asked for.
+    #[must_use]
+    pub fn of(extent: Extent, runs: Option<usize>, measured: Option<Duration>, seed: u64) -> Self {
+        let default = match extent {
+            Extent::Full => FULL,
+            Extent::Quick => QUICK,
+        };
+        Self::new(
+            runs.unwrap_or(default.0),
+            measured.unwrap_or(default.1),
+            seed,
+        )
+    }
 }
 
 /// Repetitions at most: their results are kept.

@@ -9,6 +9,7 @@
 //! a claim that cannot fail.
 
 mod blk_switch;
+mod cell;
 mod claim;
 mod disturbance;
 pub mod goals;

@@ -1,5 +1,7 @@
 //! Contents of a figure: series over an axis, panels, claims.
 
+pub use super::cell::Cell;
+pub(super) use super::cell::cell;
 use super::claim::{Bound, Claim, Comparison, Quantifier};
 use super::sample::Metric;
 use super::scenario::{Scenario, System};
@@ -130,23 +132,6 @@ impl Panel {
             Metric::Latency(..) => Scale::Log,
             _ => Scale::Linear,
         }
-    }
-}
-
-/// A place in a figure: a series at a tick.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell {
-    /// The series' name.
-    pub series: &'static str,
-    /// The tick.
-    pub tick: String,
-}
-
-/// The place of `series` at `tick`.
-pub(super) fn cell(series: &'static str, tick: impl ToString) -> Cell {
-    Cell {
-        series,
-        tick: tick.to_string(),
     }
 }
 

@@ -1,6 +1,18 @@
 //! Incidents: crashes, replaced volumes, turned knobs, and changes of the configuration.
 
-use super::*;
+use super::super::cast::Kind;
+use super::super::plan::Incident;
+use super::super::tenants::{Tenants, host_name};
+use super::super::volume::Volume;
+use super::{Machine, SUBSYSTEM};
+use crate::knob_changes::random_position;
+use crate::rights::Rights;
+use base::Nanos;
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use switch::Knobs;
+use target::{Target, TargetError, Waiter, wait_by};
 
 impl Machine {
     /// Something happens.

@@ -51,7 +51,7 @@ impl EgressService {
         });
     }
 
-    /// A request came back; its submitter is told at the end of this turn, or later.
+    /// A request came back; its submitter is notified at the end of this turn, or later.
     pub(super) fn completed(
         &mut self,
         now: Time,
@@ -89,7 +89,7 @@ impl EgressService {
         known
     }
 
-    /// A request is answered on the spot; its submitter is told at once.
+    /// A request is answered on the spot; its submitter is notified at once.
     pub(super) fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
         self.finish(submitter, IngressCompletion { slot, result });
         if self.submitters.answered.last() != Some(&submitter) {

@@ -1,0 +1,258 @@
+//! The server of the interface: who gets in, by which way, and how many at a time.
+
+// The whole file is a test program, and a panic is how a test fails.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{Scratch, TOKEN, TOML, control, exchange, get, request, send, serve};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use switchyard_control::model::ApiAddress;
+use switchyard_control::server::{ServerOptions, run};
+use switchyard_control::{ServerError, Token};
+
+#[test]
+fn web_pages_are_kept_out() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let ApiAddress::Loopback(address) = *server.address().unwrap() else {
+        panic!("a loopback address was asked for");
+    };
+    let port = address.port();
+    let with = |headers: String| {
+        let token = format!("Authorization: Bearer {TOKEN}\r\n");
+        let text = format!("GET /v1/config HTTP/1.1\r\nConnection: close\r\n{token}{headers}\r\n");
+        exchange(&ApiAddress::Loopback(address), text.as_bytes())
+    };
+    for good in [
+        format!("Host: {address}\r\n"),
+        format!("Host: localhost:{port}\r\n"),
+        "Host: LOCALHOST\r\n".to_owned(),
+        format!("Host: [::1]:{port}\r\n"),
+        format!("Host: {address}\r\nSec-Fetch-Site: none\r\n"),
+    ] {
+        assert_eq!(with(good.clone()).status, 200, "{good}");
+    }
+    for bad in [
+        String::new(),
+        format!("Host: rebound.example:{port}\r\n"),
+        format!("Host: localhost.example:{port}\r\n"),
+        format!("Host: 192.0.2.1:{port}\r\n"),
+        format!("Host: localhost:{}\r\n", port ^ 1),
+        format!("Host: {address}\r\nOrigin: http://{address}\r\n"),
+        format!("Host: {address}\r\nOrigin: null\r\n"),
+        format!("Host: {address}\r\nSec-Fetch-Site: cross-site\r\n"),
+    ] {
+        with(bad).error(403);
+    }
+}
+
+#[test]
+fn a_unix_socket_is_for_its_owner_alone_and_goes_with_the_server() {
+    let scratch = Scratch::new("unix");
+    let path = scratch.0.join("api.sock");
+    let (control, _plane) = control(TOML);
+    let api = format!("unix:{}", path.display());
+    let server = serve(&control, &api);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(get(&server, "/v1/devices").status, 200);
+    let page = request(
+        &server,
+        "GET",
+        "/v1/devices",
+        "Origin: http://a.example\r\n",
+        "",
+    );
+    page.error(403);
+
+    // While it is served nobody else takes it; afterwards it is gone.
+    let error = run(control.clone(), options(&api), || {})
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("another program serves it; choose another path"),
+        "{error}"
+    );
+    server.stop();
+    assert!(!path.exists());
+
+    // A socket that a dead program left behind is in nobody's way; a file is.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    serve(&control, &api).stop();
+    std::fs::write(&path, "precious").unwrap();
+    let error = run(control.clone(), options(&api), || {})
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("something that is no socket is there"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    let nowhere = format!("unix:{}/none/a.sock", scratch.0.display());
+    let error = run(control, options(&nowhere), || {})
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("create its directory"), "{error}");
+}
+
+fn options(api: &str) -> ServerOptions {
+    ServerOptions {
+        api: Some(api.parse().unwrap()),
+        token: Some(Token::new(TOKEN).unwrap()),
+        ..ServerOptions::default()
+    }
+}
+
+#[test]
+fn a_busy_port_and_the_open_world_are_refused() {
+    let (control, _plane) = control(TOML);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let error = run(control.clone(), options(&address), || {})
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains(&address), "{error}");
+    assert!(
+        error.contains("another program has this port; choose another one"),
+        "{error}"
+    );
+    let open = ServerOptions {
+        api: Some(ApiAddress::Loopback("0.0.0.0:0".parse().unwrap())),
+        ..options("127.0.0.1:0")
+    };
+    let error = run(control.clone(), open, || {}).unwrap_err().to_string();
+    assert!(
+        error.contains("use a loopback address or a Unix socket"),
+        "{error}"
+    );
+    let pinned = ServerOptions {
+        cpus: Some(vec![1_000_000]),
+        ..ServerOptions::default()
+    };
+    let error = run(control, pinned, || {}).unwrap_err();
+    assert!(matches!(error, ServerError::Pin(_)), "{error}");
+}
+
+/// Any user of the machine reaches a loopback port, and once could do what the owner can.
+#[test]
+fn over_tcp_only_those_who_know_the_token_are_served() {
+    let (control, _plane) = control(TOML);
+    let open = ServerOptions {
+        token: None,
+        ..options("127.0.0.1:0")
+    };
+    let error = run(control.clone(), open, || {}).unwrap_err().to_string();
+    assert!(error.contains("SWITCHYARD_API_TOKEN"), "{error}");
+    let server = serve(&control, "127.0.0.1:0");
+    let address = server.address().unwrap();
+    let almost = format!("Authorization: Bearer {}x\r\n", &TOKEN[..15]);
+    let longer = format!("Authorization: Bearer {TOKEN}x\r\n");
+    let basic = format!("Authorization: {TOKEN}\r\n");
+    for (path, shown) in [
+        ("/healthz", ""),
+        ("/metrics", &almost),
+        ("/v1/config", &longer),
+        ("/nowhere", &basic),
+    ] {
+        let text =
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{shown}\r\n");
+        let refused = exchange(address, text.as_bytes());
+        assert!(
+            refused.head.contains("www-authenticate: bearer"),
+            "{refused:?}"
+        );
+        refused.error(401);
+    }
+    assert_eq!(get(&server, "/v1/config").status, 200);
+    for bad in [
+        "",
+        "short",
+        "with blanks in between",
+        &"x".repeat(257),
+        "ümlauts-are-no-ascii",
+    ] {
+        assert!(Token::new(bad).is_err(), "{bad}");
+    }
+    assert_eq!(format!("{:?}", Token::new(TOKEN).unwrap()), "Token");
+}
+
+/// Changes that waited for one another once took every thread, and nobody could look meanwhile.
+#[test]
+fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let address = server.address().unwrap().clone();
+    let device =
+        |name: &str| format!(r#"{{"name":"{name}","device":{{"type":"null","size":"1M"}}}}"#);
+    let ApiAddress::Loopback(tcp) = address else {
+        panic!("a loopback address was asked for");
+    };
+    // Half a body, and then nothing.
+    let mut slow = std::net::TcpStream::connect(tcp).unwrap();
+    let head = format!(
+        "POST /v1/devices HTTP/1.1\r\nHost: {tcp}\r\nAuthorization: Bearer {TOKEN}\r\n\
+         Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
+    );
+    slow.write_all(head.as_bytes()).unwrap();
+    assert_eq!(
+        send(&server, "POST", "/v1/devices", &device("one")).status,
+        201
+    );
+
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    plane.refuse(move |_| gate.recv().is_err());
+    std::thread::scope(|scope| {
+        let changes: Vec<_> = (0..8)
+            .map(|number| {
+                let (server, body) = (&server, device(&format!("waits{number}")));
+                scope.spawn(move || send(server, "POST", "/v1/devices", &body).status)
+            })
+            .collect();
+        // Reads that wait for changes take no thread either.
+        let waits: Vec<_> = (0..8)
+            .map(|_| {
+                let server = &server;
+                scope.spawn(move || get(server, "/v1/config/changes").status)
+            })
+            .collect();
+        for path in ["/healthz", "/v1/stats", "/metrics", "/v1/config"] {
+            assert_eq!(get(&server, path).status, 200, "{path}");
+        }
+        for _ in 0..changes.len() {
+            go.send(()).unwrap();
+        }
+        for change in changes {
+            assert_eq!(change.join().unwrap(), 201);
+        }
+        for wait in waits {
+            assert_eq!(wait.join().unwrap(), 200);
+        }
+    });
+    drop(slow);
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_room() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let ApiAddress::Loopback(address) = *server.address().unwrap() else {
+        panic!("a loopback address was asked for");
+    };
+    let limit = switchyard_control::limits::API_CONNECTIONS_MAX;
+    let mut held: Vec<_> = (0..limit)
+        .map(|_| std::net::TcpStream::connect(address).unwrap())
+        .collect();
+    // The first one goes while this one is under way, or before: either way it is served.
+    let waiting = std::thread::spawn(move || {
+        let text = format!(
+            "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Authorization: Bearer {TOKEN}\r\n\r\n"
+        );
+        exchange(&ApiAddress::Loopback(address), text.as_bytes()).status
+    });
+    held.remove(0);
+    assert_eq!(waiting.join().unwrap(), 200);
+}

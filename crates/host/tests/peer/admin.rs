@@ -1,0 +1,132 @@
+//! The peer's admin commands, and what it says of itself.
+
+use super::{Connection, Step};
+use std::sync::atomic::Ordering;
+use wire::nvme::feature::{FeatureId, NumberOfQueues};
+use wire::nvme::identify::Cns;
+use wire::nvme::identify_lists::{
+    NamespaceId, encode_namespace_descriptors, encode_namespace_list,
+};
+use wire::nvme::identify_namespace::LbaFormat;
+use wire::nvme::{AdminCommand, Command, IdentifyController, IdentifyNamespace, Status};
+
+impl Connection {
+    pub(super) fn admin(&mut self, command: &Command) -> Step {
+        let cid = command.cid();
+        if command.opcode() == wire::nvme::AdminOpcode::END_CONTROLLER.0 {
+            assert!(self.behaviour.fences, "it was not announced");
+            let end = wire::nvme::vendor::EndController::parse(command);
+            self.state
+                .seen
+                .ended
+                .lock()
+                .unwrap()
+                .push(end.controller_id);
+            if self.behaviour.slow_fences {
+                let answer = self.late_answer(cid);
+                self.state.fences.lock().unwrap().push(answer);
+                return Ok(());
+            }
+            return self.done(cid);
+        }
+        match AdminCommand::parse(command).unwrap() {
+            AdminCommand::Identify(identify) if self.behaviour.unready == Some(identify.cns) => {
+                self.complete(cid, Status::from_type_and_code(0, 0x22), 0)
+            }
+            AdminCommand::Identify(identify) => {
+                std::thread::sleep(self.behaviour.slow_identify);
+                let Some(data) = self.identify(identify.cns, identify.nsid) else {
+                    return self.complete(cid, Status::INVALID_NAMESPACE.with_dnr(), 0);
+                };
+                self.send_data(cid, &data)
+            }
+            AdminCommand::SetFeatures(set) if set.feature == FeatureId::NUMBER_OF_QUEUES => {
+                let queues = NumberOfQueues::of(self.behaviour.io_queues);
+                self.complete(cid, Status::SUCCESS, u64::from(queues.to_dword()))
+            }
+            AdminCommand::AsyncEventRequest => {
+                let slot = self.late_answer(cid);
+                let mut events = self.state.events.lock().unwrap();
+                if std::mem::take(&mut events.1) {
+                    slot.tell();
+                } else {
+                    events.0.push(slot);
+                }
+                Ok(())
+            }
+            AdminCommand::KeepAlive => {
+                self.state.seen.keep_alives.fetch_add(1, Ordering::SeqCst);
+                self.done(cid)
+            }
+            AdminCommand::Abort(_) => {
+                self.state.seen.aborts.fetch_add(1, Ordering::SeqCst);
+                self.complete(cid, Status::SUCCESS, 1)
+            }
+            _ => self.done(cid),
+        }
+    }
+
+    fn identify(&self, cns: Cns, nsid: u32) -> Option<Vec<u8>> {
+        let mut page = [0; 4096];
+        match cns {
+            Cns::CONTROLLER => page = self.identify_controller().to_bytes(),
+            Cns::COMMAND_SET_CONTROLLER => page = self.behaviour.lengths.as_ref()?.to_bytes(),
+            Cns::ACTIVE_NAMESPACES => {
+                encode_namespace_list((nsid < 1).then_some(1), &mut page);
+            }
+            Cns::NAMESPACE if nsid == 1 => {
+                let mut identify = IdentifyNamespace {
+                    nsze: self.state.blocks.load(Ordering::SeqCst),
+                    ..IdentifyNamespace::default()
+                };
+                identify.lba_formats[0] = LbaFormat::of_shift(9);
+                page = identify.to_bytes();
+            }
+            Cns::NAMESPACE_DESCRIPTORS if nsid == 1 => {
+                encode_namespace_descriptors(
+                    [NamespaceId::Uuid([self.behaviour.volume; 16])],
+                    &mut page,
+                );
+            }
+            _ => return None,
+        }
+        Some(page.to_vec())
+    }
+
+    fn identify_controller(&self) -> IdentifyController {
+        IdentifyController {
+            cntlid: 7,
+            model_number: wire::text::ascii_field("Test peer"),
+            serial_number: wire::text::ascii_field("1"),
+            firmware_revision: wire::text::ascii_field("0"),
+            mdts: 8,
+            oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
+            oncs: IdentifyController::ONCS_COMPARE
+                | IdentifyController::ONCS_DATASET_MANAGEMENT
+                | IdentifyController::ONCS_WRITE_ZEROES
+                | IdentifyController::ONCS_VERIFY,
+            kas: 1,
+            ctratt: if self.behaviour.traffic_based {
+                IdentifyController::CTRATT_TRAFFIC_BASED_KEEP_ALIVE
+            } else {
+                0
+            },
+            nn: 1,
+            maxcmd: 128,
+            ioccsz: 4 + self.behaviour.in_capsule_bytes / 16,
+            iorcsz: 1,
+            vwc: if self.behaviour.cache_life.is_some() {
+                IdentifyController::VWC_PRESENT
+            } else {
+                0
+            },
+            vendor: wire::nvme::vendor::Extensions {
+                cache_life: self.behaviour.cache_life.unwrap_or(0),
+                end_controller: self.behaviour.fences,
+                ..wire::nvme::vendor::Extensions::default()
+            }
+            .encode(),
+            ..IdentifyController::default()
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! An application of the simulated world: its workload, what it is ready for, and its results.
+
+use crate::oracle::Oracle;
+use crate::rights::Law;
+use base::Nanos;
+use block::BlockError;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// An application of a host.
+#[derive(Clone, Debug)]
+pub struct Application {
+    /// The controller of its host by which it reaches its namespace: the first, the second, ….
+    pub target: usize,
+    /// The namespace that it works on.
+    pub nsid: u32,
+    /// Its workload.
+    pub workload: Workload,
+    /// Seeds its requests.
+    pub seed: u64,
+    /// Which requests it makes.
+    pub mix: Mix,
+    /// Which errors it is ready for.
+    pub tolerance: Tolerance,
+    /// Oracle that it shares with others on the same device; `None` for a device of its own.
+    pub oracle: Option<Rc<RefCell<Oracle>>>,
+    /// The host that it runs on: its replacement is another one.
+    pub host: u64,
+    /// The host's permissions in the namespace, and the namespace's size; `None` where these never
+    /// change.
+    pub law: Option<Law>,
+    /// True if answers are judged. Those of a target that lies are not.
+    pub judged: bool,
+    /// After so many requests it asks for nothing for so long.
+    pub rest: Option<(u64, Nanos)>,
+    /// The results.
+    pub report: Rc<RefCell<Report>>,
+}
+
+impl Application {
+    /// One on a device of its own, as namespace 1.
+    #[must_use]
+    pub fn alone(workload: Workload, seed: u64) -> Self {
+        Self {
+            target: 0,
+            nsid: 1,
+            workload,
+            seed,
+            mix: Mix::default(),
+            tolerance: Tolerance::Any,
+            oracle: None,
+            host: 1,
+            law: None,
+            judged: true,
+            rest: None,
+            report: Rc::default(),
+        }
+    }
+}
+
+/// The workload of an application.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Requests in all.
+    pub requests: u64,
+    /// Requests under way at once.
+    pub depth: usize,
+    /// Blocks of most requests, at most.
+    pub blocks_max: u64,
+    /// Blocks of one request in sixteen, at most: large enough for several transfers.
+    pub blocks_large: u64,
+}
+
+/// The results of an application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Of these, with an error.
+    pub failed: u64,
+    /// Of these, because they took too long.
+    pub timed_out: u64,
+    /// Requests with data that were answered, in bytes.
+    pub bytes: u64,
+    /// The longest that a request took, after [`WARM_UP`](crate::WARM_UP) others.
+    pub slowest: Nanos,
+    /// A fingerprint of all answers in order: equal runs have equal ones.
+    pub fingerprint: u64,
+    /// An application without a judge was told that its namespace is gone, and asks no more.
+    pub gave_up: bool,
+}
+
+/// Which requests an application makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mix {
+    /// Reads, writes that never overlap with others, and now and then a flush.
+    #[default]
+    Plain,
+    /// Every operation there is, on ranges that others may be writing.
+    Everything,
+}
+
+/// Errors that an application must be ready for, because something provokes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// Any: the owner of the application looks at its report.
+    Any,
+    /// These, and no other.
+    Only {
+        /// The device fails requests.
+        device: bool,
+        /// The namespace may go for good.
+        gone: bool,
+        /// The host may give requests up.
+        late: bool,
+        /// A lost connection may be taken for a loss of what was not flushed.
+        forgets: bool,
+        /// True if permissions change, and sizes of volumes.
+        changes: bool,
+    },
+}
+
+impl Tolerance {
+    /// Returns the same for an application with a volume that stays, or does not.
+    #[must_use]
+    pub(crate) fn of_volume(mut self, may_go: bool) -> Self {
+        if let Self::Only { gone, .. } = &mut self {
+            *gone &= may_go;
+        }
+        self
+    }
+
+    pub(crate) fn allows(self, error: BlockError) -> bool {
+        let Self::Only {
+            device,
+            gone,
+            late,
+            changes,
+            ..
+        } = self
+        else {
+            return true;
+        };
+        match error {
+            BlockError::ReadFailure | BlockError::WriteFailure => device,
+            BlockError::Gone => gone,
+            BlockError::TimedOut | BlockError::Aborted => late,
+            BlockError::OutOfRange | BlockError::Denied => changes,
+            _ => false,
+        }
+    }
+}

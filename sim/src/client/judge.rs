@@ -1,0 +1,223 @@
+//! Answers, and what they are judged by.
+
+use super::content::version_of;
+use super::{Client, InFlight, Kind, WARM_UP, Way, slab_key};
+use crate::application::Tolerance;
+use crate::oracle::{Step, Version};
+use crate::trace::say;
+use base::Time;
+use block::{BlockError, Completion};
+use reactor::IoSlice;
+use std::ops::Range;
+
+impl Client {
+    pub(super) fn answered(&mut self, completion: Completion) {
+        let key = slab_key(completion.tag);
+        let request = self
+            .in_flight
+            .remove(key)
+            .expect("each request is answered once");
+        say(|| {
+            let (range, kind) = (&request.range, &request.kind);
+            let (now, name, result) = (self.now, &self.name, completion.result);
+            format!("{now:?}: {name} is answered {result:?} to {range:?} {kind:?}")
+        });
+        let mut report = self.report.borrow_mut();
+        report.answered += 1;
+        report.failed += u64::from(is_failure(completion.result));
+        report.timed_out += u64::from(completion.result == Err(BlockError::TimedOut));
+        report.bytes += completion.data.as_ref().map_or(0, IoSlice::len) as u64;
+        if report.answered > WARM_UP {
+            report.slowest = report.slowest.max(self.now.since(request.since));
+        }
+        let mix = completion.tag ^ u64::from(completion.result.is_ok()) << 63;
+        report.fingerprint = (report.fingerprint ^ mix).wrapping_mul(0x0100_0000_01B3);
+        drop(report);
+        if self.judged {
+            self.judge(request, completion);
+        } else if completion.result == Err(BlockError::Gone) {
+            // A lie told it so; asking on and on would bring nothing else.
+            self.workload.requests = self.issued;
+            self.report.borrow_mut().gave_up = true;
+        }
+    }
+
+    /// Asserts that the answer is one that the device may give.
+    fn judge(&mut self, request: InFlight, completion: Completion) {
+        let range = request.range;
+        let answer = completion.result;
+        let mut untouched = Vec::new();
+        if let (Some(law), Some(operation), Some(asked)) =
+            (&self.law, request.operation, request.asked)
+        {
+            untouched = law.judge(operation, &range, asked, answer);
+        }
+        if let (Kind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
+            // The target has no patience for ever; the channel keeps its own order all the same.
+            return;
+        }
+        let differs =
+            matches!(request.kind, Kind::Compare(..)) && answer == Err(BlockError::CompareFailure);
+        if let (Kind::Flush(began, _), Err(BlockError::CacheLost)) = (&request.kind, answer) {
+            return self.told_of_loss(*began);
+        }
+        if let Err(error) = answer
+            && !differs
+        {
+            assert!(
+                self.tolerance.allows(error),
+                "{:?} of blocks {range:?} failed: {error}, and nothing provokes that",
+                request.kind
+            );
+        }
+        match request.kind {
+            Kind::Flush(began, settled) if answer.is_ok() => {
+                self.check_medium(settled.into_iter().enumerate());
+                let (_, told) = self.told;
+                self.oracle.borrow_mut().flushed(began, self.host, told);
+            }
+            Kind::Write { version, durable } if answer.is_ok() => {
+                self.check_order(&range, version);
+                if durable {
+                    self.check_medium(range.clone().map(|block| (block, version)));
+                }
+                let mut oracle = self.oracle.borrow_mut();
+                oracle.acknowledge(range, version, durable, self.host);
+            }
+            Kind::Write { version, .. } => {
+                let mut oracle = self.oracle.borrow_mut();
+                oracle.fail(range, version);
+                let denied = answer == Err(BlockError::Denied);
+                for block in untouched.into_iter().filter(|_| denied) {
+                    oracle.never(block..block + 1, version);
+                }
+            }
+            Kind::Read(began) => {
+                if answer.is_ok() {
+                    let data = completion.data.expect("a read's data comes back");
+                    self.check_read(&range, began, request.since, &data);
+                }
+                self.oracle.borrow_mut().end_read(began);
+            }
+            Kind::Compare(began, expected) => {
+                if answer.is_ok() || differs {
+                    self.check_compared(&range, began, &expected, differs);
+                }
+                self.oracle.borrow_mut().end_read(began);
+            }
+            Kind::Verify | Kind::Flush(..) | Kind::Barrier => {}
+        }
+    }
+
+    /// Checks what a read has returned, and notes how long it took.
+    fn check_read(&mut self, range: &Range<usize>, began: Step, since: Time, data: &IoSlice) {
+        if let Some(log) = &self.log {
+            let took = self.now.since(since);
+            log.borrow_mut().push((self.now, took));
+        }
+        let mut bytes = vec![0; data.len()];
+        data.copy_out(0, &mut bytes);
+        self.check(range, began, &bytes);
+    }
+
+    /// A Flush that began then failed because what was not flushed may be lost. Every loss is told
+    /// once; whatever was asked for before that is told too.
+    fn told_of_loss(&mut self, began: Step) {
+        let mut oracle = self.oracle.borrow_mut();
+        let (losses, told) = self.told;
+        let forgets = match self.tolerance {
+            Tolerance::Any => true,
+            Tolerance::Only { forgets, .. } => forgets,
+        };
+        // A lane of a switchboard tells the next Flush by it, and there are several.
+        let again = matches!(self.channel, Way::Any(_)) && losses > 0;
+        assert!(
+            forgets || again || oracle.losses() > losses || began < told,
+            "a Flush says that writes may be lost, and nothing provokes that"
+        );
+        self.told = (oracle.losses(), oracle.begin_flush());
+    }
+
+    /// A comparison that holds found what was expected; one that does not found something else
+    /// somewhere.
+    fn check_compared(
+        &self,
+        range: &Range<usize>,
+        began: Step,
+        expected: &[Version],
+        differs: bool,
+    ) {
+        let oracle = self.oracle.borrow();
+        let mut blocks = range.clone().zip(expected);
+        let right = if differs {
+            blocks.any(|(block, &expected)| {
+                let mut allowed = oracle.allowed(block, began);
+                allowed.any(|found| found != expected)
+            })
+        } else {
+            blocks.all(|(block, &expected)| oracle.allows(block, began, expected))
+        };
+        assert!(
+            right,
+            "a comparison of blocks {range:?} with versions {expected:?} said differs={differs}, \
+             which it could not have found"
+        );
+    }
+
+    /// Asserts that a write did not pass an older one that was lost with a connection. The older
+    /// one is known to have been sent on it if it was read before the host was connected again.
+    fn check_order(&self, range: &Range<usize>, version: Version) {
+        if matches!(self.channel, Way::Any(_)) {
+            // Other threads connect again, and when they did is not known here.
+            return;
+        }
+        let oracle = self.oracle.borrow();
+        for (_, other) in self.in_flight.iter() {
+            let Kind::Write { version: older, .. } = other.kind else {
+                continue;
+            };
+            for block in range.start.max(other.range.start)..range.end.min(other.range.end) {
+                assert!(
+                    !oracle.overtakes(block, version, older, self.reconnected),
+                    "version {version} of block {block} was acknowledged before version {older}, \
+                     which was lost with a connection"
+                );
+            }
+        }
+    }
+
+    /// Asserts that what was acknowledged before a Flush, or written with FUA, is on the medium.
+    fn check_medium(&self, promised: impl Iterator<Item = (usize, Version)>) {
+        let Some(medium) = &self.medium else { return };
+        for (block, promised) in promised {
+            let durable = medium.durable(block);
+            assert!(
+                durable >= promised,
+                "block {block} was promised to be on the medium as version {promised}; there is \
+                 {durable}"
+            );
+        }
+    }
+
+    fn check(&mut self, range: &Range<usize>, began: Step, bytes: &[u8]) {
+        let size = self.geometry.block_bytes as usize;
+        for (block, found) in range.clone().zip(bytes.chunks(size)) {
+            let version = version_of(block, found);
+            let oracle = self.oracle.borrow();
+            assert!(
+                oracle.allows(block, began, version),
+                "block {block} holds version {version}; allowed were {:?}",
+                oracle.allowed(block, began).collect::<Vec<_>>()
+            );
+            drop(oracle);
+            self.oracle.borrow_mut().note_read(block, version);
+            let mut report = self.report.borrow_mut();
+            report.fingerprint = (report.fingerprint ^ version).wrapping_mul(0x0100_0000_01B3);
+        }
+    }
+}
+
+/// A comparison that does not hold is an answer like another.
+fn is_failure(result: Result<(), BlockError>) -> bool {
+    result.is_err_and(|error| error != BlockError::CompareFailure)
+}

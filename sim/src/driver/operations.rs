@@ -1,0 +1,198 @@
+//! The driver's contract: operations of a core, and what they come to.
+
+use super::{RECEIVE_QUEUES, Rest, SimDriver};
+use base::units::CoreId;
+use base::{Nanos, Time};
+use reactor::arrivals::Wanted;
+use reactor::{
+    BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, Op, OpKey, OpNamespace,
+    Outcome, SocketId, SocketOptions, Stream, Wait, Wake,
+};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use switch::Class;
+use switch::class_scheduler::ClassSchedulerRules;
+
+impl Driver for SimDriver {
+    fn now(&self) -> Time {
+        self.world.borrow().now + self.clock.get()
+    }
+
+    fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
+    fn op_namespace(&mut self) -> OpNamespace {
+        self.next_op_namespace += 1;
+        OpNamespace(self.next_op_namespace - 1)
+    }
+
+    fn submit(&mut self, key: OpKey, op: Op) {
+        match op {
+            Op::Send { socket, list } => self.send(key, socket, list),
+            Op::Receive { socket, into } => {
+                let slot = self.key(socket);
+                let socket = self.sockets.get_mut(slot).expect("just looked up");
+                assert!(
+                    socket.receiving.is_none(),
+                    "one receive at a time per socket"
+                );
+                socket.interest.wanted = if into.is_some() {
+                    Wanted::Payload
+                } else {
+                    Wanted::Anything
+                };
+                socket.receiving = Some((key, into));
+                let (arrivals, mut kernel) = self.split();
+                let now = kernel.now;
+                arrivals.wanted(slot, now, &mut kernel);
+            }
+            // What was sent is on its way in either case.
+            Op::Close { socket } | Op::Reset { socket } => self.close(key, socket),
+            Op::Release { socket } => self.release(key, socket),
+            Op::Connect {
+                address, timeout, ..
+            } => self.connect(key, address, timeout),
+            Op::Accept { listener } => {
+                let slot = self.listeners.get_mut(listener.0 as usize);
+                if let Some((_, accept)) = slot.and_then(Option::as_mut) {
+                    *accept = Some(key);
+                } else {
+                    let error = io::ErrorKind::NotConnected.into();
+                    self.complete(key, Outcome::Accepted(Err(error)));
+                }
+            }
+            Op::Read { slice, .. } | Op::Write { slice, .. } => {
+                let result = Err(io::ErrorKind::Unsupported.into());
+                self.complete(
+                    key,
+                    Outcome::File {
+                        result,
+                        slice: Some(slice),
+                    },
+                );
+            }
+            Op::Sync { .. } | Op::Allocate { .. } => {
+                let result = Err(io::ErrorKind::Unsupported.into());
+                self.complete(
+                    key,
+                    Outcome::File {
+                        result,
+                        slice: None,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Never waits: the world moves its clock when every core has nothing left to do.
+    fn reap(&mut self, _wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.stats.turns += 1;
+        let now = self.world.borrow().now;
+        self.rest = Rest::Awake;
+        self.slept += now.since(self.turned_at.max(self.busy_until));
+        self.turned_at = now;
+        self.waker.0.store(false, Ordering::Release);
+        self.poll_accepts();
+        self.poll_connects();
+        self.poll_sends();
+        self.reap_ring();
+        completions.append(&mut self.ready);
+        Ok(())
+    }
+
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        _options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let bound = self.world.borrow_mut().network.listen(address);
+        let bound = bound.ok_or(io::ErrorKind::AddrInUse)?;
+        self.listeners.push(Some((bound, None)));
+        let number = u32::try_from(self.listeners.len() - 1).expect("few listeners");
+        Ok((ListenerId(number), bound))
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        let slot = self.listeners.get_mut(listener.0 as usize);
+        if let Some((address, accept)) = slot.and_then(Option::take) {
+            self.world.borrow_mut().network.unlisten(address);
+            if let Some(key) = accept {
+                let error = io::ErrorKind::ConnectionAborted.into();
+                self.complete(key, Outcome::Accepted(Err(error)));
+            }
+        }
+    }
+
+    fn has_room_for_socket(&self) -> bool {
+        !self.sockets.is_full()
+    }
+
+    fn adopt(&mut self, stream: Stream) -> SocketId {
+        let Stream::Simulated(end) = stream else {
+            unreachable!("a socket of the kernel does not reach the simulation");
+        };
+        self.adopt_end(end)
+    }
+
+    fn set_class(&mut self, socket: SocketId, class: Class) {
+        let (slot, now) = (self.key(socket), self.now());
+        if let Some(socket) = self.sockets.get_mut(slot) {
+            self.arrivals.set_class(&mut socket.interest, class, now);
+        }
+    }
+
+    fn set_receive_quantum(&mut self, socket: SocketId, quantum: Option<NonZeroUsize>) {
+        let key = self.key(socket);
+        let quantum = quantum.map_or(usize::MAX, NonZeroUsize::get);
+        let (arrivals, mut kernel) = self.split();
+        arrivals.set_quantum(key, quantum, &mut kernel);
+    }
+
+    /// By connection, as a network card with some receive queues has it.
+    fn incoming_core(&self, socket: SocketId) -> Option<CoreId> {
+        let end = self.sockets.get(self.key(socket))?.end;
+        let queue = end / 2 % RECEIVE_QUEUES;
+        u32::try_from(queue).ok().map(CoreId)
+    }
+
+    fn set_service(&mut self, rules: &ClassSchedulerRules) {
+        self.arrivals.set_service(rules);
+    }
+
+    fn open_file(&mut self, _file: Arc<File>) -> io::Result<FileId> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn close_file(&mut self, _file: FileId) {}
+
+    fn core(&self) -> CoreId {
+        if let Some((one_in, cores)) = self.wanders {
+            let prng = &mut self.world.borrow_mut().prng;
+            if prng.chance(1, one_in) {
+                let core = u32::try_from(prng.below(u64::from(cores))).expect("a few cores");
+                self.core.set(CoreId(core));
+            }
+        }
+        self.core.get()
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.waker) as Arc<dyn Wake>
+    }
+
+    fn stats(&self) -> DriverStats {
+        DriverStats {
+            service: *self.arrivals.service_counters(),
+            ..self.stats
+        }
+    }
+
+    fn slept(&self) -> Nanos {
+        self.slept
+    }
+}

@@ -1,0 +1,231 @@
+//! Requests and completions of applications, on their way to and from the dataplane.
+
+use super::super::config::Hosting;
+use super::super::cpu::Step;
+use super::super::event::Event;
+use super::super::lane::{Request, Stage};
+use super::super::world::World;
+use base::{Nanos, Time};
+use switch::request_steering::Loads;
+use switch::{Class, PerClass};
+
+/// The egresses to one target, as request steering sees them.
+struct Egresses<'a> {
+    bytes: &'a [u64],
+    latency: &'a [PerClass<u64>],
+}
+
+impl Loads for Egresses<'_> {
+    fn cores(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn throughput_bytes(&self, core: usize) -> Option<u64> {
+        Some(self.bytes[core])
+    }
+
+    fn latency_bytes(&self, core: usize) -> u64 {
+        self.latency[core][Class::Latency]
+    }
+
+    fn waiting_requests(&self, _core: usize) -> u32 {
+        0
+    }
+}
+
+impl World<'_> {
+    /// An application begins: it makes its first requests.
+    pub(in crate::model) fn on_start(&mut self, app: usize) {
+        if let Some(interval) = self.apps[app].interval {
+            self.calendar
+                .push(self.now + interval, Event::Intended { app });
+        } else if self.config.hosting == Hosting::Inline {
+            self.issue(app);
+        } else {
+            self.wake(self.apps[app].thread);
+        }
+    }
+
+    /// A moment at which an open loop makes a request.
+    pub(in crate::model) fn on_intended(&mut self, app: usize) {
+        if self.closing {
+            return;
+        }
+        self.apps[app].intended.push_back(self.now);
+        let interval = self.apps[app].interval.expect("an open loop");
+        self.calendar
+            .push(self.now + interval, Event::Intended { app });
+        if self.config.hosting == Hosting::Inline {
+            self.issue(app);
+        } else {
+            self.wake(self.apps[app].thread);
+        }
+    }
+
+    /// Returns the next step of an application and its cost.
+    pub(in crate::model) fn app_step(&mut self, number: usize) -> Option<(Step, u64)> {
+        let app = &self.apps[number];
+        let completions = app.completed.len();
+        let makes = if app.interval.is_some() {
+            app.intended.len()
+        } else {
+            app.depth as usize - app.outstanding as usize + completions
+        };
+        if completions == 0 && (makes == 0 || self.closing) {
+            return None;
+        }
+        let stack = &self.costs.stack;
+        let steer = if self.knobs.request_steering.enabled && app.class.properties().steered {
+            stack.steer_ns
+        } else {
+            0
+        };
+        let cost = (completions + makes) as u64 * (stack.app_request_ns / 2 + stack.hand_over_ns)
+            + makes as u64 * steer;
+        Some((Step::App { completions }, cost.max(1)))
+    }
+
+    /// An application's step takes effect.
+    pub(in crate::model) fn app_finish(&mut self, number: usize, completions: usize) {
+        for index in 0..completions {
+            let request = self.apps[number].completed[index];
+            self.take(request);
+        }
+        self.apps[number].completed.drain(..completions);
+        self.issue(number);
+    }
+
+    /// An application takes the completion of a request.
+    fn take(&mut self, request: usize) {
+        self.advance(request, Stage::Completed, Stage::Free);
+        let it = &self.requests[request];
+        let (app, class, bytes) = (it.app, it.class, it.bytes);
+        self.apps[app].outstanding -= 1;
+        self.account_request(class, bytes, it.since);
+        self.spare_requests.push(request);
+    }
+
+    /// A completion is there for its application, which is notified of it, at once or later.
+    pub(in crate::model) fn complete(&mut self, request: usize, near: bool) {
+        let it = &self.requests[request];
+        let (number, bytes) = (it.app, u64::from(it.bytes));
+        let (class, origin, egress) = (it.class, it.origin, it.egress);
+        if class.properties().steered {
+            self.egress_bytes[self.apps[number].target][egress] -= bytes;
+        }
+        self.host_outstanding[origin][class] -= bytes;
+        let outstanding = self.host_outstanding[origin][class];
+        self.host_loads[origin].sample(Time(self.now), class, outstanding);
+        let app = &mut self.apps[number];
+        app.outstanding_bytes -= bytes;
+        app.load.add(app.outstanding_bytes);
+        if self.config.hosting == Hosting::Inline {
+            self.take(request);
+            self.issue(number);
+            return;
+        }
+        app.completed.push(request);
+        let under_way = u64::from(app.outstanding) - app.completed.len() as u64;
+        let most = if near {
+            self.knobs.completion_hold
+        } else {
+            Nanos::ZERO
+        };
+        let holds = app.unnotified.until() != Time::NEVER;
+        if app
+            .unnotified
+            .completed(Time(self.now), class, under_way, most)
+        {
+            self.tell(number);
+        } else if !holds {
+            let until = app.unnotified.until().0;
+            self.calendar.push(until, Event::Tell { app: number });
+        }
+    }
+
+    /// The time until which completions were held may be over.
+    pub(in crate::model) fn on_tell(&mut self, number: usize) {
+        if self.apps[number].unnotified.is_due(Time(self.now)) {
+            self.tell(number);
+        }
+    }
+
+    fn tell(&mut self, number: usize) {
+        let app = &mut self.apps[number];
+        app.unnotified.notified();
+        let thread = app.thread;
+        self.wake(thread);
+    }
+
+    /// Makes as many requests as the application may have.
+    fn issue(&mut self, number: usize) {
+        loop {
+            if self.closing {
+                return;
+            }
+            let app = &mut self.apps[number];
+            let since = if app.interval.is_some() {
+                let Some(since) = app.intended.pop_front() else {
+                    return;
+                };
+                since
+            } else if app.outstanding < app.depth {
+                self.now
+            } else {
+                return;
+            };
+            app.outstanding += 1;
+            app.outstanding_bytes += u64::from(app.bytes);
+            app.load.add(app.outstanding_bytes);
+            self.make(number, since);
+        }
+    }
+
+    fn make(&mut self, number: usize, since: u64) {
+        let app = &self.apps[number];
+        let (class, bytes, target) = (app.class, app.bytes, app.target);
+        let write = self.random.permille(app.write_permille);
+        let origin = self.host_index(self.threads[app.thread].core);
+        let inline = self.config.hosting == Hosting::Inline;
+        let egress = if inline {
+            origin
+        } else {
+            let egresses = Egresses {
+                bytes: &self.egress_bytes[target],
+                latency: &self.host_outstanding,
+            };
+            self.steering[origin].steer(class, origin, &egresses)
+        };
+        let engine = match (inline, self.teams) {
+            (true, _) => app.engine,
+            (false, 1) => egress,
+            (false, teams) => egress * teams + class.index(),
+        };
+        if class.properties().steered {
+            self.egress_bytes[target][egress] += u64::from(bytes);
+        }
+        self.host_outstanding[origin][class] += u64::from(bytes);
+        let outstanding = self.host_outstanding[origin][class];
+        self.host_loads[origin].sample(Time(self.now), class, outstanding);
+        let request = Request {
+            stage: Stage::Ingress,
+            app: number,
+            class,
+            bytes,
+            write,
+            since,
+            origin,
+            egress,
+            quanta_before: 0,
+        };
+        let key = if let Some(spare) = self.spare_requests.pop() {
+            self.requests[spare] = request;
+            spare
+        } else {
+            self.requests.push(request);
+            self.requests.len() - 1
+        };
+        self.issued += 1;
+        self.hand_in(engine, key);
+    }
+}
