@@ -180,6 +180,7 @@ impl LoadArgs {
             .next()
             .is_some_and(|first| classes.any(|class| class != first));
         match (self.lanes, self.switch.baseline) {
+            _ if self.path.is_some() => false,
             (Some(lanes), _) => lanes == Lanes::Switched,
             (None, Some(preset)) => !polls(preset),
             (None, None) => several && self.can_be_switched(),
@@ -187,7 +188,7 @@ impl LoadArgs {
     }
 
     fn can_be_switched(&self) -> bool {
-        self.target.is_some() && self.hosts == 1 && self.path.is_none()
+        self.target.is_some() && self.hosts == 1
     }
 
     /// Returns the I/O path and its parameters.

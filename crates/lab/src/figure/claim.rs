@@ -14,6 +14,8 @@ pub enum Bound {
     AtLeast(f64),
     /// So much or less.
     AtMost(f64),
+    /// From the first to the second.
+    Between(f64, f64),
 }
 
 impl Eq for Bound {}
@@ -25,6 +27,7 @@ impl Bound {
         match self {
             Self::AtLeast(bound) => quotient >= bound,
             Self::AtMost(bound) => quotient <= bound,
+            Self::Between(least, most) => least <= quotient && quotient <= most,
         }
     }
 
@@ -33,6 +36,7 @@ impl Bound {
         match self {
             Self::AtLeast(bound) => quotient / bound,
             Self::AtMost(bound) => bound / quotient,
+            Self::Between(least, most) => (quotient / least).min(most / quotient),
         }
     }
 }
@@ -42,6 +46,7 @@ impl fmt::Display for Bound {
         let text = match self {
             Self::AtLeast(bound) => format!("≥ {bound}"),
             Self::AtMost(bound) => format!("≤ {bound}"),
+            Self::Between(least, most) => format!("{least} to {most}"),
         };
         f.pad(&text)
     }

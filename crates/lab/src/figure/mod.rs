@@ -25,6 +25,7 @@ mod run;
 mod sample;
 mod scenario;
 mod simulation;
+mod thesis;
 
 #[cfg(test)]
 mod tests;
@@ -105,6 +106,14 @@ pub const FIGURES: &[Figure] = &[
     reflex::fig06::simulated::TENANTS_FIGURE,
     reflex::fig06::measured::CONNECTIONS_FIGURE,
     reflex::fig06::simulated::CONNECTIONS_FIGURE,
+    thesis::table6::FIGURE,
+    thesis::fig04::FIGURE,
+    thesis::fig09::FIGURE,
+    thesis::fig18::FIGURE,
+    thesis::fig21::COMMAND,
+    thesis::fig21::PAGE,
+    thesis::fig22::FIGURE,
+    thesis::fig23::FIGURE,
 ];
 
 /// Returns the figures that `name` means: one, all parts of one, or "all"; empty where there is

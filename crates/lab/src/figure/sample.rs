@@ -2,7 +2,7 @@
 
 use super::disturbance::Disturbance;
 use super::scenario::Scenario;
-use load::{Latency, SwitchReport};
+use load::{Latency, PathReport, SoftwareTime, SwitchReport};
 use serde::Deserialize;
 use std::time::Duration;
 use switch::Class;
@@ -24,6 +24,8 @@ pub struct Sample {
     pub host_sends: Sends,
     /// Sends of the target's I/O queues.
     pub target_sends: Sends,
+    /// The work of the I/O path, where the applications used one.
+    pub path: Option<PathReport>,
 }
 
 /// The part that figures need of an application in the report of `bench --json`.
@@ -39,6 +41,8 @@ pub struct Reported {
     pub errors: u64,
     /// Latency of requests.
     pub latency_us: Latency,
+    /// The part of it that was spent in software.
+    pub software_us: Option<SoftwareTime>,
     /// The first error.
     pub first_error: Option<String>,
 }
@@ -54,6 +58,8 @@ pub struct AppSample {
     pub bytes_per_second: f64,
     /// In microseconds.
     pub latency: Latency,
+    /// The part of it that was spent in software, where the device knows its own.
+    pub software: Option<SoftwareTime>,
 }
 
 /// Time slices that threads were given.
@@ -150,6 +156,18 @@ pub enum Metric {
     ReadTail,
     /// Tokens of a tenant's requests, over time.
     Tokens,
+    /// Median of the time that a request spends in software. `[Yu §6.1]`
+    Software,
+    /// Requests of one command, on average. `[Yu §6.8]`
+    Merged,
+    /// The part of the commands that carry a single request.
+    SingleCommands,
+    /// The part of all processors' time in programs; a program that polls a device is one.
+    UserTime,
+    /// The part in the kernel.
+    SystemTime,
+    /// The part without work, whether a thread waited for a device or not.
+    IdleTime,
 }
 
 impl Metric {
@@ -182,6 +200,12 @@ impl Metric {
             Self::SingleSends(End::Target) => "target_single_sends_percent",
             Self::ReadTail => "read_p95_us",
             Self::Tokens => "ktokens",
+            Self::Software => "software_p50_us",
+            Self::Merged => "merged_mean",
+            Self::SingleCommands => "single_commands_percent",
+            Self::UserTime => "user_percent",
+            Self::SystemTime => "system_percent",
+            Self::IdleTime => "idle_percent",
         }
     }
 
@@ -214,6 +238,12 @@ impl Metric {
             Self::SingleSends(End::Target) => "Target's sends of one answer",
             Self::ReadTail => "Latency of reads, p95",
             Self::Tokens => "Tokens",
+            Self::Software => "Time in software, median",
+            Self::Merged => "Requests of one command, mean",
+            Self::SingleCommands => "Commands of one request",
+            Self::UserTime => "Processors in programs",
+            Self::SystemTime => "Processors in the kernel",
+            Self::IdleTime => "Processors idle or waiting",
         }
     }
 
@@ -221,14 +251,19 @@ impl Metric {
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
-            Self::Latency(..) | Self::ReadTail => "µs",
+            Self::Latency(..) | Self::ReadTail | Self::Software => "µs",
             Self::Throughput(_) => "Gbit/s",
             Self::ThroughputPerCore => "Gbit/s per core",
             Self::Requests | Self::Tokens => "1000/s",
             Self::RequestsPerHostCore => "1000/s per core",
             Self::SliceRun | Self::SliceWait => "ms",
             Self::SendBytes(_) => "bytes",
-            Self::SingleSends(_) => "%",
+            Self::Merged => "requests",
+            Self::SingleSends(_)
+            | Self::SingleCommands
+            | Self::UserTime
+            | Self::SystemTime
+            | Self::IdleTime => "%",
         }
     }
 
@@ -253,6 +288,19 @@ impl Metric {
             Self::SingleSends(end) => {
                 let sends = sample.sends(end);
                 sends.single as f64 * 100.0 / sends.sends as f64
+            }
+            Self::Software => sample.apps.first()?.software?.p50,
+            Self::Merged => sample.path.as_ref()?.merged_mean,
+            Self::SingleCommands => {
+                let path = sample.path.as_ref()?;
+                let single = path.merged.iter().find(|(requests, _)| *requests == 1);
+                single.map_or(0.0, |(_, commands)| *commands as f64) * 100.0 / path.commands as f64
+            }
+            Self::UserTime => sample.path.as_ref()?.cpu.user,
+            Self::SystemTime => sample.path.as_ref()?.cpu.system,
+            Self::IdleTime => {
+                let cpu = sample.path.as_ref()?.cpu;
+                cpu.idle + cpu.wait
             }
             // Loads of the machine's figures do not tell their reads from their writes.
             Self::ReadTail | Self::Tokens => return None,
@@ -288,6 +336,7 @@ impl Sample {
                 iops: report.iops,
                 bytes_per_second: report.bytes_per_second,
                 latency: report.latency_us,
+                software: report.software_us,
             });
         }
         // One application that gets nothing is a result: it starves.

@@ -155,6 +155,13 @@ pub enum Storage {
     PricedMemory,
     /// A file in memory, which other people's programs can share as well.
     File,
+    /// The thesis' device, emulated, with no target in between, and slower by so many microseconds.
+    DramSsd {
+        /// For each command (F). `[Yu §6.6]`
+        command_us: u32,
+        /// For each page of 4 KiB (C).
+        page_us: u32,
+    },
 }
 
 /// Delay of a read from [`Storage::Flash`], in microseconds. `[blk-switch §5.1]`

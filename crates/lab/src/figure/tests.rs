@@ -7,7 +7,10 @@ use super::plan::{Plan, cell};
 use super::*;
 use anyhow::Result;
 use load::RunSummary;
-use load::{App, ClassSwitchReport, CoreSwitchReport, Latency, SwitchReport};
+use load::SwitchReport;
+use load::{
+    App, ClassSwitchReport, CoreSwitchReport, CpuShares, Latency, PathReport, SoftwareTime,
+};
 use sim::model::Costs;
 use sim::model::figures::Series;
 use std::collections::BTreeSet;
@@ -36,6 +39,7 @@ impl Runner for Invented {
                 p999: 30.0 * number,
                 max: 40.0 * number,
             },
+            software: Some(SoftwareTime { avg: 2.0, p50: 1.0 }),
         };
         let slice = Duration::from_millis(3);
         let sends = Sends {
@@ -54,6 +58,21 @@ impl Runner for Invented {
             }),
             host_sends: sends,
             target_sends: sends,
+            path: Some(PathReport {
+                path: "stm".to_owned(),
+                commands: 4,
+                merged_mean: 2.0,
+                merged: vec![(1, 3), (5, 1)],
+                elections_won: 1,
+                elections_lost: 7,
+                taken_over: 0,
+                cpu: CpuShares {
+                    user: 40.0,
+                    system: 10.0,
+                    wait: 20.0,
+                    idle: 30.0,
+                },
+            }),
         })
     }
 }
@@ -268,6 +287,7 @@ fn latency_of(avg: f64) -> Sample {
         iops: 1.0,
         bytes_per_second: 1.0,
         latency,
+        software: None,
     };
     Sample {
         apps: vec![app],
@@ -430,6 +450,7 @@ fn reports_of_failed_requests_are_refused() {
         bytes_per_second: 4096.0,
         errors: 0,
         latency_us: Latency::default(),
+        software_us: None,
         first_error: None,
     };
     let of = |reports: &[Reported]| Sample::of_reports(&scenario, reports);

@@ -128,6 +128,7 @@ pub(super) fn run(file: &SharedFile, scenario: &Scenario, effort: &Effort) -> Re
             iops,
             bytes_per_second: iops * f64::from(app.bytes),
             latency,
+            software: None,
         }],
         ..Sample::default()
     })

@@ -2,7 +2,7 @@
 
 use crate::figure::{Effort, LoadProcess, Reported, Storage, System};
 use crate::proc::Scheduled;
-use ::load::SwitchReport;
+use ::load::{PathReport, SwitchReport};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -31,8 +31,8 @@ pub(super) struct Load {
 pub(super) enum On<'a> {
     /// A target.
     Target(SocketAddr),
-    /// A file, with nothing in between.
-    File(&'a str),
+    /// A device of this machine, as `bench --device` takes it, with nothing in between.
+    Device(&'a str),
 }
 
 /// The part of `bench --json` that figures need.
@@ -41,6 +41,8 @@ pub(super) struct Report {
     pub(super) apps: Vec<Reported>,
     #[serde(default)]
     pub(super) switch: Vec<SwitchReport>,
+    #[serde(default)]
+    pub(super) path: Vec<PathReport>,
     #[serde(default)]
     interrupted: bool,
 }
@@ -73,8 +75,8 @@ impl Load {
                 command.args(["--target", &address.to_string()]);
                 command.args(["--nsid", nsid(process.storage)]);
             }
-            On::File(path) => {
-                command.arg("--device").arg(format!("file:{path}"));
+            On::Device(device) => {
+                command.args(["--device", device]);
             }
         }
         if system.own_lanes {
@@ -161,7 +163,8 @@ fn nsid(storage: Storage) -> &'static str {
         | Storage::PricedMemory
         | Storage::Tokens
         | Storage::TokensByHost
-        | Storage::File => "1",
+        | Storage::File
+        | Storage::DramSsd { .. } => "1",
         Storage::Flash => "2",
     }
 }

@@ -30,6 +30,9 @@ pub struct MachineRunner {
     file: Option<SharedFile>,
 }
 
+/// Size of the thesis' device, emulated: more than the processors' caches hold.
+const DRAM_SSD_MIB: u32 = 256;
+
 impl MachineRunner {
     /// Runs here, with files of its own in `folder`.
     ///
@@ -113,6 +116,19 @@ impl MachineRunner {
         Ok(target)
     }
 
+    /// A storage of this machine, as `bench --device` takes it.
+    fn local_device(&mut self, storage: Storage) -> Result<String> {
+        match storage {
+            Storage::DramSsd {
+                command_us,
+                page_us,
+            } => Ok(format!(
+                "dram-ssd+{command_us}us+{page_us}us:{DRAM_SSD_MIB}M"
+            )),
+            _ => Ok(format!("file:{}", text_of(self.file()?.path())?)),
+        }
+    }
+
     /// The file in memory, made when it is needed first.
     fn file(&mut self) -> Result<&SharedFile> {
         if self.file.is_none() {
@@ -158,14 +174,21 @@ impl Runner for MachineRunner {
         let time_before = ProcessorTime::now()?;
         let sample = match scenario.system.stack {
             Stack::Local => {
-                let file = text_of(self.file()?.path())?;
-                let processes = scenario.processes.iter();
-                let loads = processes
-                    .map(|process| Load::start(On::File(file), &scenario.system, process, effort))
-                    .collect::<Result<Vec<_>>>()?;
+                let mut loads = Vec::new();
+                for process in &scenario.processes {
+                    let device = self.local_device(process.storage)?;
+                    let on = On::Device(&device);
+                    loads.push(Load::start(on, &scenario.system, process, effort)?);
+                }
                 let (reports, _) = wait(loads)?;
+                let path = reports
+                    .iter()
+                    .find_map(|report| report.path.first().cloned());
                 let apps: Vec<_> = reports.into_iter().flat_map(|report| report.apps).collect();
-                Sample::of_reports(scenario, &apps)?
+                Sample {
+                    path,
+                    ..Sample::of_reports(scenario, &apps)?
+                }
             }
             _ => foreign::run(self.file()?, scenario, effort)?,
         };

@@ -1,0 +1,42 @@
+//! Fig. 9: synchronous temporal merge against the synchronous path. `[Yu §4.4]`
+
+use super::{SETTING, STM, SYNC, THROUGHPUT, threads};
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Extent, Panel, Plan};
+use crate::figure::sample::Metric;
+use crate::figure::{Figure, Work};
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "thesis-9",
+    title: "Synchronous temporal merge by threads",
+    paper: "Yu §4.4, Fig. 9",
+    workload: "1 to 32 threads, 4 KiB random reads at depth 1 of the emulated device with 5 µs of \
+               software for each command",
+    work: Work::Machine(plan),
+};
+
+fn plan(extent: Extent) -> Plan {
+    let counts = extent.sweep(&[1, 8, 16, 32], &[1, 32]);
+    let mut plan = Plan::sweep("threads", "", &counts, &[SYNC, STM], |system, count| {
+        threads(system, SETTING, count, 100)
+    });
+    let names = (STM.name, SYNC.name);
+    plan.claim_at_each(
+        "alone",
+        "with one thread merging costs less than 2 %",
+        THROUGHPUT,
+        names,
+        [1],
+        Bound::Between(0.95, 1.05),
+    );
+    plan.claim_at_each(
+        "merged",
+        "with 32 threads random reads gain 1.94 times (611 against 315 MB/s)",
+        THROUGHPUT,
+        names,
+        [32],
+        Bound::Between(1.3, 2.9),
+    );
+    plan.showing([Panel::lines(THROUGHPUT), Panel::lines(Metric::Merged)])
+}

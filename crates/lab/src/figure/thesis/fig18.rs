@@ -1,0 +1,51 @@
+//! Fig. 18: fio's mix of random reads and writes by threads. `[Yu §6.3]`
+
+use super::{INTERRUPT, PATHS, SETTING, STM, SYNC, THROUGHPUT, TWO_QUEUE, threads};
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Extent, Panel, Plan};
+use crate::figure::{Figure, Work};
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "thesis-18",
+    title: "Random reads and writes by threads",
+    paper: "Yu §6.3, Fig. 18",
+    workload: "1 to 64 threads, 4 KiB random reads and writes, half of each, at depth 1 of the \
+               emulated device with 5 µs of software for each command",
+    work: Work::Machine(plan),
+};
+
+fn plan(extent: Extent) -> Plan {
+    let counts = extent.sweep(&[1, 8, 16, 32, 64], &[1, 32]);
+    let mut plan = Plan::sweep("threads", "", &counts, &PATHS, |system, count| {
+        threads(system, SETTING, count, 50)
+    });
+    let mut claim = |name, says, of: &'static str, to, tick, bound| {
+        plan.claim_at_each(name, says, THROUGHPUT, (of, to), [tick], bound);
+    };
+    claim(
+        "2q",
+        "with 32 threads 2Q has 4.6 times the throughput of the interrupt path",
+        TWO_QUEUE.name,
+        INTERRUPT.name,
+        32,
+        Bound::Between(1.3, 6.9),
+    );
+    claim(
+        "stm",
+        "and STM gains about as much over the synchronous path as with reads",
+        STM.name,
+        SYNC.name,
+        32,
+        Bound::Between(1.3, 3.0),
+    );
+    claim(
+        "alone",
+        "with one thread the interrupt path is slower than the synchronous one",
+        SYNC.name,
+        INTERRUPT.name,
+        1,
+        Bound::Between(1.1, 4.0),
+    );
+    plan.showing([Panel::lines(THROUGHPUT)])
+}

@@ -1,0 +1,87 @@
+//! Fig. 21: merging on slower devices. `[Yu §6.6]`
+
+use super::{STM, SYNC, THROUGHPUT, threads};
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Extent, Panel, Plan, cell};
+use crate::figure::scenario::Storage;
+use crate::figure::{Figure, Work};
+
+/// (a): a fixed delay for each command.
+pub(in crate::figure) const COMMAND: Figure = Figure {
+    name: "thesis-21a",
+    title: "Delay for each command",
+    paper: "Yu §6.6, Fig. 21(a)",
+    workload: "32 threads, 4 KiB random reads at depth 1 of the emulated device, slower by F for \
+               each command",
+    work: Work::Machine(by_command),
+};
+
+/// (b): a delay for each page.
+pub(in crate::figure) const PAGE: Figure = Figure {
+    name: "thesis-21b",
+    title: "Delay for each page",
+    paper: "Yu §6.6, Fig. 21(b)",
+    workload: "32 threads, 4 KiB random reads at depth 1 of the emulated device with 5 µs of \
+               software for each command, slower by C for each 4 KiB",
+    work: Work::Machine(by_page),
+};
+
+const THREADS: u32 = 32;
+
+fn by_command(extent: Extent) -> Plan {
+    let delays = extent.sweep(&[0, 5, 25, 100, 500], &[0, 500]);
+    let systems = [SYNC, STM];
+    let mut plan = Plan::sweep("F", "µs", &delays, &systems, |system, command_us| {
+        let storage = Storage::DramSsd {
+            command_us,
+            page_us: 0,
+        };
+        threads(system, storage, THREADS, 100)
+    });
+    plan.claim_at_each(
+        "gain",
+        "at 500 µs STM has 11.1 times the throughput of the synchronous path",
+        THROUGHPUT,
+        (STM.name, SYNC.name),
+        [500],
+        Bound::Between(7.4, 33.0),
+    );
+    plan.claim(
+        "kept",
+        "and keeps 16 % of what it has without a delay",
+        THROUGHPUT,
+        (cell(STM.name, 500), cell(STM.name, 0)),
+        Bound::Between(0.1, 0.35),
+    );
+    plan.showing([Panel::lines(THROUGHPUT).logarithmic()])
+}
+
+fn by_page(extent: Extent) -> Plan {
+    let delays = extent.sweep(&[0, 5, 10, 15, 20, 25, 30], &[0, 25]);
+    let systems = [SYNC, STM];
+    let mut plan = Plan::sweep("C", "µs", &delays, &systems, |system, page_us| {
+        let storage = Storage::DramSsd {
+            command_us: 5,
+            page_us,
+        };
+        threads(system, storage, THREADS, 100)
+    });
+    let gain = |plan: &mut Plan, name, says, at, bound| {
+        plan.claim_at_each(name, says, THROUGHPUT, (STM.name, SYNC.name), [at], bound);
+    };
+    gain(
+        &mut plan,
+        "fast",
+        "without a delay merging gains 1.94 times",
+        0,
+        Bound::Between(1.3, 2.9),
+    );
+    gain(
+        &mut plan,
+        "break-even",
+        "at 25 µs for each 4 KiB merging gains nothing any more",
+        25,
+        Bound::Between(0.8, 1.35),
+    );
+    plan.showing([Panel::lines(THROUGHPUT)])
+}

@@ -1,0 +1,73 @@
+//! Figures of the thesis on I/O paths to fast devices (Yu).
+//!
+//! The device is emulated: one command at a time, 1.149 µs a command and 5.851 µs a page. The
+//! thesis' software, which it holds the device's lock for, is 5 µs a command; [`SETTING`] has them as
+//! the device's, so that what is compared are the paths. Two processors carry all threads, the
+//! thesis had eight: where a path has many threads poll, they share them.
+
+pub(super) mod fig04;
+pub(super) mod fig09;
+pub(super) mod fig18;
+pub(super) mod fig21;
+pub(super) mod fig22;
+pub(super) mod fig23;
+pub(super) mod table6;
+
+use super::sample::Metric;
+use super::scenario::{Layout, LoadProcess, Scenario, Stack, Storage, System, Workload};
+use switch::Class;
+use switch::knobs::Preset;
+
+/// The emulated device with the software of the thesis that it is locked for.
+const SETTING: Storage = Storage::DramSsd {
+    command_us: 5,
+    page_us: 0,
+};
+
+/// The device alone.
+const BARE: Storage = Storage::DramSsd {
+    command_us: 0,
+    page_us: 0,
+};
+
+const THROUGHPUT: Metric = Metric::Throughput(None);
+
+const fn path(name: &'static str, turned: &'static [&'static str]) -> System {
+    System {
+        stack: Stack::Local,
+        turned,
+        ..System::of(name, Preset::Switchyard)
+    }
+}
+
+const INTERRUPT: System = path("interrupt", &["--path", "interrupt"]);
+const POLL: System = path("poll", &["--path", "poll"]);
+const SYNC: System = path("sync", &["--path", "sync"]);
+const STM: System = path("stm", &["--path", "stm"]);
+const ATM: System = path("atm", &["--path", "atm"]);
+const HTM: System = path("htm", &["--path", "htm"]);
+const TWO_QUEUE: System = path("2q", &["--path", "2q"]);
+
+/// All paths but `poll`, which only Table 6 has, in the thesis' order.
+const PATHS: [System; 6] = [INTERRUPT, SYNC, STM, ATM, HTM, TWO_QUEUE];
+
+/// Threads that have a request of their own each. `[Yu §6, Table 5]`
+fn threads(system: System, storage: Storage, count: u32, read_percent: u8) -> Scenario {
+    let app = Workload {
+        class: Class::Throughput,
+        read_percent,
+        ..Workload::latency(count)
+    };
+    of_app(system, storage, app)
+}
+
+fn of_app(system: System, storage: Storage, app: Workload) -> Scenario {
+    Scenario {
+        system,
+        layout: Layout::Shared,
+        processes: vec![LoadProcess {
+            storage,
+            ..LoadProcess::of(vec![app])
+        }],
+    }
+}

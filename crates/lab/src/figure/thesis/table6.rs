@@ -1,0 +1,68 @@
+//! Table 6: what a path adds to the device. `[Yu §6.1]`
+
+use super::{ATM, BARE, HTM, INTERRUPT, POLL, STM, SYNC, TWO_QUEUE, threads};
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Axis, Panel, Plan, cell};
+use crate::figure::sample::Metric;
+use crate::figure::scenario::System;
+use crate::figure::{Figure, Work};
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "thesis-table6",
+    title: "Time in software of one request",
+    paper: "Yu §6.1, Table 6",
+    workload: "1 thread, 4 KiB random reads at depth 1 of the emulated device (7 µs)",
+    work: Work::Machine(|_| plan()),
+};
+
+const SERIES: &str = "paths";
+
+const SYSTEMS: [System; 7] = [INTERRUPT, POLL, SYNC, STM, HTM, ATM, TWO_QUEUE];
+
+fn plan() -> Plan {
+    let mut plan = Plan::over(Axis::new("path", "", SYSTEMS.map(|system| system.name)));
+    for system in SYSTEMS {
+        plan.run(SERIES, system.name, threads(system, BARE, 1, 100));
+    }
+    let mut claim = |name, says, of: System, to: System, bound| {
+        let cells = (cell(SERIES, of.name), cell(SERIES, to.name));
+        plan.claim(name, says, Metric::Software, cells, bound);
+    };
+    claim(
+        "poll",
+        "polling instead of interrupts takes 13 of 20 µs",
+        POLL,
+        INTERRUPT,
+        Bound::Between(0.3, 0.9),
+    );
+    claim(
+        "sync",
+        "the synchronous path takes 5 of 20 µs: a quarter",
+        SYNC,
+        INTERRUPT,
+        Bound::AtMost(1.0 / 3.0),
+    );
+    claim(
+        "no-switch",
+        "and 5 of the 13 µs that polling takes with its switches",
+        SYNC,
+        POLL,
+        Bound::AtMost(0.75),
+    );
+    claim(
+        "queues",
+        "a queue adds 1 to 3 µs: ATM takes 8 of 20, 2Q 6",
+        ATM,
+        INTERRUPT,
+        Bound::AtMost(0.6),
+    );
+    claim(
+        "2q",
+        "2Q takes no longer than ATM",
+        TWO_QUEUE,
+        ATM,
+        Bound::AtMost(1.3),
+    );
+    plan.showing([Panel::bars(Metric::Software)])
+}
