@@ -469,7 +469,7 @@ impl Network {
         if let Some(taps) = self.taps.as_mut().filter(|_| self.ends[at(end ^ 1)].closed) {
             taps.remove(&(end & !1));
         }
-        self.end(end).arriving.clear();
+        self.end(end).arriving = VecDeque::new();
         let peer = self.end(end ^ 1);
         if peer.severed {
             // The peer is not told; it will find the connection broken.

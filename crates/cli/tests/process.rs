@@ -7,7 +7,7 @@
 mod common;
 
 use block::BlockError;
-use common::{Folder, NQN, Serving, code, eventually, pattern, program, run, stderr};
+use common::{Folder, NQN, Serving, code, eventually, pattern, program, run, stderr, to_signal};
 use host::{Host, RequestError, Subsystem};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -199,7 +199,7 @@ fn a_target_without_outputs_serves() {
             Some("/dev/null")
         );
     }
-    let pid = child.id().to_string();
+    let pid = to_signal(child.id());
     assert!(Command::new("kill").arg(pid).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

@@ -3,6 +3,9 @@
 //! Each peer, by its address, may cause a few lines in a while, and all of a core's together some
 //! more: a peer that breaks the rules a thousand times a second neither fills the log nor keeps
 //! lines of others out of it. Lines that were suppressed are counted, and the peer's next line says so.
+//!
+//! The bound holds at every level but TRACE: a line that a peer can repeat asks the budget first.
+//! TRACE is for developers, and has a line for each state of each command.
 
 use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
 use base::{Nanos, Time};

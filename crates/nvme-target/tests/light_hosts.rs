@@ -7,19 +7,31 @@ mod common;
 use common::{BLOCK, Bed, Client, any_read, eventually, io};
 use switch::Knobs;
 use wire::nvme::{IoOpcode, SglDescriptor};
+use wire::tcp::framer::Role;
+use wire::tcp::limits::TERM_REQ_BYTES_MAX;
+use wire::tcp::{FatalErrorStatus, TermReq};
 
 const BATCH: u16 = 128;
 const ROUNDS: u64 = 10;
 
-/// Sends a whole batch of reads of 4 KiB at once, and takes the answers.
-fn batch(client: &mut Client) {
+/// Connections that end; where the machine is slow, the light host counts as gone for some.
+const ENDS: u64 = 20;
+
+/// Capsules of `count` reads of `blocks` blocks each.
+fn reads(client: &Client, count: u16, blocks: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for cid in 0..BATCH {
-        let mut command = io(IoOpcode::READ, u64::from(cid), 4096 / BLOCK as u32);
+    for cid in 0..count {
+        let mut command = io(IoOpcode::READ, u64::from(cid), blocks as u32);
         command.set_cid(cid);
-        command.set_sgl(SglDescriptor::transport(4096));
+        command.set_sgl(SglDescriptor::transport((blocks * BLOCK) as u32));
         bytes.extend(client.capsule_bytes(&command, &[]));
     }
+    bytes
+}
+
+/// Sends a whole batch of reads of 4 KiB at once, and takes the answers.
+fn batch(client: &mut Client) {
+    let bytes = reads(client, BATCH, 1);
     client.send(&bytes);
     for _ in 0..BATCH {
         any_read(client);
@@ -59,4 +71,31 @@ fn beside_a_light_host_a_deep_queue_is_received_a_caravan_at_a_time() {
     bed.handle().set_knobs(off).expect("valid knobs");
     receives(&bed, light, heavy);
     assert!(receives(&bed, light, heavy) < 5 * ROUNDS);
+}
+
+/// A quantum was set on the socket of a connection that its last receive had closed: the driver has
+/// let go of such a socket if the ring does not watch it, and the core panicked.
+#[test]
+fn a_receive_that_asks_for_much_and_ends_the_connection_sets_no_quantum() {
+    let bed = Bed::new();
+    let (_admin, mut light) = bed.host_named("nqn.2026-11.com.example:light", 1);
+    let request = TermReq {
+        status: FatalErrorStatus::PDU_SEQUENCE_ERROR,
+        information: 0,
+    };
+    let mut termination = [0; TERM_REQ_BYTES_MAX];
+    let length = request.encode(Role::Host, &[], &mut termination);
+    for _ in 0..ENDS {
+        let (_other, mut heavy) = bed.host_named("nqn.2026-11.com.example:heavy", 1);
+        // A caravan is eight of these; a queue that has just been connected brings 16 at most.
+        let mut bytes = reads(&heavy[0], 9, 2);
+        bytes.extend_from_slice(&termination[..length]);
+        light[0].read(0, 1);
+        heavy[0].send(&bytes);
+        while heavy[0].try_receive().is_some() {}
+    }
+    light[0].read(0, 1);
+    eventually("the core counts the ends", || {
+        bed.handle().snapshot().cores[0].terminations_received == ENDS
+    });
 }

@@ -1,4 +1,7 @@
 //! A peer that breaks the rules thousands of times causes few lines of log, and none with its data.
+//!
+//! That holds at every level but TRACE: TRACE is for developers, has a line for each state of each
+//! command and connection, and no bound.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::tests_outside_test_module,
@@ -18,6 +21,9 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use wire::fabrics::ConnectData;
 use wire::nvme::{IoOpcode, SglDescriptor};
+use wire::tcp::framer::Role;
+use wire::tcp::limits::TERM_REQ_BYTES_MAX;
+use wire::tcp::{FatalErrorStatus, TermReq};
 
 /// What the peer sends as data.
 const DATA: &[u8] = b"a secret that is nobody's business";
@@ -27,7 +33,7 @@ const TIMES: u64 = 700;
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps every line but those of level TRACE, which tell every state of every command on request.
+/// Keeps the lines of every level that has a bound: all but TRACE.
 struct Log;
 
 struct Line(String);
@@ -74,6 +80,12 @@ fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
     tracing::subscriber::set_global_default(Log).expect("the only one");
     let began = Instant::now();
     let bed = Bed::new();
+    let request = TermReq {
+        status: FatalErrorStatus::PDU_SEQUENCE_ERROR,
+        information: 0,
+    };
+    let mut termination = [0; TERM_REQ_BYTES_MAX];
+    let length = request.encode(Role::Host, DATA, &mut termination);
     let (_admin, mut queue) = bed.host_with(Dialect {
         data_digest: true,
         ..Dialect::default()
@@ -85,6 +97,7 @@ fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
         let data = Client::connect_data(NQN, ConnectData::CNTLID_STATIC_ANY - 1);
         let refused = fresh.connect(&Client::connect_command(3, 31, 0), &data);
         assert!(!refused.status.is_success());
+        fresh.send(&termination[..length]);
         let mut command = io(IoOpcode::WRITE, 0, 1);
         command.set_cid(queue.cid());
         command.set_sgl(SglDescriptor::in_capsule(0, common::BLOCK as u32));
@@ -96,7 +109,8 @@ fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
         assert!(!queue.completion().status.is_success());
     }
     eventually("an end of all connections that were terminated", || {
-        bed.handle().snapshot().cores[0].terminations_sent == TIMES
+        let core = bed.handle().snapshot().cores[0];
+        core.terminations_sent == TIMES && core.terminations_received == TIMES
     });
     let periods = began.elapsed().as_nanos() as u64 / LOG_PEER_PERIOD.0 + 2;
     let lines = LINES.lock().expect("no test panicked").clone();

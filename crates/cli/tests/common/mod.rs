@@ -144,9 +144,8 @@ impl Serving {
     }
 
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
         let status = Command::new("kill")
-            .args([name, &pid])
+            .args([name, &to_signal(self.child.id())])
             .status()
             .expect("kill runs");
         assert!(status.success());
@@ -272,4 +271,23 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     base::Prng::from_seed(seed).fill(&mut bytes);
     bytes
+}
+
+/// Returns the number to send a signal of a process to. ThreadSanitizer keeps a signal back until
+/// its thread makes a call that it knows to block, and the kernel's first choice, the main thread,
+/// waits by a plain system call for good: there it is the thread that takes signals.
+pub fn to_signal(process: u32) -> String {
+    let mut takes_signals = None;
+    if std::env::var_os("TSAN_OPTIONS").is_some() {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+        let mut threads = threads.expect("it runs").flatten();
+        takes_signals = threads.find(|thread| {
+            let name = std::fs::read_to_string(thread.path().join("comm"));
+            name.is_ok_and(|name| name.trim_end() == "control")
+        });
+    }
+    takes_signals.map_or_else(
+        || process.to_string(),
+        |thread| thread.file_name().to_string_lossy().into_owned(),
+    )
 }

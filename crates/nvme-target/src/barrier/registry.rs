@@ -95,7 +95,7 @@ pub(crate) struct Barrier {
     pub(crate) owner: usize,
     pub(crate) ticket: Ticket,
     /// Address of its host.
-    from: IpAddr,
+    pub(crate) from: IpAddr,
     /// Cores on which something that came before it is left.
     cores: AtomicUsize,
 }

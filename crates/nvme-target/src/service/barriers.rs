@@ -25,7 +25,12 @@ impl PollGroup {
         }
         let patience = self.core.limits.barrier_timeout;
         let Some(bit) = self.core.barriers.take(barrier, patience, cx.now) else {
-            tracing::error!("a core has no place for a barrier, which will time out");
+            if let Some(suppressed) = self.core.log_budget.allow(barrier.from, cx.now) {
+                tracing::error!(
+                    suppressed,
+                    "a core has no place for a barrier, which will time out"
+                );
+            }
             return;
         };
         let mut count = 0;
@@ -118,7 +123,12 @@ impl PollGroup {
                     self.core.shared.deliver(barrier.owner, note);
                 }
                 Due::Forget(barrier) => {
-                    tracing::error!("a barrier was not ended in time: this core goes on");
+                    if let Some(suppressed) = self.core.log_budget.allow(barrier.from, cx.now) {
+                        tracing::error!(
+                            suppressed,
+                            "a barrier was not ended in time: this core goes on"
+                        );
+                    }
                     self.barrier_ended(&barrier, cx);
                 }
                 Due::ListUnsent(barrier) => {

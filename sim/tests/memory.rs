@@ -1,0 +1,156 @@
+//! Memory of whole runs, counted by the allocator: nothing stays when a run has ended, and a target
+//! holds no more after many hosts than after a few.
+
+#![cfg(test)]
+
+use allocation_counter::{AllocationInfo, measure};
+use base::Nanos;
+use block::Device;
+use block::device::Ram;
+use host::{ConnectOptions, HostIdentity};
+use reactor::{Core, Driver, PollPolicy, SocketOptions};
+use sim::check::{Options, run};
+use sim::{Actor, Application, HostCore, Mix, NetworkFaults, Outcome, SimDriver, Workload, World};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use target::{Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
+
+const NQN: &str = "nqn.2026-11.io.switchyard:sim";
+
+/// Hosts that are there at the same time.
+const HOSTS: u8 = 3;
+
+/// Requests of each.
+const REQUESTS: u64 = 300;
+
+/// Visits until every table has the capacity that it keeps.
+const WARM_UP: u8 = 3;
+
+/// Counts the allocations of a run with everything in it.
+fn counted(seed: u64) -> AllocationInfo {
+    measure(|| {
+        run(&Options {
+            seed,
+            ..Options::default()
+        });
+    })
+}
+
+/// Targets, hosts, devices, queues between threads: a cycle of `Arc`s, or a command whose memory is
+/// forgotten, would be left over.
+#[test]
+fn nothing_stays_of_a_run() {
+    // What is made once and kept for the next run.
+    counted(0);
+    for seed in 0..20 {
+        let left = counted(seed);
+        assert_eq!(
+            (left.count_current, left.bytes_current),
+            (0, 0),
+            "seed {seed}: {left:?}"
+        );
+    }
+}
+
+fn serving(world: &World) -> (Arc<Target>, Core<SimDriver, PollGroup>, SocketAddr) {
+    let target = Target::new(Limits::default(), 1).expect("valid limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let device: Arc<dyn Device> = Arc::new(Ram::new(1 << 20, 512).expect("a small device"));
+    let options = NamespaceOptions {
+        nsid: 1,
+        device,
+        uuid: [1; 16],
+        nguid: [0; 16],
+        eui64: [0; 8],
+        read_only: false,
+        qos: None,
+    };
+    target.add_namespace(NQN, options).expect("a new namespace");
+    let mut driver = world.driver();
+    let mut service = target.poll_group(0, driver.op_namespace());
+    let any = SocketAddr::from(([10, 0, 0, 1], 0));
+    let bound = driver.listen(any, &SocketOptions::default());
+    let (listener, address) = bound.expect("a free address");
+    service.add_listener(listener);
+    let mut core = Core::new(driver, service, PollPolicy::Never);
+    let attached = target.attach(vec![core.sender()]);
+    let until = world.now() + Nanos::from_secs(1);
+    let outcome = world.run(&mut [&mut core], until, || attached.poll().is_some());
+    assert_eq!(outcome, Outcome::Done);
+    (target, core, address)
+}
+
+fn host(world: &World, address: SocketAddr, number: u8) -> Core<SimDriver, HostCore> {
+    let name = format!("nqn.2026-11.io.switchyard:host{number}");
+    let identity = HostIdentity {
+        nqn: host::parse_nqn(&name).expect("a valid name"),
+        id: [number; 16],
+    };
+    let subsystem = host::parse_nqn(NQN).expect("a valid name");
+    let options = ConnectOptions {
+        queues: 2,
+        header_digest: true,
+        data_digest: true,
+        persistent: true,
+        ..ConnectOptions::new(address, subsystem, identity)
+    };
+    let workload = Workload {
+        requests: REQUESTS,
+        depth: 16,
+        blocks_max: 8,
+        blocks_large: 64,
+    };
+    let mut driver = world.driver();
+    let application = Application {
+        mix: Mix::Everything,
+        judged: false,
+        ..Application::alone(workload, u64::from(number))
+    };
+    let service = HostCore::with(vec![options], vec![application], &mut driver);
+    Core::new(driver, service, PollPolicy::Never)
+}
+
+/// Hosts come, work and go without a word.
+fn visit(
+    world: &World,
+    (target, core): (&Target, &mut Core<SimDriver, PollGroup>),
+    address: SocketAddr,
+    round: u8,
+) {
+    let numbers = (1..=HOSTS).map(|number| round * HOSTS + number);
+    let mut hosts: Vec<_> = numbers.map(|number| host(world, address, number)).collect();
+    let reports: Vec<_> = hosts.iter().map(|host| host.service.report()).collect();
+    let until = world.now() + Nanos::from_secs(1_000);
+    let mut actors: Vec<&mut dyn Actor> = vec![&mut *core];
+    actors.extend(hosts.iter_mut().map(|host| host as &mut dyn Actor));
+    let answered = || reports.iter().all(|r| r.borrow().answered == REQUESTS);
+    let outcome = world.run(&mut actors, until, answered);
+    assert_eq!(outcome, Outcome::Done, "round {round}: {reports:?}");
+    drop(hosts);
+    let empty = || {
+        let snapshot = target.snapshot();
+        snapshot.controllers.is_empty() && snapshot.cores.iter().all(|c| c.connections == 0)
+    };
+    assert_eq!(world.run(&mut [core], until, empty), Outcome::Done);
+}
+
+/// What a target keeps of hosts that are gone would grow with every one that comes.
+#[test]
+fn a_target_holds_no_more_after_many_hosts() {
+    let world = World::new(5, NetworkFaults::CALM);
+    let (target, mut core, address) = serving(&world);
+    let mut left = 0;
+    for round in 0..60 {
+        let counted = measure(|| visit(&world, (&target, &mut core), address, round));
+        if round >= WARM_UP {
+            left += counted.count_current;
+        }
+    }
+    // The world's own tables of connections grow; each is one allocation, whatever its size.
+    assert!(
+        left <= 8,
+        "{left} allocations are left of hosts that are gone"
+    );
+}
