@@ -2,10 +2,9 @@
 //! as one command with one completion. `[Yu §4.3, §5.2]`
 //!
 //! The extents of a command ascend and do not overlap, so that their order says nothing. Each has a
-//! result of its own; a command whose check fails touches none of them.
+//! result of its own; a command that fails its check touches none of them.
 
-use crate::device::{Capabilities, Geometry, check};
-use crate::request::{BlockError, Operation, Request};
+use crate::request::{BlockError, Operation};
 use base::units::Lba;
 use reactor::IoSlice;
 
@@ -33,7 +32,7 @@ pub struct Extents {
     /// [`Operation::Read`] or [`Operation::Write`], for all extents alike.
     pub operation: Operation,
     /// The extents in ascending order, none of which overlap: 1 to
-    /// [`Capabilities::extents_max`].
+    /// [`Capabilities::extents_max`](crate::Capabilities::extents_max).
     pub extents: Vec<Extent>,
 }
 
@@ -64,40 +63,4 @@ pub enum SubmitExtents {
     Queued,
     /// The channel has no room for it now; submit it again after the next completion.
     Busy(Extents),
-}
-
-/// Checks every extent of a command, before any is touched.
-///
-/// # Errors
-/// [`BlockError::Malformed`] for an operation other than Read and Write, for no extent or more than
-/// [`Capabilities::extents_max`], and for extents that overlap or do not ascend; for each extent as
-/// [`check`].
-pub fn check_extents(
-    command: &mut Extents,
-    geometry: Geometry,
-    capabilities: Capabilities,
-) -> Result<(), BlockError> {
-    let moves = matches!(command.operation, Operation::Read | Operation::Write { .. });
-    let count = command.extents.len();
-    if !moves || count == 0 || count > capabilities.extents_max as usize {
-        return Err(BlockError::Malformed);
-    }
-    let mut end = 0;
-    for (index, extent) in command.extents.iter_mut().enumerate() {
-        let request = Request {
-            tag: extent.tag,
-            operation: command.operation,
-            lba: extent.lba,
-            blocks: extent.blocks,
-            data: extent.data.take(),
-        };
-        let checked = check(&request, geometry, capabilities);
-        extent.data = request.data;
-        checked?;
-        if index > 0 && extent.lba.0 < end {
-            return Err(BlockError::Malformed);
-        }
-        end = extent.lba.0 + u64::from(extent.blocks);
-    }
-    Ok(())
 }

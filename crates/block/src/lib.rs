@@ -16,7 +16,7 @@ mod test_driver;
 pub use device::{
     Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit, check,
 };
-pub use extents::{Extent, Extents, SubmitExtents, check_extents};
+pub use extents::{Extent, Extents, SubmitExtents};
 pub use path::PathDevice;
 pub use request::{BlockError, Completion, Operation, Request};
 pub use submitter_memory::{Placed, SubmitterMemory};

@@ -1,7 +1,7 @@
-//! The memory of a submitter whose requests other threads carry out.
+//! The memory of a submitter with requests that other threads carry out.
 //!
 //! A core's own buffers never leave it, so a request that does needs memory that every thread may
-//! touch: a region of the submitter's. Half of it is lent to who asks for memory, and requests with
+//! touch: a region of the submitter's. Half of it is lent on request, and requests with
 //! such data go as they are. The other half holds the data of requests that come with other memory:
 //! it is copied in before, and out afterwards.
 
@@ -24,7 +24,7 @@ pub struct SubmitterMemory {
     next_lent: usize,
 }
 
-/// Where a request's data lies in its submitter's memory.
+/// The place of a request's data in its submitter's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Offset in bytes.
@@ -51,7 +51,7 @@ impl SubmitterMemory {
         })
     }
 
-    /// The region, for who carries requests out.
+    /// The region, for the threads that carry requests out.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region

@@ -1,4 +1,4 @@
-//! What the I/O path of a load did: commands, elections, and the processor's time.
+//! Work of the I/O path of a load: commands, elections, and the processor's time.
 
 use block::path::PathSnapshot;
 use block::{Device, DeviceTime, PathDevice};

@@ -16,7 +16,7 @@ pub struct LoadReport {
     /// Work of the switchboard of each process, where the applications used one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub switch: Vec<SwitchReport>,
-    /// What the I/O path of each process did, where the applications used one.
+    /// Work of the I/O path of each process, where the applications used one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub path: Vec<PathReport>,
     /// Machine on which it was measured.

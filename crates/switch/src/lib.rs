@@ -15,7 +15,7 @@
 //! - [`application_steering`]: on which core a thread runs; [`cpuset`]: where it may run.
 //! - [`affinity`]: when a target's queue is served where its packets come in.
 //! - [`thread_scaling`]: how many threads a target uses, and which hands its queues to which.
-//! - [`path`]: who runs the queue of a device, when it leaves, and what travels as one command.
+//! - [`path`]: the runner of a device's queue, when it leaves, and what travels as one command.
 //! - [`knobs`]: everything that can be turned, while it runs too; [`limits`]: how far.
 //!
 //! Pure: this crate takes `now`, loads and limits, and returns decisions. It reads no clock, does

@@ -1,9 +1,9 @@
-//! I/O paths to a fast device: who runs its queue, when the queue leaves, and what travels as one
-//! command. `[Yu §4]`
+//! I/O paths to a fast device: the runner of its queue, when the queue leaves, and what travels as
+//! one command. `[Yu §4]`
 //!
-//! Every request takes a [`Route`]: by the submitter itself, or into a queue of its device. Whoever
-//! runs a queue takes requests from it ([`Taking`]), makes commands of them ([`Merge`]), sends
-//! them, and waits for them. A [`Gate`] for each queue says who runs it next, and when:
+//! Every request takes a [`Route`]: by the submitter itself, or into a queue of its device. The
+//! runner of a queue takes requests from it ([`Taking`]), makes commands of them ([`Merge`]), sends
+//! them, and waits for them. A [`Gate`] for each queue says what runs it next, and when:
 //!
 //! | path | queue | run by | leaves | one command |
 //! |---|---|---|---|---|
@@ -40,7 +40,7 @@ pub enum Path {
     Atm,
     /// Hybrid temporal merge: each request by its properties. `[Yu §4.6]`
     Htm,
-    /// The same below a cache whose read-ahead does without context look-up. `[Yu §4.7]`
+    /// The same below a cache with read-ahead but no context look-up. `[Yu §4.7]`
     VfsHtm,
     /// Double buffering: a request queue and a shadow queue. `[Yu §4.8]`
     TwoQueue,
@@ -99,7 +99,7 @@ impl Path {
         }
     }
 
-    /// Returns true if whoever runs a queue polls the device for its commands; otherwise it sleeps
+    /// Returns true if the runner of a queue polls the device for its commands; otherwise it sleeps
     /// until the device is done.
     #[must_use]
     pub const fn polls(self) -> bool {
@@ -161,7 +161,7 @@ pub struct PathRules {
     pub unplug_delay: Nanos,
     /// The most requests of one batch: 1 to [`limits::TABLE_ENTRIES_MAX`]. `[Yu §5.2]`
     pub table_entries: u32,
-    /// Time after which a queue whose runner does not run is taken over from it, if requests wait:
+    /// Time after which a queue is taken over from a runner that does not run, if requests wait:
     /// [`limits::HANDOVER_MIN`] to [`limits::HANDOVER_MAX`].
     pub handover: Nanos,
 }
@@ -253,7 +253,7 @@ pub enum QueueKind {
     Shadow,
 }
 
-/// What may travel as one command.
+/// Requests that may travel as one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
     /// One request.
@@ -341,7 +341,7 @@ impl Taking {
     }
 }
 
-/// Who runs a queue.
+/// The runner of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
     /// A thread that submits.
@@ -361,7 +361,7 @@ pub enum Next {
     At(Time),
 }
 
-/// Decides when a queue leaves, and who runs it: the election of `stm`, the plug of `atm`, the
+/// Decides when a queue leaves, and which thread runs it: the election of `stm`, the plug of `atm`, the
 /// idleness of the device of `2q`.
 ///
 /// One for each queue, under the queue's lock. Must never: let a request wait although no one runs
@@ -482,7 +482,7 @@ impl Gate {
         self.running = false;
     }
 
-    /// Returns who runs the queue after a runner that did not [go on](Self::goes_on): a submitter
+    /// Returns what runs the queue after a runner that did not [go on](Self::goes_on): a submitter
     /// that stops hands a `2q` queue over to the dispatcher.
     #[must_use]
     pub fn after(&self, now: Time) -> Next {

@@ -74,7 +74,7 @@ pub(super) fn extents<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
     refused(bench);
 }
 
-/// A command whose check fails touches nothing.
+/// A command that fails its check touches nothing.
 fn refused<D: Driver>(bench: &mut Bench<D>) {
     let before = bench.read(1, 8);
     let blocks = bench.geometry().blocks;

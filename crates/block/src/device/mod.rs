@@ -16,7 +16,7 @@ pub use null::Null;
 pub use ram::Ram;
 
 use crate::extents::{Extents, SubmitExtents};
-use crate::request::{BlockError, Completion, Request};
+use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
 use reactor::{Context, Driver, IoSlice, RegionHandle};
 use std::io;
@@ -259,7 +259,6 @@ pub fn check(
     geometry: Geometry,
     capabilities: Capabilities,
 ) -> Result<(), BlockError> {
-    use crate::request::Operation;
     if request.operation == Operation::Flush {
         return Ok(());
     }
@@ -280,6 +279,42 @@ pub fn check(
     let too_long = data > Some(u64::from(capabilities.max_transfer_bytes));
     if request.blocks == 0 || !fits || too_long {
         return Err(BlockError::Malformed);
+    }
+    Ok(())
+}
+
+/// Checks every extent of a command, before any is touched.
+///
+/// # Errors
+/// [`BlockError::Malformed`] for an operation other than Read and Write, for no extent or more than
+/// [`Capabilities::extents_max`], and for extents that overlap or do not ascend; for each extent as
+/// [`check`].
+pub fn check_extents(
+    command: &mut Extents,
+    geometry: Geometry,
+    capabilities: Capabilities,
+) -> Result<(), BlockError> {
+    let moves = matches!(command.operation, Operation::Read | Operation::Write { .. });
+    let count = command.extents.len();
+    if !moves || count == 0 || count > capabilities.extents_max as usize {
+        return Err(BlockError::Malformed);
+    }
+    let mut end = 0;
+    for (index, extent) in command.extents.iter_mut().enumerate() {
+        let request = Request {
+            tag: extent.tag,
+            operation: command.operation,
+            lba: extent.lba,
+            blocks: extent.blocks,
+            data: extent.data.take(),
+        };
+        let checked = check(&request, geometry, capabilities);
+        extent.data = request.data;
+        checked?;
+        if index > 0 && extent.lba.0 < end {
+            return Err(BlockError::Malformed);
+        }
+        end = extent.lba.0 + u64::from(extent.blocks);
     }
     Ok(())
 }

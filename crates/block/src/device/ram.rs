@@ -5,9 +5,11 @@
 //! both writes; a host that does that to a disk gets no more.
 
 use super::copy::{copy_from_region, copy_to_region, equals_region};
-use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
+use super::{
+    Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check, check_extents,
+};
 use super::{byte_range, check_block_bytes, writable};
-use crate::extents::{Extents, SubmitExtents, check_extents};
+use crate::extents::{Extents, SubmitExtents};
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use crate::request::{BlockError, Completion, Operation, Request};
 use reactor::{Context, Driver, Region, RegionHandle};

@@ -1,5 +1,5 @@
-//! The inbox of a submitter: completions of its requests, whoever ran them, and the role of a
-//! runner that is handed to it.
+//! The inbox of a submitter: completions of its requests, from any runner, and the role of a runner
+//! that is handed to it.
 
 use crate::request::BlockError;
 use base::WakeFlag;

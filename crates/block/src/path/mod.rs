@@ -2,8 +2,8 @@
 //!
 //! [`PathDevice`] is a layer over any device, local or remote. Each thread that opens it becomes a
 //! submitter with a channel of its own to the device below. The rules of [`switch::path`] say
-//! whether a request goes by that channel at once, or into a queue that the threads share; who runs
-//! a queue sends for everybody, by its own channel. A dispatcher thread runs queues that no
+//! whether a request goes by that channel at once, or into a queue that the threads share; the
+//! runner of a queue sends for all of them, by its own channel. A dispatcher thread runs queues that no
 //! submitter runs; it exists only where the path has a part for it, and sleeps when there is
 //! nothing to do.
 
@@ -101,8 +101,8 @@ impl PathDevice {
         Ok(device)
     }
 
-    /// `below` behind `path`, whose dispatcher, if it [needs](Self::needs_dispatcher) one, is run
-    /// by the caller.
+    /// `below` behind `path`; the caller runs its dispatcher, if it
+    /// [needs](Self::needs_dispatcher) one.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] for rules outside of their ranges.
@@ -187,7 +187,7 @@ impl PathDevice {
     }
 }
 
-/// What a dispatcher is made of.
+/// The parts of a dispatcher.
 struct Parts {
     below: Arc<dyn Device>,
     path: Path,

@@ -1,5 +1,5 @@
 //! A queue that submitters share: requests, the gate that says when they leave, and the election of
-//! who runs it.
+//! its runner.
 //!
 //! One lock protects all three, so an arrival either finds a runner that will look again, or
 //! becomes the runner. It is held for a few words of work: never while a command is built, sent or

@@ -391,7 +391,7 @@ impl Drop for Runner {
         self.batch.iter().for_each(aborted);
         for (queue, held) in self.queues.iter().zip(&self.terms) {
             if let Some(held) = held.filter(|held| !held.over) {
-                // Whoever is handed the queue looks at its own clock.
+                // The next runner looks at its own clock.
                 queue.leave(held.term, Time::ZERO);
             }
         }

@@ -27,7 +27,7 @@ pub struct Device {
     /// Remembers checksums of what was written, and checks what is read.
     #[serde(default)]
     pub verify: bool,
-    /// How requests of the target's cores get to it: each core by itself without one.
+    /// The way of requests from the target's cores to it; without one each core sends by itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub io_path: Option<IoPath>,
     /// The file that says what requests cost on it and how late reads are, as calibration writes
