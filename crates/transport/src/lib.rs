@@ -20,6 +20,5 @@ mod pdus;
 mod receiver;
 mod send_queue;
 
-pub use pdus::digest_of;
 pub use receiver::{DirectReceive, Receiver};
 pub use send_queue::{Departure, ListPair, ListSource, SendQueue};

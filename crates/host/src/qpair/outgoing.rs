@@ -13,6 +13,7 @@ use reactor::SendList;
 use std::collections::VecDeque;
 use switch::doorbell::{Decision, DoorbellCounters, Mode, Urgency};
 use switch::{CaravanLimits, Class};
+use transport::limits::DATA_IOVECS;
 use transport::{ListPair, SendQueue};
 use wire::tcp::{CapsuleCmd, Role, TermReq};
 
@@ -244,7 +245,7 @@ fn load(exchange: &Exchange) -> (u32, u32) {
     match exchange.direction {
         Direction::Out => {
             let data = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
-            (header + data, 2)
+            (header + data, DATA_IOVECS)
         }
         _ => (header, 1),
     }

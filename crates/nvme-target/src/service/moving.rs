@@ -60,7 +60,7 @@ impl Connection {
             permit: self.permit,
             ends: (self.peer, self.local),
             framer: self.session.framer,
-            format: self.session.output.format,
+            format: *self.session.output.format(),
             r2t: self.session.r2t,
             class_named: self.placement.class_named,
             demand,
@@ -91,7 +91,7 @@ impl Connection {
         session.framer = handover.framer;
         session.r2t = handover.r2t;
         if !mutation::active(Mutation::MoveForgetsDigests) {
-            session.output.format = handover.format;
+            session.output.set_format(handover.format);
         }
         connection.placement.demand = handover.demand;
         connection.placement.home = handover.home;

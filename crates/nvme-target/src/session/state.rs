@@ -113,7 +113,7 @@ impl Session {
 
     /// Takes the terms that ICReq and ICResp agreed on. `[NVMe-TCP 1.0 §3.3.1]`
     pub(crate) fn initialize(&mut self, format: PduFormat, max_r2t: u32, limits: &Limits) {
-        self.output.format = format;
+        self.output.set_format(format);
         self.framer
             .set_digests(format.header_digest, format.data_digest);
         let ours = u32::from(limits.r2ts_per_command);

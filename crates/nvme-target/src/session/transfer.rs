@@ -201,7 +201,7 @@ impl Session {
     #[cold]
     fn violation(&self, pdu: &H2cData, defect: Defect) -> Box<Violation> {
         let mut header = [0; PREFIX_BYTES_MAX];
-        pdu.encode(&self.output.format, &mut header);
+        pdu.encode(self.output.format(), &mut header);
         let field = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
         let (status, information, reason) = match defect {
             Defect::Unasked => (field, 10, "data for a transfer tag that is not outstanding"),
