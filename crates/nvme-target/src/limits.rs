@@ -4,7 +4,7 @@
 //! the size of a table here is a constant.
 
 use base::Nanos;
-use base::units::{KIB, MIB};
+use base::units::MIB;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -34,20 +34,6 @@ pub const DATASET_PARALLEL_MAX: u16 = 8;
 /// Keep-alive granularity that Identify reports in units of 100 ms: our timers are exact, and a
 /// tenth of a second is far below every time-out in use. `[NVMe Base 2.0 §5.17.2.1 KAS]`
 pub const KEEP_ALIVE_GRANULARITY_100_MS: u16 = 1;
-
-/// Header bytes that one answer needs at most: two headers with digest and alignment padding.
-pub const ANSWER_HEADER_BYTES_MAX: usize = 192;
-
-/// Ranges of a send list that one answer needs at most: header, payload, digest and response.
-pub const ANSWER_RANGES_MAX: usize = 3;
-
-/// Segments of a send that one answer with data takes: its header, and the data where it lies. (A
-/// digest or a response behind them shares the segment of the next header.)
-pub const ANSWER_IOVECS: u32 = 2;
-
-/// Below this many missing bytes a receive straight into the device's memory gains nothing: what
-/// arrives beside them would be copied anyway.
-pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * KIB;
 
 /// Interval at which a core that is at work publishes its counters.
 pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);

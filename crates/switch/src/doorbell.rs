@@ -217,7 +217,7 @@ impl Decision {
     pub const NOTHING: Self = Self::Hold { until: Time::NEVER };
 }
 
-/// Counters of a doorbell.
+/// Counters of the caravans that left an egress. Its owner keeps them, for one egress or many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DoorbellCounters {
     /// Caravans that left, by [`Reason::index`].
@@ -231,7 +231,19 @@ pub struct DoorbellCounters {
 }
 
 impl DoorbellCounters {
-    /// Adds what another doorbell counted.
+    /// Counts a caravan of so many requests and bytes; one without requests is none.
+    #[inline]
+    pub fn count(&mut self, reason: Reason, requests: u32, bytes: u64) {
+        if requests == 0 {
+            return;
+        }
+        self.rings[reason.index()] += 1;
+        self.sizes.record(requests);
+        self.requests += u64::from(requests);
+        self.bytes += bytes;
+    }
+
+    /// Adds what was counted elsewhere.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.rings.iter_mut().zip(other.rings) {
             *mine += theirs;
@@ -255,7 +267,6 @@ pub struct Doorbell {
     fill: CaravanLimits,
     bound: Nanos,
     pace: Pace,
-    counters: DoorbellCounters,
 }
 
 impl Doorbell {
@@ -270,7 +281,6 @@ impl Doorbell {
             fill: mode.fill(),
             bound: mode.bound(),
             pace: Pace::new(),
-            counters: DoorbellCounters::default(),
         }
     }
 
@@ -320,35 +330,23 @@ impl Doorbell {
         self.on_timer(now)
     }
 
-    /// Notes that everything that waited has left in one caravan.
+    /// Notes that everything that waited has left in one caravan. Returns the reason.
     #[inline]
-    pub fn rang(&mut self) {
-        self.took(self.waiting);
+    pub fn rang(&mut self) -> Reason {
+        self.took(self.waiting)
     }
 
-    /// Notes that so much of what waited has left in one caravan. The rest of what was rung for is
-    /// still to be sent: the next decision says so again.
+    /// Notes that so much of what waited has left in one caravan, and returns the reason. The rest
+    /// of what was rung for is still to be sent: the next decision says so again.
     #[inline]
-    pub fn took(&mut self, caravan: Caravan) {
-        self.took_as(caravan, caravan.bytes);
-    }
-
-    /// The same, for an egress that knows how many bytes that made on the wire.
-    #[inline]
-    pub fn took_as(&mut self, caravan: Caravan, sent_bytes: u64) {
-        if caravan.is_empty() {
-            return;
-        }
+    pub fn took(&mut self, caravan: Caravan) -> Reason {
         let reason = self.due.unwrap_or(Reason::Asked);
-        self.counters.rings[reason.index()] += 1;
-        self.counters.sizes.record(caravan.requests);
-        self.counters.requests += u64::from(caravan.requests);
-        self.counters.bytes += sent_bytes;
         self.waiting = self.waiting.without(caravan);
         if self.waiting.is_empty() {
             self.waiting = Caravan::EMPTY;
             self.due = None;
         }
+        reason
     }
 
     /// The lane is gone, and what waited goes elsewhere or nowhere: it is returned, not counted.
@@ -385,16 +383,24 @@ impl Doorbell {
         self.due
     }
 
+    /// Returns the time at which it must be asked again at the latest: at once where it rang and
+    /// something of that is still to be sent, [`Time::NEVER`] where nothing waits.
+    #[inline]
+    #[must_use]
+    pub const fn deadline(&self) -> Time {
+        if self.due.is_some() {
+            Time::ZERO
+        } else if self.waiting.is_empty() {
+            Time::NEVER
+        } else {
+            self.until
+        }
+    }
+
     /// The mode.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
-    }
-
-    /// Returns its counters.
-    #[must_use]
-    pub const fn counters(&self) -> &DoorbellCounters {
-        &self.counters
     }
 
     /// Returns the reason for which a patient request that has just joined rings, if it does.

@@ -11,15 +11,14 @@
 //!
 //! A connection owns one [`Receiver`] and one [`SendQueue`]. Both are passive: they submit no
 //! operation and read no clock. The connection decides what a PDU means, which commands or answers
-//! wait for room, and in which order connections send; this crate keeps the framing, the send
-//! lists, the doorbell and the accounts of what is in each caravan, which are the same at both
-//! ends.
+//! wait for room, where send lists come from and in which order connections send; this crate keeps
+//! the framing, the receive under way, the send lists, the doorbell and the accounts of what is in
+//! each caravan, which are the same at both ends.
 
 pub mod limits;
 mod pdus;
 mod receiver;
 mod send_queue;
 
-pub use pdus::digest_of;
 pub use receiver::{DirectReceive, Receiver};
 pub use send_queue::{Departure, ListPair, ListSource, SendQueue};

@@ -106,8 +106,7 @@ impl<T: Default> SendQueue<T> {
 }
 
 /// Returns the digest of payload, where it lies.
-#[must_use]
-pub fn digest_of(data: &IoSlice) -> [u8; DIGEST_BYTES] {
+fn digest_of(data: &IoSlice) -> [u8; DIGEST_BYTES] {
     if let Some(bytes) = data.bytes() {
         return digest_bytes(bytes);
     }

@@ -1,7 +1,7 @@
 //! The receiving half of a connection: bytes in, PDUs out, and large payload straight to its place.
 
 use crate::limits::DIRECT_RECEIVE_BYTES_MIN;
-use reactor::{IoSlice, Memory};
+use reactor::IoSlice;
 use wire::tcp::{Event, Framer, FramingError, PduFormat};
 
 /// A slice that a receive fills, and the place that it has in the data of its command.
@@ -9,10 +9,10 @@ use wire::tcp::{Event, Framer, FramingError, PduFormat};
 pub struct DirectReceive {
     /// Slot of the command in the connection's table.
     pub slot: u16,
-    /// First byte of the command's data in its memory.
-    offset: usize,
+    /// First byte of the slice in the data of its command.
+    position: u32,
     /// Length of the command's data in bytes.
-    length: usize,
+    length: u32,
 }
 
 /// The framer of a connection, and the slice that the receive under way fills.
@@ -70,6 +70,13 @@ impl Receiver {
         &mut self.framer
     }
 
+    /// Returns the framer, for a receiver that goes on with the stream elsewhere; a receive under
+    /// way must bring nothing more.
+    #[must_use]
+    pub fn into_framer(self) -> Framer {
+        self.framer
+    }
+
     /// Expects digests as the two ends agreed. `[NVMe-TCP 1.0 §3.6.2.3]`
     pub const fn set_digests(&mut self, format: &PduFormat) {
         self.framer
@@ -82,12 +89,12 @@ impl Receiver {
         self.state == State::Idle
     }
 
-    /// Returns the missing bytes of the payload that is arriving, if they are worth a receive of
-    /// their own.
+    /// Returns how many of the `wanted` bytes of the payload that is arriving are missing, if they
+    /// are worth a receive of their own.
     #[must_use]
-    pub fn direct_bytes(&self) -> Option<usize> {
-        let left = self.framer.data_remaining()? as usize;
-        (left >= DIRECT_RECEIVE_BYTES_MIN).then_some(left)
+    pub fn direct_bytes(&self, wanted: u32) -> Option<usize> {
+        let bytes = self.framer.data_remaining()?.min(wanted) as usize;
+        (bytes >= DIRECT_RECEIVE_BYTES_MIN).then_some(bytes)
     }
 
     /// Notes that a receive into a buffer of the driver's is submitted.
@@ -98,21 +105,16 @@ impl Receiver {
 
     /// Notes that a receive into the data of a command is submitted. Returns the slice to fill:
     /// `bytes` bytes from `position` on in `data`.
-    pub fn arm_direct(
-        &mut self,
-        slot: u16,
-        data: IoSlice,
-        position: usize,
-        bytes: usize,
-    ) -> IoSlice {
+    pub fn arm_direct(&mut self, slot: u16, data: IoSlice, position: u32, bytes: usize) -> IoSlice {
         debug_assert!(self.is_idle(), "one receive at a time");
-        let (offset, length) = (data.offset(), data.len());
+        let length = u32::try_from(data.len()).expect("a transfer is at most 1 MiB");
         self.state = State::Direct(DirectReceive {
             slot,
-            offset,
+            position,
             length,
         });
-        IoSlice::new(data.into_memory(), offset + position, bytes)
+        let offset = data.offset() + position as usize;
+        IoSlice::new(data.into_memory(), offset, bytes)
     }
 
     /// Notes that the receive is over. Returns the command that it filled data of, if any.
@@ -137,8 +139,8 @@ impl Receiver {
                 }
             }
         }
-        let memory: Memory = slice.into_memory();
-        IoSlice::new(memory, direct.offset, direct.length)
+        let offset = slice.offset() - direct.position as usize;
+        IoSlice::new(slice.into_memory(), offset, direct.length as usize)
     }
 }
 
@@ -189,7 +191,9 @@ mod tests {
     fn a_direct_receive_gives_the_whole_data_back_and_moves_the_framer_on() {
         for digest in [false, true] {
             let mut receiver = receiver(digest);
-            assert_eq!(receiver.direct_bytes(), Some(BYTES as usize));
+            assert_eq!(receiver.direct_bytes(BYTES), Some(BYTES as usize));
+            assert_eq!(receiver.direct_bytes(9_000), Some(9_000));
+            assert_eq!(receiver.direct_bytes(8_000), None, "a copy costs less");
             let class = BufferClass {
                 bytes: BYTES as usize,
                 count: 1,
@@ -204,7 +208,7 @@ mod tests {
             let data = receiver.filled(direct, slice, 10_000);
             assert_eq!((data.offset(), data.len()), (0, BYTES as usize));
             assert_eq!(receiver.framer().data_remaining(), Some(BYTES - 10_000));
-            assert_eq!(receiver.direct_bytes(), None, "the rest is copied");
+            assert_eq!(receiver.direct_bytes(BYTES), None, "the rest is copied");
         }
     }
 

@@ -20,7 +20,7 @@ use crate::limits::{PDU_HEADER_BYTES_MAX, PDU_RANGES_MAX};
 use base::Time;
 use reactor::SendList;
 use std::collections::VecDeque;
-use switch::doorbell::{Decision, Mode, Reason, Urgency};
+use switch::doorbell::{DoorbellCounters, Mode, Reason};
 use switch::{Caravan, CaravanLimits, Doorbell};
 use wire::tcp::PduFormat;
 
@@ -82,6 +82,14 @@ pub struct Departure {
     pub bytes: usize,
 }
 
+impl Departure {
+    /// Counts the caravan.
+    #[inline]
+    pub fn count(&self, counters: &mut DoorbellCounters) {
+        counters.count(self.reason, self.caravan.requests, self.bytes as u64);
+    }
+}
+
 /// The sending half of a connection. `T` is the owner's account of what a caravan carries; a new
 /// caravan starts with the default one.
 #[derive(Debug)]
@@ -89,8 +97,6 @@ pub struct SendQueue<T> {
     /// Digests and alignment of the PDUs that leave.
     format: PduFormat,
     doorbell: Doorbell,
-    /// Time at which the doorbell must be asked again; [`Time::NEVER`] where nothing is held.
-    held_until: Time,
     pub(crate) filling: Option<Box<SendList>>,
     /// Commands or answers in the caravan that fills.
     loaded: Caravan,
@@ -114,7 +120,6 @@ impl<T: Default> SendQueue<T> {
         Self {
             format: PduFormat::PLAIN,
             doorbell: Doorbell::new(mode),
-            held_until: Time::NEVER,
             filling: None,
             loaded: Caravan::EMPTY,
             account: T::default(),
@@ -143,59 +148,11 @@ impl<T: Default> SendQueue<T> {
         &self.doorbell
     }
 
-    /// Lets a command or an answer of so many bytes and segments wait for the doorbell; `in_flight`
-    /// others are under way on the connection ([`Doorbell::on_request`]).
+    /// The doorbell, for commands and answers to wait for. What has left is told to it here, and
+    /// what is dropped.
     #[inline]
-    pub fn on_request(
-        &mut self,
-        now: Time,
-        (bytes, iovecs): (u32, u32),
-        urgency: Urgency,
-        in_flight: u32,
-    ) -> Decision {
-        let decision = self
-            .doorbell
-            .on_request(now, bytes, iovecs, urgency, in_flight);
-        self.follow(decision)
-    }
-
-    /// Asks the doorbell again after something under way ended, or time passed.
-    #[inline]
-    pub fn on_completion(&mut self, now: Time, in_flight: u32) -> Decision {
-        let decision = self.doorbell.on_completion(now, in_flight);
-        self.follow(decision)
-    }
-
-    /// Asks the doorbell again at the time that it named, or at any other.
-    pub fn on_timer(&mut self, now: Time) -> Decision {
-        let decision = self.doorbell.on_timer(now);
-        self.follow(decision)
-    }
-
-    /// Changes the mode of the doorbell. What it holds is rung for.
-    pub fn reconfigure(&mut self, mode: Mode) -> Decision {
-        let decision = self.doorbell.reconfigure(mode);
-        self.follow(decision);
-        if matches!(decision, Decision::Ring(_)) {
-            self.held_until = Time::ZERO;
-        }
-        decision
-    }
-
-    #[inline]
-    fn follow(&mut self, decision: Decision) -> Decision {
-        self.held_until = match decision {
-            // It leaves before the turn ends, or as soon as the send under way is over.
-            Decision::Ring(_) => Time::NEVER,
-            Decision::Hold { until } => until,
-        };
-        decision
-    }
-
-    /// Returns the time at which the doorbell must be asked again at the latest.
-    #[must_use]
-    pub const fn held_until(&self) -> Time {
-        self.held_until
+    pub const fn doorbell_mut(&mut self) -> &mut Doorbell {
+        &mut self.doorbell
     }
 
     /// Makes the caravan that fills leave without waiting for the doorbell.
@@ -276,10 +233,8 @@ impl<T: Default> SendQueue<T> {
         let list = self.filling.take()?;
         let caravan = std::mem::take(&mut self.loaded);
         let bytes = list.bytes();
-        let reason = self.doorbell.due().unwrap_or(Reason::Asked);
-        self.doorbell.took_as(caravan, bytes as u64);
+        let reason = self.doorbell.took(caravan);
         self.urgent = false;
-        self.held_until = Time::NEVER;
         let account = std::mem::take(&mut self.account);
         self.complete.push_back(Complete { list, account });
         Some(Departure {
@@ -315,7 +270,6 @@ impl<T: Default> SendQueue<T> {
     /// account of every caravan that is dropped.
     pub fn abandon(&mut self, lists: &mut impl ListSource, mut each: impl FnMut(T)) {
         self.doorbell.clear();
-        self.held_until = Time::NEVER;
         self.loaded = Caravan::EMPTY;
         self.urgent = false;
         if let Some(list) = self.filling.take() {
@@ -391,6 +345,7 @@ mod tests {
     use super::*;
     use base::Nanos;
     use switch::Knobs;
+    use switch::doorbell::{Decision, Urgency};
     use wire::nvme::{Completion, Status};
 
     /// Bytes of an answer without digest.
@@ -406,7 +361,9 @@ mod tests {
         queue.push_response(Completion::new(1, 0, Status::SUCCESS));
         *queue.account_mut() += 1;
         queue.load(ANSWER);
-        queue.on_request(now, ANSWER, Urgency::Patient, 40)
+        let (bytes, iovecs) = ANSWER;
+        let doorbell = queue.doorbell_mut();
+        doorbell.on_request(now, bytes, iovecs, Urgency::Patient, 40)
     }
 
     #[test]
@@ -416,7 +373,7 @@ mod tests {
             let decision = answer(&mut queue, &mut lists, Time(1));
             let until = Time(1) + Nanos::from_micros(50);
             assert_eq!(decision, Decision::Hold { until }, "{n} wait");
-            assert_eq!(queue.held_until(), until);
+            assert_eq!(queue.doorbell().deadline(), until);
         }
         answer(&mut queue, &mut lists, Time(2));
         assert!(queue.is_due());
@@ -461,7 +418,7 @@ mod tests {
         queue.abandon(&mut lists, |answers| dropped += answers);
         assert_eq!((dropped, queue.lists()), (3, 0));
         assert!(queue.is_idle() && !queue.is_due());
-        assert_eq!(queue.held_until(), Time::NEVER);
+        assert_eq!(queue.doorbell().deadline(), Time::NEVER);
         assert!(lists.take().is_some() && lists.take().is_some());
     }
 
@@ -469,8 +426,8 @@ mod tests {
     fn another_mode_rings_for_what_is_held() {
         let (mut queue, mut lists) = queue();
         answer(&mut queue, &mut lists, Time(1));
-        let decision = queue.reconfigure(Mode::Immediate);
+        let decision = queue.doorbell_mut().reconfigure(Mode::Immediate);
         assert_eq!(decision, Decision::Ring(Reason::Knob));
-        assert!(queue.held_until() <= Time(1) && queue.is_due());
+        assert!(queue.doorbell().deadline() <= Time(1) && queue.is_due());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::config::Link;
 use std::collections::VecDeque;
-use switch::doorbell::Mode;
+use switch::doorbell::{DoorbellCounters, Mode};
 use switch::{Class, Doorbell, Knobs};
 
 /// Bytes of a command capsule, and of an answer's headers: a data header and a completion.
@@ -108,6 +108,8 @@ pub(super) struct End {
     /// The other end.
     pub(super) peer: usize,
     pub(super) doorbell: Doorbell,
+    /// Caravans that left.
+    pub(super) caravans: DoorbellCounters,
     /// Requests and answers that wait to be sent.
     pub(super) egress: VecDeque<usize>,
     pub(super) egress_bytes: u64,
@@ -135,6 +137,7 @@ impl End {
             engine,
             peer: 0,
             doorbell,
+            caravans: DoorbellCounters::default(),
             egress: VecDeque::new(),
             egress_bytes: 0,
             listed: false,

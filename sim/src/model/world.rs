@@ -260,7 +260,7 @@ impl World<'_> {
         let caravans = |side| {
             let mut sum = switch::doorbell::DoorbellCounters::default();
             for end in self.ends.iter().filter(|end| end.side == side) {
-                sum.merge(end.doorbell.counters());
+                sum.merge(&end.caravans);
             }
             Caravans::of(&sum)
         };

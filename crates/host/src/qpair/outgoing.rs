@@ -13,6 +13,7 @@ use reactor::SendList;
 use std::collections::VecDeque;
 use switch::doorbell::{Decision, DoorbellCounters, Mode, Urgency};
 use switch::{CaravanLimits, Class};
+use transport::limits::DATA_IOVECS;
 use transport::{ListPair, SendQueue};
 use wire::tcp::{CapsuleCmd, Role, TermReq};
 
@@ -33,6 +34,8 @@ struct Pacing {
 pub(super) struct Outgoing {
     pub(super) send: SendQueue<Requested>,
     lists: ListPair,
+    /// Caravans of commands that left.
+    counters: DoorbellCounters,
     /// `None` where commands leave at once.
     pacing: Option<Pacing>,
     /// Commands that found no room, in order.
@@ -51,6 +54,7 @@ impl Outgoing {
         Self {
             send: SendQueue::new(Mode::Immediate),
             lists: ListPair::new(SEND_HEADER_BYTES, SEND_SEGMENTS),
+            counters: DoorbellCounters::default(),
             pacing: None,
             queue: VecDeque::with_capacity(depth),
             transfers: VecDeque::with_capacity(depth),
@@ -63,7 +67,7 @@ impl Outgoing {
     /// turn.
     pub(super) fn pace(&mut self, mode: Mode, limits: CaravanLimits, class: Class) {
         self.pacing = Some(Pacing { limits, class });
-        self.send.reconfigure(mode);
+        self.send.doorbell_mut().reconfigure(mode);
     }
 
     /// Returns true if commands leave by the rules of a lane.
@@ -79,7 +83,7 @@ impl Outgoing {
 
     /// Counters of the doorbell.
     pub(super) const fn counters(&self) -> &DoorbellCounters {
-        self.send.doorbell().counters()
+        &self.counters
     }
 
     /// Lets a command wait for the doorbell; the connection has `occupied` commands with this one.
@@ -91,8 +95,9 @@ impl Outgoing {
         let waiting = self.waiting().saturating_add(1);
         let in_flight = u32::try_from(occupied).map_or(u32::MAX, |n| n.saturating_sub(waiting));
         let urgency = urgency(exchange, class);
-        self.send
-            .on_request(now, load(exchange), urgency, in_flight);
+        let (bytes, iovecs) = load(exchange);
+        let doorbell = self.send.doorbell_mut();
+        doorbell.on_request(now, bytes, iovecs, urgency, in_flight);
     }
 
     /// Returns true if a PDU fits into the caravan that fills.
@@ -173,7 +178,9 @@ impl Outgoing {
         if self.is_paced() {
             bytes = self.send.loaded().bytes + self.send.account().0;
         }
-        self.send.complete();
+        if let Some(departure) = self.send.complete() {
+            departure.count(&mut self.counters);
+        }
         let (list, _) = self.send.next_send(now)?;
         Some((list, bytes))
     }
@@ -186,7 +193,7 @@ impl Outgoing {
         }
         let waiting = self.waiting();
         let in_flight = u32::try_from(occupied).map_or(u32::MAX, |n| n.saturating_sub(waiting));
-        let decision = self.send.on_completion(now, in_flight);
+        let decision = self.send.doorbell_mut().on_completion(now, in_flight);
         matches!(decision, Decision::Ring(_))
     }
 
@@ -199,7 +206,7 @@ impl Outgoing {
     pub(super) fn deadline(&self) -> Time {
         // While a send is under way its end is what everything else waits for.
         if self.is_paced() && !self.send.has_nothing_to_send() && !self.send.is_sending() {
-            self.send.held_until()
+            self.send.doorbell().deadline()
         } else {
             Time::NEVER
         }
@@ -238,7 +245,7 @@ fn load(exchange: &Exchange) -> (u32, u32) {
     match exchange.direction {
         Direction::Out => {
             let data = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
-            (header + data, 2)
+            (header + data, DATA_IOVECS)
         }
         _ => (header, 1),
     }

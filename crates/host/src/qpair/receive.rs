@@ -104,10 +104,12 @@ impl Qpair {
 
     /// Returns the slice to receive the rest of a large payload into, taken out of its command.
     fn next_direct(&mut self) -> Option<IoSlice> {
-        let left = self.receiver.direct_bytes()?;
         let index = self.arriving?.index?;
         let slot = self.table.slot(index);
-        let received = slot.received as usize;
+        let received = slot.received;
+        let left = self
+            .receiver
+            .direct_bytes(slot.data_bytes - slot.received)?;
         let exchange = slot.exchange.as_mut()?;
         // A digest is computed over bytes of one owner, which a device's memory does not give.
         let data = exchange.data.as_mut()?;

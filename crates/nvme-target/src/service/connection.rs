@@ -295,7 +295,7 @@ impl Connection {
         self.leave_fresh(core);
         self.enter(ConnectionState::Live, core);
         self.session.connected = true;
-        self.session.framer.set_limits(FramerLimits {
+        self.session.receiver.framer_mut().set_limits(FramerLimits {
             capsule_data_bytes,
             data_pdu_bytes: core.limits.h2c_data_bytes,
         });
@@ -388,7 +388,7 @@ mod tests {
         // Slots, lists and buffers come with the first command that needs them, so this is all
         // that a connection takes until then.
         assert!(
-            size_of::<Connection>() <= 1152,
+            size_of::<Connection>() <= 1024,
             "{}",
             size_of::<Connection>()
         );

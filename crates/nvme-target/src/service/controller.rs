@@ -185,7 +185,7 @@ fn connect_queue(
             core: core.index,
             connection: connection.key,
         },
-        format: connection.session.output.format,
+        format: *connection.session.output.format(),
         serves: &serves,
     };
     let view = core.view(cx.now);

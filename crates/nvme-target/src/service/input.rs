@@ -260,8 +260,8 @@ fn take_command(
         _ => (0, false),
     };
     let session = &connection.session;
-    let used = session.commands.used() as usize;
-    if used + session.output.unsent_answers + events >= session.commands.entries() as usize {
+    let used = (session.commands.used() + session.output.unsent_answers) as usize;
+    if used + events >= session.commands.entries() as usize {
         overrun(connection, command, core, cx);
         return Flow::Continue;
     }
@@ -334,7 +334,7 @@ fn overrun(
 ) {
     let mut header = [0; PREFIX_BYTES_MAX];
     let capsule = CapsuleCmd { command: *command };
-    capsule.encode(&connection.session.output.format, 0, &mut header);
+    capsule.encode(connection.session.output.format(), 0, &mut header);
     let violation = Violation::of_pdu(
         FatalErrorStatus::PDU_SEQUENCE_ERROR,
         0,

@@ -59,7 +59,7 @@ fn read(
     let nsid = command.nsid();
     let access = &connection.access;
     let held = core.barriers.concern(access.scopes.as_deref(), nsid);
-    let at_once = !connection.session.output.format.data_digest && !held;
+    let at_once = !connection.session.output.format().data_digest && !held;
     let namespace = core.namespace_ref(access.subsystem, nsid);
     let limit = core.limits.transfer_bytes;
     let rights = access.rights.as_deref();

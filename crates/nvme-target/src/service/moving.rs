@@ -8,6 +8,7 @@ use crate::session::handover::{Handover, MoveReason, PlannedMove};
 use crate::shares::Purpose;
 use base::mutation::{self, Mutation};
 use reactor::{Context, SocketId};
+use transport::Receiver;
 
 impl Connection {
     /// Returns true while nothing is under way that a move would have to take along.
@@ -59,8 +60,8 @@ impl Connection {
             counted,
             permit: self.permit,
             ends: (self.peer, self.local),
-            framer: self.session.framer,
-            format: self.session.output.format,
+            framer: self.session.receiver.into_framer(),
+            format: *self.session.output.format(),
             r2t: self.session.r2t,
             class_named: self.placement.class_named,
             demand,
@@ -88,10 +89,10 @@ impl Connection {
         let session = &mut connection.session;
         session.connected = true;
         session.commands.accept(handover.terms);
-        session.framer = handover.framer;
+        session.receiver = Receiver::new(handover.framer);
         session.r2t = handover.r2t;
         if !mutation::active(Mutation::MoveForgetsDigests) {
-            session.output.format = handover.format;
+            session.output.set_format(handover.format);
         }
         connection.placement.demand = handover.demand;
         connection.placement.home = handover.home;

@@ -256,7 +256,7 @@ fn prepare(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Step {
-    let digests = connection.session.output.format.data_digest;
+    let digests = connection.session.output.format().data_digest;
     let ticket = connection.ticket(slot);
     let entry = connection.session.commands.slot(slot);
     let (nsid, kind, length) = (entry.nsid, entry.kind, entry.transfer.length);

@@ -79,7 +79,7 @@ impl PollGroup {
                 .output
                 .wait_for_list(&mut self.core.sends());
         }
-        if connection.session.output.sending {
+        if connection.session.output.is_sending() {
             let deadline = cx.now + self.core.limits.stall_timeout;
             connection.arm(&mut self.core, deadline);
         }

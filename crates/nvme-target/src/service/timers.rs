@@ -90,8 +90,8 @@ impl Connection {
             check(deadline, late);
         }
         let output = &self.session.output;
-        if output.sending {
-            check(output.since + limits.stall_timeout, Late::Unread);
+        if output.is_sending() {
+            check(output.sending_since() + limits.stall_timeout, Late::Unread);
         }
         if let Owner::Admin(controller) = &self.owner {
             check(controller.keep_alive.deadline(), Late::KeepAlive);

@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use crate::session::event::{Event, Payload, Violation};
-use crate::session::state::{Receiving, Stalled};
+use crate::session::state::Stalled;
 use crate::session::transfer::Incoming;
 use base::Time;
 use reactor::{IoSlice, Received};
@@ -13,9 +13,9 @@ use wire::tcp::{FramingError, PduHeader};
 impl Session {
     /// Takes the end of a receive: payload that went straight into a command's buffer is noted.
     pub(crate) fn received(&mut self, received: &mut Received, now: Time) {
-        let receiving = std::mem::replace(&mut self.receiving, Receiving::Nothing);
-        if let (Receiving::Into(slot), Some(into)) = (receiving, received.into.take()) {
-            self.put_back(slot, into, received.filled);
+        let direct = self.receiver.disarm();
+        if let (Some(direct), Some(into)) = (direct, received.into.take()) {
+            self.put_back(direct, into, received.filled);
         }
         if received.result.is_ok() {
             self.last_input = now;
@@ -38,7 +38,7 @@ impl Session {
         input: &mut &'a [u8],
     ) -> Result<Option<Event<'a>>, Box<Violation>> {
         loop {
-            let pdu = match self.framer.next(input) {
+            let pdu = match self.receiver.next(input) {
                 Ok(Some(pdu)) => pdu,
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(self.framing_violation(&error)),
@@ -92,7 +92,7 @@ impl Session {
 
     #[cold]
     fn framing_violation(&self, error: &FramingError) -> Box<Violation> {
-        let header = self.framer.offending_header();
+        let header = self.receiver.framer().offending_header();
         Violation::new(error.term_req(), header, error.to_string())
     }
 
@@ -100,7 +100,7 @@ impl Session {
     #[inline]
     pub(crate) fn end_input(&mut self, now: Time) -> bool {
         // Where input is held back, its host is not late.
-        if self.framer.is_between_pdus() || self.stalled.is_some() {
+        if self.receiver.framer().is_between_pdus() || self.stalled.is_some() {
             self.pdu_since = Time::NEVER;
         } else if self.pdu_ended {
             self.pdu_since = now;
@@ -140,15 +140,10 @@ impl Session {
     /// Begins a receive: returns the memory of a command that it goes straight into; `None` for a
     /// receive buffer of the driver.
     pub(crate) fn begin_receive(&mut self, ends: bool) -> Option<IoSlice> {
-        debug_assert!(
-            self.receiving == Receiving::Nothing,
-            "one receive at a time"
-        );
         let into = if ends { None } else { self.take_destination() };
-        self.receiving = match &into {
-            Some((slot, _)) => Receiving::Into(*slot),
-            None => Receiving::Plain,
-        };
-        into.map(|(_, slice)| slice)
+        if into.is_none() {
+            self.receiver.arm();
+        }
+        into
     }
 }

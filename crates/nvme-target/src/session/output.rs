@@ -1,12 +1,11 @@
-//! The send side of a connection: a caravan being filled, those that wait, and the one under way.
+//! The send side of a connection: the transport's caravans, and the answers that wait for room.
 //!
-//! The connection's [`Doorbell`] says when the caravan being filled leaves; what it may carry at
-//! most is the core's word. One send is under way at a time; meanwhile the next caravan fills, so
-//! that one system call takes all that became ready. A connection to a host that does not read keeps
-//! a bounded number of caravans; what does not fit waits in its slots.
+//! The doorbell of the [`SendQueue`] says when the caravan being filled leaves; the core says what
+//! it may carry at most, and in which order connections send. A connection to a host that does not
+//! read keeps a bounded number of caravans; what does not fit waits in its slots.
 
-use crate::limits::{ANSWER_HEADER_BYTES_MAX, ANSWER_IOVECS, ANSWER_RANGES_MAX, Limits};
-use crate::session::send_lists::ListPool;
+use crate::limits::Limits;
+use crate::session::send_lists::{ListPool, SharedLists};
 use crate::shares::Parties;
 use crate::stats::CoreStats;
 use crate::switch::core::CoreSwitch;
@@ -14,12 +13,13 @@ use base::{SlabKey, Time};
 use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, SendList, SocketId};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use switch::doorbell::{Decision, Mode, Reason, Urgency};
-use switch::{Class, Doorbell};
+use switch::Class;
+use switch::doorbell::{Decision, Mode, Urgency};
+use transport::SendQueue;
+use transport::limits::DATA_IOVECS;
 use wire::nvme::Completion;
 use wire::tcp::c2h_data::C2hProgress;
-use wire::tcp::limits::PREFIX_BYTES_MAX;
-use wire::tcp::{C2hData, CapsuleResp, PduFormat, R2t, digest};
+use wire::tcp::{PduFormat, R2t};
 
 /// Kind of the operation that sends.
 pub(crate) const SEND: u8 = 1;
@@ -34,34 +34,38 @@ pub(crate) struct SendContext<'a> {
     pub(crate) stats: &'a mut CoreStats,
 }
 
+impl SendContext<'_> {
+    /// The send lists of the core, for a connection of these parties.
+    #[inline]
+    const fn lists_of<'a>(&'a mut self, parties: &'a Parties) -> SharedLists<'a> {
+        SharedLists {
+            pool: self.lists,
+            parties,
+            limits: self.limits,
+        }
+    }
+}
+
+/// Answers of a caravan.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
+    count: u32,
+    /// Bytes of buffers that go with them.
+    held: u32,
+}
+
 /// The sending side of a connection.
 #[derive(Debug)]
 pub(crate) struct Output {
     key: SlabKey,
     socket: SocketId,
-    /// Digests and alignment of what we send.
-    pub(crate) format: PduFormat,
+    queue: SendQueue<Answers>,
     /// Parties that its lists count for.
     parties: Rc<Parties>,
     /// The class of an I/O queue; none of what is for control alone.
     class: Option<Class>,
-    /// Doorbell of the caravan in `filling`.
-    doorbell: Doorbell,
-    filling: Option<Box<SendList>>,
-    /// Answers in the list being filled.
-    filling_answers: usize,
-    /// Bytes of buffers that go with them.
-    filling_held: u32,
-    queued: VecDeque<(Box<SendList>, usize, u32)>,
-    /// Bytes of buffers that are being sent.
-    sending_held: u32,
-    /// Caravans that have left.
-    departed: u64,
-    pub(crate) sending: bool,
-    /// Beginning of the send under way.
-    pub(crate) since: Time,
     /// Answers in lists that were not handed to the driver yet.
-    pub(crate) unsent_answers: usize,
+    pub(crate) unsent_answers: u32,
     /// Slots with an answer or R2T that waits for space, in order.
     pub(crate) waiting: VecDeque<u16>,
     /// The connection is among the core's ready ones.
@@ -75,18 +79,9 @@ impl Output {
         Self {
             key,
             socket,
-            format: PduFormat::PLAIN,
+            queue: SendQueue::new(Mode::Immediate),
             parties,
             class: None,
-            doorbell: Doorbell::new(Mode::Immediate),
-            filling: None,
-            filling_answers: 0,
-            filling_held: 0,
-            sending_held: 0,
-            queued: VecDeque::new(),
-            departed: 0,
-            sending: false,
-            since: Time::ZERO,
             unsent_answers: 0,
             waiting: VecDeque::new(),
             marked: false,
@@ -102,8 +97,7 @@ impl Output {
 
     /// It is known what the connection is for, or it is gone: its lists are another's share.
     pub(crate) fn set_parties(&mut self, parties: Rc<Parties>) {
-        let filling = usize::from(self.filling.is_some());
-        let lists = self.queued.len() + filling + usize::from(self.sending);
+        let lists = self.queue.lists();
         self.parties.give_back_lists(lists);
         parties.take_lists(lists);
         self.parties = parties;
@@ -126,9 +120,29 @@ impl Output {
         self.class.map_or(Urgency::Urgent, Urgency::of)
     }
 
+    /// Digests and alignment of the PDUs that leave.
+    pub(crate) const fn format(&self) -> &PduFormat {
+        self.queue.format()
+    }
+
+    /// Sets digests and alignment, as host and target agreed.
+    pub(crate) const fn set_format(&mut self, format: PduFormat) {
+        self.queue.set_format(format);
+    }
+
+    /// Returns true while a send is under way.
+    pub(crate) const fn is_sending(&self) -> bool {
+        self.queue.is_sending()
+    }
+
+    /// Returns the time at which the send under way began.
+    pub(crate) const fn sending_since(&self) -> Time {
+        self.queue.sending_since()
+    }
+
     /// Returns true while nothing is to be sent, and nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.sending && self.filling.is_none() && self.queued.is_empty() && self.waiting.is_empty()
+        self.queue.lists() == 0 && self.waiting.is_empty()
     }
 
     /// Makes room for one answer with so many bytes of data, or an R2T; false when the connection
@@ -140,18 +154,15 @@ impl Output {
         core: &mut SendContext<'_>,
         cx: &mut Context<'_>,
     ) -> bool {
-        if let Some(list) = &self.filling {
+        if self.queue.is_filling() {
             let limits = core.switch.caravan_limits(cx.now);
-            let caravan = self.doorbell.waiting();
-            if list.fits(ANSWER_HEADER_BYTES_MAX, ANSWER_RANGES_MAX)
-                && caravan.accepts(bytes, ANSWER_IOVECS, &limits)
-            {
+            if self.queue.has_room_for_pdu() && self.queue.accepts((bytes, DATA_IOVECS), &limits) {
                 return true;
             }
             // While `Latency` work is served first, a caravan that may wait is sent in its turn.
             let in_turn = self.urgency() == Urgency::Patient && core.switch.prioritises(cx.now);
-            let blocked = self.sending || in_turn;
-            if blocked && self.queued.len() + 1 >= core.limits.sends_per_connection {
+            let blocked = self.is_sending() || in_turn;
+            if blocked && self.queue.complete_caravans() + 1 >= core.limits.sends_per_connection {
                 return false;
             }
             self.complete_caravan(core);
@@ -161,8 +172,7 @@ impl Output {
                 self.flush(core, cx);
             }
         }
-        self.filling = core.lists.take(&self.parties, core.limits);
-        self.filling.is_some()
+        self.queue.begin(&mut core.lists_of(&self.parties))
     }
 
     /// Makes room for something new, which does not overtake what waits already.
@@ -185,7 +195,7 @@ impl Output {
         if without_list {
             core.stats.list_waits += 1;
             self.wait_for_list(core);
-        } else if !self.sending {
+        } else if !self.is_sending() {
             self.mark(core);
         }
     }
@@ -200,8 +210,7 @@ impl Output {
 
     /// Returns true if it waits for a list, and has none under way that would take it on at its end.
     pub(crate) fn lacks_list(&self) -> bool {
-        let nothing = !self.sending && self.filling.is_none() && self.queued.is_empty();
-        nothing && !self.waiting.is_empty()
+        self.queue.lists() == 0 && !self.waiting.is_empty()
     }
 
     /// An answer with so many bytes of data, or an R2T, was appended, and `in_flight` other
@@ -215,23 +224,23 @@ impl Output {
         core: &mut SendContext<'_>,
         cx: &Context<'_>,
     ) {
-        let iovecs = if bytes > 0 { ANSWER_IOVECS } else { 1 };
-        let decision = self
-            .doorbell
-            .on_request(cx.now, bytes, iovecs, urgency, in_flight);
+        let iovecs = if bytes > 0 { DATA_IOVECS } else { 1 };
+        self.queue.load((bytes, iovecs));
+        let doorbell = self.queue.doorbell_mut();
+        let decision = doorbell.on_request(cx.now, bytes, iovecs, urgency, in_flight);
         self.follow(decision, core);
     }
 
     /// Another mode of the doorbell; what it holds leaves.
     pub(crate) fn set_mode(&mut self, mode: Mode, core: &mut SendContext<'_>) {
-        let decision = self.doorbell.reconfigure(mode);
+        let decision = self.queue.doorbell_mut().reconfigure(mode);
         self.follow(decision, core);
     }
 
     /// The time has come that the doorbell named, or one before.
     pub(crate) fn look_at_doorbell(&mut self, core: &mut SendContext<'_>, now: Time) {
         self.timed = false;
-        let decision = self.doorbell.on_timer(now);
+        let decision = self.queue.doorbell_mut().on_timer(now);
         self.follow(decision, core);
     }
 
@@ -260,38 +269,28 @@ impl Output {
 
     /// The caravan being filled takes nothing more, and leaves when those before it have.
     fn complete_caravan(&mut self, core: &mut SendContext<'_>) {
-        let Some(list) = self.filling.take() else {
+        let Some(departure) = self.queue.complete() else {
             return;
         };
         if let Some(class) = self.class {
-            let reason = self.doorbell.due().unwrap_or(Reason::Asked);
-            let requests = self.doorbell.waiting().requests;
-            core.switch
-                .count_caravan(class, reason, requests, list.bytes());
+            departure.count(&mut core.switch.counters.classes[class].caravans);
         }
-        self.doorbell.rang();
-        let answers = std::mem::take(&mut self.filling_answers);
-        let held = std::mem::take(&mut self.filling_held);
-        self.queued.push_back((list, answers, held));
     }
 
     /// Starts a send, if one can be and is due. Returns its bytes.
     pub(crate) fn flush(&mut self, core: &mut SendContext<'_>, cx: &mut Context<'_>) -> usize {
-        if self.sending {
+        if self.is_sending() {
             return 0;
         }
         // What waits for room waits for a caravan that is full.
-        let due = self.doorbell.due().is_some() || !self.waiting.is_empty();
-        if self.queued.is_empty() && due {
+        let due = self.queue.is_due() || !self.waiting.is_empty();
+        if self.queue.complete_caravans() == 0 && due {
             self.complete_caravan(core);
         }
-        let Some((list, answers, held)) = self.queued.pop_front() else {
+        let Some((list, answers)) = self.queue.next_send(cx.now) else {
             return 0;
         };
-        self.unsent_answers -= answers;
-        self.sending = true;
-        self.sending_held = held;
-        self.since = cx.now;
+        self.unsent_answers -= answers.count;
         let bytes = list.bytes();
         let key = OpKey::new(core.op_namespace, SEND, self.key);
         cx.submit(
@@ -312,82 +311,66 @@ impl Output {
     /// A send came to its end. Puts the connection back on the core's list if more is to be sent.
     /// Returns how many bytes of buffers went with it.
     pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut SendContext<'_>) -> u32 {
-        core.lists.give_back(list, &self.parties);
-        self.sending = false;
-        self.departed += 1;
-        let due = self.doorbell.due().is_some();
-        if due || !self.queued.is_empty() || !self.waiting.is_empty() {
+        let mut lists = core.lists_of(&self.parties);
+        let answers = self.queue.end_send(list, &mut lists);
+        if self.queue.is_due() || self.queue.complete_caravans() > 0 || !self.waiting.is_empty() {
             self.mark(core);
         }
-        std::mem::take(&mut self.sending_held)
+        answers.held
     }
 
     /// Lets all that was appended leave without waiting for more: when
     /// [`has_left`](Self::has_left) is true of the number, it has. `None` where nothing was.
     pub(crate) fn leave_soon(&mut self, core: &mut SendContext<'_>) -> Option<u64> {
         self.complete_caravan(core);
-        let ahead = self.queued.len() as u64 + u64::from(self.sending);
-        if ahead == 0 {
+        if self.queue.lists() == 0 {
             return None;
         }
         self.mark(core);
-        Some(self.departed + ahead)
+        Some(self.queue.mark())
     }
 
     /// Returns true once as many caravans have left.
     pub(crate) const fn has_left(&self, mark: u64) -> bool {
-        self.departed >= mark
+        self.queue.has_left(mark)
     }
 
     /// The answer that was appended carries so many bytes of buffers.
     pub(crate) fn hold(&mut self, bytes: u32) {
-        self.filling_held += bytes;
+        self.queue.account_mut().held += bytes;
     }
 
     /// Drops what was to be sent. Returns how many bytes of buffers that were.
     pub(crate) fn abandon(&mut self, core: &mut SendContext<'_>) -> u32 {
-        let mut held = std::mem::take(&mut self.filling_held);
-        held += self.queued.iter().map(|(_, _, held)| held).sum::<u32>();
-        let queued = self.queued.drain(..).map(|(list, _, _)| list);
-        for list in queued.chain(self.filling.take()) {
-            core.lists.give_back(list, &self.parties);
-        }
-        self.doorbell.clear();
+        let mut lists = core.lists_of(&self.parties);
+        let mut held = 0;
+        self.queue
+            .abandon(&mut lists, |answers| held += answers.held);
         self.unsent_answers = 0;
-        self.filling_answers = 0;
         self.waiting.clear();
         held
     }
 
-    /// The list to fill, after [`make_room`](Self::make_room) said that there is one.
-    fn list(&mut self) -> &mut SendList {
-        self.filling.as_mut().expect("the caller made room")
-    }
-
     /// Appends bytes that are a PDU already.
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
-        self.list().push_header(bytes);
+        self.queue.push_bytes(bytes);
     }
 
     fn count_answer(&mut self) {
-        self.filling_answers += 1;
+        self.queue.account_mut().count += 1;
         self.unsent_answers += 1;
     }
 
     /// Appends a CapsuleResp.
     #[inline]
     pub(crate) fn push_completion(&mut self, completion: Completion) {
-        let mut header = [0; CapsuleResp::SIZE + 4];
-        let length = CapsuleResp { completion }.encode(&self.format, &mut header);
-        self.list().push_header(&header[..length]);
+        self.queue.push_response(completion);
         self.count_answer();
     }
 
     /// Appends an R2T.
     pub(crate) fn push_r2t(&mut self, r2t: R2t) {
-        let mut header = [0; R2t::SIZE + 4];
-        let length = r2t.encode(&self.format, &mut header);
-        self.list().push_header(&header[..length]);
+        self.queue.push_r2t(r2t);
     }
 
     /// Appends all the data of a command, and its completion: as the SUCCESS flag where the host
@@ -400,25 +383,12 @@ impl Output {
         } else {
             C2hProgress::Last
         };
-        let pdu = C2hData {
-            command_id: completion.cid,
-            data_offset: 0,
-            data_length: u32::try_from(data.len()).expect("a transfer is at most 1 MiB"),
-            progress,
-        };
-        let mut header = [0; PREFIX_BYTES_MAX];
-        let format = self.format;
-        let length = pdu.encode(&format, &mut header);
-        let digest = format.data_digest.then(|| {
-            // Memory that others may write has no digest: it is copied before it gets here.
-            digest::digest_bytes(data.bytes().expect("digests are made of private copies"))
-        });
-        let list = self.list();
-        list.push_header(&header[..length]);
-        list.push_payload(data);
-        if let Some(digest) = digest {
-            list.push_header(&digest);
-        }
+        // Memory that others may write is copied before it gets here, where a digest goes with it.
+        assert!(
+            !self.format().data_digest || data.bytes().is_some(),
+            "digests are made of private copies"
+        );
+        self.queue.push_c2h_data(completion.cid, data, progress);
         if trivial {
             self.count_answer();
         } else {

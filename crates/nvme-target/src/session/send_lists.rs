@@ -6,6 +6,7 @@ use base::SlabKey;
 use reactor::SendList;
 use std::collections::VecDeque;
 use switch::Class;
+use transport::ListSource;
 
 /// Send lists of a core, made when first needed and kept.
 #[derive(Debug)]
@@ -66,6 +67,26 @@ impl ListPool {
     /// Returns true if connections that wait for a list are to try again.
     pub(crate) fn has_to_look(&self) -> bool {
         self.returned && !self.waiting.is_empty()
+    }
+}
+
+/// The send lists of a core, for a connection of these parties.
+#[derive(Debug)]
+pub(crate) struct SharedLists<'a> {
+    pub(crate) pool: &'a mut ListPool,
+    pub(crate) parties: &'a Parties,
+    pub(crate) limits: &'a Limits,
+}
+
+impl ListSource for SharedLists<'_> {
+    #[inline]
+    fn take(&mut self) -> Option<Box<SendList>> {
+        self.pool.take(self.parties, self.limits)
+    }
+
+    #[inline]
+    fn give_back(&mut self, list: Box<SendList>) {
+        self.pool.give_back(list, self.parties);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::session::output::Output;
 use crate::session::transfer::{Incoming, R2tTerms};
 use base::Time;
 use std::num::NonZeroUsize;
+use transport::Receiver;
 use wire::nvme::Command;
 use wire::tcp::PduFormat;
 use wire::tcp::framer::{Framer, FramerLimits, Role};
@@ -15,7 +16,7 @@ use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) commands: CommandTable,
-    pub(crate) framer: Framer,
+    pub(crate) receiver: Receiver,
     pub(crate) output: Output,
     pub(crate) incoming: Incoming,
     pub(crate) r2t: R2tTerms,
@@ -25,8 +26,6 @@ pub(crate) struct Session {
     pub(crate) transferring: u32,
     /// Payloads with a digest that did not match, since the service counted them.
     pub(crate) digest_errors: u64,
-    /// Receive under way.
-    pub(crate) receiving: Receiving,
     /// Bytes that one receive takes at most, beside hosts that ask for little.
     pub(crate) receive_quantum: Option<NonZeroUsize>,
     /// Input after a command that waits for a buffer.
@@ -37,17 +36,6 @@ pub(crate) struct Session {
     pub(crate) pdu_since: Time,
     /// A PDU ended in the input at hand.
     pub(super) pdu_ended: bool,
-}
-
-/// Destination of the receive under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Receiving {
-    /// There is no receive.
-    Nothing,
-    /// A receive buffer of the driver.
-    Plain,
-    /// The data of the command in this slot.
-    Into(u16),
 }
 
 /// A command that was parsed and waits for a buffer, with all input behind it.
@@ -76,14 +64,13 @@ impl Session {
         };
         Self {
             commands: CommandTable::new(),
-            framer: Framer::new(Role::Controller, framer_limits),
+            receiver: Receiver::new(Framer::new(Role::Controller, framer_limits)),
             output,
             incoming: Incoming::DISCARD,
             r2t: R2tTerms::new(1, limits),
             connected: false,
             transferring: 0,
             digest_errors: 0,
-            receiving: Receiving::Nothing,
             receive_quantum: None,
             stash: Vec::new(),
             stalled: None,
@@ -98,24 +85,23 @@ impl Session {
         self.commands.used() == 0
             && self.output.is_idle()
             && self.stalled.is_none()
-            && self.framer.data_remaining().is_none()
+            && self.receiver.framer().data_remaining().is_none()
     }
 
     /// Returns true between PDUs, with no data of a command on its way.
     pub(crate) fn is_between_commands(&self) -> bool {
-        self.transferring == 0 && self.framer.data_remaining().is_none()
+        self.transferring == 0 && self.receiver.framer().data_remaining().is_none()
     }
 
     /// Returns true if a receive may begin: none is under way, and no command waits for a buffer.
     pub(crate) fn may_receive(&self) -> bool {
-        self.receiving == Receiving::Nothing && self.stalled.is_none()
+        self.receiver.is_idle() && self.stalled.is_none()
     }
 
     /// Takes the terms that ICReq and ICResp agreed on. `[NVMe-TCP 1.0 §3.3.1]`
     pub(crate) fn initialize(&mut self, format: PduFormat, max_r2t: u32, limits: &Limits) {
-        self.output.format = format;
-        self.framer
-            .set_digests(format.header_digest, format.data_digest);
+        self.output.set_format(format);
+        self.receiver.set_digests(&format);
         let ours = u32::from(limits.r2ts_per_command);
         let allowed = max_r2t.saturating_add(1).min(ours);
         self.r2t = R2tTerms::new(u16::try_from(allowed).expect("a handful"), limits);

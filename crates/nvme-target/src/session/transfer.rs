@@ -4,15 +4,15 @@
 //! Payload goes where [`Incoming`] says, into the buffer that its command has. Checked here: that
 //! an R2T with the tag is outstanding, for that command, and for those bytes.
 
+use crate::limits::Limits;
 use crate::request::{Kind, State};
 use crate::session::Session;
 use crate::session::event::{Delivery, Violation};
 use base::mutation::{self, Mutation};
-use reactor::{IoSlice, Memory};
+use reactor::IoSlice;
+use transport::DirectReceive;
 use wire::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, PREFIX_BYTES_MAX};
 use wire::tcp::{FatalErrorStatus, H2cData, R2t};
-
-use crate::limits::{DIRECT_RECEIVE_BYTES_MIN, Limits};
 
 /// Bits of a TTAG that name the slot; the others name the R2T.
 const TTAG_SLOT_BITS: u32 = 10;
@@ -201,7 +201,7 @@ impl Session {
     #[cold]
     fn violation(&self, pdu: &H2cData, defect: Defect) -> Box<Violation> {
         let mut header = [0; PREFIX_BYTES_MAX];
-        pdu.encode(&self.output.format, &mut header);
+        pdu.encode(self.output.format(), &mut header);
         let field = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
         let (status, information, reason) = match defect {
             Defect::Unasked => (field, 10, "data for a transfer tag that is not outstanding"),
@@ -275,10 +275,10 @@ impl Session {
         }
     }
 
-    /// Takes the buffer that the rest of the payload can be received straight into; `None` where
-    /// too little is left for that to pay, or no command has it.
-    pub(super) fn take_destination(&mut self) -> Option<(u16, IoSlice)> {
-        let left = self.framer.data_remaining()?;
+    /// Begins a receive of the rest of the payload straight into the buffer of its command, and
+    /// returns the slice to fill; `None` where too little is left for that to pay, or no command has
+    /// it.
+    pub(super) fn take_destination(&mut self) -> Option<IoSlice> {
         let (Sink::Capsule(slot) | Sink::Transfer(slot, _)) = self.incoming.sink else {
             return None;
         };
@@ -292,31 +292,19 @@ impl Session {
         let wanted = (skip + want)
             .checked_sub(position)
             .filter(|_| position >= skip)?;
-        let length = left.min(wanted) as usize;
-        if length < DIRECT_RECEIVE_BYTES_MIN {
-            return None;
-        }
-        let offset = (base + position - skip) as usize;
-        let entry = self.commands.get(slot)?;
-        let Memory::Buffer(buffer) = entry.transfer.data.take()?.into_memory() else {
-            return None;
-        };
-        Some((slot, IoSlice::new(Memory::Buffer(buffer), offset, length)))
+        let length = self.receiver.direct_bytes(wanted)?;
+        let offset = base + position - skip;
+        let data = &mut self.commands.get(slot)?.transfer.data;
+        let data = data.take_if(|data| data.bytes_mut().is_some())?;
+        Some(self.receiver.arm_direct(slot, data, offset, length))
     }
 
     /// Gives a buffer back to its command, after `filled` bytes were received straight into it.
-    pub(super) fn put_back(&mut self, slot: u16, into: IoSlice, filled: usize) {
-        if self.framer.data_remaining().is_some() {
-            let bytes = into.bytes().expect("payload is received into buffers only");
-            self.framer.advance_external(&bytes[..filled]);
-        }
+    pub(super) fn put_back(&mut self, direct: DirectReceive, into: IoSlice, filled: usize) {
+        let data = self.receiver.filled(direct, into, filled);
         self.incoming.position += u32::try_from(filled).expect("a PDU is shorter than 4 GiB");
-        let Some(entry) = self.commands.get(slot) else {
-            return;
-        };
-        if let Memory::Buffer(buffer) = into.into_memory() {
-            let length = entry.transfer.length as usize;
-            entry.transfer.data = Some(IoSlice::from_buffer(buffer, length));
+        if let Some(entry) = self.commands.get(direct.slot) {
+            entry.transfer.data = Some(data);
         }
     }
 }

@@ -9,7 +9,6 @@
 use crate::switch::stats::{ServiceStats, SwitchStats};
 use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
-use switch::doorbell::Reason;
 use switch::{
     ApplicationSteering, CaravanLimits, Class, ClassScheduler, Knobs, LatencyWatch, LightHosts,
     PerClass, class_scheduler,
@@ -139,23 +138,6 @@ impl CoreSwitch {
     /// Returns true if any connection has something to send.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.iter().any(|(_, queue)| !queue.is_empty())
-    }
-
-    /// A caravan of a queue of this class is complete: so many answers and R2Ts, in so many bytes
-    /// for TCP.
-    #[inline]
-    pub(crate) fn count_caravan(
-        &mut self,
-        class: Class,
-        reason: Reason,
-        requests: u32,
-        bytes: usize,
-    ) {
-        let counters = &mut self.counters.classes[class].caravans;
-        counters.rings[reason.index()] += 1;
-        counters.sizes.record(requests);
-        counters.requests += u64::from(requests);
-        counters.bytes += bytes as u64;
     }
 
     /// Returns all counters of the switch at this moment.

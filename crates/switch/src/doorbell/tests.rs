@@ -237,6 +237,7 @@ proptest! {
         tempo in prop_oneof![Just(1_u64), Just(50), Just(1_000)],
     ) {
         let (mut bell, mut model) = (Doorbell::new(start), Model::new(start));
+        let mut counters = DoorbellCounters::default();
         let (mut now, mut came, mut cleared) = (Time(1_000_000_000), 0_u64, 0_u64);
         for (gap, event) in events {
             now = now + Nanos(gap / tempo);
@@ -260,14 +261,15 @@ proptest! {
                 )),
                 Event::Obey => {
                     if bell.due().is_some() {
-                        bell.rang();
+                        ring(&mut bell, &mut counters);
                         model.take(model.held.len());
                     }
                     None
                 }
                 Event::Take(permille) => {
                     let taken = model.take(model.held.len() * usize::from(permille) / 1000);
-                    bell.took(taken);
+                    let reason = bell.took(taken);
+                    counters.count(reason, taken.requests, taken.bytes);
                     None
                 }
                 Event::Turn(mode) => {
@@ -293,11 +295,17 @@ proptest! {
                     prop_assert!(until > now || matches!(event, Event::Turn(_)), "held too long");
                 }
             }
-            let (waiting, counters) = (bell.waiting(), bell.counters());
+            let waiting = bell.waiting();
             prop_assert_eq!(waiting.requests, model.requests());
             prop_assert_eq!(waiting.bytes, model.bytes());
             prop_assert_eq!(waiting.iovecs, model.iovecs());
             prop_assert_eq!(bell.due(), model.due);
+            let deadline = match (model.due, model.held.is_empty()) {
+                (Some(_), _) => Time::ZERO,
+                (None, true) => Time::NEVER,
+                (None, false) => model.first.0 + model.first.1,
+            };
+            prop_assert_eq!(bell.deadline(), deadline);
             prop_assert_eq!(came, counters.requests + cleared + u64::from(waiting.requests));
             prop_assert_eq!(counters.rings.iter().sum::<u64>(), counters.sizes.caravans());
         }
@@ -305,10 +313,16 @@ proptest! {
         if !bell.waiting().is_empty() {
             let late = bell.on_timer(now + Nanos::from_millis(1));
             prop_assert!(matches!(late, Decision::Ring(_)), "{late:?}");
-            bell.rang();
+            ring(&mut bell, &mut counters);
         }
-        prop_assert_eq!(came, bell.counters().requests + cleared);
+        prop_assert_eq!(came, counters.requests + cleared);
     }
+}
+
+/// Lets all that waits leave, and counts it.
+fn ring(bell: &mut Doorbell, counters: &mut DoorbellCounters) {
+    let caravan = bell.waiting();
+    counters.count(bell.rang(), caravan.requests, caravan.bytes);
 }
 
 const READ: (u32, u32) = (72, 1);
@@ -317,16 +331,18 @@ const READ: (u32, u32) = (72, 1);
 /// rings when told or when the timer comes. Returns the longest wait and the counters.
 fn closed_loop(mode: Mode, depth: u32, gap: Nanos, completions: u32) -> (Nanos, DoorbellCounters) {
     let mut bell = Doorbell::new(mode);
+    let mut counters = DoorbellCounters::default();
     let (mut now, mut in_flight) = (Time(1_000_000_000), 0_u32);
     let (mut oldest, mut longest) = (now, Nanos::ZERO);
-    let settle = |bell: &mut Doorbell, decision, oldest: Time, now: Time, in_flight: &mut u32| {
-        if let Decision::Ring(_) = decision {
-            *in_flight += bell.waiting().requests;
-            bell.rang();
-            return now.since(oldest);
-        }
-        Nanos::ZERO
-    };
+    let mut settle =
+        |bell: &mut Doorbell, decision, oldest: Time, now: Time, in_flight: &mut u32| {
+            if let Decision::Ring(_) = decision {
+                *in_flight += bell.waiting().requests;
+                ring(bell, &mut counters);
+                return now.since(oldest);
+            }
+            Nanos::ZERO
+        };
     for turn in 0..depth + completions {
         if turn >= depth {
             now = now + gap;
@@ -349,7 +365,7 @@ fn closed_loop(mode: Mode, depth: u32, gap: Nanos, completions: u32) -> (Nanos, 
         let decision = bell.on_request(now, READ.0, READ.1, Urgency::Patient, in_flight);
         longest = longest.max(settle(&mut bell, decision, oldest, now, &mut in_flight));
     }
-    (longest, *bell.counters())
+    (longest, counters)
 }
 
 #[test]
@@ -425,8 +441,9 @@ fn an_urgent_request_takes_along_what_waits() {
     let flush = bell.on_request(Time(6), 72, 1, Urgency::Urgent, 0);
     assert_eq!(flush, Decision::Ring(Reason::Urgent));
     assert_eq!(bell.waiting().requests, 4);
-    bell.rang();
-    assert_eq!(bell.counters().sizes.buckets()[2], 1);
+    let mut counters = DoorbellCounters::default();
+    ring(&mut bell, &mut counters);
+    assert_eq!(counters.sizes.buckets()[2], 1);
     assert_eq!(Urgency::of(Class::Latency), Urgency::Urgent);
     assert_eq!(Urgency::of(Class::Throughput), Urgency::Patient);
 }

@@ -142,7 +142,8 @@ impl World<'_> {
         let it = &mut self.ends[end];
         it.egress_bytes -= bytes;
         it.packets += 1;
-        it.doorbell.took(caravan);
+        let reason = it.doorbell.took(caravan);
+        it.caravans.count(reason, caravan.requests, caravan.bytes);
         let more = it.doorbell.due().is_some() && !it.egress.is_empty();
         it.listed = more;
         let engine = &mut self.engines[number];
