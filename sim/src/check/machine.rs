@@ -250,6 +250,7 @@ impl Machine {
             queues: self.plan.queues,
             header_digest: digests,
             data_digest: digests,
+            sq_flow_control: self.has(Feature::FlowControl),
             persistent: true,
             keep_alive: self.plan.keep_alive,
             command_timeout: self.plan.command_timeout,
