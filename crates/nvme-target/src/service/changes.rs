@@ -85,7 +85,11 @@ impl PollGroup {
                 Owner::Admin(controller) => {
                     let rights = controller.shared.decide(&rules).rights();
                     controller.set_rights(rights);
-                    events::deliver(connection, &mut self.core, cx);
+                    if controller.is_outdated() {
+                        connection.close(&mut self.core, cx);
+                    } else {
+                        events::deliver(connection, &mut self.core, cx);
+                    }
                 }
                 Owner::None => {}
             }
