@@ -29,6 +29,8 @@ enum Direction {
 /// A command without an answer.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
+    /// Its place among the commands of the queue, from 1.
+    number: u64,
     opcode: u8,
     direction: Direction,
     /// Data that does not travel in the capsule, in bytes.
@@ -57,9 +59,10 @@ struct Transfer {
 struct Queue {
     entries: u32,
     flow_control: bool,
-    head: u32,
-    /// Commands that were sent, and are not known to be off the queue.
-    unread: u32,
+    /// Commands that were sent.
+    sent: u64,
+    /// Of these, commands that the target has reported as off the queue.
+    read: u64,
 }
 
 /// A connection that is watched.
@@ -179,14 +182,15 @@ impl Wiretap {
             self.queue = Some(Queue::new(&connect));
         }
         let queue = self.queue.as_mut().expect("Connect comes first");
-        queue.unread += 1;
-        let entries = queue.entries;
+        queue.sent += 1;
+        let (number, entries) = (queue.sent, queue.entries);
         let kind = if command.is_fabrics() {
             command.fabrics_type().0
         } else {
             command.opcode()
         };
         let asked = Asked {
+            number,
             opcode: command.opcode(),
             direction: match kind & 3 {
                 1 => Direction::Out,
@@ -219,6 +223,11 @@ impl Wiretap {
         queue.advance(completion);
         let asked = self.commands.remove(&cid);
         let asked = asked.unwrap_or_else(|| panic!("{completion:?} answers nothing"));
+        assert!(
+            !queue.flow_control || queue.read >= asked.number,
+            "{completion:?} answers {asked:?}, and says that {} commands were read",
+            queue.read
+        );
         let advises = asked.opcode == IoOpcode::DATASET_MANAGEMENT.0;
         if completion.status.is_success() && asked.direction != Direction::None && !advises {
             let done = asked.moved == asked.bytes && asked.transfers == 0;
@@ -287,10 +296,9 @@ impl Wiretap {
         );
         asked.last = data.progress != C2hProgress::More;
         if data.progress == C2hProgress::LastAndSuccess {
-            let queue = self.queue.as_mut().expect("Connect comes first");
+            let queue = self.queue.as_ref().expect("Connect comes first");
             assert!(!queue.flow_control, "{data:?} hides the queue's head");
             assert_eq!(asked.moved, asked.bytes, "{data:?} is not all of {asked:?}");
-            queue.unread = queue.unread.saturating_sub(1);
             self.commands.remove(&data.command_id);
         }
     }
@@ -301,8 +309,8 @@ impl Queue {
         Self {
             entries: u32::from(connect.sq_size) + 1,
             flow_control: !connect.attributes.disables_sq_flow_control(),
-            head: 0,
-            unread: 0,
+            sent: 0,
+            read: 0,
         }
     }
 
@@ -313,14 +321,15 @@ impl Queue {
         }
         let head = u32::from(completion.sq_head);
         assert!(head < self.entries, "{completion:?} is beyond the queue");
-        let read = (head + self.entries - self.head) % self.entries;
+        let before = self.read % u64::from(self.entries);
+        let entries = u64::from(self.entries);
+        self.read += (u64::from(head) + entries - before) % entries;
         assert!(
-            read <= self.unread,
-            "{completion:?} says that {read} more commands were read; {} were sent",
-            self.unread
+            self.read <= self.sent,
+            "{completion:?} says that {} commands were read; {} were sent",
+            self.read,
+            self.sent
         );
-        self.unread -= read;
-        self.head = head;
     }
 }
 
@@ -410,7 +419,7 @@ mod tests {
             ask(tap, 1, 6, 4096, 4096);
         };
         assert!(!panics(good));
-        let breaches: [fn(&mut Wiretap); 7] = [
+        let breaches: [fn(&mut Wiretap); 8] = [
             |tap| (send(tap, write(1)), send(tap, write(1))).0,
             |tap| ask(tap, 1, 5, 0, 4096),
             |tap| (send(tap, write(1)), ask(tap, 1, 5, 0, 9000)).0,
@@ -424,6 +433,10 @@ mod tests {
             |tap| {
                 send(tap, Command::new(IoOpcode::FLUSH.0, 2));
                 answer(tap, 2, 4);
+            },
+            |tap| {
+                send(tap, Command::new(IoOpcode::FLUSH.0, 2));
+                answer(tap, 2, 1);
             },
         ];
         for (number, breach) in breaches.into_iter().enumerate() {

@@ -95,6 +95,9 @@ pub struct ConnectOptions {
     pub header_digest: bool,
     /// Ask for data digests.
     pub data_digest: bool,
+    /// Keep SQ flow control: the controller reports how far it has read each queue, and answers
+    /// every read with a capsule of its own. Without it, which is the default, it may leave that out.
+    pub sq_flow_control: bool,
     /// KATO: the controller gives us up when it hears nothing for so long. Zero turns it off.
     pub keep_alive: Nanos,
     /// A command that takes longer is aborted, and if that does not help its connection is reset.
@@ -139,6 +142,7 @@ impl ConnectOptions {
             depth: 128,
             header_digest: false,
             data_digest: false,
+            sq_flow_control: false,
             keep_alive: Nanos::from_secs(15),
             command_timeout: Nanos::from_secs(30),
             connect_timeout: crate::limits::SETUP_STEP_TIME,

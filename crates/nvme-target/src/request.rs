@@ -16,6 +16,9 @@
 //!            └────────────────────────────────────┘
 //! ```
 //!
+//! A command that waits for a barrier, tokens or a buffer goes on to `WaitingForNamespace` where its
+//! namespace pauses meanwhile.
+//!
 //! A dispatched command passes its gates in order, and again after each wait, because another gate
 //! may have closed meanwhile. Every state may end in the answer (an error, an abort), or in nothing
 //! (the connection is gone). Each state has a name, for traces, and a counter of the commands that
@@ -129,14 +132,15 @@ impl State {
                 ]);
                 waits | set(&[Self::Executing]) | END
             }
-            Self::Arriving
-            | Self::Transferring
-            | Self::WaitingForNamespace
-            | Self::WaitingForBuffer => set(&[Self::Dispatched]) | END,
+            Self::Arriving | Self::Transferring | Self::WaitingForNamespace => {
+                set(&[Self::Dispatched]) | END
+            }
             // Released: the command goes on in the same turn, with those of namespaces that opened.
             Self::WaitingForBarrier | Self::WaitingForTokens => {
                 set(&[Self::Dispatched, Self::WaitingForNamespace]) | END
             }
+            // The namespace pauses, which does not wait for buffers.
+            Self::WaitingForBuffer => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
             Self::Executing => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
             Self::Answering => set(&[Self::Free]),
         }

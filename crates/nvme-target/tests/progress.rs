@@ -139,9 +139,47 @@ fn a_change_waits_for_data_that_comes() {
     });
 }
 
-/// A target with few buffers: 64 of 64 KiB, and 4 of 1 MiB.
-fn short_of_buffers() -> Bed {
-    let target = Target::new(Limits::default(), 1).expect("legal limits");
+/// A command that waits for a buffer was in flight, and a write that had one waited for the end of
+/// the change: neither went on, and the change failed after `change_timeout`.
+#[test]
+fn a_change_waits_for_no_buffer() {
+    let limits = Limits {
+        change_timeout: Nanos::from_secs(2),
+        ..Limits::default()
+    };
+    let bed = short_of_buffers(limits, vec![buffers(MIB, 1)]);
+    let core = || bed.handle().snapshot().cores[0];
+    let connect = |name| bed.host_named(name, 1);
+    let (_admin, mut first) = connect("nqn.2026-11.io.example:first");
+    let (_other, mut second) = connect("nqn.2026-11.io.example:second");
+    let [first, second] = [&mut first[0], &mut second[0]];
+    let mut write = io(IoOpcode::WRITE, 0, 4);
+    write.set_cid(1);
+    write.set_sgl(SglDescriptor::in_capsule(0, 4 * BLOCK as u32));
+    let data = pattern(7, BYTES);
+    let capsule = first.capsule_bytes(&write, &data[..4 * BLOCK]);
+    let (begin, rest) = capsule.split_at(BLOCK);
+    first.send(begin);
+    common::eventually("it holds the buffer", || core().buffer_bytes_used > 0);
+    let mut write = io(IoOpcode::WRITE, 16, 16);
+    write.set_cid(2);
+    write.set_sgl(SglDescriptor::transport(BYTES as u32));
+    second.capsule(&write, &[]);
+    common::eventually("another waits for it", || core().buffer_waits > 0);
+    let resized = bed.handle().resize_namespace(NQN, 1, 8192);
+    resized.expect("what waits for a buffer is not waited for");
+    first.send(rest);
+    assert!(first.completion().status.is_success());
+    let r2t = second.r2t();
+    second.answer_r2t(&r2t, &data);
+    assert!(second.completion().status.is_success());
+    assert!(second.read(0, 4).1 == data[..4 * BLOCK]);
+    assert!(second.read(16, 16).1 == data);
+}
+
+/// A target with these buffers alone.
+fn short_of_buffers(limits: Limits, buffers: Vec<BufferClass>) -> Bed {
+    let target = Target::new(limits, 1).expect("legal limits");
     target
         .add_subsystem(SubsystemOptions::open_to_all(NQN))
         .expect("a new subsystem");
@@ -150,17 +188,25 @@ fn short_of_buffers() -> Bed {
     target
         .add_namespace(NQN, namespace(1, device))
         .expect("a new namespace");
-    let target = with_few_buffers(target);
+    let target = with_buffers(target, buffers);
     Bed { target, ram }
 }
 
-fn with_few_buffers(target: Arc<Target>) -> RunningTarget {
-    let class = |bytes, count| BufferClass { bytes, count };
+fn buffers(bytes: usize, count: usize) -> BufferClass {
+    BufferClass { bytes, count }
+}
+
+/// Few buffers.
+fn few() -> Vec<BufferClass> {
+    vec![buffers(64 * KIB, 64), buffers(MIB, 4)]
+}
+
+fn with_buffers(target: Arc<Target>, buffers: Vec<BufferClass>) -> RunningTarget {
     let options = TargetOptions {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
         cores: vec![CoreId(0)],
         pin: false,
-        buffers: vec![class(64 * KIB, 64), class(MIB, 4)],
+        buffers,
         ..TargetOptions::default()
     };
     RunningTarget::start(target, &options).expect("a target on loopback")
@@ -170,7 +216,7 @@ fn with_few_buffers(target: Arc<Target>) -> RunningTarget {
 /// none could connect.
 #[test]
 fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
-    let bed = short_of_buffers();
+    let bed = short_of_buffers(Limits::default(), few());
     let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
     for queue in &mut greedy {
         for cid in 0..64 {
@@ -237,7 +283,9 @@ fn admin_commands_are_answered_although_hosts_do_not_read() {
 /// does not answer held all of them.
 #[test]
 fn a_host_whose_device_is_slow_leaves_buffers_for_others() {
-    let (bed, state) = late::bed_started(1, 1000, Limits::default(), with_few_buffers);
+    let (bed, state) = late::bed_started(1, 1000, Limits::default(), |target| {
+        with_buffers(target, few())
+    });
     let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
     let data = pattern(6, BLOCK);
     for queue in &mut greedy {

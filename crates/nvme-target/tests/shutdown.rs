@@ -23,7 +23,8 @@ use std::time::Duration;
 use switchyard_target::{Limits, SubsystemOptions, Target};
 use wire::fabrics::Property;
 use wire::fabrics::property::{Configuration, ControllerStatus};
-use wire::nvme::{IoOpcode, SglDescriptor, Status};
+use wire::nvme::identify::Cns;
+use wire::nvme::{Identify, IdentifyController, IoOpcode, SglDescriptor, Status};
 
 /// What its tests know of a [`Cached`] device.
 #[derive(Debug, Default)]
@@ -144,6 +145,32 @@ fn bed(count: u32) -> (Bed, Vec<Arc<Seen>>) {
         .expect("a new namespace");
     let target = common::run(target, 1);
     (Bed { target, ram: plain }, all)
+}
+
+/// A host that had connected before went on believing that there is no cache, and lost what it had
+/// not flushed without a word.
+#[test]
+fn a_host_that_was_told_of_no_cache_has_to_ask_again_when_there_is_one() {
+    let (bed, _) = bed(0);
+    let cached = |admin: &mut Client| {
+        let identify = Identify::new(Cns::CONTROLLER, 0);
+        let (_, data) = admin.fetch(identify.encode(0), 4096);
+        let data = data.first_chunk().expect("4096 bytes");
+        IdentifyController::parse(data).vwc & IdentifyController::VWC_PRESENT != 0
+    };
+    let mut told = bed.admin();
+    assert!(!cached(&mut told));
+    let mut other = bed.admin();
+    let device = Cached {
+        ram: ram(),
+        seen: Arc::default(),
+    };
+    let added = bed
+        .handle()
+        .add_namespace(NQN, namespace(2, Arc::new(device)));
+    added.expect("a new namespace");
+    assert!(told.try_receive().is_none(), "its connection is gone");
+    assert!(cached(&mut other) && cached(&mut bed.admin()));
 }
 
 fn flushes(all: &[Arc<Seen>]) -> Vec<u64> {

@@ -77,11 +77,13 @@ pub enum Feature {
     Removals,
     /// Hosts are denied a subsystem, and are allowed again.
     Denials,
+    /// Hosts keep SQ flow control.
+    FlowControl,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 34] = [
+    pub const ALL: [(Self, &'static str); 35] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -116,6 +118,7 @@ impl Feature {
         (Self::Resizes, "resizes"),
         (Self::Removals, "removals"),
         (Self::Denials, "denials"),
+        (Self::FlowControl, "flow-control"),
     ];
 
     /// The name by which it is left out.

@@ -44,6 +44,11 @@ const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
 /// Cores of a host that has a switchboard.
 const SWITCHED_CORES: u32 = 2;
 
+/// Longest that a controller of a host that is gone lives on beyond its keep-alive time-out: its core
+/// may stand still, or its device be late. With the time-out it is less than a silent cut takes to
+/// break the connection.
+const OUTLIVES: Nanos = Nanos::from_secs(40);
+
 /// Interval between two looks at hosts that may have given up.
 const REVIVAL: Nanos = Nanos::from_secs(30);
 
@@ -247,6 +252,7 @@ impl Machine {
             queues: self.plan.queues,
             header_digest: digests,
             data_digest: digests,
+            sq_flow_control: self.has(Feature::FlowControl),
             persistent: true,
             keep_alive: self.plan.keep_alive,
             command_timeout: self.plan.command_timeout,
@@ -483,6 +489,7 @@ impl Machine {
         drop(hosts);
         for (number, process) in targets.into_iter().enumerate() {
             let mut process = process.expect("every target runs");
+            self.check_keep_alive(&mut process);
             self.end_target(&mut process, until);
             self.audits.borrow()[number].end();
         }
@@ -493,6 +500,26 @@ impl Machine {
                 volume.check();
             }
         }
+    }
+
+    /// Hosts are gone; some of their controllers know that by the keep-alive time-out alone.
+    fn check_keep_alive(&self, target: &mut Process) {
+        let hosts: Vec<_> = (0..self.plan.hosts).map(host_name).collect();
+        let shared = Arc::clone(&target.shared);
+        let left = move || {
+            let mut controllers = shared.snapshot().controllers;
+            controllers.retain(|controller| hosts.contains(&controller.host_nqn));
+            controllers
+        };
+        let until = self.world.now() + self.plan.keep_alive + OUTLIVES;
+        let outcome = self.run_target(target, until, || left().is_empty());
+        assert_eq!(
+            outcome,
+            Outcome::Done,
+            "controllers outlive their keep-alive time-out of {}: {:?}",
+            self.plan.keep_alive,
+            left()
+        );
     }
 
     fn end_target(&self, target: &mut Process, until: Time) {

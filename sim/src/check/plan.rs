@@ -295,9 +295,12 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
         Feature::Jumps,
         Feature::Denials,
     ];
+    let has = |feature| features.contains(&feature);
+    // Hosts that were told of no write cache ask again once a namespace appears that has one.
+    let appears = has(Feature::Cache) && (has(Feature::Removals) || has(Feature::Rights));
     Provoked {
-        losses: losses.iter().any(|feature| features.contains(feature)),
-        violations: features.contains(&Feature::Flips),
+        losses: appears || losses.into_iter().any(has),
+        violations: has(Feature::Flips),
     }
 }
 

@@ -502,6 +502,7 @@ pub(crate) fn qpair_config(options: &ConnectOptions, admin: bool) -> QpairConfig
         socket: options.socket.clone(),
         header_digest: options.header_digest,
         data_digest: options.data_digest,
+        sq_flow_control: options.sq_flow_control,
         step_timeout: options.connect_timeout,
         command_timeout: if admin {
             options.connect_timeout

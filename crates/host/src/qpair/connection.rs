@@ -37,6 +37,7 @@ pub(crate) struct QpairConfig {
     pub(crate) socket: SocketOptions,
     pub(crate) header_digest: bool,
     pub(crate) data_digest: bool,
+    pub(crate) sq_flow_control: bool,
     pub(crate) step_timeout: Nanos,
     pub(crate) command_timeout: Nanos,
 }
@@ -393,13 +394,17 @@ impl Qpair {
         self.max_h2c_data = response.max_h2c_data;
         self.enter(ConnectionState::Joining, now + self.config.step_timeout);
         let join = self.join.take().expect("opening set it");
+        // Without flow control the controller may leave out the capsule of a successful read.
+        let attributes = if self.config.sq_flow_control {
+            ConnectAttributes::default()
+        } else {
+            ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL)
+        };
         let connect = Connect {
             record_format: 0,
             queue_id: join.queue_id,
             sq_size: join.sq_size,
-            // Without flow control the controller may leave out the capsule of a successful read.
-            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL)
-                .with_priority_class(join.priority),
+            attributes: attributes.with_priority_class(join.priority),
             keep_alive_timeout_ms: join.keep_alive_ms,
         };
         let data = join.data.to_bytes();

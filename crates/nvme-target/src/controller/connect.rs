@@ -12,6 +12,7 @@ use crate::controller::state::Controller;
 use crate::qos::access::{AccessDecision, Rights};
 use crate::subsystem::Subsystem;
 use base::Nanos;
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use switch::Class;
@@ -133,6 +134,7 @@ pub(crate) fn admin(
         keep_alive: keep_alive.with_patience(patience),
         features: Features::default(),
         events: AsyncEvents::default(),
+        uncached: Cell::default(),
     };
     Ok((controller, index))
 }

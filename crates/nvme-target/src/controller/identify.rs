@@ -181,7 +181,9 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
             ..common
         };
     }
-    let present = if controller.has_volatile_cache() {
+    let cached = controller.has_volatile_cache();
+    controller.uncached.set(!cached);
+    let present = if cached {
         IdentifyController::VWC_PRESENT
     } else {
         0

@@ -7,6 +7,7 @@ use crate::controller::registers::Registers;
 use crate::controller::registry::{ControllerKind, SharedController};
 use crate::namespace::Namespace;
 use crate::qos::access::Rights;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub(crate) struct Controller {
     pub(crate) events: AsyncEvents,
     /// Rights of its host in the subsystem; `None` for everything.
     pub(crate) rights: Option<Arc<Rights>>,
+    /// Identify told the host that there is no volatile write cache.
+    pub(crate) uncached: Cell<bool>,
 }
 
 impl Controller {
@@ -72,6 +75,13 @@ impl Controller {
             .namespaces()
             .map(|namespace| namespace.options.device.capabilities());
         devices.any(|capabilities| capabilities.volatile_cache)
+    }
+
+    /// Returns true if the host was told that there is no volatile write cache, and there is one
+    /// now. A host asks once for each association, and flushes nothing where there is no cache: its
+    /// controller has to end.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.uncached.get() && self.has_volatile_cache()
     }
 
     /// Ends a normal shutdown: the caches are flushed, or one of them failed; then CSTS says so, and

@@ -4,11 +4,13 @@ use crate::change::ack::{Ack, Pausing};
 use crate::change::step::{AfterPause, Step};
 use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
+use crate::request::State;
 use crate::service::connection::Owner;
 use crate::service::connection_state::ConnectionState;
 use crate::service::events;
 use crate::service::namespaces::CoreSubsystem;
 use crate::service::poll_group::PollGroup;
+use crate::service::requests;
 use crate::shares::Purpose;
 use base::Time;
 use base::mutation::{self, Mutation};
@@ -83,7 +85,11 @@ impl PollGroup {
                 Owner::Admin(controller) => {
                     let rights = controller.shared.decide(&rules).rights();
                     controller.set_rights(rights);
-                    events::deliver(connection, &mut self.core, cx);
+                    if controller.is_outdated() {
+                        connection.close(&mut self.core, cx);
+                    } else {
+                        events::deliver(connection, &mut self.core, cx);
+                    }
                 }
                 Owner::None => {}
             }
@@ -187,8 +193,22 @@ impl PollGroup {
         };
         for (_, connection) in self.connections.iter_mut() {
             if connection.access.subsystem == subsystem {
+                requests::leave_flight(connection, nsid, &mut self.core);
                 connection.hurry(nsid, &mut self.core, now);
             }
+        }
+        self.forget_buffer_tickets();
+    }
+
+    /// Drops the tickets of commands that wait for a buffer no longer.
+    fn forget_buffer_tickets(&mut self) {
+        let waiters = &mut self.core.waiters;
+        for tickets in [&mut waiters.buffer, &mut waiters.share] {
+            tickets.retain(|ticket| {
+                let connection = self.connections.get_mut(ticket.connection);
+                let entry = connection.and_then(|c| c.session.commands.get(ticket.slot));
+                entry.is_some_and(|entry| entry.state() == State::WaitingForBuffer)
+            });
         }
     }
 

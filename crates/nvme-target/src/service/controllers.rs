@@ -159,7 +159,9 @@ impl PollGroup {
                 None => controller.is_discovery(),
             };
             let hidden = matches!(notice, Notice::Namespace(nsid) if !controller.sees(nsid));
-            if meant && !hidden {
+            if meant && controller.is_outdated() {
+                connection.close(&mut self.core, cx);
+            } else if meant && !hidden {
                 controller.events.raise(notice);
                 events::deliver(connection, &mut self.core, cx);
             }

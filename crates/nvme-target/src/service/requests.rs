@@ -88,6 +88,21 @@ pub(crate) fn resume(
     advance(connection, slot, Step::Admit, core, cx);
 }
 
+/// The namespace pauses: its commands that wait for a buffer wait at its gate instead. They are not
+/// in flight any more, for the buffers may be held by commands that wait for the end of the pause.
+pub(crate) fn leave_flight(connection: &mut Connection, nsid: u32, core: &mut CoreState) {
+    for slot in connection.session.commands.occupied() {
+        let entry = connection.session.commands.slot(slot);
+        let waits = entry.state() == State::WaitingForBuffer && entry.accounting.in_flight;
+        if waits && entry.nsid == nsid {
+            entry.accounting.in_flight = false;
+            wait_for_namespace(connection, slot, nsid, core);
+            core.namespaces
+                .end_flight(connection.access.subsystem, nsid);
+        }
+    }
+}
+
 /// The tokens of a command are paid, or those of one namespace of a Flush of all.
 pub(crate) fn paid(
     connection: &mut Connection,
