@@ -7,15 +7,31 @@ use crate::disk::Disk;
 use crate::oracle::{Content, Oracle, Version};
 use crate::rights::Extent;
 use base::Prng;
-use block::{Device, Geometry};
+use block::{Device, Geometry, PathDevice};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use switch::{Path, PathRules};
 use target::NamespaceOptions;
 
 /// Versions of different volumes differ, so that a block of one is never taken for another's.
 const VERSIONS_PER_VOLUME: u64 = 1 << 32;
+
+/// Requests of a core that a path takes at a time: few enough for some to wait. The bytes of each
+/// are those that the disk takes.
+const PATH_DEPTH: u32 = 32;
+const PATH_BYTES: u32 = 1 << 20;
+
+/// Returns the path to a volume: one that needs no thread beside those of the cores.
+fn path(number: u64, plan: &Plan) -> Option<Path> {
+    let paths = plan.features.contains(&Feature::Paths);
+    paths.then_some(if number.is_multiple_of(2) {
+        Path::Stm
+    } else {
+        Path::Sync
+    })
+}
 
 /// A volume, and all that is known of its content.
 #[derive(Debug)]
@@ -24,6 +40,7 @@ pub(super) struct Volume {
     pub(super) oracle: Rc<RefCell<Oracle>>,
     pub(super) extent: Extent,
     pub(super) uuid: [u8; 16],
+    path: Option<Path>,
 }
 
 impl Volume {
@@ -46,6 +63,7 @@ impl Volume {
                 oracle
             })),
             extent: Extent::new(blocks),
+            path: path(number, plan),
             uuid,
         }
     }
@@ -54,13 +72,22 @@ impl Volume {
     pub(super) fn as_namespace(&self, nsid: u32) -> NamespaceOptions {
         NamespaceOptions {
             nsid,
-            device: Arc::new(self.disk.clone()),
+            device: self.device(),
             uuid: self.uuid,
             nguid: [0; 16],
             eui64: [0; 8],
             read_only: false,
             qos: None,
         }
+    }
+
+    /// The disk, behind its path in the run's process.
+    fn device(&self) -> Arc<dyn Device> {
+        let disk = Arc::new(self.disk.clone());
+        let Some(path) = self.path else { return disk };
+        let path = PathDevice::unattended(disk, path, PathRules::default());
+        let path = path.expect("the default rules are good");
+        Arc::new(path.with_requests(PATH_DEPTH, PATH_BYTES))
     }
 
     pub(super) fn lose_power(&self) {
