@@ -8,6 +8,7 @@ use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use control::model::{Device, DeviceKind};
 use control::plane::devices;
+use host::Namespace;
 use indicatif::ProgressBar;
 use lab::calibrate::{self, OnDevice, Options, Progress, Subject, curves};
 use qos::fit::Known;
@@ -38,7 +39,8 @@ pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
         ));
     }
     let stop = signals::stop_flag()?;
-    let subject = subject(args, &name, options.writes)?;
+    // The controller stays connected while its namespace is there.
+    let (subject, _namespace) = subject(args, &name, options.writes)?;
     let bar = output.count_bar();
     let progress = &mut |progress| show(&bar, progress, output);
     let result = calibrate::run(subject, &options, known, &stop, progress);
@@ -90,8 +92,12 @@ fn options(args: &CalibrateDeviceArgs) -> Result<Options> {
     })
 }
 
-/// Opens the device.
-fn subject(args: &CalibrateDeviceArgs, name: &str, writes: bool) -> Result<Subject> {
+/// Opens the device; one of a target lives as long as its namespace.
+fn subject(
+    args: &CalibrateDeviceArgs,
+    name: &str,
+    writes: bool,
+) -> Result<(Subject, Option<Namespace>)> {
     let Some(NamedDevice { device, .. }) = &args.device else {
         // The thread that keeps the controller alive must not compete with the load by polling.
         let host = builder(&args.host).poll(PollPolicy::Never).build()?;
@@ -99,21 +105,23 @@ fn subject(args: &CalibrateDeviceArgs, name: &str, writes: bool) -> Result<Subje
             .connect(address(args), &args.nqn)?
             .namespace(args.nsid)?;
         let device = namespace.device().with_queues(args.queues, OnDevice::DEPTH);
-        return Ok(Subject::Device {
+        let subject = Subject::Device {
             device: Arc::new(device),
             fresh: false,
-        });
+        };
+        return Ok((subject, Some(namespace)));
     };
-    match device.kind(args.block_size, !writes) {
-        DeviceKind::Flash { profile, size, .. } if args.virtual_time => Ok(Subject::Virtual {
+    let subject = match device.kind(args.block_size, !writes) {
+        DeviceKind::Flash { profile, size, .. } if args.virtual_time => Subject::Virtual {
             profile: profile.0,
             bytes: size.bytes,
-        }),
-        kind => Ok(Subject::Device {
+        },
+        kind => Subject::Device {
             fresh: !matches!(kind, DeviceKind::File { .. }),
             device: devices::open(&Device::new(kind)).with_context(|| name.to_owned())?,
-        }),
-    }
+        },
+    };
+    Ok((subject, None))
 }
 
 fn show(bar: &ProgressBar, progress: Progress, output: Output) {
