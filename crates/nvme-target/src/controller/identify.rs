@@ -221,6 +221,7 @@ const fn extensions(view: &View<'_>) -> Extensions {
         queue_classes: true,
         barrier: view.limits.barrier,
         tenant_events: true,
+        extents: None,
         cache_life: view.limits.cache_life,
     }
 }
