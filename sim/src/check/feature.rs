@@ -79,11 +79,13 @@ pub enum Feature {
     Denials,
     /// Hosts keep SQ flow control.
     FlowControl,
+    /// Applications read and write several extents by one command.
+    Extents,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 35] = [
+    pub const ALL: [(Self, &'static str); 36] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -119,6 +121,7 @@ impl Feature {
         (Self::Removals, "removals"),
         (Self::Denials, "denials"),
         (Self::FlowControl, "flow-control"),
+        (Self::Extents, "extents"),
     ];
 
     /// The name by which it is left out.
