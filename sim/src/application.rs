@@ -29,6 +29,8 @@ pub struct Application {
     /// The host's permissions in the namespace, and the namespace's size; `None` where these never
     /// change.
     pub law: Option<Law>,
+    /// True if it reads and writes several extents by one command where its device takes them.
+    pub extents: bool,
     /// True if answers are judged. Those of a target that lies are not.
     pub judged: bool,
     /// After so many requests it asks for nothing for so long.
@@ -51,6 +53,7 @@ impl Application {
             oracle: None,
             host: 1,
             law: None,
+            extents: false,
             judged: true,
             rest: None,
             report: Rc::default(),

@@ -64,6 +64,7 @@ impl Device for Cache {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             volatile_cache: true,
+            extents_max: 0,
             ..self.inner.capabilities()
         }
     }

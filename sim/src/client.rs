@@ -1,11 +1,13 @@
 //! An application in the simulated world: random requests to a device, every answer checked.
 
 mod content;
+mod extents;
 mod judge;
 
 pub(crate) use content::version_of;
 
 use content::content;
+use extents::EXTENTS_AT_ONCE;
 
 use crate::application::{Application, Mix, Report, Tolerance, Workload};
 use crate::cache::Medium;
@@ -14,7 +16,7 @@ use crate::rights::{Law, Moment};
 use crate::trace::say;
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
-use block::{Capabilities, Channel, Geometry, Operation, Request, Submit};
+use block::{Capabilities, Channel, Extents, Geometry, Operation, Request, Submit};
 use host::RemoteChannel;
 use reactor::{Context, IoSlice, OpNamespace, Service};
 use std::cell::RefCell;
@@ -30,6 +32,8 @@ struct InFlight {
     operation: Option<Operation>,
     /// Time of the request, by the rules that it is held to.
     asked: Option<Moment>,
+    /// It is one extent of a command over several: what fails one of them fails all.
+    together: bool,
 }
 
 #[derive(Debug)]
@@ -114,6 +118,10 @@ pub struct Client {
     in_flight: Slab<InFlight>,
     /// Requests that the channel had no room for.
     refused: VecDeque<Request>,
+    /// The command over extents that the channel had no room for.
+    refused_extents: Option<Extents>,
+    /// Draws commands over extents, of so many at most; `None` where there are none.
+    extents: Option<(Prng, usize)>,
     issued: u64,
     report: Rc<RefCell<Report>>,
     /// Times of answers to reads, and their latencies.
@@ -175,6 +183,8 @@ impl Client {
             prng: Prng::from_seed(seed),
             in_flight: Slab::with_capacity(workload.depth),
             refused: VecDeque::new(),
+            refused_extents: None,
+            extents: None,
             issued: 0,
             report,
             log: None,
@@ -200,6 +210,7 @@ impl Client {
             tolerance,
             oracle,
             host,
+            extents,
             judged,
             rest,
             report,
@@ -210,6 +221,10 @@ impl Client {
         let mut client = Self::by(channel, geometry, workload, seed, report);
         let transfer_blocks = capabilities.max_transfer_bytes / geometry.block_bytes;
         client.transfer_blocks = u64::from(transfer_blocks);
+        let most = usize::try_from(capabilities.extents_max).unwrap_or(usize::MAX);
+        if extents && most > 1 {
+            client.extents = Some((Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
+        }
         client.law = law;
         client.target = target;
         client.judged = judged;
@@ -352,7 +367,7 @@ impl Client {
         let data = data.map(|data| self.fill(data, range.clone(), &kind));
         let (now, name) = (cx.now, &self.name);
         say(|| format!("{now:?}: {name} asks {operation:?} {range:?} {kind:?}"));
-        let key = self.note(Some(operation), range, kind, cx.now);
+        let key = self.note(Some(operation), range, kind, cx.now, false);
         Some(Request {
             tag: tag(key),
             operation,
@@ -368,8 +383,10 @@ impl Client {
         range: Range<usize>,
         kind: Kind,
         since: Time,
+        together: bool,
     ) -> SlabKey {
         let in_flight = InFlight {
+            together,
             since,
             range,
             kind,
@@ -386,7 +403,7 @@ impl Client {
         if !matches!(self.channel, Way::Remote(_)) {
             return false;
         }
-        let key = self.note(None, 0..0, Kind::Barrier, cx.now);
+        let key = self.note(None, 0..0, Kind::Barrier, cx.now, false);
         let Way::Remote(channel) = &mut self.channel else {
             return false;
         };
@@ -466,6 +483,11 @@ impl Client {
                 return;
             }
         }
+        if let Some(command) = self.refused_extents.take()
+            && !self.submit_extents(command, cx)
+        {
+            return;
+        }
         if self.rest.is_some_and(|(after, _)| after <= self.issued)
             && let Some((_, rest)) = self.rest.take()
         {
@@ -479,6 +501,13 @@ impl Client {
             attempts += 1;
             if self.mix == Mix::Everything && self.prng.chance(1, 48) && self.order(cx) {
                 self.issued += 1;
+                continue;
+            }
+            if let Some(command) = self.next_extents(cx) {
+                self.issued += command.extents.len() as u64;
+                if !self.submit_extents(command, cx) {
+                    return;
+                }
                 continue;
             }
             if let Some(request) = self.next_request(cx) {
@@ -539,6 +568,9 @@ impl Service for Client {
         self.channel.as_mut().tick(cx);
         while let Some(completion) = self.channel.as_mut().reap() {
             self.answered(completion);
+        }
+        while let Some(command) = self.channel.as_mut().reap_extents() {
+            self.answered_extents(command);
         }
         self.issue(cx);
         self.channel.as_mut().kick(cx);

@@ -4,11 +4,11 @@ use crate::trace::say;
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
 use block::{
-    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
-    Request, Submit,
+    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Extents, Geometry,
+    Operation, Request, Submit, SubmitExtents, check_extents,
 };
 use reactor::{Context, Driver};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -177,7 +177,7 @@ impl Device for Disk {
             thin: true,
             max_transfer_bytes: 1 << 20,
             preferred_bytes: 0,
-            extents_max: 0,
+            extents_max: 16,
         }
     }
 
@@ -186,6 +186,9 @@ impl Device for Disk {
             disk: self.clone(),
             under_way: VecDeque::new(),
             done: VecDeque::new(),
+            extents: BTreeMap::new(),
+            done_extents: VecDeque::new(),
+            next: 0,
         }))
     }
 }
@@ -197,7 +200,19 @@ struct DiskChannel {
     /// By when they end.
     under_way: VecDeque<(Time, Request)>,
     done: VecDeque<Completion>,
+    /// Commands over extents under way by their numbers, and how many of the extents are.
+    extents: BTreeMap<u64, (Extents, usize)>,
+    done_extents: VecDeque<Extents>,
+    /// Number of the next such command.
+    next: u64,
 }
+
+/// Marks the tag of a request for one extent; the index is below, and the command's number above
+/// that.
+const EXTENT: u64 = 1 << 63;
+
+/// Bits of the index.
+const INDEX_BITS: u32 = 8;
 
 /// Describes a request that ends, for a trace. What is written begins with its version.
 fn told(request: &Request, fails: bool) -> String {
@@ -302,6 +317,24 @@ impl State {
 }
 
 impl DiskChannel {
+    /// An extent of a command is done; the command with the last of them.
+    fn end_extent(&mut self, completion: Completion) {
+        let Completion { tag, result, data } = completion;
+        let number = (tag & !EXTENT) >> INDEX_BITS;
+        let Some((command, left)) = self.extents.get_mut(&number) else {
+            return;
+        };
+        let index = usize::try_from(tag % (1 << INDEX_BITS)).expect("a byte");
+        let extent = &mut command.extents[index];
+        (extent.result, extent.data) = (result, data);
+        *left -= 1;
+        if *left == 0
+            && let Some((command, _)) = self.extents.remove(&number)
+        {
+            self.done_extents.push_back(command);
+        }
+    }
+
     fn end(&self, mut request: Request) -> Completion {
         let size = self.disk.geometry.block_bytes as usize;
         let state = &mut *self.disk.state();
@@ -364,6 +397,41 @@ impl Channel for DiskChannel {
         Submit::Queued
     }
 
+    fn submit_extents(&mut self, mut command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
+        let (geometry, capabilities) = (self.disk.geometry(), self.disk.capabilities());
+        if let Err(error) = check_extents(&mut command, geometry, capabilities) {
+            return SubmitExtents::Done(command.ended(Err(error)));
+        }
+        let number = self.next;
+        self.next += 1;
+        let requests: Vec<_> = (0..)
+            .zip(&mut command.extents)
+            .map(|(index, extent)| Request {
+                tag: EXTENT | number << INDEX_BITS | index,
+                operation: command.operation,
+                lba: extent.lba,
+                blocks: extent.blocks,
+                data: extent.data.take(),
+            })
+            .collect();
+        self.extents.insert(number, (command, requests.len()));
+        for request in requests {
+            if let Submit::Done(completion) = self.submit(request, cx) {
+                self.end_extent(completion);
+            }
+        }
+        if !self.extents.contains_key(&number)
+            && let Some(command) = self.done_extents.pop_back()
+        {
+            return SubmitExtents::Done(command);
+        }
+        SubmitExtents::Queued
+    }
+
+    fn reap_extents(&mut self) -> Option<Extents> {
+        self.done_extents.pop_front()
+    }
+
     fn reap(&mut self) -> Option<Completion> {
         self.done.pop_front()
     }
@@ -374,7 +442,11 @@ impl Channel for DiskChannel {
                 return;
             };
             let completion = self.end(request);
-            self.done.push_back(completion);
+            if completion.tag & EXTENT > 0 {
+                self.end_extent(completion);
+            } else {
+                self.done.push_back(completion);
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use wire::fabrics::{Connect, FabricsCommand};
 use wire::nvme::sgl::DataPointer;
-use wire::nvme::{Command, Completion, IoOpcode};
+use wire::nvme::{Command, Completion, IoCommand, IoOpcode};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Framer, FramerLimits, Role};
 use wire::tcp::{C2hData, Event, H2cData, IcReq, IcResp, PduHeader, R2t};
@@ -33,14 +33,74 @@ struct Asked {
     number: u64,
     opcode: u8,
     direction: Direction,
-    /// Data that does not travel in the capsule, in bytes.
+    /// Data that does not travel in the capsule, in bytes; of a command over extents, at most.
     bytes: u32,
+    /// Blocks of that, in a command over extents: it does not say how long they are.
+    blocks: u32,
     /// Of these, asked for with R2Ts, or sent to the host.
     moved: u32,
     /// R2Ts that are not fulfilled.
     transfers: u32,
     /// The last C2HData was sent.
     last: bool,
+}
+
+/// Lengths that a block may have.
+const BLOCK_BYTES: [u32; 2] = [512, 4096];
+
+impl Asked {
+    fn new(command: &Command, number: u64) -> Self {
+        let kind = if command.is_fabrics() {
+            command.fabrics_type().0
+        } else {
+            command.opcode()
+        };
+        let mut asked = Self {
+            number,
+            opcode: command.opcode(),
+            direction: match kind & 3 {
+                1 => Direction::Out,
+                2 => Direction::In,
+                _ => Direction::None,
+            },
+            bytes: match command.data_pointer() {
+                Ok(DataPointer::Transport { length }) => length,
+                _ => 0,
+            },
+            blocks: 0,
+            moved: 0,
+            transfers: 0,
+            last: false,
+        };
+        if let Ok(IoCommand::ReadExtents(extents) | IoCommand::WriteExtents(extents)) =
+            IoCommand::parse(command)
+        {
+            let capsule = command.data_pointer().map_or(0, |data| data.length());
+            assert!(
+                capsule as usize >= extents.table_bytes(),
+                "{command:?} has no table"
+            );
+            if asked.opcode == IoOpcode::READ_EXTENTS.0 {
+                asked.direction = Direction::In;
+            }
+            if capsule as usize == extents.table_bytes() {
+                asked.blocks = extents.blocks;
+                asked.bytes = extents.blocks * 4096;
+            }
+        }
+        asked
+    }
+
+    /// Returns true if all data was moved.
+    fn is_whole(&self) -> bool {
+        if self.blocks == 0 {
+            return self.moved == self.bytes;
+        }
+        let lengths = BLOCK_BYTES.iter();
+        lengths
+            .map(|bytes| self.blocks * bytes)
+            .any(|bytes| bytes == self.moved)
+    }
 }
 
 /// An R2T that is not fulfilled.
@@ -184,27 +244,7 @@ impl Wiretap {
         let queue = self.queue.as_mut().expect("Connect comes first");
         queue.sent += 1;
         let (number, entries) = (queue.sent, queue.entries);
-        let kind = if command.is_fabrics() {
-            command.fabrics_type().0
-        } else {
-            command.opcode()
-        };
-        let asked = Asked {
-            number,
-            opcode: command.opcode(),
-            direction: match kind & 3 {
-                1 => Direction::Out,
-                2 => Direction::In,
-                _ => Direction::None,
-            },
-            bytes: match command.data_pointer() {
-                Ok(DataPointer::Transport { length }) => length,
-                _ => 0,
-            },
-            moved: 0,
-            transfers: 0,
-            last: false,
-        };
+        let asked = Asked::new(command, number);
         let other = self.commands.insert(command.cid(), asked);
         assert!(
             other.is_none(),
@@ -230,7 +270,7 @@ impl Wiretap {
         );
         let advises = asked.opcode == IoOpcode::DATASET_MANAGEMENT.0;
         if completion.status.is_success() && asked.direction != Direction::None && !advises {
-            let done = asked.moved == asked.bytes && asked.transfers == 0;
+            let done = asked.is_whole() && asked.transfers == 0;
             assert!(done, "{completion:?} says that {asked:?} is done");
         }
         for transfer in self.transfers.values_mut().filter(|t| t.cid == cid) {
@@ -298,7 +338,7 @@ impl Wiretap {
         if data.progress == C2hProgress::LastAndSuccess {
             let queue = self.queue.as_ref().expect("Connect comes first");
             assert!(!queue.flow_control, "{data:?} hides the queue's head");
-            assert_eq!(asked.moved, asked.bytes, "{data:?} is not all of {asked:?}");
+            assert!(asked.is_whole(), "{data:?} is not all of {asked:?}");
             self.commands.remove(&data.command_id);
         }
     }

@@ -54,3 +54,19 @@ fn without_digests_the_oracle_sees_flipped_bits() {
     }
     assert!(seen > 0, "no flipped bit was read");
 }
+
+/// Commands over extents, in runs that have everything else, too: what each extent wrote is judged
+/// as a request of its own.
+#[test]
+fn extents_survive_whatever_a_run_has() {
+    for seed in 0..16 {
+        let mut plan = Plan::draw(&Options {
+            seed,
+            requests: Some(200),
+            ..Options::default()
+        });
+        plan.features.insert(Feature::Extents);
+        println!("seed {seed}: {:?}", plan.features);
+        assert!(run_plan(seed, &plan).requests > 0);
+    }
+}

@@ -48,7 +48,10 @@ impl Device for Sleepy {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.ram.capabilities()
+        Capabilities {
+            extents_max: 0,
+            ..self.ram.capabilities()
+        }
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

@@ -15,6 +15,7 @@ mod test_driver;
 
 pub use device::{
     Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit, check,
+    check_extents,
 };
 pub use extents::{Extent, Extents, SubmitExtents};
 pub use path::PathDevice;

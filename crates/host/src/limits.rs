@@ -33,6 +33,10 @@ pub const TRANSFER_BYTES_MAX: u32 = 1024 * 1024;
 /// uses, and a queue's memory for them is depth times this.
 pub const R2T_PER_COMMAND_MAX: usize = 4;
 
+/// Extents of one command, whatever the controller takes: each is a run of blocks of its own in the
+/// controller's answer, and more save hardly any further header.
+pub const EXTENTS_MAX: u16 = 64;
+
 /// Distance in responses at which a command's slot is prefetched: far enough to hide a miss behind
 /// the work on those between.
 pub const PREFETCH_PDUS: usize = 3;

@@ -60,7 +60,7 @@ impl RemoteNamespace {
             thin: info.thin,
             max_transfer_bytes: (parameters.max_transfer_bytes / block).max(1) * block,
             preferred_bytes: info.preferred_bytes,
-            extents_max: 0,
+            extents_max: parameters.extents.map_or(0, |terms| terms.extents.into()),
         };
         let options = association.options();
         Ok(Self {

@@ -5,12 +5,13 @@
 
 mod setup;
 
-use base::units::MIB;
-use block::Device;
-use block::conformance::{Suite, run};
+use base::units::{Lba, MIB};
+use block::conformance::{Bench, Suite, run};
+use block::{Device, Extent, Extents, Operation};
 use host::{Host, RemoteNamespace, SubsystemKind};
-use setup::{NQN, driver, namespace, start};
+use setup::{NQN, connect, driver, namespace, start, start_with};
 use std::time::Duration;
+use target::Limits;
 
 fn conforms(block_bytes: u32, digests: bool, queues: u16) {
     let running = start(2);
@@ -37,6 +38,55 @@ fn a_remote_namespace_is_a_device_like_any_other() {
 #[test]
 fn a_remote_namespace_conforms_with_digests_small_blocks_and_several_queues() {
     conforms(512, true, 3);
+}
+
+#[test]
+fn extents_go_by_one_command_where_the_target_announces_that() {
+    for extents in [64, 3, 0] {
+        let limits = Limits {
+            extents,
+            ..Limits::default()
+        };
+        let running = start_with(1, limits);
+        let (_host, subsystem) = connect(&running);
+        let remote = RemoteNamespace::new(subsystem.association(), 1).unwrap();
+        assert_eq!(remote.capabilities().extents_max, u32::from(extents));
+        if extents == 0 {
+            continue;
+        }
+        let mut bench = Bench::open(driver(), &remote).unwrap();
+        let table = |bench: &Bench<_>, seed: u8| -> Vec<Extent> {
+            let extent = |n: u64| {
+                let mut data = bench.buffer(2 * 4096).unwrap();
+                data.copy_in(0, &[seed; 2 * 4096]);
+                Extent {
+                    tag: n,
+                    lba: Lba(5 * n),
+                    blocks: 2,
+                    data: Some(data),
+                    result: Ok(()),
+                }
+            };
+            (0..u64::from(extents.min(16))).map(extent).collect()
+        };
+        for (operation, seed) in [
+            (Operation::Write { durable: true }, 7),
+            (Operation::Read, 0),
+        ] {
+            let command = Extents {
+                tag: bench.tag(),
+                operation,
+                extents: table(&bench, seed),
+            };
+            let done = bench.run_extents(command);
+            for extent in done.extents {
+                assert_eq!(extent.result, Ok(()));
+                let data = extent.data.unwrap();
+                assert!(data.bytes().unwrap().iter().all(|&byte| byte == 7));
+            }
+        }
+        bench.close();
+    }
 }
 
 #[test]

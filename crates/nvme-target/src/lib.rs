@@ -9,6 +9,7 @@ mod change;
 mod command;
 mod controller;
 mod error;
+mod extent_table;
 mod latency;
 pub mod limits;
 mod log_budget;

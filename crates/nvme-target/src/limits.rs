@@ -7,6 +7,7 @@ use base::Nanos;
 use base::units::MIB;
 use std::fmt;
 use std::ops::RangeInclusive;
+use wire::nvme::{ExtentEntry, ExtentTerms};
 
 /// Highest namespace identifier of a subsystem: namespaces are looked up by index, and one changed
 /// namespace list holds as many. `[NVMe Base 2.0 §5.16.1.5]`
@@ -34,6 +35,10 @@ pub const DATASET_PARALLEL_MAX: u16 = 8;
 /// Keep-alive granularity that Identify reports in units of 100 ms: our timers are exact, and a
 /// tenth of a second is far below every time-out in use. `[NVMe Base 2.0 §5.17.2.1 KAS]`
 pub const KEEP_ALIVE_GRANULARITY_100_MS: u16 = 1;
+
+/// Extents of one command: the C2HData PDUs of its answer, one for each, fit into one send list,
+/// with digests and whatever padding.
+pub const EXTENTS_MAX: u16 = 64;
 
 /// Interval at which a core that is at work publishes its counters.
 pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
@@ -188,6 +193,13 @@ pub struct Limits {
     /// Identify announces Barrier, the vendor I/O command. Without it the command is refused
     /// with Invalid Opcode, as by any other target.
     pub barrier: bool,
+    /// Most extents of one Read Extents or Write Extents, the vendor I/O commands, at most
+    /// [`EXTENTS_MAX`]. With 0 none are announced, and they are refused with Invalid Opcode, as by
+    /// any other target.
+    pub extents: u16,
+    /// Most such commands outstanding on one queue, at least 1: their tables are small, and their
+    /// buffers are counted as those of any other.
+    pub extents_in_flight: u16,
     /// Time that a barrier may take, and for which the commands behind it may wait. It fails then: shorter than
     /// hosts have patience with the commands behind it.
     pub barrier_timeout: Nanos,
@@ -246,6 +258,8 @@ impl Default for Limits {
             data_digest: true,
             end_controller: true,
             barrier: true,
+            extents: EXTENTS_MAX,
+            extents_in_flight: 64,
             barrier_timeout: Nanos::from_secs(10),
             barriers_per_address: BARRIERS_ACTIVE_MAX / 4,
             // Half of the buffers of the size that most commands need.
@@ -476,6 +490,20 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
 pub const LIMITS_COUNT: usize = 37;
 
 impl Limits {
+    /// Returns the terms of commands over extents; `None` where there are none. A table has to fit
+    /// into a capsule.
+    #[must_use]
+    pub fn extent_terms(&self) -> Option<ExtentTerms> {
+        let table = usize::try_from(self.in_capsule_bytes).unwrap_or(usize::MAX);
+        let entries = u16::try_from(table / ExtentEntry::SIZE).unwrap_or(u16::MAX);
+        let extents = self.extents.min(EXTENTS_MAX).min(entries);
+        (extents > 0).then_some(ExtentTerms {
+            extents,
+            in_flight: self.extents_in_flight.max(1),
+            bytes: self.transfer_bytes,
+        })
+    }
+
     /// Checks every number against its range.
     ///
     /// # Errors
@@ -516,60 +544,15 @@ impl fmt::Display for Step {
 
 const _: () = assert!(NAMESPACES_MAX as usize <= wire::limits::NAMESPACE_LIST_ENTRIES);
 const _: () = assert!(TENANT_PLACES_MIN <= TENANT_PLACES_MAX && TENANT_PLACES_MAX <= TOKEN_PLACES);
+const _: () = assert!(
+    EXTENTS_MAX as usize * transport::limits::PDU_HEADER_BYTES_MAX
+        <= reactor::limits::SEND_HEADER_BYTES
+);
+const _: () = assert!(
+    EXTENTS_MAX as usize * transport::limits::PDU_RANGES_MAX <= reactor::limits::SEND_SEGMENTS_MAX
+);
+const _: () = assert!(EXTENTS_MAX as usize <= wire::limits::EXTENTS_PER_COMMAND_MAX);
 const _: () = assert!(R2TS_PER_COMMAND_MAX.is_power_of_two());
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn defaults_are_legal_and_a_bad_field_is_named() {
-        assert_eq!(Limits::default().check(), Ok(()));
-        let bad = Limits {
-            transfer_bytes: 5000,
-            ..Limits::default()
-        };
-        assert_eq!(
-            bad.check().map_err(|error| error.key),
-            Err("max_transfer_bytes")
-        );
-        // It would be announced as MDTS 0, which says that there is no limit.
-        let bad = Limits {
-            transfer_bytes: 4096,
-            ..Limits::default()
-        };
-        assert_eq!(
-            bad.check().map_err(|error| error.key),
-            Err("max_transfer_bytes")
-        );
-        let bad = Limits {
-            io_queues: 129,
-            ..Limits::default()
-        };
-        let error = bad.check().expect_err("one too many");
-        assert_eq!(
-            error.to_string(),
-            "io_queues_per_controller must be from 1 to 128"
-        );
-    }
-
-    #[test]
-    fn every_limit_has_a_field_of_its_own() {
-        for limit in &LIMITS {
-            let mut limits = Limits::default();
-            let before = limit.default();
-            for value in [*limit.range.start(), *limit.range.end()] {
-                limit.set(&mut limits, value);
-                assert_eq!(limit.get(&limits), value, "{}", limit.key);
-                assert_eq!(
-                    limits == Limits::default(),
-                    value == before,
-                    "{}",
-                    limit.key
-                );
-            }
-            limit.set(&mut limits, before);
-            assert_eq!(limits, Limits::default(), "{}", limit.key);
-        }
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use crate::qos::device::DeviceQos;
 use crate::request::{Kind, Ticket};
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
 use base::{Nanos, Time};
-use block::{Channel, Device, DeviceError, Direct, Request};
+use block::{Channel, Device, DeviceError, Direct, Extents, Request};
 use reactor::Driver;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -80,10 +80,27 @@ impl Namespace {
     }
 }
 
+/// A request, or a command over extents, that a channel had no room for.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    Request(Request),
+    Extents(Extents),
+}
+
+impl Waiting {
+    /// Returns the tag.
+    pub(crate) const fn tag(&self) -> u64 {
+        match self {
+            Self::Request(request) => request.tag,
+            Self::Extents(command) => command.tag,
+        }
+    }
+}
+
 /// Requests that a channel had no room for: those of each class in order, and the classes in the
 /// order of service.
 #[derive(Debug, Default)]
-pub(crate) struct Backlog(PerClass<VecDeque<Request>>);
+pub(crate) struct Backlog(PerClass<VecDeque<Waiting>>);
 
 impl Backlog {
     pub(crate) fn is_empty(&self) -> bool {
@@ -96,23 +113,23 @@ impl Backlog {
         waiting.any(|(other, _)| other <= class)
     }
 
-    pub(crate) fn push(&mut self, class: Class, request: Request) {
+    pub(crate) fn push(&mut self, class: Class, request: Waiting) {
         self.0[class].push_back(request);
     }
 
     /// The next request, and its class.
-    pub(crate) fn pop(&mut self) -> Option<(Class, Request)> {
+    pub(crate) fn pop(&mut self) -> Option<(Class, Waiting)> {
         let mut classes = self.0.iter_mut();
         classes.find_map(|(class, requests)| Some((class, requests.pop_front()?)))
     }
 
     /// There was no room for it again: it is still the next one.
-    pub(crate) fn give_back(&mut self, class: Class, request: Request) {
+    pub(crate) fn give_back(&mut self, class: Class, request: Waiting) {
         self.0[class].push_front(request);
     }
 
     /// Takes out every request that is `wanted`.
-    pub(crate) fn take_all(&mut self, wanted: impl Fn(&Request) -> bool, taken: &mut Vec<Request>) {
+    pub(crate) fn take_all(&mut self, wanted: impl Fn(&Waiting) -> bool, taken: &mut Vec<Waiting>) {
         for (_, requests) in self.0.iter_mut() {
             for _ in 0..requests.len() {
                 let Some(request) = requests.pop_front() else {
@@ -128,7 +145,7 @@ impl Backlog {
     }
 
     /// Takes out the first request that is `wanted`. Returns whether there was one.
-    pub(crate) fn remove(&mut self, wanted: impl Fn(&Request) -> bool) -> bool {
+    pub(crate) fn remove(&mut self, wanted: impl Fn(&Waiting) -> bool) -> bool {
         self.0.iter_mut().any(|(_, requests)| {
             let index = requests.iter().position(&wanted);
             index.is_some_and(|index| requests.remove(index).is_some())
@@ -161,6 +178,8 @@ pub(crate) struct CoreNamespace {
     /// A block is 2 to this power bytes.
     pub(crate) block_shift: u32,
     pub(crate) device_transfer_bytes: u32,
+    /// Most extents of one command to the device; 0 for none.
+    pub(crate) extents_max: u32,
     pub(crate) read_only: bool,
     /// Deallocating costs the device less than writing zeroes does.
     pub(crate) thin: bool,
@@ -206,6 +225,7 @@ impl CoreNamespace {
             blocks: geometry.blocks,
             block_shift: geometry.block_bytes.trailing_zeros(),
             device_transfer_bytes: capabilities.max_transfer_bytes,
+            extents_max: capabilities.extents_max,
             read_only: shared.read_only(),
             thin: capabilities.thin,
             scheduler: None,
@@ -313,12 +333,14 @@ mod tests {
 
     #[test]
     fn what_must_not_wait_is_next_and_each_class_is_in_order() {
-        let request = |tag| Request {
-            tag,
-            operation: Operation::Read,
-            lba: Lba(0),
-            blocks: 1,
-            data: None,
+        let request = |tag| {
+            Waiting::Request(Request {
+                tag,
+                operation: Operation::Read,
+                lba: Lba(0),
+                blocks: 1,
+                data: None,
+            })
         };
         let mut backlog = Backlog::default();
         backlog.push(Class::Throughput, request(1));
@@ -327,12 +349,12 @@ mod tests {
         backlog.push(Class::Latency, request(3));
         assert!(backlog.is_before(Class::Latency));
         let (class, first) = backlog.pop().expect("three wait");
-        assert_eq!((class, first.tag), (Class::Latency, 3));
+        assert_eq!((class, first.tag()), (Class::Latency, 3));
         backlog.give_back(class, first);
-        assert!(backlog.remove(|request| request.tag == 1));
-        assert!(!backlog.remove(|request| request.tag == 1));
+        assert!(backlog.remove(|request| request.tag() == 1));
+        assert!(!backlog.remove(|request| request.tag() == 1));
         let rest: Vec<_> = std::iter::from_fn(|| backlog.pop())
-            .map(|(_, r)| r.tag)
+            .map(|(_, r)| r.tag())
             .collect();
         assert_eq!(rest, [3, 2]);
         assert!(backlog.is_empty());

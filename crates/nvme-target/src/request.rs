@@ -24,6 +24,8 @@
 //! (the connection is gone). Each state has a name, for traces, and a counter of the commands that
 //! entered it ([`StateCounts`]). [`Slot::enter`] refuses every move that the diagram does not have.
 
+use crate::extent_table::ExtentTable;
+use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
 use block::BlockError;
 use qos::access::Need;
@@ -40,12 +42,26 @@ pub(crate) struct Ticket {
     pub(crate) slot: u16,
 }
 
+/// Bits of a tag from here on name the extent that a request is for.
+const PART_SHIFT: u32 = 56;
+
 impl Ticket {
     /// Returns the ticket as the tag of a device request.
     pub(crate) fn tag(self) -> u64 {
         u64::from(self.connection.index)
             | (u64::from(self.slot) << 32)
             | (u64::from(self.connection.generation) << 48)
+    }
+
+    /// Returns the tag of the request for one extent of a command.
+    pub(crate) fn part_tag(self, part: u8) -> u64 {
+        self.tag() | (u64::from(part) + 1) << PART_SHIFT
+    }
+
+    /// Returns the extent that a request is for, if it is for one.
+    pub(crate) fn part(tag: u64) -> Option<u8> {
+        let [.., part] = tag.to_le_bytes();
+        part.checked_sub(1)
     }
 
     /// Returns the ticket that [`tag`](Self::tag) was made from.
@@ -296,6 +312,8 @@ pub(crate) struct Slot {
     pub(crate) accounting: Accounting,
     /// The whole command, for admin and Fabrics commands.
     pub(crate) command: Option<Box<Command>>,
+    /// The table of a Read or Write of several extents.
+    pub(crate) extents: Option<Box<ExtentTable>>,
     /// The answer's status, once it is known.
     pub(crate) status: Option<Status>,
     /// The answer's dwords 0 and 1.
@@ -351,8 +369,21 @@ impl Slot {
         matches!(self.kind, Kind::Read | Kind::Admin) && self.status.is_some_and(Status::is_success)
     }
 
+    /// Returns the number of data PDUs that go to the host with the answer.
+    pub(crate) fn answer_pdus(&self) -> usize {
+        let extents = self.extents.as_ref().filter(|_| self.sends_data());
+        extents.map_or(1, |table| table.extents.len())
+    }
+
     /// Returns the bytes of data that go to the host with the answer.
     pub(crate) fn answer_bytes(&self) -> u32 {
+        if self.extents.is_some() {
+            return if self.sends_data() {
+                self.transfer.length
+            } else {
+                0
+            };
+        }
         let bytes = if self.sends_data() {
             self.transfer.data.as_ref().map_or(0, |data| data.len())
         } else {
@@ -362,8 +393,16 @@ impl Slot {
     }
 }
 
+/// Returns the status for the outcome of a device's request.
+pub(crate) fn status_of_result(result: Result<(), BlockError>, kind: Kind) -> Status {
+    match result {
+        Err(error) if !mutation::active(Mutation::DeviceErrorHidden) => status_of(error, kind),
+        _ => Status::SUCCESS,
+    }
+}
+
 /// Returns the status for an error of a device.
-pub(crate) fn status_of(error: BlockError, kind: Kind) -> Status {
+fn status_of(error: BlockError, kind: Kind) -> Status {
     match error {
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         BlockError::Malformed => Status::INVALID_FIELD.with_dnr(),
@@ -400,6 +439,14 @@ mod tests {
             slot: 1023,
         };
         assert_eq!(Ticket::from_tag(ticket.tag()), ticket);
+        assert_eq!(Ticket::part(ticket.tag()), None);
+        for part in [0, 63] {
+            let tag = ticket.part_tag(part);
+            assert_eq!(
+                (Ticket::from_tag(tag), Ticket::part(tag)),
+                (ticket, Some(part))
+            );
+        }
     }
 
     #[test]

@@ -49,6 +49,7 @@ impl Device for Slow {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             volatile_cache: true,
+            extents_max: 0,
             ..self.0.capabilities()
         }
     }

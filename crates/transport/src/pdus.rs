@@ -60,9 +60,21 @@ impl<T: Default> SendQueue<T> {
     /// Appends one C2HData PDU with all the data of a command.
     #[inline]
     pub fn push_c2h_data(&mut self, command_id: u16, data: IoSlice, progress: C2hProgress) {
+        self.push_c2h_data_at(command_id, 0, data, progress);
+    }
+
+    /// Appends one C2HData PDU with the data of a command that begins at an offset of it.
+    #[inline]
+    pub fn push_c2h_data_at(
+        &mut self,
+        command_id: u16,
+        data_offset: u32,
+        data: IoSlice,
+        progress: C2hProgress,
+    ) {
         let pdu = C2hData {
             command_id,
-            data_offset: 0,
+            data_offset,
             data_length: u32::try_from(data.len()).expect("a transfer is at most 1 MiB"),
             progress,
         };

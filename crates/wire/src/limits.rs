@@ -29,6 +29,10 @@ pub const CONTROLLER_LIST_ENTRIES: usize = 2047;
 /// Ranges in one Dataset Management command. `[NVMe NVM 1.0 §3.2.3]`
 pub const DATASET_RANGES_MAX: usize = 256;
 
+/// Extents of one Read Extents or Write Extents, a command of our own: their table fills the 16 KiB
+/// of data that a capsule carries.
+pub const EXTENTS_PER_COMMAND_MAX: usize = 1024;
+
 /// Logical blocks in one Read, Write, Compare, Verify or Write Zeroes: a zero-based 16-bit count.
 pub const BLOCKS_PER_COMMAND_MAX: u32 = 65_536;
 

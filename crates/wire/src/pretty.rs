@@ -215,6 +215,13 @@ fn io_command(f: &mut fmt::Formatter<'_>, command: &Command) -> fmt::Result {
             dsm.ranges,
             if dsm.deallocate { " deallocate" } else { "" }
         ),
+        Ok(IoCommand::ReadExtents(command) | IoCommand::WriteExtents(command)) => write!(
+            f,
+            " extents={} blocks={}{}",
+            command.extents,
+            command.blocks,
+            if command.fua { " fua" } else { "" },
+        ),
         Ok(IoCommand::Flush { .. } | IoCommand::Barrier(_)) | Err(_) => Ok(()),
     }
 }

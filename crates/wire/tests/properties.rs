@@ -17,8 +17,8 @@ mod tests {
     use wire::nvme::vendor::{Barrier, EndController};
     use wire::nvme::{
         Abort, AdminCommand, AdminOpcode, Command, Completion, DataPointer, DatasetManagement,
-        GetFeatures, GetLogPage, Identify, IoCommand, LbaCommand, SetFeatures, SglDescriptor,
-        Status,
+        ExtentsCommand, GetFeatures, GetLogPage, Identify, IoCommand, LbaCommand, SetFeatures,
+        SglDescriptor, Status,
     };
     use wire::tcp::c2h_data::C2hProgress;
     use wire::tcp::{
@@ -295,7 +295,18 @@ mod tests {
                 3 => IoCommand::Verify(lba),
                 _ => IoCommand::WriteZeroes(lba),
             };
-            for command in [command, IoCommand::Barrier(Barrier { nsid })] {
+            let extents = ExtentsCommand {
+                nsid,
+                extents: u16::from(dataset_hints) + 1,
+                blocks,
+                fua: lba.control.fua(),
+            };
+            for command in [
+                command,
+                IoCommand::Barrier(Barrier { nsid }),
+                IoCommand::ReadExtents(extents),
+                IoCommand::WriteExtents(extents),
+            ] {
                 let bytes = command.encode(cid);
                 prop_assert_eq!(bytes.cid(), cid);
                 prop_assert_eq!(IoCommand::parse(&bytes), Ok(command));

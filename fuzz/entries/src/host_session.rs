@@ -71,6 +71,7 @@ pub fn host_session(input: &[u8]) {
         } else {
             Mix::Everything
         },
+        extents: how & 16 != 0,
         judged: false,
         ..Application::alone(workload(), u64::from(how))
     };

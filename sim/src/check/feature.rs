@@ -79,13 +79,15 @@ pub enum Feature {
     Denials,
     /// Hosts keep SQ flow control.
     FlowControl,
+    /// Applications read and write several extents by one command.
+    Extents,
     /// Cores of a target get to devices by an I/O path that they share.
     Paths,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 36] = [
+    pub const ALL: [(Self, &'static str); 37] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -121,6 +123,7 @@ impl Feature {
         (Self::Removals, "removals"),
         (Self::Denials, "denials"),
         (Self::FlowControl, "flow-control"),
+        (Self::Extents, "extents"),
         (Self::Paths, "paths"),
     ];
 

@@ -227,6 +227,7 @@ impl Machine {
                         extent: volume.extent.clone(),
                     }),
                     rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
+                    extents: self.has(Feature::Extents),
                     ..Application::alone(self.plan.workload, seed)
                 });
             }

@@ -307,6 +307,11 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
 fn limits(seed: u64, foreign: bool, small: bool) -> Limits {
     let limits = Limits {
         end_controller: !foreign,
+        extents: if foreign {
+            0
+        } else {
+            Limits::default().extents
+        },
         ..Limits::default()
     };
     if !small {

@@ -50,7 +50,11 @@ impl Client {
         if let (Some(law), Some(operation), Some(asked)) =
             (&self.law, request.operation, request.asked)
         {
-            untouched = law.judge(operation, &range, asked, answer);
+            // Another extent of the same command may be what was refused.
+            let refused = matches!(answer, Err(BlockError::Denied | BlockError::OutOfRange));
+            if !(request.together && refused) {
+                untouched = law.judge(operation, &range, asked, answer);
+            }
         }
         if let (Kind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
             // The target has no patience for ever; the channel keeps its own order all the same.

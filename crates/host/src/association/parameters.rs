@@ -1,5 +1,7 @@
 //! Properties of the controller that channels need.
 
+use wire::nvme::ExtentTerms;
+
 /// Properties of the live association that I/O queues need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Parameters {
@@ -20,6 +22,8 @@ pub(crate) struct Parameters {
     pub(crate) queue_classes: bool,
     /// The controller knows barriers.
     pub(crate) barrier: bool,
+    /// The controller takes commands over extents, on these terms: its own, within ours.
+    pub(crate) extents: Option<ExtentTerms>,
     /// Which life of its write caches it is; 0 where it does not say.
     pub(crate) cache_life: u64,
 }

@@ -62,6 +62,7 @@ impl RemoteChannel {
 
     /// Returns true if nothing is under way but the request at hand and those that wait behind it.
     pub(super) fn is_all_through(&self) -> bool {
-        self.requests.outstanding == self.requests.done.len() + self.requests.waiting.len() + 1
+        let done = self.requests.done.len() + self.requests.done_extents.len();
+        self.requests.outstanding == done + self.requests.waiting.len() + 1
     }
 }

@@ -3,6 +3,7 @@
 use crate::association::parameters::Parameters;
 use crate::command::BlockRequest;
 use crate::command::exchange::{Direction, Exchange, Work};
+use crate::command::extents::has_more_owners;
 use crate::limits::CONTROLLER_BUFFERS;
 use block::{BlockError, Geometry, Operation, Request};
 use reactor::{BufferPool, IoSlice};
@@ -37,11 +38,6 @@ pub(super) fn allowed(
         return Err(BlockError::Malformed);
     }
     Ok(())
-}
-
-/// Returns true if the buffer has further owners, so that it can only be read.
-fn has_more_owners(data: &mut IoSlice) -> bool {
-    data.bytes().is_some() && data.bytes_mut().is_none()
 }
 
 /// The first command of a request; hands the request back when a buffer is missing.

@@ -2,7 +2,7 @@
 
 use super::RemoteChannel;
 use crate::command::BlockRequest;
-use crate::command::exchange::Exchange;
+use crate::command::exchange::{Exchange, Work};
 use crate::command::table::{Finished, Outcome};
 use crate::limits::RETRIES_PER_REQUEST_MAX;
 use crate::recovery::status::{Verdict, judge};
@@ -43,17 +43,24 @@ impl RemoteChannel {
 
     /// Ends a request.
     pub(super) fn finish(&mut self, exchange: Exchange, mut result: Result<(), BlockError>) {
+        if exchange.replayed {
+            for span in exchange.written() {
+                self.recovery.locks.unlock(span);
+            }
+        }
+        if let Work::Extents(request) = exchange.work {
+            let write = Operation::Write { durable: false };
+            if result.is_ok() && request.command.operation == write {
+                self.wrote(request.namespace);
+            }
+            return self.finish_extents(request, result);
+        }
         if let Some(&request) = exchange.request().filter(|_| result.is_ok()) {
             if request.is_cached() {
                 self.wrote(request.namespace);
             } else if request.operation == Operation::Flush {
                 result = self.flushed(&request);
             }
-        }
-        if exchange.replayed
-            && let Some(request) = exchange.request()
-        {
-            self.recovery.locks.unlock(request);
         }
         if exchange.is_barrier() {
             self.requests.barriers -= 1;
@@ -139,11 +146,11 @@ impl RemoteChannel {
             return;
         }
         if replayed {
-            self.recovery.locks.unlock(request);
+            self.recovery.locks.unlock(request.span());
         }
         request.advance(state.geometry(), &self.parameters);
         if replayed {
-            self.recovery.locks.lock(request);
+            self.recovery.locks.lock(request.span());
         }
         let range = request.private_data.then(|| request.range());
         if let (Some(range), Some(list)) = (range, &mut exchange.data) {

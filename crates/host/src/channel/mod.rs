@@ -9,6 +9,7 @@
 mod barrier;
 mod commands;
 mod completions;
+mod extents;
 mod lanes;
 mod state;
 mod submit;
@@ -21,6 +22,7 @@ use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
 use crate::association::parameters::Parameters;
 use crate::command::exchange::Exchange;
+use crate::command::extents::ExtentsRequest;
 use crate::command::state::SlotState;
 use crate::controller::qpair_config;
 use crate::qpair::Qpair;
@@ -29,7 +31,9 @@ use crate::recovery::replay::Recovery;
 use base::Time;
 use base::mutation::{self, Mutation};
 use base::state::{State as _, StateMachine};
-use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
+use block::{
+    BlockError, Capabilities, Channel, Completion, Extents, Request, Submit, SubmitExtents,
+};
 use reactor::{Context, Driver, OpNamespace, OpNamespaceLease};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -78,8 +82,18 @@ struct Requests {
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: VecDeque<Completion>,
+    /// Commands over extents that were not reaped yet.
+    done_extents: VecDeque<Extents>,
+    /// Memory of such commands, to be used again.
+    #[expect(
+        clippy::vec_box,
+        reason = "slots are small, and the boxes themselves are used again"
+    )]
+    spare: Vec<Box<ExtentsRequest>>,
     /// Requests that were not reaped yet, wherever they are.
     outstanding: usize,
+    /// Those of them that are commands over extents.
+    extents: usize,
     /// Requests that all lanes can hold.
     capacity: usize,
     /// Barriers that are not done.
@@ -167,7 +181,10 @@ impl RemoteChannel {
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),
                 done: VecDeque::with_capacity(capacity),
+                done_extents: VecDeque::new(),
+                spare: Vec::new(),
                 outstanding: 0,
+                extents: 0,
                 capacity,
                 barriers: 0,
                 barrier_sent: false,
@@ -245,11 +262,8 @@ impl RemoteChannel {
     /// Returns true if the volume that a request is for went away: its NSID may name another one
     /// now, so nothing more of the request may be sent.
     fn is_gone(&self, exchange: &Exchange) -> bool {
-        let request = exchange.request();
-        request.is_some_and(|request| {
-            let number = usize::from(request.namespace);
-            self.namespaces[number].state.is_gone()
-        })
+        let number = exchange.namespace();
+        number.is_some_and(|number| self.namespaces[usize::from(number)].state.is_gone())
     }
 
     /// The lane that has room and comes next.
@@ -278,8 +292,7 @@ impl RemoteChannel {
         if self.recovery.locks.is_empty() {
             return !self.requests.waiting.is_empty();
         }
-        let request = exchange.request();
-        request.is_some_and(|request| self.recovery.locks.blocks(request))
+        self.recovery.locks.blocks(exchange)
     }
 
     /// Lets the commands of all lanes leave by these rules from now on.
@@ -385,6 +398,14 @@ impl Channel for RemoteChannel {
         let done = self.requests.done.pop_front()?;
         self.requests.outstanding -= 1;
         Some(done)
+    }
+
+    fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
+        self.submit_extents_to(0, command, cx)
+    }
+
+    fn reap_extents(&mut self) -> Option<Extents> {
+        self.take_extents()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

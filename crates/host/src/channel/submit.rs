@@ -63,18 +63,18 @@ impl RemoteChannel {
             request.set_promise(entry.state.unflushed.begin_flush(), entry.reported);
         }
         self.recovery.refresh(&self.association);
-        let closed = exchange.request();
-        if let Some(request) = closed.filter(|request| self.recovery.is_fenced(request)) {
-            let private = request.private_data;
+        if self.recovery.is_fenced(&exchange) {
+            let request = exchange.request();
+            let private = request.is_some_and(|request| request.private_data);
             return refused(BlockError::TimedOut, exchange.data.filter(|_| !private));
         }
-        self.requests.outstanding += 1;
         self.start_or_keep(exchange, cx.now);
         Submit::Queued
     }
 
-    /// Starts a command on a free lane, or keeps it until there is one and nothing goes before it.
-    fn start_or_keep(&mut self, exchange: Exchange, now: Time) {
+    /// Starts a new command on a free lane, or keeps it until there is one and nothing goes before it.
+    pub(super) fn start_or_keep(&mut self, exchange: Exchange, now: Time) {
+        self.requests.outstanding += 1;
         let lane = if self.must_wait(&exchange) {
             None
         } else {

@@ -2,13 +2,12 @@
 //! (docs/decisions/0004-replay.md).
 
 use super::{ChannelState, RemoteChannel};
-use crate::command::BlockRequest;
 use crate::command::exchange::Exchange;
 use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
 use crate::recovery::replay::{Next, Replay};
 use base::Time;
 use base::mutation::{self, Mutation};
-use block::BlockError;
+use block::{BlockError, Operation};
 
 impl RemoteChannel {
     /// Sends what waited: first what was lost, then what is new, but no write past a locked range.
@@ -19,12 +18,17 @@ impl RemoteChannel {
         self.recovery.refresh(&self.association);
         for _ in 0..self.recovery.len() {
             let namespaces = &self.namespaces;
-            let is_gone =
-                |request: &BlockRequest| namespaces[usize::from(request.namespace)].state.is_gone();
+            let is_gone = |exchange: &Exchange| {
+                let number = exchange.namespace();
+                number.is_some_and(|number| namespaces[usize::from(number)].state.is_gone())
+            };
             match self.recovery.next(now, is_gone) {
                 Next::Nothing => break,
                 Next::Wait => {}
                 Next::Report(replay, error) => self.report_lost_write(replay, error),
+                Next::Send(exchange) if self.is_untaken(&exchange) => {
+                    self.finish(exchange, Err(BlockError::Unsupported));
+                }
                 Next::Send(exchange) => {
                     let Some(lane) = self.free_lane() else {
                         self.recovery.push_front(exchange);
@@ -49,12 +53,15 @@ impl RemoteChannel {
                 self.finish(exchange, Err(BlockError::Gone));
                 continue;
             }
-            let request = exchange.request();
-            if request.is_some_and(|request| self.recovery.is_fenced(request)) {
+            if self.is_untaken(&exchange) {
+                self.finish(exchange, Err(BlockError::Unsupported));
+                continue;
+            }
+            if self.recovery.is_fenced(&exchange) {
                 self.finish(exchange, Err(BlockError::TimedOut));
                 continue;
             }
-            if request.is_some_and(|request| self.recovery.locks.blocks(request)) {
+            if self.recovery.locks.blocks(&exchange) {
                 if self.requests.barriers > 0 {
                     self.requests.waiting.push_front(exchange);
                     return;
@@ -76,9 +83,7 @@ impl RemoteChannel {
     /// Takes a command that was lost with its connection.
     pub(super) fn lost(&mut self, mut exchange: Exchange) {
         self.rewind(&mut exchange);
-        let is_write = exchange
-            .request()
-            .is_some_and(|request| request.operation.is_write());
+        let is_write = exchange.operation().is_some_and(Operation::is_write);
         if !is_write {
             if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX && !self.closing {
                 return self.finish(exchange, Err(BlockError::TimedOut));
@@ -111,8 +116,8 @@ impl RemoteChannel {
             list.copy_in(0, &now.range().to_bytes());
         }
         if exchange.replayed {
-            self.recovery.locks.unlock(&before);
-            self.recovery.locks.lock(&now);
+            self.recovery.locks.unlock(before.span());
+            self.recovery.locks.lock(now.span());
         }
     }
 
@@ -123,8 +128,10 @@ impl RemoteChannel {
             exchange,
             lost_with,
         } = replay;
-        if let Some(request) = exchange.request().filter(|_| lost_with > 0) {
-            self.association.fence_blocks(lost_with, request.span());
+        if lost_with > 0 {
+            for span in exchange.written() {
+                self.association.fence_blocks(lost_with, span);
+            }
             self.recovery.refresh(&self.association);
         }
         self.finish(exchange, Err(error));

@@ -1,6 +1,8 @@
 //! A command with its data, on its way to the controller and back.
 
 use crate::command::BlockRequest;
+use crate::command::extents::ExtentsRequest;
+use crate::recovery::span::Span;
 use block::Operation;
 use reactor::IoSlice;
 use wire::nvme::Command;
@@ -47,6 +49,8 @@ pub(crate) enum Work {
     Block(BlockRequest),
     /// A barrier of the tenant that we are in this namespace.
     Barrier(u32),
+    /// A command over extents; the exchange's data is what its capsule carries.
+    Extents(Box<ExtentsRequest>),
 }
 
 impl Exchange {
@@ -90,12 +94,82 @@ impl Exchange {
         matches!(self.work, Work::Barrier(_))
     }
 
-    /// Returns the block request; `None` for admin commands and barriers.
+    /// Returns the command over extents, if it is one.
+    #[inline]
+    pub(crate) fn extents(&self) -> Option<&ExtentsRequest> {
+        match &self.work {
+            Work::Extents(request) => Some(request),
+            Work::Block(_) | Work::Admin(_) | Work::Barrier(_) => None,
+        }
+    }
+
+    /// Returns the operation on blocks, if it is one.
+    #[inline]
+    pub(crate) fn operation(&self) -> Option<Operation> {
+        match &self.work {
+            Work::Block(request) => Some(request.operation),
+            Work::Extents(request) => Some(request.command.operation),
+            Work::Admin(_) | Work::Barrier(_) => None,
+        }
+    }
+
+    /// Returns the number of the namespace in its channel, where there are blocks.
+    #[inline]
+    pub(crate) fn namespace(&self) -> Option<u16> {
+        match &self.work {
+            Work::Block(request) => Some(request.namespace),
+            Work::Extents(request) => Some(request.namespace),
+            Work::Admin(_) | Work::Barrier(_) => None,
+        }
+    }
+
+    /// Returns the blocks that it writes, with what follows for the same request.
+    #[inline]
+    pub(crate) fn written(&self) -> impl Iterator<Item = Span> + '_ {
+        let writes = self.operation().is_some_and(Operation::is_write);
+        let block = self.request().filter(|_| writes);
+        let extents = self.extents().filter(|_| writes);
+        let extents = extents.into_iter().flat_map(ExtentsRequest::spans);
+        block.map(BlockRequest::span).into_iter().chain(extents)
+    }
+
+    /// Takes the data back from sends. Returns false while one still reads it, unless it had other
+    /// owners to begin with.
+    #[inline]
+    pub(crate) fn reclaim(&mut self) -> bool {
+        let mut reclaimed = true;
+        if let Some(data) = self.data.take() {
+            let data = data.into_exclusive().unwrap_or_else(|shared| {
+                // It cannot change while a send still reads it.
+                reclaimed = self.lent;
+                shared
+            });
+            self.data = Some(data);
+        }
+        if let Work::Extents(request) = &mut self.work {
+            reclaimed &= request.reclaim();
+        }
+        reclaimed
+    }
+
+    /// Returns another slice of the data that R2Ts ask for, and which sends share: from `offset` on,
+    /// `length` bytes.
+    pub(crate) fn duplicate(&self, offset: u32, length: u32) -> Option<IoSlice> {
+        match &self.work {
+            Work::Extents(request) => request.duplicate(offset, length as usize),
+            _ => self
+                .data
+                .as_ref()?
+                .duplicate(offset as usize, length as usize),
+        }
+    }
+
+    /// Returns the block request; `None` for admin commands, barriers and commands over extents.
     #[inline]
     pub(crate) fn request(&self) -> Option<&BlockRequest> {
         match &self.work {
             Work::Block(request) => Some(request),
-            Work::Admin(_) | Work::Barrier(_) => None,
+            Work::Admin(_) | Work::Barrier(_) | Work::Extents(_) => None,
         }
     }
 
@@ -103,7 +177,7 @@ impl Exchange {
     pub(crate) fn request_mut(&mut self) -> Option<&mut BlockRequest> {
         match &mut self.work {
             Work::Block(request) => Some(request),
-            Work::Admin(_) | Work::Barrier(_) => None,
+            Work::Admin(_) | Work::Barrier(_) | Work::Extents(_) => None,
         }
     }
 
@@ -114,8 +188,11 @@ impl Exchange {
         request.is_none_or(|request| request.operation != Operation::Deallocate)
     }
 
-    /// Bytes of data.
+    /// Bytes of data, without the table of a command over extents.
     pub(crate) fn data_bytes(&self) -> usize {
+        if let Work::Extents(request) = &self.work {
+            return request.data_bytes();
+        }
         self.data.as_ref().map_or(0, IoSlice::len)
     }
 }

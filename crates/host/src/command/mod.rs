@@ -4,6 +4,7 @@
 //! be, and to move on to the next one where a request takes several.
 
 pub(crate) mod exchange;
+pub(crate) mod extents;
 pub(crate) mod state;
 pub(crate) mod table;
 

@@ -303,18 +303,10 @@ impl CommandTable {
             .as_mut()
             .expect("answered commands are occupied");
         slot.has_transfers = false;
-        if let Some(data) = exchange.data.take() {
-            match data.into_exclusive() {
-                Ok(data) => exchange.data = Some(data),
-                // It cannot change while a send still reads it.
-                Err(data) if exchange.lent => exchange.data = Some(data),
-                Err(data) => {
-                    exchange.data = Some(data);
-                    slot.enter(SlotState::Answered, &mut self.entered);
-                    self.answers[usize::from(index)] = completion;
-                    return false;
-                }
-            }
+        if !exchange.reclaim() {
+            slot.enter(SlotState::Answered, &mut self.entered);
+            self.answers[usize::from(index)] = completion;
+            return false;
         }
         let timed_out = slot.aborting && completion.status.is(Status::ABORTED_BY_REQUEST);
         let outcome = if timed_out {
@@ -402,14 +394,9 @@ impl CommandTable {
                 SlotState::Answered => Outcome::Answered(self.answers[index]),
                 SlotState::Queued | SlotState::Outstanding => Outcome::Lost,
             };
-            if let Some(exchange) = &mut slot.exchange
-                && let Some(data) = exchange.data.take()
-            {
-                let data = data.into_exclusive();
-                exchange.data = Some(data.unwrap_or_else(|shared| {
-                    assert!(exchange.lent, "no send holds data of a closed connection");
-                    shared
-                }));
+            if let Some(exchange) = &mut slot.exchange {
+                let reclaimed = exchange.reclaim();
+                assert!(reclaimed, "no send holds data of a closed connection");
             }
             self.release(u16::try_from(index).expect("at most the depth"), outcome);
         }

@@ -6,7 +6,7 @@ use crate::association::parameters::{CommandLengths, Features, Parameters};
 use crate::discovery::log::LogScan;
 use crate::error::ConnectionError;
 use crate::info::ControllerInfo;
-use crate::limits::{IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
+use crate::limits::{EXTENTS_MAX, IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
 use crate::recovery::status::is_passing;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
@@ -18,7 +18,9 @@ use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
 use wire::nvme::identify::{CSI_NVM, Cns};
 use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::vendor::{Extensions, HostExtensions};
-use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeatures};
+use wire::nvme::{
+    AdminCommand, Completion, ExtentEntry, ExtentTerms, Identify, IdentifyController, SetFeatures,
+};
 
 /// Step of the set-up that is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -223,6 +225,9 @@ impl Controller {
             fenced: extensions.end_controller,
             queue_classes: extensions.queue_classes,
             barrier: extensions.barrier,
+            extents: extensions
+                .extents
+                .and_then(|terms| extent_terms(terms, &info)),
             cache_life: extensions.cache_life,
         };
         self.setup.identified = Some(Box::new(info));
@@ -392,4 +397,18 @@ impl Controller {
             }
         }
     }
+}
+
+/// Returns the terms on which we send commands over extents: the controller's, within ours; `None`
+/// where no table fits into a capsule, or less data than a transfer is taken.
+fn extent_terms(terms: ExtentTerms, info: &ControllerInfo) -> Option<ExtentTerms> {
+    let entries = info.in_capsule_bytes as usize / ExtentEntry::SIZE;
+    let entries = u16::try_from(entries).unwrap_or(u16::MAX);
+    let extents = terms.extents.min(EXTENTS_MAX).min(entries);
+    let usable = extents > 0 && terms.bytes >= info.max_transfer_bytes;
+    usable.then_some(ExtentTerms {
+        extents,
+        bytes: terms.bytes.min(info.max_transfer_bytes),
+        ..terms
+    })
 }

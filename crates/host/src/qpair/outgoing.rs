@@ -9,7 +9,7 @@ use crate::command::table::CommandTable;
 use crate::limits::{H2C_DATA_STEP, SEND_HEADER_BYTES, SEND_SEGMENTS};
 use base::Time;
 use block::Operation;
-use reactor::SendList;
+use reactor::{IoSlice, SendList};
 use std::collections::VecDeque;
 use switch::doorbell::{Decision, DoorbellCounters, Mode, Urgency};
 use switch::{CaravanLimits, Class};
@@ -242,6 +242,11 @@ impl Outgoing {
 #[inline]
 fn load(exchange: &Exchange) -> (u32, u32) {
     let header = u32::try_from(CapsuleCmd::SIZE).expect("72");
+    if exchange.extents().is_some() {
+        let capsule = exchange.data.as_ref().map_or(0, IoSlice::len);
+        let capsule = u32::try_from(capsule).expect("at most what a capsule carries");
+        return (header + capsule, 2);
+    }
     match exchange.direction {
         Direction::Out => {
             let data = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
@@ -255,8 +260,7 @@ fn load(exchange: &Exchange) -> (u32, u32) {
 /// their class.
 #[inline]
 fn urgency(exchange: &Exchange, class: Class) -> Urgency {
-    let operation = exchange.request().map(|request| request.operation);
-    match operation {
+    match exchange.operation() {
         Some(
             Operation::Read
             | Operation::Write { durable: false }

@@ -4,7 +4,7 @@ use super::connection::Qpair;
 use super::headers::header_bytes;
 use super::payload::Arriving;
 use super::state::ConnectionState;
-use crate::command::exchange::Direction;
+use crate::command::exchange::{Direction, Work};
 use crate::command::table::Transfer;
 use crate::error::ProtocolError;
 use crate::limits::PREFETCH_PDUS;
@@ -110,7 +110,8 @@ impl Qpair {
         let left = self
             .receiver
             .direct_bytes(slot.data_bytes - slot.received)?;
-        let exchange = slot.exchange.as_mut()?;
+        // Data of several extents is copied to each of them.
+        let exchange = slot.exchange.as_mut().filter(|e| e.extents().is_none())?;
         // A digest is computed over bytes of one owner, which a device's memory does not give.
         let data = exchange.data.as_mut()?;
         let digests = self.receiver.framer().digests_data();
@@ -254,11 +255,13 @@ impl Qpair {
         let slot = self.table.slot(index);
         let at = slot.received as usize;
         let exchange = slot.exchange.as_mut().expect("checked when the data began");
-        let data = exchange
-            .data
-            .as_mut()
-            .expect("a command that reads has data");
-        data.copy_in(at, bytes);
+        if let Work::Extents(request) = &mut exchange.work {
+            request.copy_in(slot.received, bytes);
+        } else {
+            let data = exchange.data.as_mut();
+            let data = data.expect("a command that reads has data");
+            data.copy_in(at, bytes);
+        }
         slot.received += u32::try_from(bytes.len()).expect("at most a transfer");
     }
 

@@ -2,7 +2,8 @@
 //! the next one fills.
 
 use super::connection::Qpair;
-use crate::command::exchange::{Direction, Work};
+use crate::command::exchange::{Direction, Exchange, Work};
+use crate::command::table::Transfer;
 use base::mutation::{self, Mutation};
 use wire::nvme::SglDescriptor;
 use wire::nvme::vendor::Barrier;
@@ -28,6 +29,10 @@ impl Qpair {
             Work::Admin(command) => **command,
             Work::Block(request) => request.command(),
             Work::Barrier(nsid) => Barrier { nsid: *nsid }.encode(0),
+            Work::Extents(_) => {
+                self.encode_extents(index);
+                return true;
+            }
         };
         command.set_cid(cid);
         let mut in_capsule = None;
@@ -57,6 +62,39 @@ impl Qpair {
             self.tx.send.push_payload(data);
         }
         true
+    }
+
+    /// Puts a command over extents into the filling list, with its table and the data that goes
+    /// with it.
+    fn encode_extents(&mut self, index: u16) {
+        let cid = self.table.cid(index);
+        let slot = self.table.slot(index);
+        let data_bytes = slot.data_bytes;
+        let exchange = slot
+            .exchange
+            .as_mut()
+            .expect("queued commands are occupied");
+        let Work::Extents(request) = &mut exchange.work else {
+            unreachable!("the caller looked");
+        };
+        let capsule = exchange.data.take().expect("every table has a buffer");
+        let capsule = capsule.into_shared();
+        let length = u32::try_from(capsule.len()).expect("at most what a capsule carries");
+        let payload = capsule.duplicate(0, capsule.len());
+        let payload = payload.expect("it is shared from here on");
+        exchange.data = Some(capsule);
+        let asked = exchange.direction == Direction::Out && !request.inside;
+        if asked {
+            request.share();
+        }
+        let mut command = request.command();
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::in_capsule(0, length));
+        // As of any command: nothing of it may be asked for again.
+        slot.received = if request.inside { data_bytes } else { 0 };
+        self.table.sent(index);
+        self.tx.send.push_command(command, length);
+        self.tx.send.push_payload(payload);
     }
 
     /// Puts the command of a slot into the filling list with these few bytes of in-capsule data.
@@ -109,6 +147,13 @@ impl Qpair {
             if mutation::active(Mutation::MaxH2cDataIgnored) {
                 max = room;
             }
+            let Some(&mut Transfer { offset, .. }) = self.table.transfer(index) else {
+                return true;
+            };
+            let exchange = self.table.slot(index).exchange.as_ref();
+            if let Some(request) = exchange.and_then(Exchange::extents) {
+                max = max.min(request.contiguous(offset));
+            }
             let Some(transfer) = self.table.transfer(index) else {
                 return true;
             };
@@ -134,13 +179,12 @@ impl Qpair {
                 .exchange
                 .as_ref()
                 .and_then(|exchange| {
-                    let data = exchange.data.as_ref()?;
                     let from = if mutation::active(Mutation::TransferFromStart) {
                         0
                     } else {
                         pdu.data_offset
                     };
-                    data.duplicate(from as usize, length as usize)
+                    exchange.duplicate(from, length)
                 });
             let data = data.expect("the data of a command that sends is shared");
             self.tx.send.push_h2c_data(&pdu);

@@ -4,12 +4,11 @@
 use super::fences::{FenceSnapshot, ReplayPermission};
 use super::range_locks::RangeLocks;
 use crate::association::Association;
-use crate::command::BlockRequest;
 use crate::command::exchange::Exchange;
 use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
 use base::Time;
 use base::mutation::{self, Mutation};
-use block::BlockError;
+use block::{BlockError, Operation};
 use std::collections::VecDeque;
 
 /// A request that is to be sent again.
@@ -92,8 +91,8 @@ impl Recovery {
 
     /// Returns true if a new request would write blocks that an old write may still change.
     #[inline]
-    pub(crate) fn is_fenced(&self, request: &BlockRequest) -> bool {
-        !self.fences.is_open() && request.operation.is_write() && self.fences.closes(request.span())
+    pub(crate) fn is_fenced(&self, exchange: &Exchange) -> bool {
+        !self.fences.is_open() && exchange.written().any(|span| self.fences.closes(span))
     }
 
     /// Returns true if no request is to be sent again.
@@ -126,12 +125,10 @@ impl Recovery {
     /// Locks the range of a write that was lost with the association of the lanes.
     pub(crate) fn lost(&mut self, mut exchange: Exchange) -> Replay {
         let mut lost_with = 0;
-        if let Some(request) = exchange.request()
-            && request.operation.is_write()
-        {
+        if exchange.operation().is_some_and(Operation::is_write) {
             if !exchange.replayed {
                 if !mutation::active(Mutation::ReplayNotLocked) {
-                    self.locks.lock(request);
+                    exchange.written().for_each(|span| self.locks.lock(span));
                 }
                 exchange.replayed = true;
             }
@@ -156,11 +153,11 @@ impl Recovery {
 
     /// Decides about the oldest lost request, with the fences as last [refreshed](Self::refresh).
     /// `is_gone` returns true for requests of namespaces that went away.
-    pub(crate) fn next(&mut self, now: Time, is_gone: impl Fn(&BlockRequest) -> bool) -> Next {
+    pub(crate) fn next(&mut self, now: Time, is_gone: impl Fn(&Exchange) -> bool) -> Next {
         let Some(replay) = self.lost.pop_front() else {
             return Next::Nothing;
         };
-        if replay.exchange.request().is_some_and(is_gone) {
+        if is_gone(&replay.exchange) {
             return Next::Report(replay, BlockError::Gone);
         }
         let permission = self.fences.replay_permission(replay.lost_with);

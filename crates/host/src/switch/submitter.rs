@@ -93,6 +93,8 @@ impl Device for SwitchedNamespace {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             max_transfer_bytes: self.bytes,
+            // Requests of many threads leave in one caravan as they are.
+            extents_max: 0,
             ..self.remote.capabilities()
         }
     }

@@ -55,7 +55,9 @@ impl Connection {
                 self.done(cid)
             }
             IoCommand::Flush { .. } | IoCommand::Verify(_) => self.done(cid),
-            IoCommand::Barrier(_) => self.complete(cid, Status::INVALID_OPCODE.with_dnr(), 0),
+            IoCommand::Barrier(_) | IoCommand::ReadExtents(_) | IoCommand::WriteExtents(_) => {
+                self.complete(cid, Status::INVALID_OPCODE.with_dnr(), 0)
+            }
         }
     }
 

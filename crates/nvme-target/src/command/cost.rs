@@ -2,11 +2,19 @@
 
 use crate::command::dataset;
 use crate::request::{Kind, Slot};
-use qos::PricedOperation;
+use qos::{PricedOperation, units};
 
-/// Returns the operation that a command is priced as, and its bytes, on a device with blocks of
+/// Returns the operation that a command is priced as, and its units, on a device with blocks of
 /// 2^`block_shift` bytes. A device that is not `thin` writes zeroes to deallocate.
-pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64) {
+pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u32) {
+    let (operation, bytes) = of_bytes(entry, block_shift, thin);
+    let extents = entry.extents.as_ref();
+    let units = extents.map_or_else(|| units(bytes), |table| table.units());
+    (operation, units)
+}
+
+/// Returns the operation that a command is priced as, and its bytes.
+fn of_bytes(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64) {
     let bytes = u64::from(entry.range.blocks) << block_shift;
     match entry.kind {
         Kind::Read | Kind::Admin | Kind::Barrier => (PricedOperation::Read, bytes),
@@ -33,8 +41,12 @@ pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extent_table::TablePool;
     use crate::request::BlockRange;
+    use base::units::Lba;
+    use block::Extent;
     use reactor::{IoSlice, Memory, Region};
+    use wire::nvme::ExtentsCommand;
     use wire::nvme::io::DatasetRange;
 
     /// It was charged as giving space back where the device had to write zeroes.
@@ -55,8 +67,32 @@ mod tests {
             ..BlockRange::default()
         };
         entry.transfer.data = Some(IoSlice::new(Memory::Region(region), 0, 4096));
-        let bytes = 100 * 4096;
-        assert_eq!(of(&entry, 12, true), (PricedOperation::Deallocate, bytes));
-        assert_eq!(of(&entry, 12, false), (PricedOperation::WriteZeroes, bytes));
+        assert_eq!(of(&entry, 12, true), (PricedOperation::Deallocate, 100));
+        assert_eq!(of(&entry, 12, false), (PricedOperation::WriteZeroes, 100));
+    }
+
+    #[test]
+    fn extents_cost_what_they_cost_one_by_one() {
+        let mut pool = TablePool::default();
+        let mut table = pool.take(ExtentsCommand {
+            nsid: 1,
+            extents: 3,
+            blocks: 11,
+            fua: false,
+        });
+        table.block_shift = 9;
+        for (lba, blocks) in [(0, 1), (5, 1), (8, 9)] {
+            table.extents.push(Extent {
+                tag: 0,
+                lba: Lba(lba),
+                blocks,
+                data: None,
+                result: Ok(()),
+            });
+        }
+        let mut entry = Slot::default();
+        entry.kind = Kind::Write;
+        entry.extents = Some(table);
+        assert_eq!(of(&entry, 9, true), (PricedOperation::Write, 1 + 1 + 2));
     }
 }

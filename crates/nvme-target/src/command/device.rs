@@ -3,7 +3,7 @@
 use crate::command::blocks;
 use crate::command::step::Step;
 use crate::namespace::CoreNamespace;
-use crate::request::{Kind, Slot, Ticket, status_of};
+use crate::request::{Kind, Slot, Ticket, status_of_result};
 use base::mutation::{self, Mutation};
 use base::units::Lba;
 use block::{BlockError, Operation, Request};
@@ -93,12 +93,7 @@ pub(crate) fn done(
     result: Result<(), BlockError>,
     data: Option<IoSlice>,
 ) -> Step {
-    let status = match result {
-        Err(error) if !mutation::active(Mutation::DeviceErrorHidden) => {
-            status_of(error, entry.kind)
-        }
-        _ => Status::SUCCESS,
-    };
+    let status = status_of_result(result, entry.kind);
     if entry.kind.has_parts() {
         if !status.is_success() {
             entry.status.get_or_insert(status);

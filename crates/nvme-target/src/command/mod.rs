@@ -12,6 +12,7 @@
 //! | `flush` | Flush, of one namespace or of all |
 //! | `dataset` | Dataset Management |
 //! | `barrier` | Barrier (vendor specific) |
+//! | `extents` | Read Extents, Write Extents (vendor specific) |
 //! | `cost` | the tokens that each of them costs |
 
 pub(crate) mod barrier;
@@ -19,5 +20,6 @@ pub(crate) mod blocks;
 pub(crate) mod cost;
 pub(crate) mod dataset;
 pub(crate) mod device;
+pub(crate) mod extents;
 pub(crate) mod flush;
 pub(crate) mod step;

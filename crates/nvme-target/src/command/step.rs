@@ -1,6 +1,6 @@
 //! The next step of a command.
 
-use block::Request;
+use block::{Extents, Request};
 use wire::nvme::Status;
 
 /// Next step of a command that has a slot.
@@ -14,6 +14,8 @@ pub(crate) enum Step {
     Execute,
     /// A request goes to the device of a namespace, by NSID.
     Submit(u32, Request),
+    /// A command over extents goes to the device of a namespace, by NSID.
+    SubmitExtents(u32, Extents),
     /// The next part of the command, if it has one.
     Continue,
     /// The command waits until a namespace opens.

@@ -215,12 +215,13 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
 }
 
 /// Returns the vendor extensions that the target announces.
-const fn extensions(view: &View<'_>) -> Extensions {
+fn extensions(view: &View<'_>) -> Extensions {
     Extensions {
         end_controller: view.limits.end_controller,
         queue_classes: true,
         barrier: view.limits.barrier,
         tenant_events: true,
+        extents: view.limits.extent_terms(),
         cache_life: view.limits.cache_life,
     }
 }

@@ -3,6 +3,7 @@
 use crate::controller::discovery;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
+use crate::limits::Limits;
 use crate::qos::events::TenantEvent;
 use crate::stats::NamespaceStats;
 use wire::limits::NSID_BROADCAST;
@@ -85,7 +86,7 @@ fn page(controller: &Controller, get: &GetLogPage, view: &View<'_>) -> Result<Ve
                 .to_bytes()
                 .to_vec()
         }
-        LogPageId::EFFECTS => effects(view.limits.barrier).to_bytes().to_vec(),
+        LogPageId::EFFECTS => effects(view.limits).to_bytes().to_vec(),
         _ => return Err(unknown),
     })
 }
@@ -131,7 +132,7 @@ fn smart(controller: &Controller) -> SmartLog {
     }
 }
 
-fn effects(barrier: bool) -> EffectsLog {
+fn effects(limits: &Limits) -> EffectsLog {
     let mut log = EffectsLog::default();
     let admin = [
         AdminOpcode::GET_LOG_PAGE,
@@ -153,7 +154,12 @@ fn effects(barrier: bool) -> EffectsLog {
     ] {
         log.io[usize::from(opcode.0)] = EffectsLog::SUPPORTED;
     }
-    if barrier {
+    if limits.extent_terms().is_some() {
+        let changes = EffectsLog::SUPPORTED | EffectsLog::CHANGES_DATA;
+        log.io[usize::from(IoOpcode::READ_EXTENTS.0)] = EffectsLog::SUPPORTED;
+        log.io[usize::from(IoOpcode::WRITE_EXTENTS.0)] = changes;
+    }
+    if limits.barrier {
         log.io[usize::from(IoOpcode::BARRIER.0)] = EffectsLog::SUPPORTED;
     }
     for opcode in [
@@ -172,7 +178,16 @@ mod tests {
 
     #[test]
     fn effects_name_every_command_that_changes_data() {
-        let log = effects(false);
+        let limits = Limits {
+            barrier: false,
+            extents: 0,
+            ..Limits::default()
+        };
+        let log = effects(&limits);
+        assert_eq!(log.io[usize::from(IoOpcode::WRITE_EXTENTS.0)], 0);
+        let all = effects(&Limits::default());
+        assert_eq!(all.io[usize::from(IoOpcode::WRITE_EXTENTS.0)], 0b11);
+        assert_eq!(all.io[usize::from(IoOpcode::READ_EXTENTS.0)], 0b01);
         assert_eq!(log.io[usize::from(IoOpcode::WRITE.0)], 0b11);
         assert_eq!(log.io[usize::from(IoOpcode::READ.0)], 0b01);
         assert_eq!(log.io[usize::from(IoOpcode::COPY.0)], 0);

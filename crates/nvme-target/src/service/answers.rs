@@ -141,9 +141,11 @@ pub(crate) fn answer(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    let bytes = connection.session.commands.slot(slot).answer_bytes();
+    let entry = connection.session.commands.slot(slot);
+    let (bytes, pdus) = (entry.answer_bytes(), entry.answer_pdus());
     let output = &mut connection.session.output;
-    if output.make_room_last(bytes, &mut core.sends(), cx) {
+    let first = output.waiting.is_empty();
+    if first && output.make_room_for(bytes, pdus, &mut core.sends(), cx) {
         push_answer(connection, slot, core, cx);
         return;
     }
@@ -171,6 +173,19 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
     let kind = entry.kind;
     let waits = !entry.range.durable && !matches!(kind, Kind::Flush | Kind::Barrier | Kind::Admin);
     let output = &mut connection.session.output;
+    if let Some(table) = entry.extents.as_mut().filter(|_| bytes > 0) {
+        let held = std::mem::take(&mut entry.transfer.held_bytes);
+        output.push_extents(table.take_data(), completion, flow_control);
+        output.hold(held);
+        connection.free(slot, core);
+        let urgency = if waits {
+            connection.session.output.urgency()
+        } else {
+            Urgency::Urgent
+        };
+        connection.appended(bytes, urgency, core, cx);
+        return;
+    }
     match entry.transfer.data.take().filter(|_| bytes > 0) {
         Some(mut data) => {
             if mutation::active(Mutation::ReadCutShort) && data.len() > 4096 {
@@ -210,15 +225,15 @@ pub(crate) fn resume(connection: &mut Connection, core: &mut CoreState, cx: &mut
     }
     while let Some(&slot) = connection.session.output.waiting.front() {
         let entry = connection.session.commands.get(slot);
-        let (state, bytes) = match entry {
+        let (state, bytes, pdus) = match entry {
             Some(entry) if entry.state() == State::Answering => {
-                (State::Answering, entry.answer_bytes())
+                (State::Answering, entry.answer_bytes(), entry.answer_pdus())
             }
-            Some(entry) => (entry.state(), 0),
-            None => (State::Free, 0),
+            Some(entry) => (entry.state(), 0, 1),
+            None => (State::Free, 0, 1),
         };
         let output = &mut connection.session.output;
-        if !output.make_room(bytes, &mut core.sends(), cx) {
+        if !output.make_room_for(bytes, pdus, &mut core.sends(), cx) {
             return;
         }
         output.waiting.pop_front();

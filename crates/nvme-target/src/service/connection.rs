@@ -344,10 +344,21 @@ impl Connection {
         self.holding.take(bytes);
     }
 
+    /// The connection holds no buffer for a command any longer.
+    pub(crate) fn release_buffers(&mut self, slot: u16) {
+        let transfer = &mut self.session.commands.slot(slot).transfer;
+        let held = std::mem::take(&mut transfer.held_bytes);
+        self.holding.give_back(held);
+    }
+
     /// A command is over: its slot is free, and barriers that came after it count it.
     pub(crate) fn free(&mut self, slot: u16, core: &mut CoreState) {
-        let held = self.session.commands.slot(slot).transfer.held_bytes;
-        self.holding.give_back(held);
+        self.release_buffers(slot);
+        let entry = self.session.commands.slot(slot);
+        if let Some(table) = entry.extents.take() {
+            self.session.commands.extents -= 1;
+            core.tables.give_back(table);
+        }
         let marks = self.session.commands.give_back(slot);
         if marks != 0 {
             core.barriers.passed(marks);

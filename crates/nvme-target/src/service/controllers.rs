@@ -5,6 +5,7 @@ use crate::controller::async_events::Notice;
 use crate::controller::registry::{Place, SharedController};
 use crate::message::CoreMessage;
 use crate::request::{State, Ticket};
+use crate::service::abort;
 use crate::service::connection::Owner;
 use crate::service::core::Action;
 use crate::service::events;
@@ -124,7 +125,7 @@ impl PollGroup {
 
     pub(super) fn abort(&mut self, key: SlabKey, cid: u16, cx: &mut Context<'_>) -> bool {
         let connection = self.connections.get_mut(key);
-        connection.is_some_and(|connection| requests::abort(connection, cid, &mut self.core, cx))
+        connection.is_some_and(|connection| abort::abort(connection, cid, &mut self.core, cx))
     }
 
     /// Answers an Abort command.

@@ -7,6 +7,7 @@
 use crate::barrier::core::CoreBarriers;
 use crate::controller::registry::{Place, SharedController};
 use crate::controller::reply::View;
+use crate::extent_table::TablePool;
 use crate::limits::{Limits, PUBLISH_INTERVAL};
 use crate::log_budget::LogBudget;
 use crate::message::CoreMessage;
@@ -23,7 +24,7 @@ use crate::stats::CoreStats;
 use crate::switch::core::CoreSwitch;
 use crate::switch::work::Work;
 use base::{SlabKey, Time, TimerQueue};
-use block::{Completion, Request};
+use block::{Completion, Extents, Request};
 use reactor::{BufferPool, Context, OpNamespace};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -114,6 +115,8 @@ pub(crate) struct CoreState {
     pub(crate) unscheduled: bool,
     pub(crate) namespaces: Namespaces,
     pub(crate) lists: ListPool,
+    /// Tables of commands over extents.
+    pub(crate) tables: TablePool,
     pub(crate) accounts: Accounts,
     pub(crate) waiters: Waiters,
     pub(crate) connections: ConnectionLists,
@@ -143,6 +146,7 @@ impl CoreState {
             barriers: CoreBarriers::new(limits.barrier_held_bytes),
             unscheduled: false,
             namespaces: Namespaces::new(),
+            tables: TablePool::default(),
             accounts: Accounts::default(),
             waiters: Waiters {
                 share: VecDeque::with_capacity(1024),
@@ -243,6 +247,28 @@ impl CoreState {
         let class = self.switch.order_of(class);
         match self.namespaces.submit(subsystem, nsid, class, request, cx) {
             Submitted::Done(completion) => Some(completion),
+            Submitted::Queued => None,
+            Submitted::Waits => {
+                self.stats.device_waits += 1;
+                None
+            }
+        }
+    }
+
+    /// Hands a command over extents to a namespace's device, as [`submit`](Self::submit) does a
+    /// request. Returns it if it is done already.
+    pub(crate) fn submit_extents(
+        &mut self,
+        subsystem: u32,
+        nsid: u32,
+        class: Option<Class>,
+        command: Extents,
+        cx: &mut Context<'_>,
+    ) -> Option<Extents> {
+        let class = self.switch.order_of(class);
+        let namespaces = &mut self.namespaces;
+        match namespaces.submit_extents(subsystem, nsid, class, command, cx) {
+            Submitted::Done(command) => Some(command),
             Submitted::Queued => None,
             Submitted::Waits => {
                 self.stats.device_waits += 1;

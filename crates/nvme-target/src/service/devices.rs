@@ -1,12 +1,12 @@
 //! Devices of a core: their channels move along, and their completions reach commands.
 
-use crate::namespace::CoreNamespace;
+use crate::namespace::{CoreNamespace, Waiting};
 use crate::request::Ticket;
 use crate::service::connection_state::ConnectionState;
 use crate::service::poll_group::PollGroup;
 use crate::service::requests;
 use base::SlabKey;
-use block::{BlockError, Completion as BlockCompletion, Request, Submit};
+use block::{BlockError, Completion as BlockCompletion, Extents, Request, Submit, SubmitExtents};
 use reactor::{Completion, Context};
 use std::collections::VecDeque;
 
@@ -18,7 +18,21 @@ impl PollGroup {
             return;
         };
         let BlockCompletion { result, data, .. } = completion;
-        requests::completed(connection, ticket.slot, result, data, &mut self.core, cx);
+        let part = Ticket::part(completion.tag);
+        let outcome = (part, result, data);
+        requests::completed(connection, ticket.slot, outcome, &mut self.core, cx);
+        if connection.state() == ConnectionState::Closed {
+            self.reclaim(ticket.connection, cx);
+        }
+    }
+
+    /// Gives a command over extents that is done to the command that waits for it.
+    fn complete_extents(&mut self, command: Extents, cx: &mut Context<'_>) {
+        let ticket = Ticket::from_tag(command.tag);
+        let Some(connection) = self.connections.get_mut(ticket.connection) else {
+            return;
+        };
+        requests::completed_extents(connection, ticket.slot, command, &mut self.core, cx);
         if connection.state() == ConnectionState::Closed {
             self.reclaim(ticket.connection, cx);
         }
@@ -77,6 +91,9 @@ impl PollGroup {
         while let Some(completion) = self.done.pop_front() {
             self.complete(completion, cx);
         }
+        while let Some(command) = self.done_extents.pop_front() {
+            self.complete_extents(command, cx);
+        }
     }
 
     fn run_device(&mut self, subsystem: u32, nsid: u32, cx: &mut Context<'_>) {
@@ -100,11 +117,19 @@ impl PollGroup {
             self.core.work.bring();
             self.complete(completion, cx);
         }
+        while let Some(namespace) = self.core.namespace(subsystem, nsid)
+            && let Some(command) = namespace.channel.reap_extents()
+        {
+            namespace.in_channel -= 1;
+            finished += 1;
+            self.core.work.bring();
+            self.complete_extents(command, cx);
+        }
         let Some(namespace) = self.core.namespace(subsystem, nsid) else {
             return;
         };
         if finished > 0 || namespace.in_channel == 0 {
-            resubmit(namespace, &mut self.done, cx);
+            resubmit(namespace, (&mut self.done, &mut self.done_extents), cx);
             namespace.settle();
         }
     }
@@ -114,13 +139,18 @@ impl PollGroup {
     pub(super) fn withdraw(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let mut withdrawn = Vec::new();
         for namespace in self.core.namespaces.iter_mut() {
-            let theirs = |request: &Request| Ticket::from_tag(request.tag).connection == key;
+            let theirs = |waiting: &Waiting| Ticket::from_tag(waiting.tag()).connection == key;
             namespace.backlog.take_all(theirs, &mut withdrawn);
             namespace.settle();
         }
-        for Request { tag, data, .. } in withdrawn {
-            let result = Err(BlockError::Aborted);
-            self.complete(BlockCompletion { tag, result, data }, cx);
+        let result = Err(BlockError::Aborted);
+        for waiting in withdrawn {
+            match waiting {
+                Waiting::Request(Request { tag, data, .. }) => {
+                    self.complete(BlockCompletion { tag, result, data }, cx);
+                }
+                Waiting::Extents(command) => self.complete_extents(command.ended(result), cx),
+            }
         }
     }
 
@@ -141,6 +171,7 @@ impl PollGroup {
         self.core.namespaces.closing.retain_mut(|channel| {
             channel.tick(cx);
             while channel.reap().is_some() {}
+            while channel.reap_extents().is_some() {}
             !channel.closed()
         });
     }
@@ -149,20 +180,33 @@ impl PollGroup {
 /// Submits again what the device had no room for, until it has none again.
 fn resubmit(
     namespace: &mut CoreNamespace,
-    done: &mut VecDeque<BlockCompletion>,
+    (done, done_extents): (&mut VecDeque<BlockCompletion>, &mut VecDeque<Extents>),
     cx: &mut Context<'_>,
 ) {
-    while let Some((class, request)) = namespace.backlog.pop() {
-        match namespace.channel.submit(request, cx) {
-            Submit::Done(completion) => done.push_back(completion),
-            Submit::Queued => {
-                namespace.in_channel += 1;
-                namespace.gathered = true;
-            }
-            Submit::Busy(request) => {
-                namespace.backlog.give_back(class, request);
-                return;
-            }
+    while let Some((class, waiting)) = namespace.backlog.pop() {
+        let busy = match waiting {
+            Waiting::Request(request) => match namespace.channel.submit(request, cx) {
+                Submit::Done(completion) => {
+                    done.push_back(completion);
+                    continue;
+                }
+                Submit::Queued => None,
+                Submit::Busy(request) => Some(Waiting::Request(request)),
+            },
+            Waiting::Extents(command) => match namespace.channel.submit_extents(command, cx) {
+                SubmitExtents::Done(command) => {
+                    done_extents.push_back(command);
+                    continue;
+                }
+                SubmitExtents::Queued => None,
+                SubmitExtents::Busy(command) => Some(Waiting::Extents(command)),
+            },
+        };
+        if let Some(waiting) = busy {
+            namespace.backlog.give_back(class, waiting);
+            return;
         }
+        namespace.in_channel += 1;
+        namespace.gathered = true;
     }
 }

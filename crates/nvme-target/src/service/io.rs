@@ -5,7 +5,7 @@
 //! [`requests`](super::requests).
 
 use crate::command::step::Step;
-use crate::command::{barrier, blocks, dataset, flush};
+use crate::command::{barrier, blocks, dataset, extents, flush};
 use crate::qos::core::Done;
 use crate::request::{Kind, State};
 use crate::service::connection::Connection;
@@ -40,6 +40,10 @@ pub(crate) fn begin(
         IoOpcode::DATASET_MANAGEMENT => begin_dataset(connection, command, payload, core, cx),
         IoOpcode::FLUSH => begin_flush(connection, command, core, cx),
         IoOpcode::BARRIER => begin_barrier(connection, command, core, cx),
+        IoOpcode::READ_EXTENTS => begin_extents(connection, Kind::Read, command, payload, core, cx),
+        IoOpcode::WRITE_EXTENTS => {
+            begin_extents(connection, Kind::Write, command, payload, core, cx)
+        }
         _ => Err(Status::INVALID_OPCODE.with_dnr()),
     };
     result.unwrap_or_else(|status| {
@@ -326,6 +330,55 @@ fn begin_dataset(
         buffer.copy_in(0, data);
         transfer.received = length;
         transfer.damaged = !digest_ok;
+    }
+    transfer.data = Some(buffer);
+    receive(connection, slot, (skip, payload), core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Begins Read Extents or Write Extents, with its table as data.
+fn begin_extents(
+    connection: &mut Connection,
+    kind: Kind,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let access = &connection.access;
+    let namespace = core.namespace_ref(access.subsystem, command.nsid());
+    let terms = core.limits.extent_terms();
+    let terms = terms.ok_or(Status::INVALID_OPCODE.with_dnr())?;
+    let rights = access.rights.as_deref();
+    let checked = extents::check(command, kind, payload, &terms, rights, namespace)?;
+    if connection.session.commands.extents >= terms.in_flight {
+        return Err(Status::COMMAND_INTERRUPTED);
+    }
+    let length = checked.length as usize;
+    // As the data of any write.
+    let waits = connection.session.transferring > 0;
+    let (holding, pool) = (&connection.holding, cx.driver.buffers());
+    if !waits && holding.may_take(length, pool, &core.limits).is_err() {
+        return Ok(Flow::Stall);
+    }
+    let Some((mut buffer, held)) = answers::take_buffer(cx, length) else {
+        return Ok(Flow::Stall);
+    };
+    let slot = connection.begin(command, kind, checked.command.nsid, core, cx.now)?;
+    connection.session.commands.extents += 1;
+    let entry = connection.session.commands.slot(slot);
+    entry.extents = Some(core.tables.take(checked.command));
+    entry.range.durable = checked.command.fua;
+    entry.transfer.length = checked.length;
+    barriers::arrive(connection, slot, checked.brought, core);
+    connection.hold(slot, held);
+    let (skip, data) = checked.inside;
+    let transfer = &mut connection.session.commands.slot(slot).transfer;
+    if let Payload::Whole(_, digest_ok) = payload {
+        buffer.copy_in(0, data);
+        transfer.received = checked.length;
+        transfer.damaged = !digest_ok;
+        core.stats.data_digest_errors += u64::from(!digest_ok);
     }
     transfer.data = Some(buffer);
     receive(connection, slot, (skip, payload), core, cx);

@@ -17,7 +17,7 @@
 //! | `input` | receives, and the commands in them |
 //! | `io`, `admin` | the arrival of I/O commands; of admin and Fabrics commands |
 //! | `controller` | admin and Fabrics commands that have their data |
-//! | `requests` | the life of a command that has a slot |
+//! | `requests`, `abort` | the life of a command that has a slot; its early end |
 //! | `answers`, `sending` | answers and R2Ts; prioritised processing of what is ready to be sent |
 //! | `connection`, `closing`, `timers`, `token_queues`, `moving` | the life of a connection |
 //! | `waiters`, `tokens`, `barriers`, `devices` | events that take waiting commands on |
@@ -27,6 +27,7 @@
 //!
 //! Functions that take both a connection and the core's state exist here alone.
 
+mod abort;
 mod accept;
 mod admin;
 mod answers;

@@ -1,9 +1,9 @@
 //! The namespaces of a core: its channels to their devices, and the requests in them.
 
 use crate::change::ack::Pausing;
-use crate::namespace::CoreNamespace;
+use crate::namespace::{CoreNamespace, Waiting};
 use crate::request::Ticket;
-use block::{BlockError, Channel, Completion, Operation, Request, Submit};
+use block::{BlockError, Channel, Completion, Extents, Operation, Request, Submit, SubmitExtents};
 use reactor::Context;
 use switch::Class;
 
@@ -16,11 +16,11 @@ pub(crate) struct CoreSubsystem {
     pub(crate) removing: Option<Pausing>,
 }
 
-/// Outcome of a request that was handed to a namespace.
+/// Outcome of a request, or of a command over extents, that was handed to a namespace.
 #[derive(Debug)]
-pub(crate) enum Submitted {
+pub(crate) enum Submitted<T> {
     /// It is done.
-    Done(Completion),
+    Done(T),
     /// The device has it.
     Queued,
     /// The device had no space for it: it waits in the namespace.
@@ -106,7 +106,7 @@ impl Namespaces {
         class: Class,
         request: Request,
         cx: &mut Context<'_>,
-    ) -> Submitted {
+    ) -> Submitted<Completion> {
         self.activate(subsystem, nsid);
         let Some(namespace) = self.get_mut(subsystem, nsid) else {
             let result = Err(BlockError::Gone);
@@ -117,7 +117,7 @@ impl Namespaces {
             });
         };
         if namespace.backlog.is_before(class) {
-            namespace.backlog.push(class, request);
+            namespace.backlog.push(class, Waiting::Request(request));
             return Submitted::Waits;
         }
         match namespace.channel.submit(request, cx) {
@@ -129,7 +129,40 @@ impl Namespaces {
             }
             Submit::Busy(request) => {
                 namespace.gathered = true;
-                namespace.backlog.push(class, request);
+                namespace.backlog.push(class, Waiting::Request(request));
+                Submitted::Waits
+            }
+        }
+    }
+
+    /// Hands a command over extents to a namespace's device, as [`submit`](Self::submit) does a
+    /// request.
+    pub(crate) fn submit_extents(
+        &mut self,
+        subsystem: u32,
+        nsid: u32,
+        class: Class,
+        command: Extents,
+        cx: &mut Context<'_>,
+    ) -> Submitted<Extents> {
+        self.activate(subsystem, nsid);
+        let Some(namespace) = self.get_mut(subsystem, nsid) else {
+            return Submitted::Done(command.ended(Err(BlockError::Gone)));
+        };
+        if namespace.backlog.is_before(class) {
+            namespace.backlog.push(class, Waiting::Extents(command));
+            return Submitted::Waits;
+        }
+        match namespace.channel.submit_extents(command, cx) {
+            SubmitExtents::Done(command) => Submitted::Done(command),
+            SubmitExtents::Queued => {
+                namespace.in_channel += 1;
+                namespace.gathered = true;
+                Submitted::Queued
+            }
+            SubmitExtents::Busy(command) => {
+                namespace.gathered = true;
+                namespace.backlog.push(class, Waiting::Extents(command));
                 Submitted::Waits
             }
         }
@@ -141,9 +174,12 @@ impl Namespaces {
             return false;
         };
         let tag = ticket.tag();
-        let whole = |request: &Request| {
-            let part = matches!(request.operation, Operation::Deallocate | Operation::Flush);
-            request.tag == tag && !part
+        let whole = |waiting: &Waiting| match waiting {
+            Waiting::Request(request) => {
+                let part = matches!(request.operation, Operation::Deallocate | Operation::Flush);
+                request.tag == tag && !part
+            }
+            Waiting::Extents(command) => command.tag == tag,
         };
         namespace.backlog.remove(whole)
     }

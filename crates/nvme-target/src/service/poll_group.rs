@@ -11,7 +11,7 @@ use crate::shared::Shared;
 use crate::switch::scaling::Scaling;
 use crate::switch::steering::Steering;
 use base::{Slab, SlabKey, Time};
-use block::Completion as BlockCompletion;
+use block::{Completion as BlockCompletion, Extents};
 use reactor::{Context, ListenerId, OpNamespace, PollPolicy};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub struct PollGroup {
     pub(super) rooms: Vec<Option<(u32, u32)>>,
     /// Requests that were done at once when they were submitted again.
     pub(super) done: VecDeque<BlockCompletion>,
+    /// The same of commands over extents.
+    pub(super) done_extents: VecDeque<Extents>,
     /// The target shuts down.
     pub(super) draining: bool,
     pub(super) drain_deadline: Time,
@@ -59,6 +61,7 @@ impl PollGroup {
             listeners: Vec::new(),
             rooms: Vec::new(),
             done: VecDeque::new(),
+            done_extents: VecDeque::new(),
             draining: false,
             drain_deadline: Time::NEVER,
             gave_up: false,

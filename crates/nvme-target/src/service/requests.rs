@@ -6,7 +6,7 @@
 //! brings it back, named by its [state](crate::request::State).
 
 use crate::command::step::Step;
-use crate::command::{cost, dataset, device, flush};
+use crate::command::{cost, dataset, device, extents, flush};
 use crate::qos::core::{Done, Priced};
 use crate::request::{Kind, State, Ticket};
 use crate::service::connection::{Connection, Owner};
@@ -14,8 +14,8 @@ use crate::service::core::CoreState;
 use crate::service::{answers, controller, events};
 use base::Time;
 use base::mutation::{self, Mutation};
-use block::{BlockError, Request};
-use qos::{PricedOperation, units};
+use block::{BlockError, Completion, Extents, Request};
+use qos::PricedOperation;
 use reactor::{Context, IoSlice};
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::Status;
@@ -35,6 +35,9 @@ pub(crate) fn advance(
             Step::Prepare => prepare(connection, slot, core, cx),
             Step::Execute => execute(connection, slot, core, cx),
             Step::Submit(nsid, request) => submit(connection, slot, nsid, request, core, cx),
+            Step::SubmitExtents(nsid, command) => {
+                submit_extents(connection, slot, nsid, command, core, cx)
+            }
             Step::Continue => next_part(connection, slot, core),
             Step::WaitForNamespace(nsid) => {
                 return wait_for_namespace(connection, slot, nsid, core);
@@ -70,10 +73,28 @@ pub(crate) fn arrived(
         Step::Answer(Status::TRANSIENT_TRANSPORT_ERROR)
     } else if entry.accounting.in_flight || entry.kind == Kind::Admin {
         Step::Execute
+    } else if entry.extents.is_some() {
+        read_table(connection, slot, core)
     } else {
         Step::Admit
     };
     advance(connection, slot, step, core, cx);
+}
+
+/// Reads the table of a command over extents; what it holds from then on, and what counts as
+/// outstanding, is its data.
+fn read_table(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
+    let entry = connection.session.commands.slot(slot);
+    let namespace = core.namespace_ref(connection.access.subsystem, entry.nsid);
+    let rights = connection.access.rights.as_deref();
+    if let Err(status) = extents::read_table(entry, rights, namespace) {
+        return Step::Answer(status);
+    }
+    if entry.transfer.data.is_none() {
+        connection.release_buffers(slot);
+    }
+    connection.begin_outstanding(slot, core);
+    Step::Admit
 }
 
 /// A gate opened that a command waited at: it passes its gates again.
@@ -119,17 +140,31 @@ pub(crate) fn paid(
     resume(connection, slot, core, cx);
 }
 
-/// The device is done with a request of a command.
+/// The device is done with a request of a command, or of one of its extents.
 pub(crate) fn completed(
     connection: &mut Connection,
     slot: u16,
-    result: Result<(), BlockError>,
-    data: Option<IoSlice>,
+    (part, result, data): (Option<u8>, Result<(), BlockError>, Option<IoSlice>),
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
     let entry = connection.session.commands.slot(slot);
-    let step = device::completed(entry, result, data);
+    let step = match part {
+        Some(part) => extents::part_completed(entry, part, result, data),
+        None => device::completed(entry, result, data),
+    };
+    advance(connection, slot, step, core, cx);
+}
+
+/// The device is done with a command over extents.
+pub(crate) fn completed_extents(
+    connection: &mut Connection,
+    slot: u16,
+    command: Extents,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let step = extents::done(connection.session.commands.slot(slot), command);
     advance(connection, slot, step, core, cx);
 }
 
@@ -149,6 +184,7 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
     }
     let (nsid, range, kind) = (entry.nsid, entry.range, entry.kind);
     let paid = entry.accounting.paid;
+    let table = entry.extents.as_deref();
     let Some(namespace) = core.namespace(connection.access.subsystem, nsid) else {
         return Step::Answer(Status::INVALID_NAMESPACE.with_dnr());
     };
@@ -157,7 +193,11 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
     }
     // The namespace may have become smaller while the command waited.
     let ranged = !matches!(kind, Kind::Flush | Kind::Dataset);
-    if ranged && !namespace.contains(range.lba, u64::from(range.blocks)) {
+    let fits = table.map_or_else(
+        || namespace.contains(range.lba, u64::from(range.blocks)),
+        |table| table.end() <= namespace.blocks,
+    );
+    if ranged && !fits {
         return Step::Answer(Status::LBA_OUT_OF_RANGE.with_dnr());
     }
     if namespace.scheduler.is_some() && !paid {
@@ -184,8 +224,8 @@ fn pay(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
     let namespace = core.namespace(subsystem, entry.nsid);
     let shape = namespace.map(|namespace| (namespace.block_shift, namespace.thin));
     let (shift, thin) = shape.unwrap_or((0, true));
-    let (operation, bytes) = cost::of(entry, shift, thin);
-    wait_for_tokens(connection, slot, operation, units(bytes), core)
+    let (operation, units) = cost::of(entry, shift, thin);
+    wait_for_tokens(connection, slot, operation, units, core)
 }
 
 /// A Flush of all namespaces pays for each of them, one after the other; a namespace that is paused
@@ -296,7 +336,17 @@ fn prepare(
                 core.waiters.share.push_back(ticket);
                 return Step::Wait;
             }
-            let Some((data, held)) = answers::take_buffer(cx, length as usize) else {
+            let entry = connection.session.commands.slot(slot);
+            let taken = match &mut entry.extents {
+                Some(table) if kind == Kind::Read => {
+                    let take = |length| answers::take_buffer(cx, length);
+                    table.take_buffers(take).map(|held| (None, held))
+                }
+                _ => {
+                    answers::take_buffer(cx, length as usize).map(|(data, held)| (Some(data), held))
+                }
+            };
+            let Some((data, held)) = taken else {
                 if !waited {
                     entry.enter(State::WaitingForBuffer, &mut core.states);
                 }
@@ -304,7 +354,7 @@ fn prepare(
                 core.stats.buffer_waits += 1;
                 return Step::Wait;
             };
-            entry.transfer.data = Some(data);
+            entry.transfer.data = data;
             connection.hold(slot, held);
         }
     }
@@ -360,6 +410,7 @@ fn execute(
             let rights = connection.access.rights.as_deref();
             dataset::execute(entry, rights, namespace, &core.limits)
         }
+        _ if entry.extents.is_some() => extents::execute(entry, ticket, namespace),
         _ => device::execute(entry, ticket, namespace),
     }
 }
@@ -381,8 +432,28 @@ fn submit(
     let done = core.submit(connection.access.subsystem, nsid, class, request, cx);
     let entry = connection.session.commands.slot(slot);
     match done {
+        None if entry.extents.is_some() => extents::queued(entry),
         None => device::queued(entry),
-        Some(completion) => device::done(entry, completion.result, completion.data),
+        Some(Completion { tag, result, data }) => match Ticket::part(tag) {
+            Some(part) => extents::part_done(entry, part, result, data),
+            None => device::done(entry, result, data),
+        },
+    }
+}
+
+fn submit_extents(
+    connection: &mut Connection,
+    slot: u16,
+    nsid: u32,
+    command: Extents,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Step {
+    let class = connection.session.output.class();
+    let subsystem = connection.access.subsystem;
+    match core.submit_extents(subsystem, nsid, class, command, cx) {
+        None => Step::Wait,
+        Some(command) => extents::done(connection.session.commands.slot(slot), command),
     }
 }
 
@@ -391,6 +462,9 @@ fn next_part(connection: &mut Connection, slot: u16, core: &mut CoreState) -> St
     let answers = connection.answers();
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
+    if entry.extents.is_some() {
+        return extents::next(entry, ticket);
+    }
     if entry.kind == Kind::Dataset {
         let namespace = core.namespace_ref(subsystem, entry.nsid);
         let shift = namespace.map_or(0, |namespace| namespace.block_shift);
@@ -423,6 +497,9 @@ pub(crate) fn finish(
             std::mem::forget(entry.transfer.data.take());
         }
         entry.transfer.data = None;
+        if let Some(table) = &mut entry.extents {
+            table.drop_data();
+        }
     }
     let in_flight = std::mem::take(&mut entry.accounting.in_flight);
     let (kind, nsid, cid, opcode) = (entry.kind, entry.nsid, entry.cid, entry.opcode);
@@ -493,60 +570,4 @@ pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreStat
         core.namespaces
             .end_flight(connection.access.subsystem, nsid);
     }
-}
-
-/// Aborts a command that has not reached the device. Returns false if it is too late, or the
-/// command is unknown. `[NVMe Base 2.0 §5.1]`
-pub(crate) fn abort(
-    connection: &mut Connection,
-    cid: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> bool {
-    if !connection.answers() {
-        return false;
-    }
-    let Some(slot) = connection.session.commands.find(cid) else {
-        return false;
-    };
-    let ticket = connection.ticket(slot);
-    let subsystem = connection.access.subsystem;
-    let entry = connection.session.commands.slot(slot);
-    let kind = entry.kind;
-    let aborted = match entry.state() {
-        State::WaitingForNamespace | State::WaitingForBuffer | State::WaitingForBarrier => true,
-        State::WaitingForTokens => withdraw_tokens(connection, slot, core),
-        State::Executing if kind == Kind::Dataset => {
-            // The pieces that the device has come to their end, and no more are begun.
-            let open = entry.parts.outstanding > 0 && dataset::is_open(entry);
-            if open {
-                entry.status = Some(Status::ABORTED_BY_REQUEST);
-            }
-            return open;
-        }
-        State::Executing => {
-            core.namespaces.withdraw(subsystem, entry.nsid, ticket)
-                || mutation::active(Mutation::AbortFreesSlot)
-        }
-        _ => false,
-    };
-    if aborted && kind == Kind::Barrier {
-        core.withdraw_barrier(ticket);
-    }
-    if aborted {
-        finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);
-    }
-    aborted
-}
-
-/// Takes out a command that waits for tokens. Returns false if it does not.
-fn withdraw_tokens(connection: &mut Connection, slot: u16, core: &mut CoreState) -> bool {
-    let ticket = connection.ticket(slot);
-    let paying = connection.session.commands.slot(slot).paying_namespace();
-    let mut taken = Vec::new();
-    if let Some(queue) = connection.token_queue(paying) {
-        let this = |other: Ticket| other == ticket;
-        core.tokens.withdraw(queue, this, &mut taken);
-    }
-    !taken.is_empty()
 }

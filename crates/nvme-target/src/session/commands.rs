@@ -28,6 +28,8 @@ pub(crate) struct CommandTable {
     cids: Vec<u32>,
     free: Vec<u16>,
     used: u32,
+    /// Those of them with a table of extents.
+    pub(crate) extents: u16,
     /// Most commands at a time since the table was looked at.
     peak: u16,
     sq_head: u16,
@@ -56,6 +58,7 @@ impl CommandTable {
             cids: Vec::new(),
             free: Vec::new(),
             used: 0,
+            extents: 0,
             peak: 0,
             sq_head: 0,
             flow_control: true,

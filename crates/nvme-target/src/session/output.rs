@@ -16,7 +16,7 @@ use std::rc::Rc;
 use switch::Class;
 use switch::doorbell::{Decision, Mode, Urgency};
 use transport::SendQueue;
-use transport::limits::DATA_IOVECS;
+use transport::limits::{DATA_IOVECS, PDU_HEADER_BYTES_MAX, PDU_RANGES_MAX};
 use wire::nvme::Completion;
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{PduFormat, R2t};
@@ -154,9 +154,23 @@ impl Output {
         core: &mut SendContext<'_>,
         cx: &mut Context<'_>,
     ) -> bool {
+        self.make_room_for(bytes, 1, core, cx)
+    }
+
+    /// The same for an answer with its data in so many PDUs.
+    #[inline]
+    pub(crate) fn make_room_for(
+        &mut self,
+        bytes: u32,
+        pdus: usize,
+        core: &mut SendContext<'_>,
+        cx: &mut Context<'_>,
+    ) -> bool {
         if self.queue.is_filling() {
             let limits = core.switch.caravan_limits(cx.now);
-            if self.queue.has_room_for_pdu() && self.queue.accepts((bytes, DATA_IOVECS), &limits) {
+            let (header_bytes, ranges) = (pdus * PDU_HEADER_BYTES_MAX, pdus * PDU_RANGES_MAX);
+            let fits = self.queue.has_room(header_bytes, ranges);
+            if fits && self.queue.accepts((bytes, DATA_IOVECS), &limits) {
                 return true;
             }
             // While `Latency` work is served first, a caravan that may wait is sent in its turn.
@@ -377,22 +391,59 @@ impl Output {
     /// did without SQ flow control, as a CapsuleResp otherwise. `[NVMe-TCP 1.0 §3.3.2.1]`
     #[inline]
     pub(crate) fn push_data(&mut self, data: IoSlice, completion: Completion, flow_control: bool) {
-        let trivial = !flow_control && completion.result == 0;
-        let progress = if trivial {
-            C2hProgress::LastAndSuccess
-        } else {
-            C2hProgress::Last
-        };
+        let last = last_progress(&completion, flow_control);
+        self.push_data_at(completion.cid, 0, data, last);
+        self.end_data(last, completion);
+    }
+
+    /// Appends the data of each extent of a command, in order, and its completion.
+    pub(crate) fn push_extents(
+        &mut self,
+        parts: impl ExactSizeIterator<Item = Option<IoSlice>>,
+        completion: Completion,
+        flow_control: bool,
+    ) {
+        let last = last_progress(&completion, flow_control);
+        let (mut offset, mut left) = (0, parts.len());
+        for data in parts {
+            let data = data.expect("every extent of a read that succeeded has data");
+            let bytes = u32::try_from(data.len()).expect("a transfer is at most 1 MiB");
+            left -= 1;
+            let progress = if left > 0 { C2hProgress::More } else { last };
+            self.push_data_at(completion.cid, offset, data, progress);
+            offset += bytes;
+        }
+        self.end_data(last, completion);
+    }
+
+    /// Appends a C2HData PDU.
+    #[inline]
+    fn push_data_at(&mut self, cid: u16, offset: u32, data: IoSlice, progress: C2hProgress) {
         // Memory that others may write is copied before it gets here, where a digest goes with it.
         assert!(
             !self.format().data_digest || data.bytes().is_some(),
             "digests are made of private copies"
         );
-        self.queue.push_c2h_data(completion.cid, data, progress);
-        if trivial {
+        self.queue.push_c2h_data_at(cid, offset, data, progress);
+    }
+
+    /// Appends the completion behind the data, unless that says it.
+    #[inline]
+    fn end_data(&mut self, last: C2hProgress, completion: Completion) {
+        if last == C2hProgress::LastAndSuccess {
             self.count_answer();
         } else {
             self.push_completion(completion);
         }
+    }
+}
+
+/// Returns the flags of the last data PDU of a command.
+#[inline]
+const fn last_progress(completion: &Completion, flow_control: bool) -> C2hProgress {
+    if !flow_control && completion.result == 0 {
+        C2hProgress::LastAndSuccess
+    } else {
+        C2hProgress::Last
     }
 }

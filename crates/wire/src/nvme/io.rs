@@ -6,6 +6,7 @@
 use crate::bytes::{low16, u32_at, u64_at};
 use crate::limits::{BLOCKS_PER_COMMAND_MAX, DATASET_RANGES_MAX};
 use crate::nvme::command::Command;
+use crate::nvme::extents::ExtentsCommand;
 use crate::nvme::opcode::IoOpcode;
 use crate::nvme::status::Status;
 use crate::nvme::vendor::Barrier;
@@ -248,6 +249,10 @@ pub enum IoCommand {
     DatasetManagement(DatasetManagement),
     /// Barrier, an extension of ours.
     Barrier(Barrier),
+    /// Read Extents, an extension of ours.
+    ReadExtents(ExtentsCommand),
+    /// Write Extents, an extension of ours.
+    WriteExtents(ExtentsCommand),
 }
 
 impl IoCommand {
@@ -275,6 +280,8 @@ impl IoCommand {
             IoOpcode::COMPARE => Self::Compare(LbaCommand::parse(command)),
             IoOpcode::VERIFY => Self::Verify(LbaCommand::parse(command)),
             IoOpcode::BARRIER => Self::Barrier(Barrier::parse(command)),
+            IoOpcode::READ_EXTENTS => Self::ReadExtents(ExtentsCommand::parse(command)),
+            IoOpcode::WRITE_EXTENTS => Self::WriteExtents(ExtentsCommand::parse(command)),
             _ => return Err(Status::INVALID_OPCODE.with_dnr()),
         })
     }
@@ -299,6 +306,8 @@ impl IoCommand {
             }
             Self::DatasetManagement(dsm) => dsm.encode(cid),
             Self::Barrier(barrier) => barrier.encode(cid),
+            Self::ReadExtents(extents) => extents.encode(IoOpcode::READ_EXTENTS, cid),
+            Self::WriteExtents(extents) => extents.encode(IoOpcode::WRITE_EXTENTS, cid),
         }
     }
 }

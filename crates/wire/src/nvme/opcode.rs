@@ -123,6 +123,10 @@ code_names! {
         FABRICS = 0x7f, "Fabrics";
         /// Barrier, one of our own ([`Barrier`](crate::nvme::vendor::Barrier)).
         BARRIER = 0x80, "Barrier";
+        /// Write Extents, one of our own ([`ExtentsCommand`](crate::nvme::ExtentsCommand)).
+        WRITE_EXTENTS = 0x81, "Write Extents";
+        /// Read Extents, one of our own ([`ExtentsCommand`](crate::nvme::ExtentsCommand)).
+        READ_EXTENTS = 0x83, "Read Extents";
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::bytes::{low16, put_u64, u64_at};
 use crate::nvme::command::Command;
+use crate::nvme::extents::ExtentTerms;
 use crate::nvme::opcode::{AdminOpcode, IoOpcode};
 
 /// First bytes of the vendor's area of a Switchyard controller.
@@ -15,6 +16,9 @@ const BITS: usize = MAGIC.len();
 
 /// Offset of the life of the caches.
 const CACHE_LIFE: usize = 16;
+
+/// Offset of the terms of commands over extents.
+const EXTENT_TERMS: usize = 24;
 
 /// The extensions that a controller announces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -29,18 +33,21 @@ pub struct Extensions {
     /// Has the log page [`TenantEvents`](crate::nvme::log_page::TenantEvents), and sends the event
     /// that goes with it once the host has said with [`HostExtensions`] that it listens.
     pub tenant_events: bool,
+    /// Knows [`ExtentsCommand`](crate::nvme::ExtentsCommand), on these terms.
+    pub extents: Option<ExtentTerms>,
     /// Life of its volatile write caches, as a number: what was acknowledged and not flushed may be
     /// gone where a host finds another one than before. 0 says nothing.
     pub cache_life: u64,
 }
 
 impl Extensions {
-    /// The extensions that a controller of this version announces.
+    /// The extensions that a controller of this version announces, but for those with numbers.
     pub const OURS: Self = Self {
         end_controller: true,
         queue_classes: true,
         barrier: true,
         tenant_events: true,
+        extents: None,
         cache_life: 0,
     };
 
@@ -54,6 +61,7 @@ impl Extensions {
             queue_classes: area[BITS] & 2 != 0,
             barrier: area[BITS] & 4 != 0,
             tenant_events: area[BITS] & 8 != 0,
+            extents: ExtentTerms::parse(&area[EXTENT_TERMS..]).filter(|_| area[BITS] & 16 != 0),
             cache_life: u64_at(area, CACHE_LIFE),
         }
     }
@@ -65,7 +73,11 @@ impl Extensions {
         area[BITS] = u8::from(self.end_controller)
             | u8::from(self.queue_classes) << 1
             | u8::from(self.barrier) << 2
-            | u8::from(self.tenant_events) << 3;
+            | u8::from(self.tenant_events) << 3
+            | u8::from(self.extents.is_some()) << 4;
+        if let Some(terms) = self.extents {
+            area[EXTENT_TERMS..][..ExtentTerms::SIZE].copy_from_slice(&terms.to_bytes());
+        }
         put_u64(&mut area, CACHE_LIFE, self.cache_life);
         area
     }
@@ -171,11 +183,19 @@ mod tests {
         let barrier = Extensions {
             barrier: true,
             cache_life: 0x0123_4567_89AB_CDEF,
+            extents: Some(ExtentTerms {
+                extents: 64,
+                in_flight: 0x1234,
+                bytes: 0x0012_3456,
+            }),
             ..none
         };
         assert_eq!(Extensions::parse(&barrier.encode()), barrier);
         assert_eq!(Extensions::parse(&[0xFF; 1024]), none);
         assert_eq!(Extensions::parse(&[0; 1024]), none);
+        let mut unannounced = barrier.encode();
+        unannounced[BITS] &= !16;
+        assert_eq!(Extensions::parse(&unannounced).extents, None);
     }
 
     #[test]

@@ -18,8 +18,8 @@ use wire::nvme::log_page::{
     TENANT_EVENT_ENTRIES, TenantEvent, TenantEvents,
 };
 use wire::nvme::{
-    AdminCommand, AsyncEvent, Command, Completion, IdentifyController, IdentifyNamespace,
-    IoCommand, Nqn,
+    AdminCommand, AsyncEvent, Command, Completion, ExtentsCommand, IdentifyController,
+    IdentifyNamespace, IoCommand, Nqn,
 };
 use wire::pretty::{Queue, line};
 use wire::tcp::limits::PREFIX_BYTES_MAX;
@@ -293,6 +293,9 @@ pub(crate) fn command(input: &[u8]) {
         let _ = format!("{command:?}");
         if let Ok(parsed) = IoCommand::parse(&command) {
             assert_eq!(IoCommand::parse(&parsed.encode(cid)), Ok(parsed));
+            if let IoCommand::ReadExtents(extents) | IoCommand::WriteExtents(extents) = parsed {
+                table(&extents, &input[64..]);
+            }
         }
         if let Ok(parsed) = AdminCommand::parse(&command) {
             assert_eq!(AdminCommand::parse(&parsed.encode(cid)), Ok(parsed));
@@ -314,6 +317,15 @@ pub(crate) fn command(input: &[u8]) {
         let event = AsyncEvent::from_dword(completion.dword0());
         assert_eq!(AsyncEvent::from_dword(event.to_dword()), event);
         let _ = event.to_string();
+    }
+}
+
+/// A table of extents that is accepted, written by us, is the same.
+fn table(command: &ExtentsCommand, data: &[u8]) {
+    if let Ok(entries) = command.parse_table(data) {
+        let table: Vec<u8> = entries.flat_map(|entry| entry.to_bytes()).collect();
+        assert!(data.ends_with(&table));
+        assert_eq!(command.parse_table(&table).map(drop), Ok(()));
     }
 }
 

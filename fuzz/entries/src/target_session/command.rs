@@ -3,7 +3,9 @@
 use crate::mangle::{byte, dword, pick, seldom, word};
 use arbitrary::Unstructured;
 use wire::fabrics::{Property, PropertySize};
-use wire::nvme::{AdminOpcode, Command, FabricsType, IoOpcode, SglDescriptor};
+use wire::nvme::{
+    AdminOpcode, Command, ExtentEntry, ExtentsCommand, FabricsType, IoOpcode, SglDescriptor,
+};
 
 /// Bytes of a block of the namespaces that a session sees, by namespace identifier less one.
 pub(super) const BLOCK_BYTES: [u32; 3] = [512, 4096, 4096];
@@ -25,7 +27,8 @@ const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::END_CONTROLLER,
 ];
 
-const IO: [IoOpcode; 8] = [
+/// Most of them twice: inputs from before there were extents mean nearly the same.
+const IO: [IoOpcode; 16] = [
     IoOpcode::READ,
     IoOpcode::WRITE,
     IoOpcode::WRITE_ZEROES,
@@ -33,6 +36,14 @@ const IO: [IoOpcode; 8] = [
     IoOpcode::VERIFY,
     IoOpcode::DATASET_MANAGEMENT,
     IoOpcode::FLUSH,
+    IoOpcode::BARRIER,
+    IoOpcode::READ,
+    IoOpcode::WRITE,
+    IoOpcode::WRITE_ZEROES,
+    IoOpcode::COMPARE,
+    IoOpcode::READ_EXTENTS,
+    IoOpcode::DATASET_MANAGEMENT,
+    IoOpcode::WRITE_EXTENTS,
     IoOpcode::BARRIER,
 ];
 
@@ -51,6 +62,8 @@ pub(super) struct Draft {
     pub(super) command: Command,
     pub(super) length: u32,
     pub(super) to_target: bool,
+    /// Table of extents at the end of the capsule's data.
+    pub(super) table: Vec<u8>,
 }
 
 /// A command for an admin or an I/O queue; the identifier is not set.
@@ -82,9 +95,13 @@ fn io(u: &mut Unstructured<'_>) -> Draft {
             command,
             length: (ranges + 1) * 16,
             to_target: true,
+            table: Vec::new(),
         };
     }
     let capacity = u64::from(NAMESPACE_BYTES / block_bytes);
+    if matches!(opcode, IoOpcode::READ_EXTENTS | IoOpcode::WRITE_EXTENTS) {
+        return extents(u, opcode, nsid, (capacity, block_bytes));
+    }
     let slba = match byte(u) {
         at @ 0..240 => u64::from(at) % capacity,
         240..250 => capacity - 1,
@@ -107,6 +124,43 @@ fn io(u: &mut Unstructured<'_>) -> Draft {
             0
         },
         to_target: opcode != IoOpcode::READ,
+        table: Vec::new(),
+    }
+}
+
+/// A command over a few extents, which mostly ascend; a write brings its data or has it asked for.
+fn extents(
+    u: &mut Unstructured<'_>,
+    opcode: IoOpcode,
+    nsid: u32,
+    (capacity, block_bytes): (u64, u32),
+) -> Draft {
+    let count = 1 + u16::from(byte(u)) % 4;
+    let mut next = u64::from(byte(u)) % capacity;
+    let (mut table, mut sum) = (Vec::new(), 0);
+    for _ in 0..count {
+        let slba = match byte(u) {
+            gap @ 0..240 => next + u64::from(gap % 4),
+            _ => u64::from(dword(u)) << (byte(u) % 33),
+        };
+        let blocks = 1 + u32::from(byte(u)) % 3;
+        table.extend(ExtentEntry { slba, blocks }.to_bytes());
+        next = slba.wrapping_add(blocks.into());
+        sum += blocks;
+    }
+    let command = ExtentsCommand {
+        nsid,
+        extents: count,
+        blocks: sum,
+        fua: seldom(u, 4),
+    };
+    let brought = opcode == IoOpcode::WRITE_EXTENTS && seldom(u, 2);
+    let brought = if brought { sum * block_bytes } else { 0 };
+    Draft {
+        command: command.encode(opcode, 0),
+        length: brought + u32::from(count) * 16,
+        to_target: true,
+        table,
     }
 }
 
@@ -160,6 +214,7 @@ fn admin(u: &mut Unstructured<'_>) -> Draft {
         command,
         length,
         to_target: opcode == AdminOpcode::SET_FEATURES,
+        table: Vec::new(),
     }
 }
 
@@ -189,6 +244,7 @@ fn property(u: &mut Unstructured<'_>) -> Draft {
         command,
         length: 0,
         to_target: false,
+        table: Vec::new(),
     }
 }
 
@@ -200,6 +256,7 @@ fn anything(u: &mut Unstructured<'_>) -> Draft {
         command: Command::from_bytes(bytes),
         length: u32::from(word(u)),
         to_target,
+        table: Vec::new(),
     }
 }
 

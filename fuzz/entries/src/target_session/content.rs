@@ -2,7 +2,7 @@
 //! written.
 
 use super::command::{BLOCK_BYTES, NAMESPACE_BYTES};
-use wire::nvme::{Command, LbaCommand};
+use wire::nvme::{Command, IoOpcode, LbaCommand};
 
 /// The bytes that a block may consist of, as a set.
 type Bytes = [u64; 4];
@@ -43,7 +43,13 @@ impl Content {
             bytes[usize::from(byte >> 6)] |= 1 << (byte & 63);
         }
         let start = usize::try_from(lba.slba).unwrap_or(usize::MAX);
-        let range = blocks.iter_mut().skip(start).take(lba.blocks as usize);
+        let (start, count) = if command.opcode() == IoOpcode::WRITE_EXTENTS.0 {
+            // Its table says where, which may have come before or not at all.
+            (0, usize::MAX)
+        } else {
+            (start, lba.blocks as usize)
+        };
+        let range = blocks.iter_mut().skip(start).take(count);
         for block in range {
             for (all, new) in block.iter_mut().zip(bytes) {
                 *all |= new;

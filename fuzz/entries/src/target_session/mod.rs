@@ -272,6 +272,9 @@ impl Session {
                 range[8] = byte(u);
             }
         }
+        if let Some(start) = data.len().checked_sub(draft.table.len()) {
+            data[start..].copy_from_slice(&draft.table);
+        }
         let bytes = capsule(peer, &draft.command, &data);
         self.transmit(which, bytes, true, u);
     }

@@ -1,0 +1,214 @@
+//! A command over several extents, on its way to a controller that announced that it takes them.
+//!
+//! Its capsule carries a buffer of the command's own: the table and, before it, the data of a write
+//! that is small enough to be copied there. Any other data stays where the submitter has it.
+
+use crate::association::parameters::Parameters;
+use crate::limits::{CONTROLLER_BUFFERS, EXTENTS_MAX};
+use crate::recovery::span::Span;
+use block::{Extents, Operation};
+use reactor::{BufferPool, IoSlice};
+use wire::nvme::{Command, ExtentEntry, ExtentsCommand, IoOpcode};
+
+/// A command over extents, and where its data is.
+#[derive(Debug)]
+pub(crate) struct ExtentsRequest {
+    pub(crate) nsid: u32,
+    /// The namespace's number in its channel.
+    pub(crate) namespace: u16,
+    /// The command, which comes back with its completion.
+    pub(crate) command: Extents,
+    /// The data of a write is in the capsule, too.
+    pub(crate) inside: bool,
+    block_bytes: u32,
+    /// Extents of which the data had other owners when it was submitted, a bit each.
+    lent: u64,
+}
+
+const _: () = assert!(EXTENTS_MAX as u32 <= u64::BITS);
+
+impl ExtentsRequest {
+    /// Returns a request without extents, to be [begun](Self::begin).
+    pub(crate) const fn new() -> Self {
+        Self {
+            nsid: 0,
+            namespace: 0,
+            command: Extents {
+                tag: 0,
+                operation: Operation::Read,
+                extents: Vec::new(),
+            },
+            inside: false,
+            block_bytes: 512,
+            lent: 0,
+        }
+    }
+
+    /// Takes a command that was checked. Returns the data of its capsule; hands the command back
+    /// while there is no buffer for that.
+    pub(crate) fn begin(
+        &mut self,
+        mut command: Extents,
+        (namespace, nsid): (u16, u32),
+        block_bytes: u32,
+        parameters: &Parameters,
+        buffers: &BufferPool,
+    ) -> Result<IoSlice, Extents> {
+        let table = command.extents.len() * ExtentEntry::SIZE;
+        let data = command.blocks() * u64::from(block_bytes);
+        let data = usize::try_from(data).expect("at most a transfer");
+        let fits = table + data <= parameters.in_capsule_bytes as usize;
+        let inside = fits && command.operation.is_write();
+        let start = if inside { data } else { 0 };
+        let free: usize = buffers.usage().map(|(_, free, _)| free).sum();
+        let buffer = (free > CONTROLLER_BUFFERS).then(|| buffers.take(start + table));
+        let Some(mut buffer) = buffer.flatten() else {
+            return Err(command);
+        };
+        let (mut at, mut entry_at) = (0, start);
+        let mut lent = 0;
+        for (index, extent) in command.extents.iter_mut().enumerate() {
+            let entry = ExtentEntry {
+                slba: extent.lba.0,
+                blocks: extent.blocks,
+            };
+            buffer[entry_at..][..ExtentEntry::SIZE].copy_from_slice(&entry.to_bytes());
+            entry_at += ExtentEntry::SIZE;
+            let Some(data) = extent.data.as_mut() else {
+                continue;
+            };
+            if inside {
+                data.copy_out(0, &mut buffer[at..][..data.len()]);
+                at += data.len();
+            }
+            lent |= u64::from(has_more_owners(data)) << index;
+        }
+        *self = Self {
+            nsid,
+            namespace,
+            command,
+            inside,
+            block_bytes,
+            lent,
+        };
+        Ok(IoSlice::from_buffer(buffer, start + table))
+    }
+
+    /// Bytes of data of all extents.
+    pub(crate) fn data_bytes(&self) -> usize {
+        let data = self.command.extents.iter();
+        let data = data.filter_map(|extent| extent.data.as_ref());
+        data.map(IoSlice::len).sum()
+    }
+
+    /// The command, without its identifier and data pointer.
+    pub(crate) fn command(&self) -> Command {
+        let Extents {
+            operation, extents, ..
+        } = &self.command;
+        let opcode = if operation.is_write() {
+            IoOpcode::WRITE_EXTENTS
+        } else {
+            IoOpcode::READ_EXTENTS
+        };
+        let command = ExtentsCommand {
+            nsid: self.nsid,
+            extents: u16::try_from(extents.len()).expect("at most 64"),
+            blocks: u32::try_from(self.command.blocks()).expect("at most a transfer"),
+            fua: matches!(operation, Operation::Write { durable: true }),
+        };
+        command.encode(opcode, 0)
+    }
+
+    /// The ranges of the extents.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+        let extents = self.command.extents.iter();
+        extents.map(|extent| Span {
+            nsid: self.nsid,
+            start: extent.lba.0,
+            end: extent.lba.0 + u64::from(extent.blocks),
+        })
+    }
+
+    /// Returns true if a controller with these parameters takes the command.
+    pub(crate) fn is_taken_by(&self, parameters: &Parameters, capsule_bytes: usize) -> bool {
+        let extents = self.command.extents.len();
+        parameters.extents.is_some_and(|terms| {
+            let bytes = self.command.blocks() * u64::from(self.block_bytes);
+            extents <= usize::from(terms.extents) && bytes <= u64::from(terms.bytes)
+        }) && capsule_bytes <= parameters.in_capsule_bytes as usize
+    }
+
+    /// Returns the extent that holds the byte at `offset` of the data, and the byte's offset in it.
+    fn at(&self, offset: u32) -> Option<(usize, usize)> {
+        let mut left = offset as usize;
+        for (index, extent) in self.command.extents.iter().enumerate() {
+            let bytes = extent.blocks as usize * self.block_bytes as usize;
+            if left < bytes {
+                return Some((index, left));
+            }
+            left -= bytes;
+        }
+        None
+    }
+
+    /// Returns the bytes from `offset` of the data on to the end of their extent.
+    pub(crate) fn contiguous(&self, offset: u32) -> u32 {
+        let Some((index, at)) = self.at(offset) else {
+            return 0;
+        };
+        let bytes = self.command.extents[index].blocks * self.block_bytes;
+        bytes - u32::try_from(at).expect("less than the extent")
+    }
+
+    /// Returns another slice of the data, within one extent; `None` where that is not shared.
+    pub(crate) fn duplicate(&self, offset: u32, length: usize) -> Option<IoSlice> {
+        let (index, at) = self.at(offset)?;
+        let data = self.command.extents[index].data.as_ref()?;
+        data.duplicate(at, length)
+    }
+
+    /// Copies what arrived from `offset` of the data on.
+    pub(crate) fn copy_in(&mut self, offset: u32, bytes: &[u8]) {
+        let (mut offset, mut left) = (offset, bytes);
+        while let Some((index, at)) = self.at(offset)
+            && !left.is_empty()
+        {
+            let length = left.len().min(self.contiguous(offset) as usize);
+            let (now, later) = left.split_at(length);
+            if let Some(data) = &mut self.command.extents[index].data {
+                data.copy_in(at, now);
+            }
+            left = later;
+            offset += u32::try_from(length).expect("at most a transfer");
+        }
+    }
+
+    /// Lets sends share the data.
+    pub(crate) fn share(&mut self) {
+        for extent in &mut self.command.extents {
+            extent.data = extent.data.take().map(IoSlice::into_shared);
+        }
+    }
+
+    /// Takes the data back from sends. Returns false while one still reads some of it.
+    pub(crate) fn reclaim(&mut self) -> bool {
+        let mut all = true;
+        for (index, extent) in self.command.extents.iter_mut().enumerate() {
+            let Some(data) = extent.data.take() else {
+                continue;
+            };
+            let data = data.into_exclusive().unwrap_or_else(|shared| {
+                all &= self.lent >> index & 1 == 1;
+                shared
+            });
+            extent.data = Some(data);
+        }
+        all
+    }
+}
+
+/// Returns true if the buffer has further owners, so that it can only be read.
+pub(crate) fn has_more_owners(data: &mut IoSlice) -> bool {
+    data.bytes().is_some() && data.bytes_mut().is_none()
+}

@@ -1,0 +1,243 @@
+//! Read Extents and Write Extents, vendor commands over a table of runs of blocks.
+//!
+//! The table comes in the capsule; all of it is checked, and every extent against the host's rights,
+//! before any block is touched and before the command passes its gates. Then the command goes on as
+//! a Read or Write of all its blocks. A device that takes several extents at a time gets one
+//! command, any other a request for each of them, all in one kick.
+
+use crate::command::blocks;
+use crate::command::step::Step;
+use crate::namespace::CoreNamespace;
+use crate::qos::access::Rights;
+use crate::request::{Kind, Slot, Ticket, status_of_result};
+use crate::session::event::Payload;
+use base::mutation::{self, Mutation};
+use base::units::Lba;
+use block::{BlockError, Extent, Extents, Operation, Request};
+use reactor::IoSlice;
+use wire::nvme::{Command, DataPointer, ExtentTerms, ExtentsCommand, Status};
+
+/// A command that expects its table.
+#[derive(Debug)]
+pub(crate) struct Checked<'a> {
+    pub(crate) command: ExtentsCommand,
+    /// Bytes of the capsule's data: the table, behind what a write brought along.
+    pub(crate) length: u32,
+    /// Bytes of data that a write brought along.
+    pub(crate) brought: u32,
+    /// Bytes to skip in the capsule, and the capsule's data if it is here.
+    pub(crate) inside: (u32, &'a [u8]),
+}
+
+/// Checks a command; its extents are checked when the table is here.
+pub(crate) fn check<'a>(
+    command: &Command,
+    kind: Kind,
+    payload: Payload<'a>,
+    terms: &ExtentTerms,
+    rights: Option<&Rights>,
+    namespace: Option<&CoreNamespace>,
+) -> Result<Checked<'a>, Status> {
+    let pointer = command.data_pointer()?;
+    let command_fused = command.fuse() != 0;
+    let command = ExtentsCommand::parse(command);
+    let counted = (1..=terms.extents).contains(&command.extents);
+    if command_fused || !counted || !matches!(pointer, DataPointer::InCapsule { .. }) {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    if let Some(rights) = rights {
+        rights.check_any(command.nsid)?;
+    }
+    if kind == Kind::Write && namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let bytes = u64::from(command.blocks) << namespace.block_shift;
+    if bytes > u64::from(terms.bytes) {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let table = command.table_bytes() as u64;
+    let length = pointer.length();
+    let brought = match u64::from(length).checked_sub(table) {
+        Some(0) => 0,
+        Some(brought) if kind == Kind::Write && brought == bytes => brought,
+        _ => return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
+    };
+    let inside = blocks::arrival(pointer, payload, length)?;
+    Ok(Checked {
+        command,
+        length,
+        brought: u32::try_from(brought).expect("less than the capsule's data"),
+        inside: inside.ok_or(Status::INVALID_FIELD.with_dnr())?,
+    })
+}
+
+/// Reads the table, which has arrived in the command's buffer, and checks every extent. What a write
+/// brought along stays in the buffer, which is free otherwise.
+pub(crate) fn read_table(
+    entry: &mut Slot,
+    rights: Option<&Rights>,
+    namespace: Option<&CoreNamespace>,
+) -> Result<(), Status> {
+    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    let (Some(table), Some(data)) = (&mut entry.extents, entry.transfer.data.take()) else {
+        return Err(Status::INTERNAL_ERROR);
+    };
+    let need = entry.kind.need();
+    let bytes = data.bytes().ok_or(Status::INTERNAL_ERROR)?;
+    let entries = table.command.parse_table(bytes).map_err(|error| {
+        entry.result = error.index.into();
+        error.status
+    })?;
+    table.block_shift = namespace.block_shift;
+    for (index, extent) in (0..).zip(entries) {
+        let blocks = u64::from(extent.blocks);
+        let allowed = rights.map_or(Ok(()), |rights| {
+            rights.check(entry.nsid, need, extent.slba, blocks)
+        });
+        let inside = namespace.contains(extent.slba, blocks);
+        let inside = inside.then_some(());
+        allowed
+            .and(inside.ok_or(Status::LBA_OUT_OF_RANGE.with_dnr()))
+            .inspect_err(|_| entry.result = index)?;
+        table.extents.push(Extent {
+            tag: index,
+            lba: Lba(extent.slba),
+            blocks: extent.blocks,
+            data: None,
+            result: Ok(()),
+        });
+    }
+    let length = table.command.blocks << namespace.block_shift;
+    let brought = entry.transfer.length as usize - table.command.table_bytes();
+    entry.transfer.length = length;
+    entry.transfer.received = 0;
+    if brought > 0 {
+        entry.transfer.received = length;
+        entry.transfer.data = Some(IoSlice::new(data.into_memory(), 0, brought));
+    }
+    Ok(())
+}
+
+/// Returns the first step of a command that has all it needs.
+pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreNamespace>) -> Step {
+    let (Some(table), Some(namespace)) = (&mut entry.extents, namespace) else {
+        return Step::Answer(Status::INTERNAL_ERROR);
+    };
+    let shift = table.block_shift;
+    if entry.transfer.direct {
+        for extent in &mut table.extents {
+            let bytes = extent.blocks << shift;
+            extent.data = blocks::memory(namespace, extent.lba.0, bytes);
+        }
+        return Step::Answer(Status::SUCCESS);
+    }
+    let operation = operation(entry.kind, entry.range.durable);
+    if let Some(data) = entry.transfer.data.take() {
+        let data = data.into_shared();
+        let mut at = 0;
+        for extent in &mut table.extents {
+            let bytes = (extent.blocks as usize) << shift;
+            extent.data = data.duplicate(at, bytes);
+            at += bytes;
+        }
+    }
+    if table.extents.len() > namespace.extents_max as usize {
+        return Step::Continue;
+    }
+    let command = Extents {
+        tag: ticket.tag(),
+        operation,
+        extents: std::mem::take(&mut table.extents),
+    };
+    Step::SubmitExtents(entry.nsid, command)
+}
+
+fn operation(kind: Kind, durable: bool) -> Operation {
+    match kind {
+        Kind::Write => Operation::Write {
+            durable: durable && !mutation::active(Mutation::FuaIgnored),
+        },
+        _ => Operation::Read,
+    }
+}
+
+/// Returns the request for the next extent, where the device takes one at a time.
+pub(crate) fn next(entry: &mut Slot, ticket: Ticket) -> Step {
+    let operation = operation(entry.kind, entry.range.durable);
+    let Some(table) = &mut entry.extents else {
+        return Step::Answer(Status::INTERNAL_ERROR);
+    };
+    if let Some(extent) = table.extents.get_mut(entry.parts.next as usize) {
+        let part = u8::try_from(entry.parts.next).expect("at most 64");
+        entry.parts.next += 1;
+        let request = Request {
+            tag: ticket.part_tag(part),
+            operation,
+            lba: extent.lba,
+            blocks: extent.blocks,
+            data: extent.data.take(),
+        };
+        return Step::Submit(entry.nsid, request);
+    }
+    if entry.parts.outstanding > 0 {
+        return Step::Wait;
+    }
+    answer(entry)
+}
+
+/// Returns the last step of a command of which every extent has its outcome: the answer names the
+/// first one that failed.
+fn answer(entry: &mut Slot) -> Step {
+    let failed = entry.extents.as_ref().and_then(|table| table.failed);
+    let (index, status) = failed.unwrap_or((0, Status::SUCCESS));
+    entry.result = index;
+    Step::Answer(status)
+}
+
+/// Notes that the device has the request for an extent.
+pub(crate) fn queued(entry: &mut Slot) -> Step {
+    entry.parts.outstanding += 1;
+    Step::Continue
+}
+
+/// Notes the outcome of the request for an extent that the device had queued.
+pub(crate) fn part_completed(
+    entry: &mut Slot,
+    part: u8,
+    result: Result<(), BlockError>,
+    data: Option<IoSlice>,
+) -> Step {
+    entry.parts.outstanding -= 1;
+    part_done(entry, part, result, data)
+}
+
+/// Notes the outcome of the request for an extent.
+pub(crate) fn part_done(
+    entry: &mut Slot,
+    part: u8,
+    result: Result<(), BlockError>,
+    data: Option<IoSlice>,
+) -> Step {
+    let status = status_of_result(result, entry.kind);
+    if let Some(table) = &mut entry.extents {
+        table.note(part.into(), status);
+        if let Some(extent) = table.extents.get_mut(usize::from(part)) {
+            extent.data = data.filter(|_| entry.kind == Kind::Read);
+        }
+    }
+    Step::Continue
+}
+
+/// Notes the outcome of the whole command.
+pub(crate) fn done(entry: &mut Slot, command: Extents) -> Step {
+    let Some(table) = &mut entry.extents else {
+        return Step::Answer(Status::INTERNAL_ERROR);
+    };
+    table.extents = command.extents;
+    for index in 0..table.extents.len() {
+        let status = status_of_result(table.extents[index].result, entry.kind);
+        table.note(index as u64, status);
+    }
+    answer(entry)
+}

@@ -1,0 +1,107 @@
+//! The extents of a Read or Write of several, with their data: what a slot keeps of them.
+
+use block::Extent;
+use qos::units;
+use reactor::IoSlice;
+use wire::nvme::{ExtentsCommand, Status};
+
+/// The extents of a command, and their data.
+#[derive(Debug)]
+pub(crate) struct ExtentTable {
+    /// The command, as it announces its table.
+    pub(crate) command: ExtentsCommand,
+    /// The entries, in order; none before the table is here, and while the device has them.
+    pub(crate) extents: Vec<Extent>,
+    /// A block is 2 to this power bytes.
+    pub(crate) block_shift: u32,
+    /// The first extent of those that failed, and its status.
+    pub(crate) failed: Option<(u64, Status)>,
+}
+
+/// Tables that are not in use: as many as there were commands at a time.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::vec_box,
+    reason = "slots are small, and the boxes themselves are used again"
+)]
+pub(crate) struct TablePool(Vec<Box<ExtentTable>>);
+
+impl TablePool {
+    /// Returns an empty table for a command.
+    pub(crate) fn take(&mut self, command: ExtentsCommand) -> Box<ExtentTable> {
+        let spare = self.0.pop();
+        let mut table = spare.unwrap_or_else(|| {
+            Box::new(ExtentTable {
+                command,
+                extents: Vec::new(),
+                block_shift: 0,
+                failed: None,
+            })
+        });
+        table.command = command;
+        table.failed = None;
+        table
+    }
+
+    /// Takes a table back; the memory of its data is free.
+    pub(crate) fn give_back(&mut self, mut table: Box<ExtentTable>) {
+        table.extents.clear();
+        self.0.push(table);
+    }
+}
+
+impl ExtentTable {
+    /// Returns the block after the last extent; 0 before the table is here.
+    pub(crate) fn end(&self) -> u64 {
+        let last = self.extents.last();
+        last.map_or(0, |extent| extent.lba.0 + u64::from(extent.blocks))
+    }
+
+    /// Returns the units that the command is priced at: the sum of its extents'.
+    pub(crate) fn units(&self) -> u32 {
+        let bytes = |extent: &Extent| u64::from(extent.blocks) << self.block_shift;
+        let each = self.extents.iter().map(|extent| units(bytes(extent)));
+        each.fold(0, u32::saturating_add)
+    }
+
+    /// Takes a buffer for the data of each extent with `take`, which returns one and the bytes of the
+    /// core's that it is. Returns the bytes of all; `None` while there are too few, and then none is
+    /// taken.
+    pub(crate) fn take_buffers(
+        &mut self,
+        take: impl Fn(usize) -> Option<(IoSlice, u32)>,
+    ) -> Option<u32> {
+        let mut held = 0;
+        for at in 0..self.extents.len() {
+            let extent = &self.extents[at];
+            let length = (extent.blocks as usize) << self.block_shift;
+            let Some((data, bytes)) = take(length) else {
+                self.drop_data();
+                return None;
+            };
+            self.extents[at].data = Some(data);
+            held += bytes;
+        }
+        Some(held)
+    }
+
+    /// Drops the data of all extents.
+    pub(crate) fn drop_data(&mut self) {
+        for extent in &mut self.extents {
+            extent.data = None;
+        }
+    }
+
+    /// Takes the data of all extents out, in order.
+    pub(crate) fn take_data(&mut self) -> impl ExactSizeIterator<Item = Option<IoSlice>> + '_ {
+        self.extents.iter_mut().map(|extent| extent.data.take())
+    }
+
+    /// Notes the outcome of an extent.
+    pub(crate) fn note(&mut self, index: u64, status: Status) {
+        let first = self.failed.is_none_or(|(before, _)| index < before);
+        if !status.is_success() && first {
+            self.failed = Some((index, status));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Aborts of commands that wait. `[NVMe Base 2.0 §5.1]`
+
+use crate::command::dataset;
+use crate::request::{Kind, State, Ticket};
+use crate::service::connection::Connection;
+use crate::service::core::CoreState;
+use crate::service::requests::finish;
+use base::mutation::{self, Mutation};
+use reactor::Context;
+use wire::nvme::Status;
+
+/// Aborts a command that has not reached the device. Returns false if it is too late, or the
+/// command is unknown. `[NVMe Base 2.0 §5.1]`
+pub(crate) fn abort(
+    connection: &mut Connection,
+    cid: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> bool {
+    if !connection.answers() {
+        return false;
+    }
+    let Some(slot) = connection.session.commands.find(cid) else {
+        return false;
+    };
+    let ticket = connection.ticket(slot);
+    let subsystem = connection.access.subsystem;
+    let entry = connection.session.commands.slot(slot);
+    let kind = entry.kind;
+    let aborted = match entry.state() {
+        State::WaitingForNamespace | State::WaitingForBuffer | State::WaitingForBarrier => true,
+        State::WaitingForTokens => withdraw_tokens(connection, slot, core),
+        State::Executing if kind == Kind::Dataset => {
+            // The pieces that the device has come to their end, and no more are begun.
+            let open = entry.parts.outstanding > 0 && dataset::is_open(entry);
+            if open {
+                entry.status = Some(Status::ABORTED_BY_REQUEST);
+            }
+            return open;
+        }
+        State::Executing => {
+            core.namespaces.withdraw(subsystem, entry.nsid, ticket)
+                || mutation::active(Mutation::AbortFreesSlot)
+        }
+        _ => false,
+    };
+    if aborted && kind == Kind::Barrier {
+        core.withdraw_barrier(ticket);
+    }
+    if aborted {
+        finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);
+    }
+    aborted
+}
+
+/// Takes out a command that waits for tokens. Returns false if it does not.
+fn withdraw_tokens(connection: &mut Connection, slot: u16, core: &mut CoreState) -> bool {
+    let ticket = connection.ticket(slot);
+    let paying = connection.session.commands.slot(slot).paying_namespace();
+    let mut taken = Vec::new();
+    if let Some(queue) = connection.token_queue(paying) {
+        let this = |other: Ticket| other == ticket;
+        core.tokens.withdraw(queue, this, &mut taken);
+    }
+    !taken.is_empty()
+}

@@ -1,0 +1,100 @@
+//! Commands over several extents, each of which is judged as a request of its own.
+
+use super::{Client, tag};
+use crate::application::Mix;
+use crate::trace::say;
+use base::units::Lba;
+use block::{Completion, Extent, Extents, Operation, SubmitExtents};
+use reactor::Context;
+
+/// Extents of one command, at most: more find nothing that these do not.
+pub(super) const EXTENTS_AT_ONCE: usize = 8;
+
+impl Client {
+    /// Draws a command over several extents, now and then.
+    pub(super) fn next_extents(&mut self, cx: &Context<'_>) -> Option<Extents> {
+        const WRITE: Operation = Operation::Write { durable: false };
+        let left = usize::try_from(self.workload.requests - self.issued).unwrap_or(usize::MAX);
+        let free = self.workload.depth - self.in_flight.len();
+        let (prng, most) = self.extents.as_mut()?;
+        let most = (*most).min(left).min(free);
+        let mut ranges = Vec::new();
+        let mut operation = Operation::Read;
+        if most > 1 && prng.chance(1, 4) {
+            if prng.chance(1, 2) {
+                let durable = prng.chance(1, 8);
+                operation = if durable {
+                    Operation::Write { durable }
+                } else {
+                    WRITE
+                };
+            }
+            let mut next = prng.below(self.geometry.blocks);
+            let mut blocks = 0;
+            while ranges.len() < most {
+                let start = next + prng.below(3);
+                next = start + 1 + prng.below(self.workload.blocks_max);
+                blocks += next - start;
+                if next > self.geometry.blocks || blocks > self.transfer_blocks {
+                    break;
+                }
+                let index = |n: u64| usize::try_from(n).expect("a small device");
+                ranges.push(index(start)..index(next));
+            }
+        }
+        let oracle = self.oracle.borrow();
+        let plain = self.mix == Mix::Plain && operation.is_write();
+        let mut blocks = ranges.iter().cloned().flatten();
+        if ranges.is_empty() || plain && blocks.any(|block| oracle.is_writing(block)) {
+            return None;
+        }
+        drop(oracle);
+        let size = self.geometry.block_bytes as usize;
+        let lengths = ranges.iter().map(|range| range.len() * size);
+        let memory: Option<Vec<_>> = lengths.map(|bytes| self.memory(bytes, cx)).collect();
+        let extents = ranges.into_iter().zip(memory?).map(|(range, data)| {
+            let kind = self.begin(operation, &range);
+            let data = self.fill(data, range.clone(), &kind);
+            let (now, name) = (cx.now, &self.name);
+            say(|| format!("{now:?}: {name} asks together {operation:?} {range:?} {kind:?}"));
+            let lba = Lba(range.start as u64);
+            let blocks = u32::try_from(range.len()).expect("a small device");
+            let key = self.note(Some(operation), range, kind, cx.now, true);
+            Extent {
+                tag: tag(key),
+                lba,
+                blocks,
+                data: Some(data),
+                result: Ok(()),
+            }
+        });
+        Some(Extents {
+            tag: 0,
+            operation,
+            extents: extents.collect(),
+        })
+    }
+
+    /// Submits a command over extents. Returns false while there is no room for it.
+    pub(super) fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> bool {
+        match self.channel.as_mut().submit_extents(command, cx) {
+            SubmitExtents::Done(command) => self.answered_extents(command),
+            SubmitExtents::Queued => {}
+            SubmitExtents::Busy(command) => {
+                self.refused_extents = Some(command);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes the answer to each extent as that to a request of its own.
+    pub(super) fn answered_extents(&mut self, command: Extents) {
+        for extent in command.extents {
+            let Extent {
+                tag, result, data, ..
+            } = extent;
+            self.answered(Completion { tag, result, data });
+        }
+    }
+}
