@@ -467,7 +467,7 @@ impl Client {
 
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> bool {
         match self.channel.as_mut().submit(request, cx) {
-            Submit::Done(completion) => self.answered(completion),
+            Submit::Done(completion) => self.answered(completion, false),
             Submit::Queued => {}
             Submit::Busy(request) => {
                 self.refused.push_front(request);
@@ -567,10 +567,10 @@ impl Service for Client {
         self.now = cx.now;
         self.channel.as_mut().tick(cx);
         while let Some(completion) = self.channel.as_mut().reap() {
-            self.answered(completion);
+            self.answered(completion, true);
         }
         while let Some(command) = self.channel.as_mut().reap_extents() {
-            self.answered_extents(command);
+            self.answered_extents(command, true);
         }
         self.issue(cx);
         self.channel.as_mut().kick(cx);

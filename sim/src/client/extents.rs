@@ -78,7 +78,7 @@ impl Client {
     /// Submits a command over extents. Returns false while there is no room for it.
     pub(super) fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> bool {
         match self.channel.as_mut().submit_extents(command, cx) {
-            SubmitExtents::Done(command) => self.answered_extents(command),
+            SubmitExtents::Done(command) => self.answered_extents(command, false),
             SubmitExtents::Queued => {}
             SubmitExtents::Busy(command) => {
                 self.refused_extents = Some(command);
@@ -89,12 +89,12 @@ impl Client {
     }
 
     /// Takes the answer to each extent as that to a request of its own.
-    pub(super) fn answered_extents(&mut self, command: Extents) {
+    pub(super) fn answered_extents(&mut self, command: Extents, sent: bool) {
         for extent in command.extents {
             let Extent {
                 tag, result, data, ..
             } = extent;
-            self.answered(Completion { tag, result, data });
+            self.answered(Completion { tag, result, data }, sent);
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Runner {
     /// Requests and commands that are under way.
     single: Slab<Single>,
     merged: Slab<Merged>,
-    /// Commands for which the channel below had no room yet.
+    /// Commands that wait to be sent: for room in the channel below, or for the next turn.
     unsent: VecDeque<Command>,
     batch: Vec<Entry>,
     spare_entries: Vec<Vec<Entry>>,
@@ -171,7 +171,7 @@ impl Runner {
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
         self.below.tick(cx);
         self.collect();
-        self.retry(cx);
+        self.send_unsent(cx);
         for queue in 0..self.queues.len() {
             // What the device completes on the spot leaves room for the next batch.
             for _ in 0..BATCHES_A_TURN {
@@ -247,8 +247,7 @@ impl Runner {
                 entries.push(next);
             }
             self.stats.sent(entries.len());
-            let held = self.terms[queue].as_mut().expect("it runs the queue");
-            held.under_way += 1;
+            self.begun(queue);
             let command = if entries.len() > 1 {
                 let extents = self.spare_extents.pop().unwrap_or_default();
                 merged(&mut self.merged, queue, entries, extents)
@@ -261,11 +260,11 @@ impl Runner {
         }
         drop(rest);
         self.batch = batch;
-        self.retry(cx);
+        self.send_unsent(cx);
     }
 
-    /// Sends what could not be sent before, in order, as far as there is room.
-    fn retry(&mut self, cx: &mut Context<'_>) {
+    /// Sends what waits to be sent, in order, as far as there is room.
+    fn send_unsent(&mut self, cx: &mut Context<'_>) {
         while let Some(command) = self.unsent.pop_front() {
             self.submitted = true;
             match command {
@@ -323,13 +322,28 @@ impl Runner {
             "its extents come back"
         );
         for (entry, extent) in entries.drain(..).zip(extents.extents.drain(..)) {
-            entry.inbox.finish(Done {
-                slot: entry.slot,
-                result: extent.result,
-            });
+            match extent.result {
+                // A device may fail all of a command for one extent: requests of other threads do
+                // not share that, so each is sent again alone.
+                Err(error) if !matches!(error, BlockError::Gone | BlockError::Aborted) => {
+                    self.begun(queue);
+                    let command = single(&mut self.single, queue, entry);
+                    self.unsent.push_back(command);
+                }
+                result => entry.inbox.finish(Done {
+                    slot: entry.slot,
+                    result,
+                }),
+            }
         }
         self.spare_entries.push(entries);
         self.spare_extents.push(extents.extents);
+    }
+
+    /// A command of a queue that this thread runs is under way.
+    fn begun(&mut self, queue: usize) {
+        let held = self.terms[queue].as_mut();
+        held.expect("only a runner sends").under_way += 1;
     }
 
     fn ended(&mut self, queue: usize) {

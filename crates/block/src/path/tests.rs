@@ -6,7 +6,7 @@ use crate::device::flash::Flash;
 use crate::device::{FileDevice, FileOptions, Ram};
 use crate::layer::{Delay, DelayOptions};
 use crate::test_driver::driver;
-use crate::{BlockError, Operation, Request, Submit};
+use crate::{BlockError, Completion, Extents, Operation, Request, Submit, SubmitExtents};
 use base::units::{Lba, MIB};
 use base::{Nanos, Prng, Time};
 use reactor::{Context, IoSlice};
@@ -175,6 +175,81 @@ fn overlapping_requests_of_a_thread_keep_their_order() {
         while bench.finished().is_some() {}
         bench.close();
     }
+}
+
+/// A device that fails all of a command for one of its extents.
+#[derive(Debug)]
+struct AllOrNothing(Ram);
+
+#[derive(Debug)]
+struct AllOrNothingChannel(Box<dyn Channel>);
+
+const DENIED: Lba = Lba(13);
+
+impl Device for AllOrNothing {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(AllOrNothingChannel(self.0.open(driver)?)))
+    }
+}
+
+impl Channel for AllOrNothingChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if request.lba == DENIED {
+            return Submit::Done(Completion {
+                tag: request.tag,
+                result: Err(BlockError::Denied),
+                data: request.data,
+            });
+        }
+        self.0.submit(request, cx)
+    }
+
+    fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
+        if command.extents.iter().any(|extent| extent.lba == DENIED) {
+            return SubmitExtents::Done(command.ended(Err(BlockError::Denied)));
+        }
+        self.0.submit_extents(command, cx)
+    }
+}
+
+/// A request that fails in a command with others fails alone.
+#[test]
+fn a_request_does_not_fail_for_another_one_of_its_command() {
+    let ram = Ram::new(64 * u64::from(BLOCK), BLOCK).expect("memory");
+    let device = start(Arc::new(AllOrNothing(ram)), Path::Stm);
+    let mut bench = Bench::open(driver(), &device).expect("it opens");
+    let mut denied = 0;
+    for lba in 10..20 {
+        let request = bench.request(Operation::Write { durable: false }, lba, 1);
+        denied = if Lba(lba) == DENIED {
+            request.tag
+        } else {
+            denied
+        };
+        assert!(matches!(bench.submit(request), Submit::Queued));
+    }
+    for _ in 10..20 {
+        let completion = bench.wait();
+        let fails = completion.tag == denied;
+        assert_eq!(
+            completion.result,
+            if fails {
+                Err(BlockError::Denied)
+            } else {
+                Ok(())
+            }
+        );
+    }
+    assert_eq!(device.snapshot().merged.last().map(|(n, _)| *n), Some(10));
+    bench.close();
 }
 
 /// Submits a request by hand and returns whether its channel became a runner.
