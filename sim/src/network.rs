@@ -117,6 +117,20 @@ pub struct NetworkTotals {
     pub partial: u64,
 }
 
+impl NetworkTotals {
+    /// Faults by their kind.
+    pub(crate) const fn faults(&self) -> [(&'static str, u64); 6] {
+        [
+            ("cuts", self.cuts),
+            ("severed connections", self.severed),
+            ("refused connects", self.refusals),
+            ("flipped bits", self.flips),
+            ("lies", self.lies),
+            ("partial sends", self.partial),
+        ]
+    }
+}
+
 /// Shortest time for which only a keep-alive notices a silent cut; at most twice as long.
 const SILENCE: Nanos = Nanos::from_secs(60);
 

@@ -576,24 +576,18 @@ impl Machine {
             let mixed = survived.fingerprint ^ report.fingerprint;
             survived.fingerprint = mixed.wrapping_mul(0x0100_0000_01B3);
         }
-        let network = self.world.network_totals();
         let mut add = |kind: &'static str, count: u64| {
             if count > 0 {
                 *survived.faults.entry(Cow::Borrowed(kind)).or_default() += count;
             }
         };
-        add("cuts", network.cuts);
-        add("severed connections", network.severed);
-        add("refused connects", network.refusals);
-        add("flipped bits", network.flips);
-        add("lies", network.lies);
-        add("partial sends", network.partial);
+        for (kind, count) in self.world.network_totals().faults() {
+            add(kind, count);
+        }
         let volumes = self.known.iter();
         let volumes = volumes.flat_map(|known| known.volumes.iter().chain(&known.replaced));
-        for disk in volumes
-            .chain([&self.liars_disk])
-            .map(|volume| volume.disk.totals())
-        {
+        for volume in volumes.chain([&self.liars_disk]) {
+            let disk = volume.disk.totals();
             add("failed disk requests", disk.failed);
             add("late disk requests", disk.late);
             add("torn disk requests", disk.torn);

@@ -43,20 +43,27 @@ impl Client {
         }
     }
 
+    /// Asserts that the answer is one that the target's permissions allow. Returns the blocks that
+    /// the request did not touch.
+    fn judge_by_law(&self, request: &InFlight, answer: Result<(), BlockError>) -> Vec<usize> {
+        let (Some(law), Some(operation), Some(asked)) =
+            (&self.law, request.operation, request.asked)
+        else {
+            return Vec::new();
+        };
+        // Another extent of the same command may be what was refused.
+        let refused = matches!(answer, Err(BlockError::Denied | BlockError::OutOfRange));
+        if request.together && refused {
+            return Vec::new();
+        }
+        law.judge(operation, &request.range, asked, answer)
+    }
+
     /// Asserts that the answer is one that the device may give.
     fn judge(&mut self, request: InFlight, completion: Completion, sent: bool) {
-        let range = request.range;
         let answer = completion.result;
-        let mut untouched = Vec::new();
-        if let (Some(law), Some(operation), Some(asked)) =
-            (&self.law, request.operation, request.asked)
-        {
-            // Another extent of the same command may be what was refused.
-            let refused = matches!(answer, Err(BlockError::Denied | BlockError::OutOfRange));
-            if !(request.together && refused) {
-                untouched = law.judge(operation, &range, asked, answer);
-            }
-        }
+        let untouched = self.judge_by_law(&request, answer);
+        let range = request.range;
         if let (Kind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
             // The target has no patience for ever; the channel keeps its own order all the same.
             return;

@@ -9,13 +9,15 @@
 
 mod dispatcher;
 mod inbox;
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod loom_tests;
 mod queue;
 mod runner;
 mod stats;
 mod submitter;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 pub use dispatcher::Dispatcher;

@@ -181,13 +181,6 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
             ..common
         };
     }
-    let cached = controller.has_volatile_cache();
-    controller.uncached.set(!cached);
-    let present = if cached {
-        IdentifyController::VWC_PRESENT
-    } else {
-        0
-    };
     IdentifyController {
         cntrltype: IdentifyController::CNTRLTYPE_IO,
         lpa: common.lpa | IdentifyController::LPA_EFFECTS,
@@ -206,11 +199,22 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
             | IdentifyController::ONCS_SAVE_AND_SELECT
             | IdentifyController::ONCS_TIMESTAMP
             | IdentifyController::ONCS_VERIFY,
-        vwc: present | IdentifyController::VWC_FLUSH_ALL,
+        vwc: write_cache(controller) | IdentifyController::VWC_FLUSH_ALL,
         ioccsz: (64 + view.limits.in_capsule_bytes) / 16,
         ofcs: IdentifyController::OFCS_DISCONNECT,
         vendor: extensions(view).encode(),
         ..common
+    }
+}
+
+/// Returns the bit that says whether there is a volatile write cache, and notes what the host knows.
+fn write_cache(controller: &Controller) -> u8 {
+    let cached = controller.has_volatile_cache();
+    controller.uncached.set(!cached);
+    if cached {
+        IdentifyController::VWC_PRESENT
+    } else {
+        0
     }
 }
 
