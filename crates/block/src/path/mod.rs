@@ -15,7 +15,8 @@ mod queue;
 mod runner;
 mod stats;
 mod submitter;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 pub use dispatcher::Dispatcher;

@@ -27,7 +27,7 @@ fn dram_ssd(blocks: u64) -> Arc<dyn Device> {
 fn start(below: Arc<dyn Device>, path: Path) -> PathDevice {
     let rules = PathRules::default();
     let device = PathDevice::start(below, path, rules).expect("the path starts");
-    device.with_requests(64, 2 * MIB as u32)
+    device.with_requests(64, 2 << 20)
 }
 
 fn suite() -> Suite {
