@@ -79,6 +79,8 @@ pub(super) struct CacheChannel {
     paused_until: Time,
     /// Failed write-backs that its Flushes have reported.
     errors_seen: u64,
+    /// The device below went away.
+    gone: bool,
     stage: Stage,
 }
 
@@ -112,6 +114,7 @@ impl CacheChannel {
             is_writer: false,
             paused_until: Time::ZERO,
             errors_seen,
+            gone: false,
             stage: Stage::Open,
             shared,
         })
@@ -121,6 +124,9 @@ impl CacheChannel {
     fn refuse(&self, request: &mut Request) -> Option<BlockError> {
         if self.stage != Stage::Open {
             return Some(BlockError::Aborted);
+        }
+        if self.gone {
+            return Some(BlockError::Gone);
         }
         if let Err(error) = check(request, self.geometry, self.capabilities) {
             return Some(error);

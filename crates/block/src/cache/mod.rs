@@ -9,6 +9,9 @@
 //! the device has them `[Yu Figure 23]`. There is no timer: fewer dirty pages than that stay in the
 //! cache until a Flush comes or the last channel closes.
 //!
+//! One lock guards the pages of all threads. It is held for look-ups and copies between memory,
+//! never over I/O.
+//!
 //! # Loss
 //! A crash loses every write that completed, unless it was durable (FUA), or a Flush that came
 //! after its completion succeeded. The order in which others reach the device is not that in which

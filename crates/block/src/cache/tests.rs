@@ -418,6 +418,25 @@ fn a_partial_write_fails_where_the_rest_of_its_page_cannot_be_read() {
 }
 
 #[test]
+fn a_channel_is_gone_with_its_device_although_pages_are_cached() {
+    let rule = FaultRule {
+        operation: FaultOperation::Read,
+        first: base::units::Lba(100),
+        ..FaultRule::new(FaultEffect::Error(BlockError::Gone))
+    };
+    let cache = cache(faulty(ram(4096), rule), options(64, 32, 32));
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    assert_eq!(bench.read(100, 1), Err(BlockError::Gone));
+    assert_eq!(bench.read(5, 1), Err(BlockError::Gone));
+    assert_eq!(bench.write(5, &[6; 4096]), Err(BlockError::Gone));
+    bench.close();
+    let mut bench = open(&cache);
+    assert_eq!(bench.read(5, 1), Ok(vec![5; 4096]), "a new channel");
+    bench.close();
+}
+
+#[test]
 fn resizing_and_erasing_change_the_cache_as_well() {
     let ram = Arc::new(Ram::new(1 << 20, 512).expect("memory"));
     let cache = cache(ram, options(1024, 500, 500));

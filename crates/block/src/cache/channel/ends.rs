@@ -11,6 +11,7 @@ use std::sync::Arc;
 impl CacheChannel {
     /// A transfer is over.
     pub(super) fn end(&mut self, io: Io, completion: Completion, cx: &mut Context<'_>) {
+        self.gone |= completion.result == Err(BlockError::Gone);
         match io {
             Io::Read { pages, framed, key } => {
                 match (completion.result, completion.data) {
