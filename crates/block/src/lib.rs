@@ -1,5 +1,6 @@
 //! The device contract, devices and layers, and the suite that each of them passes.
 
+pub mod cache;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod delay_queue;
@@ -13,6 +14,7 @@ mod submitter_memory;
 #[cfg(test)]
 mod test_driver;
 
+pub use cache::{Cache, CacheOptions, CacheSnapshot};
 pub use device::{
     Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit, check,
     check_extents,

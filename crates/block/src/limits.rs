@@ -44,6 +44,19 @@ pub const SUBMITTER_DEPTH: u32 = 128;
 /// The most that it can ask for.
 pub const SUBMITTER_DEPTH_MAX: u32 = 1024;
 
+/// Requests in one channel of a cache: twice the depth of a submitter of an I/O path.
+pub const CACHE_QUEUE_DEPTH: usize = 256;
+
+/// Largest read and write of a cache's own: the largest window of read-ahead.
+pub const CACHE_PIECE_BYTES: usize = 128 * 1024;
+
+/// Reads of a cache's channel that are under way at once.
+pub const CACHE_READS: u32 = 32;
+
+/// Writes of one batch of a cache's write-back: the unplug threshold of the queued I/O paths, so
+/// that a batch fills their queue.
+pub const CACHE_WRITES: u32 = 32;
+
 /// Blocks that the verify layer keeps checksums of: 4.5 bytes of memory each, so 1.1 GiB.
 pub const VERIFY_BLOCKS_MAX: u64 = 1 << 28;
 

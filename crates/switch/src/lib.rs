@@ -16,6 +16,7 @@
 //! - [`affinity`]: when a target's queue is served where its packets come in.
 //! - [`thread_scaling`]: how many threads a target uses, and which hands its queues to which.
 //! - [`path`]: the runner of a device's queue, when it leaves, and what travels as one command.
+//! - [`read_ahead`]: the pages that a cache reads before they are asked for.
 //! - [`knobs`]: everything that can be turned, while it runs too; [`limits`]: how far.
 //!
 //! Pure: this crate takes `now`, loads and limits, and returns decisions. It reads no clock, does
@@ -41,6 +42,7 @@ pub mod light_hosts;
 pub mod limits;
 pub mod load;
 pub mod path;
+pub mod read_ahead;
 pub mod request_steering;
 pub mod thread_scaling;
 
@@ -55,5 +57,6 @@ pub use knobs::Knobs;
 pub use latency_activity::{LatencyActivity, LatencyWatch};
 pub use light_hosts::LightHosts;
 pub use path::{Path, PathRules};
+pub use read_ahead::{ReadAhead, ReadAheadRules};
 pub use request_steering::RequestSteering;
 pub use thread_scaling::ThreadScaling;

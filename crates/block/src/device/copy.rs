@@ -16,7 +16,7 @@ fn each_piece(len: usize, mut visit: impl FnMut(usize, &mut [u8]) -> bool) -> bo
     starts.all(|at| visit(at, &mut piece[..COPY_BYTES.min(len - at)]))
 }
 
-pub(super) fn copy_to_region(
+pub(crate) fn copy_to_region(
     data: &IoSlice,
     from: usize,
     region: &RegionHandle,
@@ -34,7 +34,7 @@ pub(super) fn copy_to_region(
     });
 }
 
-pub(super) fn copy_from_region(
+pub(crate) fn copy_from_region(
     region: &RegionHandle,
     at: usize,
     data: &mut IoSlice,
@@ -52,7 +52,7 @@ pub(super) fn copy_from_region(
     });
 }
 
-pub(super) fn equals_region(
+pub(crate) fn equals_region(
     data: &IoSlice,
     from: usize,
     region: &RegionHandle,

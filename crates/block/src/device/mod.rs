@@ -4,7 +4,7 @@
 //! [`Channel`] that this gives is the only thing the I/O path touches. The same contract serves
 //! memory, files, an emulated flash, any of them behind layers, and a namespace on another machine.
 
-mod copy;
+pub(crate) mod copy;
 pub mod file;
 pub mod flash;
 mod null;

@@ -1,0 +1,432 @@
+//! A channel of a cache: requests of one thread, and the I/O that they take.
+
+use super::pending::{Pending, Phase};
+use super::table::{Found, Frame, PAGE_BYTES};
+use super::transfers::{Io, Transfers};
+use super::{Bell, Cache, Shared, State};
+use crate::device::copy::{copy_from_region, copy_to_region};
+use crate::device::{
+    Capabilities, Channel, Device, DeviceError, Geometry, Submit, check, writable,
+};
+use crate::limits::CACHE_QUEUE_DEPTH;
+use crate::request::{BlockError, Completion, Operation, Request};
+use base::units::Lba;
+use base::{Nanos, Slab, SlabKey, Time};
+use reactor::{Context, Driver, IoSlice, RegionHandle};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use switch::ReadAhead;
+
+mod ends;
+mod reads;
+mod write_back;
+mod writes;
+
+/// Time for which a channel does not write back in the background after a failure.
+const FAILURE_PAUSE: Nanos = Nanos::from_millis(100);
+
+/// Stage of a channel's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// Takes no request; those that it has go on.
+    Draining,
+    /// The last channel writes back what is dirty, up to an epoch.
+    Saving(u64),
+    /// The channels below are closing.
+    Closing,
+}
+
+/// Step of a page of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Done,
+    /// Another transfer or claim must end first.
+    Wait,
+    /// The page must be read, and there is no memory for it yet.
+    NoMemory,
+    /// The page must be read; it has a frame that waits for it, or none.
+    Read {
+        framed: bool,
+    },
+    /// The write bypasses the cache.
+    Bypass,
+}
+
+/// One thread's channel.
+#[derive(Debug)]
+pub(super) struct CacheChannel {
+    shared: Arc<Shared>,
+    region: RegionHandle,
+    bell: Arc<Bell>,
+    geometry: Geometry,
+    capabilities: Capabilities,
+    transfers: Transfers,
+    pendings: Slab<Pending>,
+    /// Requests that are not over, in the order in which they came.
+    live: Vec<SlabKey>,
+    /// Requests among them that write.
+    writes: u32,
+    finished: VecDeque<(SlabKey, Completion)>,
+    read_ahead: ReadAhead,
+    /// Dirty pages to be written back, in ascending order, from `plan_at` on.
+    plan: Vec<u64>,
+    plan_at: usize,
+    scratch: Vec<(u64, Frame)>,
+    /// This channel writes back because of `dirty_background`.
+    is_writer: bool,
+    paused_until: Time,
+    /// Failed write-backs that its Flushes have reported.
+    errors_seen: u64,
+    /// The device below went away.
+    gone: bool,
+    stage: Stage,
+}
+
+impl CacheChannel {
+    pub(super) fn open(cache: &Cache, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
+        let below = cache.below.open(driver)?;
+        let write_back = match &cache.write_back {
+            Some(device) => Some(device.open(driver)?),
+            None => None,
+        };
+        let shared = Arc::clone(&cache.shared);
+        let transfers = Transfers::new(below, write_back, cache.piece_bytes())?;
+        let mut state = shared.lock();
+        state.open += 1;
+        let errors_seen = state.reported;
+        drop(state);
+        Ok(Self {
+            region: shared.region.handle(),
+            bell: Arc::new(Bell::new(driver.waker())),
+            geometry: cache.geometry(),
+            capabilities: cache.capabilities(),
+            transfers,
+            pendings: Slab::with_capacity(CACHE_QUEUE_DEPTH),
+            live: Vec::with_capacity(CACHE_QUEUE_DEPTH),
+            writes: 0,
+            finished: VecDeque::with_capacity(CACHE_QUEUE_DEPTH),
+            read_ahead: ReadAhead::new(shared.options.read_ahead),
+            plan: Vec::new(),
+            plan_at: 0,
+            scratch: Vec::new(),
+            is_writer: false,
+            paused_until: Time::ZERO,
+            errors_seen,
+            gone: false,
+            stage: Stage::Open,
+            shared,
+        })
+    }
+
+    /// Returns the error of a request that is wrong, or `None`.
+    fn refuse(&self, request: &mut Request) -> Option<BlockError> {
+        if self.stage != Stage::Open {
+            return Some(BlockError::Aborted);
+        }
+        if self.gone {
+            return Some(BlockError::Gone);
+        }
+        if let Err(error) = check(request, self.geometry, self.capabilities) {
+            return Some(error);
+        }
+        let read = request.operation == Operation::Read;
+        (read && !request.data.as_mut().is_some_and(writable)).then_some(BlockError::Malformed)
+    }
+
+    fn pending(&mut self, key: SlabKey) -> &mut Pending {
+        self.pendings.get_mut(key).expect("the request is not over")
+    }
+
+    /// Returns true if a request has to wait for an earlier one.
+    fn is_held(&self, key: SlabKey) -> bool {
+        let later = self.pendings.get(key).expect("the request is not over");
+        if self.writes == 0 {
+            return false;
+        }
+        let earlier = self.live.iter().take_while(|other| **other != key);
+        let mut earlier = earlier.filter_map(|other| self.pendings.get(*other));
+        earlier.any(|other| other.conflicts(later))
+    }
+
+    /// Length of a page, which is shorter at the end of the device.
+    fn page_bytes(&self, page: u64) -> usize {
+        let rest = self.geometry.bytes() - page * PAGE_BYTES as u64;
+        usize::try_from(rest).map_or(PAGE_BYTES, |rest| rest.min(PAGE_BYTES))
+    }
+
+    /// Makes a request for pages of the device, with the start of `memory` as its data.
+    fn page_request(&self, operation: Operation, pages: &Range<u64>, memory: &IoSlice) -> Request {
+        let block = u64::from(self.geometry.block_bytes);
+        let page = PAGE_BYTES as u64;
+        let end = (pages.end * page).min(self.geometry.bytes());
+        let bytes = end - pages.start * page;
+        let len = usize::try_from(bytes).expect("a transfer's length");
+        Request {
+            tag: 0,
+            operation,
+            lba: Lba(pages.start * page / block),
+            blocks: u32::try_from(bytes / block).expect("a transfer's length"),
+            data: memory.duplicate(0, len),
+        }
+    }
+
+    /// Carries a request on as far as it goes without waiting.
+    fn advance(&mut self, key: SlabKey, cx: &mut Context<'_>) {
+        let pending = self.pending(key);
+        pending.waits = false;
+        if pending.phase == Phase::Held {
+            if self.is_held(key) {
+                self.pending(key).waits = true;
+                return;
+            }
+            self.begin(key);
+        }
+        let pending = self.pending(key);
+        match pending.phase {
+            Phase::Cached if pending.result.is_err() || pending.left == 0 => {}
+            Phase::Cached if pending.operation == Operation::Read => self.advance_read(key, cx),
+            Phase::Cached => self.advance_write(key, cx),
+            Phase::Claiming => self.advance_claim(key, cx),
+            Phase::Saving(epoch) => self.advance_saving(key, epoch, cx),
+            Phase::Flushing(epoch) => {
+                if self.shared.lock().table.is_saved(epoch) {
+                    self.pass(key, cx);
+                } else {
+                    self.pending(key).waits = true;
+                }
+            }
+            Phase::Held | Phase::Below => {}
+        }
+        self.finish_if_over(key);
+    }
+
+    fn begin(&mut self, key: SlabKey) {
+        let shared = Arc::clone(&self.shared);
+        let pending = self.pending(key);
+        pending.phase = match pending.operation {
+            Operation::Read | Operation::Write { durable: false } => Phase::Cached,
+            Operation::Write { durable: true }
+            | Operation::WriteZeroes { .. }
+            | Operation::Deallocate => Phase::Claiming,
+            Operation::Compare | Operation::Verify => {
+                Phase::Saving(shared.lock().table.end_epoch())
+            }
+            Operation::Flush => Phase::Flushing(shared.lock().table.end_epoch()),
+        };
+    }
+
+    /// Claims the range of a request, waits until no page of it is on its way, and passes it down.
+    fn advance_claim(&mut self, key: SlabKey, cx: &mut Context<'_>) {
+        let shared = Arc::clone(&self.shared);
+        let bell = Arc::clone(&self.bell);
+        let pending = self.pending(key);
+        let range = pending.pages();
+        let mut state = shared.lock();
+        if pending.claim.is_none() {
+            pending.claim = state.table.claim(&range);
+        }
+        if pending.claim.is_none() || !state.table.is_quiet(&range) {
+            state.block(&bell);
+            pending.waits = true;
+            return;
+        }
+        drop(state);
+        self.pass(key, cx);
+    }
+
+    /// Passes a request down, once its range is written back.
+    fn advance_saving(&mut self, key: SlabKey, epoch: u64, cx: &mut Context<'_>) {
+        let range = self.pending(key).pages();
+        let mut pages = Vec::new();
+        let mut state = self.shared.lock();
+        match state.table.range_saved(epoch, &range) {
+            Ok(true) => {
+                drop(state);
+                self.pass(key, cx);
+            }
+            Ok(false) => {
+                state.table.collect_dirty(epoch, &range, &mut pages);
+                state.block(&self.bell);
+                drop(state);
+                self.pending(key).waits = true;
+                self.write_back(&pages, cx);
+            }
+            Err(()) => {
+                let error = state.last_error;
+                drop(state);
+                let pending = self.pending(key);
+                pending.result = Err(error);
+                pending.phase = Phase::Below;
+            }
+        }
+    }
+
+    fn pass(&mut self, key: SlabKey, cx: &mut Context<'_>) {
+        let pending = self.pending(key);
+        pending.phase = Phase::Below;
+        pending.ios += 1;
+        let request = Request {
+            tag: 0,
+            operation: pending.operation,
+            lba: pending.lba,
+            blocks: pending.blocks,
+            data: pending.data.take(),
+        };
+        self.transfers.submit(Io::Pass { key }, request, cx);
+    }
+
+    /// Ends a request of which nothing is left to do.
+    fn finish_if_over(&mut self, key: SlabKey) {
+        let pending = self.pending(key);
+        let over = match pending.phase {
+            Phase::Cached => pending.result.is_err() || pending.left == 0,
+            phase => phase == Phase::Below,
+        };
+        if !over || pending.ios > 0 {
+            return;
+        }
+        let pending = self.pendings.remove(key).expect("the request is not over");
+        self.live.retain(|other| *other != key);
+        self.writes -= u32::from(pending.operation.is_write());
+        let completion = Completion {
+            tag: pending.tag,
+            result: pending.result,
+            data: pending.data,
+        };
+        self.finished.push_back((key, completion));
+    }
+
+    /// Carries on all requests that wait for more than their own transfers.
+    fn advance_all(&mut self, cx: &mut Context<'_>) {
+        let mut index = 0;
+        while let Some(&key) = self.live.get(index) {
+            if self.pending(key).waits {
+                self.advance(key, cx);
+            }
+            if self.live.get(index) == Some(&key) {
+                index += 1;
+            }
+        }
+    }
+
+    fn settle(&mut self, cx: &mut Context<'_>) {
+        while let Some((io, completion)) = self.transfers.take_done() {
+            self.end(io, completion, cx);
+        }
+    }
+
+    /// Does all that can be done now.
+    fn run(&mut self, cx: &mut Context<'_>) {
+        self.bell.answer();
+        self.transfers.turn(cx);
+        loop {
+            self.settle(cx);
+            self.advance_all(cx);
+            self.drive(cx);
+            self.transfers.kick(cx);
+            if !self.transfers.has_done() {
+                break;
+            }
+        }
+        self.close_if_idle(cx);
+    }
+
+    fn close_if_idle(&mut self, cx: &mut Context<'_>) {
+        let idle = self.live.is_empty() && self.transfers.is_idle();
+        if self.stage == Stage::Draining && idle {
+            let mut state = self.shared.lock();
+            state.open -= 1;
+            self.stage = Stage::Saving(0);
+            if state.open == 0 {
+                self.stage = Stage::Saving(state.table.end_epoch());
+            }
+            drop(state);
+            self.drive(cx);
+            self.transfers.kick(cx);
+            if self.transfers.has_done() {
+                return self.run(cx);
+            }
+        }
+        if let Stage::Saving(epoch) = self.stage {
+            let saved = self.shared.lock().table.is_saved(epoch);
+            if saved && self.transfers.is_idle() {
+                self.stage = Stage::Closing;
+                self.transfers.close(cx);
+            }
+        }
+    }
+}
+
+impl Channel for CacheChannel {
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        if let Some(error) = self.refuse(&mut request) {
+            let Request { tag, data, .. } = request;
+            let result = Err(error);
+            return Submit::Done(Completion { tag, result, data });
+        }
+        if self.pendings.is_full() || self.finished.len() >= CACHE_QUEUE_DEPTH {
+            return Submit::Busy(request);
+        }
+        let pending = Pending::new(request, self.geometry.block_bytes);
+        let (pages, reads) = (pending.pages(), pending.operation == Operation::Read);
+        let writes = pending.operation.is_write();
+        let Ok(key) = self.pendings.insert(pending) else {
+            unreachable!("it was asked whether there is room");
+        };
+        self.live.push(key);
+        self.writes += u32::from(writes);
+        self.advance(key, cx);
+        if reads {
+            self.look_ahead(pages, cx);
+        }
+        self.settle(cx);
+        match self.finished.iter().rposition(|(other, _)| *other == key) {
+            Some(at) => {
+                let done = self.finished.remove(at);
+                Submit::Done(done.expect("it was just found").1)
+            }
+            None => Submit::Queued,
+        }
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.run(cx);
+    }
+
+    fn owns(&self, op_namespace: reactor::OpNamespace) -> bool {
+        self.transfers.owns(op_namespace)
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        self.transfers.complete(completion, cx);
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.finished.pop_front().map(|(_, completion)| completion)
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.run(cx);
+    }
+
+    fn deadline(&self) -> Time {
+        let closing = self.stage == Stage::Closing;
+        if !self.finished.is_empty() || (!closing && !self.bell.may_sleep()) {
+            return Time::ZERO;
+        }
+        self.transfers.deadline()
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        if self.stage == Stage::Open {
+            self.stage = Stage::Draining;
+        }
+        self.run(cx);
+    }
+
+    fn closed(&self) -> bool {
+        self.stage == Stage::Closing && self.transfers.closed()
+    }
+}

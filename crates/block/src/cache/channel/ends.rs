@@ -1,0 +1,238 @@
+//! Ends of transfers: the effect of each on the pages and on the request that it was for.
+
+use super::writes::write_frame;
+use super::{BlockError, CacheChannel, Completion, Context, Frame, Io, Operation, PAGE_BYTES};
+use super::{FAILURE_PAUSE, Phase, SlabKey, Stage, State};
+use super::{copy_from_region, copy_to_region};
+use reactor::{IoSlice, RegionHandle};
+use std::ops::Range;
+use std::sync::Arc;
+
+impl CacheChannel {
+    /// A transfer is over.
+    pub(super) fn end(&mut self, io: Io, completion: Completion, cx: &mut Context<'_>) {
+        self.gone |= completion.result == Err(BlockError::Gone);
+        match io {
+            Io::Read { pages, framed, key } => {
+                match (completion.result, completion.data) {
+                    (Ok(()), Some(data)) => self.read_done(&pages, framed, key, &data),
+                    (result, _) => self.read_failed(&pages, framed, key, result),
+                }
+                if framed {
+                    self.shared.lock().wake();
+                }
+                if let Some(key) = key {
+                    self.pending(key).ios -= 1;
+                    self.advance(key, cx);
+                }
+            }
+            Io::WriteBack { pages } => {
+                self.write_back_done(&pages, completion.result);
+                if completion.result.is_err() {
+                    self.paused_until = cx.now + FAILURE_PAUSE;
+                }
+            }
+            Io::Pass { key } => self.pass_done(key, completion),
+        }
+    }
+
+    fn read_done(
+        &mut self,
+        pages: &Range<u64>,
+        framed: bool,
+        key: Option<SlabKey>,
+        data: &IoSlice,
+    ) {
+        for (index, page) in pages.clone().enumerate() {
+            let from = index * PAGE_BYTES;
+            if framed {
+                self.fill(page, key, data, from);
+            }
+            let Some(key) = key else { continue };
+            let pending = self.pending(key);
+            if pending.operation != Operation::Read {
+                continue;
+            }
+            let part = pending.overlap(page);
+            pending.left -= 1;
+            let out = pending.data.as_mut().expect("a read has data");
+            copy_slice(data, from + part.in_page, out, part.in_data, part.len);
+        }
+    }
+
+    /// Fills a page, and writes into it in the same step if it was read for a write: no other
+    /// channel may evict or claim it in between.
+    fn fill(&mut self, page: u64, key: Option<SlabKey>, data: &IoSlice, from: usize) {
+        let bytes = self.page_bytes(page);
+        let mut state = self.shared.lock();
+        let frame = state.table.filled(page, key.is_some());
+        let frame = frame.expect("it was being filled");
+        let at = frame as usize * PAGE_BYTES;
+        copy_to_region(data, from, &self.region, at, bytes);
+        self.region.zero(at + bytes, PAGE_BYTES - bytes);
+        let Some(pending) = key.and_then(|key| self.pendings.get_mut(key)) else {
+            return;
+        };
+        if matches!(pending.operation, Operation::Write { .. })
+            && !write_frame(&mut state, &self.region, pending, page, frame)
+        {
+            pending.bypass = true;
+        }
+    }
+
+    fn read_failed(
+        &mut self,
+        pages: &Range<u64>,
+        framed: bool,
+        key: Option<SlabKey>,
+        result: Result<(), BlockError>,
+    ) {
+        if framed {
+            let mut state = self.shared.lock();
+            pages.clone().for_each(|page| state.table.forget(page));
+        }
+        let Some(key) = key else { return };
+        let error = result.err().unwrap_or(BlockError::Internal);
+        let pending = self.pending(key);
+        // A write that needs the rest of a block's page fails as a write.
+        let failed = match (pending.operation, error) {
+            (Operation::Write { .. }, BlockError::ReadFailure) => BlockError::WriteFailure,
+            _ => error,
+        };
+        pending.result = Err(failed);
+    }
+
+    fn write_back_done(&mut self, pages: &Range<u64>, result: Result<(), BlockError>) {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        for page in pages.clone() {
+            state.table.end_write_back(page, result.is_ok());
+        }
+        let count = pages.end - pages.start;
+        match result {
+            Ok(()) => state.counters.written_back += count,
+            Err(error) => {
+                state.counters.failed += count;
+                state.errors += 1;
+                state.last_error = error;
+            }
+        }
+        state.wake();
+    }
+
+    fn pass_done(&mut self, key: SlabKey, completion: Completion) {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        let pending = self.pendings.get_mut(key).expect("the request is not over");
+        pending.ios -= 1;
+        pending.data = completion.data;
+        pending.result = completion.result;
+        if let Some(claim) = pending.claim.take() {
+            self.agree(key, &mut state);
+            state.table.release(claim);
+            state.wake();
+        } else if pending.operation == Operation::Flush && completion.result.is_ok() {
+            if state.errors > self.errors_seen {
+                pending.result = Err(state.last_error);
+            }
+            self.errors_seen = state.errors;
+            state.reported = state.reported.max(state.errors);
+        }
+        drop(state);
+        self.finish_if_over(key);
+    }
+
+    /// Makes the cache agree with a request that was passed down. After a failure the content
+    /// below is unknown: clean pages are forgotten, and dirty ones will be written.
+    fn agree(&mut self, key: SlabKey, state: &mut State) {
+        let mut cached = std::mem::take(&mut self.scratch);
+        let pending = self.pendings.get(key).expect("the request is not over");
+        cached.clear();
+        cached.extend(state.table.cached(&pending.pages()));
+        for &(page, frame) in &cached {
+            let part = pending.overlap(page);
+            let whole = part.len == self.page_bytes(page);
+            let at = frame as usize * PAGE_BYTES + part.in_page;
+            match (&pending.data, pending.result) {
+                (_, Err(_)) if state.table.is_unsaved(frame) => {}
+                (_, Err(_)) => state.table.forget(page),
+                (Some(data), Ok(())) => {
+                    copy_to_region(data, part.in_data, &self.region, at, part.len);
+                    if whole {
+                        state.table.clean(frame);
+                    }
+                }
+                (None, Ok(())) if whole => state.table.forget(page),
+                (None, Ok(())) => self.region.zero(at, part.len),
+            }
+        }
+        self.scratch = cached;
+    }
+
+    /// Leaves no page, claim or role behind when the channel is dropped in the middle of its work.
+    fn abandon(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mut guard = shared.lock();
+        let state = &mut *guard;
+        for io in self.transfers.under_way() {
+            match io {
+                Io::Read {
+                    pages,
+                    framed: true,
+                    ..
+                } => pages.clone().for_each(|page| state.table.forget(page)),
+                Io::WriteBack { pages } => {
+                    for page in pages.clone() {
+                        state.table.end_write_back(page, false);
+                    }
+                    state.errors += 1;
+                    state.last_error = BlockError::Aborted;
+                }
+                Io::Read { .. } | Io::Pass { .. } => {}
+            }
+        }
+        let keys = std::mem::take(&mut self.live);
+        for key in keys {
+            let pending = self.pendings.get_mut(key).expect("the request is not over");
+            let Some(claim) = pending.claim.take() else {
+                continue;
+            };
+            if pending.phase == Phase::Below {
+                pending.result = Err(BlockError::Aborted);
+                self.agree(key, state);
+            }
+            state.table.release(claim);
+        }
+        if std::mem::take(&mut self.is_writer) {
+            state.has_writer = false;
+        }
+        if matches!(self.stage, Stage::Open | Stage::Draining) {
+            state.open -= 1;
+        }
+        state.wake();
+    }
+}
+
+impl Drop for CacheChannel {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// Copies between two slices, of which the first is the memory of a transfer.
+fn copy_slice(from: &IoSlice, at: usize, to: &mut IoSlice, to_at: usize, len: usize) {
+    let mut piece = [0; PAGE_BYTES];
+    let piece = &mut piece[..len];
+    match to.bytes_mut() {
+        Some(bytes) => from.copy_out(at, &mut bytes[to_at..to_at + len]),
+        None => {
+            from.copy_out(at, piece);
+            to.copy_in(to_at, piece);
+        }
+    }
+}
+
+/// Copies a frame's page into the memory of a transfer.
+pub(super) fn copy_page(region: &RegionHandle, frame: Frame, to: &mut IoSlice, at: usize) {
+    copy_from_region(region, frame as usize * PAGE_BYTES, to, at, PAGE_BYTES);
+}

@@ -1,0 +1,114 @@
+//! Write-back: the dirty pages that a channel writes, and when.
+
+use super::ends::copy_page;
+use super::{CacheChannel, Context, Io, Operation, PAGE_BYTES, Phase, Stage};
+use std::ops::Range;
+
+/// All pages.
+const EVERYWHERE: Range<u64> = 0..u64::MAX;
+
+impl CacheChannel {
+    /// Writes pages back, in the order given, neighbours as one request. Pages that are clean, on
+    /// their way or claimed are passed over. Returns how many of them were looked at: fewer than
+    /// all while there is no memory for more.
+    pub(super) fn write_back(&mut self, pages: &[u64], cx: &mut Context<'_>) -> usize {
+        let most = self.transfers.most_pages();
+        let mut at = 0;
+        while at < pages.len() {
+            let Some(mut memory) = self.transfers.write_memory() else {
+                break;
+            };
+            let mut run: Range<u64> = 0..0;
+            while let Some(&page) = pages.get(at) {
+                let is_first = run.is_empty();
+                if !is_first && (page != run.end || run.end - run.start >= most) {
+                    break;
+                }
+                at += 1;
+                let mut state = self.shared.lock();
+                let Some(frame) = state.table.begin_write_back(page) else {
+                    continue;
+                };
+                if is_first {
+                    run = page..page;
+                }
+                let offset = usize::try_from(run.end - run.start).expect("a few pages");
+                copy_page(&self.region, frame, &mut memory, offset * PAGE_BYTES);
+                run.end += 1;
+            }
+            if run.is_empty() {
+                continue;
+            }
+            let operation = Operation::Write { durable: false };
+            let request = self.page_request(operation, &run, &memory);
+            drop(memory);
+            self.transfers
+                .submit(Io::WriteBack { pages: run }, request, cx);
+        }
+        at
+    }
+
+    /// Returns the last epoch that this channel has to see written back.
+    fn wanted_epoch(&self) -> Option<u64> {
+        let pendings = self.live.iter().filter_map(|key| self.pendings.get(*key));
+        let epochs = pendings.filter_map(|pending| match pending.phase {
+            Phase::Flushing(epoch) => Some(epoch),
+            _ => None,
+        });
+        let closing = match self.stage {
+            Stage::Saving(epoch) => Some(epoch),
+            _ => None,
+        };
+        epochs.chain(closing).max()
+    }
+
+    /// Writes back what a Flush or the limit of dirty pages demands, as far as there is memory.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if self.plan_at < self.plan.len() {
+            self.follow_plan(cx);
+        }
+        // Pages that could not be written are planned again after the next change.
+        if self.plan_at == self.plan.len() && self.make_plan(cx) {
+            self.follow_plan(cx);
+        }
+    }
+
+    fn follow_plan(&mut self, cx: &mut Context<'_>) {
+        let plan = std::mem::take(&mut self.plan);
+        self.plan_at += self.write_back(&plan[self.plan_at..], cx);
+        self.plan = plan;
+    }
+
+    /// Collects the pages to be written back; returns whether there are any.
+    fn make_plan(&mut self, cx: &Context<'_>) -> bool {
+        let epoch = self.wanted_epoch();
+        let background = self.shared.options.dirty_background;
+        let mut state = self.shared.lock();
+        self.plan.clear();
+        self.plan_at = 0;
+        let unsaved = epoch.filter(|&epoch| !state.table.is_saved(epoch));
+        if let Some(epoch) = unsaved {
+            state
+                .table
+                .collect_dirty(epoch, &EVERYWHERE, &mut self.plan);
+            // Others may have pages on their way.
+            state.block(&self.bell);
+            return !self.plan.is_empty();
+        }
+        let wants = self.stage == Stage::Open
+            && cx.now >= self.paused_until
+            && state.table.dirty_pages() > background;
+        if !wants || (state.has_writer && !self.is_writer) {
+            if std::mem::take(&mut self.is_writer) {
+                state.has_writer = false;
+            }
+            return false;
+        }
+        state.has_writer = true;
+        self.is_writer = true;
+        state
+            .table
+            .collect_dirty(u64::MAX, &EVERYWHERE, &mut self.plan);
+        !self.plan.is_empty()
+    }
+}

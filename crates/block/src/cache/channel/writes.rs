@@ -1,0 +1,102 @@
+//! Writes into the cache.
+
+use super::reads::Run;
+use super::{CacheChannel, Context, Found, Frame, PAGE_BYTES, Pending, Phase, RegionHandle};
+use super::{SlabKey, State, Step, copy_to_region};
+
+impl CacheChannel {
+    /// Writes into the pages that may be written; has those read that are needed for it.
+    pub(super) fn advance_write(&mut self, key: SlabKey, cx: &mut Context<'_>) {
+        for page in self.pending(key).pages() {
+            let pending = self.pending(key);
+            if pending.bypass {
+                break;
+            }
+            if pending.is_taken(page) {
+                continue;
+            }
+            match self.write_page(key, page) {
+                Step::Done => {}
+                Step::Wait | Step::NoMemory => self.pending(key).waits = true,
+                Step::Bypass => self.pending(key).bypass = true,
+                Step::Read { framed } => {
+                    let Some(memory) = self.transfers.read_memory() else {
+                        self.shared.lock().table.forget(page);
+                        self.pending(key).waits = true;
+                        continue;
+                    };
+                    self.pending(key).take(page);
+                    let pages = page..page + 1;
+                    let run = Run {
+                        pages,
+                        framed,
+                        memory,
+                    };
+                    self.start(Some(run), Some(key), cx);
+                }
+            }
+        }
+        let pending = self.pending(key);
+        if pending.bypass && pending.ios == 0 {
+            pending.phase = Phase::Claiming;
+            self.shared.lock().counters.bypassed += 1;
+            self.advance_claim(key, cx);
+        }
+    }
+
+    /// Writes into a page, if it may be written and all of it is known afterwards.
+    fn write_page(&mut self, key: SlabKey, page: u64) -> Step {
+        let whole = self.page_bytes(page);
+        let pending = self.pendings.get_mut(key).expect("the request is not over");
+        let mut state = self.shared.lock();
+        if state.table.is_claimed(page) {
+            state.block(&self.bell);
+            return Step::Wait;
+        }
+        let frame = match state.table.find(page) {
+            Found::Filling => {
+                state.block(&self.bell);
+                return Step::Wait;
+            }
+            Found::Frame(frame) => frame,
+            Found::Missing if state.table.may_dirty(None) => {
+                let Some(frame) = state.table.allocate(page) else {
+                    return Step::Bypass;
+                };
+                if pending.overlap(page).len < whole {
+                    return Step::Read { framed: true };
+                }
+                state.table.filled(page, true);
+                let at = frame as usize * PAGE_BYTES;
+                self.region.zero(at + whole, PAGE_BYTES - whole);
+                frame
+            }
+            Found::Missing => return Step::Bypass,
+        };
+        if !write_frame(&mut state, &self.region, pending, page, frame) {
+            return Step::Bypass;
+        }
+        Step::Done
+    }
+}
+
+/// Writes a request's part of a page into its frame, unless too many are dirty; returns whether it
+/// did.
+pub(super) fn write_frame(
+    state: &mut State,
+    region: &RegionHandle,
+    pending: &mut Pending,
+    page: u64,
+    frame: Frame,
+) -> bool {
+    if !state.table.may_dirty(Some(frame)) {
+        return false;
+    }
+    let part = pending.overlap(page);
+    let data = pending.data.as_ref().expect("a write has data");
+    let at = frame as usize * PAGE_BYTES + part.in_page;
+    copy_to_region(data, part.in_data, region, at, part.len);
+    state.dirty(frame);
+    pending.page_done(page);
+    true
+}

@@ -1,0 +1,332 @@
+//! A write-back cache of pages over any device.
+//!
+//! [`Cache`] is a layer. All threads that open it share its pages of 4 KiB, which lie in one
+//! region of fixed size; each thread's channel does its own I/O by its own channels below. Reads
+//! fill the cache, sequential streams are [read ahead](switch::read_ahead), and writes complete as
+//! soon as they are in the cache. Pages that differ from the device are *dirty*. Above
+//! [`dirty_background`](CacheOptions::dirty_background) of them a channel writes back, in ascending
+//! order; above [`dirty_max`](CacheOptions::dirty_max) writes bypass the cache and complete when
+//! the device has them `[Yu Figure 23]`. There is no timer: fewer dirty pages than that stay in the
+//! cache until a Flush comes or the last channel closes.
+//!
+//! One lock guards the pages of all threads. It is held for look-ups and copies between memory,
+//! never over I/O.
+//!
+//! # Loss
+//! A crash loses every write that completed, unless it was durable (FUA), or a Flush that came
+//! after its completion succeeded. The order in which others reach the device is not that in which
+//! they completed. A write-back that fails is reported by the next Flush of each channel; its page
+//! stays dirty and is written again by later flushes, and when the last channel closes. Pages that
+//! still cannot be written then stay in the cache until it is dropped.
+//!
+//! # Coherence
+//! A page is changed by one of three: the read that fills it, a write in the cache, or a request
+//! that is passed down. The last one *claims* its range: no page of it is filled, written or
+//! written back until the request is over, and the cache then agrees with it. Requests of one
+//! channel that overlap, one of which writes, are carried out in the order in which they came.
+//!
+//! A channel that waits for a page or a claim of another one is woken when that is over. So a
+//! thread that stops serving its driver with reads or writes of its channel under way, or drops
+//! its channel late, holds up the others that need the same pages.
+
+mod bell;
+mod channel;
+mod pending;
+mod table;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+mod transfers;
+
+use crate::device::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
+use crate::limits::{CACHE_PIECE_BYTES, TRANSFER_MAX_BYTES};
+use crate::request::BlockError;
+use bell::Bell;
+use channel::CacheChannel;
+use reactor::{Driver, Region};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use switch::ReadAheadRules;
+use table::{PAGE_BYTES, Table};
+
+/// Size and rules of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// Pages of 4 KiB; at least 1.
+    pub pages: u32,
+    /// Dirty pages above which a channel writes back; at most `dirty_max`.
+    pub dirty_background: u32,
+    /// Pages that may differ from the device; writes to others bypass the cache. At most `pages`.
+    pub dirty_max: u32,
+    /// Rules of read-ahead.
+    pub read_ahead: ReadAheadRules,
+}
+
+impl CacheOptions {
+    /// Options for a cache of so many pages: a tenth of them is dirty before a channel writes back,
+    /// and two fifths at most.
+    #[must_use]
+    pub fn new(pages: u32) -> Self {
+        Self {
+            pages,
+            dirty_background: pages / 10,
+            dirty_max: pages / 5 * 2,
+            read_ahead: ReadAheadRules::default(),
+        }
+    }
+}
+
+/// Counters of a cache since it was made, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheSnapshot {
+    /// Pages of reads that were in the cache.
+    pub hits: u64,
+    /// Pages of reads that were read for them.
+    pub misses: u64,
+    /// Pages that were read ahead.
+    pub read_ahead: u64,
+    /// Pages that were written back.
+    pub written_back: u64,
+    /// Write-backs that failed.
+    pub failed: u64,
+    /// Writes that bypassed the cache because of a limit; durable ones are not counted.
+    pub bypassed: u64,
+    /// Pages that differ from the device now.
+    pub dirty: u32,
+    /// Most pages that differed from the device at any time.
+    pub dirty_peak: u32,
+}
+
+/// State that all channels share.
+#[derive(Debug)]
+struct State {
+    table: Table,
+    /// Channels that wait for a page or a claim of another one.
+    blocked: Vec<Arc<Bell>>,
+    /// Open channels.
+    open: u32,
+    /// Failed write-backs so far, and the error of the last one.
+    errors: u64,
+    last_error: BlockError,
+    /// Failed write-backs that a Flush has reported.
+    reported: u64,
+    /// A channel writes back because of `dirty_background`.
+    has_writer: bool,
+    counters: CacheSnapshot,
+}
+
+impl State {
+    /// Registers a channel to be told of the next change.
+    fn block(&mut self, bell: &Arc<Bell>) {
+        if !self.blocked.iter().any(|other| Arc::ptr_eq(other, bell)) {
+            self.blocked.push(Arc::clone(bell));
+        }
+    }
+
+    /// Tells all channels that wait of a change.
+    fn wake(&mut self) {
+        for bell in self.blocked.drain(..) {
+            bell.ring();
+        }
+    }
+
+    /// Marks a frame as dirty.
+    fn dirty(&mut self, frame: table::Frame) {
+        self.table.dirty(frame);
+        let unsaved = self.table.unsaved_pages();
+        self.counters.dirty_peak = self.counters.dirty_peak.max(unsaved);
+    }
+}
+
+/// Parts that all channels share.
+#[derive(Debug)]
+struct Shared {
+    options: CacheOptions,
+    region: Region,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No step leaves the state between two that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A device with a cache.
+pub struct Cache {
+    below: Arc<dyn Device>,
+    write_back: Option<Arc<dyn Device>>,
+    shared: Arc<Shared>,
+}
+
+impl Cache {
+    /// `below` with an empty cache. Memory is taken from the machine when pages are first used.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for options that contradict each other, or a device that does not
+    /// take a page in one request; [`DeviceError::Memory`] when there is not that much memory.
+    pub fn new(below: Arc<dyn Device>, options: CacheOptions) -> Result<Self, DeviceError> {
+        let CacheOptions {
+            pages,
+            dirty_background,
+            dirty_max,
+            ..
+        } = options;
+        if pages == 0 || pages == u32::MAX || dirty_max > pages || dirty_background > dirty_max {
+            return Err(DeviceError::Invalid(format!(
+                "a cache of {pages} pages cannot have {dirty_max} dirty ones and write back above \
+                 {dirty_background}; choose dirty_background <= dirty_max <= pages, and at least \
+                 one page"
+            )));
+        }
+        check_transfer(&*below)?;
+        let state = State {
+            table: Table::new(pages, dirty_max),
+            blocked: Vec::new(),
+            open: 0,
+            errors: 0,
+            last_error: BlockError::WriteFailure,
+            reported: 0,
+            has_writer: false,
+            counters: CacheSnapshot::default(),
+        };
+        let shared = Shared {
+            options,
+            region: Region::new(pages as usize * PAGE_BYTES)?,
+            state: Mutex::new(state),
+        };
+        Ok(Self {
+            below,
+            write_back: None,
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The same cache; pages are written back through `device`, another way to the device below,
+    /// such as a path's [unawaited](crate::PathDevice::unawaited) one.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for a device of another size, or one that does not take a page in
+    /// one request.
+    pub fn with_write_back(mut self, device: Arc<dyn Device>) -> Result<Self, DeviceError> {
+        if device.geometry() != self.below.geometry() {
+            return Err(DeviceError::Invalid(format!(
+                "{device:?} has another size than {:?}; write back to the same device",
+                self.below
+            )));
+        }
+        check_transfer(&*device)?;
+        self.write_back = Some(device);
+        Ok(self)
+    }
+
+    /// Reads the counters.
+    #[must_use]
+    pub fn snapshot(&self) -> CacheSnapshot {
+        let state = self.shared.lock();
+        CacheSnapshot {
+            dirty: state.table.unsaved_pages(),
+            ..state.counters
+        }
+    }
+
+    /// Bytes of the largest transfer of the cache's own.
+    fn piece_bytes(&self) -> usize {
+        let most = |device: &Arc<dyn Device>| device.capabilities().max_transfer_bytes as usize;
+        let other = self.write_back.as_ref().map_or(usize::MAX, most);
+        let bytes = most(&self.below).min(other).min(CACHE_PIECE_BYTES);
+        bytes / PAGE_BYTES * PAGE_BYTES
+    }
+
+    /// Makes the cache agree with a range of bytes of the device that reads as zeroes now, or is
+    /// no more.
+    fn zeroed(&self, first: u64, end: u64) {
+        let page = PAGE_BYTES as u64;
+        let range = first / page..end.div_ceil(page);
+        let mut state = self.shared.lock();
+        let cached: Vec<_> = state.table.cached(&range).collect();
+        for (number, frame) in cached {
+            let (start, stop) = (number * page, (number + 1) * page);
+            if first <= start && stop <= end {
+                state.table.forget(number);
+                continue;
+            }
+            let offset = |at: u64| usize::try_from(at - start).expect("within a page");
+            let (from, to) = (offset(first.max(start)), offset(end.min(stop)));
+            let at = frame as usize * PAGE_BYTES;
+            self.shared.region.handle().zero(at + from, to - from);
+        }
+        state.wake();
+    }
+
+    /// Refuses a change while pages are on their way.
+    fn check_idle(&self) -> Result<(), DeviceError> {
+        if self.shared.lock().table.is_idle() {
+            return Ok(());
+        }
+        Err(DeviceError::Invalid(format!(
+            "{self:?} has pages on their way to the device; close its channels first"
+        )))
+    }
+}
+
+fn check_transfer(device: &dyn Device) -> Result<(), DeviceError> {
+    if device.capabilities().max_transfer_bytes as usize >= PAGE_BYTES {
+        return Ok(());
+    }
+    Err(DeviceError::Invalid(format!(
+        "{device:?} takes less than a page of {PAGE_BYTES} bytes in a request and cannot be cached"
+    )))
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pages = self.shared.options.pages;
+        write!(f, "{:?} behind a cache of {pages} pages", self.below)
+    }
+}
+
+impl Device for Cache {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let below = self.below.capabilities();
+        Capabilities {
+            volatile_cache: true,
+            max_transfer_bytes: below.max_transfer_bytes.min(TRANSFER_MAX_BYTES),
+            extents_max: 0,
+            ..below
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        CacheChannel::open(self, driver).map(|channel| Box::new(channel) as _)
+    }
+
+    fn device_time(&self) -> Option<DeviceTime> {
+        self.below.device_time()
+    }
+
+    /// As of the device below. Fails while pages are being written back.
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        self.check_idle()?;
+        let before = self.geometry().bytes();
+        self.below.resize(blocks)?;
+        // Beyond the smaller size nothing is kept, and the rest of its last page is zero.
+        let kept = before.min(self.geometry().bytes());
+        self.zeroed(kept, u64::MAX);
+        Ok(())
+    }
+
+    /// As of the device below. Fails while pages are being written back.
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        self.check_idle()?;
+        self.below.erase(first, blocks)?;
+        let block = u64::from(self.geometry().block_bytes);
+        self.zeroed(first * block, (first + blocks) * block);
+        Ok(())
+    }
+}

@@ -1,0 +1,554 @@
+//! The table of a cache: which page lies in which frame, and which frames differ from the device.
+//!
+//! Decisions without I/O. The table is fixed in size and allocates nothing after it was made, but
+//! for the epochs of Flushes under way.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Bytes of a page.
+pub(super) const PAGE_BYTES: usize = 4096;
+
+/// Frames that a search for one to evict looks at, at most: it runs while other threads wait.
+const SWEEP_MAX: usize = 1024;
+
+/// End of a chain of frames.
+const NONE: u32 = u32::MAX;
+
+/// Number of a frame: a place for a page.
+pub(super) type Frame = u32;
+
+/// The result of a look-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// No frame has the page.
+    Missing,
+    /// A channel reads the page from the device at the moment.
+    Filling,
+    /// The frame that has the page.
+    Frame(Frame),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Filling,
+    Valid,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    page: u64,
+    state: State,
+    /// Used since the hand of the clock last passed.
+    referenced: bool,
+    /// Epoch of the first write that no write-back has taken along.
+    dirty: Option<u64>,
+    /// Epoch of the first write that the write-back under way takes along.
+    writing: Option<u64>,
+    /// The last write-back failed.
+    failed: bool,
+    /// Place in the list of dirty frames.
+    dirty_at: u32,
+    /// Next frame of the bucket.
+    next: Frame,
+}
+
+const FREE: Entry = Entry {
+    page: 0,
+    state: State::Free,
+    referenced: false,
+    dirty: None,
+    writing: None,
+    failed: false,
+    dirty_at: NONE,
+    next: NONE,
+};
+
+/// Name of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim(u64);
+
+/// Pages and frames.
+#[derive(Debug)]
+pub(super) struct Table {
+    entries: Vec<Entry>,
+    /// First frame of each bucket; the number of buckets is a power of two.
+    buckets: Vec<Frame>,
+    free: Vec<Frame>,
+    /// Frames that are dirty, in no order.
+    dirty: Vec<Frame>,
+    /// Frames that are dirty or being written back.
+    unsaved: u32,
+    dirty_max: u32,
+    hand: Frame,
+    /// Ranges of pages that requests change below, past the cache.
+    claims: Vec<(Claim, Range<u64>)>,
+    next_claim: u64,
+    epochs: Epochs,
+}
+
+/// Unsaved writes by epoch. Each Flush ends an epoch.
+#[derive(Debug, Default)]
+struct Epochs {
+    /// Epoch of the first count.
+    base: u64,
+    counts: VecDeque<u32>,
+}
+
+impl Epochs {
+    fn current(&self) -> u64 {
+        self.base + self.counts.len() as u64 - 1
+    }
+
+    fn count(&mut self, epoch: u64) -> &mut u32 {
+        let index = usize::try_from(epoch - self.base).expect("few epochs are under way");
+        &mut self.counts[index]
+    }
+
+    fn remove(&mut self, epoch: u64) {
+        *self.count(epoch) -= 1;
+        while self.counts.len() > 1 && self.counts.front() == Some(&0) {
+            self.counts.pop_front();
+            self.base += 1;
+        }
+    }
+}
+
+impl Table {
+    /// A table of `frames` free frames, of which `dirty_max` may differ from the device.
+    pub(super) fn new(frames: u32, dirty_max: u32) -> Self {
+        let buckets = (frames as usize).next_power_of_two();
+        Self {
+            entries: vec![FREE; frames as usize],
+            buckets: vec![NONE; buckets],
+            free: (0..frames).rev().collect(),
+            dirty: Vec::with_capacity(frames as usize),
+            unsaved: 0,
+            dirty_max,
+            hand: 0,
+            claims: Vec::with_capacity(64),
+            next_claim: 0,
+            epochs: Epochs {
+                base: 1,
+                counts: VecDeque::from([0]),
+            },
+        }
+    }
+
+    fn entry(&mut self, frame: Frame) -> &mut Entry {
+        &mut self.entries[frame as usize]
+    }
+
+    /// Returns the bucket of a page: neighbours lie in neighbouring ones.
+    fn bucket(&self, page: u64) -> usize {
+        let mixed = page ^ (page >> 20).wrapping_mul(0x9E37_79B9);
+        usize::try_from(mixed & (self.buckets.len() as u64 - 1)).expect("a bucket's number")
+    }
+
+    /// Looks a page up.
+    pub(super) fn find(&self, page: u64) -> Found {
+        let mut frame = self.buckets[self.bucket(page)];
+        while frame != NONE {
+            let entry = &self.entries[frame as usize];
+            if entry.page == page {
+                return match entry.state {
+                    State::Filling => Found::Filling,
+                    _ => Found::Frame(frame),
+                };
+            }
+            frame = entry.next;
+        }
+        Found::Missing
+    }
+
+    /// Notes that a page was used.
+    pub(super) fn touch(&mut self, frame: Frame) {
+        self.entry(frame).referenced = true;
+    }
+
+    /// Takes a frame for a page that has none, evicting a clean page if need be; it is being
+    /// filled. `None` where there is none to be found.
+    pub(super) fn allocate(&mut self, page: u64) -> Option<Frame> {
+        debug_assert_eq!(self.find(page), Found::Missing);
+        let frame = self.free.pop().or_else(|| self.evict())?;
+        let bucket = self.bucket(page);
+        self.entries[frame as usize] = Entry {
+            page,
+            state: State::Filling,
+            next: self.buckets[bucket],
+            ..FREE
+        };
+        self.buckets[bucket] = frame;
+        Some(frame)
+    }
+
+    /// Evicts a clean page that was not used since the hand last passed (CLOCK).
+    fn evict(&mut self) -> Option<Frame> {
+        let count = u32::try_from(self.entries.len()).expect("frames have numbers");
+        for _ in 0..SWEEP_MAX.min(2 * self.entries.len()) {
+            let frame = self.hand;
+            self.hand = (self.hand + 1) % count;
+            let entry = self.entry(frame);
+            let clean = entry.dirty.is_none() && entry.writing.is_none();
+            if entry.state != State::Valid || !clean {
+                continue;
+            }
+            if std::mem::take(&mut entry.referenced) {
+                continue;
+            }
+            self.unlink(frame);
+            return Some(frame);
+        }
+        None
+    }
+
+    fn unlink(&mut self, frame: Frame) {
+        let (page, next) = (self.entry(frame).page, self.entry(frame).next);
+        let bucket = self.bucket(page);
+        if self.buckets[bucket] == frame {
+            self.buckets[bucket] = next;
+        } else {
+            let mut before = self.buckets[bucket];
+            while self.entry(before).next != frame {
+                before = self.entry(before).next;
+            }
+            self.entry(before).next = next;
+        }
+        *self.entry(frame) = FREE;
+    }
+
+    /// Returns the frame of a page that is being filled, which is valid from now on.
+    pub(super) fn filled(&mut self, page: u64, referenced: bool) -> Option<Frame> {
+        let frame = self.any_frame(page)?;
+        let entry = self.entry(frame);
+        entry.state = State::Valid;
+        entry.referenced = referenced;
+        Some(frame)
+    }
+
+    fn any_frame(&self, page: u64) -> Option<Frame> {
+        let mut frame = self.buckets[self.bucket(page)];
+        while frame != NONE && self.entries[frame as usize].page != page {
+            frame = self.entries[frame as usize].next;
+        }
+        (frame != NONE).then_some(frame)
+    }
+
+    /// Forgets a page, whatever its state but for a write-back under way.
+    pub(super) fn forget(&mut self, page: u64) {
+        let Some(frame) = self.any_frame(page) else {
+            return;
+        };
+        if self.entry(frame).writing.is_some() {
+            return;
+        }
+        self.clean(frame);
+        self.unlink(frame);
+        self.free.push(frame);
+    }
+
+    /// Returns true if the frame may be written: it is unsaved already, or one more may be.
+    pub(super) fn may_dirty(&self, frame: Option<Frame>) -> bool {
+        let unsaved = |frame| {
+            let entry: &Entry = &self.entries[frame as usize];
+            entry.dirty.is_some() || entry.writing.is_some()
+        };
+        self.unsaved < self.dirty_max || frame.is_some_and(unsaved)
+    }
+
+    /// The content of a frame differs from the device from now on.
+    pub(super) fn dirty(&mut self, frame: Frame) {
+        let epoch = self.epochs.current();
+        let at = u32::try_from(self.dirty.len()).expect("no more than frames");
+        let entry = self.entry(frame);
+        entry.referenced = true;
+        if entry.dirty.is_some() {
+            return;
+        }
+        entry.dirty = Some(epoch);
+        entry.dirty_at = at;
+        let newly = entry.writing.is_none();
+        self.unsaved += u32::from(newly);
+        self.dirty.push(frame);
+        *self.epochs.count(epoch) += 1;
+    }
+
+    /// Takes a frame off the list of dirty ones; returns its epoch.
+    fn take_dirty(&mut self, frame: Frame) -> Option<u64> {
+        let epoch = self.entry(frame).dirty.take()?;
+        let at = self.entry(frame).dirty_at;
+        self.dirty.swap_remove(at as usize);
+        if let Some(&moved) = self.dirty.get(at as usize) {
+            self.entry(moved).dirty_at = at;
+        }
+        Some(epoch)
+    }
+
+    /// The device has the content of a frame by another way.
+    pub(super) fn clean(&mut self, frame: Frame) {
+        if let Some(epoch) = self.take_dirty(frame) {
+            self.epochs.remove(epoch);
+            self.unsaved -= u32::from(self.entry(frame).writing.is_none());
+        }
+        self.entry(frame).failed = false;
+    }
+
+    /// Begins the write-back of a page, if it is dirty and neither written back nor claimed;
+    /// returns its frame.
+    pub(super) fn begin_write_back(&mut self, page: u64) -> Option<Frame> {
+        let Found::Frame(frame) = self.find(page) else {
+            return None;
+        };
+        if self.entry(frame).writing.is_some() || self.is_claimed(page) {
+            return None;
+        }
+        let epoch = self.take_dirty(frame)?;
+        self.entry(frame).writing = Some(epoch);
+        Some(frame)
+    }
+
+    /// Ends the write-back of a page. One that failed is dirty again, in the epoch of today: the
+    /// Flushes that wait for it report the failure, and the next one writes the page again.
+    pub(super) fn end_write_back(&mut self, page: u64, ok: bool) {
+        let Some(frame) = self.any_frame(page) else {
+            return;
+        };
+        let Some(epoch) = self.entry(frame).writing.take() else {
+            return;
+        };
+        if self.entry(frame).dirty.is_none() {
+            self.unsaved -= 1;
+        }
+        self.epochs.remove(epoch);
+        if !ok {
+            self.dirty(frame);
+        }
+        self.entry(frame).failed = !ok;
+    }
+
+    /// Number of pages that are dirty; those that are being written back are not.
+    pub(super) fn dirty_pages(&self) -> u32 {
+        u32::try_from(self.dirty.len()).expect("no more than frames")
+    }
+
+    /// Number of pages that differ from the device.
+    pub(super) fn unsaved_pages(&self) -> u32 {
+        self.unsaved
+    }
+
+    /// Ends an epoch, and returns it.
+    pub(super) fn end_epoch(&mut self) -> u64 {
+        let epoch = self.epochs.current();
+        self.epochs.counts.push_back(0);
+        if self.epochs.counts[0] == 0 {
+            self.epochs.counts.pop_front();
+            self.epochs.base += 1;
+        }
+        epoch
+    }
+
+    /// Returns true if all that was written until the end of an epoch is on the device, or failed
+    /// to get there since.
+    pub(super) fn is_saved(&self, epoch: u64) -> bool {
+        let counts = (self.epochs.base..=epoch).zip(&self.epochs.counts);
+        counts.into_iter().all(|(_, &count)| count == 0)
+    }
+
+    /// Collects the dirty pages of a range, in ascending order, of epochs up to `epoch`.
+    pub(super) fn collect_dirty(&self, epoch: u64, range: &Range<u64>, pages: &mut Vec<u64>) {
+        pages.clear();
+        let entries = self
+            .dirty
+            .iter()
+            .map(|&frame| &self.entries[frame as usize]);
+        let chosen = entries.filter(|entry| {
+            entry.dirty.is_some_and(|since| since <= epoch) && range.contains(&entry.page)
+        });
+        pages.extend(chosen.map(|entry| entry.page));
+        pages.sort_unstable();
+    }
+
+    /// The state of what was written to a range until the end of an epoch: `Ok(true)` if all of it
+    /// is on the device, `Err` if some failed to get there.
+    pub(super) fn range_saved(&self, epoch: u64, range: &Range<u64>) -> Result<bool, ()> {
+        let mut saved = true;
+        for page in self.cached(range) {
+            let entry = &self.entries[page.1 as usize];
+            saved &= entry.dirty.is_none_or(|since| since > epoch);
+            saved &= entry.writing.is_none_or(|since| since > epoch);
+            if entry.failed && entry.dirty.is_some_and(|since| since > epoch) {
+                return Err(());
+            }
+        }
+        Ok(saved)
+    }
+
+    /// Pages of a range that have a frame, with it.
+    pub(super) fn cached(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, Frame)> {
+        let few = range.end - range.start <= self.entries.len() as u64;
+        let by_page = if few { range.clone() } else { 0..0 };
+        let frames = if few { &[][..] } else { &self.entries[..] };
+        let range = range.clone();
+        let by_page = by_page.filter_map(|page| Some((page, self.any_frame(page)?)));
+        let by_frame = (0..).zip(frames).filter_map(move |(frame, entry)| {
+            let there = entry.state != State::Free && range.contains(&entry.page);
+            there.then_some((entry.page, frame))
+        });
+        by_page.chain(by_frame)
+    }
+
+    /// Returns true if the frame is written to the device at the moment, or its content differs.
+    pub(super) fn is_unsaved(&self, frame: Frame) -> bool {
+        let entry = &self.entries[frame as usize];
+        entry.dirty.is_some() || entry.writing.is_some()
+    }
+
+    /// Claims a range: no page of it is filled, written or written back from now on. `None` where a
+    /// claim overlaps.
+    pub(super) fn claim(&mut self, range: &Range<u64>) -> Option<Claim> {
+        let overlaps =
+            |(_, other): &(Claim, Range<u64>)| other.start < range.end && range.start < other.end;
+        if self.claims.iter().any(overlaps) {
+            return None;
+        }
+        let claim = Claim(self.next_claim);
+        self.next_claim += 1;
+        self.claims.push((claim, range.clone()));
+        Some(claim)
+    }
+
+    pub(super) fn release(&mut self, claim: Claim) {
+        self.claims.retain(|(other, _)| *other != claim);
+    }
+
+    pub(super) fn is_claimed(&self, page: u64) -> bool {
+        self.claims.iter().any(|(_, range)| range.contains(&page))
+    }
+
+    /// Returns true if no page of the range is on its way from or to the device.
+    pub(super) fn is_quiet(&self, range: &Range<u64>) -> bool {
+        self.cached(range).all(|(_, frame)| {
+            let entry = &self.entries[frame as usize];
+            entry.state == State::Valid && entry.writing.is_none()
+        })
+    }
+
+    /// Returns true if nothing at all is on its way.
+    pub(super) fn is_idle(&self) -> bool {
+        let still = |entry: &Entry| entry.state != State::Filling && entry.writing.is_none();
+        self.claims.is_empty() && self.entries.iter().all(still)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(table: &mut Table, page: u64) -> Frame {
+        table.allocate(page).expect("a frame");
+        table.filled(page, false).expect("it was just taken")
+    }
+
+    #[test]
+    fn pages_are_found_until_they_are_forgotten() {
+        let mut table = Table::new(16, 16);
+        for page in 0..16 {
+            table.allocate(page * 16).expect("a frame");
+            assert_eq!(table.find(page * 16), Found::Filling);
+        }
+        assert!(table.allocate(1).is_none(), "all are being filled");
+        for page in 0..16 {
+            let frame = table.filled(page * 16, false).expect("it is there");
+            assert_eq!(table.find(page * 16), Found::Frame(frame));
+        }
+        for page in (0..16).rev() {
+            table.forget(page * 16);
+            assert_eq!(table.find(page * 16), Found::Missing);
+        }
+    }
+
+    #[test]
+    fn the_clock_evicts_clean_pages_that_were_not_used() {
+        let mut table = Table::new(4, 4);
+        let frames: Vec<Frame> = (0..4).map(|page| put(&mut table, page)).collect();
+        table.touch(frames[0]);
+        table.dirty(frames[1]);
+        table.allocate(10).expect("page 2 goes");
+        assert_eq!(table.find(2), Found::Missing);
+        table.filled(10, false);
+        table.allocate(11).expect("page 3 goes");
+        assert_eq!(table.find(3), Found::Missing);
+        table.allocate(12).expect("page 0 was not used again");
+        assert_eq!(table.find(0), Found::Missing);
+        table.allocate(13).expect("page 10");
+        assert!(table.allocate(14).is_none(), "what is dirty stays");
+        assert_eq!(table.find(1), Found::Frame(frames[1]));
+    }
+
+    #[test]
+    fn the_limit_of_dirty_pages_counts_write_backs() {
+        let mut table = Table::new(4, 2);
+        let frames: Vec<Frame> = (0..4).map(|page| put(&mut table, page)).collect();
+        table.dirty(frames[0]);
+        table.dirty(frames[1]);
+        assert!(!table.may_dirty(Some(frames[2])) && !table.may_dirty(None));
+        assert!(table.may_dirty(Some(frames[0])), "it is dirty already");
+        assert_eq!(table.begin_write_back(0), Some(frames[0]));
+        assert_eq!((table.dirty_pages(), table.unsaved_pages()), (1, 2));
+        assert!(!table.may_dirty(Some(frames[2])));
+        table.end_write_back(0, true);
+        assert!(table.may_dirty(Some(frames[2])));
+    }
+
+    #[test]
+    fn an_epoch_is_saved_when_its_writes_are_and_later_ones_do_not_count() {
+        let mut table = Table::new(4, 4);
+        let frames: Vec<Frame> = (0..4).map(|page| put(&mut table, page)).collect();
+        table.dirty(frames[0]);
+        let epoch = table.end_epoch();
+        table.dirty(frames[1]);
+        assert!(!table.is_saved(epoch));
+        let mut pages = Vec::new();
+        table.collect_dirty(epoch, &(0..100), &mut pages);
+        assert_eq!(pages, [0]);
+        table.begin_write_back(0).expect("it is dirty");
+        table.dirty(frames[0]);
+        assert!(!table.is_saved(epoch), "it is under way");
+        table.end_write_back(0, true);
+        assert!(table.is_saved(epoch));
+        assert_eq!(table.dirty_pages(), 2, "it was written again meanwhile");
+    }
+
+    #[test]
+    fn a_failed_write_back_is_dirty_in_a_later_epoch() {
+        let mut table = Table::new(4, 4);
+        let frame = put(&mut table, 7);
+        table.dirty(frame);
+        let first = table.end_epoch();
+        table.begin_write_back(7).expect("it is dirty");
+        table.end_write_back(7, false);
+        assert!(table.is_saved(first), "no Flush waits for ever");
+        assert_eq!(table.range_saved(first, &(0..8)), Err(()));
+        let second = table.end_epoch();
+        assert!(!table.is_saved(second));
+        table.begin_write_back(7).expect("it is dirty");
+        table.end_write_back(7, true);
+        assert!(table.is_saved(second) && table.unsaved_pages() == 0);
+        assert_eq!(table.range_saved(second, &(0..8)), Ok(true));
+    }
+
+    #[test]
+    fn claims_exclude_each_other_and_write_backs() {
+        let mut table = Table::new(4, 4);
+        let frame = put(&mut table, 7);
+        table.dirty(frame);
+        let claim = table.claim(&(6..8)).expect("the first one");
+        assert_eq!(table.claim(&(7..9)), None);
+        assert!(table.claim(&(8..9)).is_some());
+        assert!(table.is_claimed(7) && table.begin_write_back(7).is_none());
+        table.release(claim);
+        assert!(table.begin_write_back(7).is_some());
+        assert!(!table.is_quiet(&(0..u64::MAX)) && table.is_quiet(&(0..7)));
+    }
+}

@@ -1,0 +1,474 @@
+//! The cache over devices in memory, slow ones, ones that fail and ones that lose power.
+
+mod power_loss;
+mod threads;
+
+use super::*;
+use crate::conformance::{self, Bench, Suite};
+use crate::device::{FileDevice, FileOptions, Flash, Ram};
+use crate::layer::fault::FaultOperation;
+use crate::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Stats};
+use crate::test_driver::driver;
+use crate::{Operation, PathDevice};
+use base::{Nanos, Prng};
+use reactor::uring::UringDriver;
+use switch::{Path, PathRules};
+
+const SIZE: u64 = 16 << 20;
+
+fn ram(block_bytes: u32) -> Arc<dyn Device> {
+    Arc::new(Ram::new(SIZE, block_bytes).expect("memory"))
+}
+
+fn slow(below: Arc<dyn Device>) -> Arc<dyn Device> {
+    let options = DelayOptions {
+        read: Nanos::from_micros(20),
+        write: Nanos::from_micros(50),
+        flush: Nanos::from_micros(50),
+        ..DelayOptions::default()
+    };
+    Arc::new(Delay::new(below, options))
+}
+
+fn options(pages: u32, dirty_background: u32, dirty_max: u32) -> CacheOptions {
+    CacheOptions {
+        dirty_background,
+        dirty_max,
+        ..CacheOptions::new(pages)
+    }
+}
+
+fn cache(below: Arc<dyn Device>, options: CacheOptions) -> Cache {
+    Cache::new(below, options).expect("legal options")
+}
+
+fn open(device: &dyn Device) -> Bench<UringDriver> {
+    Bench::open(driver(), device).expect("it opens")
+}
+
+fn faulty(below: Arc<dyn Device>, rule: FaultRule) -> Arc<Fault> {
+    let options = FaultOptions {
+        seed: 1,
+        rules: vec![rule],
+    };
+    Arc::new(Fault::new(below, &options).expect("legal rules"))
+}
+
+/// Caches that hold the whole device, a part of it, next to nothing, and no dirty page at all.
+fn sizes() -> [CacheOptions; 5] {
+    let mut look_up = options(512, 64, 256);
+    look_up.read_ahead.context_look_up = true;
+    [
+        options(8192, 100, 4000),
+        look_up,
+        options(32, 2, 8),
+        options(1, 0, 1),
+        options(64, 0, 0),
+    ]
+}
+
+#[test]
+fn caches_of_all_sizes_pass_over_memory() {
+    for (seed, size) in (1..).zip(sizes()) {
+        for block_bytes in [512, 4096] {
+            let suite = Suite {
+                seed,
+                ..Suite::default()
+            };
+            conformance::run(driver, &cache(ram(block_bytes), size), suite);
+        }
+    }
+}
+
+#[test]
+fn caches_of_all_sizes_pass_over_a_slow_device() {
+    for (seed, size) in (1..).zip(sizes()) {
+        let suite = Suite {
+            seed,
+            requests: 1_000,
+            ..Suite::default()
+        };
+        conformance::run(driver, &cache(slow(ram(512)), size), suite);
+    }
+}
+
+#[test]
+fn it_passes_over_emulated_flash_and_under_layers() {
+    for (block_bytes, size) in [(512, options(64, 8, 32)), (4096, options(1024, 100, 400))] {
+        let profile = "dram-ssd".parse().expect("a profile");
+        let flash = Arc::new(Flash::new(profile, SIZE, block_bytes).expect("memory"));
+        let device = Stats::new(Arc::new(cache(flash, size)));
+        conformance::run(driver, &device, Suite::default());
+        assert_eq!(device.snapshot().in_flight(), 0);
+    }
+}
+
+#[test]
+fn it_passes_over_a_device_that_ends_within_a_page() {
+    let ram = Arc::new(Ram::new(SIZE - 3 * 512, 512).expect("memory"));
+    for size in sizes() {
+        conformance::run(driver, &cache(ram.clone(), size), not_fresh());
+    }
+}
+
+fn not_fresh() -> Suite {
+    Suite {
+        requests: 600,
+        fresh: false,
+        ..Suite::default()
+    }
+}
+
+#[test]
+fn it_passes_over_a_file() {
+    let name = format!("switchyard-cache-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let file = FileDevice::open(FileOptions {
+        path: path.clone(),
+        block_bytes: 4096,
+        size: Some(SIZE),
+        create: true,
+        read_only: false,
+        direct: true,
+    });
+    let file = Arc::new(file.expect("a file"));
+    for size in sizes() {
+        conformance::run(driver, &cache(file.clone(), size), not_fresh());
+    }
+    std::fs::remove_file(path).expect("it is there");
+}
+
+#[test]
+fn it_passes_over_a_path_with_unawaited_write_back() {
+    // Without a queue, with one that submitters run, and with one that a dispatcher runs as well.
+    for path in [Path::Sync, Path::Stm, Path::Htm, Path::VfsHtm] {
+        let below = PathDevice::start(slow(ram(4096)), path, PathRules::default());
+        let below = below.expect("the path starts");
+        let write_back = Arc::new(below.clone().unawaited());
+        let cache = cache(Arc::new(below), options(256, 32, 128))
+            .with_write_back(write_back)
+            .expect("the same size");
+        conformance::run(driver, &cache, not_fresh());
+    }
+}
+
+#[test]
+fn what_was_read_or_written_is_read_without_the_device() {
+    let below = Arc::new(Stats::new(ram(512)));
+    let cache = cache(below.clone(), options(1024, 500, 500));
+    let mut bench = open(&cache);
+    bench.write(16, &[7; 8 * 512]).expect("a write");
+    bench.read(400, 8).expect("a read");
+    let before = below.snapshot().total().completed;
+    assert_eq!(
+        before, 1,
+        "the write is in the cache, the read came from below"
+    );
+    for _ in 0..10 {
+        assert_eq!(bench.read(16, 8), Ok(vec![7; 8 * 512]));
+        assert_eq!(bench.read(402, 3), Ok(vec![0; 3 * 512]));
+    }
+    assert_eq!(below.snapshot().total().completed, before);
+    bench
+        .write(403, &[9; 512])
+        .expect("a part of a page that is there");
+    assert_eq!(below.snapshot().total().completed, before);
+    bench.close();
+    let mut bench = open(&*below);
+    assert_eq!(
+        bench.read(16, 8),
+        Ok(vec![7; 8 * 512]),
+        "written back at the close"
+    );
+    assert_eq!(bench.read(403, 1), Ok(vec![9; 512]));
+    assert_eq!(bench.read(404, 1), Ok(vec![0; 512]));
+    bench.close();
+}
+
+/// Reads pages one by one; returns the counters afterwards.
+fn read_pages(context_look_up: bool, pages: impl Iterator<Item = u64>) -> CacheSnapshot {
+    let mut options = options(4096, 10, 10);
+    options.read_ahead.context_look_up = context_look_up;
+    let cache = cache(slow(ram(4096)), options);
+    let mut bench = open(&cache);
+    for page in pages {
+        bench.read(page, 1).expect("a read");
+    }
+    bench.close();
+    cache.snapshot()
+}
+
+#[test]
+fn sequential_streams_are_read_ahead() {
+    for look_up in [false, true] {
+        let counters = read_pages(look_up, 0..1_000);
+        assert!(counters.misses <= 2, "{counters:?}");
+        assert!((998..=1_100).contains(&counters.read_ahead), "{counters:?}");
+    }
+}
+
+#[test]
+fn random_reads_are_read_ahead_only_with_context_look_up() {
+    // Pages that lie close together: the one before each was read 13 reads ago, which is further
+    // back than the streams that are told apart.
+    let pages = || (0..1_024).map(|read| read * 709 % 1_024);
+    let counters = read_pages(false, pages());
+    assert_eq!((counters.read_ahead, counters.misses), (0, 1_024));
+    let counters = read_pages(true, pages());
+    assert!(counters.read_ahead > 100, "{counters:?}");
+}
+
+#[test]
+fn a_read_ahead_that_fails_fails_no_request() {
+    let rule = FaultRule {
+        operation: FaultOperation::Read,
+        first: base::units::Lba(100),
+        blocks: Some(1),
+        ..FaultRule::new(FaultEffect::Error(BlockError::ReadFailure))
+    };
+    let below = faulty(ram(4096), rule);
+    let cache = cache(below.clone(), options(256, 10, 10));
+    let mut bench = open(&cache);
+    for page in 60..140 {
+        let expected = if page == 100 {
+            Err(BlockError::ReadFailure)
+        } else {
+            Ok(vec![0; 4096])
+        };
+        assert_eq!(bench.read(page, 1), expected, "page {page}");
+    }
+    assert!(below.strikes()[0] >= 2, "it was read ahead, and then read");
+    bench.close();
+}
+
+#[test]
+fn dirty_limits_hold_and_pressure_goes_to_the_device() {
+    let cache = cache(slow(ram(4096)), options(256, 16, 32));
+    let mut bench = open(&cache);
+    let mut under_way = 0;
+    for page in 0..200_u64 {
+        let request = bench.request(Operation::Write { durable: false }, page * 3, 1);
+        match bench.submit(request) {
+            crate::Submit::Done(_) => {}
+            crate::Submit::Queued => under_way += 1,
+            crate::Submit::Busy(_) => panic!("there is room"),
+        }
+        assert!(cache.snapshot().dirty <= 32);
+    }
+    for _ in 0..under_way {
+        assert_eq!(bench.wait().result, Ok(()));
+    }
+    let counters = cache.snapshot();
+    assert_eq!(counters.dirty_peak, 32, "{counters:?}");
+    assert_eq!(counters.bypassed, 168, "no turn wrote back: {counters:?}");
+    bench.turn_until("write-back", |_| cache.snapshot().dirty <= 16);
+    bench.close();
+    assert_eq!(cache.snapshot().dirty, 0, "the last one writes all back");
+}
+
+#[test]
+fn neighbours_are_written_back_in_ascending_order_as_one() {
+    let below = Arc::new(Stats::new(ram(4096)));
+    let cache = cache(below.clone(), options(256, 200, 200));
+    let mut bench = open(&cache);
+    for page in (0..64).rev() {
+        bench.write(page, &[1; 4096]).expect("a write");
+    }
+    assert_eq!(below.snapshot().total().completed, 0);
+    bench.operate(Operation::Flush, 0, 0).expect("a flush");
+    assert_eq!(
+        below.snapshot().total().completed,
+        3,
+        "two writes and a Flush"
+    );
+    bench.close();
+}
+
+#[test]
+fn failed_write_backs_are_reported_by_each_channel_once_and_tried_again() {
+    let rule = FaultRule {
+        operation: FaultOperation::Write,
+        times: Some(2),
+        ..FaultRule::new(FaultEffect::Error(BlockError::WriteFailure))
+    };
+    let ram = ram(4096);
+    let cache = cache(faulty(ram.clone(), rule), options(64, 32, 32));
+    let (mut first, mut second) = (open(&cache), open(&cache));
+    let flush = |bench: &mut Bench<UringDriver>| bench.operate(Operation::Flush, 0, 0);
+    first.write(5, &[5; 4096]).expect("it is in the cache");
+    assert_eq!(flush(&mut first), Err(BlockError::WriteFailure));
+    assert_eq!(cache.snapshot().dirty, 1, "it stays dirty");
+    assert_eq!(first.read(5, 1), Ok(vec![5; 4096]), "and is read");
+    assert_eq!(flush(&mut second), Err(BlockError::WriteFailure), "again");
+    assert_eq!(
+        flush(&mut first),
+        Err(BlockError::WriteFailure),
+        "the second's"
+    );
+    assert_eq!(cache.snapshot().dirty, 0, "but its own succeeded");
+    assert_eq!(flush(&mut first), Ok(()));
+    assert_eq!(flush(&mut second), Ok(()));
+    first.close();
+    second.close();
+    let mut bench = open(&*ram);
+    assert_eq!(bench.read(5, 1), Ok(vec![5; 4096]));
+    bench.close();
+}
+
+#[test]
+fn a_page_that_cannot_be_written_at_the_close_is_reported_after_the_next_open() {
+    let rule = FaultRule {
+        operation: FaultOperation::Write,
+        times: Some(1),
+        ..FaultRule::new(FaultEffect::Error(BlockError::NoSpace))
+    };
+    let cache = cache(faulty(ram(4096), rule), options(64, 32, 32));
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    bench.close();
+    assert_eq!(cache.snapshot().dirty, 1);
+    let mut bench = open(&cache);
+    let mut flush = || bench.operate(Operation::Flush, 0, 0);
+    assert_eq!(flush(), Err(BlockError::NoSpace));
+    assert_eq!(flush(), Ok(()));
+    bench.close();
+}
+
+/// Random requests over a device that fails one write in ten: the cache stays right, and the device
+/// is once a Flush succeeds.
+#[test]
+fn nothing_is_lost_when_write_backs_fail() {
+    for seed in 1..=20 {
+        let rule = FaultRule {
+            operation: FaultOperation::Write,
+            one_in: 10,
+            times: Some(60),
+            ..FaultRule::new(FaultEffect::Torn { blocks: 3 })
+        };
+        let ram = ram(512);
+        let below = faulty(
+            if seed % 4 == 0 {
+                slow(ram.clone())
+            } else {
+                ram.clone()
+            },
+            rule,
+        );
+        let cache = cache(below.clone(), options(256, 8, 256));
+        let mut bench = open(&cache);
+        let mut random = Prng::from_seed(seed);
+        let mut content = vec![0; 1_000];
+        for request in 0..600_u64 {
+            let lba = random.below(990);
+            let at = usize::try_from(lba).expect("a few");
+            let value = u8::try_from(request % 251).expect("below 251");
+            match random.below(10) {
+                0..6 => {
+                    bench
+                        .write(lba, &[value; 9 * 512])
+                        .expect("it is in the cache");
+                    content[at..at + 9].fill(value);
+                }
+                6..9 => {
+                    let found = bench.read(lba, 9).expect("a read");
+                    let found = found.chunks(512).map(|block| block[0]);
+                    assert!(found.eq(content[at..at + 9].iter().copied()), "seed {seed}");
+                }
+                _ => drop(bench.operate(Operation::Flush, 0, 0)),
+            }
+        }
+        while bench.operate(Operation::Flush, 0, 0).is_err() {}
+        let mut direct = open(&*ram);
+        for (lba, value) in (0..).zip(&content) {
+            assert_eq!(direct.read(lba, 1), Ok(vec![*value; 512]), "seed {seed}");
+        }
+        assert!(below.strikes()[0] > 0 && cache.snapshot().failed > 0);
+        direct.close();
+        bench.close();
+    }
+}
+
+#[test]
+fn compare_fails_where_the_content_cannot_be_written_back() {
+    let rule = FaultRule {
+        operation: FaultOperation::Write,
+        ..FaultRule::new(FaultEffect::Error(BlockError::WriteFailure))
+    };
+    let cache = cache(faulty(ram(4096), rule), options(64, 32, 32));
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    let compared = bench.send(Operation::Compare, 5, &[5; 4096]);
+    assert_eq!(compared, Err(BlockError::WriteFailure));
+    assert_eq!(bench.operate(Operation::Verify, 9, 1), Ok(()));
+    bench.close();
+}
+
+#[test]
+fn a_partial_write_fails_where_the_rest_of_its_page_cannot_be_read() {
+    let rule = FaultRule {
+        operation: FaultOperation::Read,
+        times: Some(1),
+        ..FaultRule::new(FaultEffect::Error(BlockError::ReadFailure))
+    };
+    let cache = cache(faulty(ram(512), rule), options(64, 32, 32));
+    let mut bench = open(&cache);
+    assert_eq!(bench.write(5, &[5; 512]), Err(BlockError::WriteFailure));
+    assert_eq!(bench.write(5, &[6; 512]), Ok(()));
+    assert_eq!(bench.read(5, 1), Ok(vec![6; 512]));
+    bench.close();
+}
+
+#[test]
+fn a_channel_is_gone_with_its_device_although_pages_are_cached() {
+    let rule = FaultRule {
+        operation: FaultOperation::Read,
+        first: base::units::Lba(100),
+        ..FaultRule::new(FaultEffect::Error(BlockError::Gone))
+    };
+    let cache = cache(faulty(ram(4096), rule), options(64, 32, 32));
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    assert_eq!(bench.read(100, 1), Err(BlockError::Gone));
+    assert_eq!(bench.read(5, 1), Err(BlockError::Gone));
+    assert_eq!(bench.write(5, &[6; 4096]), Err(BlockError::Gone));
+    bench.close();
+    let mut bench = open(&cache);
+    assert_eq!(bench.read(5, 1), Ok(vec![5; 4096]), "a new channel");
+    bench.close();
+}
+
+#[test]
+fn resizing_and_erasing_change_the_cache_as_well() {
+    let ram = Arc::new(Ram::new(1 << 20, 512).expect("memory"));
+    let cache = cache(ram, options(1024, 500, 500));
+    let mut bench = open(&cache);
+    bench.write(0, &[1; 32 * 512]).expect("a write");
+    bench.write(1_000, &[2; 8 * 512]).expect("a write");
+    // Nothing is under way, and what is dirty stays in the cache.
+    cache.erase(3, 10).expect("within the device");
+    cache.resize(1_004).expect("smaller");
+    bench.close();
+    cache.resize(2_048).expect("larger");
+    let mut bench = open(&cache);
+    assert_eq!(bench.read(0, 3), Ok(vec![1; 3 * 512]));
+    assert_eq!(bench.read(3, 10), Ok(vec![0; 10 * 512]));
+    assert_eq!(bench.read(13, 3), Ok(vec![1; 3 * 512]));
+    assert_eq!(bench.read(1_000, 4), Ok(vec![2; 4 * 512]));
+    assert_eq!(
+        bench.read(1_004, 4),
+        Ok(vec![0; 4 * 512]),
+        "what was cut off is gone"
+    );
+    bench.close();
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    for (pages, background, most) in [(0, 0, 0), (8, 9, 8), (8, 4, 9)] {
+        let refused = Cache::new(ram(512), options(pages, background, most));
+        refused.expect_err("they contradict each other");
+    }
+    let other = Arc::new(Ram::new(1 << 20, 512).expect("memory"));
+    let cache = cache(ram(512), CacheOptions::new(100));
+    cache.with_write_back(other).expect_err("another size");
+}

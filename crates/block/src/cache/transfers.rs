@@ -1,0 +1,225 @@
+//! Transfers: the I/O of one channel of a cache to the devices below.
+//!
+//! Data goes through memory of the channel's own, so that pages that are neighbours on the device
+//! travel as one request wherever their frames lie, and a page can be written while an earlier
+//! content of it is on its way to the device.
+
+use crate::device::{Channel, DeviceError, Submit};
+use crate::limits::{CACHE_QUEUE_DEPTH, CACHE_READS, CACHE_WRITES};
+use crate::request::{Completion, Request};
+use crate::submitter_memory::SubmitterMemory;
+use base::{Slab, SlabKey, Time};
+use reactor::{Context, IoSlice, OpNamespace};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Reason of a transfer.
+#[derive(Clone, Debug)]
+pub(super) enum Io {
+    /// Reads pages.
+    Read {
+        pages: Range<u64>,
+        /// They have frames, which are filled.
+        framed: bool,
+        /// The request that asks for them; `None` for read-ahead.
+        key: Option<SlabKey>,
+    },
+    /// Writes dirty pages back.
+    WriteBack { pages: Range<u64> },
+    /// Passes a request down.
+    Pass { key: SlabKey },
+}
+
+/// I/O of one channel.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    below: Box<dyn Channel>,
+    /// Channel for write-back, where that is another one.
+    write_back: Option<Box<dyn Channel>>,
+    ios: Slab<Io>,
+    /// Requests that a channel below had no room for, and whether they are write-back.
+    unsent: VecDeque<(bool, Request)>,
+    done: VecDeque<(Io, Completion)>,
+    reads: SubmitterMemory,
+    writes: SubmitterMemory,
+    piece_bytes: usize,
+    submitted: bool,
+}
+
+impl Transfers {
+    pub(super) fn new(
+        below: Box<dyn Channel>,
+        write_back: Option<Box<dyn Channel>>,
+        piece_bytes: usize,
+    ) -> Result<Self, DeviceError> {
+        let capacity = CACHE_QUEUE_DEPTH + (CACHE_READS + CACHE_WRITES) as usize;
+        Ok(Self {
+            below,
+            write_back,
+            ios: Slab::with_capacity(capacity),
+            unsent: VecDeque::with_capacity(capacity),
+            done: VecDeque::with_capacity(capacity),
+            reads: SubmitterMemory::new(CACHE_READS, piece_bytes)?,
+            writes: SubmitterMemory::new(CACHE_WRITES, piece_bytes)?,
+            piece_bytes,
+            submitted: false,
+        })
+    }
+
+    /// Memory for one read; `None` while all is in use.
+    pub(super) fn read_memory(&mut self) -> Option<IoSlice> {
+        self.reads.lend(self.piece_bytes)
+    }
+
+    /// Memory for one write; `None` while all is in use.
+    pub(super) fn write_memory(&mut self) -> Option<IoSlice> {
+        self.writes.lend(self.piece_bytes)
+    }
+
+    /// Pages of the largest transfer.
+    pub(super) fn most_pages(&self) -> u64 {
+        (self.piece_bytes / super::table::PAGE_BYTES) as u64
+    }
+
+    /// Begins a transfer, which the memory and the channel's depth limit in number.
+    pub(super) fn submit(&mut self, io: Io, mut request: Request, cx: &mut Context<'_>) {
+        let by_write_back = matches!(io, Io::WriteBack { .. });
+        let Ok(key) = self.ios.insert(io) else {
+            unreachable!("there are as many slots as transfers can be under way");
+        };
+        request.tag = u64::from(key.index) << 8 | u64::from(key.generation);
+        self.send(by_write_back, request, cx);
+    }
+
+    fn send(&mut self, by_write_back: bool, request: Request, cx: &mut Context<'_>) {
+        if !self.unsent.is_empty() {
+            self.unsent.push_back((by_write_back, request));
+            return;
+        }
+        if let Some((by_write_back, request)) = self.try_send(by_write_back, request, cx) {
+            self.unsent.push_back((by_write_back, request));
+        }
+    }
+
+    /// Sends a request; hands it back where the channel has no room.
+    fn try_send(
+        &mut self,
+        by_write_back: bool,
+        request: Request,
+        cx: &mut Context<'_>,
+    ) -> Option<(bool, Request)> {
+        self.submitted = true;
+        let submit = match &mut self.write_back {
+            Some(channel) if by_write_back => channel.submit(request, cx),
+            _ => self.below.submit(request, cx),
+        };
+        match submit {
+            Submit::Done(completion) => self.end(completion),
+            Submit::Queued => {}
+            Submit::Busy(request) => return Some((by_write_back, request)),
+        }
+        None
+    }
+
+    fn end(&mut self, completion: Completion) {
+        let [generation, ..] = completion.tag.to_le_bytes();
+        let index = u32::try_from(completion.tag >> 8).expect("a tag of ours");
+        let io = self.ios.remove(SlabKey { index, generation });
+        let io = io.expect("a transfer ends once");
+        self.done.push_back((io, completion));
+    }
+
+    fn collect(&mut self) {
+        while let Some(completion) = self.below.reap() {
+            self.end(completion);
+        }
+        while let Some(completion) = self.write_back.as_mut().and_then(|channel| channel.reap()) {
+            self.end(completion);
+        }
+    }
+
+    /// Lets the channels below work, and takes the transfers that are over.
+    pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
+        self.below.tick(cx);
+        if let Some(channel) = &mut self.write_back {
+            channel.tick(cx);
+        }
+        self.collect();
+        while let Some((by_write_back, request)) = self.unsent.pop_front() {
+            if let Some(back) = self.try_send(by_write_back, request, cx) {
+                self.unsent.push_front(back);
+                break;
+            }
+        }
+    }
+
+    /// Sends what was gathered.
+    pub(super) fn kick(&mut self, cx: &mut Context<'_>) {
+        if !std::mem::take(&mut self.submitted) {
+            return;
+        }
+        self.below.kick(cx);
+        if let Some(channel) = &mut self.write_back {
+            channel.kick(cx);
+        }
+        self.collect();
+    }
+
+    /// Takes a transfer that is over.
+    pub(super) fn take_done(&mut self) -> Option<(Io, Completion)> {
+        self.done.pop_front()
+    }
+
+    pub(super) fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// Returns true if no transfer is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.ios.is_empty() && self.done.is_empty()
+    }
+
+    /// Transfers that are not over.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = &Io> {
+        let done = self.done.iter().map(|(io, _)| io);
+        self.ios.iter().map(|(_, io)| io).chain(done)
+    }
+
+    pub(super) fn owns(&self, op_namespace: OpNamespace) -> bool {
+        let other = self.write_back.as_ref();
+        self.below.owns(op_namespace) || other.is_some_and(|channel| channel.owns(op_namespace))
+    }
+
+    pub(super) fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        match &mut self.write_back {
+            Some(channel) if channel.owns(completion.key.op_namespace) => {
+                channel.complete(completion, cx);
+            }
+            _ => self.below.complete(completion, cx),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Time {
+        if self.has_done() {
+            return Time::ZERO;
+        }
+        let other = self.write_back.as_ref();
+        let other = other.map_or(Time::NEVER, |channel| channel.deadline());
+        self.below.deadline().min(other)
+    }
+
+    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+        self.below.close(cx);
+        if let Some(channel) = &mut self.write_back {
+            channel.close(cx);
+        }
+    }
+
+    pub(super) fn closed(&self) -> bool {
+        self.below.closed()
+            && self
+                .write_back
+                .as_ref()
+                .is_none_or(|channel| channel.closed())
+    }
+}

@@ -1,0 +1,237 @@
+//! Read-ahead: the pages that a cache reads before they are asked for.
+//!
+//! A stream is a run of reads, each of which begins at the last one's end. Its window is 16 KiB at
+//! first and doubles up to 128 KiB; the next window is read as soon as the stream enters the last
+//! one, so that a reader that is no faster than the device never waits. One [`ReadAhead`] serves
+//! one thread; its streams may alternate.
+//!
+//! Context look-up finds sequential streams that the thread's own reads do not show: a read counts
+//! as sequential if the page before it is in the cache. Random streams that lie close together
+//! look sequential by this rule, and the device then reads pages that no thread asks for, which is
+//! why it can be turned off. `[Yu §4.7]`
+
+use std::ops::Range;
+
+/// Streams of one thread that are told apart.
+const STREAMS: usize = 8;
+
+/// Rules of read-ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAheadRules {
+    /// Pages of a stream's first window; 0 turns read-ahead off.
+    pub first_pages: u32,
+    /// Pages of the largest window.
+    pub most_pages: u32,
+    /// A read counts as sequential also if the page before it is in the cache.
+    pub context_look_up: bool,
+}
+
+impl Default for ReadAheadRules {
+    fn default() -> Self {
+        Self {
+            first_pages: 4,
+            most_pages: 32,
+            context_look_up: false,
+        }
+    }
+}
+
+/// A stream, in pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    /// End of its last read: the page after the last one.
+    next: u64,
+    /// End of its last window.
+    ahead: u64,
+    /// Size of that window; 0 for a stream of a single read.
+    window: u32,
+    /// Number of the last read that belonged to it; 0 for a place that no stream has.
+    used: u64,
+}
+
+/// Streams of one thread.
+#[derive(Clone, Debug)]
+pub struct ReadAhead {
+    rules: ReadAheadRules,
+    streams: [Stream; STREAMS],
+    reads: u64,
+}
+
+impl ReadAhead {
+    /// A thread without a stream.
+    #[must_use]
+    pub fn new(rules: ReadAheadRules) -> Self {
+        Self {
+            rules,
+            streams: [Stream::default(); STREAMS],
+            reads: 0,
+        }
+    }
+
+    /// Takes note of a read of these pages, and returns the pages to be read ahead, which may lie
+    /// beyond the end of the device. `before_is_cached` tells whether the page before the read is
+    /// in the cache; it is called only with context look-up.
+    pub fn read(
+        &mut self,
+        pages: Range<u64>,
+        before_is_cached: impl FnOnce() -> bool,
+    ) -> Option<Range<u64>> {
+        if self.rules.first_pages == 0 {
+            return None;
+        }
+        self.reads += 1;
+        let reads = self.reads;
+        // A read of less than a page may begin in the page in which the last one ended.
+        let follows = |stream: &&mut Stream| stream.used > 0 && follows(stream.next, pages.start);
+        if let Some(stream) = self.streams.iter_mut().find(follows) {
+            let within = pages.end == stream.next;
+            stream.next = pages.end;
+            stream.used = reads;
+            return if within && stream.window == 0 {
+                // The same page again: not yet a second one.
+                None
+            } else {
+                stream.advance(self.rules)
+            };
+        }
+        let look_up = self.rules.context_look_up && pages.start > 0 && before_is_cached();
+        let place = self
+            .streams
+            .iter_mut()
+            .min_by_key(|s| (s.window > 0, s.used));
+        let stream = place?;
+        *stream = Stream {
+            next: pages.end,
+            ahead: 0,
+            window: 0,
+            used: reads,
+        };
+        if look_up {
+            stream.advance(self.rules)
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns true if a read from page `first` on continues a stream that ended before page `next`.
+const fn follows(next: u64, first: u64) -> bool {
+    first == next || first + 1 == next
+}
+
+impl Stream {
+    /// Returns the next window, if the stream has entered its last one.
+    fn advance(&mut self, rules: ReadAheadRules) -> Option<Range<u64>> {
+        if self.window > 0 && self.next + u64::from(self.window) <= self.ahead {
+            return None;
+        }
+        let doubled = self.window.saturating_mul(2);
+        self.window = doubled.clamp(rules.first_pages, rules.most_pages.max(rules.first_pages));
+        let start = self.ahead.max(self.next);
+        self.ahead = start + u64::from(self.window);
+        Some(start..self.ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn streams(context_look_up: bool) -> ReadAhead {
+        ReadAhead::new(ReadAheadRules {
+            context_look_up,
+            ..ReadAheadRules::default()
+        })
+    }
+
+    #[test]
+    fn a_window_doubles_up_to_128_kib_and_windows_join() {
+        let mut streams = streams(false);
+        let mut end = None;
+        let mut sizes = Vec::new();
+        for page in 100..400 {
+            let Some(ahead) = streams.read(page..page + 1, || unreachable!("off")) else {
+                continue;
+            };
+            assert!(ahead.start > page, "{ahead:?} at {page}");
+            assert!(end.is_none_or(|end| end == ahead.start), "no gap");
+            end = Some(ahead.end);
+            sizes.push(ahead.end - ahead.start);
+        }
+        assert_eq!(sizes[..5], [4, 8, 16, 32, 32]);
+    }
+
+    #[test]
+    fn a_sequential_reader_is_always_within_what_was_read_ahead() {
+        let mut streams = streams(false);
+        let mut ahead_of = 0;
+        for page in 0..1_000 {
+            assert!(
+                page < 2 || page < ahead_of,
+                "page {page} was not read ahead"
+            );
+            if let Some(ahead) = streams.read(page..page + 1, || false) {
+                ahead_of = ahead.end;
+            }
+            assert!(ahead_of <= page + 1 + 64, "two windows at most");
+        }
+    }
+
+    #[test]
+    fn random_reads_read_nothing_ahead() {
+        let mut streams = streams(false);
+        for read in 0..1_000_u64 {
+            let page = read * 7_919 % 10_007;
+            assert_eq!(streams.read(page..page + 1, || true), None);
+        }
+    }
+
+    #[test]
+    fn context_look_up_takes_close_random_reads_for_sequential() {
+        let mut with = streams(true);
+        assert_eq!(with.read(50..51, || true), Some(51..55));
+        assert_eq!(with.read(90..91, || false), None);
+        assert_eq!(
+            with.read(0..1, || true),
+            None,
+            "no page is before the first"
+        );
+    }
+
+    #[test]
+    fn streams_that_alternate_are_told_apart() {
+        let mut streams = streams(false);
+        let mut windows = 0;
+        for step in 0..64 {
+            for stream in 0..4 {
+                let page = stream * 10_000 + step;
+                windows += u32::from(streams.read(page..page + 1, || false).is_some());
+            }
+            // One random read between: it takes no stream's place.
+            let page = 1_000_000 + step * 977;
+            assert_eq!(streams.read(page..page + 1, || false), None);
+        }
+        assert!(windows >= 4 * 4, "{windows}");
+    }
+
+    #[test]
+    fn small_reads_of_one_page_are_no_stream_until_the_next_page() {
+        let mut streams = streams(false);
+        for _ in 0..8 {
+            assert_eq!(streams.read(7..8, || false), None);
+        }
+        assert_eq!(streams.read(8..9, || false), Some(9..13));
+    }
+
+    #[test]
+    fn no_window_turns_it_off() {
+        let rules = ReadAheadRules {
+            first_pages: 0,
+            ..ReadAheadRules::default()
+        };
+        let mut streams = ReadAhead::new(rules);
+        for page in 0..10 {
+            assert_eq!(streams.read(page..page + 1, || true), None);
+        }
+    }
+}
