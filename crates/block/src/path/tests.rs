@@ -11,7 +11,7 @@ use base::units::{Lba, MIB};
 use base::{Nanos, Prng, Time};
 use reactor::{Context, IoSlice};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const BLOCK: u32 = 4096;
 
@@ -349,43 +349,4 @@ fn threads_that_panic_leave_the_others_at_work() {
         });
         assert_eq!(ended.load(Ordering::Relaxed), 4, "{path}");
     }
-}
-
-/// A path that nobody uses costs nothing: its dispatcher sleeps.
-#[test]
-fn an_idle_dispatcher_sleeps() {
-    for path in [Path::Atm, Path::TwoQueue, Path::Interrupt, Path::Poll] {
-        let device = start(dram_ssd(64), path);
-        let stop = AtomicBool::new(false);
-        let mut bench = Bench::open(driver(), &device).expect("it opens");
-        bench.write(1, &[1; BLOCK as usize]).expect("a write");
-        bench.close();
-        let name = format!("path/{path}");
-        let cpu = || cpu_of_thread(&name);
-        let mut before = cpu();
-        // It comes to rest some time, however slow the machine is.
-        for _ in 0..100 {
-            std::thread::sleep(std::time::Duration::from_millis(30));
-            let now = cpu();
-            if now == before {
-                stop.store(true, Ordering::Relaxed);
-                break;
-            }
-            before = now;
-        }
-        assert!(stop.load(Ordering::Relaxed), "{path}: it never rests");
-    }
-}
-
-/// Processor time of this process' threads with a name, in nanoseconds.
-fn cpu_of_thread(name: &str) -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("this process");
-    let of_task = |task: std::io::Result<std::fs::DirEntry>| {
-        let path = task.ok()?.path();
-        let comm = std::fs::read_to_string(path.join("comm")).ok()?;
-        let stat = std::fs::read_to_string(path.join("schedstat")).ok()?;
-        let ran = stat.split(' ').next()?.parse::<u64>().ok()?;
-        (comm.trim() == name).then_some(ran)
-    };
-    tasks.filter_map(of_task).sum()
 }

@@ -1,0 +1,91 @@
+//! A path that is not used costs nothing: its dispatcher sleeps. In a process of its own, which has
+//! no other dispatcher of the same name.
+
+#[cfg(test)]
+mod tests {
+    use base::units::Lba;
+    use reactor::uring::{Options, UringDriver};
+    use reactor::{Context, Driver, IoSlice, Wait};
+    use std::sync::Arc;
+    use std::time::Duration;
+    use switch::{Path, PathRules};
+    use switchyard_block::device::Flash;
+    use switchyard_block::{Device, Operation, PathDevice, Request, Submit};
+
+    const PAGE: usize = 4096;
+
+    /// Carries out one write, and closes the channel.
+    fn write_once(device: &PathDevice) {
+        let mut driver = UringDriver::new(&Options::default()).expect("a ring");
+        let mut channel = device.open(&mut driver).expect("it opens");
+        let buffer = driver.buffers().take(PAGE).expect("a buffer");
+        let request = Request {
+            tag: 1,
+            operation: Operation::Write { durable: false },
+            lba: Lba(1),
+            blocks: 1,
+            data: Some(IoSlice::from_buffer(buffer, PAGE)),
+        };
+        let mut done = match turn(&mut driver, |cx| channel.submit(request, cx)) {
+            Submit::Done(completion) => Some(completion),
+            Submit::Queued => None,
+            Submit::Busy(_) => panic!("nothing is under way"),
+        };
+        while done.is_none() {
+            turn(&mut driver, |cx| {
+                channel.kick(cx);
+                channel.tick(cx);
+            });
+            done = channel.reap();
+        }
+        assert_eq!(done.map(|done| done.result), Some(Ok(())));
+        turn(&mut driver, |cx| channel.close(cx));
+        while !channel.closed() {
+            turn(&mut driver, |cx| channel.tick(cx));
+        }
+    }
+
+    fn turn<T>(driver: &mut UringDriver, work: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        let mut completions = Vec::new();
+        driver
+            .reap(Wait::No, &mut completions)
+            .expect("the ring works");
+        let now = driver.now();
+        work(&mut Context { now, driver })
+    }
+
+    /// Processor time of this process' threads with a name, in nanoseconds.
+    fn cpu_of(name: &str) -> u64 {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("this process");
+        let of_task = |task: std::io::Result<std::fs::DirEntry>| {
+            let path = task.ok()?.path();
+            let comm = std::fs::read_to_string(path.join("comm")).ok()?;
+            let stat = std::fs::read_to_string(path.join("schedstat")).ok()?;
+            let ran = stat.split(' ').next()?.parse::<u64>().ok()?;
+            (comm.trim() == name).then_some(ran)
+        };
+        tasks.filter_map(of_task).sum()
+    }
+
+    #[test]
+    fn an_idle_dispatcher_sleeps() {
+        for path in [Path::Atm, Path::TwoQueue, Path::Interrupt, Path::Poll] {
+            let profile = "dram-ssd".parse().expect("a profile");
+            let flash = Flash::new(profile, 1 << 20, 4096).expect("memory");
+            let device = PathDevice::start(Arc::new(flash), path, PathRules::default());
+            let device = device.expect("the path starts");
+            write_once(&device);
+            let name = format!("path/{path}");
+            // It comes to rest some time, however slow the machine is.
+            let mut before = cpu_of(&name);
+            let rests = (0..200).any(|_| {
+                std::thread::sleep(Duration::from_millis(30));
+                let now = cpu_of(&name);
+                let rests = now == before;
+                before = now;
+                rests
+            });
+            assert!(rests, "{path}: it never rests");
+        }
+    }
+}
