@@ -221,6 +221,13 @@ impl Cast {
         }
     }
 
+    /// Time from which on no core of a target stands still.
+    pub(super) fn stands_until(&self, target: usize) -> Time {
+        let cores = self.targets[target].iter().flat_map(|target| &target.cores);
+        let busy = cores.map(|core| core.driver.busy_until());
+        busy.max().unwrap_or(Time::ZERO)
+    }
+
     /// The clock of a target's machine jumps ahead.
     pub(super) fn jump_target(&self, target: usize, by: Nanos) {
         if let Some(process) = &self.targets[target] {

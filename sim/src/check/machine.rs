@@ -1,5 +1,6 @@
 //! The whole of a run: its actors, and the incidents that happen to them.
 
+mod ending;
 mod incidents;
 
 use super::Survived;
@@ -43,11 +44,6 @@ const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
 
 /// Cores of a host that has a switchboard.
 const SWITCHED_CORES: u32 = 2;
-
-/// Longest that a controller of a host that is gone lives on beyond its keep-alive time-out: its core
-/// may stand still, or its device be late. With the time-out it is less than a silent cut takes to
-/// break the connection.
-const OUTLIVES: Nanos = Nanos::from_secs(40);
 
 /// Interval between two looks at hosts that may have given up.
 const REVIVAL: Nanos = Nanos::from_secs(30);
@@ -454,113 +450,6 @@ impl Machine {
                 ..DiskFaults::default()
             });
         }
-    }
-
-    /// Lets all actors leave; nothing is left over, and every block is what it may be.
-    pub(super) fn end(&mut self, at_most: Nanos) {
-        let until = self.world.now() + at_most;
-        loop {
-            let over = {
-                let mut cast = self.cast.borrow_mut();
-                let left = cast
-                    .hosts
-                    .iter_mut()
-                    .filter_map(|host| (!host.leaves()).then_some(()));
-                left.count() == 0
-            };
-            if over {
-                break;
-            }
-            self.revive();
-            let span = Nanos::from_secs(1);
-            assert!(
-                self.world.now() + span < until,
-                "a host does not end: {}",
-                self.standing()
-            );
-            self.pass(span);
-        }
-        let (targets, hosts) = {
-            let mut cast = self.cast.borrow_mut();
-            cast.liar = None;
-            let hosts = std::mem::take(&mut cast.hosts);
-            (std::mem::take(&mut cast.targets), hosts)
-        };
-        hosts.iter().for_each(Host::check_end);
-        drop(hosts);
-        for (number, process) in targets.into_iter().enumerate() {
-            let mut process = process.expect("every target runs");
-            self.check_keep_alive(&mut process);
-            self.end_target(&mut process, until);
-            self.audits.borrow()[number].end();
-        }
-        for known in &self.known {
-            for volume in known.volumes.iter().chain(&known.replaced) {
-                volume.check();
-                volume.lose_power();
-                volume.check();
-            }
-        }
-    }
-
-    /// Hosts are gone; some of their controllers know that by the keep-alive time-out alone.
-    fn check_keep_alive(&self, target: &mut Process) {
-        let hosts: Vec<_> = (0..self.plan.hosts).map(host_name).collect();
-        let shared = Arc::clone(&target.shared);
-        let left = move || {
-            let mut controllers = shared.snapshot().controllers;
-            controllers.retain(|controller| hosts.contains(&controller.host_nqn));
-            controllers
-        };
-        let until = self.world.now() + self.plan.keep_alive + OUTLIVES;
-        let outcome = self.run_target(target, until, || left().is_empty());
-        assert_eq!(
-            outcome,
-            Outcome::Done,
-            "controllers outlive their keep-alive time-out of {}: {:?}",
-            self.plan.keep_alive,
-            left()
-        );
-    }
-
-    fn end_target(&self, target: &mut Process, until: Time) {
-        let shared = Arc::clone(&target.shared);
-        let empty = move || {
-            let snapshot = shared.snapshot();
-            snapshot.controllers.is_empty() && snapshot.cores.iter().all(|c| c.connections == 0)
-        };
-        let outcome = self.run_target(target, until, empty);
-        let left = target.shared.snapshot();
-        assert_eq!(
-            outcome,
-            Outcome::Done,
-            "left over: {:?} {:?}",
-            left.controllers,
-            left.cores
-        );
-        for (core, buffers) in target.cores.iter().zip(&target.buffers) {
-            assert_eq!(
-                &free_buffers(&core.driver),
-                buffers,
-                "the target keeps buffers"
-            );
-        }
-        // Counters are told now and then.
-        let later = self.world.now() + Nanos::from_millis(200);
-        self.run_target(target, later, || false);
-        self.world.wait_until(later);
-        target.shared.shutdown();
-        while !target.cores.iter().all(|core| core.service.finished()) {
-            let next = self.world.now() + Nanos::from_millis(100);
-            assert!(next < until, "the target does not end");
-            self.run_target(target, next, || false);
-            self.world.wait_until(next);
-        }
-    }
-
-    fn run_target(&self, target: &mut Process, until: Time, done: impl FnMut() -> bool) -> Outcome {
-        let mut actors: Vec<_> = target.actors().collect();
-        self.world.run(&mut actors, until, done)
     }
 
     /// Returns what all actors survived so far.

@@ -141,6 +141,18 @@ fn transfer_shift(view: &View<'_>) -> u8 {
     u8::try_from(pages.trailing_zeros()).expect("a 32-bit number has few bits")
 }
 
+/// VWC. What the host is told here holds as long as its controller does.
+fn volatile_write_cache(controller: &Controller) -> u8 {
+    let cached = controller.has_volatile_cache();
+    controller.uncached.set(!cached);
+    let present = if cached {
+        IdentifyController::VWC_PRESENT
+    } else {
+        0
+    };
+    present | IdentifyController::VWC_FLUSH_ALL
+}
+
 fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyController {
     let discovery = controller.is_discovery();
     let subsystem = controller.shared.subsystem.as_ref();
@@ -199,22 +211,11 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
             | IdentifyController::ONCS_SAVE_AND_SELECT
             | IdentifyController::ONCS_TIMESTAMP
             | IdentifyController::ONCS_VERIFY,
-        vwc: write_cache(controller) | IdentifyController::VWC_FLUSH_ALL,
+        vwc: volatile_write_cache(controller),
         ioccsz: (64 + view.limits.in_capsule_bytes) / 16,
         ofcs: IdentifyController::OFCS_DISCONNECT,
         vendor: extensions(view).encode(),
         ..common
-    }
-}
-
-/// Returns the bit that says whether there is a volatile write cache, and notes what the host knows.
-fn write_cache(controller: &Controller) -> u8 {
-    let cached = controller.has_volatile_cache();
-    controller.uncached.set(!cached);
-    if cached {
-        IdentifyController::VWC_PRESENT
-    } else {
-        0
     }
 }
 

@@ -209,8 +209,10 @@ impl Machine {
         };
         rights.iter().for_each(Rights::begin);
         let denied = self.change(target, |t| t.deny_host(SUBSYSTEM, &name));
-        // Its controllers end as soon as every core has heard of it.
-        self.pass(Nanos::from_secs(1));
+        // Its controllers end as soon as every core has heard of it: one may stand still.
+        let now = self.world.now();
+        let stands = self.cast.borrow().stands_until(target).max(now);
+        self.pass(stands.since(now) + Nanos::from_secs(1));
         set(denied);
         self.pass(denied_for);
         rights.iter().for_each(Rights::begin);
