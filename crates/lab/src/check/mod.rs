@@ -1,8 +1,8 @@
 //! Runs with faults in them, by seed: many in processes of their own, and one in this process.
 //!
-//! A run that fails ends its process. So a [`Worker`](worker::Worker) is this very program, which
-//! runs seeds in turn and prints a line for each that is over; the first that does not come is the
-//! one that failed, and is looked for in its shortest form.
+//! A run that fails ends its process. So a worker is this very program, which runs seeds in turn and
+//! prints a line for each that is over; the first that does not come is the one that failed, and is
+//! looked for in its shortest form.
 
 mod args;
 mod mutations;
