@@ -371,7 +371,8 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     }
 }
 
-/// Small sends are many, and a peer that sends the same again and again gives up.
+/// A host goes by time alone where a target cannot tell it that a command has ended. No write may
+/// then take effect later than it waits, so what is late there is late by this fraction.
 const LATE_AT_FOREIGN: u64 = 64;
 
 fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
@@ -380,6 +381,8 @@ fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
     let slow = Nanos::from_micros(10 + prng.below(2_000));
     let (late, late_by) = (50 + prng.below(400), Nanos::from_secs(1 + prng.below(20)));
     let fail = 20 + prng.below(200);
+    let at_foreign = Nanos(late_by.0 / LATE_AT_FOREIGN);
+    let foreign = has(Feature::Foreign);
     DiskFaults {
         delay_max: if has(Feature::Slow) {
             slow
@@ -387,12 +390,13 @@ fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
             Nanos::ZERO
         },
         late_one_in: if has(Feature::Late) { late } else { 0 },
-        late_by,
-        late_writes_by: if has(Feature::Foreign) {
-            Nanos(late_by.0 / LATE_AT_FOREIGN)
+        // A path keeps writes waiting behind what is late before them.
+        late_by: if foreign && has(Feature::Paths) {
+            at_foreign
         } else {
             late_by
         },
+        late_writes_by: if foreign { at_foreign } else { late_by },
         fail_one_in: if has(Feature::Errors) { fail } else { 0 },
         tear_one_in: if has(Feature::Tears) { 4 } else { 0 },
     }

@@ -68,8 +68,8 @@ impl Service for Dispatcher {
     }
 
     fn deadline(&self) -> Time {
-        let below = self.runner.deadline();
-        if self.runner.is_active() && self.polls {
+        let below = self.runner.deadline(self.polls);
+        if below == Time::ZERO {
             return Time::ZERO;
         }
         let due = || {

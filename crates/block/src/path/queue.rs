@@ -175,6 +175,11 @@ impl SharedQueue {
         self.ran_at.store(now.0, Ordering::Relaxed);
     }
 
+    /// The runner sleeps until its device is done: it is not to be deposed for that.
+    pub(super) fn note_sleep(&self) {
+        self.ran_at.store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// The dispatcher looks whether it has to run the queue.
     pub(super) fn begin_dispatched(&self, now: Time) -> Option<Term> {
         let mut state = self.lock();

@@ -8,11 +8,15 @@ use crate::device::{Capabilities, Channel, Submit};
 use crate::extents::{Extent, Extents, SubmitExtents};
 use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
-use base::{Slab, SlabKey, Time};
+use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Context, IoSlice, Memory};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::path::{self, Merge};
+
+/// Longest time for which a runner polls a device that completes nothing: a wake-up costs a tenth
+/// of it at most.
+const POLL_WINDOW: Nanos = Nanos::from_millis(1);
 
 /// Batches of one queue in one turn: the runner's own thread has other work to do.
 const BATCHES_A_TURN: u32 = 8;
@@ -33,11 +37,16 @@ pub(super) struct Runner {
     spare_entries: Vec<Vec<Entry>>,
     spare_extents: Vec<Vec<Extent>>,
     own_done: VecDeque<Completion>,
+    /// Commands that were sent or are complete: whether there is progress.
+    commands: u64,
     extents_max: usize,
     block_bytes: u64,
     bytes_max: u64,
     submitted: bool,
     closing: bool,
+    /// The time of the last turn, and that until which the device is polled.
+    now: Time,
+    polls_until: Time,
     stats: Arc<PathStats>,
 }
 
@@ -103,11 +112,14 @@ impl Runner {
             spare_entries: Vec::new(),
             spare_extents: Vec::new(),
             own_done: VecDeque::new(),
+            commands: 0,
             extents_max: capabilities.extents_max as usize,
             block_bytes: block_bytes.into(),
             bytes_max: capabilities.max_transfer_bytes.into(),
             submitted: false,
             closing: false,
+            now: Time::ZERO,
+            polls_until: Time::ZERO,
             stats,
         }
     }
@@ -145,6 +157,7 @@ impl Runner {
         request.tag = tag_of(key);
         let submit = self.below.submit(request, cx);
         self.submitted = true;
+        self.polls_until = cx.now + POLL_WINDOW;
         match submit {
             Submit::Queued => {
                 self.stats.sent(1);
@@ -169,6 +182,15 @@ impl Runner {
 
     /// Runs what this thread has to run, as far as it goes without waiting.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
+        self.now = cx.now;
+        let before = self.commands;
+        self.work(cx);
+        if self.commands != before {
+            self.polls_until = cx.now + POLL_WINDOW;
+        }
+    }
+
+    fn work(&mut self, cx: &mut Context<'_>) {
         self.below.tick(cx);
         self.collect();
         self.send_unsent(cx);
@@ -270,7 +292,7 @@ impl Runner {
             match command {
                 Command::Single(request) => match self.below.submit(request, cx) {
                     Submit::Done(completion) => self.finish_single(completion),
-                    Submit::Queued => {}
+                    Submit::Queued => self.commands += 1,
                     Submit::Busy(request) => {
                         self.unsent.push_front(Command::Single(request));
                         return;
@@ -278,7 +300,7 @@ impl Runner {
                 },
                 Command::Merged(extents) => match self.below.submit_extents(extents, cx) {
                     SubmitExtents::Done(extents) => self.finish_merged(extents),
-                    SubmitExtents::Queued => {}
+                    SubmitExtents::Queued => self.commands += 1,
                     SubmitExtents::Busy(extents) => {
                         self.unsent.push_front(Command::Merged(extents));
                         return;
@@ -347,6 +369,7 @@ impl Runner {
     }
 
     fn ended(&mut self, queue: usize) {
+        self.commands += 1;
         let held = self.terms[queue].as_mut();
         let held = held.expect("a thread runs a queue until what it sent is complete");
         held.under_way -= 1;
@@ -361,9 +384,25 @@ impl Runner {
         self.turn(cx);
     }
 
-    /// The time at which the channel below has to run.
-    pub(super) fn deadline(&self) -> Time {
-        self.below.deadline()
+    /// The time at which the channel below has to run. A runner that polls looks again at once,
+    /// until a device has not answered for longer than polling pays; then it sleeps, and its queues
+    /// are not taken over from it.
+    pub(super) fn deadline(&self, polls: bool) -> Time {
+        if !self.is_active() {
+            return self.below.deadline();
+        }
+        if polls && self.now < self.polls_until {
+            return Time::ZERO;
+        }
+        let below = self.below.deadline();
+        if below > Time::ZERO {
+            for (queue, held) in self.queues.iter().zip(&self.terms) {
+                if held.is_some_and(|held| !held.over) {
+                    queue.note_sleep();
+                }
+            }
+        }
+        below
     }
 
     /// Takes no further batch; what is under way completes.

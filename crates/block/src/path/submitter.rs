@@ -359,12 +359,8 @@ impl Channel for SubmitterChannel {
         if !self.finished.is_empty() {
             return Time::ZERO;
         }
-        let below = self.runner.deadline();
-        if self.runner.is_active() {
-            let polls = self.inner.path.polls();
-            return if polls { Time::ZERO } else { below };
-        }
-        if !self.inbox.may_sleep() {
+        let below = self.runner.deadline(self.inner.path.polls());
+        if below == Time::ZERO || !self.inbox.may_sleep() {
             return Time::ZERO;
         }
         below.min(self.look_at)
