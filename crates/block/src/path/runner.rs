@@ -43,6 +43,10 @@ pub(super) struct Runner {
     block_bytes: u64,
     bytes_max: u64,
     submitted: bool,
+    /// The channel below had no room: a completion makes some.
+    refused: bool,
+    /// The last turn ended before all was sent that can be: no completion brings the next one.
+    unfinished: bool,
     closing: bool,
     /// The time of the last turn, and that until which the device is polled.
     now: Time,
@@ -117,6 +121,8 @@ impl Runner {
             block_bytes: block_bytes.into(),
             bytes_max: capabilities.max_transfer_bytes.into(),
             submitted: false,
+            refused: false,
+            unfinished: false,
             closing: false,
             now: Time::ZERO,
             polls_until: Time::ZERO,
@@ -194,20 +200,23 @@ impl Runner {
         self.below.tick(cx);
         self.collect();
         self.send_unsent(cx);
+        self.unfinished = false;
         for queue in 0..self.queues.len() {
             // What the device completes on the spot leaves room for the next batch.
-            for _ in 0..BATCHES_A_TURN {
-                if !self.look(queue, cx) {
-                    break;
-                }
+            let mut batches = 0;
+            while batches < BATCHES_A_TURN && self.look(queue, cx) {
                 self.dispatch(queue, cx);
                 self.collect();
+                batches += 1;
             }
+            self.unfinished |= batches == BATCHES_A_TURN;
         }
         if std::mem::take(&mut self.submitted) {
             self.below.kick(cx);
             self.collect();
         }
+        // Extents of a failed command are sent again although the device below may be idle.
+        self.unfinished |= !self.unsent.is_empty() && !self.refused;
     }
 
     /// Takes a batch of a queue, if this thread runs it and may. Returns whether it has one.
@@ -287,6 +296,7 @@ impl Runner {
 
     /// Sends what waits to be sent, in order, as far as there is room.
     fn send_unsent(&mut self, cx: &mut Context<'_>) {
+        self.refused = false;
         while let Some(command) = self.unsent.pop_front() {
             self.submitted = true;
             match command {
@@ -295,6 +305,7 @@ impl Runner {
                     Submit::Queued => self.commands += 1,
                     Submit::Busy(request) => {
                         self.unsent.push_front(Command::Single(request));
+                        self.refused = true;
                         return;
                     }
                 },
@@ -303,6 +314,7 @@ impl Runner {
                     SubmitExtents::Queued => self.commands += 1,
                     SubmitExtents::Busy(extents) => {
                         self.unsent.push_front(Command::Merged(extents));
+                        self.refused = true;
                         return;
                     }
                 },
@@ -388,6 +400,9 @@ impl Runner {
     /// until a device has not answered for longer than polling pays; then it sleeps, and its queues
     /// are not taken over from it.
     pub(super) fn deadline(&self, polls: bool) -> Time {
+        if self.unfinished {
+            return Time::ZERO;
+        }
         if !self.is_active() {
             return self.below.deadline();
         }

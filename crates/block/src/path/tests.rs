@@ -350,3 +350,51 @@ fn threads_that_panic_leave_the_others_at_work() {
         assert_eq!(ended.load(Ordering::Relaxed), 4, "{path}");
     }
 }
+
+/// A dispatcher sends so many batches in a turn: it comes back for the others although its device
+/// owes it nothing.
+#[test]
+fn a_dispatcher_does_not_sleep_before_its_queue_is_empty() {
+    const READS: u64 = 20;
+    let rules = PathRules {
+        table_entries: 1,
+        ..PathRules::default()
+    };
+    let device = PathDevice::unattended(ram(64), Path::Interrupt, rules);
+    let device = device.expect("good rules").with_requests(64, 2 << 20);
+    let (mut first, mut second) = (driver(), driver());
+    let mut dispatcher = device.dispatcher(&mut second).expect("it opens");
+    let mut channel = device.open(&mut first).expect("it opens");
+    let later = Time::ZERO + Nanos::from_secs(1);
+    for lba in 0..READS {
+        let buffer = first.buffers().take(BLOCK as usize).expect("a buffer");
+        let request = Request {
+            tag: lba,
+            operation: Operation::Read,
+            lba: Lba(lba),
+            blocks: 1,
+            data: Some(IoSlice::from_buffer(buffer, BLOCK as usize)),
+        };
+        let mut cx = Context {
+            now: Time::ZERO,
+            driver: &mut first,
+        };
+        assert!(matches!(channel.submit(request, &mut cx), Submit::Queued));
+    }
+    let mut done = 0;
+    while done < READS {
+        let mut cx = Context {
+            now: later,
+            driver: &mut second,
+        };
+        reactor::Service::maintain(&mut dispatcher, &mut cx);
+        let before = done;
+        turn(&mut *channel, &mut first, Time::ZERO);
+        while channel.reap().is_some() {
+            done += 1;
+        }
+        let comes_back = reactor::Service::deadline(&dispatcher) == Time::ZERO;
+        assert!(done == READS || comes_back, "{done} of {READS} are done");
+        assert!(done > before, "a turn sends some");
+    }
+}
