@@ -1,0 +1,410 @@
+//! The requests of a front end on one core: ranges of bytes in, completions out.
+//!
+//! A request of an interface may be larger than one of a device: it is carried out in pieces, and
+//! complete when all of them are. Its memory is taken as a whole before it begins, so requests that
+//! wait for memory hold none.
+
+use base::units::Lba;
+use base::{Slab, SlabKey, Time};
+use block::{BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry};
+use block::{Operation, Request, Submit};
+use reactor::{Context, Driver, IoSlice};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use switch::{Class, PerClass};
+
+/// The end of a request.
+#[derive(Debug)]
+pub struct Finished<T> {
+    /// The front end's name for the request.
+    pub owner: T,
+    /// The result: of several errors, the first.
+    pub result: Result<(), BlockError>,
+    /// The memory that the request came with, in order.
+    pub data: Vec<IoSlice>,
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+struct Pending<T> {
+    owner: T,
+    result: Result<(), BlockError>,
+    /// Pieces that are not complete.
+    left: usize,
+    /// The memory of each piece that is complete.
+    data: Vec<Option<IoSlice>>,
+}
+
+/// The way to the device for one class.
+#[derive(Debug)]
+struct ClassChannel {
+    channel: Box<dyn Channel>,
+    /// Pieces that wait for room in the channel.
+    unsent: VecDeque<Request>,
+    /// Pieces in the channel.
+    in_flight: usize,
+    submitted: bool,
+}
+
+/// The requests of one core. `T` is the front end's name for a request.
+#[derive(Debug)]
+pub struct DeviceIo<T> {
+    device: Arc<dyn Device>,
+    capabilities: Capabilities,
+    /// The most bytes of one piece.
+    piece_bytes: usize,
+    channels: PerClass<ClassChannel>,
+    requests: Slab<Pending<T>>,
+    finished: VecDeque<Finished<T>>,
+    /// Vectors without content, for reuse.
+    spare: Vec<Vec<IoSlice>>,
+    spare_data: Vec<Vec<Option<IoSlice>>>,
+    closing: bool,
+}
+
+/// Vectors that are kept for reuse.
+const SPARE_MAX: usize = 1024;
+
+/// Bits of a request's tag that name the piece.
+const PIECE_BITS: u32 = 24;
+
+impl<T> DeviceIo<T> {
+    /// Opens the devices on the calling core, one for each class, which are ways to the same
+    /// blocks; for at most `requests` requests at a time.
+    ///
+    /// # Errors
+    /// What a device answers.
+    pub fn open(
+        devices: &PerClass<Arc<dyn Device>>,
+        requests: usize,
+        driver: &mut dyn Driver,
+    ) -> Result<Self, DeviceError> {
+        let mut open = |class: Class| -> Result<ClassChannel, DeviceError> {
+            Ok(ClassChannel {
+                channel: devices[class].open(driver)?,
+                unsent: VecDeque::new(),
+                in_flight: 0,
+                submitted: false,
+            })
+        };
+        let [latency, throughput] = [open(Class::Latency)?, open(Class::Throughput)?];
+        let mut channels = [Some(latency), Some(throughput)];
+        let device = Arc::clone(&devices[Class::DEFAULT]);
+        let capabilities = device.capabilities();
+        let block = device.geometry().block_bytes as usize;
+        let largest = driver.buffers().largest();
+        let piece = largest.min(capabilities.max_transfer_bytes as usize);
+        Ok(Self {
+            capabilities,
+            piece_bytes: (piece - piece % block).max(block),
+            channels: PerClass::from_fn(|class| {
+                let channel = channels[class.index()].take();
+                channel.expect("each class is asked for once")
+            }),
+            requests: Slab::with_capacity(requests),
+            finished: VecDeque::new(),
+            spare: Vec::new(),
+            spare_data: Vec::new(),
+            closing: false,
+            device,
+        })
+    }
+
+    /// Size and block size of the device at present.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    /// Capabilities of the device.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// Returns true if as many requests are under way as may be.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.requests.is_full()
+    }
+
+    /// Requests that are not finished.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Takes memory for `bytes` bytes of a request's data, in pieces; `None` where that much is not
+    /// free at present. The content is whatever it was.
+    pub fn memory(
+        &mut self,
+        class: Class,
+        bytes: usize,
+        cx: &mut Context<'_>,
+    ) -> Option<Vec<IoSlice>> {
+        let mut data = self.spare.pop().unwrap_or_default();
+        let mut left = bytes;
+        while left > 0 {
+            let len = left.min(self.piece_bytes);
+            let own = self.channels[class].channel.memory(len);
+            let piece = own.or_else(|| {
+                let buffer = cx.driver.buffers().take(len)?;
+                Some(IoSlice::from_buffer(buffer, len))
+            });
+            let Some(piece) = piece else {
+                self.recycle(data);
+                return None;
+            };
+            data.push(piece);
+            left -= len;
+        }
+        Some(data)
+    }
+
+    /// Takes memory of a finished request back.
+    pub fn recycle(&mut self, mut data: Vec<IoSlice>) {
+        data.clear();
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(data);
+        }
+    }
+
+    /// Begins a request over `bytes` bytes from `offset` on; `data` is the [memory](Self::memory) of
+    /// an operation that has data, and empty for others. Its end is
+    /// [handed out](Self::finished), also that of a request that is refused: ranges that are not whole
+    /// blocks are [`BlockError::Malformed`].
+    ///
+    /// # Panics
+    /// When [full](Self::is_full): ask first.
+    pub fn submit(
+        &mut self,
+        class: Class,
+        operation: Operation,
+        (offset, bytes): (u64, u64),
+        data: Vec<IoSlice>,
+        owner: T,
+    ) {
+        if let Err(error) = self.check(operation, offset, bytes, &data) {
+            self.finished.push_back(Finished {
+                owner,
+                result: Err(error),
+                data,
+            });
+            return;
+        }
+        let block = u64::from(self.device.geometry().block_bytes);
+        let mut pieces = self.spare_data.pop().unwrap_or_default();
+        pieces.resize_with(data.len(), || None);
+        let pending = Pending {
+            owner,
+            result: Ok(()),
+            left: 0,
+            data: pieces,
+        };
+        let Ok(key) = self.requests.insert(pending) else {
+            panic!("the caller asked whether there is room for a request");
+        };
+        let unsent = &mut self.channels[class].unsent;
+        let before = unsent.len();
+        let mut piece = |at: u64, blocks: u64, data: Option<IoSlice>, number: usize| {
+            unsent.push_back(Request {
+                tag: tag_of(key, number),
+                operation,
+                lba: Lba(at),
+                blocks: u32::try_from(blocks).expect("a piece is bounded"),
+                data,
+            });
+        };
+        let (mut at, mut left) = (offset / block, bytes / block);
+        if operation == Operation::Flush {
+            piece(0, 0, None, 0);
+        } else if operation.has_data() {
+            let mut data = data;
+            for (number, slice) in data.drain(..).enumerate() {
+                let blocks = slice.len() as u64 / block;
+                piece(at, blocks, Some(slice), number);
+                at += blocks;
+            }
+            self.spare.push(data);
+        } else {
+            let mut number = 0;
+            while left > 0 {
+                let blocks = left.min(u64::from(u32::MAX));
+                piece(at, blocks, None, number);
+                at += blocks;
+                left -= blocks;
+                number += 1;
+            }
+        }
+        let count = unsent.len() - before;
+        let pending = self.requests.get_mut(key);
+        pending.expect("it was just put there").left = count;
+    }
+
+    /// Refuses what cannot be cut into pieces.
+    fn check(
+        &self,
+        operation: Operation,
+        offset: u64,
+        bytes: u64,
+        data: &[IoSlice],
+    ) -> Result<(), BlockError> {
+        if self.closing {
+            return Err(BlockError::Aborted);
+        }
+        if operation == Operation::Flush {
+            return Ok(());
+        }
+        if operation.is_write() && self.capabilities.read_only {
+            return Err(BlockError::ReadOnly);
+        }
+        let geometry = self.device.geometry();
+        let block = u64::from(geometry.block_bytes);
+        if bytes == 0 || !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
+            return Err(BlockError::Malformed);
+        }
+        let end = offset.checked_add(bytes);
+        if end.is_none_or(|end| end > geometry.bytes()) {
+            return Err(BlockError::OutOfRange);
+        }
+        let given: usize = data.iter().map(IoSlice::len).sum();
+        let wanted = if operation.has_data() { bytes } else { 0 };
+        if given as u64 != wanted || data.len() >= 1 << PIECE_BITS {
+            return Err(BlockError::Malformed);
+        }
+        Ok(())
+    }
+
+    /// Passes a completed operation of the driver's on to its channel; returns it where it belongs
+    /// to none.
+    pub fn apply(
+        &mut self,
+        completion: reactor::Completion,
+        cx: &mut Context<'_>,
+    ) -> Option<reactor::Completion> {
+        let namespace = completion.key.op_namespace;
+        for class in Class::ALL {
+            let channel = &mut self.channels[class].channel;
+            if channel.owns(namespace) {
+                channel.complete(completion, cx);
+                return None;
+            }
+        }
+        Some(completion)
+    }
+
+    /// Sends what can be sent, and takes what is complete. Runs once each turn of the core, after
+    /// the turn's requests.
+    pub fn turn(&mut self, cx: &mut Context<'_>) {
+        for class in Class::ALL {
+            let channel = &mut self.channels[class].channel;
+            channel.tick(cx);
+            self.reap(class);
+            self.send(class, cx);
+            let entry = &mut self.channels[class];
+            if std::mem::take(&mut entry.submitted) {
+                entry.channel.kick(cx);
+                self.reap(class);
+            }
+        }
+    }
+
+    fn send(&mut self, class: Class, cx: &mut Context<'_>) {
+        while let Some(request) = self.channels[class].unsent.pop_front() {
+            let entry = &mut self.channels[class];
+            entry.submitted = true;
+            match entry.channel.submit(request, cx) {
+                Submit::Done(completion) => self.complete(completion),
+                Submit::Queued => entry.in_flight += 1,
+                Submit::Busy(request) => {
+                    entry.unsent.push_front(request);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn reap(&mut self, class: Class) {
+        while let Some(completion) = self.channels[class].channel.reap() {
+            self.channels[class].in_flight -= 1;
+            self.complete(completion);
+        }
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let (key, number) = piece_of(completion.tag);
+        let pending = self.requests.get_mut(key);
+        let pending = pending.expect("a request ends after its last piece");
+        pending.left -= 1;
+        if pending.result.is_ok() {
+            pending.result = completion.result;
+        }
+        if let Some(slice) = completion.data {
+            pending.data[number] = Some(slice);
+        }
+        if pending.left == 0 {
+            let pending = self.requests.remove(key).expect("it was just there");
+            let mut data = self.spare.pop().unwrap_or_default();
+            let mut pieces = pending.data;
+            data.extend(pieces.drain(..).flatten());
+            self.spare_data.push(pieces);
+            self.finished.push_back(Finished {
+                owner: pending.owner,
+                result: pending.result,
+                data,
+            });
+        }
+    }
+
+    /// Takes the next request that is finished.
+    pub fn finished(&mut self) -> Option<Finished<T>> {
+        self.finished.pop_front()
+    }
+
+    /// Returns the time at which [`turn`](Self::turn) has to run at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        if !self.finished.is_empty() {
+            return Time::ZERO;
+        }
+        let channels = Class::ALL.into_iter().map(|class| &self.channels[class]);
+        let due = channels.map(|entry| {
+            let idle = entry.in_flight == 0 && !entry.unsent.is_empty();
+            if idle {
+                // Nothing under way would make the core come back to it.
+                Time::ZERO
+            } else {
+                entry.channel.deadline()
+            }
+        });
+        due.min().unwrap_or(Time::NEVER)
+    }
+
+    /// Begins to close the channels; every request has to be finished. Later ones are refused.
+    pub fn close(&mut self, cx: &mut Context<'_>) {
+        self.closing = true;
+        for class in Class::ALL {
+            self.channels[class].channel.close(cx);
+        }
+    }
+
+    /// Returns true if the channels are closed, after [`close`](Self::close).
+    #[must_use]
+    pub fn closed(&self) -> bool {
+        let mut channels = Class::ALL.into_iter().map(|class| &self.channels[class]);
+        self.closing && channels.all(|entry| entry.channel.closed())
+    }
+}
+
+fn tag_of(key: SlabKey, piece: usize) -> u64 {
+    u64::from(key.index) << 32 | u64::from(key.generation) << PIECE_BITS | piece as u64
+}
+
+fn piece_of(tag: u64) -> (SlabKey, usize) {
+    let key = SlabKey {
+        index: u32::try_from(tag >> 32).expect("the upper half"),
+        generation: u8::try_from(tag >> PIECE_BITS & 0xff).expect("eight bits"),
+    };
+    let piece = usize::try_from(tag & ((1 << PIECE_BITS) - 1));
+    (key, piece.expect("24 bits"))
+}

@@ -1,0 +1,10 @@
+//! Front ends: interfaces through which unmodified applications use a device.
+//!
+//! A front end translates the requests of its interface for a [`block::Device`] and decides nothing
+//! else. Each of its cores runs one [`reactor::Service`] with a [`DeviceIo`]: channels to the device,
+//! one for each class, opened on the front end's own thread, which therefore sends and receives for
+//! a remote namespace itself.
+
+pub mod device_io;
+
+pub use device_io::{DeviceIo, Finished};
