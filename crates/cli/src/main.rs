@@ -49,6 +49,10 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Identify(args) => cmd::identify::run(&args, output),
         Command::Read(args) => cmd::read::run(&args, output),
         Command::Write(args) => cmd::write::run(&args, output),
+        Command::Attach(args) => {
+            let _ = control::process::open_files::raise();
+            cmd::attach::run(&args, output)
+        }
         Command::Calibrate(args) => match &args.live {
             Some(name) => cmd::calibrate_live::run(name, &args, output),
             #[cfg(feature = "lab")]

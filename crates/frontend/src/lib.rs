@@ -6,5 +6,8 @@
 //! a remote namespace itself.
 
 pub mod device_io;
+mod error;
+pub mod nbd;
 
 pub use device_io::{DeviceIo, Finished};
+pub use error::FrontendError;

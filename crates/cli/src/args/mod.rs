@@ -1,5 +1,6 @@
 //! The command line: every flag once, with short and long help.
 
+mod attach;
 mod bench;
 mod calibrate;
 mod config;
@@ -15,6 +16,7 @@ mod tenant;
 mod top;
 
 pub use ::load::{Cores, seconds};
+pub use attach::{AttachArgs, AttachCommand, AttachNbdArgs, SourceArgs};
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;
 pub use bench::{BenchArgs, LoadArgs, LocalDevice};
@@ -80,6 +82,8 @@ pub enum Command {
     Read(ReadArgs),
     /// Copy a file or stdin to a namespace
     Write(WriteArgs),
+    /// Give unmodified applications a device
+    Attach(AttachArgs),
     /// Load a target or a local device, and measure it
     Bench(BenchArgs),
     /// Find out what requests cost on a device, and how late its reads are at each load
@@ -117,6 +121,16 @@ impl From<Poll> for ::switch::knobs::Polling {
             Poll::Always => Self::Always,
             Poll::Never => Self::Never,
             Poll::Auto => Self::Adaptive,
+        }
+    }
+}
+
+impl From<Poll> for reactor::PollPolicy {
+    fn from(poll: Poll) -> Self {
+        match poll {
+            Poll::Always => Self::Always,
+            Poll::Never => Self::Never,
+            Poll::Auto => Self::Auto,
         }
     }
 }

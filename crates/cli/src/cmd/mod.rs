@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod attach;
 pub mod bench;
 #[cfg(feature = "lab")]
 pub mod bench_lab;

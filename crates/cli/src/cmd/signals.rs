@@ -1,8 +1,8 @@
 //! Ctrl-C while something is being measured: the first ends it early, the second at once.
 
 use anyhow::{Context as _, Result};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A flag that SIGINT or SIGTERM sets.
@@ -12,6 +12,25 @@ use tokio::signal::unix::{SignalKind, signal};
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&flag);
+    on_first(move || set.store(true, Ordering::Relaxed))?;
+    Ok(flag)
+}
+
+/// A receiver that hears of the first SIGINT or SIGTERM.
+///
+/// # Errors
+/// As [`stop_flag`].
+pub fn first_signal() -> Result<mpsc::Receiver<()>> {
+    let (sender, receiver) = mpsc::channel();
+    // The receiver may be gone: the process ends then.
+    on_first(move || {
+        let _ = sender.send(());
+    })?;
+    Ok(receiver)
+}
+
+/// Calls `act` at the first signal, and ends the process at the second.
+fn on_first(act: impl FnOnce() + Send + 'static) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
@@ -26,13 +45,14 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     };
     let wait = move || {
         runtime.block_on(async {
-            for first in [true, false] {
+            let mut act = Some(act);
+            for _ in 0..2 {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                if first {
-                    set.store(true, Ordering::Relaxed);
+                if let Some(act) = act.take() {
+                    act();
                 }
             }
             std::process::exit(2);
@@ -42,5 +62,5 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
         .name("signals".to_owned())
         .spawn(wait)
         .context("cannot start a thread")?;
-    Ok(flag)
+    Ok(())
 }

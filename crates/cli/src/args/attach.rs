@@ -1,0 +1,119 @@
+//! `switchyard attach`.
+
+use super::{Cores, FlashSpec, HostArgs, LocalDevice, Poll, block_size};
+use clap::{ArgGroup, Args, Subcommand};
+use control::Size;
+use control::model::{BlockSize, DEFAULT_NQN};
+use frontend::nbd::Address;
+use std::path::PathBuf;
+use std::time::Duration;
+use switch::Class;
+
+/// Give unmodified applications a device
+#[derive(Args, Clone, Debug)]
+pub struct AttachArgs {
+    #[command(subcommand)]
+    pub kind: AttachCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum AttachCommand {
+    /// Serve the device by the NBD protocol
+    Nbd(AttachNbdArgs),
+}
+
+/// A device to be attached: a namespace of a target, or a device of this machine.
+#[derive(Args, Clone, Debug)]
+#[command(group = ArgGroup::new("source").required(true))]
+pub struct SourceArgs {
+    /// The target of the namespace: HOST:PORT
+    #[arg(long, value_name = "ADDRESS", group = "source")]
+    pub target: Option<String>,
+    /// The subsystem's name
+    #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN, requires = "target")]
+    pub nqn: String,
+    /// The namespace's identifier
+    #[arg(long, value_name = "NSID", default_value_t = 1, requires = "target")]
+    pub nsid: u32,
+    /// Memory of this size, such as 1G; its content ends with the process
+    #[arg(long, value_name = "SIZE", group = "source")]
+    pub ram: Option<Size>,
+    /// A file or block device
+    #[arg(long, value_name = "PATH", group = "source")]
+    pub file: Option<PathBuf>,
+    /// Memory that is as slow as a flash device, such as A/8:1G
+    #[arg(long, value_name = "PROFILE:SIZE", group = "source")]
+    pub flash: Option<FlashSpec>,
+    /// A device of this size that forgets writes and reads as zeroes
+    #[arg(long, value_name = "SIZE", group = "source")]
+    pub null: Option<Size>,
+    /// Logical block of a device of this machine: 512 or 4096 bytes
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
+    pub block_size: BlockSize,
+    /// The I/O path of its requests: interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q
+    #[arg(long, value_name = "NAME")]
+    pub path: Option<switch::Path>,
+    /// Fail requests after so many seconds without a connection to the target, 0 for never
+    ///
+    /// Requests wait until then, and are carried out when the target is back.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = super::seconds)]
+    pub io_timeout: Duration,
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+impl SourceArgs {
+    /// Returns the device of this machine, if it is one.
+    pub fn local(&self) -> Option<LocalDevice> {
+        let ram = self.ram.map(LocalDevice::Ram);
+        let null = self.null.map(LocalDevice::Null);
+        let flash = self.flash.map(LocalDevice::Flash);
+        let file = self.file.clone().map(LocalDevice::File);
+        ram.or(null).or(flash).or(file)
+    }
+}
+
+/// Serve the device by the NBD protocol
+///
+/// Says "ready" with the URI that clients need, and serves until SIGTERM or SIGINT; requests under
+/// way are finished first, for ten seconds at most. The default export has the class of --class; the
+/// exports "latency" and "throughput" have theirs.
+#[derive(Args, Clone, Debug)]
+#[command(group = ArgGroup::new("address").required(true))]
+#[command(after_long_help = "Examples:
+  switchyard attach nbd --socket /run/disk.sock --target 127.0.0.1:4420
+  qemu-img convert image.qcow2 'nbd+unix:///?socket=/run/disk.sock'
+  switchyard attach nbd --listen 127.0.0.1:10809 --file disk.img --class L
+  nbd-client 127.0.0.1 10809 /dev/nbd0
+
+Exit codes: 0 detached, 2 an error")]
+pub struct AttachNbdArgs {
+    /// Listen on this Unix socket, which only this user may open
+    #[arg(long, value_name = "PATH", group = "address")]
+    pub socket: Option<PathBuf>,
+    /// Listen on this loopback address; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT", group = "address")]
+    pub listen: Option<Address>,
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Class of the requests: L (latency) or T (throughput)
+    #[arg(long, value_name = "CLASS", default_value = "T")]
+    pub class: Class,
+    /// Refuse writes
+    #[arg(long)]
+    pub read_only: bool,
+    /// Processors to run on, one thread each, such as 0-3 or 0,2 [default: one thread anywhere]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<Cores>,
+    /// Policy of an idle core
+    #[arg(long, value_enum, default_value = "auto")]
+    pub poll: Poll,
+}
+
+impl AttachNbdArgs {
+    /// Returns the address to listen on.
+    pub fn address(&self) -> Address {
+        let listen = || self.listen.clone().expect("the command line demands one");
+        self.socket.clone().map_or_else(listen, Address::Unix)
+    }
+}

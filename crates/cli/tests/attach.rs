@@ -1,0 +1,253 @@
+//! `switchyard attach`: unmodified applications over a target that comes and goes.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::{Folder, Serving, code, pattern, program, run, stderr};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// `switchyard attach`, killed when dropped.
+struct Attached {
+    child: Child,
+    uri: String,
+}
+
+impl Attached {
+    fn start(args: &[&str]) -> Self {
+        let mut child = program()
+            .arg("attach")
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let uri = line
+            .strip_prefix("ready: ")
+            .and_then(|rest| rest.split_once(','));
+        let Some((uri, _)) = uri else {
+            let mut text = String::new();
+            let _ = child.kill();
+            let _ = child.stderr.take().unwrap().read_to_string(&mut text);
+            panic!("it is not ready: {line}{text}");
+        };
+        let uri = uri.to_owned();
+        Self { child, uri }
+    }
+
+    /// Detaches it; its exit code.
+    fn detach(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns true if these programs are here; scripts/setup installs them.
+fn have(programs: &[&str]) -> bool {
+    let found = |name: &&&str| Command::new(name).arg("--version").output().is_ok();
+    let missing: Vec<_> = programs.iter().filter(|name| !found(name)).collect();
+    if missing.is_empty() {
+        return true;
+    }
+    println!("skipped: not installed: {missing:?}");
+    assert!(std::env::var_os("CI").is_none(), "nothing may be skipped");
+    false
+}
+
+#[track_caller]
+fn succeeds(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{args:?}: {text}{}",
+        stderr(&output)
+    );
+    text
+}
+
+#[test]
+fn copies_by_unmodified_clients_are_exact() {
+    if !have(&["nbdcopy", "nbdinfo", "qemu-img"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let input = folder.write("in", pattern(1, 16 << 20));
+    let output = folder.path("out");
+    let serving = Serving::small();
+    let socket = folder.path("nbd.sock");
+    for path in [None, Some("stm")] {
+        let mut args = vec!["nbd", "--socket", &socket, "--target", serving.address()];
+        args.extend(path.iter().flat_map(|path| ["--path", path]));
+        let attached = Attached::start(&args);
+        let info = succeeds("nbdinfo", &["--json", &attached.uri]);
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        let export = &info["exports"][0];
+        assert_eq!(export["export-size"], 16 << 20, "{info}");
+        assert_eq!(export["can_multi_conn"], true, "{info}");
+        succeeds("nbdcopy", &["--flush", &input, &attached.uri]);
+        succeeds("nbdcopy", &[&attached.uri, &output]);
+        assert!(std::fs::read(&output).unwrap() == pattern(1, 16 << 20));
+        let compare = ["compare", "-f", "raw", "-F", "raw", &input, &attached.uri];
+        succeeds("qemu-img", &compare);
+        let image = folder.path("image.qcow2");
+        let convert = ["convert", "-f", "raw", "-O", "qcow2", &attached.uri, &image];
+        succeeds("qemu-img", &convert);
+        assert_eq!(attached.detach(), Some(0));
+        assert!(!std::path::Path::new(&socket).exists());
+    }
+    let read = run(&["read", serving.address()]);
+    assert!(read.stdout == pattern(1, 16 << 20), "the target has it");
+}
+
+/// The target is killed again and again under a load that verifies. Its requests wait, and nothing
+/// that was acknowledged is lost.
+#[test]
+fn a_killed_target_costs_time_and_nothing_else() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let disk = folder.write("disk.img", vec![0; 32 << 20]);
+    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let mut serving = serve("127.0.0.1:0");
+    let address = serving.address().to_owned();
+    let socket = folder.path("nbd.sock");
+    let attached = Attached::start(&["nbd", "--socket", &socket, "--target", &address]);
+    let mut fio = Command::new("fio")
+        .args([
+            "--name=load",
+            "--ioengine=nbd",
+            "--rw=randwrite",
+            "--bsrange=4k-64k",
+        ])
+        .args(["--size=32M", "--io_size=256M", "--iodepth=16"])
+        .args([
+            "--verify=crc32c",
+            "--verify_backlog=256",
+            "--verify_fatal=1",
+        ])
+        .args(["--rate=32M,32M", &format!("--uri={}", attached.uri)])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut kills = 0;
+    while kills < 5 && fio.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(400));
+        serving.signal("-KILL");
+        drop(serving);
+        std::thread::sleep(Duration::from_millis(100));
+        serving = serve(&address);
+        kills += 1;
+    }
+    let output = fio.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(kills > 0, "it was killed under load");
+    assert!(text.contains("err= 0"), "{text}");
+    println!("{kills} kills\n{text}");
+    assert_eq!(attached.detach(), Some(0));
+}
+
+#[test]
+fn a_front_end_that_is_killed_is_started_again_on_its_socket() {
+    let folder = Folder::new();
+    let (socket, disk) = (
+        folder.path("nbd.sock"),
+        folder.write("disk", vec![0; 1 << 20]),
+    );
+    let args = ["nbd", "--socket", &socket, "--file", &disk];
+    drop(Attached::start(&args));
+    assert!(std::path::Path::new(&socket).exists(), "it was killed");
+    assert_eq!(Attached::start(&args).detach(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_attached_is_said() {
+    let folder = Folder::new();
+    let socket = folder.path("nbd.sock");
+    for (args, expected) in [
+        (vec!["--socket", &socket], "--target"),
+        (vec!["--ram", "1M"], "--socket"),
+        (
+            vec!["--socket", &socket, "--ram", "1M", "--null", "1M"],
+            "cannot be used with",
+        ),
+        (
+            vec!["--socket", &socket, "--ram", "1M", "--class", "X"],
+            "class",
+        ),
+        (
+            vec!["--socket", &socket, "--file", "/no/such/file"],
+            "/no/such/file",
+        ),
+        (vec!["--listen", "192.0.2.1:1", "--ram", "1M"], "loopback"),
+        (
+            vec!["--socket", &socket, "--target", "127.0.0.1:1"],
+            "127.0.0.1:1",
+        ),
+        (
+            vec!["--socket", "/no/such/folder/s", "--ram", "1M"],
+            "/no/such/folder/s",
+        ),
+        (
+            vec!["--socket", &socket, "--ram", "1M", "--cores", "999"],
+            "999",
+        ),
+    ] {
+        let output = program()
+            .args(["attach", "nbd"])
+            .args(&args)
+            .output()
+            .unwrap();
+        code(&output, 2);
+        assert!(
+            stderr(&output).contains(expected),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn the_attachment_is_described_as_json() {
+    let mut child = program()
+        .args(["attach", "nbd", "--listen", "127.0.0.1:0", "--null", "1G"])
+        .args(["--class", "L", "--block-size", "512", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    // The object has several lines; it ends where the program does.
+    let pid = child.id().to_string();
+    let mut text = String::new();
+    while !text.ends_with("}\n") {
+        assert!(stdout.read_line(&mut text).unwrap() > 0, "{text}");
+    }
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    code(&output, 0);
+    let ready: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(ready["block_bytes"], 512, "{text}");
+    assert_eq!(ready["class"], "latency", "{text}");
+    assert!(
+        ready["uri"]
+            .as_str()
+            .unwrap()
+            .starts_with("nbd://127.0.0.1:")
+    );
+}

@@ -1,0 +1,40 @@
+//! Errors of front ends.
+
+use block::DeviceError;
+use std::io;
+
+/// The reason for which a front end cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontendError {
+    /// The options ask for what cannot be.
+    #[error("{0}")]
+    Option(String),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another one, or end what uses it")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The machine refuses something.
+    #[error("{what}: {source}")]
+    Machine {
+        /// The attempt.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The device cannot be opened.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl FrontendError {
+    pub(crate) const fn thread(source: io::Error) -> Self {
+        Self::Machine {
+            what: "cannot start a thread",
+            source,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Exports: the names under which clients find the device.
+
+use super::protocol::{Form, flag};
+use block::Device;
+use std::sync::Arc;
+use switch::Class;
+
+/// The context in which clients ask for holes.
+pub(super) const ALLOCATION: &str = "base:allocation";
+
+/// Its number.
+pub(super) const ALLOCATION_CONTEXT: u32 = 1;
+
+/// The most data of one request, in bytes: what the specification has servers take.
+/// `[NBD "Block size constraints"]`
+pub(super) const REQUEST_BYTES_MAX: u32 = 32 << 20;
+
+/// One name for the device.
+#[derive(Clone, Debug)]
+pub(super) struct Export {
+    pub(super) name: &'static str,
+    pub(super) description: String,
+    /// Class of the requests that come by this name.
+    pub(super) class: Class,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) read_only: bool,
+}
+
+impl Export {
+    /// Size in bytes at present.
+    pub(super) fn bytes(&self) -> u64 {
+        self.device.geometry().bytes()
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.read_only || self.device.capabilities().read_only
+    }
+
+    /// Transmission flags.
+    pub(super) fn flags(&self, form: Form) -> u16 {
+        // A flush by one connection covers what was acknowledged on every other: the device's own
+        // flush does.
+        let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::CAN_MULTI_CONN;
+        flags |= if self.is_read_only() {
+            flag::READ_ONLY
+        } else {
+            flag::SEND_TRIM | flag::SEND_WRITE_ZEROES
+        };
+        if form != Form::Simple {
+            flags |= flag::SEND_DF;
+        }
+        flags
+    }
+
+    /// Minimum, preferred and maximum block size, in bytes. `[NBD "Block size constraints"]`
+    pub(super) fn block_sizes(&self) -> [u32; 3] {
+        let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());
+        let block = geometry.block_bytes;
+        let preferred = capabilities.preferred_bytes.max(4096).next_power_of_two();
+        [
+            block,
+            preferred.clamp(block, REQUEST_BYTES_MAX),
+            REQUEST_BYTES_MAX,
+        ]
+    }
+}

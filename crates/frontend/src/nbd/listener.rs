@@ -1,0 +1,219 @@
+//! The thread that accepts clients.
+
+use super::CONNECTIONS_MAX;
+use super::service::Message;
+use crate::error::FrontendError;
+use reactor::{MailboxSender, Stream};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt;
+use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: i32 = 128;
+
+/// Pause after the kernel had no descriptor or no memory for a connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Time without traffic after which the kernel asks whether a client is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// Kernel buffers of a connection, in bytes.
+const SOCKET_BYTES: usize = 4 << 20;
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket, which only the user of the process may open.
+    Unix(PathBuf),
+    /// TCP on a loopback address.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// Reads HOST:PORT.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let resolved = text.to_socket_addrs().ok().and_then(|mut all| all.next());
+        let address = resolved.ok_or_else(|| format!("{text}: write HOST:PORT"))?;
+        Ok(Self::Tcp(address))
+    }
+}
+
+/// A socket that listens, and nothing accepts from it yet.
+#[derive(Debug)]
+pub(super) struct Bound {
+    socket: Socket,
+    address: Address,
+}
+
+impl Bound {
+    /// Listens. A Unix socket that a server left behind is replaced, one in use is not.
+    pub(super) fn bind(address: &Address) -> Result<Self, FrontendError> {
+        let refused = |source| FrontendError::Listen {
+            address: address.to_string(),
+            source,
+        };
+        let socket = match address {
+            Address::Tcp(tcp) if !tcp.ip().is_loopback() => {
+                return Err(FrontendError::Option(format!(
+                    "{tcp}: NBD knows neither users nor secrets, so whatever reaches this address \
+                     could read and write; listen on a loopback address or a Unix socket, and \
+                     bring it to other machines by a tunnel such as ssh -L"
+                )));
+            }
+            Address::Tcp(tcp) => bind_tcp(*tcp).map_err(refused)?,
+            Address::Unix(path) => bind_unix(path).map_err(refused)?,
+        };
+        let address = match address {
+            Address::Tcp(_) => {
+                let bound = socket.local_addr().map_err(refused)?;
+                Address::Tcp(bound.as_socket().expect("a TCP socket"))
+            }
+            Address::Unix(path) => Address::Unix(path.clone()),
+        };
+        Ok(Self { socket, address })
+    }
+
+    /// Accepts from now on, and deals clients to the cores in turn.
+    pub(super) fn start(
+        self,
+        cores: Vec<MailboxSender<Message>>,
+        open: Arc<AtomicUsize>,
+    ) -> Result<Listener, FrontendError> {
+        let (end, ended) = UnixStream::pair().map_err(FrontendError::thread)?;
+        let (address, socket) = (self.address, self.socket);
+        let thread = std::thread::Builder::new().name("nbd/accept".to_owned());
+        let accept = move || accept_all(&socket, &ended, &cores, &open);
+        let thread = thread.spawn(accept).map_err(FrontendError::thread)?;
+        Ok(Listener {
+            address,
+            end: Some(end),
+            thread: Some(thread),
+        })
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    // Accepted sockets have these from their beginning. What the kernel refuses costs speed alone.
+    let _ = socket.set_recv_buffer_size(SOCKET_BYTES);
+    let _ = socket.set_send_buffer_size(SOCKET_BYTES);
+    let _ = sockopt::set_tcp_congestion(&socket, "reno");
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn bind_unix(path: &Path) -> io::Result<Socket> {
+    let found = fs::symlink_metadata(path);
+    if found.is_ok_and(|found| found.file_type().is_socket()) {
+        // One without a listener was left behind by a process that was killed.
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path)?;
+            }
+            _ => return Err(io::ErrorKind::AddrInUse.into()),
+        }
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    // Before anything can connect.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    let _ = socket.set_send_buffer_size(SOCKET_BYTES);
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// The accepting thread; ended when dropped.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) address: Address,
+    /// Closed to end the thread.
+    end: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        if let Address::Unix(path) = &self.address {
+            // It may be gone already.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn accept_all(
+    socket: &Socket,
+    end: &UnixStream,
+    cores: &[MailboxSender<Message>],
+    open: &AtomicUsize,
+) {
+    let mut cores = cores.iter().cycle();
+    while !ended(end, Some(socket), None) {
+        let client = match socket.accept() {
+            Ok((client, _)) => client,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            // Short of descriptors or memory, or the client is gone already.
+            Err(_) if ended(end, None, Some(PAUSE)) => return,
+            Err(_) => continue,
+        };
+        let before = open.fetch_add(1, Ordering::Relaxed);
+        let core = cores.next().expect("a server has a core");
+        let refused = before >= CONNECTIONS_MAX || set_up(&client).is_err() || {
+            let stream = Stream::Socket(client.into());
+            core.send(Message::Connection(stream)).is_err()
+        };
+        if refused {
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Waits for a client, or so long. Returns true if the listener has to end.
+fn ended(end: &UnixStream, socket: Option<&Socket>, pause: Option<Duration>) -> bool {
+    let mut ready = vec![PollFd::new(end, PollFlags::IN)];
+    ready.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
+    let pause = pause.map(|pause| pause.try_into().expect("a short time"));
+    // A signal ends the wait early, and the caller comes back.
+    let waited = poll(&mut ready, pause.as_ref());
+    waited.is_ok() && !ready[0].revents().is_empty()
+}
+
+/// Sets a client's socket up for the data path.
+fn set_up(client: &Socket) -> io::Result<()> {
+    client.set_nonblocking(true)?;
+    if client.domain()? != Domain::UNIX {
+        client.set_tcp_nodelay(true)?;
+        let _ = client.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE));
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! A server of the NBD protocol: fixed newstyle handshake, structured and extended replies, block
+//! status, several connections of one client.
+//!
+//! Clients are whatever may open the socket: they are not trusted with anything but the device.
+//! Every wait for a client ends, memory of a connection is bounded, and the number of connections
+//! is, too.
+
+mod connection;
+mod export;
+mod listener;
+mod negotiation;
+mod payload;
+mod protocol;
+mod service;
+#[cfg(test)]
+mod tests;
+
+pub use listener::Address;
+
+use crate::device_io::DeviceIo;
+use crate::error::FrontendError;
+use base::units::CoreId;
+use block::Device;
+use export::Export;
+use listener::Listener;
+use reactor::uring::{Options as DriverOptions, UringDriver};
+use reactor::{Core, Driver as _, PollPolicy, placement};
+use service::{Message, NbdService};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use switch::{Class, PerClass};
+
+/// Connections of a server, at most.
+pub const CONNECTIONS_MAX: usize = 256;
+
+/// Requests of one core under way, at most.
+const REQUESTS_MAX: usize = 4096;
+
+/// Options of a server.
+#[derive(Clone, Debug)]
+pub struct NbdOptions {
+    /// The address to listen on.
+    pub address: Address,
+    /// Class of requests by the default export; the exports `latency` and `throughput` have theirs.
+    pub class: Class,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
+    pub cores: Vec<CoreId>,
+    /// Policy of idle cores.
+    pub poll: PollPolicy,
+}
+
+/// A running server. Dropped, it finishes the requests under way, for ten seconds at most, and ends.
+#[derive(Debug)]
+pub struct NbdServer {
+    listener: Option<Listener>,
+    threads: Vec<JoinHandle<()>>,
+    senders: Vec<reactor::MailboxSender<Message>>,
+    open: Arc<AtomicUsize>,
+}
+
+impl NbdServer {
+    /// Serves `devices`, ways of each class to the same blocks.
+    ///
+    /// # Errors
+    /// An address that cannot be listened on, a core that may not be used, a device that cannot be
+    /// opened, or an io_uring that the machine refuses.
+    pub fn start(
+        devices: &PerClass<Arc<dyn Device>>,
+        options: &NbdOptions,
+    ) -> Result<Self, FrontendError> {
+        placement::check_allowed(&options.cores)
+            .map_err(|error| FrontendError::Option(error.to_string()))?;
+        let exports = exports(devices, options);
+        let mut server = Self {
+            listener: None,
+            threads: Vec::new(),
+            senders: Vec::new(),
+            open: Arc::default(),
+        };
+        let listener = listener::Bound::bind(&options.address)?;
+        let pinned = options.cores.iter().copied().map(Some);
+        let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
+            vec![None]
+        } else {
+            pinned.collect()
+        };
+        for core in cores {
+            server.start_core(core, devices, &exports, options.poll)?;
+        }
+        let (senders, open) = (server.senders.clone(), Arc::clone(&server.open));
+        server.listener = Some(listener.start(senders, open)?);
+        Ok(server)
+    }
+
+    fn start_core(
+        &mut self,
+        core: Option<CoreId>,
+        devices: &PerClass<Arc<dyn Device>>,
+        exports: &Arc<[Export]>,
+        poll: PollPolicy,
+    ) -> Result<(), FrontendError> {
+        let (opened, outcome) = mpsc::sync_channel(1);
+        let devices = PerClass::from_fn(|class| Arc::clone(&devices[class]));
+        let (exports, open) = (Arc::clone(exports), Arc::clone(&self.open));
+        let begin = move || -> Result<Core<UringDriver, NbdService>, FrontendError> {
+            if let Some(core) = core {
+                placement::pin_to(core)
+                    .map_err(|error| FrontendError::Option(error.to_string()))?;
+            }
+            let driver_options = DriverOptions {
+                sockets: CONNECTIONS_MAX,
+                ..DriverOptions::default()
+            };
+            let mut driver = UringDriver::new(&driver_options)
+                .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
+            let io = DeviceIo::open(&devices, REQUESTS_MAX, &mut driver)?;
+            let namespace = driver.op_namespace();
+            let service = NbdService::new(exports, io, namespace, CONNECTIONS_MAX, open);
+            Ok(Core::new(driver, service, poll))
+        };
+        let run = move || match begin() {
+            Ok(mut core) => {
+                // The starter waits for it.
+                let _ = opened.send(Ok(core.sender()));
+                if let Err(error) = core.run() {
+                    // Its clients' requests would wait for ever.
+                    tracing::error!("the io_uring of an NBD server's core broke: {error}");
+                    std::process::abort();
+                }
+            }
+            Err(error) => {
+                let _ = opened.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new().name("nbd".to_owned());
+        let thread = thread.spawn(run).map_err(FrontendError::thread)?;
+        self.threads.push(thread);
+        let lost = || FrontendError::Option("a core of the NBD server ended at once".to_owned());
+        self.senders.push(outcome.recv().map_err(|_| lost())??);
+        Ok(())
+    }
+
+    /// The address in use, with the port that was chosen.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        let listener = self.listener.as_ref();
+        listener.expect("a server listens").address.clone()
+    }
+
+    /// Connections at present.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.open.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        self.listener = None;
+        for sender in &self.senders {
+            // One for each core.
+            sender.send_always(Message::Drain);
+        }
+        for thread in self.threads.drain(..) {
+            // A core that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Returns the names of the device: the default one, and one for each class.
+fn exports(devices: &PerClass<Arc<dyn Device>>, options: &NbdOptions) -> Arc<[Export]> {
+    let export = |name, class: Class| Export {
+        name,
+        description: format!("class {class}"),
+        class,
+        device: Arc::clone(&devices[class]),
+        read_only: options.read_only,
+    };
+    let named = Class::ALL
+        .into_iter()
+        .map(|class| export(class.properties().name, class));
+    std::iter::once(export("", options.class))
+        .chain(named)
+        .collect()
+}

@@ -1,0 +1,274 @@
+//! The handshake: a client chooses an export and the form of requests and replies.
+//! `[NBD "Newstyle negotiation"]`
+//!
+//! Takes bytes and gives bytes; knows no socket. Everything that a client can make it keep is
+//! bounded: an option's data by [`OPTION_BYTES_MAX`], their number by [`OPTIONS_MAX`].
+
+use super::export::{ALLOCATION, ALLOCATION_CONTEXT, Export};
+use super::protocol::{
+    FIXED_NEWSTYLE, Form, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, Reader, Writer, info, option, reply,
+};
+use std::sync::Arc;
+
+/// The most bytes of an option's data: a name of 4,096 bytes, and as many contexts as make sense.
+const OPTION_BYTES_MAX: usize = 16 * 1024;
+
+/// Options of one client, at most.
+const OPTIONS_MAX: u32 = 256;
+
+/// Bytes of an option's header: magic, option, length.
+const OPTION_HEADER_BYTES: usize = 16;
+
+/// The choices of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    /// Number of the export.
+    pub(super) export: usize,
+    /// Form of requests and replies.
+    pub(super) form: Form,
+    /// The client asked for the context `base:allocation`.
+    pub(super) allocation: bool,
+}
+
+/// The state of a handshake after some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It waits for more bytes.
+    More,
+    /// The client chose an export: requests follow.
+    Begin(Session),
+    /// The connection has to be closed, once the output is sent.
+    Close,
+}
+
+/// A handshake.
+#[derive(Debug)]
+pub(super) struct Negotiation {
+    exports: Arc<[Export]>,
+    /// The client's flags have come.
+    greeted: bool,
+    no_zeroes: bool,
+    form: Form,
+    /// The export that `base:allocation` was chosen for.
+    allocation: Option<usize>,
+    options: u32,
+    shutting_down: bool,
+}
+
+impl Negotiation {
+    /// A handshake; `output` begins with the server's greeting.
+    pub(super) fn new(exports: Arc<[Export]>, output: &mut Writer) -> Self {
+        output.u64(NBD_MAGIC).u64(OPTION_MAGIC);
+        output.u16(FIXED_NEWSTYLE | NO_ZEROES);
+        Self {
+            exports,
+            greeted: false,
+            no_zeroes: false,
+            form: Form::Simple,
+            allocation: None,
+            options: 0,
+            shutting_down: false,
+        }
+    }
+
+    /// No export is given out any more.
+    pub(super) fn shut_down(&mut self) {
+        self.shutting_down = true;
+    }
+
+    /// Takes one step with the front of `input`. Returns the bytes that it took, none where it waits
+    /// for more.
+    pub(super) fn step(&mut self, input: &[u8], output: &mut Writer) -> (usize, Step) {
+        let mut reader = Reader::new(input);
+        if !self.greeted {
+            let Some(flags) = reader.u32() else {
+                return (0, Step::More);
+            };
+            self.greeted = true;
+            let known = u32::from(FIXED_NEWSTYLE | NO_ZEROES);
+            if flags & !known != 0 || flags & u32::from(FIXED_NEWSTYLE) == 0 {
+                return (4, Step::Close);
+            }
+            self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
+            return (4, Step::More);
+        }
+        let (Some(magic), Some(option), Some(len)) = (reader.u64(), reader.u32(), reader.u32())
+        else {
+            return (0, Step::More);
+        };
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        if magic != OPTION_MAGIC || len > OPTION_BYTES_MAX || self.options == OPTIONS_MAX {
+            return (input.len(), Step::Close);
+        }
+        let Some(data) = reader.take(len) else {
+            return (0, Step::More);
+        };
+        self.options += 1;
+        (OPTION_HEADER_BYTES + len, self.option(option, data, output))
+    }
+
+    fn option(&mut self, number: u32, data: &[u8], output: &mut Writer) -> Step {
+        match number {
+            option::EXPORT_NAME => return self.export_name(data, output),
+            option::ABORT => {
+                output.option_reply(number, reply::ACK, &[]);
+                return Step::Close;
+            }
+            option::LIST if data.is_empty() => {
+                for export in self.exports.iter() {
+                    let mut entry = Writer::default();
+                    let len = u32::try_from(export.name.len()).expect("a short name");
+                    entry.u32(len).bytes(export.name.as_bytes());
+                    output.option_reply(number, reply::SERVER, &entry.0);
+                }
+                output.option_reply(number, reply::ACK, &[]);
+            }
+            option::INFO | option::GO => return self.go(number, data, output),
+            option::STRUCTURED_REPLY if data.is_empty() => {
+                let refused = self.form == Form::Extended;
+                if !refused {
+                    self.form = Form::Structured;
+                }
+                let kind = if refused {
+                    reply::ERR_INVALID
+                } else {
+                    reply::ACK
+                };
+                output.option_reply(number, kind, &[]);
+            }
+            option::EXTENDED_HEADERS if data.is_empty() => {
+                self.form = Form::Extended;
+                output.option_reply(number, reply::ACK, &[]);
+            }
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
+                self.meta_context(number, data, output);
+            }
+            option::LIST | option::STRUCTURED_REPLY | option::EXTENDED_HEADERS => {
+                output.option_reply(number, reply::ERR_INVALID, b"this option has no data");
+            }
+            _ => output.option_reply(number, reply::ERR_UNSUP, &[]),
+        }
+        Step::More
+    }
+
+    fn find(&self, name: &[u8]) -> Option<usize> {
+        let mut exports = self.exports.iter();
+        exports.position(|export| export.name.as_bytes() == name)
+    }
+
+    fn session(&self, export: usize) -> Session {
+        Session {
+            export,
+            form: self.form,
+            allocation: self.allocation == Some(export) && self.form != Form::Simple,
+        }
+    }
+
+    /// The oldest way to choose an export: nothing but closing says that there is none.
+    fn export_name(&mut self, name: &[u8], output: &mut Writer) -> Step {
+        let Some(index) = self.find(name).filter(|_| !self.shutting_down) else {
+            return Step::Close;
+        };
+        let export = &self.exports[index];
+        output.u64(export.bytes()).u16(export.flags(self.form));
+        if !self.no_zeroes {
+            output.bytes(&[0; 124]);
+        }
+        Step::Begin(self.session(index))
+    }
+
+    fn go(&mut self, number: u32, data: &[u8], output: &mut Writer) -> Step {
+        let mut reader = Reader::new(data);
+        let wanted = (|| {
+            let name = reader.string()?;
+            let count = reader.u16()?;
+            let wanted: Option<Vec<u16>> = (0..count).map(|_| reader.u16()).collect();
+            reader.is_empty().then_some((name, wanted?))
+        })();
+        let Some((name, wanted)) = wanted else {
+            output.option_reply(number, reply::ERR_INVALID, b"malformed");
+            return Step::More;
+        };
+        if self.shutting_down {
+            output.option_reply(number, reply::ERR_SHUTDOWN, b"detaching");
+            return Step::More;
+        }
+        let Some(index) = self.find(name) else {
+            output.option_reply(number, reply::ERR_UNKNOWN, b"no such export");
+            return Step::More;
+        };
+        let export = &self.exports[index];
+        let mut say = |kind: u16, fill: &dyn Fn(&mut Writer)| {
+            let mut entry = Writer::default();
+            entry.u16(kind);
+            fill(&mut entry);
+            output.option_reply(number, reply::INFO, &entry.0);
+        };
+        let form = self.form;
+        say(info::EXPORT, &|entry| {
+            entry.u64(export.bytes()).u16(export.flags(form));
+        });
+        // A client that did not ask learns of it all the same: it may heed it.
+        let [min, preferred, max] = export.block_sizes();
+        say(info::BLOCK_SIZE, &|entry| {
+            entry.u32(min).u32(preferred).u32(max);
+        });
+        if wanted.contains(&info::NAME) {
+            say(info::NAME, &|entry| {
+                entry.bytes(export.name.as_bytes());
+            });
+        }
+        if wanted.contains(&info::DESCRIPTION) {
+            say(info::DESCRIPTION, &|entry| {
+                entry.bytes(export.description.as_bytes());
+            });
+        }
+        output.option_reply(number, reply::ACK, &[]);
+        if number == option::INFO {
+            return Step::More;
+        }
+        Step::Begin(self.session(index))
+    }
+
+    fn meta_context(&mut self, number: u32, data: &[u8], output: &mut Writer) {
+        let mut reader = Reader::new(data);
+        let parsed = (|| {
+            let name = reader.string()?;
+            let count = reader.u32()?;
+            // Each takes four bytes at least, so their number is bounded by the data.
+            let mut matched = count == 0 && number == option::LIST_META_CONTEXT;
+            for _ in 0..count {
+                let query = reader.string()?;
+                let lists = number == option::LIST_META_CONTEXT && query == b"base:";
+                matched |= lists || query == ALLOCATION.as_bytes();
+            }
+            reader.is_empty().then_some((name, matched))
+        })();
+        let sets = number == option::SET_META_CONTEXT;
+        if sets {
+            self.allocation = None;
+        }
+        let Some((name, matched)) = parsed.filter(|_| !sets || self.form != Form::Simple) else {
+            output.option_reply(
+                number,
+                reply::ERR_INVALID,
+                b"malformed, or no structured replies",
+            );
+            return;
+        };
+        let Some(index) = self.find(name) else {
+            output.option_reply(number, reply::ERR_UNKNOWN, b"no such export");
+            return;
+        };
+        if matched {
+            let id = if sets { ALLOCATION_CONTEXT } else { 0 };
+            let mut entry = Writer::default();
+            entry.u32(id).bytes(ALLOCATION.as_bytes());
+            output.option_reply(number, reply::META_CONTEXT, &entry.0);
+            if sets {
+                self.allocation = Some(index);
+            }
+        }
+        output.option_reply(number, reply::ACK, &[]);
+    }
+}

@@ -1,0 +1,87 @@
+//! The data of a write on its way from the socket into memory.
+
+use super::protocol::{NbdError, RequestHeader};
+use reactor::IoSlice;
+use std::collections::VecDeque;
+
+/// The data of a request that is arriving.
+#[derive(Debug)]
+pub(super) struct Payload {
+    pub(super) header: RequestHeader,
+    /// Error that the request gets once its data is passed over.
+    pub(super) refused: Option<NbdError>,
+    /// Bytes that have not arrived.
+    pub(super) left: usize,
+    /// Memory that is full, and memory to be filled.
+    pub(super) full: Vec<IoSlice>,
+    empty: VecDeque<IoSlice>,
+    /// The slice that is being filled: the rest of it, and its offset and length as a whole.
+    /// `None` while the driver has it.
+    pub(super) current: Option<IoSlice>,
+    whole: (usize, usize),
+}
+
+impl Payload {
+    pub(super) fn new(
+        header: RequestHeader,
+        refused: Option<NbdError>,
+        data: Vec<IoSlice>,
+    ) -> Self {
+        let left = usize::try_from(header.length).expect("a request is bounded");
+        let count = data.len();
+        let mut payload = Self {
+            header,
+            refused,
+            left,
+            full: Vec::with_capacity(count),
+            empty: data.into(),
+            current: None,
+            whole: (0, 0),
+        };
+        payload.next();
+        payload
+    }
+
+    /// Takes the next memory to be filled.
+    fn next(&mut self) {
+        self.current = self.empty.pop_front();
+        if let Some(current) = &self.current {
+            self.whole = (current.offset(), current.len());
+        }
+    }
+
+    /// The front of the current memory was filled.
+    pub(super) fn filled(&mut self, bytes: usize) {
+        self.left -= bytes;
+        let current = self.current.as_mut().expect("it was just filled");
+        current.advance(bytes);
+        if current.is_empty()
+            && let Some(current) = self.current.take()
+        {
+            let (offset, len) = self.whole;
+            self.full
+                .push(IoSlice::new(current.into_memory(), offset, len));
+            self.next();
+        }
+    }
+
+    /// Takes data off the front of `bytes`. Returns the number of bytes.
+    pub(super) fn fill(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() && self.left > 0 {
+            let rest = &bytes[at..];
+            let Some(current) = &mut self.current else {
+                // The data of a refused request is passed over.
+                let len = rest.len().min(self.left);
+                self.left -= len;
+                at += len;
+                continue;
+            };
+            let len = rest.len().min(current.len());
+            current.copy_in(0, &rest[..len]);
+            self.filled(len);
+            at += len;
+        }
+        at
+    }
+}

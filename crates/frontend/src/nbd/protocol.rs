@@ -1,0 +1,365 @@
+//! Numbers and headers of the NBD protocol. `[NBD]` is the protocol's specification, `doc/proto.md`
+//! of the project that maintains it. All integers are big-endian.
+
+use block::BlockError;
+
+/// First word of a server. `[NBD "Newstyle negotiation"]`
+pub(super) const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
+/// Second word of a server, and first of every option.
+pub(super) const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
+/// First word of an option's reply.
+pub(super) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+
+const REQUEST_MAGIC: u32 = 0x2560_9513;
+const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
+const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+const CHUNK_MAGIC: u32 = 0x668e_33ef;
+const EXTENDED_CHUNK_MAGIC: u32 = 0x6e8a_278c;
+
+/// Handshake flags of both sides: fixed newstyle, and no 124 zeroes after `EXPORT_NAME`.
+pub(super) const FIXED_NEWSTYLE: u16 = 1;
+pub(super) const NO_ZEROES: u16 = 2;
+
+/// Options of a client. `[NBD "Option types"]`
+pub(super) mod option {
+    pub(in crate::nbd) const EXPORT_NAME: u32 = 1;
+    pub(in crate::nbd) const ABORT: u32 = 2;
+    pub(in crate::nbd) const LIST: u32 = 3;
+    pub(in crate::nbd) const INFO: u32 = 6;
+    pub(in crate::nbd) const GO: u32 = 7;
+    pub(in crate::nbd) const STRUCTURED_REPLY: u32 = 8;
+    pub(in crate::nbd) const LIST_META_CONTEXT: u32 = 9;
+    pub(in crate::nbd) const SET_META_CONTEXT: u32 = 10;
+    pub(in crate::nbd) const EXTENDED_HEADERS: u32 = 11;
+}
+
+/// Replies to options. `[NBD "Option reply types"]`
+pub(super) mod reply {
+    pub(in crate::nbd) const ACK: u32 = 1;
+    pub(in crate::nbd) const SERVER: u32 = 2;
+    pub(in crate::nbd) const INFO: u32 = 3;
+    pub(in crate::nbd) const META_CONTEXT: u32 = 4;
+    pub(in crate::nbd) const ERR_UNSUP: u32 = 1 << 31 | 1;
+    pub(in crate::nbd) const ERR_INVALID: u32 = 1 << 31 | 3;
+    pub(in crate::nbd) const ERR_UNKNOWN: u32 = 1 << 31 | 6;
+    pub(in crate::nbd) const ERR_SHUTDOWN: u32 = 1 << 31 | 7;
+}
+
+/// Kinds of information about an export. `[NBD "NBD_OPT_INFO"]`
+pub(super) mod info {
+    pub(in crate::nbd) const EXPORT: u16 = 0;
+    pub(in crate::nbd) const NAME: u16 = 1;
+    pub(in crate::nbd) const DESCRIPTION: u16 = 2;
+    pub(in crate::nbd) const BLOCK_SIZE: u16 = 3;
+}
+
+/// Transmission flags. `[NBD "Transmission flags"]`
+pub(super) mod flag {
+    pub(in crate::nbd) const HAS_FLAGS: u16 = 1;
+    pub(in crate::nbd) const READ_ONLY: u16 = 1 << 1;
+    pub(in crate::nbd) const SEND_FLUSH: u16 = 1 << 2;
+    pub(in crate::nbd) const SEND_FUA: u16 = 1 << 3;
+    pub(in crate::nbd) const SEND_TRIM: u16 = 1 << 5;
+    pub(in crate::nbd) const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    pub(in crate::nbd) const SEND_DF: u16 = 1 << 7;
+    pub(in crate::nbd) const CAN_MULTI_CONN: u16 = 1 << 8;
+}
+
+/// Requests. `[NBD "Request types"]`
+pub(super) mod command {
+    pub(in crate::nbd) const READ: u16 = 0;
+    pub(in crate::nbd) const WRITE: u16 = 1;
+    pub(in crate::nbd) const DISCONNECT: u16 = 2;
+    pub(in crate::nbd) const FLUSH: u16 = 3;
+    pub(in crate::nbd) const TRIM: u16 = 4;
+    pub(in crate::nbd) const WRITE_ZEROES: u16 = 6;
+    pub(in crate::nbd) const BLOCK_STATUS: u16 = 7;
+}
+
+/// Flags of requests. `[NBD "Command flags"]`
+pub(super) mod command_flag {
+    pub(in crate::nbd) const FUA: u16 = 1;
+    pub(in crate::nbd) const NO_HOLE: u16 = 1 << 1;
+    pub(in crate::nbd) const DONT_FRAGMENT: u16 = 1 << 2;
+    pub(in crate::nbd) const REQ_ONE: u16 = 1 << 3;
+    pub(in crate::nbd) const FAST_ZERO: u16 = 1 << 4;
+    pub(in crate::nbd) const PAYLOAD_LEN: u16 = 1 << 5;
+    pub(in crate::nbd) const ALL: u16 = (1 << 6) - 1;
+}
+
+/// Types of the chunks of a structured reply. `[NBD "Structured reply types"]`
+mod chunk {
+    pub(super) const NONE: u16 = 0;
+    pub(super) const OFFSET_DATA: u16 = 1;
+    pub(super) const BLOCK_STATUS: u16 = 5;
+    pub(super) const BLOCK_STATUS_EXT: u16 = 6;
+    pub(super) const ERROR: u16 = 1 << 15 | 1;
+    /// The chunk is the last one.
+    pub(super) const DONE: u16 = 1;
+}
+
+/// Error values of replies. `[NBD "Error values"]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum NbdError {
+    /// Not permitted.
+    Permission = 1,
+    /// The device failed.
+    Io = 5,
+    /// The request makes no sense.
+    Invalid = 22,
+    /// Beyond the end, or no space.
+    NoSpace = 28,
+    /// The reply would be too long.
+    Overflow = 75,
+    /// Not offered.
+    NotSupported = 95,
+    /// The server is shutting down.
+    Shutdown = 108,
+}
+
+impl NbdError {
+    /// The value for a device's error.
+    pub(super) const fn of(error: BlockError, writes: bool) -> Self {
+        match error {
+            // The specification wants ENOSPC for writes beyond the end, and EINVAL for reads.
+            BlockError::OutOfRange if writes => Self::NoSpace,
+            BlockError::OutOfRange | BlockError::Malformed => Self::Invalid,
+            BlockError::ReadOnly | BlockError::Denied => Self::Permission,
+            BlockError::NoSpace => Self::NoSpace,
+            BlockError::Unsupported => Self::NotSupported,
+            BlockError::ReadFailure
+            | BlockError::WriteFailure
+            | BlockError::CacheLost
+            | BlockError::CompareFailure
+            | BlockError::Corrupt
+            | BlockError::Aborted
+            | BlockError::Gone
+            | BlockError::TimedOut
+            | BlockError::Internal => Self::Io,
+        }
+    }
+}
+
+/// The form of headers and replies that a client negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// 28-byte requests, simple replies.
+    Simple,
+    /// 28-byte requests, structured replies.
+    Structured,
+    /// 32-byte requests, structured replies with 64-bit lengths.
+    Extended,
+}
+
+/// A request's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestHeader {
+    pub(super) flags: u16,
+    pub(super) command: u16,
+    pub(super) cookie: u64,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+impl RequestHeader {
+    /// Bytes of a header.
+    pub(super) const fn bytes(form: Form) -> usize {
+        match form {
+            Form::Simple | Form::Structured => 28,
+            Form::Extended => 32,
+        }
+    }
+
+    /// Reads a header; `None` for other bytes than one.
+    ///
+    /// # Panics
+    /// With fewer bytes than a header has.
+    pub(super) fn decode(form: Form, bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(&bytes[..Self::bytes(form)]);
+        let magic = reader.u32()?;
+        let header = Self {
+            flags: reader.u16()?,
+            command: reader.u16()?,
+            cookie: reader.u64()?,
+            offset: reader.u64()?,
+            length: match form {
+                Form::Simple | Form::Structured => reader.u32()?.into(),
+                Form::Extended => reader.u64()?,
+            },
+        };
+        let expected = match form {
+            Form::Simple | Form::Structured => REQUEST_MAGIC,
+            Form::Extended => EXTENDED_REQUEST_MAGIC,
+        };
+        (magic == expected).then_some(header)
+    }
+}
+
+/// Takes integers and ranges off the front of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (front, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(front)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub(super) fn u16(&mut self) -> Option<u16> {
+        self.array().map(from_wire_u16)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.array().map(from_wire_u32)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.array().map(from_wire_u64)
+    }
+
+    /// A string with its length in 32 bits before it.
+    pub(super) fn string(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(self.u32()?).ok()?;
+        self.take(len)
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Appends integers and bytes.
+#[derive(Debug, Default)]
+pub(super) struct Writer(pub(super) Vec<u8>);
+
+impl Writer {
+    pub(super) fn u16(&mut self, value: u16) -> &mut Self {
+        self.bytes(&to_wire_u16(value))
+    }
+
+    pub(super) fn u32(&mut self, value: u32) -> &mut Self {
+        self.bytes(&to_wire_u32(value))
+    }
+
+    pub(super) fn u64(&mut self, value: u64) -> &mut Self {
+        self.bytes(&to_wire_u64(value))
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// The reply to an option.
+    pub(super) fn option_reply(&mut self, option: u32, kind: u32, data: &[u8]) {
+        let len = u32::try_from(data.len()).expect("a reply is short");
+        self.u64(OPTION_REPLY_MAGIC).u32(option).u32(kind);
+        self.u32(len).bytes(data);
+    }
+}
+
+// NBD is big-endian; these are the only places that know.
+#[allow(clippy::big_endian_bytes)]
+const fn to_wire_u16(value: u16) -> [u8; 2] {
+    value.to_be_bytes()
+}
+#[allow(clippy::big_endian_bytes)]
+const fn to_wire_u32(value: u32) -> [u8; 4] {
+    value.to_be_bytes()
+}
+#[allow(clippy::big_endian_bytes)]
+const fn to_wire_u64(value: u64) -> [u8; 8] {
+    value.to_be_bytes()
+}
+#[allow(clippy::big_endian_bytes)]
+const fn from_wire_u16(bytes: [u8; 2]) -> u16 {
+    u16::from_be_bytes(bytes)
+}
+#[allow(clippy::big_endian_bytes)]
+const fn from_wire_u32(bytes: [u8; 4]) -> u32 {
+    u32::from_be_bytes(bytes)
+}
+#[allow(clippy::big_endian_bytes)]
+const fn from_wire_u64(bytes: [u8; 8]) -> u64 {
+    u64::from_be_bytes(bytes)
+}
+
+/// The most bytes of a reply without its data.
+pub(super) const REPLY_HEADER_MAX: usize = 32 + 32;
+
+/// Writes the header of a reply into `writer`; the data of a read follows it.
+#[derive(Debug)]
+pub(super) struct Replies {
+    pub(super) form: Form,
+}
+
+impl Replies {
+    /// A request without data is done.
+    pub(super) fn done(&self, writer: &mut Writer, cookie: u64, offset: u64) {
+        match self.form {
+            Form::Simple => simple(writer, 0, cookie),
+            _ => self.chunk(writer, chunk::NONE, cookie, offset, 0),
+        }
+    }
+
+    /// A read is done; `length` bytes follow.
+    pub(super) fn data(&self, writer: &mut Writer, cookie: u64, offset: u64, length: u64) {
+        if self.form == Form::Simple {
+            return simple(writer, 0, cookie);
+        }
+        self.chunk(writer, chunk::OFFSET_DATA, cookie, offset, 8 + length);
+        writer.u64(offset);
+    }
+
+    /// A request failed.
+    pub(super) fn error(&self, writer: &mut Writer, cookie: u64, offset: u64, error: NbdError) {
+        if self.form == Form::Simple {
+            return simple(writer, error as u32, cookie);
+        }
+        self.chunk(writer, chunk::ERROR, cookie, offset, 6);
+        writer.u32(error as u32).u16(0);
+    }
+
+    /// The range is one extent that is allocated, as `base:allocation` says it.
+    pub(super) fn allocated(
+        &self,
+        writer: &mut Writer,
+        cookie: u64,
+        (offset, length): (u64, u64),
+        context: u32,
+    ) {
+        if self.form == Form::Extended {
+            self.chunk(writer, chunk::BLOCK_STATUS_EXT, cookie, offset, 24);
+            writer.u32(context).u32(1).u64(length).u64(0);
+        } else {
+            let length = u32::try_from(length).expect("a request of 32 bits");
+            self.chunk(writer, chunk::BLOCK_STATUS, cookie, offset, 12);
+            writer.u32(context).u32(length).u32(0);
+        }
+    }
+
+    fn chunk(&self, writer: &mut Writer, kind: u16, cookie: u64, offset: u64, length: u64) {
+        if self.form == Form::Extended {
+            writer.u32(EXTENDED_CHUNK_MAGIC).u16(chunk::DONE).u16(kind);
+            writer.u64(cookie).u64(offset).u64(length);
+        } else {
+            let length = u32::try_from(length).expect("a reply is bounded");
+            writer.u32(CHUNK_MAGIC).u16(chunk::DONE).u16(kind);
+            writer.u64(cookie).u32(length);
+        }
+    }
+}
+
+fn simple(writer: &mut Writer, error: u32, cookie: u64) {
+    writer.u32(SIMPLE_REPLY_MAGIC).u32(error).u64(cookie);
+}

@@ -1,0 +1,267 @@
+//! The NBD server on one core.
+
+use super::connection::{Connection, Owner};
+use super::export::Export;
+use crate::device_io::DeviceIo;
+use base::{Nanos, Slab, SlabKey, Time};
+use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Received, Service, Stream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Time between two looks at clients that keep the server waiting.
+const LOOK: Nanos = Nanos::from_secs(1);
+
+/// Time for the requests under way when the server detaches; then connections are reset.
+const DRAIN_TIME: Nanos = Nanos::from_secs(10);
+
+const RECEIVE: u8 = 0;
+const SEND: u8 = 1;
+const CLOSE: u8 = 2;
+
+/// A message to a core of the server.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// A client connected.
+    Connection(Stream),
+    /// The server detaches.
+    Drain,
+}
+
+/// The connections of one core.
+#[derive(Debug)]
+pub(super) struct NbdService {
+    exports: Arc<[Export]>,
+    io: DeviceIo<Owner>,
+    op_namespace: OpNamespace,
+    connections: Slab<Connection>,
+    /// Connections with something to send, to receive, or to end; and those that wait for room.
+    active: Vec<SlabKey>,
+    stalled: Vec<SlabKey>,
+    /// Connections of all cores.
+    open: Arc<AtomicUsize>,
+    look_at: Time,
+    draining: Option<Time>,
+    closing: bool,
+    started: bool,
+}
+
+impl NbdService {
+    pub(super) fn new(
+        exports: Arc<[Export]>,
+        io: DeviceIo<Owner>,
+        op_namespace: OpNamespace,
+        connections: usize,
+        open: Arc<AtomicUsize>,
+    ) -> Self {
+        Self {
+            exports,
+            io,
+            op_namespace,
+            connections: Slab::with_capacity(connections),
+            active: Vec::new(),
+            stalled: Vec::new(),
+            open,
+            look_at: Time::NEVER,
+            draining: None,
+            closing: false,
+            started: false,
+        }
+    }
+
+    fn key(&self, kind: u8, connection: SlabKey) -> OpKey {
+        OpKey::new(self.op_namespace, kind, connection)
+    }
+
+    fn received(&mut self, key: SlabKey, received: Received, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.receiving = false;
+        if let Some(into) = received.into {
+            connection.received(into, received.filled);
+            connection.submit_if_arrived(key, &mut self.io);
+        }
+        let mut result = received.result.map_err(|_| None);
+        if let (Ok(()), Some((buffer, len))) = (&result, &received.rest) {
+            let taken = connection.receive(&buffer[..*len], key, &mut self.io, cx);
+            result = taken.map_err(Some);
+        }
+        if let Err(reason) = result {
+            if let Some(reason) = reason {
+                tracing::debug!("a client {reason}: its connection is closed");
+            }
+            connection.end();
+        }
+        self.active.push(key);
+    }
+
+    /// Sends and receives for a connection, as far as it may, and closes it when it is over.
+    fn work(&mut self, key: SlabKey, cx: &mut Context<'_>) {
+        let (receive, send, close) = (
+            self.key(RECEIVE, key),
+            self.key(SEND, key),
+            self.key(CLOSE, key),
+        );
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let socket = connection.socket;
+        if connection.is_gone() {
+            self.connections.remove(key);
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        if connection.close_sent {
+            return;
+        }
+        if let Some(list) = connection.take_list(cx.now) {
+            cx.submit(send, Op::Send { socket, list });
+        }
+        if connection.is_over() {
+            connection.close_sent = true;
+            cx.submit(close, Op::Close { socket });
+            return;
+        }
+        if connection.is_stalled() {
+            if !self.stalled.contains(&key) {
+                self.stalled.push(key);
+            }
+        } else if connection.wants_bytes() && !connection.receiving {
+            connection.receiving = true;
+            let into = connection.destination();
+            cx.submit(receive, Op::Receive { socket, into });
+        }
+    }
+
+    /// Has connections go on that waited for room.
+    fn resume(&mut self, cx: &mut Context<'_>) {
+        for key in std::mem::take(&mut self.stalled) {
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            if let Err(reason) = connection.resume(key, &mut self.io, cx) {
+                tracing::debug!("a client {reason}: its connection is closed");
+                connection.end();
+            }
+            self.active.push(key);
+        }
+    }
+
+    /// Ends connections that keep the server waiting for too long.
+    fn look(&mut self, cx: &mut Context<'_>) {
+        let force = self.draining.is_some_and(|by| cx.now >= by);
+        for (key, connection) in self.connections.iter_mut() {
+            let reason = connection.overdue(cx.now);
+            let Some(reason) = reason.or_else(|| force.then_some("was busy for too long")) else {
+                continue;
+            };
+            if connection.close_sent {
+                continue;
+            }
+            tracing::debug!("a client {reason}: its connection is reset");
+            connection.abandon();
+            connection.close_sent = true;
+            let socket = connection.socket;
+            let key = OpKey::new(self.op_namespace, CLOSE, key);
+            cx.submit(key, Op::Reset { socket });
+        }
+    }
+
+    fn adopt(&mut self, stream: Stream, cx: &mut Context<'_>) {
+        if self.draining.is_some() || !cx.driver.has_room_for_socket() {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let socket = cx.driver.adopt(stream);
+        let connection = Connection::new(socket, &self.exports, cx.now);
+        match self.connections.insert(connection) {
+            Ok(key) => self.active.push(key),
+            Err(_) => unreachable!("the listener bounds the connections"),
+        }
+        self.look_at = self.look_at.min(cx.now + LOOK);
+    }
+}
+
+impl Service for NbdService {
+    type Message = Message;
+
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        let Some(Completion { key, outcome }) = self.io.apply(completion, cx) else {
+            return;
+        };
+        let slot = key.slab_key();
+        match outcome {
+            Outcome::Received(received) => self.received(slot, received, cx),
+            Outcome::Sent { list, result } => {
+                if let Some(connection) = self.connections.get_mut(slot) {
+                    connection.sent(list);
+                    if result.is_err() {
+                        connection.abandon();
+                    }
+                    self.active.push(slot);
+                }
+            }
+            Outcome::Closed => {
+                if let Some(connection) = self.connections.get_mut(slot) {
+                    connection.closed = true;
+                    self.active.push(slot);
+                }
+            }
+            _ => unreachable!("the service starts nothing else"),
+        }
+    }
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+        match message {
+            Message::Connection(stream) => self.adopt(stream, cx),
+            Message::Drain => {
+                self.draining = Some(cx.now + DRAIN_TIME);
+                self.look_at = self.look_at.min(cx.now + LOOK);
+                for (key, connection) in self.connections.iter_mut() {
+                    connection.drain();
+                    self.active.push(key);
+                }
+            }
+        }
+    }
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.started = true;
+        self.resume(cx);
+        self.io.turn(cx);
+        while let Some(finished) = self.io.finished() {
+            let key = finished.owner.connection;
+            let connection = self.connections.get_mut(key);
+            let connection = connection.expect("a connection outlives its requests");
+            connection.finish(finished);
+            self.active.push(key);
+        }
+        if cx.now >= self.look_at {
+            self.look(cx);
+            let some = !self.connections.is_empty();
+            self.look_at = if some { cx.now + LOOK } else { Time::NEVER };
+        }
+        let mut index = 0;
+        while let Some(&key) = self.active.get(index) {
+            self.work(key, cx);
+            index += 1;
+        }
+        self.active.clear();
+        if self.draining.is_some() && self.connections.is_empty() && !self.closing {
+            self.closing = true;
+            self.io.close(cx);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        // A request that waits for room is begun when another one is finished.
+        if !self.started {
+            return Time::ZERO;
+        }
+        self.look_at.min(self.io.deadline())
+    }
+
+    fn finished(&self) -> bool {
+        self.closing && self.io.closed()
+    }
+}

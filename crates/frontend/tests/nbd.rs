@@ -1,0 +1,502 @@
+//! The NBD server, and a client that says what no ordinary client says.
+
+// A test program has nothing but tests.
+#![allow(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    clippy::big_endian_bytes
+)]
+
+use base::Nanos;
+use block::Device;
+use block::device::{FileDevice, FileOptions, Ram};
+use block::layer::{Delay, DelayOptions};
+use reactor::PollPolicy;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use switch::{Class, PerClass};
+use switchyard_frontend::nbd::{Address, CONNECTIONS_MAX, NbdOptions, NbdServer};
+
+const BLOCK: u64 = 4096;
+const BYTES: u64 = 64 << 20;
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const DISCONNECT: u16 = 2;
+const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+const WRITE_ZEROES: u16 = 6;
+const BLOCK_STATUS: u16 = 7;
+
+const EINVAL: u32 = 22;
+const EPERM: u32 = 1;
+const ENOSPC: u32 = 28;
+const EOVERFLOW: u32 = 75;
+const ESHUTDOWN: u32 = 108;
+
+fn socket() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("switchyard-nbd-{}-{number}", std::process::id()))
+}
+
+fn options(socket: &Path) -> NbdOptions {
+    NbdOptions {
+        address: Address::Unix(socket.to_owned()),
+        class: Class::Throughput,
+        read_only: false,
+        cores: Vec::new(),
+        poll: PollPolicy::Never,
+    }
+}
+
+fn ram() -> Arc<dyn Device> {
+    Arc::new(Ram::new(BYTES, 4096).unwrap())
+}
+
+fn serve(device: Arc<dyn Device>) -> (NbdServer, PathBuf) {
+    let path = socket();
+    let devices = PerClass::from_fn(|_| Arc::clone(&device));
+    (NbdServer::start(&devices, &options(&path)).unwrap(), path)
+}
+
+/// A client by hand.
+struct Client {
+    stream: UnixStream,
+    extended: bool,
+}
+
+impl Client {
+    fn greet(path: &Path) -> Self {
+        let mut stream = UnixStream::connect(path).unwrap();
+        // Longer than anything takes that works.
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting).unwrap();
+        stream.write_all(&3_u32.to_be_bytes()).unwrap();
+        Self {
+            stream,
+            extended: false,
+        }
+    }
+
+    /// Sends an option and takes its replies.
+    fn option(&mut self, number: u32, data: &[u8]) -> Vec<u32> {
+        let mut bytes = b"IHAVEOPT".to_vec();
+        bytes.extend(number.to_be_bytes());
+        bytes.extend(u32::try_from(data.len()).unwrap().to_be_bytes());
+        bytes.extend(data);
+        self.stream.write_all(&bytes).unwrap();
+        let mut kinds = Vec::new();
+        loop {
+            let mut header = [0; 20];
+            self.stream.read_exact(&mut header).unwrap();
+            let kind = u32::from_be_bytes(header[12..16].try_into().unwrap());
+            let len = u32::from_be_bytes(header[16..].try_into().unwrap());
+            let mut data = vec![0; len as usize];
+            self.stream.read_exact(&mut data).unwrap();
+            kinds.push(kind);
+            if kind == 1 || kind >= 1 << 31 {
+                return kinds;
+            }
+        }
+    }
+
+    /// A client of the default export with simple replies.
+    fn simple(path: &Path) -> Self {
+        let mut client = Self::greet(path);
+        assert_eq!(client.option(7, &[0; 6]).last(), Some(&1));
+        client
+    }
+
+    /// The same with extended headers and the context `base:allocation`.
+    fn extended(path: &Path) -> Self {
+        let mut client = Self::greet(path);
+        assert_eq!(client.option(11, &[]), [1]);
+        let query = b"\0\0\0\0\0\0\0\x01\0\0\0\x0fbase:allocation";
+        assert_eq!(client.option(10, query), [4, 1]);
+        assert_eq!(client.option(7, &[0; 6]).last(), Some(&1));
+        client.extended = true;
+        client
+    }
+
+    fn header(&self, command: u16, flags: u16, cookie: u64, offset: u64, length: u64) -> Vec<u8> {
+        let magic: u32 = if self.extended {
+            0x21e4_1c71
+        } else {
+            0x2560_9513
+        };
+        let mut bytes = magic.to_be_bytes().to_vec();
+        bytes.extend(flags.to_be_bytes());
+        bytes.extend(command.to_be_bytes());
+        bytes.extend(cookie.to_be_bytes());
+        bytes.extend(offset.to_be_bytes());
+        if self.extended {
+            bytes.extend(length.to_be_bytes());
+        } else {
+            bytes.extend(u32::try_from(length).unwrap().to_be_bytes());
+        }
+        bytes
+    }
+
+    fn send(&mut self, command: u16, flags: u16, cookie: u64, (offset, length): (u64, u64)) {
+        let bytes = self.header(command, flags, cookie, offset, length);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// The next simple reply: error and cookie.
+    fn reply(&mut self) -> (u32, u64) {
+        let mut bytes = [0; 16];
+        self.stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes[..4], 0x6744_6698_u32.to_be_bytes());
+        (
+            u32::from_be_bytes(bytes[4..8].try_into().unwrap()),
+            u64::from_be_bytes(bytes[8..].try_into().unwrap()),
+        )
+    }
+
+    /// The next chunk of extended headers: type, cookie, payload.
+    fn chunk(&mut self) -> (u16, u64, Vec<u8>) {
+        let mut bytes = [0; 32];
+        self.stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes[..4], 0x6e8a_278c_u32.to_be_bytes());
+        assert_eq!(bytes[4..6], [0, 1], "one chunk each");
+        let kind = u16::from_be_bytes(bytes[6..8].try_into().unwrap());
+        let cookie = u64::from_be_bytes(bytes[8..16].try_into().unwrap());
+        let len = u64::from_be_bytes(bytes[24..].try_into().unwrap());
+        let mut payload = vec![0; usize::try_from(len).unwrap()];
+        self.stream.read_exact(&mut payload).unwrap();
+        (kind, cookie, payload)
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> u32 {
+        self.send(WRITE, 0, 1, (offset, data.len() as u64));
+        self.stream.write_all(data).unwrap();
+        self.reply().0
+    }
+
+    fn read(&mut self, offset: u64, length: usize) -> Vec<u8> {
+        self.send(READ, 0, 2, (offset, length as u64));
+        assert_eq!(self.reply(), (0, 2));
+        let mut data = vec![0; length];
+        self.stream.read_exact(&mut data).unwrap();
+        data
+    }
+
+    fn error(&mut self, command: u16, range: (u64, u64)) -> u32 {
+        self.send(command, 0, 3, range);
+        let (error, cookie) = self.reply();
+        assert_eq!(cookie, 3);
+        error
+    }
+
+    /// Waits until the server closes the connection.
+    fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => true,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+fn low_byte(number: usize) -> u8 {
+    number.to_le_bytes()[0]
+}
+
+fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| low_byte(at / 512) ^ low_byte(at).wrapping_add(seed))
+        .collect()
+}
+
+#[test]
+fn what_was_written_reads_back() {
+    let (_server, path) = serve(ram());
+    let mut client = Client::simple(&path);
+    for (seed, length) in [(1, 4096), (2, 65536), (3, 1 << 20), (4, 32 << 20)] {
+        let data = pattern(seed, length);
+        assert_eq!(client.write(8192, &data), 0);
+        assert!(client.read(8192, length) == data, "{length} bytes");
+    }
+    for command in [TRIM, WRITE_ZEROES] {
+        assert_eq!(client.error(command, (8192, 8192)), 0);
+        assert!(client.read(8192, 8192).iter().all(|&byte| byte == 0));
+    }
+    assert_eq!(client.error(FLUSH, (0, 0)), 0);
+    // Another connection, and every form of replies.
+    let mut other = Client::extended(&path);
+    other.send(READ, 0, 9, (16384, 4096));
+    let (kind, cookie, payload) = other.chunk();
+    assert_eq!((kind, cookie), (1, 9));
+    assert!(payload[..8] == 16384_u64.to_be_bytes());
+    assert!(payload[8..] == client.read(16384, 4096));
+    other.send(BLOCK_STATUS, 0, 10, (0, BYTES));
+    let (kind, cookie, payload) = other.chunk();
+    assert_eq!((kind, cookie, payload.len()), (6, 10, 24));
+    assert_eq!(payload[8..16], BYTES.to_be_bytes(), "one extent: all of it");
+}
+
+#[test]
+fn wrong_requests_get_the_error_that_the_specification_names() {
+    let (_server, path) = serve(ram());
+    let mut client = Client::simple(&path);
+    for (command, range, expected) in [
+        (READ, (BYTES, BLOCK), EINVAL),
+        (READ, (u64::MAX - 4095, BLOCK), EINVAL),
+        (READ, (1, BLOCK), EINVAL),
+        (READ, (0, 100), EINVAL),
+        (READ, (0, 0), EINVAL),
+        (READ, (0, 48 << 20), EOVERFLOW),
+        (TRIM, (BYTES, BLOCK), ENOSPC),
+        (WRITE_ZEROES, (BYTES - BLOCK, 2 * BLOCK), ENOSPC),
+        (BLOCK_STATUS, (0, BLOCK), EINVAL),
+        (5, (0, BLOCK), EINVAL),
+        (99, (0, BLOCK), EINVAL),
+    ] {
+        assert_eq!(
+            client.error(command, range),
+            expected,
+            "{command} {range:?}"
+        );
+    }
+    // The data of a write that is refused is passed over.
+    assert_eq!(client.write(BYTES - BLOCK, &[1; 8192]), ENOSPC);
+    assert_eq!(client.write(100, &[1; 4096]), EINVAL);
+    client.send(READ, 0x8000, 3, (0, BLOCK));
+    assert_eq!(client.reply(), (EINVAL, 3), "an unknown flag");
+    assert_eq!(client.write(0, &pattern(5, 4096)), 0, "it goes on");
+    assert!(client.read(0, 4096) == pattern(5, 4096));
+}
+
+#[test]
+fn a_read_only_export_refuses_whatever_writes() {
+    let path = socket();
+    let device = ram();
+    let devices = PerClass::from_fn(|_| Arc::clone(&device));
+    let options = NbdOptions {
+        read_only: true,
+        ..options(&path)
+    };
+    let _server = NbdServer::start(&devices, &options).unwrap();
+    let mut client = Client::simple(&path);
+    assert_eq!(client.write(0, &[1; 4096]), EPERM);
+    assert_eq!(client.error(TRIM, (0, BLOCK)), EPERM);
+    assert_eq!(client.error(WRITE_ZEROES, (0, BLOCK)), EPERM);
+    assert_eq!(client.read(0, 4096), [0; 4096]);
+}
+
+#[test]
+fn a_client_that_speaks_something_else_is_closed() {
+    let (_server, path) = serve(ram());
+    let mut client = Client::simple(&path);
+    client.stream.write_all(&[0x55; 64]).unwrap();
+    assert!(client.is_closed());
+    // More data than a request may have.
+    let mut client = Client::simple(&path);
+    client.send(WRITE, 0, 1, (0, 1 << 30));
+    assert!(client.is_closed());
+    let mut client = Client::greet(&path);
+    client.stream.write_all(&[0xff; 200]).unwrap();
+    assert!(client.is_closed());
+    let mut client = Client::simple(&path);
+    client.send(DISCONNECT, 0, 0, (0, 0));
+    assert!(client.is_closed());
+    assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
+}
+
+/// Half a write is no write: nothing of it reaches the device.
+#[test]
+fn a_client_that_dies_in_a_write_leaves_the_blocks_as_they_were() {
+    let (_server, path) = serve(ram());
+    let mut client = Client::simple(&path);
+    assert_eq!(client.write(0, &pattern(1, 65536)), 0);
+    client.send(WRITE, 0, 1, (0, 65536));
+    client.stream.write_all(&[0xee; 60_000]).unwrap();
+    drop(client);
+    assert!(Client::simple(&path).read(0, 65536) == pattern(1, 65536));
+}
+
+/// One client that sends and never takes a reply does not keep others from theirs, and what it
+/// makes the server hold is bounded.
+#[test]
+fn a_deaf_client_holds_nobody_up() {
+    let (_server, path) = serve(ram());
+    let mut deaf = Client::simple(&path);
+    deaf.stream.set_nonblocking(true).unwrap();
+    let request = deaf.header(READ, 0, 1, 0, 1 << 20);
+    let mut accepted = 0;
+    for _ in 0..20_000 {
+        match deaf.stream.write(&request) {
+            Ok(bytes) if bytes == request.len() => accepted += 1,
+            _ => break,
+        }
+    }
+    assert!(accepted > 100, "the socket takes some: {accepted}");
+    let mut client = Client::simple(&path);
+    for round in 0..50 {
+        let data = pattern(round, 1 << 20);
+        assert_eq!(client.write(0, &data), 0);
+        assert!(client.read(0, 1 << 20) == data);
+    }
+}
+
+/// More requests than are taken at a time, none of whose replies is read meanwhile.
+#[test]
+fn a_long_pipeline_is_answered_in_full() {
+    let (_server, path) = serve(ram());
+    let mut client = Client::simple(&path);
+    let mut sender = Client {
+        stream: client.stream.try_clone().unwrap(),
+        extended: false,
+    };
+    const REQUESTS: u64 = 5_000;
+    let thread = std::thread::spawn(move || {
+        for cookie in 0..REQUESTS {
+            let offset = cookie * BLOCK % BYTES;
+            if cookie % 2 == 0 {
+                sender.send(WRITE, 0, cookie, (offset, BLOCK));
+                sender.stream.write_all(&[7; 4096]).unwrap();
+            } else {
+                sender.send(READ, 0, cookie, (offset, BLOCK));
+            }
+        }
+    });
+    let mut seen = vec![false; usize::try_from(REQUESTS).unwrap()];
+    for _ in 0..REQUESTS {
+        let (error, cookie) = client.reply();
+        assert_eq!(error, 0);
+        if cookie % 2 == 1 {
+            client.stream.read_exact(&mut [0; 4096]).unwrap();
+        }
+        let seen = &mut seen[usize::try_from(cookie).unwrap()];
+        assert!(!std::mem::replace(seen, true), "{cookie} is answered once");
+    }
+    thread.join().unwrap();
+}
+
+#[test]
+fn detaching_finishes_what_is_under_way_and_refuses_the_rest() {
+    let options = DelayOptions {
+        read: Nanos::from_millis(300),
+        ..DelayOptions::default()
+    };
+    let (server, path) = serve(Arc::new(Delay::new(ram(), options)));
+    let mut client = Client::simple(&path);
+    client.send(READ, 0, 1, (0, BLOCK));
+    while server.connections() == 0 {
+        std::thread::yield_now();
+    }
+    // The server is told to end while the read is under way, unless it was very slow to come.
+    std::thread::sleep(Duration::from_millis(50));
+    let ending = std::thread::spawn(move || drop(server));
+    let (error, cookie) = client.reply();
+    assert!((error, cookie) == (0, 1) || error == ESHUTDOWN, "{error}");
+    assert!(client.is_closed());
+    ending.join().unwrap();
+    assert!(!path.exists(), "its socket is gone");
+}
+
+#[test]
+fn a_socket_in_use_is_refused_and_one_left_behind_is_replaced() {
+    let (server, path) = serve(ram());
+    let device = ram();
+    let devices = PerClass::from_fn(|_| Arc::clone(&device));
+    let error = NbdServer::start(&devices, &options(&path)).unwrap_err();
+    assert!(error.to_string().contains("cannot listen on"), "{error}");
+    assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
+    drop(server);
+    // As a process that is killed leaves it.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let server = NbdServer::start(&devices, &options(&path)).unwrap();
+    assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
+    drop(server);
+    // A file is nobody's socket.
+    std::fs::write(&path, "content").unwrap();
+    NbdServer::start(&devices, &options(&path)).unwrap_err();
+    assert_eq!(std::fs::read(&path).unwrap(), b"content");
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// The name of the export says the class: each has a way of its own to the device.
+#[test]
+fn exports_carry_their_class() {
+    let path = socket();
+    let devices = PerClass::from_fn(|_| ram());
+    let _server = NbdServer::start(&devices, &options(&path)).unwrap();
+    let open = |name: &str| {
+        let mut client = Client::greet(&path);
+        let mut data = u32::try_from(name.len()).unwrap().to_be_bytes().to_vec();
+        data.extend(name.as_bytes());
+        data.extend([0, 0]);
+        assert_eq!(client.option(7, &data).last(), Some(&1));
+        client
+    };
+    assert_eq!(open("latency").write(0, &[7; 4096]), 0);
+    // The default is the class of the options.
+    assert_eq!(open("").read(0, 4096), [0; 4096]);
+    assert_eq!(open("throughput").read(0, 4096), [0; 4096]);
+    assert_eq!(open("latency").read(0, 4096), [7; 4096]);
+}
+
+#[test]
+fn only_loopback_addresses_are_served() {
+    let device = ram();
+    let devices = PerClass::from_fn(|_| Arc::clone(&device));
+    let at = |address: &str| NbdOptions {
+        address: address.parse().unwrap(),
+        ..options(Path::new("unused"))
+    };
+    let error = NbdServer::start(&devices, &at("192.0.2.1:10809")).unwrap_err();
+    assert!(error.to_string().contains("tunnel"), "{error}");
+    let server = NbdServer::start(&devices, &at("127.0.0.1:0")).unwrap();
+    assert!(matches!(server.address(), Address::Tcp(address) if address.port() > 0));
+}
+
+#[test]
+fn connections_are_bounded_and_come_back() {
+    let (server, path) = serve(ram());
+    let open = || {
+        (0..CONNECTIONS_MAX)
+            .map(|_| Client::greet(&path))
+            .collect::<Vec<_>>()
+    };
+    let clients = open();
+    let mut refused = UnixStream::connect(&path).unwrap();
+    assert_eq!(refused.read(&mut [0; 18]).unwrap_or(0), 0, "one too many");
+    drop(clients);
+    while server.connections() > 0 {
+        std::thread::yield_now();
+    }
+    drop(open());
+}
+
+#[test]
+fn files_are_served_as_well() {
+    let path = socket().with_extension("img");
+    let options = FileOptions {
+        path: path.clone(),
+        block_bytes: 512,
+        size: Some(BYTES),
+        create: true,
+        read_only: false,
+        direct: false,
+    };
+    let device = FileDevice::open(options).unwrap();
+    let (server, socket) = serve(Arc::new(device));
+    let mut client = Client::simple(&socket);
+    let data = pattern(8, 3 << 20);
+    assert_eq!(client.write(512, &data), 0);
+    assert_eq!(client.error(FLUSH, (0, 0)), 0);
+    assert!(client.read(512, 3 << 20) == data);
+    drop(client);
+    drop(server);
+    assert!(std::fs::read(&path).unwrap()[512..][..3 << 20] == data);
+    std::fs::remove_file(&path).unwrap();
+}
