@@ -7,6 +7,7 @@
 
 pub mod device_io;
 mod error;
+pub mod limits;
 pub mod nbd;
 
 pub use device_io::{DeviceIo, Finished};

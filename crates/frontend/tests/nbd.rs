@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use switch::{Class, PerClass};
-use switchyard_frontend::nbd::{Address, CONNECTIONS_MAX, NbdOptions, NbdServer};
+use switchyard_frontend::limits::NBD_CONNECTIONS_MAX;
+use switchyard_frontend::nbd::{Address, NbdOptions, NbdServer};
 
 const BLOCK: u64 = 4096;
 const BYTES: u64 = 64 << 20;
@@ -463,7 +464,7 @@ fn only_loopback_addresses_are_served() {
 fn connections_are_bounded_and_come_back() {
     let (server, path) = serve(ram());
     let open = || {
-        (0..CONNECTIONS_MAX)
+        (0..NBD_CONNECTIONS_MAX)
             .map(|_| Client::greet(&path))
             .collect::<Vec<_>>()
     };

@@ -8,11 +8,13 @@
 mod host_session;
 mod http;
 mod mangle;
+mod nbd;
 mod stream;
 mod target_session;
 mod text;
 
 pub use host_session::host_session;
 pub use http::http;
+pub use nbd::nbd;
 pub use target_session::target_session;
 pub use text::{configuration, device_model};

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests {
     use base::Prng;
-    use fuzz_entries::{configuration, device_model, host_session, http, target_session};
+    use fuzz_entries::{configuration, device_model, host_session, http, nbd, target_session};
     use std::path::Path;
 
     /// Names the input, if the test fails on it.
@@ -55,6 +55,11 @@ mod tests {
     #[test]
     fn device_models() {
         run("device_model", 500, 200, device_model);
+    }
+
+    #[test]
+    fn nbd_clients() {
+        run("nbd", 400, 400, nbd);
     }
 
     #[test]

@@ -10,27 +10,21 @@
 //! An ending connection receives nothing more; it is closed when its requests are complete and
 //! their replies are sent.
 
-use super::export::{ALLOCATION_CONTEXT, Export, REQUEST_BYTES_MAX};
+use super::export::{ALLOCATION_CONTEXT, Export};
 use super::negotiation::{Negotiation, Session, Step};
 use super::payload::Payload;
 use super::protocol::{
     Form, NbdError, REPLY_HEADER_MAX, Replies, RequestHeader, Writer, command, command_flag,
 };
 use crate::device_io::{DeviceIo, Finished};
-use base::{Nanos, SlabKey, Time};
+use crate::limits::{
+    NBD_NEGOTIATION_TIME, NBD_REQUEST_BYTES_MAX, NBD_REQUESTS_MAX, NBD_TRANSFER_TIME,
+};
+use base::{SlabKey, Time};
 use block::{BlockError, Operation};
 use reactor::{Context, IoSlice, SendList, SocketId};
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Requests of a connection that are not answered; further ones wait in the socket.
-const REQUESTS_MAX: usize = 256;
-
-/// Time for the whole handshake.
-const NEGOTIATION_TIME: Nanos = Nanos::from_secs(10);
-
-/// Time for the data of one write to arrive, and for replies to be taken by the client.
-const TRANSFER_TIME: Nanos = Nanos::from_secs(60);
 
 /// Room for the output of one step of the handshake.
 const NEGOTIATION_OUTPUT: usize = 2048;
@@ -120,7 +114,7 @@ impl Connection {
             close_sent: false,
             closed: false,
             draining: false,
-            handshake_by: now + NEGOTIATION_TIME,
+            handshake_by: now + NBD_NEGOTIATION_TIME,
             payload_by: Time::NEVER,
             send_by: Time::NEVER,
             output,
@@ -143,7 +137,7 @@ impl Connection {
         match &self.phase {
             // The output of the handshake waits to be sent.
             Phase::Negotiating(_) => !self.list.fits(NEGOTIATION_OUTPUT, 2),
-            Phase::Serving(_) => self.in_flight + self.replies.len() >= REQUESTS_MAX,
+            Phase::Serving(_) => self.in_flight + self.replies.len() >= NBD_REQUESTS_MAX,
             Phase::Ending => false,
         }
     }
@@ -304,7 +298,7 @@ impl Connection {
         let declared = header.flags & command_flag::PAYLOAD_LEN != 0;
         let writes = header.command == command::WRITE;
         let has_payload = writes || (declared && session.form == Form::Extended);
-        if has_payload && header.length > REQUEST_BYTES_MAX.into() {
+        if has_payload && header.length > NBD_REQUEST_BYTES_MAX.into() {
             return Err("sent more data than a request may have");
         }
         let refused = self.refuse(&header, session);
@@ -312,7 +306,7 @@ impl Connection {
         let mut data = Vec::new();
         if moves {
             let bytes = usize::try_from(header.length).expect("a request is bounded");
-            let room = self.held == 0 || self.held + bytes <= REQUEST_BYTES_MAX as usize;
+            let room = self.held == 0 || self.held + bytes <= NBD_REQUEST_BYTES_MAX as usize;
             let class = self.exports[session.export].class;
             let memory = (room && !io.is_full()).then(|| io.memory(class, bytes, cx));
             let Some(memory) = memory.flatten() else {
@@ -326,7 +320,7 @@ impl Connection {
             return Ok(());
         }
         if has_payload {
-            self.payload_by = cx.now + TRANSFER_TIME;
+            self.payload_by = cx.now + NBD_TRANSFER_TIME;
             self.payload = Some(Payload::new(header, refused, data));
             self.submit_if_arrived(key, io);
         } else if let Some(error) = refused {
@@ -384,7 +378,7 @@ impl Connection {
             return Some(NbdError::of(BlockError::OutOfRange, writes));
         }
         let moves = matches!(header.command, command::READ | command::WRITE);
-        if moves && header.length > REQUEST_BYTES_MAX.into() {
+        if moves && header.length > NBD_REQUEST_BYTES_MAX.into() {
             return Some(NbdError::Overflow);
         }
         let status = header.command == command::BLOCK_STATUS;
@@ -544,7 +538,7 @@ impl Connection {
         }
         let spare = self.spare.take()?;
         self.sending_bytes = std::mem::take(&mut self.list_bytes);
-        self.send_by = now + TRANSFER_TIME;
+        self.send_by = now + NBD_TRANSFER_TIME;
         let list = std::mem::replace(&mut self.list, spare);
         self.encode();
         Some(list)

@@ -1,6 +1,7 @@
 //! Exports: the names under which clients find the device.
 
 use super::protocol::{Form, flag};
+use crate::limits::NBD_REQUEST_BYTES_MAX;
 use block::Device;
 use std::sync::Arc;
 use switch::Class;
@@ -10,10 +11,6 @@ pub(super) const ALLOCATION: &str = "base:allocation";
 
 /// Its number.
 pub(super) const ALLOCATION_CONTEXT: u32 = 1;
-
-/// The most data of one request, in bytes: what the specification has servers take.
-/// `[NBD "Block size constraints"]`
-pub(super) const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
 /// One name for the device.
 #[derive(Clone, Debug)]
@@ -59,8 +56,8 @@ impl Export {
         let preferred = capabilities.preferred_bytes.max(4096).next_power_of_two();
         [
             block,
-            preferred.clamp(block, REQUEST_BYTES_MAX),
-            REQUEST_BYTES_MAX,
+            preferred.clamp(block, NBD_REQUEST_BYTES_MAX),
+            NBD_REQUEST_BYTES_MAX,
         ]
     }
 }

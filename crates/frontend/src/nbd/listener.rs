@@ -1,8 +1,8 @@
 //! The thread that accepts clients.
 
-use super::CONNECTIONS_MAX;
 use super::service::Message;
 use crate::error::FrontendError;
+use crate::limits::NBD_CONNECTIONS_MAX;
 use reactor::{MailboxSender, Stream};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
@@ -188,7 +188,7 @@ fn accept_all(
         };
         let before = open.fetch_add(1, Ordering::Relaxed);
         let core = cores.next().expect("a server has a core");
-        let refused = before >= CONNECTIONS_MAX || set_up(&client).is_err() || {
+        let refused = before >= NBD_CONNECTIONS_MAX || set_up(&client).is_err() || {
             let stream = Stream::Socket(client.into());
             core.send(Message::Connection(stream)).is_err()
         };

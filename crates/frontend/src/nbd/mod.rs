@@ -19,6 +19,7 @@ pub use listener::Address;
 
 use crate::device_io::DeviceIo;
 use crate::error::FrontendError;
+use crate::limits::{CORE_REQUESTS_MAX, NBD_CONNECTIONS_MAX};
 use base::units::CoreId;
 use block::Device;
 use export::Export;
@@ -30,12 +31,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use switch::{Class, PerClass};
-
-/// Connections of a server, at most.
-pub const CONNECTIONS_MAX: usize = 256;
-
-/// Requests of one core under way, at most.
-const REQUESTS_MAX: usize = 4096;
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -111,14 +106,14 @@ impl NbdServer {
                     .map_err(|error| FrontendError::Option(error.to_string()))?;
             }
             let driver_options = DriverOptions {
-                sockets: CONNECTIONS_MAX,
+                sockets: NBD_CONNECTIONS_MAX,
                 ..DriverOptions::default()
             };
             let mut driver = UringDriver::new(&driver_options)
                 .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
-            let io = DeviceIo::open(&devices, REQUESTS_MAX, &mut driver)?;
+            let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
             let namespace = driver.op_namespace();
-            let service = NbdService::new(exports, io, namespace, CONNECTIONS_MAX, open);
+            let service = NbdService::new(exports, io, namespace, NBD_CONNECTIONS_MAX, open);
             Ok(Core::new(driver, service, poll))
         };
         let run = move || match begin() {

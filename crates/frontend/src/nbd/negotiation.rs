@@ -2,19 +2,14 @@
 //! `[NBD "Newstyle negotiation"]`
 //!
 //! Takes bytes and gives bytes; knows no socket. Everything that a client can make it keep is
-//! bounded: an option's data by [`OPTION_BYTES_MAX`], their number by [`OPTIONS_MAX`].
+//! bounded: an option's data by [`NBD_OPTION_BYTES_MAX`], their number by [`NBD_OPTIONS_MAX`].
 
 use super::export::{ALLOCATION, ALLOCATION_CONTEXT, Export};
 use super::protocol::{
     FIXED_NEWSTYLE, Form, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, Reader, Writer, info, option, reply,
 };
+use crate::limits::{NBD_OPTION_BYTES_MAX, NBD_OPTIONS_MAX};
 use std::sync::Arc;
-
-/// The most bytes of an option's data: a name of 4,096 bytes, and as many contexts as make sense.
-const OPTION_BYTES_MAX: usize = 16 * 1024;
-
-/// Options of one client, at most.
-const OPTIONS_MAX: u32 = 256;
 
 /// Bytes of an option's header: magic, option, length.
 const OPTION_HEADER_BYTES: usize = 16;
@@ -97,7 +92,7 @@ impl Negotiation {
             return (0, Step::More);
         };
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        if magic != OPTION_MAGIC || len > OPTION_BYTES_MAX || self.options == OPTIONS_MAX {
+        if magic != OPTION_MAGIC || len > NBD_OPTION_BYTES_MAX || self.options == NBD_OPTIONS_MAX {
             return (input.len(), Step::Close);
         }
         let Some(data) = reader.take(len) else {

@@ -3,6 +3,7 @@
 use super::connection::{Connection, Owner};
 use super::export::Export;
 use crate::device_io::DeviceIo;
+use crate::limits::DRAIN_TIME;
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Received, Service, Stream};
 use std::sync::Arc;
@@ -10,9 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Time between two looks at clients that keep the server waiting.
 const LOOK: Nanos = Nanos::from_secs(1);
-
-/// Time for the requests under way when the server detaches; then connections are reset.
-const DRAIN_TIME: Nanos = Nanos::from_secs(10);
 
 const RECEIVE: u8 = 0;
 const SEND: u8 = 1;
