@@ -89,7 +89,7 @@ fn copies_by_unmodified_clients_are_exact() {
     let input = folder.write("in", pattern(1, 16 << 20));
     let output = folder.path("out");
     let serving = Serving::small();
-    let socket = folder.path("nbd.sock");
+    let socket = folder.path("a socket & more.sock");
     for path in [None, Some("stm")] {
         let mut args = vec!["nbd", "--socket", &socket, "--target", serving.address()];
         args.extend(path.iter().flat_map(|path| ["--path", path]));

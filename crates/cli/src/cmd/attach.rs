@@ -12,6 +12,8 @@ use control::plane::devices;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
 use host::Subsystem;
 use serde::Serialize;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use switch::{Class, PathRules, PerClass};
 
@@ -57,7 +59,7 @@ fn nbd(args: &AttachNbdArgs, output: Output) -> Result<Outcome> {
     let ready = Ready {
         kind: "nbd",
         uri: match server.address() {
-            Address::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
+            Address::Unix(path) => format!("nbd+unix:///?socket={}", in_uri(&path)?),
             Address::Tcp(address) => format!("nbd://{address}"),
         },
         bytes: device.geometry().bytes(),
@@ -71,6 +73,20 @@ fn nbd(args: &AttachNbdArgs, output: Output) -> Result<Outcome> {
     let _ = signal.recv();
     drop(server);
     Ok(Outcome::Done)
+}
+
+/// A path as the value of a URI's parameter. `[RFC 3986 §2]`
+fn in_uri(path: &Path) -> Result<String> {
+    let path = std::path::absolute(path).context("cannot find the working directory")?;
+    let mut text = String::new();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            text.push(byte.into());
+        } else {
+            text += &format!("%{byte:02X}");
+        }
+    }
+    Ok(text)
 }
 
 /// The device to be attached, and the connections behind it.

@@ -340,7 +340,7 @@ impl Connection {
 
     /// Returns the error of a request that is wrong, as far as its header shows it.
     fn refuse(&self, header: &RequestHeader, session: Session) -> Option<NbdError> {
-        use command_flag::{DONT_FRAGMENT, FAST_ZERO, FUA, NO_HOLE, PAYLOAD_LEN, REQ_ONE};
+        use command_flag::{DONT_FRAGMENT, FUA, NO_HOLE, PAYLOAD_LEN, REQ_ONE};
         let export = &self.exports[session.export];
         let extended = session.form == Form::Extended;
         let allowed = match header.command {
@@ -348,25 +348,19 @@ impl Connection {
             command::WRITE if extended => FUA | PAYLOAD_LEN,
             command::WRITE | command::TRIM => FUA,
             command::FLUSH => FUA,
-            command::WRITE_ZEROES => FUA | NO_HOLE | FAST_ZERO,
+            command::WRITE_ZEROES => FUA | NO_HOLE,
             command::BLOCK_STATUS => FUA | REQ_ONE,
             _ => return Some(NbdError::Invalid),
         };
         if self.draining {
             return Some(NbdError::Shutdown);
         }
-        if header.flags & !allowed & command_flag::ALL != 0
-            || header.flags & !command_flag::ALL != 0
-        {
+        if header.flags & !allowed != 0 {
             return Some(NbdError::Invalid);
         }
         let writes = writes(header.command);
         if writes && export.is_read_only() {
             return Some(NbdError::Permission);
-        }
-        // Zeroes are fast where the device says so, and it has no way to.
-        if header.flags & FAST_ZERO != 0 {
-            return Some(NbdError::NotSupported);
         }
         if header.command == command::FLUSH {
             return None;

@@ -75,7 +75,6 @@ impl NbdServer {
             senders: Vec::new(),
             open: Arc::default(),
         };
-        let listener = listener::Bound::bind(&options.address)?;
         let pinned = options.cores.iter().copied().map(Some);
         let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
             vec![None]
@@ -85,6 +84,7 @@ impl NbdServer {
         for core in cores {
             server.start_core(core, devices, &exports, options.poll)?;
         }
+        let listener = listener::Bound::bind(&options.address)?;
         let (senders, open) = (server.senders.clone(), Arc::clone(&server.open));
         server.listener = Some(listener.start(senders, open)?);
         Ok(server)

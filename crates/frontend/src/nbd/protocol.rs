@@ -82,9 +82,7 @@ pub(super) mod command_flag {
     pub(in crate::nbd) const NO_HOLE: u16 = 1 << 1;
     pub(in crate::nbd) const DONT_FRAGMENT: u16 = 1 << 2;
     pub(in crate::nbd) const REQ_ONE: u16 = 1 << 3;
-    pub(in crate::nbd) const FAST_ZERO: u16 = 1 << 4;
     pub(in crate::nbd) const PAYLOAD_LEN: u16 = 1 << 5;
-    pub(in crate::nbd) const ALL: u16 = (1 << 6) - 1;
 }
 
 /// Types of the chunks of a structured reply. `[NBD "Structured reply types"]`

@@ -86,7 +86,7 @@ impl NbdService {
         }
         if let Err(reason) = result {
             if let Some(reason) = reason {
-                tracing::debug!("a client {reason}: its connection is closed");
+                tracing::trace!("a client {reason}: its connection is closed");
             }
             connection.end();
         }
@@ -138,7 +138,7 @@ impl NbdService {
                 continue;
             };
             if let Err(reason) = connection.resume(key, &mut self.io, cx) {
-                tracing::debug!("a client {reason}: its connection is closed");
+                tracing::trace!("a client {reason}: its connection is closed");
                 connection.end();
             }
             self.active.push(key);
@@ -156,7 +156,7 @@ impl NbdService {
             if connection.close_sent {
                 continue;
             }
-            tracing::debug!("a client {reason}: its connection is reset");
+            tracing::trace!("a client {reason}: its connection is reset");
             connection.abandon();
             connection.close_sent = true;
             let socket = connection.socket;
