@@ -210,6 +210,27 @@ pub fn run_clock(data: &Data) -> Result<Report> {
     Ok(Report::parse(&scenario.guest(data)?.run()?))
 }
 
+/// All programs that booting a guest of [`run_disks`] needs on this machine.
+pub fn disk_programs() -> Vec<&'static str> {
+    [&programs()[..], &["nbd-client"]].concat()
+}
+
+/// Boots a guest with a disk over NBD by QEMU's client, of this URI, and one by the kernel's client,
+/// from this port; `watch` is told of its steps.
+///
+/// # Errors
+/// As [`run_initiator`], and what `watch` says.
+pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result<Report> {
+    let scenario = Scenario {
+        targets: &[("disks", port)],
+        modules: [&INITIATOR_MODULES[..], &["virtio_blk", "nbd"]].concat(),
+        more_programs: &["nbd-client"],
+        ..Scenario::new(&[include_str!("../guest/disks.sh")])
+    };
+    let vm = scenario.guest(data)?.disk(disk);
+    Ok(Report::parse(&vm.run_watched(watch)?))
+}
+
 /// The word that ends a guest of [`run_foreign_target`], at the start of a block.
 pub const FINISHED: &str = "the host has finished";
 
@@ -246,6 +267,8 @@ struct Scenario<'a> {
     model: &'a str,
     command_sets: CommandSets,
     modules: Vec<&'a str>,
+    /// Programs beside those of every guest.
+    more_programs: &'a [&'a str],
     /// True if the guest has the program under test.
     with_switchyard: bool,
     script: String,
@@ -260,6 +283,7 @@ impl<'a> Scenario<'a> {
             model: "",
             command_sets: CommandSets::All,
             modules: INITIATOR_MODULES.to_vec(),
+            more_programs: &[],
             with_switchyard: false,
             script: scripts.join("\n"),
         }
@@ -280,7 +304,7 @@ impl<'a> Scenario<'a> {
         let kernel = Kernel::obtain()?;
         let mut image = Image::new()?;
         image.busybox()?;
-        for program in GUEST_PROGRAMS {
+        for program in GUEST_PROGRAMS.iter().chain(self.more_programs) {
             image.program(program)?;
         }
         if self.with_switchyard {
@@ -523,78 +547,4 @@ pub fn initiator_steps(target: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const CONSOLE: &str = "\
-[    0.1] noise\r
-SWITCHYARD: step modules ok\r
-SWITCHYARD: output modules: fine\r
-SWITCHYARD: kernel [ 1.0] nvme nvme0: creating 2 I/O queues.\r
-SWITCHYARD: end\r
-";
-
-    #[test]
-    fn report_is_read_from_the_console() {
-        let report = Report::parse(CONSOLE);
-        assert_eq!(report.steps, ["modules"]);
-        assert_eq!(report.output, ["modules: fine"]);
-        assert!(report.ended);
-        report.check(&["modules".to_owned()]).unwrap();
-        let error = report.check(&["network".to_owned()]).unwrap_err();
-        assert!(error.to_string().contains("did not do step network"));
-    }
-
-    #[test]
-    fn a_keep_alive_may_be_cancelled_by_a_removal_and_by_nothing_else() {
-        let failed = "nvme nvme0: failed nvme_keep_alive_end_io error=4".to_owned();
-        let removing = "nvme nvme0: Removing ctrl: NQN \"x\"".to_owned();
-        let creating = "nvme nvme0: creating 2 I/O queues.".to_owned();
-        let log = [removing.clone(), failed.clone(), creating.clone()];
-        assert!(trouble(&log).is_empty());
-        let log = [removing, creating, failed.clone()];
-        assert_eq!(trouble(&log), [failed.as_str()]);
-    }
-
-    #[test]
-    fn trouble_failure_and_a_missing_end_are_errors() {
-        let trouble = CONSOLE.replace("creating 2 I/O queues", "I/O error, dev nvme0n1");
-        assert!(
-            Report::parse(&trouble)
-                .check(&[])
-                .unwrap_err()
-                .to_string()
-                .contains("trouble")
-        );
-        let failed = CONSOLE.replace("modules ok", "modules failed");
-        assert!(
-            Report::parse(&failed)
-                .check(&[])
-                .unwrap_err()
-                .to_string()
-                .contains("modules")
-        );
-        let cut = CONSOLE.replace("SWITCHYARD: end", "");
-        assert!(
-            Report::parse(&cut)
-                .check(&[])
-                .unwrap_err()
-                .to_string()
-                .contains("its end")
-        );
-    }
-
-    #[test]
-    fn extents_do_not_overlap_and_stay_within_the_namespace() {
-        let data = Data::from_seed(1);
-        for mut extents in [data.before(), data.after()] {
-            extents.sort_by_key(|extent| extent.offset_bytes);
-            let mut end = FILE_SYSTEM_MIB * MIB;
-            for extent in extents {
-                assert!(extent.offset_bytes >= end);
-                end = extent.offset_bytes + extent.content.len() as u64;
-            }
-            assert!(end <= DEVICE_MIB * MIB);
-        }
-    }
-}
+mod tests;

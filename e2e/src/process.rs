@@ -370,6 +370,60 @@ impl Serve {
     }
 }
 
+/// A running `switchyard attach`.
+#[derive(Debug)]
+pub struct Attach {
+    process: Process,
+    uri: String,
+}
+
+impl Attach {
+    /// Starts an NBD server with these arguments, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it ends, or says nothing in time.
+    pub fn nbd(arguments: &[&str]) -> Result<Self> {
+        let mut command = Command::new(switchyard_binary()?);
+        command.args(["attach", "nbd"]).args(arguments);
+        let mut process = Process::start(&mut command)?;
+        let uri = process.wait_for("a line with its URI", READY_DEADLINE, |stdout, _| {
+            let ready = stdout
+                .lines()
+                .find_map(|line| line.strip_prefix("ready: "))?;
+            Some(ready.split_once(',')?.0.to_owned())
+        })?;
+        Ok(Self { process, uri })
+    }
+
+    /// The URI for clients.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// The port of a server that listens on TCP.
+    ///
+    /// # Errors
+    /// For one on a Unix socket.
+    pub fn port(&self) -> Result<u16> {
+        let port = self.uri.rsplit_once(':').map(|(_, port)| port.parse());
+        port.context("a URI with a port")?
+            .context("a port is a number")
+    }
+
+    /// Asks it to end with SIGTERM and insists on the exit code 0.
+    ///
+    /// # Errors
+    /// As [`Serve::stop`].
+    pub fn stop(mut self) -> Result<()> {
+        self.process.signal(Signal::TERM)?;
+        let status = self.process.wait(END_DEADLINE)?;
+        if !status.success() {
+            bail!("{status}\n{}", self.process.transcript());
+        }
+        Ok(())
+    }
+}
+
 /// The address in the line by which `switchyard serve` says that it is ready:
 /// `listening on 127.0.0.1:4420`, whatever follows.
 pub fn parse_ready_line(line: &str) -> Option<SocketAddr> {

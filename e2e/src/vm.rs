@@ -35,6 +35,8 @@ pub struct Vm {
     memory_mib: u32,
     /// A loopback port of this machine that leads to a port of the guest.
     forward: Option<(u16, u16)>,
+    /// URI of the image of its disk.
+    disk: Option<String>,
 }
 
 /// Is told of each step that a guest has finished, while the guest goes on.
@@ -56,12 +58,19 @@ impl Vm {
             processors: 2,
             memory_mib: 768,
             forward: None,
+            disk: None,
         })
     }
 
     /// Lets programs of this machine connect to a port of the guest by way of a loopback port.
     pub fn forward(mut self, loopback_port: u16, guest_port: u16) -> Self {
         self.forward = Some((loopback_port, guest_port));
+        self
+    }
+
+    /// Gives it a disk with blocks of 4 KiB and the image at this URI: `/dev/vda`.
+    pub fn disk(mut self, uri: &str) -> Self {
+        self.disk = Some(uri.to_owned());
         self
     }
 
@@ -117,6 +126,12 @@ impl Vm {
             .arg("-initrd")
             .arg(&self.initramfs);
         command.args(["-append", "console=ttyS0 quiet panic=-1 rdinit=/init"]);
+        if let Some(uri) = &self.disk {
+            let drive = format!("file={uri},format=raw,if=none,id=disk,cache=none,discard=unmap");
+            let blocks = "logical_block_size=4096,physical_block_size=4096";
+            let device = format!("virtio-blk-pci,drive=disk,{blocks}");
+            command.args(["-drive", &drive, "-device", &device]);
+        }
         command.current_dir(target_directory()?);
         let mut process = Process::start(&mut command)?;
         let status = follow(&mut process, watch)?;

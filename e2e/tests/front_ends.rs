@@ -1,0 +1,109 @@
+//! A virtual machine on a disk over NBD, and the kernel's NBD client beside it: file systems of
+//! which the target is killed and started again under load.
+
+#![cfg(test)]
+
+use anyhow::{Context as _, Result};
+use std::fs::File;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+use switchyard_e2e::guest::{Data, disk_programs, run_disks};
+use switchyard_e2e::process::{Attach, Serve};
+use switchyard_e2e::{Readiness, cache_directory, require_programs};
+
+/// Size of each namespace, in MiB: XFS makes none that is much smaller.
+const DISK_MIB: u64 = 320;
+
+/// Attempts to start a target where one was killed.
+const STARTS_MAX: u32 = 100;
+
+/// A target with a file as its namespace, and its front end.
+struct Bed<'a> {
+    serve: Option<Serve>,
+    devices: [&'a str; 2],
+    listen: String,
+}
+
+impl<'a> Bed<'a> {
+    fn new(backing: &'a Path) -> Result<Self> {
+        File::create(backing)?.set_len(DISK_MIB << 20)?;
+        let backing = backing.to_str().context("a path in UTF-8")?;
+        let devices = ["--file", backing];
+        let serve = Serve::start(&devices)?;
+        let listen = serve.address().to_string();
+        Ok(Self {
+            serve: Some(serve),
+            devices,
+            listen,
+        })
+    }
+
+    /// Kills the target, and starts it again after a while.
+    fn crash(&mut self) -> Result<()> {
+        self.serve.take().context("a target runs")?.kill()?;
+        sleep(Duration::from_secs(1));
+        let arguments = ["--listen", &self.listen, self.devices[0], self.devices[1]];
+        // A client's attempt may come from this very port, for a moment.
+        for _ in 1..STARTS_MAX {
+            match Serve::start_with(&arguments) {
+                Err(error) if format!("{error:#}").contains("Address already in use") => {
+                    sleep(Duration::from_millis(100));
+                }
+                other => {
+                    self.serve = Some(other?);
+                    return Ok(());
+                }
+            }
+        }
+        self.serve = Some(Serve::start_with(&arguments)?);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_guest_keeps_its_file_systems_on_disks_over_nbd() -> Result<()> {
+    if require_programs(&disk_programs())? == Readiness::Skip {
+        return Ok(());
+    }
+    let folder = cache_directory("front-ends")?;
+    let backings = [folder.join("vda"), folder.join("nbd0")];
+    let [mut first, mut second] = [Bed::new(&backings[0])?, Bed::new(&backings[1])?];
+    let socket = folder.join("vda.sock");
+    let socket = socket.to_str().context("a path in UTF-8")?;
+    let qemu = Attach::nbd(&["--socket", socket, "--target", &first.listen])?;
+    let kernel = Attach::nbd(&["--listen", "127.0.0.1:0", "--target", &second.listen])?;
+    let report = run_disks(
+        &Data::from_seed(25),
+        qemu.uri(),
+        kernel.port()?,
+        &mut |step| {
+            if step.starts_with("round-") {
+                first.crash()?;
+                second.crash()?;
+            }
+            Ok(())
+        },
+    )?;
+    let steps = [
+        "attached",
+        "made",
+        "loaded",
+        "round-1",
+        "round-2",
+        "round-3",
+        "went-on",
+        "stopped",
+        "checked",
+        "discarded",
+        "detached",
+    ];
+    report.check_survived(&steps.map(str::to_owned))?;
+    qemu.stop()?;
+    kernel.stop()?;
+    for bed in [first, second] {
+        bed.serve.context("a target runs")?.stop()?;
+    }
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
