@@ -6,5 +6,7 @@
 //! a remote namespace itself.
 
 pub mod device_io;
+pub mod errno;
+pub mod fuse;
 
 pub use device_io::{DeviceIo, Finished};
