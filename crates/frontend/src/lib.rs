@@ -6,7 +6,9 @@
 //! a remote namespace itself.
 
 pub mod device_io;
+pub mod errno;
 mod error;
+pub mod fuse;
 pub mod limits;
 pub mod nbd;
 

@@ -130,7 +130,7 @@ pub fn io_class(now: Time) -> Class {
     KNOWN.with(|known| match known.get() {
         Some((asked, class)) if now.since(asked) < IO_CLASS_AGE => class,
         _ => {
-            let class = ask_io_class();
+            let class = io_class_of(0);
             known.set(Some((now, class)));
             class
         }
@@ -140,9 +140,13 @@ pub fn io_class(now: Time) -> Class {
 /// `IOPRIO_WHO_PROCESS`: a thread by its number, 0 the calling one.
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 
-fn ask_io_class() -> Class {
+/// Returns the class that the I/O priority of a thread gives to its requests, by the thread's number
+/// in the process's own PID namespace; 0 is the calling thread. The default class for a thread that
+/// is gone.
+#[must_use]
+pub fn io_class_of(thread: u32) -> Class {
     // SAFETY: plain numbers; no memory is handed over.
-    let value = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
+    let value = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread) };
     // Where the kernel does not tell (a seccomp profile), the default class applies.
     u16::try_from(value).map_or(Class::DEFAULT, Class::from_io_priority)
 }

@@ -4,6 +4,7 @@ use super::{Cores, FlashSpec, HostArgs, LocalDevice, Poll, block_size};
 use clap::{ArgGroup, Args, Subcommand};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN};
+use frontend::fuse::ClassChoice;
 use frontend::nbd::Address;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub struct AttachArgs {
 pub enum AttachCommand {
     /// Serve the device by the NBD protocol
     Nbd(AttachNbdArgs),
+    /// Make the device a file of a directory
+    Fuse(AttachFuseArgs),
 }
 
 /// A device to be attached: a namespace of a target, or a device of this machine.
@@ -32,9 +35,9 @@ pub struct SourceArgs {
     /// The subsystem's name
     #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN, requires = "target")]
     pub nqn: String,
-    /// The namespace's identifier
-    #[arg(long, value_name = "NSID", default_value_t = 1, requires = "target")]
-    pub nsid: u32,
+    /// The namespace's identifier [default: 1; with fuse all of the subsystem]
+    #[arg(long, value_name = "NSID", requires = "target")]
+    pub nsid: Option<u32>,
     /// Memory of this size, such as 1G; its content ends with the process
     #[arg(long, value_name = "SIZE", group = "source")]
     pub ram: Option<Size>,
@@ -116,4 +119,50 @@ impl AttachNbdArgs {
         let listen = || self.listen.clone().expect("the command line demands one");
         self.socket.clone().map_or_else(listen, Address::Unix)
     }
+}
+
+/// Make the device a file of a directory
+///
+/// The file DIRECTORY/NSID is as large as the device and has its content; 1 for a device of this
+/// machine. Says "ready" for each file, and serves until SIGTERM or SIGINT. While files are open
+/// the first signal only says so, and the second ends all the same. Needs /dev/fuse, and fusermount3
+/// (package fuse3) where it does not run as root.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard attach fuse /mnt/disks --target 127.0.0.1:4420
+  fio --name=a --filename=/mnt/disks/1 --direct=1 --ioengine=io_uring --rw=randread --bs=4k
+  losetup --find --show --direct-io=on --sector-size 4096 /mnt/disks/1
+
+Exit codes: 0 detached, 2 an error")]
+pub struct AttachFuseArgs {
+    /// An empty directory
+    #[arg(value_name = "DIRECTORY")]
+    pub mountpoint: PathBuf,
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Class of the requests: L (latency), T (throughput), or auto: L for threads with a real-time
+    /// I/O priority (ionice -c1), T for others
+    #[arg(long, value_name = "CLASS", default_value = "auto", value_parser = class_choice)]
+    pub class: ClassChoice,
+    /// Refuse writes
+    #[arg(long)]
+    pub read_only: bool,
+    /// Let other users use the files
+    ///
+    /// A user without privileges needs user_allow_other in /etc/fuse.conf.
+    #[arg(long)]
+    pub allow_other: bool,
+    /// Processor of the thread that serves, such as 0 [default: any]
+    #[arg(long, value_name = "NUMBER")]
+    pub core: Option<u32>,
+}
+
+fn class_choice(text: &str) -> Result<ClassChoice, String> {
+    if text == "auto" {
+        return Ok(ClassChoice::ByIoPriority);
+    }
+    let class = text.parse::<Class>();
+    class
+        .map(ClassChoice::Fixed)
+        .map_err(|error| format!("{error}, or auto"))
 }

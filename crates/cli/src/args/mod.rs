@@ -16,7 +16,7 @@ mod tenant;
 mod top;
 
 pub use ::load::{Cores, seconds};
-pub use attach::{AttachArgs, AttachCommand, AttachNbdArgs, SourceArgs};
+pub use attach::{AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, SourceArgs};
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;
 pub use bench::{BenchArgs, LoadArgs, LocalDevice};

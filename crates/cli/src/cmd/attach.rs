@@ -2,20 +2,25 @@
 
 use super::connect::builder;
 use super::signals;
-use crate::args::{AttachArgs, AttachCommand, AttachNbdArgs, SourceArgs};
+use crate::args::{AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, SourceArgs};
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes};
 use anyhow::{Context as _, Result};
 use block::{Device, PathDevice};
 use control::model;
 use control::plane::devices;
+use frontend::fuse::Attachment;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
 use host::Subsystem;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use switch::{Class, PathRules, PerClass};
+
+/// Time between two looks at whether another program has unmounted the files.
+const UNMOUNTED_LOOK: Duration = Duration::from_millis(500);
 
 /// Commands of each queue of a remote namespace.
 const REMOTE_DEPTH: u16 = 256;
@@ -27,6 +32,7 @@ const REMOTE_DEPTH: u16 = 256;
 pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
     match &args.kind {
         AttachCommand::Nbd(args) => nbd(args, output),
+        AttachCommand::Fuse(args) => fuse(args, output),
     }
 }
 
@@ -43,8 +49,8 @@ struct Ready {
 }
 
 fn nbd(args: &AttachNbdArgs, output: Output) -> Result<Outcome> {
-    let signal = signals::first_signal()?;
-    let source = Source::open(&args.source, args.read_only)?;
+    let signal = signals::receiver(1)?;
+    let source = Source::open(&args.source, args.read_only, Some(1))?;
     let options = NbdOptions {
         address: args.address(),
         class: args.class,
@@ -54,8 +60,9 @@ fn nbd(args: &AttachNbdArgs, output: Output) -> Result<Outcome> {
         }),
         poll: args.poll.into(),
     };
-    let server = NbdServer::start(&source.devices, &options)?;
-    let device = &source.devices[args.class];
+    let (_, devices) = &source.namespaces[0];
+    let server = NbdServer::start(devices, &options)?;
+    let device = &devices[args.class];
     let ready = Ready {
         kind: "nbd",
         uri: match server.address() {
@@ -89,28 +96,98 @@ fn in_uri(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The device to be attached, and the connections behind it.
+/// Files that serve.
+#[derive(Debug, Serialize)]
+struct ReadyFiles {
+    kind: &'static str,
+    files: Vec<ReadyFile>,
+}
+
+#[derive(Debug, Serialize)]
+struct ReadyFile {
+    path: PathBuf,
+    bytes: u64,
+    block_bytes: u32,
+}
+
+fn fuse(args: &AttachFuseArgs, output: Output) -> Result<Outcome> {
+    let signal = signals::receiver(2)?;
+    let source = Source::open(&args.source, args.read_only, args.source.nsid)?;
+    let options = frontend::fuse::Options {
+        mountpoint: args.mountpoint.clone(),
+        class: args.class,
+        core: args.core.map(base::units::CoreId),
+        allow_other: args.allow_other,
+        read_only: args.read_only,
+    };
+    let mut attachment = Attachment::start(source.namespaces.clone(), &options)?;
+    let file = |(nsid, devices): &(u32, PerClass<Arc<dyn Device>>)| {
+        let geometry = devices[Class::DEFAULT].geometry();
+        ReadyFile {
+            path: attachment.mountpoint().join(nsid.to_string()),
+            bytes: geometry.bytes(),
+            block_bytes: geometry.block_bytes,
+        }
+    };
+    let ready = ReadyFiles {
+        kind: "fuse",
+        files: source.namespaces.iter().map(file).collect(),
+    };
+    let lines = ready.files.iter().map(|file| {
+        let size = human_bytes(file.bytes);
+        format!("ready: {}, {size}", file.path.display())
+    });
+    output.result(&ready, lines.collect::<Vec<_>>().join("\n"))?;
+    let mut signals = 0;
+    while !attachment.has_ended() {
+        if signal.recv_timeout(UNMOUNTED_LOOK).is_err() {
+            // No signal: the file system may have been unmounted.
+            continue;
+        }
+        signals += 1;
+        match attachment.detach() {
+            Ok(()) => break,
+            Err(error) if signals == 1 => {
+                output.note(format_args!(
+                    "{error}; or signal again to detach all the same"
+                ));
+            }
+            Err(_) => {
+                attachment.detach_forced();
+                break;
+            }
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Ways to the same blocks, by class.
+type Devices = PerClass<Arc<dyn Device>>;
+
+/// The devices to be attached, and the connections behind them.
 struct Source {
-    devices: PerClass<Arc<dyn Device>>,
+    namespaces: Vec<(u32, Devices)>,
     _subsystem: Option<Subsystem>,
 }
 
 impl Source {
-    fn open(args: &SourceArgs, read_only: bool) -> Result<Self> {
+    /// Opens the namespace `nsid`, or all of the subsystem; a device of this machine is namespace 1.
+    fn open(args: &SourceArgs, read_only: bool, nsid: Option<u32>) -> Result<Self> {
         let mut source = match (&args.target, args.local()) {
-            (Some(address), _) => Self::remote(args, address)?,
+            (Some(address), _) => Self::remote(args, address, args.nsid.or(nsid))?,
             (None, local) => {
                 let local = local.expect("the command line demands one");
                 let device = model::Device::new(local.kind(args.block_size, read_only));
                 let device = devices::open(&device).context("cannot open the device")?;
                 Self {
-                    devices: PerClass::from_fn(|_| Arc::clone(&device)),
+                    namespaces: vec![(1, PerClass::from_fn(|_| Arc::clone(&device)))],
                     _subsystem: None,
                 }
             }
         };
         if let Some(path) = args.path {
-            for (_, device) in source.devices.iter_mut() {
+            let devices = source.namespaces.iter_mut();
+            for (_, device) in devices.flat_map(|(_, devices)| devices.iter_mut()) {
                 let below = Arc::clone(device);
                 *device = Arc::new(PathDevice::start(below, path, PathRules::default())?);
             }
@@ -118,17 +195,28 @@ impl Source {
         Ok(source)
     }
 
-    fn remote(args: &SourceArgs, address: &str) -> Result<Self> {
+    fn remote(args: &SourceArgs, address: &str, nsid: Option<u32>) -> Result<Self> {
         let timeout = Some(args.io_timeout).filter(|timeout| !timeout.is_zero());
         let host = builder(&args.host).loss_timeout(timeout).build()?;
         let subsystem = host.connect(address, &args.nqn)?;
-        let namespace = subsystem.namespace(args.nsid)?;
-        let device = |class: Class| -> Arc<dyn Device> {
-            let device = namespace.device().with_queues(1, REMOTE_DEPTH);
-            Arc::new(device.with_class(class))
+        let all = || {
+            subsystem
+                .namespaces()
+                .iter()
+                .map(|info| info.nsid)
+                .collect()
+        };
+        let nsids = nsid.map_or_else(all, |nsid| vec![nsid]);
+        let open = |nsid| -> Result<(u32, Devices)> {
+            let namespace = subsystem.namespace(nsid)?;
+            let device = |class: Class| -> Arc<dyn Device> {
+                let device = namespace.device().with_queues(1, REMOTE_DEPTH);
+                Arc::new(device.with_class(class))
+            };
+            Ok((nsid, PerClass::from_fn(device)))
         };
         Ok(Self {
-            devices: PerClass::from_fn(device),
+            namespaces: nsids.into_iter().map(open).collect::<Result<_>>()?,
             _subsystem: Some(subsystem),
         })
     }

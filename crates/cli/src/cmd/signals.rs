@@ -12,25 +12,26 @@ use tokio::signal::unix::{SignalKind, signal};
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&flag);
-    on_first(move || set.store(true, Ordering::Relaxed))?;
+    on_signals(1, move || set.store(true, Ordering::Relaxed))?;
     Ok(flag)
 }
 
-/// A receiver that hears of the first SIGINT or SIGTERM.
+/// A receiver that hears of the first `count` signals SIGINT or SIGTERM; the next one ends the
+/// process.
 ///
 /// # Errors
 /// As [`stop_flag`].
-pub fn first_signal() -> Result<mpsc::Receiver<()>> {
+pub fn receiver(count: u32) -> Result<mpsc::Receiver<()>> {
     let (sender, receiver) = mpsc::channel();
     // The receiver may be gone: the process ends then.
-    on_first(move || {
+    on_signals(count, move || {
         let _ = sender.send(());
     })?;
     Ok(receiver)
 }
 
-/// Calls `act` at the first signal, and ends the process at the second.
-fn on_first(act: impl FnOnce() + Send + 'static) -> Result<()> {
+/// Calls `act` at each of the first `count` signals, and ends the process at the next.
+fn on_signals(count: u32, act: impl Fn() + Send + 'static) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
@@ -45,13 +46,12 @@ fn on_first(act: impl FnOnce() + Send + 'static) -> Result<()> {
     };
     let wait = move || {
         runtime.block_on(async {
-            let mut act = Some(act);
-            for _ in 0..2 {
+            for signal in 0..=count {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                if let Some(act) = act.take() {
+                if signal < count {
                     act();
                 }
             }

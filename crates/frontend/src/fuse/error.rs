@@ -1,0 +1,89 @@
+//! Errors of the FUSE front end, each with its remedy.
+
+use block::DeviceError;
+use reactor::placement::PlacementError;
+use reactor::uring::SetupError;
+use std::io;
+use std::path::PathBuf;
+
+/// The reason for which devices could not be attached as files, or detached.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontendError {
+    /// The options name no namespace, one twice, or too many.
+    #[error("{0}")]
+    Namespaces(String),
+    /// The mount point cannot be used.
+    #[error("mount point {path}: {source}; create the directory first, or choose another one")]
+    MountPoint {
+        /// The mount point.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The mount point is no directory.
+    #[error("mount point {0} is not a directory; choose an empty directory")]
+    NotADirectory(PathBuf),
+    /// A FUSE file system is mounted there.
+    #[error(
+        "{0} is the mount point of another FUSE file system; choose another directory, or unmount \
+         it: fusermount3 -u {0}"
+    )]
+    AlreadyMounted(PathBuf),
+    /// The process that served the mount point is gone, and its mount is left.
+    #[error("{0} is left over from a process that ended; remove it: fusermount3 -u {0}")]
+    Stale(PathBuf),
+    /// The kernel's interface cannot be opened.
+    #[error("/dev/fuse: {0}; load the kernel module (modprobe fuse), or give access to the device")]
+    NoFuse(io::Error),
+    /// The process may not mount, and the program that does it for it is missing.
+    #[error(
+        "fusermount3: {0}; install the package fuse3, or run as root: mounting needs either of them"
+    )]
+    NoHelper(io::Error),
+    /// The kernel or `fusermount3` refused to mount.
+    #[error("cannot mount at {path}: {reason}")]
+    Mount {
+        /// The mount point.
+        path: PathBuf,
+        /// The reason, as the kernel or `fusermount3` says it.
+        reason: String,
+    },
+    /// The kernel and the front end do not agree on a protocol.
+    #[error("FUSE session: {0}; the kernel must be Linux 4.20 or later")]
+    Session(io::Error),
+    /// The thread cannot run on the core.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// The ring of the core's thread cannot be made.
+    #[error(transparent)]
+    Driver(#[from] SetupError),
+    /// A device does not open.
+    #[error("namespace {nsid}: {source}")]
+    Device {
+        /// The namespace identifier.
+        nsid: u32,
+        /// The device's reason.
+        source: DeviceError,
+    },
+    /// The thread cannot be started.
+    #[error("cannot start a thread: {0}; raise the limit of threads (ulimit -u)")]
+    Thread(io::Error),
+    /// Files are open, or a process works in the directory.
+    #[error(
+        "{path} is in use ({open} open files); close them, or find their users: fuser -vm {path}"
+    )]
+    InUse {
+        /// The mount point.
+        path: PathBuf,
+        /// Number of open files; 0 where the directory itself is in use.
+        open: usize,
+    },
+    /// The mount cannot be removed for another reason.
+    #[error("cannot unmount {path}: {reason}; try fusermount3 -u -z {path}")]
+    Unmount {
+        /// The mount point.
+        path: PathBuf,
+        /// The reason, as the kernel or `fusermount3` says it.
+        reason: String,
+    },
+}

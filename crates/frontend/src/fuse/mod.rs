@@ -1,0 +1,334 @@
+//! The FUSE front end: each device is a file that any process of a stock Linux kernel can use.
+//!
+//! [`Attachment`] mounts a directory with one regular file per namespace, `MOUNTPOINT/NSID`, as
+//! large as the device. A *session thread* takes requests from `/dev/fuse`, answers those for names
+//! and attributes, and passes those for data on to the *dataplane thread*, which submits them to
+//! the devices and answers as they complete, in any order.
+//!
+//! A write that has returned has reached the device: the kernel caches reads, but no writes. A file
+//! that is opened with `O_DIRECT` bypasses the cache; its requests are whole blocks, or fail with
+//! `EINVAL`. `fsync` is Flush, a write with `O_DSYNC` is durable when it returns, and `fallocate`
+//! deallocates (`FALLOC_FL_PUNCH_HOLE`) or writes zeroes (`FALLOC_FL_ZERO_RANGE`). Files can be
+//! neither made nor removed, and keep their size; a program that truncates what it writes to must
+//! be told not to (`dd conv=notrunc`).
+
+mod error;
+mod filesystem;
+mod gate;
+mod job;
+pub mod limits;
+mod mount;
+mod service;
+mod thread_classes;
+mod write_order;
+
+pub use error::FrontendError;
+
+use base::units::CoreId;
+use block::Device;
+use filesystem::{Entry, Files};
+use fuser::{BackgroundSession, Config, Session, SessionACL};
+use gate::Gate;
+use job::Message;
+use limits::{DRAIN_MAX, NAMESPACES_MAX, SESSION_END_MAX};
+use mount::{Mount, MountOptions};
+use reactor::uring::{Options as DriverOptions, UringDriver};
+use reactor::{Core, MailboxSender, PollPolicy, placement};
+use rustix::process::{getgid, getuid};
+use service::Dataplane;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use switch::{Class, PerClass};
+
+/// The rule that gives a request its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassChoice {
+    /// All requests have this class.
+    Fixed(Class),
+    /// The I/O priority of the calling thread: real-time is `Latency`, everything else `Throughput`
+    /// (`ionice -c 1`). A change counts within [`limits::CLASS_AGE`]. Requests of the kernel's own
+    /// threads, such as the write-back of a memory mapping, have the default class.
+    ByIoPriority,
+}
+
+/// The options of an attachment.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// An existing directory, in which the files appear.
+    pub mountpoint: PathBuf,
+    /// The rule that gives a request its class.
+    pub class: ClassChoice,
+    /// The processor of the dataplane thread; `None` leaves the choice to the kernel.
+    pub core: Option<CoreId>,
+    /// Lets other users than the process's own use the files. A process without privileges needs
+    /// `user_allow_other` in `/etc/fuse.conf`.
+    pub allow_other: bool,
+    /// Refuses writes to all files.
+    pub read_only: bool,
+}
+
+impl Options {
+    /// The default options for a mount point: default class, any processor, own user, writable.
+    #[must_use]
+    pub fn new(mountpoint: impl Into<PathBuf>) -> Self {
+        Self {
+            mountpoint: mountpoint.into(),
+            class: ClassChoice::Fixed(Class::DEFAULT),
+            core: None,
+            allow_other: false,
+            read_only: false,
+        }
+    }
+}
+
+/// State that the threads of an attachment share.
+#[derive(Debug, Default)]
+struct Shared {
+    gate: Arc<Gate>,
+    /// Number of open files.
+    open: AtomicUsize,
+}
+
+/// Devices that are files of a mount. Dropping it ends it, also while files are open.
+#[derive(Debug)]
+pub struct Attachment {
+    mount: Mount,
+    /// The session thread; `None` after the end.
+    session: Option<BackgroundSession>,
+    /// The dataplane thread; `None` after the end.
+    dataplane: Option<JoinHandle<()>>,
+    sender: MailboxSender<Message>,
+    shared: Arc<Shared>,
+}
+
+impl Attachment {
+    /// Attaches devices as files: for each namespace identifier the ways to its device, by class.
+    /// Returns once the files can be used.
+    ///
+    /// # Errors
+    /// [`FrontendError`], which says what to do. Nothing is left mounted then.
+    pub fn start(
+        namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
+        options: &Options,
+    ) -> Result<Self, FrontendError> {
+        check_namespaces(&namespaces)?;
+        let shared = Arc::new(Shared::default());
+        let entries = namespaces.iter().map(|(nsid, devices)| {
+            let device = Arc::clone(&devices[Class::DEFAULT]);
+            Entry {
+                name: nsid.to_string(),
+                read_only: options.read_only || device.capabilities().read_only,
+                device,
+            }
+        });
+        let entries = entries.collect();
+        let mount_options = MountOptions {
+            allow_other: options.allow_other,
+            read_only: options.read_only,
+        };
+        let (mount, connection) = Mount::new(&options.mountpoint, mount_options)?;
+        let (dataplane, sender) = start_dataplane(namespaces, options.core, &shared)?;
+        let mut attachment = Self {
+            mount,
+            session: None,
+            dataplane: Some(dataplane),
+            sender: sender.clone(),
+            shared: Arc::clone(&shared),
+        };
+        let files = Files {
+            entries,
+            sender,
+            shared,
+            class: options.class,
+            threads: Mutex::default(),
+            mode: if options.allow_other { 0o666 } else { 0o600 },
+            owner: (getuid().as_raw(), getgid().as_raw()),
+            bypass: false,
+        };
+        attachment.session = Some(start_session(files, connection, options.allow_other)?);
+        Ok(attachment)
+    }
+
+    /// The directory with the files, as an absolute path.
+    #[must_use]
+    pub fn mountpoint(&self) -> &Path {
+        self.mount.path()
+    }
+
+    /// Returns the number of open files.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.shared.open.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the files are gone: the attachment ended, or another process unmounted them.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let session = self.session.as_ref();
+        session.is_none_or(|session| session.guard.is_finished())
+    }
+
+    /// Unmounts and ends the threads, after the requests under way. Does nothing the second time.
+    ///
+    /// # Errors
+    /// [`FrontendError::InUse`] while files are open: then everything goes on as before.
+    /// [`FrontendError::Unmount`] where the kernel refuses for another reason.
+    pub fn detach(&mut self) -> Result<(), FrontendError> {
+        self.mount.unmount(self.open_files())?;
+        self.end_threads();
+        Ok(())
+    }
+
+    /// Ends the attachment also while files are open: requests under way are finished, for at most
+    /// [`limits::DRAIN_MAX`], and later ones fail.
+    pub fn detach_forced(&mut self) {
+        if let Err(error) = self.detach() {
+            tracing::warn!("{error}; detached all the same");
+            self.shared.gate.shut();
+            if !self.shared.gate.drained(DRAIN_MAX) {
+                tracing::warn!("requests are under way still: they are given up");
+            }
+            self.mount.abort();
+            self.end_threads();
+        }
+    }
+
+    fn end_threads(&mut self) {
+        self.shared.gate.shut();
+        if let Some(session) = self.session.take() {
+            self.end_session(session);
+        }
+        if let Some(dataplane) = self.dataplane.take() {
+            self.sender.send_always(Message::End);
+            // It cannot panic on anything that a device does; if it did, it has said so.
+            let _ = dataplane.join();
+        }
+    }
+
+    /// Waits for the session thread, which ends with the last copy of the mount. Other mount
+    /// namespaces may have copies, so the connection is ended if that takes long.
+    fn end_session(&self, session: BackgroundSession) {
+        if !ends_soon(&session) {
+            self.mount.abort_connection();
+            if !ends_soon(&session) {
+                let path = self.mount.path().display();
+                tracing::warn!("copies of the mount at {path} are left in other mount namespaces");
+                return;
+            }
+        }
+        if let Err(error) = session.join() {
+            tracing::warn!("FUSE session: {error}");
+        }
+    }
+}
+
+/// Waits for the end of a session that has nothing to serve; returns true if it came in time.
+fn ends_soon(session: &BackgroundSession) -> bool {
+    let until = Instant::now() + SESSION_END_MAX;
+    while !session.guard.is_finished() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.detach_forced();
+    }
+}
+
+fn check_namespaces(namespaces: &[(u32, PerClass<Arc<dyn Device>>)]) -> Result<(), FrontendError> {
+    let wrong = |what: String| Err(FrontendError::Namespaces(what));
+    if namespaces.is_empty() {
+        return wrong("no namespace to attach; name at least one".to_owned());
+    }
+    if namespaces.len() > NAMESPACES_MAX {
+        let count = namespaces.len();
+        return wrong(format!(
+            "{count} namespaces are more than the {NAMESPACES_MAX} of one mount; use several mounts"
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    match namespaces.iter().find(|(nsid, _)| !seen.insert(*nsid)) {
+        Some((nsid, _)) => wrong(format!(
+            "namespace {nsid} is named twice; name it once, or use another mount point"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn start_session(
+    files: Files,
+    connection: OwnedFd,
+    allow_other: bool,
+) -> Result<BackgroundSession, FrontendError> {
+    let acl = if allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
+    let mut config = Config::default();
+    config.acl = acl;
+    let session = Session::from_fd(files, connection, acl, config);
+    let session = session.map_err(FrontendError::Session)?;
+    session.spawn().map_err(FrontendError::Thread)
+}
+
+/// Starts the dataplane thread, and returns once it has opened the devices.
+fn start_dataplane(
+    namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
+    core: Option<CoreId>,
+    shared: &Arc<Shared>,
+) -> Result<(JoinHandle<()>, MailboxSender<Message>), FrontendError> {
+    let (opened, outcome) = sync_channel(1);
+    let shared = Arc::clone(shared);
+    let thread = std::thread::Builder::new()
+        .name("fuse-dataplane".to_owned())
+        .spawn(move || {
+            let mut core = match open_core(&namespaces, core) {
+                Ok(core) => core,
+                Err(error) => {
+                    // The starter waits for it.
+                    let _ = opened.send(Err(error));
+                    return;
+                }
+            };
+            let _ = opened.send(Ok(core.sender()));
+            if let Err(error) = core.run() {
+                tracing::error!("io_uring: {error}; the files of the mount are dead");
+            }
+            shared.gate.shut();
+        })
+        .map_err(FrontendError::Thread)?;
+    let lost = |_| FrontendError::Thread(std::io::Error::other("it ended at once"));
+    let sender = outcome.recv().map_err(lost)??;
+    Ok((thread, sender))
+}
+
+fn open_core(
+    namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
+    core: Option<CoreId>,
+) -> Result<Core<UringDriver, Dataplane>, FrontendError> {
+    if let Some(core) = core {
+        placement::pin_to(core)?;
+    }
+    let mut driver = UringDriver::new(&DriverOptions::default())?;
+    let devices: Vec<_> = namespaces
+        .iter()
+        .map(|(_, devices)| devices.clone())
+        .collect();
+    let service = Dataplane::open(&devices, &mut driver).map_err(|(index, source)| {
+        let nsid = namespaces[index].0;
+        FrontendError::Device { nsid, source }
+    })?;
+    Ok(Core::new(driver, service, PollPolicy::Auto))
+}

@@ -1,0 +1,401 @@
+//! Mounting and unmounting, by the kernel or through `fusermount3`.
+
+use super::error::FrontendError;
+use super::limits::MESSAGE_MAX_BYTES;
+use rustix::fs::statfs;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The name of the mounts in `/proc/mounts`.
+const NAME: &str = "switchyard";
+
+/// The program that mounts for processes without the privilege.
+const HELPER: &str = "fusermount3";
+
+/// The options of a mount.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MountOptions {
+    pub(super) allow_other: bool,
+    pub(super) read_only: bool,
+}
+
+/// The means by which mounts are made and removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    Kernel,
+    Helper,
+}
+
+/// A mount of ours; removed when dropped, whatever is open.
+#[derive(Debug)]
+pub(super) struct Mount {
+    path: PathBuf,
+    means: Means,
+    /// Device number of the mount, major and minor; `None` where the kernel does not tell.
+    device: Option<(u32, u32)>,
+    mounted: bool,
+}
+
+impl Mount {
+    /// Mounts at `path`; returns the connection to the kernel, too.
+    pub(super) fn new(
+        path: &Path,
+        options: MountOptions,
+    ) -> Result<(Self, OwnedFd), FrontendError> {
+        let path = check_mount_point(path)?;
+        let connection = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        let connection = connection.map_err(FrontendError::NoFuse)?.into();
+        match mount_by_kernel(&path, options, &connection) {
+            Ok(()) => Ok((Self::made(path, Means::Kernel), connection)),
+            Err(Errno::PERM) => Self::by_helper(path, options),
+            Err(errno) => Err(FrontendError::Mount {
+                path,
+                reason: io::Error::from(errno).to_string(),
+            }),
+        }
+    }
+
+    /// Mounts through `fusermount3`.
+    pub(super) fn by_helper(
+        path: PathBuf,
+        options: MountOptions,
+    ) -> Result<(Self, OwnedFd), FrontendError> {
+        let connection = mount_by_helper(&path, options)?;
+        Ok((Self::made(path, Means::Helper), connection))
+    }
+
+    fn made(path: PathBuf, means: Means) -> Self {
+        Self {
+            device: device_at(&path),
+            path,
+            means,
+            mounted: true,
+        }
+    }
+
+    /// The absolute path of the mount point.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns true if the mount is there: it may have been removed from outside.
+    fn is_there(&self) -> bool {
+        self.mounted && (self.device.is_none() || device_at(&self.path) == self.device)
+    }
+
+    /// Unmounts; `open` is the number of open files, for the error.
+    ///
+    /// # Errors
+    /// [`FrontendError::InUse`], [`FrontendError::Unmount`].
+    pub(super) fn unmount(&mut self, open: usize) -> Result<(), FrontendError> {
+        if self.is_there() {
+            match self.means {
+                Means::Kernel => self.unmount_by_kernel(open)?,
+                Means::Helper => self.unmount_by_helper(open)?,
+            }
+        }
+        self.mounted = false;
+        Ok(())
+    }
+
+    fn unmount_by_kernel(&self, open: usize) -> Result<(), FrontendError> {
+        let path = self.path.clone();
+        match rustix::mount::unmount(&self.path, UnmountFlags::NOFOLLOW) {
+            Ok(()) => Ok(()),
+            Err(Errno::BUSY) => Err(FrontendError::InUse { path, open }),
+            // The privilege to mount was given up since.
+            Err(Errno::PERM) => self.unmount_by_helper(open),
+            Err(errno) => Err(FrontendError::Unmount {
+                path,
+                reason: io::Error::from(errno).to_string(),
+            }),
+        }
+    }
+
+    fn unmount_by_helper(&self, open: usize) -> Result<(), FrontendError> {
+        let mut helper = Command::new(HELPER);
+        let output = helper.args(["-u", "--"]).arg(&self.path).output();
+        let output = output.map_err(FrontendError::NoHelper)?;
+        let path = self.path.clone();
+        let reason = message(&output.stderr);
+        if output.status.success() {
+            Ok(())
+        } else if reason.contains("busy") {
+            Err(FrontendError::InUse { path, open })
+        } else {
+            Err(FrontendError::Unmount { path, reason })
+        }
+    }
+
+    /// Ends the connection to the kernel. Only while the session is alive: later the number of the
+    /// connection may be another one's.
+    pub(super) fn abort_connection(&self) {
+        if let Some((_, minor)) = self.device {
+            let control = format!("/sys/fs/fuse/connections/{minor}/abort");
+            // The control file system is not mounted everywhere; other steps follow.
+            let _ = std::fs::write(control, "1");
+        }
+    }
+
+    /// Ends the connection to the kernel: requests fail from now on, and files that are open are
+    /// dead. Takes the mount out of the tree.
+    pub(super) fn abort(&mut self) {
+        if !self.is_there() {
+            self.mounted = false;
+            return;
+        }
+        self.abort_connection();
+        let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        if self.means == Means::Helper || rustix::mount::unmount(&self.path, flags).is_err() {
+            let mut helper = Command::new(HELPER);
+            let output = helper.args(["-u", "-z", "--"]).arg(&self.path).output();
+            if !output.is_ok_and(|output| output.status.success()) {
+                let path = self.path.display();
+                tracing::warn!("the mount at {path} is left; remove it: fusermount3 -u -z {path}");
+            }
+        }
+        self.mounted = false;
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.mounted && self.unmount(0).is_err() {
+            self.abort();
+        }
+    }
+}
+
+/// Checks that a file system can be mounted at `path`, and makes it absolute.
+fn check_mount_point(path: &Path) -> Result<PathBuf, FrontendError> {
+    let wrong = |source: io::Error| {
+        if source.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) {
+            return FrontendError::Stale(path.to_owned());
+        }
+        FrontendError::MountPoint {
+            path: path.to_owned(),
+            source,
+        }
+    };
+    let absolute = path.canonicalize().map_err(wrong)?;
+    let metadata = absolute.metadata().map_err(wrong)?;
+    if !metadata.is_dir() {
+        return Err(FrontendError::NotADirectory(absolute));
+    }
+    let parent = absolute.join("..").metadata().map_err(wrong)?;
+    let fuse = statfs(&absolute).is_ok_and(|found| found.f_type == FUSE_SUPER_MAGIC);
+    if fuse && metadata.dev() != parent.dev() {
+        return Err(FrontendError::AlreadyMounted(absolute));
+    }
+    Ok(absolute)
+}
+
+/// The type of FUSE file systems in `statfs`, in the width of the kernel's answer.
+const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+
+fn mount_by_kernel(path: &Path, options: MountOptions, connection: &OwnedFd) -> Result<(), Errno> {
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        connection.as_raw_fd(),
+        uid.as_raw(),
+        gid.as_raw(),
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let data = CString::new(data).expect("the options have no NUL byte");
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    if options.read_only {
+        flags |= MountFlags::RDONLY;
+    }
+    rustix::mount::mount(NAME, path, c"fuse.switchyard", flags, data.as_c_str())
+}
+
+fn mount_by_helper(path: &Path, options: MountOptions) -> Result<OwnedFd, FrontendError> {
+    let refused = |reason: String| FrontendError::Mount {
+        path: path.to_owned(),
+        reason,
+    };
+    let mut words = format!("fsname={NAME},subtype={NAME},default_permissions,nosuid,nodev");
+    if options.allow_other {
+        words.push_str(",allow_other");
+    }
+    if options.read_only {
+        words.push_str(",ro");
+    }
+    let pair = UnixStream::pair().map_err(FrontendError::Thread)?;
+    let (ours, theirs) = pair;
+    // The program sends the connection over the descriptor that the variable names: its input.
+    let child = Command::new(HELPER)
+        .args(["-o", &words, "--"])
+        .arg(path)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(FrontendError::NoHelper)?;
+    let received = receive_descriptor(&ours);
+    let output = child.wait_with_output().map_err(FrontendError::NoHelper)?;
+    match received {
+        Ok(Some(connection)) if output.status.success() => Ok(connection),
+        _ if !output.stderr.is_empty() => Err(refused(message(&output.stderr))),
+        Err(error) => Err(refused(error.to_string())),
+        Ok(_) => Err(refused(format!("{HELPER} ended with {}", output.status))),
+    }
+}
+
+/// The descriptor that the other end sends; `None` where it ends without one.
+fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    loop {
+        let mut into = [IoSliceMut::new(&mut byte)];
+        match recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(_) => break,
+        }
+    }
+    let mut messages = control.drain();
+    let found = messages.find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok(found)
+}
+
+/// The device number of the topmost mount at `path`. Read from the kernel's table, which, other than
+/// the file system itself, always answers.
+fn device_at(path: &Path) -> Option<(u32, u32)> {
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    device_in(&table, path)
+}
+
+fn device_in(table: &[u8], path: &Path) -> Option<(u32, u32)> {
+    let mut found = None;
+    for line in table.split(|&byte| byte == b'\n') {
+        let mut fields = line.split(|&byte| byte == b' ').skip(2);
+        let (Some(device), Some(place)) = (fields.next(), fields.nth(1)) else {
+            continue;
+        };
+        if unescaped(place) == path.as_os_str().as_bytes() {
+            let device = std::str::from_utf8(device).ok()?;
+            let (major, minor) = device.split_once(':')?;
+            found = Some((major.parse().ok()?, minor.parse().ok()?));
+        }
+    }
+    found
+}
+
+/// A path of the kernel's table, in which blanks and backslashes are octal numbers.
+fn unescaped(word: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| first == b'\\');
+        let octal = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        path.push(octal.unwrap_or(first));
+        rest = if octal.is_some() { &after[3..] } else { after };
+    }
+    path
+}
+
+/// A program's message, as one line of bounded length.
+fn message(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&stderr[..stderr.len().min(MESSAGE_MAX_BYTES)]);
+    text.trim().replace('\n', "; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topmost_mount_at_a_path_is_found() {
+        let table = b"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            30 25 0:40 / /a\\040b rw - fuse.switchyard switchyard rw\n\
+            31 30 0:41 / /a\\040b rw - tmpfs none rw\nnonsense\n";
+        assert_eq!(device_in(table, Path::new("/a b")), Some((0, 41)));
+        assert_eq!(device_in(table, Path::new("/")), Some((8, 1)));
+        assert_eq!(device_in(table, Path::new("/a")), None);
+        assert_eq!(unescaped(b"a\\134b\\9\\"), b"a\\b\\9\\");
+    }
+
+    #[test]
+    fn a_mount_point_is_checked() {
+        let error = check_mount_point(Path::new("/nowhere/at/all")).expect_err("not there");
+        assert!(
+            error.to_string().contains("create the directory"),
+            "{error}"
+        );
+        let error = check_mount_point(Path::new("/proc/version")).expect_err("a file");
+        assert!(matches!(error, FrontendError::NotADirectory(_)), "{error}");
+        check_mount_point(Path::new("/")).expect("a directory");
+    }
+
+    const OPTIONS: MountOptions = MountOptions {
+        allow_other: false,
+        read_only: true,
+    };
+
+    fn directory(name: &str) -> PathBuf {
+        let name = format!("switchyard-mount-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("it is new");
+        path
+    }
+
+    /// Returns true if this machine cannot mount at all. In CI that fails the test.
+    fn skipped(error: &FrontendError) -> bool {
+        let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        assert!(!ci, "{error}");
+        println!("skipped: {error}");
+        true
+    }
+
+    #[test]
+    fn a_mount_of_a_process_that_ended_is_told_apart() {
+        let path = directory("stale");
+        match Mount::new(&path, OPTIONS) {
+            Ok((mount, connection)) => {
+                drop(connection);
+                let error = check_mount_point(&path).expect_err("dead");
+                assert!(matches!(error, FrontendError::Stale(_)), "{error}");
+                drop(mount);
+            }
+            Err(error) => assert!(skipped(&error)),
+        }
+        check_mount_point(&path).expect("unmounted");
+        std::fs::remove_dir(&path).expect("empty");
+    }
+
+    #[test]
+    fn the_helper_mounts_and_unmounts() {
+        let path = directory("helper");
+        match Mount::by_helper(path.clone(), OPTIONS) {
+            Ok((mut mount, connection)) => {
+                assert!(mount.is_there() && mount.device.is_some());
+                drop(connection);
+                mount.unmount(0).expect("not in use");
+                assert_eq!(device_at(&path), None);
+            }
+            Err(error) => assert!(skipped(&error)),
+        }
+        std::fs::remove_dir(&path).expect("empty");
+    }
+}
