@@ -7,6 +7,7 @@ mod common;
 
 use common::{Folder, Serving, code, pattern, program, run, stderr};
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -53,6 +54,18 @@ impl Drop for Attached {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let Some((mountpoint, _)) = self
+            .uri
+            .rsplit_once('/')
+            .filter(|_| !self.uri.contains(':'))
+        {
+            // A file system that a killed process leaves.
+            let unmount = ["-u", "-z", mountpoint];
+            let _ = Command::new("fusermount3")
+                .args(unmount)
+                .stderr(Stdio::null())
+                .status();
+        }
     }
 }
 
@@ -161,6 +174,63 @@ fn a_killed_target_costs_time_and_nothing_else() {
     assert!(text.contains("err= 0"), "{text}");
     println!("{kills} kills\n{text}");
     assert_eq!(attached.detach(), Some(0));
+}
+
+/// The same load on a file, whose requests are of the class of their I/O priority.
+#[test]
+fn a_file_of_a_killed_target_keeps_its_content() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let disk = folder.write("disk.img", vec![0; 32 << 20]);
+    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let mut serving = serve("127.0.0.1:0");
+    let address = serving.address().to_owned();
+    let mountpoint = folder.path("files");
+    std::fs::create_dir(&mountpoint).unwrap();
+    let attached = Attached::start(&["fuse", &mountpoint, "--target", &address]);
+    let file = attached.uri.clone();
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 32 << 20);
+    let mut fio = Command::new("fio")
+        .args(["--name=load", "--ioengine=psync", "--rw=randwrite"])
+        .args(["--bsrange=4k-64k", "--size=32M", "--io_size=128M"])
+        .args(["--direct=1", "--numjobs=2", "--offset_increment=16M"])
+        .args([
+            "--verify=crc32c",
+            "--verify_backlog=256",
+            "--verify_fatal=1",
+        ])
+        .args(["--verify_state_save=0", "--rate=32M,32M"])
+        .arg(format!("--filename={file}"))
+        .args(["--filesize=32M", "--size=16M"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut kills = 0;
+    while kills < 5 && fio.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(400));
+        serving.signal("-KILL");
+        drop(serving);
+        std::thread::sleep(Duration::from_millis(100));
+        serving = serve(&address);
+        kills += 1;
+    }
+    let output = fio.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(kills > 0, "it was killed under load");
+    assert!(text.contains("err= 0"), "{text}");
+    // Open files are not taken away by the first signal.
+    let open = std::fs::File::open(&file).unwrap();
+    let pid = attached.child.id().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    std::thread::sleep(Duration::from_millis(300));
+    let mut buffer = [0; 4096];
+    open.read_exact_at(&mut buffer, 0).unwrap();
+    drop(open);
+    assert_eq!(attached.detach(), Some(0));
+    assert_eq!(std::fs::read_dir(&mountpoint).unwrap().count(), 0);
 }
 
 #[test]
