@@ -12,7 +12,7 @@ use switch::Class;
 pub(super) enum Message {
     /// Carry a request out.
     Job(Job),
-    /// Finish what is under way, then end.
+    /// End; what is under way is aborted.
     End,
 }
 

@@ -191,7 +191,7 @@ impl Attachment {
         if let Err(error) = self.detach() {
             tracing::warn!("{error}; detached all the same");
             self.shared.gate.shut();
-            if !self.shared.gate.drained(Duration::from_nanos(DRAIN_MAX.0)) {
+            if !self.shared.gate.drained(DRAIN_MAX) {
                 tracing::warn!("requests are under way still: they are given up");
             }
             self.mount.abort();

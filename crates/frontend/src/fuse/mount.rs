@@ -347,4 +347,55 @@ mod tests {
         assert!(matches!(error, FrontendError::NotADirectory(_)), "{error}");
         check_mount_point(Path::new("/")).expect("a directory");
     }
+
+    const OPTIONS: MountOptions = MountOptions {
+        allow_other: false,
+        read_only: true,
+    };
+
+    fn directory(name: &str) -> PathBuf {
+        let name = format!("switchyard-mount-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("it is new");
+        path
+    }
+
+    /// Returns true if this machine cannot mount at all. In CI that fails the test.
+    fn skipped(error: &FrontendError) -> bool {
+        let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        assert!(!ci, "{error}");
+        println!("skipped: {error}");
+        true
+    }
+
+    #[test]
+    fn a_mount_of_a_process_that_ended_is_told_apart() {
+        let path = directory("stale");
+        match Mount::new(&path, OPTIONS) {
+            Ok((mount, connection)) => {
+                drop(connection);
+                let error = check_mount_point(&path).expect_err("dead");
+                assert!(matches!(error, FrontendError::Stale(_)), "{error}");
+                drop(mount);
+            }
+            Err(error) => assert!(skipped(&error)),
+        }
+        check_mount_point(&path).expect("unmounted");
+        std::fs::remove_dir(&path).expect("empty");
+    }
+
+    #[test]
+    fn the_helper_mounts_and_unmounts() {
+        let path = directory("helper");
+        match Mount::by_helper(path.clone(), OPTIONS) {
+            Ok((mut mount, connection)) => {
+                assert!(mount.is_there() && mount.device.is_some());
+                drop(connection);
+                mount.unmount(0).expect("not in use");
+                assert_eq!(device_at(&path), None);
+            }
+            Err(error) => assert!(skipped(&error)),
+        }
+        std::fs::remove_dir(&path).expect("empty");
+    }
 }

@@ -1,7 +1,7 @@
 //! The dataplane thread: requests of the kernel as requests of the devices.
 
 use super::job::{Job, Message, Work};
-use super::limits::{DRAIN_MAX, REQUESTS_MAX};
+use super::limits::REQUESTS_MAX;
 use super::write_order::WriteOrder;
 use crate::{DeviceIo, Finished};
 use base::Time;
@@ -42,8 +42,6 @@ pub(super) struct Dataplane {
     files: Vec<File>,
     /// Room to make one piece of several.
     scratch: Vec<u8>,
-    /// Time after which requests are given up, once the work is to end.
-    ends: Option<Time>,
     closing: bool,
     /// Work is left that no completion brings back.
     again: bool,
@@ -73,15 +71,9 @@ impl Dataplane {
         Ok(Self {
             files,
             scratch: Vec::new(),
-            ends: None,
             closing: false,
             again: false,
         })
-    }
-
-    fn is_idle(&self) -> bool {
-        let idle = |file: &File| file.io.under_way() == 0 && file.waiting() == 0;
-        self.files.iter().all(idle)
     }
 }
 
@@ -199,7 +191,10 @@ impl reactor::Service for Dataplane {
         match message {
             Message::Job(job) if self.closing => job.fail(Errno::NODEV),
             Message::Job(job) => self.files[job.file].enter(job),
-            Message::End => self.ends = Some(cx.now + DRAIN_MAX),
+            Message::End => {
+                self.closing = true;
+                self.files.iter_mut().for_each(|file| file.io.close(cx));
+            }
         }
     }
 
@@ -226,11 +221,6 @@ impl reactor::Service for Dataplane {
             // Writes that waited for those.
             self.again = self.files.iter().any(|file| file.waiting() > 0);
         }
-        let over = |ends| self.is_idle() || cx.now >= ends;
-        if !self.closing && self.ends.is_some_and(over) {
-            self.closing = true;
-            self.files.iter_mut().for_each(|file| file.io.close(cx));
-        }
     }
 
     fn deadline(&self) -> Time {
@@ -238,9 +228,7 @@ impl reactor::Service for Dataplane {
             return Time::ZERO;
         }
         let devices = self.files.iter().map(|file| file.io.deadline());
-        let devices = devices.min().unwrap_or(Time::NEVER);
-        let ends = if self.closing { None } else { self.ends };
-        devices.min(ends.unwrap_or(Time::NEVER))
+        devices.min().unwrap_or(Time::NEVER)
     }
 
     fn finished(&self) -> bool {

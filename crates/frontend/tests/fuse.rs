@@ -1,0 +1,539 @@
+//! The FUSE front end on the kernel's own interface: every test mounts, and uses files as any
+//! process would.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+mod mounts;
+
+use block::layer::fault::{Fault, FaultEffect, FaultOperation, FaultOptions, FaultRule};
+use block::{BlockError, Device};
+use mounts::{Aligned, DIRECT, DSYNC, attach, counting, fill, ram, same};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use switch::Class;
+use switchyard_frontend::fuse::{Attachment, ClassChoice, FrontendError, Options};
+
+const MIB: usize = 1 << 20;
+
+/// The kernel's error number of a result.
+fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Errno {
+    Errno::from_io_error(&result.unwrap_err()).unwrap()
+}
+
+#[test]
+fn what_is_written_directly_is_read_back_directly_and_through_the_page_cache() {
+    for block_bytes in [512, 4096] {
+        let device = ram(16 << 20, block_bytes);
+        let Some(mounted) = attach(vec![(7, same(device))], |_| {}) else {
+            return;
+        };
+        let metadata = mounted.file(7).metadata().unwrap();
+        assert!(metadata.is_file());
+        assert_eq!((metadata.len(), metadata.mode() & 0o777), (16 << 20, 0o600));
+        let (direct, cached) = (mounted.open(7, DIRECT), mounted.open(7, 0));
+        for (round, len) in [4096, 65536, MIB, 3 * MIB].into_iter().enumerate() {
+            // Cached before, so that a page that is left over shows.
+            let at = 2 * MIB as u64;
+            let mut back = Aligned::new(len);
+            cached.read_exact_at(&mut back, at).unwrap();
+            let data = Aligned::filled(len, round as u64 + u64::from(block_bytes));
+            direct.write_all_at(&data, at).unwrap();
+            cached.read_exact_at(&mut back, at).unwrap();
+            assert!(*back == *data, "cached, {len} bytes");
+            back.fill(0);
+            direct.read_exact_at(&mut back, at).unwrap();
+            assert!(*back == *data, "direct, {len} bytes");
+            // And the other way.
+            let data = Aligned::filled(len, round as u64 + 100);
+            cached.write_all_at(&data, at).unwrap();
+            direct.read_exact_at(&mut back, at).unwrap();
+            assert!(*back == *data, "written through the cache, {len} bytes");
+        }
+    }
+}
+
+#[test]
+fn writes_of_parts_of_blocks_change_nothing_beside_them() {
+    let Some(mounted) = attach(vec![(1, same(ram(4 << 20, 4096)))], |_| {}) else {
+        return;
+    };
+    let (file, len) = (mounted.open(1, 0), 256 * 1024);
+    let mut expected = vec![0; len];
+    fill(&mut expected, 1);
+    file.write_all_at(&expected, 0).unwrap();
+    for (round, (at, part)) in [(1, 1), (4095, 2), (100, 5000), (8191, 70_001), (513, 511)]
+        .into_iter()
+        .enumerate()
+    {
+        let mut data = vec![0; part];
+        fill(&mut data, round as u64 + 50);
+        file.write_all_at(&data, at as u64).unwrap();
+        expected[at..at + part].copy_from_slice(&data);
+    }
+    let mut back = Aligned::new(len);
+    mounted.open(1, DIRECT).read_exact_at(&mut back, 0).unwrap();
+    assert!(*back == *expected);
+}
+
+#[test]
+fn threads_that_share_blocks_lose_no_write() {
+    let Some(mounted) = attach(vec![(1, same(ram(4 << 20, 4096)))], |_| {}) else {
+        return;
+    };
+    // Each thread has 64 bytes of every block, and bypasses the cache: then the kernel does not keep
+    // writes apart. Without the flag, which may be taken back, they may be of any length.
+    const THREADS: usize = 8;
+    const BLOCKS: usize = 16;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let file = mounted.open(1, DIRECT);
+            rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty()).unwrap();
+            scope.spawn(move || {
+                for round in 0..50u64 {
+                    for block in 0..BLOCKS {
+                        let mut data = [0; 64];
+                        fill(&mut data, round + thread as u64);
+                        let at = block * 4096 + thread * 64;
+                        file.write_all_at(&data, at as u64).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let mut back = Aligned::new(BLOCKS * 4096);
+    mounted.open(1, DIRECT).read_exact_at(&mut back, 0).unwrap();
+    for block in back.chunks(4096) {
+        for (thread, part) in block.chunks(64).take(THREADS).enumerate() {
+            let mut data = [0; 64];
+            fill(&mut data, 49 + thread as u64);
+            assert_eq!(part, data, "thread {thread}");
+        }
+    }
+}
+
+#[test]
+fn many_threads_read_what_they_wrote() {
+    let namespaces = vec![
+        (1, same(ram(32 << 20, 512))),
+        (2, same(ram(32 << 20, 4096))),
+    ];
+    let Some(mounted) = attach(namespaces, |_| {}) else {
+        return;
+    };
+    // Each thread has a stripe of 1 MiB per file, and writes runs of 4 KiB blocks at random.
+    std::thread::scope(|scope| {
+        for thread in 0..16u64 {
+            let file = mounted.open(
+                1 + thread as u32 % 2,
+                if thread % 3 == 0 { 0 } else { DIRECT },
+            );
+            scope.spawn(move || {
+                let base = thread * MIB as u64;
+                let mut seeds = [0; 256];
+                let mut random = base::Prng::from_seed(thread + 1);
+                for round in 1..200 {
+                    let first = usize::try_from(random.next_u64() % 256).unwrap();
+                    let count =
+                        (1 + usize::try_from(random.next_u64() % 32).unwrap()).min(256 - first);
+                    let mut data = Aligned::new(count * 4096);
+                    for (index, block) in data.chunks_mut(4096).enumerate() {
+                        seeds[first + index] = round * 1000 + thread;
+                        fill(block, seeds[first + index] + (first + index) as u64);
+                    }
+                    file.write_all_at(&data, base + first as u64 * 4096)
+                        .unwrap();
+                }
+                let mut back = Aligned::new(MIB);
+                file.read_exact_at(&mut back, base).unwrap();
+                for (index, block) in back.chunks(4096).enumerate() {
+                    let mut expected = [0; 4096];
+                    if seeds[index] != 0 {
+                        fill(&mut expected, seeds[index] + index as u64);
+                    }
+                    assert!(block == expected, "thread {thread}, block {index}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn fsync_and_durable_writes_reach_the_device_and_holes_read_as_zeroes() {
+    let (devices, counts) = counting(&ram(8 << 20, 512));
+    let Some(mounted) = attach(vec![(1, devices)], |_| {}) else {
+        return;
+    };
+    let file = mounted.open(1, 0);
+    let flushes = || counts.flushes.load(Ordering::Relaxed);
+    file.write_all_at(&[0xaa; 2 * MIB], 0).unwrap();
+    assert_eq!(flushes(), 0);
+    file.sync_all().unwrap();
+    assert_eq!(flushes(), 1);
+    file.sync_data().unwrap();
+    assert_eq!(flushes(), 2);
+
+    assert_eq!(counts.durable.load(Ordering::Relaxed), 0);
+    mounted
+        .open(1, DSYNC)
+        .write_all_at(&[0xbb; 4096], 4096)
+        .unwrap();
+    let direct = mounted.open(1, DSYNC | DIRECT);
+    direct
+        .write_all_at(&Aligned::filled(4096, 3), 8192)
+        .unwrap();
+    let durable = counts.durable.load(Ordering::Relaxed);
+    let flushed = flushes() - 2;
+    assert!(
+        durable == 2 || flushed >= 2,
+        "{durable} durable, {flushed} flushes"
+    );
+
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, hole, 512, 1024).unwrap();
+    assert_eq!(counts.deallocations.load(Ordering::Relaxed), 1);
+    fallocate(&file, FallocateFlags::ZERO_RANGE, 64 * 1024, MIB as u64).unwrap();
+    assert_eq!(counts.zeroes.load(Ordering::Relaxed), 1);
+    let mut back = vec![0; 2 * MIB];
+    file.read_exact_at(&mut back, 0).unwrap();
+    let is = |range: std::ops::Range<usize>, byte| back[range].iter().all(|&found| found == byte);
+    assert!(is(0..512, 0xaa) && is(512..1536, 0) && is(1536..4096, 0xaa));
+    assert!(is(4096..8192, 0xbb) && back[8192..12288] == *Aligned::filled(4096, 3));
+    let zeroes = 64 * 1024..64 * 1024 + MIB;
+    assert!(is(zeroes.clone(), 0) && is(zeroes.end..2 * MIB, 0xaa));
+
+    // A range that is not whole blocks, one beyond the end, and an unknown change.
+    let fails = |mode, at, len| fallocate(&file, mode, at, len).unwrap_err();
+    assert_eq!(fails(hole, 100, 512), Errno::INVAL);
+    assert_eq!(
+        fails(FallocateFlags::ZERO_RANGE, 8 << 20, 512),
+        Errno::NOSPC
+    );
+    assert_eq!(
+        fails(FallocateFlags::COLLAPSE_RANGE, 0, 4096),
+        Errno::OPNOTSUPP
+    );
+    fallocate(&file, FallocateFlags::empty(), 0, 8 << 20).unwrap();
+    assert_eq!(
+        fails(FallocateFlags::empty(), 0, (8 << 20) + 1),
+        Errno::NOSPC
+    );
+}
+
+#[test]
+fn what_a_device_cannot_do_is_refused_with_the_right_error() {
+    let Some(mounted) = attach(vec![(1, same(ram(1 << 20, 4096)))], |_| {}) else {
+        return;
+    };
+    let (path, end) = (mounted.file(1), MIB as u64);
+    for flags in [0, DIRECT] {
+        let file = mounted.open(1, flags);
+        let mut block = Aligned::filled(8192, 9);
+        assert_eq!(file.read_at(&mut block, end).unwrap(), 0);
+        assert_eq!(file.read_at(&mut block, end - 4096).unwrap(), 4096);
+        assert_eq!(errno(file.write_at(&block, end)), Errno::NOSPC);
+        assert_eq!(errno(file.write_at(&block, 1 << 40)), Errno::NOSPC);
+        assert_eq!(file.write_at(&block, end - 4096).unwrap(), 4096);
+        assert_eq!(file.metadata().unwrap().len(), end);
+    }
+    let direct = mounted.open(1, DIRECT);
+    let mut block = Aligned::new(4096);
+    assert_eq!(errno(direct.read_at(&mut block, 512)), Errno::INVAL);
+    assert_eq!(errno(direct.write_at(&block[..512], 0)), Errno::INVAL);
+
+    assert_eq!(
+        errno(File::create(mounted.directory.join("new"))),
+        Errno::PERM
+    );
+    assert_eq!(
+        errno(File::create(&path)),
+        Errno::PERM,
+        "it would be truncated"
+    );
+    assert_eq!(
+        errno(std::fs::create_dir(mounted.directory.join("new"))),
+        Errno::PERM
+    );
+    assert_eq!(errno(std::fs::remove_file(&path)), Errno::PERM);
+    assert_eq!(
+        errno(std::fs::rename(&path, mounted.directory.join("2"))),
+        Errno::PERM
+    );
+    assert_eq!(errno(direct.set_len(0)), Errno::PERM);
+    assert_eq!(errno(direct.set_len(2 * end)), Errno::PERM);
+    direct.set_len(end).unwrap();
+    assert_eq!(errno(File::open(mounted.directory.join("2"))), Errno::NOENT);
+    let names = std::fs::read_dir(&mounted.directory).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["1"]);
+}
+
+#[test]
+fn a_read_only_attachment_and_a_failing_device_say_so() {
+    let read_only = attach(vec![(1, same(ram(1 << 20, 512)))], |options| {
+        options.read_only = true;
+    });
+    let Some(mounted) = read_only else { return };
+    assert_eq!(mounted.file(1).metadata().unwrap().mode() & 0o777, 0o444);
+    let writable = OpenOptions::new().write(true).open(mounted.file(1));
+    assert_eq!(errno(writable), Errno::ROFS);
+    File::open(mounted.file(1))
+        .unwrap()
+        .read_exact_at(&mut [1; 512], 0)
+        .unwrap();
+    drop(mounted);
+
+    let rule = |operation, error| FaultRule {
+        operation,
+        ..FaultRule::new(FaultEffect::Error(error))
+    };
+    let options = FaultOptions {
+        rules: vec![
+            rule(FaultOperation::Write, BlockError::NoSpace),
+            rule(FaultOperation::Read, BlockError::ReadFailure),
+            rule(FaultOperation::Flush, BlockError::TimedOut),
+            rule(FaultOperation::Deallocate, BlockError::Denied),
+            rule(FaultOperation::WriteZeroes, BlockError::Unsupported),
+        ],
+        ..FaultOptions::default()
+    };
+    let device: Arc<dyn Device> = Arc::new(Fault::new(ram(1 << 20, 512), &options).unwrap());
+    let mounted = attach(vec![(1, same(device))], |_| {}).unwrap();
+    for flags in [0, DIRECT] {
+        let file = mounted.open(1, flags);
+        let mut block = Aligned::new(4096);
+        assert_eq!(errno(file.write_at(&block, 0)), Errno::NOSPC);
+        assert_eq!(errno(file.read_at(&mut block, 0)), Errno::IO);
+        assert_eq!(errno(file.sync_all()), Errno::TIMEDOUT);
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert_eq!(fallocate(&file, hole, 0, 512), Err(Errno::ACCESS));
+        let zero = FallocateFlags::ZERO_RANGE;
+        assert_eq!(fallocate(&file, zero, 0, 512), Err(Errno::OPNOTSUPP));
+    }
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    let Some(mounted) = attach(vec![(1, same(ram(32 << 20, 512)))], |_| {}) else {
+        return;
+    };
+    let filename = format!("--filename={}", mounted.file(1).display());
+    for (engine, direct) in [("libaio", 1), ("io_uring", 1), ("psync", 0)] {
+        let (engine, direct) = (format!("--ioengine={engine}"), format!("--direct={direct}"));
+        let arguments = [
+            "--name=verify",
+            &filename,
+            &engine,
+            &direct,
+            "--rw=randwrite",
+            "--bsrange=4k-128k",
+            "--size=32m",
+            "--iodepth=16",
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--allow_file_create=0",
+        ];
+        match mounts::run("fio", &arguments) {
+            None => {
+                let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+                assert!(!ci, "fio is missing");
+                println!("skipped: fio is not installed");
+            }
+            Some((_, text)) if text.contains("not loadable") || text.contains("not permitted") => {
+                println!("skipped: {engine}: {text}");
+            }
+            Some((succeeded, text)) => assert!(succeeded, "{engine}: {text}"),
+        }
+    }
+}
+
+/// Sets the I/O priority class of the calling thread through `ionice`; false where that is refused.
+fn set_io_priority(class: &str) -> bool {
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let done = mounts::run("ionice", &["-c", class, "-p", &thread]);
+    done.is_some_and(|(succeeded, _)| succeeded)
+}
+
+#[test]
+fn the_class_follows_the_options_or_the_io_priority_of_the_thread() {
+    let (devices, counts) = counting(&ram(1 << 20, 4096));
+    let by_priority = |options: &mut Options| options.class = ClassChoice::ByIoPriority;
+    let Some(mounted) = attach(vec![(1, devices)], by_priority) else {
+        return;
+    };
+    let path = mounted.file(1);
+    let write_as = |class: &'static str| {
+        let file = mounts::open(&path, DIRECT);
+        let thread = std::thread::spawn(move || {
+            let set = set_io_priority(class);
+            file.write_all_at(&Aligned::new(4096), 0).unwrap();
+            set
+        });
+        thread.join().unwrap()
+    };
+    if write_as("3") {
+        assert_eq!(
+            (
+                counts.writes(Class::Latency),
+                counts.writes(Class::Throughput)
+            ),
+            (0, 1)
+        );
+    }
+    let before = counts.writes(Class::Latency);
+    if write_as("1") {
+        assert_eq!(counts.writes(Class::Latency), before + 1);
+    } else {
+        println!("skipped: the real-time I/O priority is refused");
+    }
+    drop(mounted);
+
+    let (devices, counts) = counting(&ram(1 << 20, 4096));
+    let fixed = |options: &mut Options| options.class = ClassChoice::Fixed(Class::Latency);
+    let mounted = attach(vec![(1, devices)], fixed).unwrap();
+    let file = mounted.open(1, DIRECT);
+    file.read_exact_at(&mut Aligned::new(4096), 0).unwrap();
+    assert_eq!(
+        (
+            counts.reads(Class::Latency),
+            counts.reads(Class::Throughput)
+        ),
+        (1, 0)
+    );
+}
+
+#[test]
+fn an_attachment_in_use_stays_and_a_dropped_one_is_gone() {
+    let Some(mut mounted) = attach(vec![(3, same(ram(1 << 20, 512)))], |_| {}) else {
+        return;
+    };
+    let (path, directory) = (mounted.file(3), mounted.directory.clone());
+    let again = Attachment::start(vec![(1, same(ram(4096, 512)))], &Options::new(&directory));
+    let again = again.unwrap_err();
+    assert!(matches!(again, FrontendError::AlreadyMounted(_)), "{again}");
+
+    let file = mounted.open(3, 0);
+    assert_eq!(mounted.attachment().open_files(), 1);
+    let error = mounted.attachment().detach().unwrap_err();
+    assert!(
+        matches!(error, FrontendError::InUse { open: 1, .. }),
+        "{error}"
+    );
+    file.write_all_at(&[5; 512], 0).unwrap();
+    drop(file);
+    assert!(!mounted.attachment().has_ended());
+    mounted.attachment().detach().unwrap();
+    mounted.attachment().detach().unwrap();
+    assert!(mounted.attachment().has_ended());
+    assert!(!path.exists());
+
+    // Dropped while a file is open: that file is dead, and the directory is empty again.
+    let mounted = attach(vec![(3, same(ram(1 << 20, 512)))], |_| {}).unwrap();
+    let (file, directory) = (mounted.open(3, DIRECT), mounted.directory.clone());
+    let mut mounted = mounted;
+    drop(mounted.attachment.take());
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    file.read_at(&mut Aligned::new(4096), 0).unwrap_err();
+}
+
+#[test]
+fn requests_that_hang_are_given_up_with_the_attachment() {
+    let options = FaultOptions {
+        rules: vec![FaultRule::new(FaultEffect::Hang)],
+        ..FaultOptions::default()
+    };
+    let fault = Arc::new(Fault::new(ram(1 << 20, 512), &options).unwrap());
+    let device: Arc<dyn Device> = Arc::<Fault>::clone(&fault);
+    let Some(mut mounted) = attach(vec![(1, same(device))], |_| {}) else {
+        return;
+    };
+    let file = mounted.open(1, DIRECT);
+    let reader = std::thread::spawn(move || file.read_at(&mut Aligned::new(4096), 0));
+    while fault.strikes() == [0] {
+        std::thread::yield_now();
+    }
+    drop(mounted.attachment.take());
+    reader.join().unwrap().unwrap_err();
+}
+
+#[test]
+fn options_that_cannot_be_are_refused() {
+    let device = || same(ram(4096, 512));
+    let directory = std::env::temp_dir();
+    let start = |namespaces, path: &std::path::Path| {
+        Attachment::start(namespaces, &Options::new(path)).unwrap_err()
+    };
+    let error = start(vec![], &directory);
+    assert!(matches!(error, FrontendError::Namespaces(_)), "{error}");
+    let error = start(vec![(1, device()), (1, device())], &directory);
+    assert!(error.to_string().contains("twice"), "{error}");
+    let error = start(vec![(1, device())], &directory.join("not there"));
+    assert!(matches!(error, FrontendError::MountPoint { .. }), "{error}");
+    let error = start(vec![(1, device())], std::path::Path::new("/dev/null"));
+    assert!(matches!(error, FrontendError::NotADirectory(_)), "{error}");
+}
+
+/// A loop device and a mount of it, taken back in the end.
+struct Loop {
+    device: String,
+    mounted: Option<std::path::PathBuf>,
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        if let Some(place) = &self.mounted {
+            let _ = mounts::run("umount", &[place.to_str().unwrap()]);
+            let _ = std::fs::remove_dir(place);
+        }
+        let _ = mounts::run("losetup", &["-d", &self.device]);
+    }
+}
+
+#[test]
+fn a_file_system_lives_on_a_loop_device_over_the_file() {
+    let Some(mounted) = attach(vec![(1, same(ram(64 << 20, 512)))], |_| {}) else {
+        return;
+    };
+    let path = mounted.file(1);
+    let found = mounts::run("losetup", &["-f", "--show", path.to_str().unwrap()]);
+    let device = match found {
+        Some((true, device)) => device.trim().to_owned(),
+        other => {
+            println!("skipped: no loop device: {other:?}");
+            return;
+        }
+    };
+    let mut guard = Loop {
+        device: device.clone(),
+        mounted: None,
+    };
+    let Some((made, text)) = mounts::run("mkfs.ext4", &["-q", &device]) else {
+        println!("skipped: mkfs.ext4 is not installed");
+        return;
+    };
+    assert!(made, "{text}");
+    let place = mounted.directory.with_extension("ext4");
+    std::fs::create_dir(&place).unwrap();
+    guard.mounted = Some(place.clone());
+    let done = mounts::run("mount", &[&device, place.to_str().unwrap()]).unwrap();
+    if !done.0 {
+        println!("skipped: cannot mount ext4: {}", done.1);
+        return;
+    }
+    let mut data = vec![0; 5 * MIB + 123];
+    fill(&mut data, 42);
+    std::fs::write(place.join("data"), &data).unwrap();
+    std::fs::remove_file(place.join("data")).unwrap();
+    std::fs::write(place.join("kept"), &data).unwrap();
+    let done = mounts::run("umount", &[place.to_str().unwrap()]).unwrap();
+    assert!(done.0, "{}", done.1);
+    let (clean, text) = mounts::run("fsck.ext4", &["-fn", &device]).unwrap();
+    assert!(clean, "{text}");
+    let done = mounts::run("mount", &["-o", "ro", &device, place.to_str().unwrap()]).unwrap();
+    assert!(done.0, "{}", done.1);
+    assert!(std::fs::read(place.join("kept")).unwrap() == data);
+}

@@ -1,0 +1,290 @@
+//! Mounts for tests, and a device that counts.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+#![allow(dead_code)] // No test uses all of it.
+
+use block::{Capabilities, Channel, Device, DeviceError, Geometry, Operation, Request, Submit};
+use reactor::{Completion, Context, Driver, OpNamespace};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use switch::{Class, PerClass};
+use switchyard_frontend::fuse::{Attachment, FrontendError, Options};
+
+/// `O_DIRECT`, `O_DSYNC`: as the standard library takes them.
+pub(crate) const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+pub(crate) const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
+
+/// The devices of a namespace that are the same for each class.
+pub(crate) fn same(device: Arc<dyn Device>) -> PerClass<Arc<dyn Device>> {
+    PerClass::from_fn(|_| Arc::clone(&device))
+}
+
+pub(crate) fn ram(bytes: u64, block_bytes: u32) -> Arc<dyn Device> {
+    Arc::new(block::device::Ram::new(bytes, block_bytes).unwrap())
+}
+
+/// An attachment in a directory of its own; both go with it, also when the test panics.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    pub(crate) attachment: Option<Attachment>,
+    pub(crate) directory: PathBuf,
+}
+
+/// A directory that is not there yet.
+fn fresh_directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("switchyard-fuse-{}-{number}", std::process::id());
+    std::env::temp_dir().join(name)
+}
+
+/// The reason for which nothing can be mounted here. In CI that fails the test.
+fn refusal(error: &FrontendError) -> Option<String> {
+    let missing = matches!(error, FrontendError::NoFuse(_) | FrontendError::NoHelper(_));
+    let denied = matches!(error, FrontendError::Mount { reason, .. }
+        if reason.to_lowercase().contains("permi"));
+    let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+    (!ci && (missing || denied)).then(|| error.to_string())
+}
+
+/// Attaches devices with default options but for what `change` does; `None` where this machine
+/// cannot, after saying so.
+pub(crate) fn attach(
+    namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
+    change: impl FnOnce(&mut Options),
+) -> Option<Mounted> {
+    let directory = fresh_directory();
+    std::fs::create_dir(&directory).unwrap();
+    let mut options = Options::new(&directory);
+    change(&mut options);
+    let mut mounted = Mounted {
+        attachment: None,
+        directory,
+    };
+    match Attachment::start(namespaces, &options) {
+        Ok(attachment) => {
+            mounted.attachment = Some(attachment);
+            Some(mounted)
+        }
+        Err(error) => {
+            let why = refusal(&error).unwrap_or_else(|| panic!("{error}"));
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+impl Mounted {
+    pub(crate) fn file(&self, nsid: u32) -> PathBuf {
+        self.directory.join(nsid.to_string())
+    }
+
+    pub(crate) fn open(&self, nsid: u32, flags: i32) -> File {
+        open(&self.file(nsid), flags)
+    }
+
+    pub(crate) fn attachment(&mut self) -> &mut Attachment {
+        self.attachment.as_mut().unwrap()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(self.attachment.take());
+        let removed = std::fs::remove_dir(&self.directory);
+        assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
+    }
+}
+
+/// Opens a file to read and write.
+pub(crate) fn open(path: &Path, flags: i32) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(flags);
+    options.open(path).unwrap()
+}
+
+/// Bytes whose address is a multiple of 4 KiB, as direct I/O wants them.
+#[derive(Debug)]
+pub(crate) struct Aligned {
+    memory: Vec<u8>,
+    from: usize,
+    len: usize,
+}
+
+impl Aligned {
+    pub(crate) fn new(len: usize) -> Self {
+        let memory = vec![0; len + 4096];
+        let from = memory.as_ptr().align_offset(4096);
+        Self { memory, from, len }
+    }
+
+    pub(crate) fn filled(len: usize, seed: u64) -> Self {
+        let mut bytes = Self::new(len);
+        fill(&mut bytes, seed);
+        bytes
+    }
+}
+
+impl std::ops::Deref for Aligned {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.from..self.from + self.len]
+    }
+}
+
+impl std::ops::DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.from..self.from + self.len]
+    }
+}
+
+/// A pattern that differs in each 8 bytes and with each seed.
+pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for chunk in bytes.chunks_mut(8) {
+        state = state
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        let word = state.to_le_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+}
+
+/// Requests that reached a device.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: PerClass<AtomicUsize>,
+    pub(crate) writes: PerClass<AtomicUsize>,
+    pub(crate) durable: AtomicUsize,
+    pub(crate) flushes: AtomicUsize,
+    pub(crate) deallocations: AtomicUsize,
+    pub(crate) zeroes: AtomicUsize,
+}
+
+impl Counts {
+    pub(crate) fn reads(&self, class: Class) -> usize {
+        self.reads[class].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn writes(&self, class: Class) -> usize {
+        self.writes[class].load(Ordering::Relaxed)
+    }
+}
+
+/// A device that counts the requests to the one below it.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    below: Arc<dyn Device>,
+    class: Class,
+    counts: Arc<Counts>,
+}
+
+/// Ways to `below` for each class that count.
+pub(crate) fn counting(below: &Arc<dyn Device>) -> (PerClass<Arc<dyn Device>>, Arc<Counts>) {
+    let counts = Arc::new(Counts::default());
+    let devices = PerClass::from_fn(|class| {
+        Arc::new(Counting {
+            below: Arc::clone(below),
+            class,
+            counts: Arc::clone(&counts),
+        }) as Arc<dyn Device>
+    });
+    (devices, counts)
+}
+
+impl Device for Counting {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.below.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(CountingChannel {
+            below: self.below.open(driver)?,
+            class: self.class,
+            counts: Arc::clone(&self.counts),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct CountingChannel {
+    below: Box<dyn Channel>,
+    class: Class,
+    counts: Arc<Counts>,
+}
+
+impl Channel for CountingChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        let operation = request.operation;
+        let submit = self.below.submit(request, cx);
+        if matches!(submit, Submit::Busy(_)) {
+            return submit;
+        }
+        let counts = &self.counts;
+        let counter = match operation {
+            Operation::Read => &counts.reads[self.class],
+            Operation::Write { durable } => {
+                counts
+                    .durable
+                    .fetch_add(usize::from(durable), Ordering::Relaxed);
+                &counts.writes[self.class]
+            }
+            Operation::Flush => &counts.flushes,
+            Operation::Deallocate => &counts.deallocations,
+            _ => &counts.zeroes,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        submit
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.below.kick(cx);
+    }
+
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.below.owns(op_namespace)
+    }
+
+    fn complete(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        self.below.complete(completion, cx);
+    }
+
+    fn reap(&mut self) -> Option<block::Completion> {
+        self.below.reap()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.below.tick(cx);
+    }
+
+    fn deadline(&self) -> base::Time {
+        self.below.deadline()
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.below.close(cx);
+    }
+
+    fn closed(&self) -> bool {
+        self.below.closed()
+    }
+}
+
+/// Runs a program; its output and whether it succeeded, or `None` where it is not installed.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Option<(bool, String)> {
+    let output = match Command::new(program).args(arguments).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => panic!("{program}: {error}"),
+    };
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    Some((output.status.success(), text))
+}
