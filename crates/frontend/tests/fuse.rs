@@ -129,7 +129,7 @@ fn many_threads_read_what_they_wrote() {
     std::thread::scope(|scope| {
         for thread in 0..16u64 {
             let file = mounted.open(
-                1 + thread as u32 % 2,
+                1 + u32::from(thread % 2 == 1),
                 if thread % 3 == 0 { 0 } else { DIRECT },
             );
             scope.spawn(move || {
@@ -475,6 +475,23 @@ fn options_that_cannot_be_are_refused() {
     assert!(matches!(error, FrontendError::MountPoint { .. }), "{error}");
     let error = start(vec![(1, device())], std::path::Path::new("/dev/null"));
     assert!(matches!(error, FrontendError::NotADirectory(_)), "{error}");
+}
+
+#[test]
+fn a_processor_that_is_not_there_is_refused_and_nothing_is_left() {
+    let namespaces = || vec![(1, same(ram(4096, 512)))];
+    let here = rustix::thread::sched_getcpu();
+    let core = Some(base::units::CoreId(u32::try_from(here).unwrap()));
+    let Some(mut mounted) = attach(namespaces(), |options| options.core = core) else {
+        return;
+    };
+    mounted.open(1, 0).write_all_at(&[1; 512], 0).unwrap();
+    mounted.attachment().detach().unwrap();
+    let mut options = Options::new(&mounted.directory);
+    options.core = Some(base::units::CoreId(u32::MAX));
+    let error = Attachment::start(namespaces(), &options).unwrap_err();
+    assert!(matches!(error, FrontendError::Placement(_)), "{error}");
+    assert_eq!(std::fs::read_dir(&mounted.directory).unwrap().count(), 0);
 }
 
 /// A loop device and a mount of it, taken back in the end.

@@ -31,7 +31,7 @@ use fuser::{BackgroundSession, Config, Session, SessionACL};
 use gate::Gate;
 use job::Message;
 use limits::{DRAIN_MAX, NAMESPACES_MAX, SESSION_END_MAX};
-use mount::{Mount, MountOptions};
+use mount::{Connection, Mount, MountOptions};
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, MailboxSender, PollPolicy, placement};
 use rustix::process::{getgid, getuid};
@@ -133,7 +133,8 @@ impl Attachment {
             read_only: options.read_only,
         };
         let (mount, connection) = Mount::new(&options.mountpoint, mount_options)?;
-        let (dataplane, sender) = start_dataplane(namespaces, options.core, &shared)?;
+        let started = start_dataplane(namespaces, options.core, &shared, mount.connection());
+        let (dataplane, sender) = started?;
         let mut attachment = Self {
             mount,
             session: None,
@@ -215,7 +216,7 @@ impl Attachment {
     /// namespaces may have copies, so the connection is ended if that takes long.
     fn end_session(&self, session: BackgroundSession) {
         if !ends_soon(&session) {
-            self.mount.abort_connection();
+            self.mount.connection().abort();
             if !ends_soon(&session) {
                 let path = self.mount.path().display();
                 tracing::warn!("copies of the mount at {path} are left in other mount namespaces");
@@ -288,6 +289,7 @@ fn start_dataplane(
     namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
     core: Option<CoreId>,
     shared: &Arc<Shared>,
+    connection: Connection,
 ) -> Result<(JoinHandle<()>, MailboxSender<Message>), FrontendError> {
     let (opened, outcome) = sync_channel(1);
     let shared = Arc::clone(shared);
@@ -305,8 +307,10 @@ fn start_dataplane(
             let _ = opened.send(Ok(core.sender()));
             if let Err(error) = core.run() {
                 tracing::error!("io_uring: {error}; the files of the mount are dead");
+                shared.gate.shut();
+                // Messages on their way here have no other answer.
+                connection.abort();
             }
-            shared.gate.shut();
         })
         .map_err(FrontendError::Thread)?;
     let lost = |_| FrontendError::Thread(std::io::Error::other("it ended at once"));

@@ -37,6 +37,22 @@ enum Means {
     Helper,
 }
 
+/// A connection to the kernel, by the device number of its mount; `None` where that is unknown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection(Option<(u32, u32)>);
+
+impl Connection {
+    /// Ends the connection: requests fail from now on. Only while its session is alive: later the
+    /// number may be another one's.
+    pub(super) fn abort(self) {
+        if let Self(Some((_, minor))) = self {
+            let control = format!("/sys/fs/fuse/connections/{minor}/abort");
+            // The control file system is not mounted everywhere; unmounting does it, too.
+            let _ = std::fs::write(control, "1");
+        }
+    }
+}
+
 /// A mount of ours; removed when dropped, whatever is open.
 #[derive(Debug)]
 pub(super) struct Mount {
@@ -138,14 +154,9 @@ impl Mount {
         }
     }
 
-    /// Ends the connection to the kernel. Only while the session is alive: later the number of the
-    /// connection may be another one's.
-    pub(super) fn abort_connection(&self) {
-        if let Some((_, minor)) = self.device {
-            let control = format!("/sys/fs/fuse/connections/{minor}/abort");
-            // The control file system is not mounted everywhere; other steps follow.
-            let _ = std::fs::write(control, "1");
-        }
+    /// The means to end the connection to the kernel.
+    pub(super) const fn connection(&self) -> Connection {
+        Connection(self.device)
     }
 
     /// Ends the connection to the kernel: requests fail from now on, and files that are open are
@@ -155,7 +166,7 @@ impl Mount {
             self.mounted = false;
             return;
         }
-        self.abort_connection();
+        self.connection().abort();
         let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         if self.means == Means::Helper || rustix::mount::unmount(&self.path, flags).is_err() {
             let mut helper = Command::new(HELPER);
