@@ -212,14 +212,18 @@ impl Attachment {
         }
     }
 
-    /// Waits for the session thread, which ends with the last copy of the mount. Other mount
-    /// namespaces may have copies, so the connection is ended if that takes long.
+    /// Waits for the session thread, which ends with the last open file and the last copy of the
+    /// mount. Other mount namespaces may have copies, so the connection is ended if that takes long.
+    /// A process without privileges cannot do so where the kernel's control file system is not
+    /// mounted: then the thread is left, and refuses every request, until the files are closed.
     fn end_session(&self, session: BackgroundSession) {
         if !ends_soon(&session) {
             self.mount.connection().abort();
             if !ends_soon(&session) {
                 let path = self.mount.path().display();
-                tracing::warn!("copies of the mount at {path} are left in other mount namespaces");
+                tracing::warn!(
+                    "{path}: files are open still, or another mount namespace has a copy"
+                );
                 return;
             }
         }

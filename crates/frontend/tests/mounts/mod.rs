@@ -86,6 +86,17 @@ impl Mounted {
         open(&self.file(nsid), flags)
     }
 
+    /// Detaches once no file is open: a program that another test starts has all files of this
+    /// process for a moment, until it runs.
+    pub(crate) fn detach(&mut self) {
+        loop {
+            match self.attachment().detach() {
+                Err(FrontendError::InUse { .. }) => std::thread::yield_now(),
+                result => return result.unwrap(),
+            }
+        }
+    }
+
     pub(crate) fn attachment(&mut self) -> &mut Attachment {
         self.attachment.as_mut().unwrap()
     }
