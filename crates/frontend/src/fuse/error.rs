@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// The reason for which devices could not be attached as files, or detached.
 #[derive(Debug, thiserror::Error)]
-pub enum FrontendError {
+pub enum FuseError {
     /// The options name no namespace, one twice, or too many.
     #[error("{0}")]
     Namespaces(String),

@@ -149,8 +149,7 @@ impl Files {
         flags: OpenFlags,
     ) -> Result<Option<Range>, Errno> {
         let range = Range::clamped(offset, len, entry.device.geometry());
-        let direct = open_flags(flags).contains(OFlags::DIRECT);
-        if direct && range.is_some_and(|range| !range.is_whole()) {
+        if is_direct(flags) && range.is_some_and(|range| !range.is_whole()) {
             return Err(Errno::EINVAL);
         }
         Ok(range)
@@ -208,6 +207,10 @@ impl Files {
 
 fn open_flags(flags: OpenFlags) -> OFlags {
     OFlags::from_bits_retain(flags.0.cast_unsigned())
+}
+
+fn is_direct(flags: OpenFlags) -> bool {
+    open_flags(flags).contains(OFlags::DIRECT)
 }
 
 impl Filesystem for Files {
@@ -290,9 +293,11 @@ impl Filesystem for Files {
             reply.error(Errno::EROFS);
             return;
         }
-        // Each open drops what is cached: another machine may have written to the device.
+        // Each open drops what is cached: another machine may have written to the device. Without
+        // these flags the kernel bypasses the cache as well, but one write at a time: 8 threads that
+        // write to a device of 100 µs reach 1,700 writes/s instead of 14,400.
         let mut options = FopenFlags::empty();
-        if self.bypass && open_flags(flags).contains(OFlags::DIRECT) {
+        if self.bypass && is_direct(flags) {
             options = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
         self.shared.open.fetch_add(1, Ordering::Relaxed);
@@ -360,6 +365,10 @@ impl Filesystem for Files {
         }
         let data = &data[..data.len().min(REQUEST_MAX_BYTES as usize)];
         match Self::range(entry, (offset, data.len()), flags) {
+            // Of asynchronous requests the kernel takes one that is not whole for a failed one.
+            Ok(Some(range)) if range.len < data.len() && is_direct(flags) => {
+                reply.error(Errno::ENOSPC);
+            }
             Ok(Some(range)) => {
                 // Pages that were changed through a mapping are written by the kernel's own
                 // threads, with the flags of any file.

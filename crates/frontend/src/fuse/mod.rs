@@ -22,7 +22,7 @@ mod service;
 mod thread_classes;
 mod write_order;
 
-pub use error::FrontendError;
+pub use error::FuseError;
 
 use base::units::CoreId;
 use block::Device;
@@ -31,7 +31,7 @@ use fuser::{BackgroundSession, Config, Session, SessionACL};
 use gate::Gate;
 use job::Message;
 use limits::{DRAIN_MAX, NAMESPACES_MAX, SESSION_END_MAX};
-use mount::{Mount, MountOptions};
+use mount::{Connection, Mount, MountOptions};
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, MailboxSender, PollPolicy, placement};
 use rustix::process::{getgid, getuid};
@@ -112,11 +112,11 @@ impl Attachment {
     /// Returns once the files can be used.
     ///
     /// # Errors
-    /// [`FrontendError`], which says what to do. Nothing is left mounted then.
+    /// [`FuseError`], which says what to do. Nothing is left mounted then.
     pub fn start(
         namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
         options: &Options,
-    ) -> Result<Self, FrontendError> {
+    ) -> Result<Self, FuseError> {
         check_namespaces(&namespaces)?;
         let shared = Arc::new(Shared::default());
         let entries = namespaces.iter().map(|(nsid, devices)| {
@@ -133,7 +133,8 @@ impl Attachment {
             read_only: options.read_only,
         };
         let (mount, connection) = Mount::new(&options.mountpoint, mount_options)?;
-        let (dataplane, sender) = start_dataplane(namespaces, options.core, &shared)?;
+        let started = start_dataplane(namespaces, options.core, &shared, mount.connection());
+        let (dataplane, sender) = started?;
         let mut attachment = Self {
             mount,
             session: None,
@@ -177,9 +178,9 @@ impl Attachment {
     /// Unmounts and ends the threads, after the requests under way. Does nothing the second time.
     ///
     /// # Errors
-    /// [`FrontendError::InUse`] while files are open: then everything goes on as before.
-    /// [`FrontendError::Unmount`] where the kernel refuses for another reason.
-    pub fn detach(&mut self) -> Result<(), FrontendError> {
+    /// [`FuseError::InUse`] while files are open: then everything goes on as before.
+    /// [`FuseError::Unmount`] where the kernel refuses for another reason.
+    pub fn detach(&mut self) -> Result<(), FuseError> {
         self.mount.unmount(self.open_files())?;
         self.end_threads();
         Ok(())
@@ -211,14 +212,18 @@ impl Attachment {
         }
     }
 
-    /// Waits for the session thread, which ends with the last copy of the mount. Other mount
-    /// namespaces may have copies, so the connection is ended if that takes long.
+    /// Waits for the session thread, which ends with the last open file and the last copy of the
+    /// mount. Other mount namespaces may have copies, so the connection is ended if that takes long.
+    /// A process without privileges cannot do so where the kernel's control file system is not
+    /// mounted: then the thread is left, and refuses every request, until the files are closed.
     fn end_session(&self, session: BackgroundSession) {
         if !ends_soon(&session) {
-            self.mount.abort_connection();
+            self.mount.connection().abort();
             if !ends_soon(&session) {
                 let path = self.mount.path().display();
-                tracing::warn!("copies of the mount at {path} are left in other mount namespaces");
+                tracing::warn!(
+                    "{path}: files are open still, or another mount namespace has a copy"
+                );
                 return;
             }
         }
@@ -246,8 +251,8 @@ impl Drop for Attachment {
     }
 }
 
-fn check_namespaces(namespaces: &[(u32, PerClass<Arc<dyn Device>>)]) -> Result<(), FrontendError> {
-    let wrong = |what: String| Err(FrontendError::Namespaces(what));
+fn check_namespaces(namespaces: &[(u32, PerClass<Arc<dyn Device>>)]) -> Result<(), FuseError> {
+    let wrong = |what: String| Err(FuseError::Namespaces(what));
     if namespaces.is_empty() {
         return wrong("no namespace to attach; name at least one".to_owned());
     }
@@ -270,7 +275,7 @@ fn start_session(
     files: Files,
     connection: OwnedFd,
     allow_other: bool,
-) -> Result<BackgroundSession, FrontendError> {
+) -> Result<BackgroundSession, FuseError> {
     let acl = if allow_other {
         SessionACL::All
     } else {
@@ -279,8 +284,8 @@ fn start_session(
     let mut config = Config::default();
     config.acl = acl;
     let session = Session::from_fd(files, connection, acl, config);
-    let session = session.map_err(FrontendError::Session)?;
-    session.spawn().map_err(FrontendError::Thread)
+    let session = session.map_err(FuseError::Session)?;
+    session.spawn().map_err(FuseError::Thread)
 }
 
 /// Starts the dataplane thread, and returns once it has opened the devices.
@@ -288,7 +293,8 @@ fn start_dataplane(
     namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
     core: Option<CoreId>,
     shared: &Arc<Shared>,
-) -> Result<(JoinHandle<()>, MailboxSender<Message>), FrontendError> {
+    connection: Connection,
+) -> Result<(JoinHandle<()>, MailboxSender<Message>), FuseError> {
     let (opened, outcome) = sync_channel(1);
     let shared = Arc::clone(shared);
     let thread = std::thread::Builder::new()
@@ -305,11 +311,13 @@ fn start_dataplane(
             let _ = opened.send(Ok(core.sender()));
             if let Err(error) = core.run() {
                 tracing::error!("io_uring: {error}; the files of the mount are dead");
+                shared.gate.shut();
+                // Messages on their way here have no other answer.
+                connection.abort();
             }
-            shared.gate.shut();
         })
-        .map_err(FrontendError::Thread)?;
-    let lost = |_| FrontendError::Thread(std::io::Error::other("it ended at once"));
+        .map_err(FuseError::Thread)?;
+    let lost = |_| FuseError::Thread(std::io::Error::other("it ended at once"));
     let sender = outcome.recv().map_err(lost)??;
     Ok((thread, sender))
 }
@@ -317,7 +325,7 @@ fn start_dataplane(
 fn open_core(
     namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
     core: Option<CoreId>,
-) -> Result<Core<UringDriver, Dataplane>, FrontendError> {
+) -> Result<Core<UringDriver, Dataplane>, FuseError> {
     if let Some(core) = core {
         placement::pin_to(core)?;
     }
@@ -328,7 +336,7 @@ fn open_core(
         .collect();
     let service = Dataplane::open(&devices, &mut driver).map_err(|(index, source)| {
         let nsid = namespaces[index].0;
-        FrontendError::Device { nsid, source }
+        FuseError::Device { nsid, source }
     })?;
     Ok(Core::new(driver, service, PollPolicy::Auto))
 }

@@ -1,6 +1,6 @@
 //! Mounting and unmounting, by the kernel or through `fusermount3`.
 
-use super::error::FrontendError;
+use super::error::FuseError;
 use super::limits::MESSAGE_MAX_BYTES;
 use rustix::fs::statfs;
 use rustix::io::Errno;
@@ -37,6 +37,22 @@ enum Means {
     Helper,
 }
 
+/// A connection to the kernel, by the device number of its mount; `None` where that is unknown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection(Option<(u32, u32)>);
+
+impl Connection {
+    /// Ends the connection: requests fail from now on. Only while its session is alive: later the
+    /// number may be another one's.
+    pub(super) fn abort(self) {
+        if let Self(Some((_, minor))) = self {
+            let control = format!("/sys/fs/fuse/connections/{minor}/abort");
+            // The control file system is not mounted everywhere; unmounting does it, too.
+            let _ = std::fs::write(control, "1");
+        }
+    }
+}
+
 /// A mount of ours; removed when dropped, whatever is open.
 #[derive(Debug)]
 pub(super) struct Mount {
@@ -49,17 +65,14 @@ pub(super) struct Mount {
 
 impl Mount {
     /// Mounts at `path`; returns the connection to the kernel, too.
-    pub(super) fn new(
-        path: &Path,
-        options: MountOptions,
-    ) -> Result<(Self, OwnedFd), FrontendError> {
+    pub(super) fn new(path: &Path, options: MountOptions) -> Result<(Self, OwnedFd), FuseError> {
         let path = check_mount_point(path)?;
         let connection = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-        let connection = connection.map_err(FrontendError::NoFuse)?.into();
+        let connection = connection.map_err(FuseError::NoFuse)?.into();
         match mount_by_kernel(&path, options, &connection) {
             Ok(()) => Ok((Self::made(path, Means::Kernel), connection)),
             Err(Errno::PERM) => Self::by_helper(path, options),
-            Err(errno) => Err(FrontendError::Mount {
+            Err(errno) => Err(FuseError::Mount {
                 path,
                 reason: io::Error::from(errno).to_string(),
             }),
@@ -70,7 +83,7 @@ impl Mount {
     pub(super) fn by_helper(
         path: PathBuf,
         options: MountOptions,
-    ) -> Result<(Self, OwnedFd), FrontendError> {
+    ) -> Result<(Self, OwnedFd), FuseError> {
         let connection = mount_by_helper(&path, options)?;
         Ok((Self::made(path, Means::Helper), connection))
     }
@@ -97,8 +110,8 @@ impl Mount {
     /// Unmounts; `open` is the number of open files, for the error.
     ///
     /// # Errors
-    /// [`FrontendError::InUse`], [`FrontendError::Unmount`].
-    pub(super) fn unmount(&mut self, open: usize) -> Result<(), FrontendError> {
+    /// [`FuseError::InUse`], [`FuseError::Unmount`].
+    pub(super) fn unmount(&mut self, open: usize) -> Result<(), FuseError> {
         if self.is_there() {
             match self.means {
                 Means::Kernel => self.unmount_by_kernel(open)?,
@@ -109,43 +122,38 @@ impl Mount {
         Ok(())
     }
 
-    fn unmount_by_kernel(&self, open: usize) -> Result<(), FrontendError> {
+    fn unmount_by_kernel(&self, open: usize) -> Result<(), FuseError> {
         let path = self.path.clone();
         match rustix::mount::unmount(&self.path, UnmountFlags::NOFOLLOW) {
             Ok(()) => Ok(()),
-            Err(Errno::BUSY) => Err(FrontendError::InUse { path, open }),
+            Err(Errno::BUSY) => Err(FuseError::InUse { path, open }),
             // The privilege to mount was given up since.
             Err(Errno::PERM) => self.unmount_by_helper(open),
-            Err(errno) => Err(FrontendError::Unmount {
+            Err(errno) => Err(FuseError::Unmount {
                 path,
                 reason: io::Error::from(errno).to_string(),
             }),
         }
     }
 
-    fn unmount_by_helper(&self, open: usize) -> Result<(), FrontendError> {
+    fn unmount_by_helper(&self, open: usize) -> Result<(), FuseError> {
         let mut helper = Command::new(HELPER);
         let output = helper.args(["-u", "--"]).arg(&self.path).output();
-        let output = output.map_err(FrontendError::NoHelper)?;
+        let output = output.map_err(FuseError::NoHelper)?;
         let path = self.path.clone();
         let reason = message(&output.stderr);
         if output.status.success() {
             Ok(())
         } else if reason.contains("busy") {
-            Err(FrontendError::InUse { path, open })
+            Err(FuseError::InUse { path, open })
         } else {
-            Err(FrontendError::Unmount { path, reason })
+            Err(FuseError::Unmount { path, reason })
         }
     }
 
-    /// Ends the connection to the kernel. Only while the session is alive: later the number of the
-    /// connection may be another one's.
-    pub(super) fn abort_connection(&self) {
-        if let Some((_, minor)) = self.device {
-            let control = format!("/sys/fs/fuse/connections/{minor}/abort");
-            // The control file system is not mounted everywhere; other steps follow.
-            let _ = std::fs::write(control, "1");
-        }
+    /// The means to end the connection to the kernel.
+    pub(super) const fn connection(&self) -> Connection {
+        Connection(self.device)
     }
 
     /// Ends the connection to the kernel: requests fail from now on, and files that are open are
@@ -155,7 +163,7 @@ impl Mount {
             self.mounted = false;
             return;
         }
-        self.abort_connection();
+        self.connection().abort();
         let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         if self.means == Means::Helper || rustix::mount::unmount(&self.path, flags).is_err() {
             let mut helper = Command::new(HELPER);
@@ -178,12 +186,12 @@ impl Drop for Mount {
 }
 
 /// Checks that a file system can be mounted at `path`, and makes it absolute.
-fn check_mount_point(path: &Path) -> Result<PathBuf, FrontendError> {
+fn check_mount_point(path: &Path) -> Result<PathBuf, FuseError> {
     let wrong = |source: io::Error| {
         if source.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) {
-            return FrontendError::Stale(path.to_owned());
+            return FuseError::Stale(path.to_owned());
         }
-        FrontendError::MountPoint {
+        FuseError::MountPoint {
             path: path.to_owned(),
             source,
         }
@@ -191,12 +199,12 @@ fn check_mount_point(path: &Path) -> Result<PathBuf, FrontendError> {
     let absolute = path.canonicalize().map_err(wrong)?;
     let metadata = absolute.metadata().map_err(wrong)?;
     if !metadata.is_dir() {
-        return Err(FrontendError::NotADirectory(absolute));
+        return Err(FuseError::NotADirectory(absolute));
     }
     let parent = absolute.join("..").metadata().map_err(wrong)?;
     let fuse = statfs(&absolute).is_ok_and(|found| found.f_type == FUSE_SUPER_MAGIC);
     if fuse && metadata.dev() != parent.dev() {
-        return Err(FrontendError::AlreadyMounted(absolute));
+        return Err(FuseError::AlreadyMounted(absolute));
     }
     Ok(absolute)
 }
@@ -223,8 +231,8 @@ fn mount_by_kernel(path: &Path, options: MountOptions, connection: &OwnedFd) -> 
     rustix::mount::mount(NAME, path, c"fuse.switchyard", flags, data.as_c_str())
 }
 
-fn mount_by_helper(path: &Path, options: MountOptions) -> Result<OwnedFd, FrontendError> {
-    let refused = |reason: String| FrontendError::Mount {
+fn mount_by_helper(path: &Path, options: MountOptions) -> Result<OwnedFd, FuseError> {
+    let refused = |reason: String| FuseError::Mount {
         path: path.to_owned(),
         reason,
     };
@@ -235,7 +243,7 @@ fn mount_by_helper(path: &Path, options: MountOptions) -> Result<OwnedFd, Fronte
     if options.read_only {
         words.push_str(",ro");
     }
-    let pair = UnixStream::pair().map_err(FrontendError::Thread)?;
+    let pair = UnixStream::pair().map_err(FuseError::Thread)?;
     let (ours, theirs) = pair;
     // The program sends the connection over the descriptor that the variable names: its input.
     let child = Command::new(HELPER)
@@ -246,9 +254,9 @@ fn mount_by_helper(path: &Path, options: MountOptions) -> Result<OwnedFd, Fronte
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(FrontendError::NoHelper)?;
+        .map_err(FuseError::NoHelper)?;
     let received = receive_descriptor(&ours);
-    let output = child.wait_with_output().map_err(FrontendError::NoHelper)?;
+    let output = child.wait_with_output().map_err(FuseError::NoHelper)?;
     match received {
         Ok(Some(connection)) if output.status.success() => Ok(connection),
         _ if !output.stderr.is_empty() => Err(refused(message(&output.stderr))),
@@ -344,7 +352,7 @@ mod tests {
             "{error}"
         );
         let error = check_mount_point(Path::new("/proc/version")).expect_err("a file");
-        assert!(matches!(error, FrontendError::NotADirectory(_)), "{error}");
+        assert!(matches!(error, FuseError::NotADirectory(_)), "{error}");
         check_mount_point(Path::new("/")).expect("a directory");
     }
 
@@ -361,7 +369,7 @@ mod tests {
     }
 
     /// Returns true if this machine cannot mount at all. In CI that fails the test.
-    fn skipped(error: &FrontendError) -> bool {
+    fn skipped(error: &FuseError) -> bool {
         let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
         assert!(!ci, "{error}");
         println!("skipped: {error}");
@@ -375,7 +383,7 @@ mod tests {
             Ok((mount, connection)) => {
                 drop(connection);
                 let error = check_mount_point(&path).expect_err("dead");
-                assert!(matches!(error, FrontendError::Stale(_)), "{error}");
+                assert!(matches!(error, FuseError::Stale(_)), "{error}");
                 drop(mount);
             }
             Err(error) => assert!(skipped(&error)),

@@ -31,3 +31,19 @@ impl ThreadClasses {
         class
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_threads_have_the_default_class_and_are_forgotten() {
+        let mut classes = ThreadClasses::default();
+        assert_eq!(classes.of(0, Time(1)), Class::DEFAULT);
+        for thread in 1..=2 * u32::try_from(THREADS_MAX).expect("few") {
+            // Larger than any number that the kernel gives.
+            assert_eq!(classes.of(u32::MAX / 2 - thread, Time(1)), Class::DEFAULT);
+            assert!(classes.known.len() <= THREADS_MAX);
+        }
+    }
+}

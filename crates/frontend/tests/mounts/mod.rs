@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use switch::{Class, PerClass};
-use switchyard_frontend::fuse::{Attachment, FrontendError, Options};
+use switchyard_frontend::fuse::{Attachment, FuseError, Options};
 
 /// `O_DIRECT`, `O_DSYNC`: as the standard library takes them.
 pub(crate) const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits().cast_signed();
@@ -42,9 +42,9 @@ fn fresh_directory() -> PathBuf {
 }
 
 /// The reason for which nothing can be mounted here. In CI that fails the test.
-fn refusal(error: &FrontendError) -> Option<String> {
-    let missing = matches!(error, FrontendError::NoFuse(_) | FrontendError::NoHelper(_));
-    let denied = matches!(error, FrontendError::Mount { reason, .. }
+fn refusal(error: &FuseError) -> Option<String> {
+    let missing = matches!(error, FuseError::NoFuse(_) | FuseError::NoHelper(_));
+    let denied = matches!(error, FuseError::Mount { reason, .. }
         if reason.to_lowercase().contains("permi"));
     let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
     (!ci && (missing || denied)).then(|| error.to_string())
@@ -84,6 +84,17 @@ impl Mounted {
 
     pub(crate) fn open(&self, nsid: u32, flags: i32) -> File {
         open(&self.file(nsid), flags)
+    }
+
+    /// Detaches once no file is open: a program that another test starts has all files of this
+    /// process for a moment, until it runs.
+    pub(crate) fn detach(&mut self) {
+        loop {
+            match self.attachment().detach() {
+                Err(FuseError::InUse { .. }) => std::thread::yield_now(),
+                result => return result.unwrap(),
+            }
+        }
     }
 
     pub(crate) fn attachment(&mut self) -> &mut Attachment {
