@@ -8,6 +8,7 @@ mod common;
 use common::{Folder, Serving, code, pattern, program, run, stderr};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -19,7 +20,11 @@ struct Attached {
 
 impl Attached {
     fn start(args: &[&str]) -> Self {
-        let mut child = program()
+        Self::start_by(program(), args)
+    }
+
+    fn start_by(mut program: Command, args: &[&str]) -> Self {
+        let mut child = program
             .arg("attach")
             .args(args)
             .stdout(Stdio::piped())
@@ -244,6 +249,21 @@ fn a_front_end_that_is_killed_is_started_again_on_its_socket() {
     drop(Attached::start(&args));
     assert!(std::path::Path::new(&socket).exists(), "it was killed");
     assert_eq!(Attached::start(&args).detach(), Some(0));
+}
+
+#[test]
+fn a_service_manager_is_told_when_clients_can_connect() {
+    let folder = Folder::new();
+    let path = folder.path("notify.sock");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let mut command = program();
+    command.env("NOTIFY_SOCKET", &path);
+    let socket = folder.path("nbd.sock");
+    let attached = Attached::start_by(command, &["nbd", "--socket", &socket, "--ram", "1M"]);
+    let mut text = [0; 64];
+    let length = manager.recv(&mut text).unwrap();
+    assert_eq!(&text[..length], b"READY=1");
+    assert_eq!(attached.detach(), Some(0));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use block::{Device, PathDevice};
 use control::model;
 use control::plane::devices;
+use control::process::service_manager::ServiceManager;
 use frontend::fuse::Attachment;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
 use host::Subsystem;
@@ -76,6 +77,7 @@ fn nbd(args: &AttachNbdArgs, output: Output) -> Result<Outcome> {
     };
     let text = format_args!("ready: {}, {}", ready.uri, human_bytes(ready.bytes));
     output.result(&ready, text)?;
+    tell_ready()?;
     // A sender that is gone has had its signal.
     let _ = signal.recv();
     drop(server);
@@ -94,6 +96,15 @@ fn in_uri(path: &Path) -> Result<String> {
         }
     }
     Ok(text)
+}
+
+/// Tells the service manager, if there is one.
+fn tell_ready() -> Result<()> {
+    let manager = ServiceManager::from_environment();
+    manager
+        .context("the service manager cannot be told that this is ready")?
+        .tell("READY=1");
+    Ok(())
 }
 
 /// Files that serve.
@@ -138,6 +149,7 @@ fn fuse(args: &AttachFuseArgs, output: Output) -> Result<Outcome> {
         format!("ready: {}, {size}", file.path.display())
     });
     output.result(&ready, lines.collect::<Vec<_>>().join("\n"))?;
+    tell_ready()?;
     let mut signals = 0;
     while !attachment.has_ended() {
         if signal.recv_timeout(UNMOUNTED_LOOK).is_err() {
