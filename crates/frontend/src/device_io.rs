@@ -4,6 +4,7 @@
 //! complete when all of them are. Its memory is taken as a whole before it begins, so requests that
 //! wait for memory hold none.
 
+use crate::limits::CORE_REQUESTS_RESERVE;
 use base::units::Lba;
 use base::{Slab, SlabKey, Time};
 use block::{BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry};
@@ -55,6 +56,7 @@ pub struct DeviceIo<T> {
     piece_bytes: usize,
     channels: PerClass<ClassChannel>,
     requests: Slab<Pending<T>>,
+    requests_max: usize,
     finished: VecDeque<Finished<T>>,
     /// Vectors without content, for reuse.
     spare: Vec<Vec<IoSlice>>,
@@ -101,7 +103,8 @@ impl<T> DeviceIo<T> {
                 let channel = channels[class.index()].take();
                 channel.expect("each class is asked for once")
             }),
-            requests: Slab::with_capacity(requests),
+            requests: Slab::with_capacity(requests + CORE_REQUESTS_RESERVE),
+            requests_max: requests,
             finished: VecDeque::new(),
             spare: Vec::new(),
             spare_data: Vec::new(),
@@ -122,10 +125,12 @@ impl<T> DeviceIo<T> {
         self.capabilities
     }
 
-    /// Returns true if as many requests are under way as may be.
+    /// Returns true if as many requests are under way as may be. A request that was begun before,
+    /// and of which the data arrives only now, may still be [submitted](Self::submit): there is
+    /// room for [`CORE_REQUESTS_RESERVE`] of them.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.requests.is_full()
+        self.requests.len() >= self.requests_max
     }
 
     /// Requests that are not finished.
@@ -380,7 +385,8 @@ impl<T> DeviceIo<T> {
         due.min().unwrap_or(Time::NEVER)
     }
 
-    /// Begins to close the channels; every request has to be finished. Later ones are refused.
+    /// Begins to close the channels: requests under way end, aborted where need be, and later ones
+    /// are refused.
     pub fn close(&mut self, cx: &mut Context<'_>) {
         self.closing = true;
         for class in Class::ALL {

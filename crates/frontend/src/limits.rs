@@ -30,3 +30,13 @@ pub const DRAIN_TIME: Nanos = Nanos::from_secs(10);
 
 /// Requests of one core of a front end under way.
 pub const CORE_REQUESTS_MAX: usize = 4096;
+
+/// Requests beyond that, of which the data was on its way when the core became full: one of each
+/// connection.
+pub const CORE_REQUESTS_RESERVE: usize = NBD_CONNECTIONS_MAX;
+
+/// Pieces of one NBD request: with its reply's header they fit into one send list.
+pub const NBD_REQUEST_PIECES_MAX: u32 = 512;
+
+/// Sockets of a core beside those of its clients: the lanes to a target.
+pub const LANE_SOCKETS: usize = 64;

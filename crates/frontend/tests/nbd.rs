@@ -36,7 +36,6 @@ const BLOCK_STATUS: u16 = 7;
 const EINVAL: u32 = 22;
 const EPERM: u32 = 1;
 const ENOSPC: u32 = 28;
-const EOVERFLOW: u32 = 75;
 const ESHUTDOWN: u32 = 108;
 
 fn socket() -> PathBuf {
@@ -87,6 +86,16 @@ impl Client {
         }
     }
 
+    /// Takes one reply to an option; its type.
+    fn option_reply(&mut self) -> u32 {
+        let mut header = [0; 20];
+        self.stream.read_exact(&mut header).unwrap();
+        let len = u32::from_be_bytes(header[16..].try_into().unwrap());
+        let mut data = vec![0; len as usize];
+        self.stream.read_exact(&mut data).unwrap();
+        u32::from_be_bytes(header[12..16].try_into().unwrap())
+    }
+
     /// Sends an option and takes its replies.
     fn option(&mut self, number: u32, data: &[u8]) -> Vec<u32> {
         let mut bytes = b"IHAVEOPT".to_vec();
@@ -96,12 +105,7 @@ impl Client {
         self.stream.write_all(&bytes).unwrap();
         let mut kinds = Vec::new();
         loop {
-            let mut header = [0; 20];
-            self.stream.read_exact(&mut header).unwrap();
-            let kind = u32::from_be_bytes(header[12..16].try_into().unwrap());
-            let len = u32::from_be_bytes(header[16..].try_into().unwrap());
-            let mut data = vec![0; len as usize];
-            self.stream.read_exact(&mut data).unwrap();
+            let kind = self.option_reply();
             kinds.push(kind);
             if kind == 1 || kind >= 1 << 31 {
                 return kinds;
@@ -254,7 +258,7 @@ fn wrong_requests_get_the_error_that_the_specification_names() {
         (READ, (1, BLOCK), EINVAL),
         (READ, (0, 100), EINVAL),
         (READ, (0, 0), EINVAL),
-        (READ, (0, 48 << 20), EOVERFLOW),
+        (READ, (0, 48 << 20), EINVAL),
         (TRIM, (BYTES, BLOCK), ENOSPC),
         (WRITE_ZEROES, (BYTES - BLOCK, 2 * BLOCK), ENOSPC),
         (BLOCK_STATUS, (0, BLOCK), EINVAL),
@@ -380,6 +384,69 @@ fn a_long_pipeline_is_answered_in_full() {
         assert!(!std::mem::replace(seen, true), "{cookie} is answered once");
     }
     thread.join().unwrap();
+}
+
+/// More requests in one send than are taken at a time, with nothing after them that would have the
+/// server look again.
+#[test]
+fn requests_that_came_at_once_are_all_answered() {
+    let (_server, path) = serve(ram());
+    let mut client = Client::simple(&path);
+    let flushes: Vec<u8> = (0..1000)
+        .flat_map(|cookie| client.header(FLUSH, 0, cookie, 0, 0))
+        .collect();
+    client.stream.write_all(&flushes).unwrap();
+    for _ in 0..1000 {
+        assert_eq!(client.reply().0, 0);
+    }
+    // As many options, of which the answers do not fit into one send.
+    let mut client = Client::greet(&path);
+    let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0".repeat(200);
+    client.stream.write_all(&list).unwrap();
+    for _ in 0..200 {
+        while client.option_reply() != 1 {}
+    }
+}
+
+/// The data of a write arrives when as many requests are under way as may be.
+#[test]
+fn a_write_that_began_in_time_finds_room() {
+    let delays = DelayOptions {
+        read: Nanos::from_secs(3),
+        ..DelayOptions::default()
+    };
+    let (_server, path) = serve(Arc::new(Delay::new(ram(), delays)));
+    let mut writer = Client::simple(&path);
+    writer.send(WRITE, 0, 1, (0, BLOCK));
+    let mut others: Vec<_> = (0..17).map(|_| Client::simple(&path)).collect();
+    for client in &mut others {
+        let reads = client.header(READ, 0, 2, 0, BLOCK).repeat(256);
+        client.stream.write_all(&reads).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    writer.stream.write_all(&[7; 4096]).unwrap();
+    assert_eq!(writer.reply(), (0, 1));
+    for client in &mut others {
+        for _ in 0..256 {
+            assert_eq!(client.reply(), (0, 2));
+            client.stream.read_exact(&mut [0; 4096]).unwrap();
+        }
+    }
+}
+
+/// A device that does not answer keeps a server from ending for the drain time only.
+#[test]
+fn detaching_gives_up_what_is_never_answered() {
+    let delays = DelayOptions {
+        read: Nanos::from_secs(100_000),
+        ..DelayOptions::default()
+    };
+    let (server, path) = serve(Arc::new(Delay::new(ram(), delays)));
+    let mut client = Client::simple(&path);
+    client.send(READ, 0, 1, (0, BLOCK));
+    assert_eq!(client.error(FLUSH, (0, 0)), 0, "both are with the device");
+    drop(server);
+    assert!(client.is_closed());
 }
 
 #[test]

@@ -268,6 +268,7 @@ impl SharedQueue {
             return;
         }
         state.gate.stop();
+        self.note_run(now);
         match (state.gate.after(now), state.requests.front()) {
             (Next::Run(Runner::Submitter), Some(entry)) => entry.inbox.hand(self.index),
             (Next::Run(_) | Next::At(_), _) => self.bell.ring(),

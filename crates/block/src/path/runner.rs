@@ -333,6 +333,7 @@ impl Runner {
     }
 
     fn finish_single(&mut self, completion: Completion) {
+        self.refused = false;
         let single = self.single.remove(key_of(completion.tag));
         match single.expect("a request completes once") {
             Single::Own(tag) => self.own_done.push_back(Completion { tag, ..completion }),
@@ -347,6 +348,7 @@ impl Runner {
     }
 
     fn finish_merged(&mut self, mut extents: Extents) {
+        self.refused = false;
         let merged = self.merged.remove(key_of(extents.tag));
         let Merged { queue, mut entries } = merged.expect("a command completes once");
         self.ended(queue);

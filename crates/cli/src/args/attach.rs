@@ -155,6 +155,9 @@ pub struct AttachFuseArgs {
     /// Processor of the thread that serves, such as 0 [default: any]
     #[arg(long, value_name = "NUMBER")]
     pub core: Option<u32>,
+    /// Policy of the thread that serves while it is idle
+    #[arg(long, value_enum, default_value = "never")]
+    pub poll: Poll,
 }
 
 fn class_choice(text: &str) -> Result<ClassChoice, String> {

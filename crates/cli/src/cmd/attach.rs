@@ -128,6 +128,7 @@ fn fuse(args: &AttachFuseArgs, output: Output) -> Result<Outcome> {
         mountpoint: args.mountpoint.clone(),
         class: args.class,
         core: args.core.map(base::units::CoreId),
+        poll: args.poll.into(),
         allow_other: args.allow_other,
         read_only: args.read_only,
     };

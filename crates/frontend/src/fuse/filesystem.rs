@@ -173,7 +173,11 @@ impl Files {
             return if beyond { Err(Errno::ENOSPC) } else { Ok(None) };
         }
         let operation = if kind == FallocateFlags::PUNCH_HOLE {
-            Operation::Deallocate
+            // A hole reads as zeroes, which no target promises of what is deallocated.
+            Operation::WriteZeroes {
+                deallocate: true,
+                durable: false,
+            }
         } else if kind == FallocateFlags::ZERO_RANGE {
             Operation::WriteZeroes {
                 deallocate: false,

@@ -37,7 +37,7 @@ pub(super) enum Work {
         durable: bool,
         reply: ReplyWrite,
     },
-    /// Flush, Write Zeroes or Deallocate.
+    /// Flush or Write Zeroes.
     Plain {
         operation: Operation,
         reply: ReplyEmpty,

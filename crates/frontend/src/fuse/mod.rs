@@ -66,6 +66,8 @@ pub struct Options {
     pub class: ClassChoice,
     /// The processor of the dataplane thread; `None` leaves the choice to the kernel.
     pub core: Option<CoreId>,
+    /// Policy of the dataplane thread while it is idle.
+    pub poll: PollPolicy,
     /// Lets other users than the process's own use the files. A process without privileges needs
     /// `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
@@ -81,6 +83,7 @@ impl Options {
             mountpoint: mountpoint.into(),
             class: ClassChoice::Fixed(Class::DEFAULT),
             core: None,
+            poll: PollPolicy::Never,
             allow_other: false,
             read_only: false,
         }
@@ -133,7 +136,7 @@ impl Attachment {
             read_only: options.read_only,
         };
         let (mount, connection) = Mount::new(&options.mountpoint, mount_options)?;
-        let started = start_dataplane(namespaces, options.core, &shared, mount.connection());
+        let started = start_dataplane(namespaces, options, &shared, mount.connection());
         let (dataplane, sender) = started?;
         let mut attachment = Self {
             mount,
@@ -291,16 +294,17 @@ fn start_session(
 /// Starts the dataplane thread, and returns once it has opened the devices.
 fn start_dataplane(
     namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
-    core: Option<CoreId>,
+    options: &Options,
     shared: &Arc<Shared>,
     connection: Connection,
 ) -> Result<(JoinHandle<()>, MailboxSender<Message>), FuseError> {
     let (opened, outcome) = sync_channel(1);
     let shared = Arc::clone(shared);
+    let (core, poll) = (options.core, options.poll);
     let thread = std::thread::Builder::new()
         .name("fuse-dataplane".to_owned())
         .spawn(move || {
-            let mut core = match open_core(&namespaces, core) {
+            let mut core = match open_core(&namespaces, core, poll) {
                 Ok(core) => core,
                 Err(error) => {
                     // The starter waits for it.
@@ -325,6 +329,7 @@ fn start_dataplane(
 fn open_core(
     namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
     core: Option<CoreId>,
+    poll: PollPolicy,
 ) -> Result<Core<UringDriver, Dataplane>, FuseError> {
     if let Some(core) = core {
         placement::pin_to(core)?;
@@ -338,5 +343,5 @@ fn open_core(
         let nsid = namespaces[index].0;
         FuseError::Device { nsid, source }
     })?;
-    Ok(Core::new(driver, service, PollPolicy::Auto))
+    Ok(Core::new(driver, service, poll))
 }

@@ -82,6 +82,8 @@ pub(super) struct Connection {
     /// Bytes of memory that requests of this connection hold.
     held: usize,
     pub(super) receiving: bool,
+    /// Bytes wait that were not parsed for want of room.
+    paused: bool,
     pub(super) close_sent: bool,
     pub(super) closed: bool,
     pub(super) draining: bool,
@@ -111,6 +113,7 @@ impl Connection {
             sending_bytes: 0,
             held: 0,
             receiving: false,
+            paused: false,
             close_sent: false,
             closed: false,
             draining: false,
@@ -125,12 +128,17 @@ impl Connection {
 
     /// Returns true if it receives: it has room for requests, and is not ending.
     pub(super) fn wants_bytes(&self) -> bool {
-        !matches!(self.phase, Phase::Ending) && !self.is_stalled()
+        !matches!(self.phase, Phase::Ending) && !self.is_stalled() && !self.paused
     }
 
     /// Returns true if a request waits for room.
     pub(super) fn is_stalled(&self) -> bool {
         self.waiting.is_some() || self.is_full()
+    }
+
+    /// Returns true if it has to [go on](Self::resume) when there is room.
+    pub(super) fn has_to_resume(&self) -> bool {
+        self.is_stalled() || self.paused
     }
 
     fn is_full(&self) -> bool {
@@ -159,6 +167,7 @@ impl Connection {
         self.waiting = None;
         self.payload = None;
         self.stash = Vec::new();
+        self.paused = false;
     }
 
     /// The server is detaching: requests that come from now on are refused, and the connection ends
@@ -214,6 +223,7 @@ impl Connection {
         io: &mut DeviceIo<Owner>,
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
+        self.paused = false;
         if let Some(header) = self.waiting.take() {
             self.begin(header, key, io, cx)?;
         }
@@ -248,6 +258,7 @@ impl Connection {
                 continue;
             }
             if self.is_stalled() {
+                self.paused = true;
                 return Ok(at);
             }
             let session = match &mut self.phase {
@@ -372,8 +383,8 @@ impl Connection {
             return Some(NbdError::of(BlockError::OutOfRange, writes));
         }
         let moves = matches!(header.command, command::READ | command::WRITE);
-        if moves && header.length > NBD_REQUEST_BYTES_MAX.into() {
-            return Some(NbdError::Overflow);
+        if moves && header.length > export.request_bytes_max().into() {
+            return Some(NbdError::Invalid);
         }
         let status = header.command == command::BLOCK_STATUS;
         if status && !session.allocation {
@@ -390,6 +401,7 @@ impl Connection {
             data: Vec::new(),
         });
         self.encode();
+        self.end_if_drained();
     }
 
     fn submit(

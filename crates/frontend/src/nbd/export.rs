@@ -1,13 +1,16 @@
 //! Exports: the names under which clients find the device.
 
 use super::protocol::{Form, flag};
-use crate::limits::NBD_REQUEST_BYTES_MAX;
+use crate::limits::{NBD_REQUEST_BYTES_MAX, NBD_REQUEST_PIECES_MAX};
 use block::Device;
 use std::sync::Arc;
 use switch::Class;
 
 /// The context in which clients ask for holes.
 pub(super) const ALLOCATION: &str = "base:allocation";
+
+/// The largest buffers of a core, in bytes.
+const BUFFER_BYTES: u32 = 1 << 20;
 
 /// Its number.
 pub(super) const ALLOCATION_CONTEXT: u32 = 1;
@@ -49,15 +52,23 @@ impl Export {
         flags
     }
 
+    /// The most data of one request, in bytes.
+    pub(super) fn request_bytes_max(&self) -> u32 {
+        let piece = self.device.capabilities().max_transfer_bytes;
+        let piece = piece
+            .min(BUFFER_BYTES)
+            .max(self.device.geometry().block_bytes);
+        piece
+            .saturating_mul(NBD_REQUEST_PIECES_MAX)
+            .min(NBD_REQUEST_BYTES_MAX)
+    }
+
     /// Minimum, preferred and maximum block size, in bytes. `[NBD "Block size constraints"]`
     pub(super) fn block_sizes(&self) -> [u32; 3] {
         let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());
         let block = geometry.block_bytes;
         let preferred = capabilities.preferred_bytes.max(4096).next_power_of_two();
-        [
-            block,
-            preferred.clamp(block, NBD_REQUEST_BYTES_MAX),
-            NBD_REQUEST_BYTES_MAX,
-        ]
+        let most = self.request_bytes_max();
+        [block, preferred.clamp(block, most), most]
     }
 }

@@ -19,7 +19,7 @@ pub use listener::Address;
 
 use crate::device_io::DeviceIo;
 use crate::error::FrontendError;
-use crate::limits::{CORE_REQUESTS_MAX, NBD_CONNECTIONS_MAX};
+use crate::limits::{CORE_REQUESTS_MAX, LANE_SOCKETS, NBD_CONNECTIONS_MAX};
 use base::units::CoreId;
 use block::Device;
 use export::Export;
@@ -106,7 +106,7 @@ impl NbdServer {
                     .map_err(|error| FrontendError::Option(error.to_string()))?;
             }
             let driver_options = DriverOptions {
-                sockets: NBD_CONNECTIONS_MAX,
+                sockets: NBD_CONNECTIONS_MAX + LANE_SOCKETS,
                 ..DriverOptions::default()
             };
             let mut driver = UringDriver::new(&driver_options)

@@ -108,10 +108,6 @@ pub(super) enum NbdError {
     Invalid = 22,
     /// Beyond the end, or no space.
     NoSpace = 28,
-    /// The reply would be too long.
-    Overflow = 75,
-    /// Not offered.
-    NotSupported = 95,
     /// The server is shutting down.
     Shutdown = 108,
 }
@@ -122,10 +118,11 @@ impl NbdError {
         match error {
             // The specification wants ENOSPC for writes beyond the end, and EINVAL for reads.
             BlockError::OutOfRange if writes => Self::NoSpace,
-            BlockError::OutOfRange | BlockError::Malformed => Self::Invalid,
+            BlockError::OutOfRange | BlockError::Malformed | BlockError::Unsupported => {
+                Self::Invalid
+            }
             BlockError::ReadOnly | BlockError::Denied => Self::Permission,
             BlockError::NoSpace => Self::NoSpace,
-            BlockError::Unsupported => Self::NotSupported,
             BlockError::ReadFailure
             | BlockError::WriteFailure
             | BlockError::CacheLost

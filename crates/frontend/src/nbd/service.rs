@@ -40,6 +40,8 @@ pub(super) struct NbdService {
     look_at: Time,
     draining: Option<Time>,
     closing: bool,
+    /// Connections go on in the next turn: there is room that there was not before.
+    again: bool,
     started: bool,
 }
 
@@ -62,6 +64,7 @@ impl NbdService {
             look_at: Time::NEVER,
             draining: None,
             closing: false,
+            again: false,
             started: false,
         }
     }
@@ -120,7 +123,8 @@ impl NbdService {
             cx.submit(close, Op::Close { socket });
             return;
         }
-        if connection.is_stalled() {
+        if connection.has_to_resume() {
+            self.again |= !connection.is_stalled();
             if !self.stalled.contains(&key) {
                 self.stalled.push(key);
             }
@@ -225,6 +229,7 @@ impl Service for NbdService {
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.started = true;
+        self.again = false;
         self.resume(cx);
         self.io.turn(cx);
         while let Some(finished) = self.io.finished() {
@@ -233,6 +238,7 @@ impl Service for NbdService {
             let connection = connection.expect("a connection outlives its requests");
             connection.finish(finished);
             self.active.push(key);
+            self.again |= !self.stalled.is_empty();
         }
         if cx.now >= self.look_at {
             self.look(cx);
@@ -245,7 +251,9 @@ impl Service for NbdService {
             index += 1;
         }
         self.active.clear();
-        if self.draining.is_some() && self.connections.is_empty() && !self.closing {
+        // What a device does not answer in time is given up.
+        let over = |by| self.connections.is_empty() || cx.now >= by;
+        if !self.closing && self.draining.is_some_and(over) {
             self.closing = true;
             self.io.close(cx);
         }
@@ -253,13 +261,13 @@ impl Service for NbdService {
 
     fn deadline(&self) -> Time {
         // A request that waits for room is begun when another one is finished.
-        if !self.started {
+        if !self.started || self.again {
             return Time::ZERO;
         }
         self.look_at.min(self.io.deadline())
     }
 
     fn finished(&self) -> bool {
-        self.closing && self.io.closed()
+        self.closing && self.connections.is_empty() && self.io.closed()
     }
 }

@@ -248,7 +248,9 @@ impl Channel for CountingChannel {
                 &counts.writes[self.class]
             }
             Operation::Flush => &counts.flushes,
-            Operation::Deallocate => &counts.deallocations,
+            Operation::WriteZeroes {
+                deallocate: true, ..
+            } => &counts.deallocations,
             _ => &counts.zeroes,
         };
         counter.fetch_add(1, Ordering::Relaxed);
