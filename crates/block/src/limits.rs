@@ -59,6 +59,13 @@ pub const CACHE_READS: u32 = 32;
 /// that a batch fills their queue.
 pub const CACHE_WRITES: u32 = 32;
 
+/// Smallest cache of a stated size: below it there is less than a window of read-ahead for each of a
+/// few streams.
+pub const CACHE_BYTES_MIN: u64 = 1 << 20;
+
+/// Largest cache: its table takes 2 % of it, from the start.
+pub const CACHE_BYTES_MAX: u64 = 1 << 40;
+
 /// Age at which a cache writes a dirty page back, unless it is asked for another: what a crash loses
 /// is a few seconds old at most.
 pub const CACHE_DIRTY_EXPIRE: Nanos = Nanos::from_secs(5);

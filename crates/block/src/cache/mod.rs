@@ -42,9 +42,10 @@ mod transfers;
 
 use crate::device::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
 use crate::limits::{
-    CACHE_DIRTY_EXPIRE, CACHE_DIRTY_EXPIRE_MAX, CACHE_DIRTY_EXPIRE_MIN, CACHE_PIECE_BYTES,
-    CACHE_QUIET_LOOKS, TRANSFER_MAX_BYTES,
+    CACHE_BYTES_MAX, CACHE_BYTES_MIN, CACHE_DIRTY_EXPIRE, CACHE_DIRTY_EXPIRE_MAX,
+    CACHE_DIRTY_EXPIRE_MIN, CACHE_PIECE_BYTES, CACHE_QUIET_LOOKS, TRANSFER_MAX_BYTES,
 };
+use crate::path::PathDevice;
 use crate::request::BlockError;
 use base::{Nanos, Time};
 use bell::Bell;
@@ -85,6 +86,21 @@ impl CacheOptions {
             read_ahead: ReadAheadRules::default(),
         }
     }
+
+    /// Options for a cache of `bytes` bytes, 1 MiB to 1 TiB; the rest of a page is not used.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for another size.
+    pub fn of_bytes(bytes: u64) -> Result<Self, DeviceError> {
+        if !(CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&bytes) {
+            return Err(DeviceError::Invalid(format!(
+                "a cache cannot have {bytes} bytes; choose a size from 1M to 1T, and no more than \
+                 the machine has memory for"
+            )));
+        }
+        let pages = u32::try_from(bytes / PAGE_BYTES as u64);
+        Ok(Self::new(pages.expect("bounded above")))
+    }
 }
 
 /// Counters of a cache since it was made, in pages.
@@ -106,6 +122,22 @@ pub struct CacheSnapshot {
     pub dirty: u32,
     /// Most pages that differed from the device at any time.
     pub dirty_peak: u32,
+}
+
+impl CacheSnapshot {
+    /// Returns what was counted since an earlier snapshot; what is dirty is as it is now.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            hits: self.hits - earlier.hits,
+            misses: self.misses - earlier.misses,
+            read_ahead: self.read_ahead - earlier.read_ahead,
+            written_back: self.written_back - earlier.written_back,
+            failed: self.failed - earlier.failed,
+            bypassed: self.bypassed - earlier.bypassed,
+            ..*self
+        }
+    }
 }
 
 /// State that all channels share.
@@ -178,7 +210,8 @@ impl Shared {
     }
 }
 
-/// A device with a cache.
+/// A device with a cache. Clones share it.
+#[derive(Clone)]
 pub struct Cache {
     below: Arc<dyn Device>,
     write_back: Option<Arc<dyn Device>>,
@@ -235,6 +268,15 @@ impl Cache {
             write_back: None,
             shared: Arc::new(shared),
         })
+    }
+
+    /// A cache over a device with an I/O path, of which no thread waits for the write-back.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over_path(path: PathDevice, options: CacheOptions) -> Result<Self, DeviceError> {
+        let write_back = Arc::new(path.clone().unawaited());
+        Self::new(Arc::new(path), options)?.with_write_back(write_back)
     }
 
     /// The same cache; pages are written back through `device`, another way to the device below,

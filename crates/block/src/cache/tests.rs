@@ -168,10 +168,7 @@ fn it_passes_over_a_path_with_unawaited_write_back() {
     for path in [Path::Sync, Path::Stm, Path::Htm, Path::VfsHtm] {
         let below = PathDevice::start(slow(ram(4096)), path, PathRules::default());
         let below = below.expect("the path starts");
-        let write_back = Arc::new(below.clone().unawaited());
-        let cache = cache(Arc::new(below), options(256, 32, 128))
-            .with_write_back(write_back)
-            .expect("the same size");
+        let cache = Cache::over_path(below, options(256, 32, 128)).expect("legal options");
         conformance::run(driver, &cache, not_fresh());
     }
 }
@@ -401,6 +398,12 @@ fn options_that_contradict_each_other_are_refused() {
     let other = Arc::new(Ram::new(1 << 20, 512).expect("memory"));
     let cache = cache(ram(512), CacheOptions::new(100));
     cache.with_write_back(other).expect_err("another size");
+    for bytes in [0, (1 << 20) - 1, (1 << 40) + 1] {
+        let refused = CacheOptions::of_bytes(bytes).expect_err("out of range");
+        assert!(refused.to_string().contains("from 1M to 1T"), "{refused}");
+    }
+    let options = CacheOptions::of_bytes(4 << 20).expect("in range");
+    assert_eq!((options.pages, options.dirty_max), (1_024, 408));
     for expire in [Nanos::ZERO, Nanos::from_millis(99), Nanos::from_secs(3_601)] {
         let refused = Cache::new(
             ram(512),
