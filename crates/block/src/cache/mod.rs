@@ -101,6 +101,34 @@ impl CacheOptions {
         let pages = u32::try_from(bytes / PAGE_BYTES as u64);
         Ok(Self::new(pages.expect("bounded above")))
     }
+
+    /// Checks that the options do not contradict each other.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] says what to choose.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        let Self {
+            pages,
+            dirty_background,
+            dirty_max,
+            dirty_expire,
+            ..
+        } = *self;
+        if pages == 0 || pages == u32::MAX || dirty_max > pages || dirty_background > dirty_max {
+            return Err(DeviceError::Invalid(format!(
+                "a cache of {pages} pages cannot have {dirty_max} dirty ones and write back above \
+                 {dirty_background}; choose dirty_background <= dirty_max <= pages, and at least \
+                 one page"
+            )));
+        }
+        if !(CACHE_DIRTY_EXPIRE_MIN..=CACHE_DIRTY_EXPIRE_MAX).contains(&dirty_expire) {
+            return Err(DeviceError::Invalid(format!(
+                "a cache cannot write pages back after {dirty_expire}; choose a dirty_expire from \
+                 {CACHE_DIRTY_EXPIRE_MIN} to {CACHE_DIRTY_EXPIRE_MAX}"
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// Counters of a cache since it was made, in pages.
@@ -225,26 +253,10 @@ impl Cache {
     /// [`DeviceError::Invalid`] for options that contradict each other, or a device that does not
     /// take a page in one request; [`DeviceError::Memory`] when there is not that much memory.
     pub fn new(below: Arc<dyn Device>, options: CacheOptions) -> Result<Self, DeviceError> {
+        options.check()?;
         let CacheOptions {
-            pages,
-            dirty_background,
-            dirty_max,
-            dirty_expire,
-            ..
+            pages, dirty_max, ..
         } = options;
-        if pages == 0 || pages == u32::MAX || dirty_max > pages || dirty_background > dirty_max {
-            return Err(DeviceError::Invalid(format!(
-                "a cache of {pages} pages cannot have {dirty_max} dirty ones and write back above \
-                 {dirty_background}; choose dirty_background <= dirty_max <= pages, and at least \
-                 one page"
-            )));
-        }
-        if !(CACHE_DIRTY_EXPIRE_MIN..=CACHE_DIRTY_EXPIRE_MAX).contains(&dirty_expire) {
-            return Err(DeviceError::Invalid(format!(
-                "a cache cannot write pages back after {dirty_expire}; choose a dirty_expire from \
-                 {CACHE_DIRTY_EXPIRE_MIN} to {CACHE_DIRTY_EXPIRE_MAX}"
-            )));
-        }
         check_transfer(&*below)?;
         let state = State {
             table: Table::new(pages, dirty_max),
