@@ -36,6 +36,10 @@ pub const LAYER_QUEUE_DEPTH: usize = 1024;
 /// Requests of one batch of a path, at most: the entries of a table.
 pub const BATCH_REQUESTS_MAX: usize = EXTENTS_MAX as usize;
 
+/// Sockets of a dispatcher: the lanes of a remote namespace below it, and those that take their place
+/// after a loss.
+pub const DISPATCHER_SOCKETS: usize = 256;
+
 /// Requests under way through one thread's channel of a path: a batch of each of its two queues,
 /// and its own.
 pub const PATH_QUEUE_DEPTH: usize = 4 * BATCH_REQUESTS_MAX;
