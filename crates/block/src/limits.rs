@@ -1,5 +1,7 @@
 //! Every limit of this crate, with its unit in the name and its reason beside it.
 
+use base::Nanos;
+
 /// The largest data of one request to a local device: the largest transfer of an NVMe/TCP command
 /// that a target announces (MDTS), so that no command has to be split.
 pub const TRANSFER_MAX_BYTES: u32 = 1024 * 1024;
@@ -34,6 +36,10 @@ pub const LAYER_QUEUE_DEPTH: usize = 1024;
 /// Requests of one batch of a path, at most: the entries of a table.
 pub const BATCH_REQUESTS_MAX: usize = EXTENTS_MAX as usize;
 
+/// Sockets of a dispatcher: the lanes of a remote namespace below it, and those that take their place
+/// after a loss.
+pub const DISPATCHER_SOCKETS: usize = 256;
+
 /// Requests under way through one thread's channel of a path: a batch of each of its two queues,
 /// and its own.
 pub const PATH_QUEUE_DEPTH: usize = 4 * BATCH_REQUESTS_MAX;
@@ -56,6 +62,27 @@ pub const CACHE_READS: u32 = 32;
 /// Writes of one batch of a cache's write-back: the unplug threshold of the queued I/O paths, so
 /// that a batch fills their queue.
 pub const CACHE_WRITES: u32 = 32;
+
+/// Smallest cache of a stated size: below it there is less than a window of read-ahead for each of a
+/// few streams.
+pub const CACHE_BYTES_MIN: u64 = 1 << 20;
+
+/// Largest cache: its table takes 2 % of it, from the start.
+pub const CACHE_BYTES_MAX: u64 = 1 << 40;
+
+/// Age at which a cache writes a dirty page back, unless it is asked for another: what a crash loses
+/// is a few seconds old at most.
+pub const CACHE_DIRTY_EXPIRE: Nanos = Nanos::from_secs(5);
+
+/// The shortest such age: below it a cache would write through, with more work.
+pub const CACHE_DIRTY_EXPIRE_MIN: Nanos = Nanos::from_millis(100);
+
+/// The longest: a page that is older was forgotten by its writer.
+pub const CACHE_DIRTY_EXPIRE_MAX: Nanos = Nanos::from_secs(3_600);
+
+/// Looks, a millisecond apart, whether a cache has no page on its way before its device is changed:
+/// five seconds, in which any working device has done all that was sent.
+pub const CACHE_QUIET_LOOKS: u32 = 5_000;
 
 /// Blocks that the verify layer keeps checksums of: 4.5 bytes of memory each, so 1.1 GiB.
 pub const VERIFY_BLOCKS_MAX: u64 = 1 << 28;

@@ -396,3 +396,43 @@ fn processes_end_early_with_their_leader_or_without_it() {
         }
     }
 }
+
+#[test]
+fn apps_share_a_cache_over_a_device_a_path_and_a_target() {
+    let serving = Serving::small();
+    let places: [&[&str]; 3] = [
+        &["--device", "ram:16M"],
+        &["--device", "ram:16M", "--path", "stm"],
+        &["--target", serving.address()],
+    ];
+    for place in places {
+        let app = ["--app", "a:rw=randrw,count=2", "--cache", "2M", "--verify"];
+        let output = bench(&[place, &app[..], &["--dirty-expire", "100"]].concat());
+        code(&output, 0);
+        let report = json(&output);
+        check(&report, &["a"]);
+        let cache = &report["cache"][0];
+        assert!(cache["dirty_peak"].as_u64().unwrap() > 0, "{cache}");
+        assert_eq!(cache["lost"], 0, "{cache}");
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_is_refused_with_what_to_do() {
+    for (args, words) in [
+        (&["--cache", "4K"][..], "choose a size from 1M to 1T"),
+        (&["--cache", "x"], "is not a size"),
+        (
+            &["--cache", "2M", "--dirty-expire", "99"],
+            "from 100ms to 3600s",
+        ),
+        (&["--dirty-expire", "200"], "--cache"),
+        (&["--cache", "2M", "--processes"], "omit one of them"),
+        (&["--cache", "2M", "--lanes", "own"], "cannot be used with"),
+    ] {
+        let device = ["--device", "null:16M", "--app", "a:rw=read"];
+        let output = run(&[&["bench"], &device[..], args].concat());
+        code(&output, 2);
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+}

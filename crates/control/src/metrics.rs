@@ -1,6 +1,7 @@
 //! A [`Snapshot`] as Prometheus reads it: OpenMetrics text, with help, type and unit of each
 //! metric. Nothing is kept between two scrapes; counting happens on the cores.
 
+mod caches;
 mod limits;
 mod switch;
 mod tenants;
@@ -43,6 +44,7 @@ impl Collector for Scrape {
         cores(&self.snapshot, &mut encoder)?;
         namespaces(&self.snapshot, &mut encoder)?;
         controllers(&self.snapshot, &mut encoder)?;
+        caches::encode(&self.snapshot, &mut encoder)?;
         limits::encode(&self.snapshot, &mut encoder)?;
         tenants::encode(&self.snapshot, &mut encoder)?;
         switch::encode(&self.snapshot, &mut encoder)
@@ -322,7 +324,7 @@ fn host_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{ControllerSnapshot, LimitedSnapshot, UsageSnapshot};
+    use crate::snapshot::{CacheSnapshot, ControllerSnapshot, LimitedSnapshot, UsageSnapshot};
     use target::ControllerKind;
 
     fn snapshot() -> Snapshot {
@@ -362,6 +364,12 @@ mod tests {
             }],
             cores: vec![core],
             namespaces: vec![namespace],
+            caches: vec![CacheSnapshot {
+                device: "fast".to_owned(),
+                hits: 4,
+                dirty: 2,
+                ..CacheSnapshot::default()
+            }],
             controllers: vec![ControllerSnapshot {
                 id: 7,
                 kind: ControllerKind::Io,
@@ -393,6 +401,8 @@ mod tests {
             "switchyard_limit_used{limit=\"send_lists\",core=\"2\"} 5".to_owned(),
             "switchyard_limit_max{limit=\"send_lists\",core=\"2\"} 1024".to_owned(),
             "switchyard_discovery_generation 3".to_owned(),
+            "switchyard_cache_hits_total{device=\"fast\"} 4".to_owned(),
+            "switchyard_cache_dirty{device=\"fast\"} 2".to_owned(),
             format!("switchyard_namespace_commands_total{{{read}}} 10"),
             format!("switchyard_namespace_errors_total{{{read}}} 1"),
             format!("switchyard_namespace_data_bytes_total{{{read}}} 40960"),

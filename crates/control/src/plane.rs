@@ -17,9 +17,10 @@ use crate::device_model::DeviceModel;
 use crate::error::{ApplyError, ApplyErrorKind};
 use crate::model::{self, DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
 use crate::snapshot::{
-    CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot, TenantEvent,
+    CacheSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot,
+    TenantEvent,
 };
-use block::Device;
+use block::{Cache, Device};
 use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
@@ -57,6 +58,8 @@ struct OpenDevice {
     device: Arc<dyn Device>,
     /// Names what is on it.
     content: String,
+    /// The cache among its layers.
+    cache: Option<Cache>,
     /// The accounts of its tenants and the model of its file, where it has a model.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
     /// More than one namespace may use it at a time.
@@ -315,6 +318,7 @@ impl DataPlane for Plane {
             namespaces: self.namespaces(snapshot.subsystems),
             listen: snapshot.listeners,
             devices: snapshot.devices,
+            caches: self.caches(),
             controllers: snapshot.controllers,
         }
     }
@@ -364,6 +368,16 @@ impl Plane {
             .collect()
     }
 
+    /// The counters of every device's cache.
+    fn caches(&self) -> Vec<CacheSnapshot> {
+        let opened = self.opened();
+        let caches = opened.devices.iter();
+        let caches = caches.filter_map(|(name, open)| Some((name, open.cache.as_ref()?)));
+        caches
+            .map(|(name, cache)| CacheSnapshot::of(name, &cache.snapshot()))
+            .collect()
+    }
+
     fn namespaces(&self, subsystems: Vec<SubsystemSnapshot>) -> Vec<NamespaceSnapshot> {
         let opened = self.opened();
         let of_subsystem = |subsystem: SubsystemSnapshot| {
@@ -389,7 +403,7 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
         let message = format!("device {name:?}: {error}");
         ApplyError::new(ApplyErrorKind::Failed, message, remedy)
     };
-    let (device, content) = devices::open_identified(model)
+    let opened = devices::open_identified(model)
         .map_err(|error| refused(&error, "correct the device, or leave it out"))?;
     let shared = match &model.model {
         None => None,
@@ -402,8 +416,9 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
         }
     };
     Ok(OpenDevice {
-        device,
-        content,
+        device: opened.device,
+        content: opened.content,
+        cache: opened.cache,
         shared,
         used_by_many: model.shared,
         stated: model.kind.size().map(|size| size.bytes),

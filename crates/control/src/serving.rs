@@ -82,10 +82,17 @@ impl Serving {
         placement::check_allowed(&cores)?;
         let wanted = files_wanted(configuration, cores.len());
         warn_of_few_files(open_files::raise(), wanted);
-        let target = Target::new(limits(configuration), cores.len())?;
-        let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
         let store = options.state_path.as_deref().map(StateFile::open);
-        let control = Control::resume(configuration, plane, store.transpose()?)?;
+        let store = store.transpose()?;
+        let remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
+        let remembered = remembered.as_ref().map(|state| &state.in_force);
+        let has_cache = [Some(configuration), remembered].into_iter().flatten();
+        let has_cache = has_cache
+            .flat_map(|c| c.devices.values())
+            .any(|d| d.cache.is_some());
+        let target = Target::new(limits(configuration, has_cache), cores.len())?;
+        let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
+        let control = Control::resume(configuration, plane, store)?;
         let running = RunningTarget::start(
             Arc::clone(&target),
             &TargetOptions {
@@ -148,7 +155,8 @@ impl Serving {
     }
 
     /// Tells the service manager that hosts can connect, and feeds its watchdog until the end of
-    /// the target, for which it waits. Returns true if every command was answered.
+    /// the target, for which it waits. Returns true if every command was answered, and every cache
+    /// was written to its device.
     ///
     /// # Errors
     /// A core that ended by itself, or no room for a thread.
@@ -158,8 +166,26 @@ impl Serving {
         let _watch: Option<mpsc::Sender<()>> = self.manager.watch(&target)?;
         self.running.join().map_err(ServingError::Core)?;
         self.server.stop();
-        Ok(!target.gave_up_commands())
+        Ok(!target.gave_up_commands() && caches_are_written(&self.control))
     }
+}
+
+/// Looks, after the end of the target, whether its devices have all that was written; the log names
+/// those that have not.
+fn caches_are_written(control: &Control) -> bool {
+    let mut written = true;
+    for cache in control.snapshot().caches {
+        if cache.dirty > 0 {
+            written = false;
+            tracing::error!(
+                device = cache.device,
+                pages = cache.dirty,
+                "the device does not have what its cache was to write back: these pages of 4 KiB \
+                 are lost"
+            );
+        }
+    }
+    written
 }
 
 /// Descriptors that are open beside connections and devices: standard streams, the runtime of the
@@ -200,18 +226,23 @@ fn numbers(cores: &[CoreId]) -> Vec<u32> {
 }
 
 /// Returns the configuration's limits, which were checked, as the target takes them.
-fn limits(configuration: &Configuration) -> Limits {
+fn limits(configuration: &Configuration, has_cache: bool) -> Limits {
     Limits {
         header_digest: configuration.digests.header,
         data_digest: configuration.digests.data,
-        cache_life: cache_life(),
+        cache_life: cache_life(has_cache),
         ..configuration.limits.for_target()
     }
 }
 
 /// Returns the life of the devices' write caches: what files have not flushed is with the kernel,
-/// so it outlives this process and not the machine. 0 where the kernel does not tell.
-fn cache_life() -> u64 {
+/// so it outlives this process and not the machine. 0 where the kernel does not tell. A device's
+/// `cache` is memory of this process, so each start is another life.
+fn cache_life(has_cache: bool) -> u64 {
+    if has_cache {
+        let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
+        return (high ^ low).max(1);
+    }
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let boot = boot.map(|id| uuid::Uuid::parse_str(id.trim()));
     let (high, low) = match boot {

@@ -37,8 +37,49 @@ pub struct Snapshot {
     pub namespaces: Vec<NamespaceSnapshot>,
     /// The devices that tenants share by tokens, by name.
     pub devices: Vec<ScheduledDevice>,
+    /// The caches of devices that have one, by the device's name.
+    pub caches: Vec<CacheSnapshot>,
     /// The controllers that hosts have open, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
+}
+
+/// The cache of a device, in pages of 4 KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CacheSnapshot {
+    /// The device's name.
+    pub device: String,
+    /// Pages of reads that were in the cache.
+    pub hits: u64,
+    /// Pages of reads that were read for them.
+    pub misses: u64,
+    /// Pages that were read ahead.
+    pub read_ahead: u64,
+    /// Pages that were written back.
+    pub written_back: u64,
+    /// Pages of write-backs that failed.
+    pub failed: u64,
+    /// Writes that bypassed the cache because of a limit.
+    pub bypassed: u64,
+    /// Pages that differ from the device now.
+    pub dirty: u64,
+}
+
+impl CacheSnapshot {
+    /// The counters of a device's cache.
+    #[must_use]
+    pub fn of(device: &str, cache: &block::CacheSnapshot) -> Self {
+        Self {
+            device: device.to_owned(),
+            hits: cache.hits,
+            misses: cache.misses,
+            read_ahead: cache.read_ahead,
+            written_back: cache.written_back,
+            failed: cache.failed,
+            bypassed: cache.bypassed,
+            dirty: cache.dirty.into(),
+        }
+    }
 }
 
 /// Connections of all cores.

@@ -11,6 +11,7 @@ use block::{Device, Extent, Extents, Operation};
 use host::{Host, RemoteNamespace, SubsystemKind};
 use setup::{NQN, connect, driver, namespace, start, start_with};
 use std::time::Duration;
+use switch::Path;
 use target::Limits;
 
 fn conforms(block_bytes: u32, digests: bool, queues: u16) {
@@ -38,6 +39,51 @@ fn a_remote_namespace_is_a_device_like_any_other() {
 #[test]
 fn a_remote_namespace_conforms_with_digests_small_blocks_and_several_queues() {
     conforms(512, true, 3);
+}
+
+#[test]
+fn a_remote_namespace_conforms_by_each_io_path() {
+    let running = start(2);
+    let address = running.addresses[0].to_string();
+    let host = Host::builder().queues(2, 64).build().unwrap();
+    let disk = host.connect(&address, NQN).unwrap().namespace(1).unwrap();
+    for path in Path::ALL {
+        let device = disk.device_by(path).unwrap();
+        let suite = Suite {
+            requests: 500,
+            fresh: false,
+            ..Suite::default()
+        };
+        run(driver, &device, suite);
+        assert!(device.snapshot().commands() > 0, "{path}");
+    }
+}
+
+#[test]
+fn threads_share_the_queues_of_a_remote_namespace() {
+    let running = start(2);
+    let (_host, subsystem) = connect(&running);
+    let disk = subsystem.namespace(1).unwrap();
+    let device = disk.device_by(Path::Stm).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3_u8 {
+            let device = device.clone();
+            scope.spawn(move || {
+                let mut bench = Bench::open(driver(), &device).unwrap();
+                for lba in (0..600).filter(|lba| lba % 3 == u64::from(thread)) {
+                    bench.write(lba, &[thread; 4096]).unwrap();
+                }
+                bench.close();
+            });
+        }
+    });
+    let mut page = [0; 4096];
+    for lba in 0..600 {
+        disk.read(lba * 4096, &mut page).unwrap();
+        assert_eq!(u64::from(page[4095]), lba % 3, "block {lba}");
+    }
+    let merged = device.snapshot().commands();
+    assert!((1..=600).contains(&merged), "{merged}");
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn allocations(app: &str, device: Arc<dyn Device>, verify: bool) -> u64 {
         knobs: switch::Knobs::default(),
         switched: false,
         path: None,
+        cache: None,
         hosts: 1,
         moments: Vec::new(),
     };

@@ -2,13 +2,15 @@
 //! turned meanwhile.
 
 use crate::Stage;
+use crate::cache_report::CacheWatch;
 use crate::path_report::PathWatch;
 use crate::{
     App, KnobTurns, Led, Load, LoadOptions, LoadProgress, LoadReport, Remote, SwitchReport,
     loads_of_hosts, remote_loads, run, run_led, start_switchboard, switched_loads,
 };
 use anyhow::Result;
-use block::{Device, PathDevice};
+use block::limits::{CACHE_PIECE_BYTES, CACHE_READS, CACHE_WRITES, SUBMITTER_DEPTH};
+use block::{Cache, Device, PathDevice};
 use host::{Host, Namespace};
 use std::fmt;
 use std::sync::Arc;
@@ -75,15 +77,16 @@ pub fn bench(
                     let board = board.insert(start_switchboard(apps, options.knobs)?);
                     switched_loads(apps, namespace, board)?
                 }
+                [namespace] if options.cache.is_some() => cached_loads(apps, namespace),
                 [namespace] => remote_loads(apps, namespace),
                 namespaces => loads_of_hosts(apps, namespaces),
             }
         }
     };
-    let (loads, mut watch) = by_path(loads, &options)?;
+    let (loads, mut watch) = by_layers(loads, &options)?;
     let mut turning = Ok(());
     let progress = &mut |now: LoadProgress| {
-        if let (Some(watch), Stage::Measuring | Stage::Ending) = (&mut watch, now.stage) {
+        if let Stage::Measuring | Stage::Ending = now.stage {
             watch.mark(now.stage == Stage::Ending);
         }
         if let (Some(board), Ok(())) = (&board, &turning) {
@@ -101,36 +104,100 @@ pub fn bench(
     if let Some(switch) = report.switch.first_mut() {
         switch.turned = turns.turned();
     }
-    if let Some(watch) = &mut watch {
-        watch.mark(true);
-        report.path.extend(watch.report());
-        if let Some(device_us) = watch.device_us() {
-            report.split_latency(device_us);
-        }
-    }
+    watch.mark(true);
+    watch.report(&mut report);
     Ok(report)
 }
 
-/// Puts the path of the options between the apps and their device, of which there is one; returns
-/// what watches that device.
-fn by_path(loads: Vec<Load>, options: &LoadOptions) -> Result<(Vec<Load>, Option<PathWatch>)> {
+/// Watches the layers between the apps and their device.
+#[derive(Debug, Default)]
+struct Watch {
+    path: Option<PathWatch>,
+    cache: Option<CacheWatch>,
+}
+
+impl Watch {
+    /// The measured time begins, or ends; only the first call of each counts.
+    fn mark(&mut self, ends: bool) {
+        if let Some(path) = &mut self.path {
+            path.mark(ends);
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.mark(ends);
+        }
+    }
+
+    /// Adds the layers' work to a report, when the apps have ended.
+    fn report(&self, report: &mut LoadReport) {
+        let Some(path) = &self.path else { return };
+        report.path.extend(path.report());
+        report
+            .cache
+            .extend(self.cache.as_ref().map(CacheWatch::report));
+        // A request to a cache is not one to the device.
+        if let (Some(device_us), None) = (path.device_us(), &self.cache) {
+            report.split_latency(device_us);
+        }
+    }
+}
+
+/// Returns loads of a namespace with room for what a cache reads ahead and writes back.
+fn cached_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
+    let deepened = |app: &App| App {
+        depth: app.depth.max(SUBMITTER_DEPTH),
+        ..app.clone()
+    };
+    let deep: Vec<_> = apps.iter().map(deepened).collect();
+    let loads = remote_loads(&deep, namespace);
+    let apps = apps.iter().cloned();
+    loads
+        .into_iter()
+        .zip(apps)
+        .map(|(load, app)| Load { app, ..load })
+        .collect()
+}
+
+/// Puts the path and the cache of the options between the apps and their device, of which there is
+/// one; returns what watches them.
+fn by_layers(loads: Vec<Load>, options: &LoadOptions) -> Result<(Vec<Load>, Watch)> {
+    let mut watch = Watch::default();
     let Some(first) = loads.first() else {
-        return Ok((loads, None));
+        return Ok((loads, watch));
     };
     let device = Arc::clone(&first.device);
-    let Some((path, rules)) = options.path else {
-        return Ok((loads, Some(PathWatch::new(device, None))));
+    let path = match options.path {
+        Some((path, rules)) => Some(PathDevice::start(Arc::clone(&device), path, rules)?),
+        None => None,
     };
-    let path = PathDevice::start(Arc::clone(&device), path, rules)?;
-    let load = |load: Load| Load {
-        device: Arc::new(
-            path.clone()
-                .with_requests(load.app.depth, load.app.block_bytes),
-        ),
-        app: load.app,
+    let cache = match (options.cache, &path) {
+        (None, _) => None,
+        (Some(options), None) => Some(Cache::new(Arc::clone(&device), options)?),
+        (Some(options), Some(path)) => {
+            // It sends requests of its own besides those that it passes on.
+            let most = |of: fn(&App) -> u32| loads.iter().map(|load| of(&load.app)).max();
+            let depth = most(|app| app.depth).unwrap_or(0) + CACHE_READS + CACHE_WRITES;
+            let bytes = most(|app| app.block_bytes).unwrap_or(0);
+            let bytes = bytes.max(u32::try_from(CACHE_PIECE_BYTES)?);
+            let path = path.clone().with_requests(depth, bytes);
+            Some(Cache::over_path(path, options)?)
+        }
     };
-    let loads = loads.into_iter().map(load).collect();
-    Ok((loads, Some(PathWatch::new(device, Some(path)))))
+    let layered = |load: Load| {
+        let (depth, bytes) = (load.app.depth, load.app.block_bytes);
+        let device = match (&cache, &path) {
+            (Some(cache), _) => Arc::new(cache.clone()) as Arc<dyn Device>,
+            (None, Some(path)) => Arc::new(path.clone().with_requests(depth, bytes)),
+            (None, None) => load.device,
+        };
+        Load {
+            app: load.app,
+            device,
+        }
+    };
+    let loads = loads.into_iter().map(layered).collect();
+    watch.path = Some(PathWatch::new(device, path));
+    watch.cache = cache.map(CacheWatch::new);
+    Ok((loads, watch))
 }
 
 /// Logs the target's events about the tenants that the load is, once each.

@@ -138,6 +138,7 @@ mod tests {
             knobs: switch::Knobs::default(),
             switched: false,
             path: None,
+            cache: None,
             hosts: 1,
             moments: Vec::new(),
         };

@@ -1,5 +1,6 @@
 //! Results of a load, as JSON and as a table.
 
+use super::cache_report::CacheReport;
 use super::machine::Machine;
 use super::measured::Measured;
 use super::path_report::PathReport;
@@ -19,6 +20,9 @@ pub struct LoadReport {
     /// Work of the I/O path of each process, where the applications used one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub path: Vec<PathReport>,
+    /// Work of the cache, where the applications used one.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub cache: Vec<CacheReport>,
     /// Machine on which it was measured.
     pub machine: Machine,
     /// The load was ended early: everything covers less time than was asked for.
@@ -116,14 +120,19 @@ impl LoadReport {
                 .iter()
                 .flat_map(|report| report.path.clone())
                 .collect(),
+            cache: reports
+                .iter()
+                .flat_map(|report| report.cache.clone())
+                .collect(),
             apps: reports.into_iter().flat_map(|report| report.apps).collect(),
         }
     }
 
-    /// Requests of all apps that failed or brought wrong data.
+    /// Requests of all apps that failed or brought wrong data, and pages that the cache lost.
     #[must_use]
     pub fn errors(&self) -> u64 {
-        self.apps.iter().map(|app| app.errors).sum()
+        let lost: u64 = self.cache.iter().map(|cache| u64::from(cache.lost)).sum();
+        self.apps.iter().map(|app| app.errors).sum::<u64>() + lost
     }
 
     /// Adds the time that requests spent in software, where a device took `device_us` for one.
@@ -143,6 +152,16 @@ impl LoadReport {
         let mut notes = Vec::new();
         if self.interrupted {
             notes.push("interrupted: the numbers cover the time until then".to_owned());
+        }
+        for lost in self
+            .cache
+            .iter()
+            .map(|cache| cache.lost)
+            .filter(|&lost| lost > 0)
+        {
+            notes.push(format!(
+                "{lost} dirty pages of the cache could not be written to the device and are lost"
+            ));
         }
         for app in &self.apps {
             let name = &app.name;
@@ -266,6 +285,9 @@ impl fmt::Display for LoadReport {
         }
         for path in &self.path {
             write!(f, "{path}")?;
+        }
+        for cache in &self.cache {
+            write!(f, "{cache}")?;
         }
         for switch in &self.switch {
             write!(f, "{switch}")?;

@@ -331,6 +331,7 @@ mod tests {
             knobs: switch::Knobs::default(),
             switched: false,
             path: None,
+            cache: None,
             hosts: 7,
             moments: Vec::new(),
         };

@@ -10,7 +10,7 @@ use super::worker::{Message, Worker};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base::units::{CoreId, KIB};
 use base::{Nanos, Time};
-use block::Device;
+use block::{CacheOptions, Device};
 use reactor::clock::monotonic;
 use reactor::priority::{self, Privilege};
 use reactor::uring::{self, UringDriver};
@@ -46,6 +46,8 @@ pub struct LoadOptions {
     /// The I/O path that all apps share, with its parameters; the devices' own way without one.
     /// Threads that wait for another one's work sleep.
     pub path: Option<(Path, PathRules)>,
+    /// The cache that all apps share, above the path; none without it.
+    pub cache: Option<CacheOptions>,
     /// Hosts among which a device divides its requests, with connections of their own
     /// ([`RunSummary`](super::RunSummary)); 1 for any other. Each connection is tried before the
     /// start.
@@ -224,6 +226,7 @@ fn run_jobs(
         apps: apps.collect(),
         switch: Vec::new(),
         path: Vec::new(),
+        cache: Vec::new(),
         machine: Machine::look(),
         interrupted: stop.load(Ordering::Relaxed),
     })

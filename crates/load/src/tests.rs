@@ -3,8 +3,8 @@
 use super::*;
 use block::device::Ram;
 use block::{
-    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
-    Request, Submit,
+    BlockError, CacheOptions, Capabilities, Channel, Completion, Device, DeviceError, Geometry,
+    Operation, Request, Submit,
 };
 use reactor::{Context, Driver};
 use std::collections::VecDeque;
@@ -24,6 +24,7 @@ fn options() -> LoadOptions {
         knobs: Knobs::default(),
         switched: false,
         path: None,
+        cache: None,
         hosts: 1,
         moments: Vec::new(),
     }
@@ -330,4 +331,69 @@ fn the_report_has_the_documented_fields() {
     }
     let table = report.to_string();
     assert!(table.contains("IOPS") && table.contains("p99.9"));
+}
+
+/// Loads a local device by way of [`bench`].
+fn run_cached(app: &str, device: Arc<dyn Device>, options: &LoadOptions) -> LoadReport {
+    let apps: Vec<App> = vec![app.parse().unwrap()];
+    bench(
+        &apps,
+        &Storage::Local(device),
+        KnobTurns::of(&[], options.knobs, options.measured, false).unwrap(),
+        options.clone(),
+        None,
+        &AtomicBool::new(false),
+        &mut |_| {},
+    )
+    .unwrap()
+}
+
+#[test]
+fn apps_share_a_cache_and_the_report_counts_what_it_did() {
+    for path in [
+        None,
+        Some((switch::Path::Stm, switch::PathRules::default())),
+    ] {
+        for verify in [false, true] {
+            let options = LoadOptions {
+                cache: Some(CacheOptions::of_bytes(1 << 20).unwrap()),
+                path,
+                verify,
+                prefill: true,
+                // Progress, by which counters are read, comes every 100 ms.
+                measured: Duration::from_millis(400),
+                ..options()
+            };
+            let app = "a:rw=randrw,depth=4,count=3";
+            let report = run_cached(app, Arc::new(ram()), &options);
+            assert_eq!(report.errors(), 0, "{:?}", report.apps[0].first_error);
+            assert_eq!(report.cache.len(), 1);
+            assert_eq!(report.path.len(), usize::from(path.is_some()));
+            let cache = report.cache[0];
+            assert!(cache.hits + cache.misses > 0, "{cache:?}");
+            assert!(cache.dirty_peak > 0, "{cache:?}");
+            assert_eq!((cache.lost, cache.failed), (0, 0), "{cache:?}");
+            assert_eq!(report.apps[0].software_us, None);
+            assert!(report.to_string().contains("\ncache: "), "{report}");
+        }
+    }
+}
+
+#[test]
+fn pages_that_a_cache_cannot_write_are_lost_and_said() {
+    let options = LoadOptions {
+        cache: Some(CacheOptions::of_bytes(1 << 20).unwrap()),
+        ..options()
+    };
+    let quirk = Quirk::Fails(BlockError::WriteFailure);
+    // The first request is the probe, a read; the cache takes a few writes before one fails.
+    let device = Arc::new(quirky(quirk, 1));
+    let report = run_cached("a:rw=randwrite,bs=4k", device, &options);
+    assert!(report.cache[0].lost > 0, "{:?}", report.cache);
+    assert!(report.errors() >= u64::from(report.cache[0].lost));
+    let notes = report.notes().join("\n");
+    assert!(
+        notes.contains("could not be written to the device"),
+        "{notes}"
+    );
 }

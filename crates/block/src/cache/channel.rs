@@ -16,6 +16,7 @@ use reactor::{Context, Driver, IoSlice, RegionHandle};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use switch::ReadAhead;
 
 mod ends;
@@ -23,8 +24,9 @@ mod reads;
 mod write_back;
 mod writes;
 
-/// Time for which a channel does not write back in the background after a failure.
-const FAILURE_PAUSE: Nanos = Nanos::from_millis(100);
+/// Time for which a channel does not write back by itself after a failure, and between two looks
+/// for pages that are dirty for too long.
+const RETRY_PAUSE: Nanos = Nanos::from_millis(100);
 
 /// Stage of a channel's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +64,8 @@ pub(super) struct CacheChannel {
     bell: Arc<Bell>,
     geometry: Geometry,
     capabilities: Capabilities,
+    /// Resizes of the device before it was opened.
+    resizes: u64,
     transfers: Transfers,
     pendings: Slab<Pending>,
     /// Requests that are not over, in the order in which they came.
@@ -74,9 +78,11 @@ pub(super) struct CacheChannel {
     plan: Vec<u64>,
     plan_at: usize,
     scratch: Vec<(u64, Frame)>,
-    /// This channel writes back because of `dirty_background`.
+    /// This channel writes back because of `dirty_background` or `dirty_expire`.
     is_writer: bool,
     paused_until: Time,
+    /// Time before which it does not look for pages that are dirty for too long.
+    next_look: Time,
     /// Failed write-backs that its Flushes have reported.
     errors_seen: u64,
     /// The device below went away.
@@ -86,6 +92,8 @@ pub(super) struct CacheChannel {
 
 impl CacheChannel {
     pub(super) fn open(cache: &Cache, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
+        // Before the channels below: one from before a resize must not pass for a new one.
+        let resizes = cache.shared.resizes.load(Ordering::Relaxed);
         let below = cache.below.open(driver)?;
         let write_back = match &cache.write_back {
             Some(device) => Some(device.open(driver)?),
@@ -93,15 +101,17 @@ impl CacheChannel {
         };
         let shared = Arc::clone(&cache.shared);
         let transfers = Transfers::new(below, write_back, cache.piece_bytes())?;
+        let bell = Arc::new(Bell::new(driver.waker()));
         let mut state = shared.lock();
-        state.open += 1;
+        state.open.push(Arc::clone(&bell));
         let errors_seen = state.reported;
         drop(state);
         Ok(Self {
             region: shared.region.handle(),
-            bell: Arc::new(Bell::new(driver.waker())),
+            bell,
             geometry: cache.geometry(),
             capabilities: cache.capabilities(),
+            resizes,
             transfers,
             pendings: Slab::with_capacity(CACHE_QUEUE_DEPTH),
             live: Vec::with_capacity(CACHE_QUEUE_DEPTH),
@@ -113,6 +123,7 @@ impl CacheChannel {
             scratch: Vec::new(),
             is_writer: false,
             paused_until: Time::ZERO,
+            next_look: Time::ZERO,
             errors_seen,
             gone: false,
             stage: Stage::Open,
@@ -122,7 +133,7 @@ impl CacheChannel {
 
     /// Returns the error of a request that is wrong, or `None`.
     fn refuse(&self, request: &mut Request) -> Option<BlockError> {
-        if self.stage != Stage::Open {
+        if self.stage != Stage::Open || self.is_stale() {
             return Some(BlockError::Aborted);
         }
         if self.gone {
@@ -148,6 +159,12 @@ impl CacheChannel {
         let earlier = self.live.iter().take_while(|other| **other != key);
         let mut earlier = earlier.filter_map(|other| self.pendings.get(*other));
         earlier.any(|other| other.conflicts(later))
+    }
+
+    /// Returns true if the device was resized since the channel was opened. The channels below may
+    /// then lead to memory that is the device's no more.
+    fn is_stale(&self) -> bool {
+        self.resizes != self.shared.resizes.load(Ordering::Relaxed)
     }
 
     /// Length of a page, which is shorter at the end of the device.
@@ -213,7 +230,11 @@ impl CacheChannel {
             Operation::Compare | Operation::Verify => {
                 Phase::Saving(shared.lock().table.end_epoch())
             }
-            Operation::Flush => Phase::Flushing(shared.lock().table.end_epoch()),
+            Operation::Flush => {
+                let mut state = shared.lock();
+                pending.errors = state.errors;
+                Phase::Flushing(state.table.end_epoch())
+            }
         };
     }
 
@@ -337,9 +358,9 @@ impl CacheChannel {
         let idle = self.live.is_empty() && self.transfers.is_idle();
         if self.stage == Stage::Draining && idle {
             let mut state = self.shared.lock();
-            state.open -= 1;
             self.stage = Stage::Saving(0);
-            if state.open == 0 {
+            // A stale one leaves what is dirty to the next channel.
+            if state.leave(&self.bell) && !self.is_stale() {
                 self.stage = Stage::Saving(state.table.end_epoch());
             }
             drop(state);
@@ -416,7 +437,7 @@ impl Channel for CacheChannel {
         if !self.finished.is_empty() || (!closing && !self.bell.may_sleep()) {
             return Time::ZERO;
         }
-        self.transfers.deadline()
+        self.transfers.deadline().min(self.next_expiry())
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {

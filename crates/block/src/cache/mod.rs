@@ -6,8 +6,10 @@
 //! soon as they are in the cache. Pages that differ from the device are *dirty*. Above
 //! [`dirty_background`](CacheOptions::dirty_background) of them a channel writes back, in ascending
 //! order; above [`dirty_max`](CacheOptions::dirty_max) writes bypass the cache and complete when
-//! the device has them `[Yu Figure 23]`. There is no timer: fewer dirty pages than that stay in the
-//! cache until a Flush comes or the last channel closes.
+//! the device has them `[Yu Figure 23]`. A page that is dirty for
+//! [`dirty_expire`](CacheOptions::dirty_expire) is written back however few there are, together with
+//! all that are dirty for at least half as long, as long as any thread with an open channel serves
+//! its driver.
 //!
 //! One lock guards the pages of all threads. It is held for look-ups and copies between memory,
 //! never over I/O.
@@ -39,13 +41,20 @@ mod tests;
 mod transfers;
 
 use crate::device::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
-use crate::limits::{CACHE_PIECE_BYTES, TRANSFER_MAX_BYTES};
+use crate::limits::{
+    CACHE_BYTES_MAX, CACHE_BYTES_MIN, CACHE_DIRTY_EXPIRE, CACHE_DIRTY_EXPIRE_MAX,
+    CACHE_DIRTY_EXPIRE_MIN, CACHE_PIECE_BYTES, CACHE_QUIET_LOOKS, TRANSFER_MAX_BYTES,
+};
+use crate::path::PathDevice;
 use crate::request::BlockError;
+use base::{Nanos, Time};
 use bell::Bell;
 use channel::CacheChannel;
 use reactor::{Driver, Region};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use switch::ReadAheadRules;
 use table::{PAGE_BYTES, Table};
 
@@ -58,21 +67,67 @@ pub struct CacheOptions {
     pub dirty_background: u32,
     /// Pages that may differ from the device; writes to others bypass the cache. At most `pages`.
     pub dirty_max: u32,
+    /// Age at which a dirty page is written back: 100 ms to 1 h.
+    pub dirty_expire: Nanos,
     /// Rules of read-ahead.
     pub read_ahead: ReadAheadRules,
 }
 
 impl CacheOptions {
     /// Options for a cache of so many pages: a tenth of them is dirty before a channel writes back,
-    /// and two fifths at most.
+    /// two fifths at most, and none for longer than 5 s.
     #[must_use]
     pub fn new(pages: u32) -> Self {
         Self {
             pages,
             dirty_background: pages / 10,
             dirty_max: pages / 5 * 2,
+            dirty_expire: CACHE_DIRTY_EXPIRE,
             read_ahead: ReadAheadRules::default(),
         }
+    }
+
+    /// Options for a cache of `bytes` bytes, 1 MiB to 1 TiB; the rest of a page is not used.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for another size.
+    pub fn of_bytes(bytes: u64) -> Result<Self, DeviceError> {
+        if !(CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&bytes) {
+            return Err(DeviceError::Invalid(format!(
+                "a cache cannot have {bytes} bytes; choose a size from 1M to 1T, and no more than \
+                 the machine has memory for"
+            )));
+        }
+        let pages = u32::try_from(bytes / PAGE_BYTES as u64);
+        Ok(Self::new(pages.expect("bounded above")))
+    }
+
+    /// Checks that the options do not contradict each other.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] says what to choose.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        let Self {
+            pages,
+            dirty_background,
+            dirty_max,
+            dirty_expire,
+            ..
+        } = *self;
+        if pages == 0 || pages == u32::MAX || dirty_max > pages || dirty_background > dirty_max {
+            return Err(DeviceError::Invalid(format!(
+                "a cache of {pages} pages cannot have {dirty_max} dirty ones and write back above \
+                 {dirty_background}; choose dirty_background <= dirty_max <= pages, and at least \
+                 one page"
+            )));
+        }
+        if !(CACHE_DIRTY_EXPIRE_MIN..=CACHE_DIRTY_EXPIRE_MAX).contains(&dirty_expire) {
+            return Err(DeviceError::Invalid(format!(
+                "a cache cannot write pages back after {dirty_expire}; choose a dirty_expire from \
+                 {CACHE_DIRTY_EXPIRE_MIN} to {CACHE_DIRTY_EXPIRE_MAX}"
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -97,21 +152,39 @@ pub struct CacheSnapshot {
     pub dirty_peak: u32,
 }
 
+impl CacheSnapshot {
+    /// Returns what was counted since an earlier snapshot; what is dirty is as it is now.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            hits: self.hits - earlier.hits,
+            misses: self.misses - earlier.misses,
+            read_ahead: self.read_ahead - earlier.read_ahead,
+            written_back: self.written_back - earlier.written_back,
+            failed: self.failed - earlier.failed,
+            bypassed: self.bypassed - earlier.bypassed,
+            ..*self
+        }
+    }
+}
+
 /// State that all channels share.
 #[derive(Debug)]
 struct State {
     table: Table,
     /// Channels that wait for a page or a claim of another one.
     blocked: Vec<Arc<Bell>>,
-    /// Open channels.
-    open: u32,
+    /// Bells of the open channels.
+    open: Vec<Arc<Bell>>,
     /// Failed write-backs so far, and the error of the last one.
     errors: u64,
     last_error: BlockError,
     /// Failed write-backs that a Flush has reported.
     reported: u64,
-    /// A channel writes back because of `dirty_background`.
+    /// A channel writes back because of `dirty_background` or `dirty_expire`.
     has_writer: bool,
+    /// The device is being changed: no channel reads ahead or writes back by itself.
+    held: bool,
     counters: CacheSnapshot,
 }
 
@@ -130,9 +203,19 @@ impl State {
         }
     }
 
+    /// A channel takes no requests any more. The others look after the pages that it leaves dirty.
+    /// Returns true if it was the last one.
+    fn leave(&mut self, bell: &Arc<Bell>) -> bool {
+        self.open.retain(|other| !Arc::ptr_eq(other, bell));
+        if self.table.dirty_pages() > 0 {
+            self.open.iter().for_each(|bell| bell.ring());
+        }
+        self.open.is_empty()
+    }
+
     /// Marks a frame as dirty.
-    fn dirty(&mut self, frame: table::Frame) {
-        self.table.dirty(frame);
+    fn dirty(&mut self, frame: table::Frame, now: Time) {
+        self.table.dirty(frame, now);
         let unsaved = self.table.unsaved_pages();
         self.counters.dirty_peak = self.counters.dirty_peak.max(unsaved);
     }
@@ -143,6 +226,8 @@ impl State {
 struct Shared {
     options: CacheOptions,
     region: Region,
+    /// Number of the device's resizes: channels from before the last one may not use the device.
+    resizes: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -153,7 +238,8 @@ impl Shared {
     }
 }
 
-/// A device with a cache.
+/// A device with a cache. Clones share it.
+#[derive(Clone)]
 pub struct Cache {
     below: Arc<dyn Device>,
     write_back: Option<Arc<dyn Device>>,
@@ -167,33 +253,26 @@ impl Cache {
     /// [`DeviceError::Invalid`] for options that contradict each other, or a device that does not
     /// take a page in one request; [`DeviceError::Memory`] when there is not that much memory.
     pub fn new(below: Arc<dyn Device>, options: CacheOptions) -> Result<Self, DeviceError> {
+        options.check()?;
         let CacheOptions {
-            pages,
-            dirty_background,
-            dirty_max,
-            ..
+            pages, dirty_max, ..
         } = options;
-        if pages == 0 || pages == u32::MAX || dirty_max > pages || dirty_background > dirty_max {
-            return Err(DeviceError::Invalid(format!(
-                "a cache of {pages} pages cannot have {dirty_max} dirty ones and write back above \
-                 {dirty_background}; choose dirty_background <= dirty_max <= pages, and at least \
-                 one page"
-            )));
-        }
         check_transfer(&*below)?;
         let state = State {
             table: Table::new(pages, dirty_max),
             blocked: Vec::new(),
-            open: 0,
+            open: Vec::new(),
             errors: 0,
             last_error: BlockError::WriteFailure,
             reported: 0,
             has_writer: false,
+            held: false,
             counters: CacheSnapshot::default(),
         };
         let shared = Shared {
             options,
             region: Region::new(pages as usize * PAGE_BYTES)?,
+            resizes: AtomicU64::new(0),
             state: Mutex::new(state),
         };
         Ok(Self {
@@ -201,6 +280,15 @@ impl Cache {
             write_back: None,
             shared: Arc::new(shared),
         })
+    }
+
+    /// A cache over a device with an I/O path, of which no thread waits for the write-back.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over_path(path: PathDevice, options: CacheOptions) -> Result<Self, DeviceError> {
+        let write_back = Arc::new(path.clone().unawaited());
+        Self::new(Arc::new(path), options)?.with_write_back(write_back)
     }
 
     /// The same cache; pages are written back through `device`, another way to the device below,
@@ -260,14 +348,32 @@ impl Cache {
         state.wake();
     }
 
-    /// Refuses a change while pages are on their way.
-    fn check_idle(&self) -> Result<(), DeviceError> {
-        if self.shared.lock().table.is_idle() {
-            return Ok(());
+    /// Makes a change while no page is on its way, for which it waits a while.
+    fn while_idle(
+        &self,
+        change: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        self.shared.lock().held = true;
+        let mut idle = self.shared.lock().table.is_idle();
+        for _ in 0..CACHE_QUIET_LOOKS {
+            if idle {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            idle = self.shared.lock().table.is_idle();
         }
-        Err(DeviceError::Invalid(format!(
-            "{self:?} has pages on their way to the device; close its channels first"
-        )))
+        let changed = if idle {
+            change()
+        } else {
+            Err(DeviceError::Invalid(format!(
+                "{self:?} has pages on their way to the device; try again, or close its channels \
+                 first"
+            )))
+        };
+        let mut state = self.shared.lock();
+        state.held = false;
+        state.open.iter().for_each(|bell| bell.ring());
+        changed
     }
 }
 
@@ -295,7 +401,7 @@ impl Device for Cache {
     fn capabilities(&self) -> Capabilities {
         let below = self.below.capabilities();
         Capabilities {
-            volatile_cache: true,
+            volatile_cache: below.volatile_cache || !below.read_only,
             max_transfer_bytes: below.max_transfer_bytes.min(TRANSFER_MAX_BYTES),
             extents_max: 0,
             ..below
@@ -310,23 +416,28 @@ impl Device for Cache {
         self.below.device_time()
     }
 
-    /// As of the device below. Fails while pages are being written back.
+    /// As of the device below. Waits for pages that are on their way, and fails where that takes
+    /// too long.
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
-        self.check_idle()?;
-        let before = self.geometry().bytes();
-        self.below.resize(blocks)?;
-        // Beyond the smaller size nothing is kept, and the rest of its last page is zero.
-        let kept = before.min(self.geometry().bytes());
-        self.zeroed(kept, u64::MAX);
-        Ok(())
+        self.while_idle(|| {
+            let before = self.geometry().bytes();
+            self.below.resize(blocks)?;
+            let after = self.geometry().bytes();
+            self.shared.resizes.fetch_add(1, Ordering::Relaxed);
+            // Beyond the smaller size nothing is kept, and the rest of its last page is zero.
+            self.zeroed(before.min(after), u64::MAX);
+            Ok(())
+        })
     }
 
-    /// As of the device below. Fails while pages are being written back.
+    /// As of the device below. Waits for pages that are on their way, and fails where that takes
+    /// too long.
     fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.check_idle()?;
-        self.below.erase(first, blocks)?;
-        let block = u64::from(self.geometry().block_bytes);
-        self.zeroed(first * block, (first + blocks) * block);
-        Ok(())
+        self.while_idle(|| {
+            self.below.erase(first, blocks)?;
+            let block = u64::from(self.geometry().block_bytes);
+            self.zeroed(first * block, (first + blocks) * block);
+            Ok(())
+        })
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Pending {
     /// A write that finds no page, or too many dirty ones.
     pub(super) bypass: bool,
     pub(super) claim: Option<Claim>,
+    /// Failed write-backs before a Flush began.
+    pub(super) errors: u64,
     /// Pages that are not done.
     pub(super) left: u32,
     /// Pages that are done, or that a transfer is under way for.
@@ -96,6 +98,7 @@ impl Pending {
             waits: true,
             bypass: false,
             claim: None,
+            errors: 0,
             left: 0,
             taken: PageSet::default(),
         };

@@ -3,6 +3,7 @@
 //! Decisions without I/O. The table is fixed in size and allocates nothing after it was made, but
 //! for the epochs of Flushes under way.
 
+use base::Time;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -48,8 +49,11 @@ struct Entry {
     writing: Option<u64>,
     /// The last write-back failed.
     failed: bool,
-    /// Place in the list of dirty frames.
-    dirty_at: u32,
+    /// Time at which it became dirty.
+    since: Time,
+    /// The dirty frames before and after it, in the order in which they became dirty.
+    older: Frame,
+    newer: Frame,
     /// Next frame of the bucket.
     next: Frame,
 }
@@ -61,7 +65,9 @@ const FREE: Entry = Entry {
     dirty: None,
     writing: None,
     failed: false,
-    dirty_at: NONE,
+    since: Time::ZERO,
+    older: NONE,
+    newer: NONE,
     next: NONE,
 };
 
@@ -76,8 +82,7 @@ pub(super) struct Table {
     /// First frame of each bucket; the number of buckets is a power of two.
     buckets: Vec<Frame>,
     free: Vec<Frame>,
-    /// Frames that are dirty, in no order.
-    dirty: Vec<Frame>,
+    dirty: DirtyList,
     /// Frames that are dirty or being written back.
     unsaved: u32,
     dirty_max: u32,
@@ -86,6 +91,16 @@ pub(super) struct Table {
     claims: Vec<(Claim, Range<u64>)>,
     next_claim: u64,
     epochs: Epochs,
+}
+
+/// Frames that are dirty, linked in the order in which they became so.
+#[derive(Clone, Copy, Debug)]
+struct DirtyList {
+    oldest: Frame,
+    newest: Frame,
+    count: u32,
+    /// The latest time that was told, so that ages ascend although threads read their clocks apart.
+    latest: Time,
 }
 
 /// Unsaved writes by epoch. Each Flush ends an epoch.
@@ -123,7 +138,12 @@ impl Table {
             entries: vec![FREE; frames as usize],
             buckets: vec![NONE; buckets],
             free: (0..frames).rev().collect(),
-            dirty: Vec::with_capacity(frames as usize),
+            dirty: DirtyList {
+                oldest: NONE,
+                newest: NONE,
+                count: 0,
+                latest: Time::ZERO,
+            },
             unsaved: 0,
             dirty_max,
             hand: 0,
@@ -257,31 +277,44 @@ impl Table {
         self.unsaved < self.dirty_max || frame.is_some_and(unsaved)
     }
 
-    /// The content of a frame differs from the device from now on.
-    pub(super) fn dirty(&mut self, frame: Frame) {
+    /// The content of a frame differs from the device from `now` on.
+    pub(super) fn dirty(&mut self, frame: Frame, now: Time) {
         let epoch = self.epochs.current();
-        let at = u32::try_from(self.dirty.len()).expect("no more than frames");
+        let since = self.dirty.latest.max(now);
+        let older = self.dirty.newest;
         let entry = self.entry(frame);
         entry.referenced = true;
         if entry.dirty.is_some() {
             return;
         }
         entry.dirty = Some(epoch);
-        entry.dirty_at = at;
+        entry.since = since;
+        (entry.older, entry.newer) = (older, NONE);
         let newly = entry.writing.is_none();
         self.unsaved += u32::from(newly);
-        self.dirty.push(frame);
+        self.dirty.latest = since;
+        self.dirty.newest = frame;
+        self.dirty.count += 1;
+        match older {
+            NONE => self.dirty.oldest = frame,
+            older => self.entry(older).newer = frame,
+        }
         *self.epochs.count(epoch) += 1;
     }
 
     /// Takes a frame off the list of dirty ones; returns its epoch.
     fn take_dirty(&mut self, frame: Frame) -> Option<u64> {
         let epoch = self.entry(frame).dirty.take()?;
-        let at = self.entry(frame).dirty_at;
-        self.dirty.swap_remove(at as usize);
-        if let Some(&moved) = self.dirty.get(at as usize) {
-            self.entry(moved).dirty_at = at;
+        let Entry { older, newer, .. } = *self.entry(frame);
+        match older {
+            NONE => self.dirty.oldest = newer,
+            older => self.entry(older).newer = newer,
         }
+        match newer {
+            NONE => self.dirty.newest = older,
+            newer => self.entry(newer).older = older,
+        }
+        self.dirty.count -= 1;
         Some(epoch)
     }
 
@@ -308,9 +341,10 @@ impl Table {
         Some(frame)
     }
 
-    /// Ends the write-back of a page. One that failed is dirty again, in the epoch of today: the
-    /// Flushes that wait for it report the failure, and the next one writes the page again.
-    pub(super) fn end_write_back(&mut self, page: u64, ok: bool) {
+    /// Ends the write-back of a page. One that failed is dirty again, in the epoch of today and
+    /// from `now` on: the Flushes that wait for it report the failure, and the next one writes the
+    /// page again.
+    pub(super) fn end_write_back(&mut self, page: u64, ok: bool, now: Time) {
         let Some(frame) = self.any_frame(page) else {
             return;
         };
@@ -322,14 +356,14 @@ impl Table {
         }
         self.epochs.remove(epoch);
         if !ok {
-            self.dirty(frame);
+            self.dirty(frame, now);
         }
         self.entry(frame).failed = !ok;
     }
 
     /// Number of pages that are dirty; those that are being written back are not.
     pub(super) fn dirty_pages(&self) -> u32 {
-        u32::try_from(self.dirty.len()).expect("no more than frames")
+        self.dirty.count
     }
 
     /// Number of pages that differ from the device.
@@ -358,14 +392,29 @@ impl Table {
     /// Collects the dirty pages of a range, in ascending order, of epochs up to `epoch`.
     pub(super) fn collect_dirty(&self, epoch: u64, range: &Range<u64>, pages: &mut Vec<u64>) {
         pages.clear();
-        let entries = self
-            .dirty
-            .iter()
-            .map(|&frame| &self.entries[frame as usize]);
-        let chosen = entries.filter(|entry| {
+        let chosen = self.dirty_entries().filter(|entry| {
             entry.dirty.is_some_and(|since| since <= epoch) && range.contains(&entry.page)
         });
         pages.extend(chosen.map(|entry| entry.page));
+        pages.sort_unstable();
+    }
+
+    /// Dirty frames' entries, the oldest first.
+    fn dirty_entries(&self) -> impl Iterator<Item = &Entry> {
+        let at = |frame: Frame| self.entries.get(frame as usize);
+        std::iter::successors(at(self.dirty.oldest), move |entry| at(entry.newer))
+    }
+
+    /// Returns the time since which the oldest dirty page is dirty.
+    pub(super) fn dirty_since(&self) -> Option<Time> {
+        self.dirty_entries().next().map(|entry| entry.since)
+    }
+
+    /// Collects the pages that are dirty since `time` or longer, in ascending order.
+    pub(super) fn collect_older(&self, time: Time, pages: &mut Vec<u64>) {
+        pages.clear();
+        let older = self.dirty_entries().take_while(|entry| entry.since <= time);
+        pages.extend(older.map(|entry| entry.page));
         pages.sort_unstable();
     }
 
@@ -442,113 +491,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn put(table: &mut Table, page: u64) -> Frame {
-        table.allocate(page).expect("a frame");
-        table.filled(page, false).expect("it was just taken")
-    }
-
-    #[test]
-    fn pages_are_found_until_they_are_forgotten() {
-        let mut table = Table::new(16, 16);
-        for page in 0..16 {
-            table.allocate(page * 16).expect("a frame");
-            assert_eq!(table.find(page * 16), Found::Filling);
-        }
-        assert!(table.allocate(1).is_none(), "all are being filled");
-        for page in 0..16 {
-            let frame = table.filled(page * 16, false).expect("it is there");
-            assert_eq!(table.find(page * 16), Found::Frame(frame));
-        }
-        for page in (0..16).rev() {
-            table.forget(page * 16);
-            assert_eq!(table.find(page * 16), Found::Missing);
-        }
-    }
-
-    #[test]
-    fn the_clock_evicts_clean_pages_that_were_not_used() {
-        let mut table = Table::new(4, 4);
-        let frames: Vec<Frame> = (0..4).map(|page| put(&mut table, page)).collect();
-        table.touch(frames[0]);
-        table.dirty(frames[1]);
-        table.allocate(10).expect("page 2 goes");
-        assert_eq!(table.find(2), Found::Missing);
-        table.filled(10, false);
-        table.allocate(11).expect("page 3 goes");
-        assert_eq!(table.find(3), Found::Missing);
-        table.allocate(12).expect("page 0 was not used again");
-        assert_eq!(table.find(0), Found::Missing);
-        table.allocate(13).expect("page 10");
-        assert!(table.allocate(14).is_none(), "what is dirty stays");
-        assert_eq!(table.find(1), Found::Frame(frames[1]));
-    }
-
-    #[test]
-    fn the_limit_of_dirty_pages_counts_write_backs() {
-        let mut table = Table::new(4, 2);
-        let frames: Vec<Frame> = (0..4).map(|page| put(&mut table, page)).collect();
-        table.dirty(frames[0]);
-        table.dirty(frames[1]);
-        assert!(!table.may_dirty(Some(frames[2])) && !table.may_dirty(None));
-        assert!(table.may_dirty(Some(frames[0])), "it is dirty already");
-        assert_eq!(table.begin_write_back(0), Some(frames[0]));
-        assert_eq!((table.dirty_pages(), table.unsaved_pages()), (1, 2));
-        assert!(!table.may_dirty(Some(frames[2])));
-        table.end_write_back(0, true);
-        assert!(table.may_dirty(Some(frames[2])));
-    }
-
-    #[test]
-    fn an_epoch_is_saved_when_its_writes_are_and_later_ones_do_not_count() {
-        let mut table = Table::new(4, 4);
-        let frames: Vec<Frame> = (0..4).map(|page| put(&mut table, page)).collect();
-        table.dirty(frames[0]);
-        let epoch = table.end_epoch();
-        table.dirty(frames[1]);
-        assert!(!table.is_saved(epoch));
-        let mut pages = Vec::new();
-        table.collect_dirty(epoch, &(0..100), &mut pages);
-        assert_eq!(pages, [0]);
-        table.begin_write_back(0).expect("it is dirty");
-        table.dirty(frames[0]);
-        assert!(!table.is_saved(epoch), "it is under way");
-        table.end_write_back(0, true);
-        assert!(table.is_saved(epoch));
-        assert_eq!(table.dirty_pages(), 2, "it was written again meanwhile");
-    }
-
-    #[test]
-    fn a_failed_write_back_is_dirty_in_a_later_epoch() {
-        let mut table = Table::new(4, 4);
-        let frame = put(&mut table, 7);
-        table.dirty(frame);
-        let first = table.end_epoch();
-        table.begin_write_back(7).expect("it is dirty");
-        table.end_write_back(7, false);
-        assert!(table.is_saved(first), "no Flush waits for ever");
-        assert_eq!(table.range_saved(first, &(0..8)), Err(()));
-        let second = table.end_epoch();
-        assert!(!table.is_saved(second));
-        table.begin_write_back(7).expect("it is dirty");
-        table.end_write_back(7, true);
-        assert!(table.is_saved(second) && table.unsaved_pages() == 0);
-        assert_eq!(table.range_saved(second, &(0..8)), Ok(true));
-    }
-
-    #[test]
-    fn claims_exclude_each_other_and_write_backs() {
-        let mut table = Table::new(4, 4);
-        let frame = put(&mut table, 7);
-        table.dirty(frame);
-        let claim = table.claim(&(6..8)).expect("the first one");
-        assert_eq!(table.claim(&(7..9)), None);
-        assert!(table.claim(&(8..9)).is_some());
-        assert!(table.is_claimed(7) && table.begin_write_back(7).is_none());
-        table.release(claim);
-        assert!(table.begin_write_back(7).is_some());
-        assert!(!table.is_quiet(&(0..u64::MAX)) && table.is_quiet(&(0..7)));
-    }
-}
+mod tests;

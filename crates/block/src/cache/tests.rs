@@ -1,5 +1,7 @@
 //! The cache over devices in memory, slow ones, ones that fail and ones that lose power.
 
+mod age;
+mod failures;
 mod power_loss;
 mod threads;
 
@@ -93,6 +95,28 @@ fn caches_of_all_sizes_pass_over_a_slow_device() {
 }
 
 #[test]
+fn it_passes_over_faults_and_delays() {
+    // Late requests overtake each other; those that fail are in `failures`.
+    let rule = |operation, micros| FaultRule {
+        operation,
+        one_in: 3,
+        ..FaultRule::new(FaultEffect::Delay(Nanos::from_micros(micros)))
+    };
+    let faults = FaultOptions {
+        seed: 5,
+        rules: vec![
+            rule(FaultOperation::Write, 300),
+            rule(FaultOperation::Read, 200),
+            rule(FaultOperation::Flush, 400),
+        ],
+    };
+    for size in sizes() {
+        let late = Fault::new(slow(ram(512)), &faults).expect("legal rules");
+        conformance::run(driver, &cache(slow(Arc::new(late)), size), not_fresh());
+    }
+}
+
+#[test]
 fn it_passes_over_emulated_flash_and_under_layers() {
     for (block_bytes, size) in [(512, options(64, 8, 32)), (4096, options(1024, 100, 400))] {
         let profile = "dram-ssd".parse().expect("a profile");
@@ -144,10 +168,7 @@ fn it_passes_over_a_path_with_unawaited_write_back() {
     for path in [Path::Sync, Path::Stm, Path::Htm, Path::VfsHtm] {
         let below = PathDevice::start(slow(ram(4096)), path, PathRules::default());
         let below = below.expect("the path starts");
-        let write_back = Arc::new(below.clone().unawaited());
-        let cache = cache(Arc::new(below), options(256, 32, 128))
-            .with_write_back(write_back)
-            .expect("the same size");
+        let cache = Cache::over_path(below, options(256, 32, 128)).expect("legal options");
         conformance::run(driver, &cache, not_fresh());
     }
 }
@@ -285,110 +306,6 @@ fn neighbours_are_written_back_in_ascending_order_as_one() {
 }
 
 #[test]
-fn failed_write_backs_are_reported_by_each_channel_once_and_tried_again() {
-    let rule = FaultRule {
-        operation: FaultOperation::Write,
-        times: Some(2),
-        ..FaultRule::new(FaultEffect::Error(BlockError::WriteFailure))
-    };
-    let ram = ram(4096);
-    let cache = cache(faulty(ram.clone(), rule), options(64, 32, 32));
-    let (mut first, mut second) = (open(&cache), open(&cache));
-    let flush = |bench: &mut Bench<UringDriver>| bench.operate(Operation::Flush, 0, 0);
-    first.write(5, &[5; 4096]).expect("it is in the cache");
-    assert_eq!(flush(&mut first), Err(BlockError::WriteFailure));
-    assert_eq!(cache.snapshot().dirty, 1, "it stays dirty");
-    assert_eq!(first.read(5, 1), Ok(vec![5; 4096]), "and is read");
-    assert_eq!(flush(&mut second), Err(BlockError::WriteFailure), "again");
-    assert_eq!(
-        flush(&mut first),
-        Err(BlockError::WriteFailure),
-        "the second's"
-    );
-    assert_eq!(cache.snapshot().dirty, 0, "but its own succeeded");
-    assert_eq!(flush(&mut first), Ok(()));
-    assert_eq!(flush(&mut second), Ok(()));
-    first.close();
-    second.close();
-    let mut bench = open(&*ram);
-    assert_eq!(bench.read(5, 1), Ok(vec![5; 4096]));
-    bench.close();
-}
-
-#[test]
-fn a_page_that_cannot_be_written_at_the_close_is_reported_after_the_next_open() {
-    let rule = FaultRule {
-        operation: FaultOperation::Write,
-        times: Some(1),
-        ..FaultRule::new(FaultEffect::Error(BlockError::NoSpace))
-    };
-    let cache = cache(faulty(ram(4096), rule), options(64, 32, 32));
-    let mut bench = open(&cache);
-    bench.write(5, &[5; 4096]).expect("it is in the cache");
-    bench.close();
-    assert_eq!(cache.snapshot().dirty, 1);
-    let mut bench = open(&cache);
-    let mut flush = || bench.operate(Operation::Flush, 0, 0);
-    assert_eq!(flush(), Err(BlockError::NoSpace));
-    assert_eq!(flush(), Ok(()));
-    bench.close();
-}
-
-/// Random requests over a device that fails one write in ten: the cache stays right, and the device
-/// is once a Flush succeeds.
-#[test]
-fn nothing_is_lost_when_write_backs_fail() {
-    for seed in 1..=20 {
-        let rule = FaultRule {
-            operation: FaultOperation::Write,
-            one_in: 10,
-            times: Some(60),
-            ..FaultRule::new(FaultEffect::Torn { blocks: 3 })
-        };
-        let ram = ram(512);
-        let below = faulty(
-            if seed % 4 == 0 {
-                slow(ram.clone())
-            } else {
-                ram.clone()
-            },
-            rule,
-        );
-        let cache = cache(below.clone(), options(256, 8, 256));
-        let mut bench = open(&cache);
-        let mut random = Prng::from_seed(seed);
-        let mut content = vec![0; 1_000];
-        for request in 0..600_u64 {
-            let lba = random.below(990);
-            let at = usize::try_from(lba).expect("a few");
-            let value = u8::try_from(request % 251).expect("below 251");
-            match random.below(10) {
-                0..6 => {
-                    bench
-                        .write(lba, &[value; 9 * 512])
-                        .expect("it is in the cache");
-                    content[at..at + 9].fill(value);
-                }
-                6..9 => {
-                    let found = bench.read(lba, 9).expect("a read");
-                    let found = found.chunks(512).map(|block| block[0]);
-                    assert!(found.eq(content[at..at + 9].iter().copied()), "seed {seed}");
-                }
-                _ => drop(bench.operate(Operation::Flush, 0, 0)),
-            }
-        }
-        while bench.operate(Operation::Flush, 0, 0).is_err() {}
-        let mut direct = open(&*ram);
-        for (lba, value) in (0..).zip(&content) {
-            assert_eq!(direct.read(lba, 1), Ok(vec![*value; 512]), "seed {seed}");
-        }
-        assert!(below.strikes()[0] > 0 && cache.snapshot().failed > 0);
-        direct.close();
-        bench.close();
-    }
-}
-
-#[test]
 fn compare_fails_where_the_content_cannot_be_written_back() {
     let rule = FaultRule {
         operation: FaultOperation::Write,
@@ -440,15 +357,25 @@ fn a_channel_is_gone_with_its_device_although_pages_are_cached() {
 #[test]
 fn resizing_and_erasing_change_the_cache_as_well() {
     let ram = Arc::new(Ram::new(1 << 20, 512).expect("memory"));
-    let cache = cache(ram, options(1024, 500, 500));
+    let cache = cache(ram.clone(), options(1024, 500, 500));
     let mut bench = open(&cache);
     bench.write(0, &[1; 32 * 512]).expect("a write");
     bench.write(1_000, &[2; 8 * 512]).expect("a write");
     // Nothing is under way, and what is dirty stays in the cache.
     cache.erase(3, 10).expect("within the device");
     cache.resize(1_004).expect("smaller");
+    assert_eq!(bench.read(0, 1), Err(BlockError::Aborted), "open it anew");
     bench.close();
+    // Its channel below led to the memory that the device had before.
+    assert_eq!(cache.snapshot().written_back, 0);
     cache.resize(2_048).expect("larger");
+    let mut bench = open(&cache);
+    assert_eq!(bench.operate(Operation::Flush, 0, 0), Ok(()));
+    bench.close();
+    let mut direct = open(&*ram);
+    assert_eq!(direct.read(0, 3), Ok(vec![1; 3 * 512]), "not lost");
+    assert_eq!(direct.read(1_000, 4), Ok(vec![2; 4 * 512]), "not lost");
+    direct.close();
     let mut bench = open(&cache);
     assert_eq!(bench.read(0, 3), Ok(vec![1; 3 * 512]));
     assert_eq!(bench.read(3, 10), Ok(vec![0; 10 * 512]));
@@ -471,4 +398,21 @@ fn options_that_contradict_each_other_are_refused() {
     let other = Arc::new(Ram::new(1 << 20, 512).expect("memory"));
     let cache = cache(ram(512), CacheOptions::new(100));
     cache.with_write_back(other).expect_err("another size");
+    for bytes in [0, (1 << 20) - 1, (1 << 40) + 1] {
+        let refused = CacheOptions::of_bytes(bytes).expect_err("out of range");
+        assert!(refused.to_string().contains("from 1M to 1T"), "{refused}");
+    }
+    let options = CacheOptions::of_bytes(4 << 20).expect("in range");
+    assert_eq!((options.pages, options.dirty_max), (1_024, 408));
+    for expire in [Nanos::ZERO, Nanos::from_millis(99), Nanos::from_secs(3_601)] {
+        let refused = Cache::new(
+            ram(512),
+            CacheOptions {
+                dirty_expire: expire,
+                ..CacheOptions::new(100)
+            },
+        );
+        let text = refused.expect_err("out of range").to_string();
+        assert!(text.contains("from 100ms to 3600s"), "{text}");
+    }
 }

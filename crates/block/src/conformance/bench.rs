@@ -52,6 +52,11 @@ impl<D: Driver> Bench<D> {
         self.capabilities
     }
 
+    /// Returns the time at which the channel has to be turned at the latest.
+    pub fn deadline(&self) -> Time {
+        self.channel.deadline()
+    }
+
     /// The driver.
     pub fn driver(&mut self) -> &mut D {
         &mut self.driver

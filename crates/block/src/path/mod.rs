@@ -24,7 +24,7 @@ pub use dispatcher::Dispatcher;
 pub use stats::PathSnapshot;
 
 use crate::device::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
-use crate::limits::{SUBMITTER_DEPTH, SUBMITTER_DEPTH_MAX};
+use crate::limits::{DISPATCHER_SOCKETS, SUBMITTER_DEPTH, SUBMITTER_DEPTH_MAX};
 use queue::{Bell, SharedQueue};
 use reactor::uring::{Options, UringDriver};
 use reactor::{Core, Driver, PollPolicy};
@@ -292,10 +292,10 @@ impl Device for PathDevice {
     }
 }
 
-/// The driver of a dispatcher: it serves no socket and takes requests with their memory.
+/// The driver of a dispatcher: it takes requests with their memory.
 fn dispatcher_options() -> Options {
     Options {
-        sockets: 1,
+        sockets: DISPATCHER_SOCKETS,
         file_operations: 2 * crate::limits::BATCH_REQUESTS_MAX,
         ..Options::default()
     }

@@ -2,7 +2,9 @@
 
 use super::host::HostArgs;
 use super::{FlashSpec, SwitchArgs, block_size, seconds};
+use anyhow::Context as _;
 use base::Nanos;
+use block::CacheOptions;
 use clap::{Args, ValueEnum};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN, DeviceKind};
@@ -48,6 +50,7 @@ use switch::knobs::Preset;
   switchyard bench --target 127.0.0.1:4420 --baseline linux --app 'a:rw=randread,depth=64' \\
       --knob-at 5:doorbell=immediate --knob-at 8:doorbell=adaptive
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
+  switchyard bench --target 127.0.0.1:4420 --cache 256M --app 'a:rw=read,bs=4k'
 
 Exit codes: 0 done, 1 requests failed or data differed, 2 an error. Ctrl-C ends early with what
 was measured until then.")]
@@ -130,6 +133,15 @@ pub struct LoadArgs {
     /// threads that wait for another one's work sleep.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["lanes", "hosts"])]
     pub path: Option<switch::Path>,
+    /// A write-back cache of so many bytes that all apps share: 1M to 1T
+    ///
+    /// With --path it lies above the path. Writes complete when they are in the cache; at the end
+    /// of the run all of them are written to the device.
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["lanes", "hosts"])]
+    pub cache: Option<Size>,
+    /// Age at which a dirty page of the cache is written back, in milliseconds [default: 5000]
+    #[arg(long, value_name = "MILLISECONDS", requires = "cache")]
+    pub dirty_expire: Option<u64>,
     /// Requests that unplug a queue of the path
     #[arg(long, value_name = "REQUESTS", requires = "path")]
     pub unplug_threshold: Option<u32>,
@@ -180,7 +192,7 @@ impl LoadArgs {
             .next()
             .is_some_and(|first| classes.any(|class| class != first));
         match (self.lanes, self.switch.baseline) {
-            _ if self.path.is_some() => false,
+            _ if self.path.is_some() || self.cache.is_some() => false,
             (Some(lanes), _) => lanes == Lanes::Switched,
             (None, Some(preset)) => !polls(preset),
             (None, None) => several && self.can_be_switched(),
@@ -189,6 +201,22 @@ impl LoadArgs {
 
     fn can_be_switched(&self) -> bool {
         self.target.is_some() && self.hosts == 1
+    }
+
+    /// Returns the options of the cache.
+    ///
+    /// # Errors
+    /// A size or an age that a cache cannot have.
+    pub fn cache(&self) -> anyhow::Result<Option<CacheOptions>> {
+        let Some(size) = self.cache else {
+            return Ok(None);
+        };
+        let mut options = CacheOptions::of_bytes(size.bytes).context("--cache")?;
+        if let Some(expire) = self.dirty_expire {
+            options.dirty_expire = Nanos::from_millis(expire);
+        }
+        options.check().context("--dirty-expire")?;
+        Ok(Some(options))
     }
 
     /// Returns the I/O path and its parameters.

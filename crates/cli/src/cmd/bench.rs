@@ -104,6 +104,11 @@ fn check(args: &LoadArgs) -> Result<()> {
         !args.processes || !matches!(args.device, Some(LocalDevice::Ram(_))),
         "--processes have no memory in common; use --target, or a device file:PATH"
     );
+    ensure!(
+        !args.processes || args.cache.is_none(),
+        "--cache is memory of one process, and --processes would not see each other's writes; omit \
+         one of them"
+    );
     Ok(())
 }
 
@@ -121,6 +126,7 @@ fn options(args: &LoadArgs) -> Result<(LoadOptions, KnobTurns)> {
         knobs,
         switched,
         path: args.path(),
+        cache: args.cache()?,
         hosts: args.hosts,
         moments: Vec::new(),
     };

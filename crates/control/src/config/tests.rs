@@ -144,8 +144,8 @@ fn a_slip_in_a_key_is_named_with_what_was_meant() {
     );
     assert_eq!(
         error("[devices.x]\ntype = \"ram\"\nsize = \"1M\"\npath = \"/a\"\n"),
-        "switchyard.toml:4: devices.x.path: is not a known key; known here are block_size, delay, \
-         fault, io_path, model, shared, size, type, verify"
+        "switchyard.toml:4: devices.x.path: is not a known key; known here are block_size, cache, \
+         cache_dirty_expire_ms, delay, fault, io_path, model, shared, size, type, verify"
     );
 }
 
@@ -676,4 +676,42 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
         error.starts_with("switch.quantum_bytes: quantum_bytes is 1; it can be"),
         "{error}"
     );
+}
+
+#[test]
+fn a_cache_that_makes_no_sense_says_what_to_write() {
+    let device = |rest: &str| {
+        error(&format!(
+            "[devices.x]\ntype = \"ram\"\nsize = \"1G\"\n{rest}"
+        ))
+    };
+    for (rest, expected) in [
+        (
+            "cache = \"4K\"",
+            "devices.x.cache: 4K is no size of a cache; write a size from \"1M\" to \"1T\"",
+        ),
+        (
+            "cache = \"2T\"",
+            "devices.x.cache: 2T is no size of a cache",
+        ),
+        (
+            "cache = true",
+            "devices.x.cache: the truth value true cannot stand here; write a size",
+        ),
+        (
+            "cache = \"1M\"\nmodel = \"/a\"",
+            "devices.x.cache: contradicts model",
+        ),
+        (
+            "cache_dirty_expire_ms = 500",
+            "and the device has no cache; write cache = \"256M\"",
+        ),
+        (
+            "cache = \"1M\"\ncache_dirty_expire_ms = 99",
+            "99 is out of range; write a number from 100 to 3600000",
+        ),
+    ] {
+        let text = device(rest);
+        assert!(text.contains(expected), "{text}");
+    }
 }

@@ -8,7 +8,7 @@ use super::{FlashProfile, IoPath, Size, keyword};
 
 /// A device and the layers over it.
 ///
-/// Requests pass the layers from the outside in: statistics, then `io_path`, then `verify`, then
+/// Requests pass the layers from the outside in: statistics, then `cache`, then `io_path`, then `verify`, then
 /// `delay`, then `fault`, then the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
@@ -30,6 +30,12 @@ pub struct Device {
     /// The way of requests from the target's cores to it; without one each core sends by itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub io_path: Option<IoPath>,
+    /// The size of a write-back cache that the target's cores share; none without it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cache: Option<Size>,
+    /// The age at which the cache writes a dirty page back, in milliseconds; its default without.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cache_dirty_expire_ms: Option<u64>,
     /// The file that says what requests cost on it and how late reads are, as calibration writes
     /// it: then tenants share the device by tokens.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -274,6 +280,8 @@ impl Device {
             fault: None,
             verify: false,
             io_path: None,
+            cache: None,
+            cache_dirty_expire_ms: None,
             model: None,
         }
     }

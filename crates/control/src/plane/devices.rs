@@ -8,7 +8,7 @@ use base::Nanos;
 use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
 use block::layer::fault::FaultOperation as BlockFaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
-use block::{BlockError, Device, DeviceError, PathDevice};
+use block::{BlockError, Cache, CacheOptions, Device, DeviceError, PathDevice};
 use std::sync::Arc;
 use switch::PathRules;
 
@@ -16,20 +16,31 @@ use switch::PathRules;
 const PATH_DEPTH: u32 = 256;
 
 /// Opens a device with its layers: faults lie below the delay, and verification above both, so
-/// that it sees what a user would.
+/// that it sees what a user would of them. A path lies above these, and a cache above all.
 ///
 /// # Errors
 /// What the device or a layer refuses.
 pub fn open(model: &Model) -> Result<Arc<dyn Device>, DeviceError> {
-    open_identified(model).map(|(device, _)| device)
+    open_identified(model).map(|identified| identified.device)
 }
 
-/// The same, with a text that names the device's content: a file's identity, and a new one for
-/// memory each time, because it begins empty.
+/// An open device.
+#[derive(Debug)]
+pub struct Identified {
+    /// The device with its layers.
+    pub device: Arc<dyn Device>,
+    /// A text that names its content: a file's identity, and a new one for memory each time,
+    /// because it begins empty.
+    pub content: String,
+    /// The cache among its layers.
+    pub cache: Option<Cache>,
+}
+
+/// The same, with what is known beside the device.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_identified(model: &Model) -> Result<(Arc<dyn Device>, String), DeviceError> {
+pub fn open_identified(model: &Model) -> Result<Identified, DeviceError> {
     let (mut device, content) = open_kind(&model.kind)?;
     if let Some(fault) = &model.fault {
         device = Arc::new(Fault::new(device, &fault_options(fault)?)?);
@@ -47,11 +58,29 @@ pub fn open_identified(model: &Model) -> Result<(Arc<dyn Device>, String), Devic
     if model.verify {
         device = Arc::new(Verify::new(device)?);
     }
-    if let Some(path) = model.io_path {
-        let path = PathDevice::start(device, path.0, PathRules::default())?;
-        device = Arc::new(path.with_requests(PATH_DEPTH, u32::MAX));
+    let mut path = None;
+    if let Some(name) = model.io_path {
+        let started = PathDevice::start(device, name.0, PathRules::default())?;
+        let started = path.insert(started.with_requests(PATH_DEPTH, u32::MAX));
+        device = Arc::new(started.clone());
     }
-    Ok((device, content))
+    let mut cache = None;
+    if let Some(size) = model.cache {
+        let mut options = CacheOptions::of_bytes(size.bytes)?;
+        if let Some(age) = model.cache_dirty_expire_ms {
+            options.dirty_expire = Nanos::from_millis(age);
+        }
+        let cached = match path {
+            Some(path) => Cache::over_path(path, options)?,
+            None => Cache::new(device, options)?,
+        };
+        device = Arc::new(cache.insert(cached).clone());
+    }
+    Ok(Identified {
+        device,
+        content,
+        cache,
+    })
 }
 
 fn open_kind(kind: &DeviceKind) -> Result<(Arc<dyn Device>, String), DeviceError> {

@@ -9,10 +9,11 @@ use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
 use base::units::Lba;
-use block::{BlockError, Device, Operation};
+use block::{BlockError, Device, Operation, PathDevice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use switch::{Path, PathRules};
 
 /// Pieces of one call that are under way at once: enough to keep a connection busy, few enough to
 /// leave buffers for others.
@@ -161,6 +162,30 @@ impl Namespace {
     #[must_use]
     pub fn device(&self) -> RemoteNamespace {
         self.inner.remote.clone()
+    }
+
+    /// The namespace as a device that is reached by an I/O path: threads that open the same device,
+    /// or clones of it, share its queues. Other parameters of the path are for
+    /// [`PathDevice::start`] over [`device`](Self::device). The namespace must be kept as long as
+    /// the device is used.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = host::Host::builder().build()?;
+    /// # let subsystem = host.connect("127.0.0.1:4420", "nqn.2026-11.io.switchyard:default")?;
+    /// let disk = subsystem.namespace(1)?;
+    /// let device = disk.device_by(switch::Path::Stm)?;
+    /// // Each thread opens `device.clone()` on its own driver, and submits there.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the machine refuses a thread or an io_uring, or every I/O queue that the controller
+    /// grants is taken.
+    pub fn device_by(&self, path: Path) -> Result<PathDevice, HostError> {
+        let remote = Arc::new(self.device());
+        Ok(PathDevice::start(remote, path, PathRules::default())?)
     }
 
     /// A queue of its own for the calling thread: `depth` requests at once, completions in the

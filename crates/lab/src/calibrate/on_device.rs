@@ -125,6 +125,7 @@ impl<'a> OnDevice<'a> {
             knobs: Knobs::default(),
             switched: false,
             path: None,
+            cache: None,
             hosts: 1,
             moments: Vec::new(),
         };

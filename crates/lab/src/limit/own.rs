@@ -127,6 +127,7 @@ impl Case {
             prefill: false,
             switched: false,
             path: None,
+            cache: None,
             hosts: 1,
             moments: Vec::new(),
             knobs: Knobs {

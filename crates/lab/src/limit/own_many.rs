@@ -118,6 +118,7 @@ fn run_ours(args: &LimitArgs, warmup: Duration) -> Result<(f64, f64)> {
         prefill: false,
         switched: false,
         path: None,
+        cache: None,
         hosts,
         moments: Vec::new(),
         knobs: Knobs::switchyard(),

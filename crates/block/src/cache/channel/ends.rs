@@ -2,7 +2,7 @@
 
 use super::writes::write_frame;
 use super::{BlockError, CacheChannel, Completion, Context, Frame, Io, Operation, PAGE_BYTES};
-use super::{FAILURE_PAUSE, Phase, SlabKey, Stage, State};
+use super::{Phase, RETRY_PAUSE, SlabKey, Stage, State, Time};
 use super::{copy_from_region, copy_to_region};
 use reactor::{IoSlice, RegionHandle};
 use std::ops::Range;
@@ -15,7 +15,7 @@ impl CacheChannel {
         match io {
             Io::Read { pages, framed, key } => {
                 match (completion.result, completion.data) {
-                    (Ok(()), Some(data)) => self.read_done(&pages, framed, key, &data),
+                    (Ok(()), Some(data)) => self.read_done(&pages, framed, key, &data, cx.now),
                     (result, _) => self.read_failed(&pages, framed, key, result),
                 }
                 if framed {
@@ -27,9 +27,9 @@ impl CacheChannel {
                 }
             }
             Io::WriteBack { pages } => {
-                self.write_back_done(&pages, completion.result);
+                self.write_back_done(&pages, completion.result, cx.now);
                 if completion.result.is_err() {
-                    self.paused_until = cx.now + FAILURE_PAUSE;
+                    self.paused_until = cx.now + RETRY_PAUSE;
                 }
             }
             Io::Pass { key } => self.pass_done(key, completion),
@@ -42,11 +42,12 @@ impl CacheChannel {
         framed: bool,
         key: Option<SlabKey>,
         data: &IoSlice,
+        now: Time,
     ) {
         for (index, page) in pages.clone().enumerate() {
             let from = index * PAGE_BYTES;
             if framed {
-                self.fill(page, key, data, from);
+                self.fill(page, key, data, from, now);
             }
             let Some(key) = key else { continue };
             let pending = self.pending(key);
@@ -62,7 +63,7 @@ impl CacheChannel {
 
     /// Fills a page, and writes into it in the same step if it was read for a write: no other
     /// channel may evict or claim it in between.
-    fn fill(&mut self, page: u64, key: Option<SlabKey>, data: &IoSlice, from: usize) {
+    fn fill(&mut self, page: u64, key: Option<SlabKey>, data: &IoSlice, from: usize, now: Time) {
         let bytes = self.page_bytes(page);
         let mut state = self.shared.lock();
         let frame = state.table.filled(page, key.is_some());
@@ -74,7 +75,7 @@ impl CacheChannel {
             return;
         };
         if matches!(pending.operation, Operation::Write { .. })
-            && !write_frame(&mut state, &self.region, pending, page, frame)
+            && !write_frame(&mut state, &self.region, pending, page, frame, now)
         {
             pending.bypass = true;
         }
@@ -102,11 +103,11 @@ impl CacheChannel {
         pending.result = Err(failed);
     }
 
-    fn write_back_done(&mut self, pages: &Range<u64>, result: Result<(), BlockError>) {
+    fn write_back_done(&mut self, pages: &Range<u64>, result: Result<(), BlockError>, now: Time) {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
         for page in pages.clone() {
-            state.table.end_write_back(page, result.is_ok());
+            state.table.end_write_back(page, result.is_ok(), now);
         }
         let count = pages.end - pages.start;
         match result {
@@ -132,7 +133,8 @@ impl CacheChannel {
             state.table.release(claim);
             state.wake();
         } else if pending.operation == Operation::Flush && completion.result.is_ok() {
-            if state.errors > self.errors_seen {
+            // Another Flush may have reported a failure that happened in the time of both.
+            if state.errors > self.errors_seen.min(pending.errors) {
                 pending.result = Err(state.last_error);
             }
             self.errors_seen = state.errors;
@@ -183,7 +185,8 @@ impl CacheChannel {
                 } => pages.clone().for_each(|page| state.table.forget(page)),
                 Io::WriteBack { pages } => {
                     for page in pages.clone() {
-                        state.table.end_write_back(page, false);
+                        // There is no clock here: its age counts from the latest other page on.
+                        state.table.end_write_back(page, false, Time::ZERO);
                     }
                     state.errors += 1;
                     state.last_error = BlockError::Aborted;
@@ -207,7 +210,7 @@ impl CacheChannel {
             state.has_writer = false;
         }
         if matches!(self.stage, Stage::Open | Stage::Draining) {
-            state.open -= 1;
+            state.leave(&self.bell);
         }
         state.wake();
     }

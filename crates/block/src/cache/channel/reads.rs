@@ -131,6 +131,9 @@ impl CacheChannel {
                 break;
             }
             let mut state = self.shared.lock();
+            if state.held {
+                break;
+            }
             if state.table.find(page) != Found::Missing || state.table.is_claimed(page) {
                 continue;
             }

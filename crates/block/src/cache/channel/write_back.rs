@@ -1,7 +1,8 @@
 //! Write-back: the dirty pages that a channel writes, and when.
 
+use super::Time;
 use super::ends::copy_page;
-use super::{CacheChannel, Context, Io, Operation, PAGE_BYTES, Phase, Stage};
+use super::{CacheChannel, Context, Io, Nanos, Operation, PAGE_BYTES, Phase, RETRY_PAUSE, Stage};
 use std::ops::Range;
 
 /// All pages.
@@ -62,8 +63,17 @@ impl CacheChannel {
         epochs.chain(closing).max()
     }
 
-    /// Writes back what a Flush or the limit of dirty pages demands, as far as there is memory.
+    /// Writes back what a Flush, the limit of dirty pages or their age demands, as far as there is
+    /// memory.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if !self.may_write_back() {
+            self.plan.clear();
+            self.plan_at = 0;
+            if std::mem::take(&mut self.is_writer) {
+                self.shared.lock().has_writer = false;
+            }
+            return;
+        }
         if self.plan_at < self.plan.len() {
             self.follow_plan(cx);
         }
@@ -71,6 +81,12 @@ impl CacheChannel {
         if self.plan_at == self.plan.len() && self.make_plan(cx) {
             self.follow_plan(cx);
         }
+    }
+
+    /// Returns true unless the device is being resized or erased, or was resized, and nothing waits
+    /// for the channel's write-back.
+    fn may_write_back(&self) -> bool {
+        !self.is_stale() && (self.wanted_epoch().is_some() || !self.shared.lock().held)
     }
 
     fn follow_plan(&mut self, cx: &mut Context<'_>) {
@@ -82,7 +98,7 @@ impl CacheChannel {
     /// Collects the pages to be written back; returns whether there are any.
     fn make_plan(&mut self, cx: &Context<'_>) -> bool {
         let epoch = self.wanted_epoch();
-        let background = self.shared.options.dirty_background;
+        let options = self.shared.options;
         let mut state = self.shared.lock();
         self.plan.clear();
         self.plan_at = 0;
@@ -95,9 +111,11 @@ impl CacheChannel {
             state.block(&self.bell);
             return !self.plan.is_empty();
         }
-        let wants = self.stage == Stage::Open
-            && cx.now >= self.paused_until
-            && state.table.dirty_pages() > background;
+        let many = state.table.dirty_pages() > options.dirty_background;
+        let since = state.table.dirty_since();
+        let expired = since.is_some_and(|since| since + options.dirty_expire <= cx.now)
+            && cx.now >= self.next_look;
+        let wants = self.stage == Stage::Open && cx.now >= self.paused_until && (many || expired);
         if !wants || (state.has_writer && !self.is_writer) {
             if std::mem::take(&mut self.is_writer) {
                 state.has_writer = false;
@@ -106,9 +124,30 @@ impl CacheChannel {
         }
         state.has_writer = true;
         self.is_writer = true;
-        state
-            .table
-            .collect_dirty(u64::MAX, &EVERYWHERE, &mut self.plan);
+        self.next_look = cx.now + RETRY_PAUSE;
+        if many {
+            let table = &state.table;
+            table.collect_dirty(u64::MAX, &EVERYWHERE, &mut self.plan);
+        } else {
+            // Few looks: what is young is left to a later one.
+            let half = Nanos(options.dirty_expire.0 / 2);
+            state.table.collect_older(cx.now - half, &mut self.plan);
+        }
         !self.plan.is_empty()
+    }
+
+    /// Returns the time at which a page will be dirty for too long, if this channel is to write it
+    /// back then.
+    pub(super) fn next_expiry(&self) -> Time {
+        let state = self.shared.lock();
+        let others = state.held || (state.has_writer && !self.is_writer);
+        if self.stage != Stage::Open || self.is_stale() || others {
+            return Time::NEVER;
+        }
+        let since = state.table.dirty_since();
+        since.map_or(Time::NEVER, |since| {
+            let expired = since + self.shared.options.dirty_expire;
+            expired.max(self.next_look).max(self.paused_until)
+        })
     }
 }

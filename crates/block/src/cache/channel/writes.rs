@@ -2,7 +2,7 @@
 
 use super::reads::Run;
 use super::{CacheChannel, Context, Found, Frame, PAGE_BYTES, Pending, Phase, RegionHandle};
-use super::{SlabKey, State, Step, copy_to_region};
+use super::{SlabKey, State, Step, Time, copy_to_region};
 
 impl CacheChannel {
     /// Writes into the pages that may be written; has those read that are needed for it.
@@ -15,7 +15,7 @@ impl CacheChannel {
             if pending.is_taken(page) {
                 continue;
             }
-            match self.write_page(key, page) {
+            match self.write_page(key, page, cx.now) {
                 Step::Done => {}
                 Step::Wait | Step::NoMemory => self.pending(key).waits = true,
                 Step::Bypass => self.pending(key).bypass = true,
@@ -45,7 +45,7 @@ impl CacheChannel {
     }
 
     /// Writes into a page, if it may be written and all of it is known afterwards.
-    fn write_page(&mut self, key: SlabKey, page: u64) -> Step {
+    fn write_page(&mut self, key: SlabKey, page: u64, now: Time) -> Step {
         let whole = self.page_bytes(page);
         let pending = self.pendings.get_mut(key).expect("the request is not over");
         let mut state = self.shared.lock();
@@ -73,7 +73,7 @@ impl CacheChannel {
             }
             Found::Missing => return Step::Bypass,
         };
-        if !write_frame(&mut state, &self.region, pending, page, frame) {
+        if !write_frame(&mut state, &self.region, pending, page, frame, now) {
             return Step::Bypass;
         }
         Step::Done
@@ -88,6 +88,7 @@ pub(super) fn write_frame(
     pending: &mut Pending,
     page: u64,
     frame: Frame,
+    now: Time,
 ) -> bool {
     if !state.table.may_dirty(Some(frame)) {
         return false;
@@ -96,7 +97,7 @@ pub(super) fn write_frame(
     let data = pending.data.as_ref().expect("a write has data");
     let at = frame as usize * PAGE_BYTES + part.in_page;
     copy_to_region(data, part.in_data, region, at, part.len);
-    state.dirty(frame);
+    state.dirty(frame, now);
     pending.page_done(page);
     true
 }

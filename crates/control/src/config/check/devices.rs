@@ -7,6 +7,9 @@ use super::Findings;
 use crate::config::problem::Place;
 use crate::limits;
 use crate::model::{Device, DeviceKind, Fault, FaultOperation, FaultRule, Size};
+use block::limits::{
+    CACHE_BYTES_MAX, CACHE_BYTES_MIN, CACHE_DIRTY_EXPIRE_MAX, CACHE_DIRTY_EXPIRE_MIN,
+};
 
 pub(super) fn check(devices: &BTreeMap<String, Device>, place: &Place, findings: &mut Findings) {
     findings.at_most(place, devices.len(), limits::DEVICES_MAX, "devices");
@@ -38,6 +41,7 @@ pub(super) fn check(devices: &BTreeMap<String, Device>, place: &Place, findings:
             );
         }
         layers(device, &place, findings);
+        cache(device, &place, findings);
     }
 }
 
@@ -119,6 +123,39 @@ fn layers(device: &Device, place: &Place, findings: &mut Findings) {
     }
     if let Some(fault) = &device.fault {
         faults(fault, &place.key("fault").key("rules"), findings);
+    }
+}
+
+fn cache(device: &Device, place: &Place, findings: &mut Findings) {
+    let expire_ms = |age: base::Nanos| age.0 / 1_000_000;
+    if let Some(age) = device.cache_dirty_expire_ms {
+        let place = place.key("cache_dirty_expire_ms");
+        let range = expire_ms(CACHE_DIRTY_EXPIRE_MIN)..=expire_ms(CACHE_DIRTY_EXPIRE_MAX);
+        findings.range(&place, age, &range);
+        if device.cache.is_none() {
+            findings.report(
+                &place,
+                "is the age of a cache's pages, and the device has no cache",
+                "write cache = \"256M\", or omit the key",
+            );
+        }
+    }
+    let Some(size) = device.cache else { return };
+    let place = place.key("cache");
+    if !(CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&size.bytes) {
+        findings.report(
+            &place,
+            format!("{size} is no size of a cache"),
+            "write a size from \"1M\" to \"1T\", and no more than the machine has memory for",
+        );
+    }
+    if device.model.is_some() {
+        findings.report(
+            &place,
+            "contradicts model: tenants would pay for requests that never reach the device, and \
+             nobody for what is written back",
+            "omit one of the two",
+        );
     }
 }
 

@@ -47,6 +47,8 @@ impl FromNode for Device {
         let fault = table.optional("fault");
         let verify = table.or_default("verify");
         let io_path = table.optional("io_path");
+        let cache = table.optional("cache");
+        let cache_dirty_expire_ms = table.optional("cache_dirty_expire_ms");
         let model = table.optional("model");
         // Without a type, it is unknown which of the other keys are good.
         let kind = kind(device_type?, &table);
@@ -58,6 +60,8 @@ impl FromNode for Device {
             fault: fault?,
             verify: verify?,
             io_path: io_path?,
+            cache: cache?,
+            cache_dirty_expire_ms: cache_dirty_expire_ms?,
             model: model?,
         })
     }

@@ -1,0 +1,203 @@
+//! Write-backs that fail: a Flush reports each, and its page is written again.
+
+use super::*;
+
+fn flush(bench: &mut Bench<UringDriver>) -> Result<(), BlockError> {
+    bench.operate(Operation::Flush, 0, 0)
+}
+
+#[test]
+fn failed_write_backs_are_reported_by_each_channel_once_and_tried_again() {
+    let rule = FaultRule {
+        operation: FaultOperation::Write,
+        times: Some(2),
+        ..FaultRule::new(FaultEffect::Error(BlockError::WriteFailure))
+    };
+    let ram = ram(4096);
+    let cache = cache(faulty(ram.clone(), rule), options(64, 32, 32));
+    let (mut first, mut second) = (open(&cache), open(&cache));
+    let flush = |bench: &mut Bench<UringDriver>| bench.operate(Operation::Flush, 0, 0);
+    first.write(5, &[5; 4096]).expect("it is in the cache");
+    assert_eq!(flush(&mut first), Err(BlockError::WriteFailure));
+    assert_eq!(cache.snapshot().dirty, 1, "it stays dirty");
+    assert_eq!(first.read(5, 1), Ok(vec![5; 4096]), "and is read");
+    assert_eq!(flush(&mut second), Err(BlockError::WriteFailure), "again");
+    assert_eq!(
+        flush(&mut first),
+        Err(BlockError::WriteFailure),
+        "the second's"
+    );
+    assert_eq!(cache.snapshot().dirty, 0, "but its own succeeded");
+    assert_eq!(flush(&mut first), Ok(()));
+    assert_eq!(flush(&mut second), Ok(()));
+    first.close();
+    second.close();
+    let mut bench = open(&*ram);
+    assert_eq!(bench.read(5, 1), Ok(vec![5; 4096]));
+    bench.close();
+}
+
+#[test]
+fn a_page_that_cannot_be_written_at_the_close_is_reported_after_the_next_open() {
+    let rule = FaultRule {
+        operation: FaultOperation::Write,
+        times: Some(1),
+        ..FaultRule::new(FaultEffect::Error(BlockError::NoSpace))
+    };
+    let cache = cache(faulty(ram(4096), rule), options(64, 32, 32));
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    bench.close();
+    assert_eq!(cache.snapshot().dirty, 1);
+    let mut bench = open(&cache);
+    let mut flush = || bench.operate(Operation::Flush, 0, 0);
+    assert_eq!(flush(), Err(BlockError::NoSpace));
+    assert_eq!(flush(), Ok(()));
+    bench.close();
+}
+
+/// Random requests over a device that fails one write in ten: the cache stays right, and the device
+/// is once a Flush succeeds.
+#[test]
+fn nothing_is_lost_when_write_backs_fail() {
+    for seed in 1..=20 {
+        let rule = FaultRule {
+            operation: FaultOperation::Write,
+            one_in: 10,
+            times: Some(60),
+            ..FaultRule::new(FaultEffect::Torn { blocks: 3 })
+        };
+        let ram = ram(512);
+        let below = faulty(
+            if seed % 4 == 0 {
+                slow(ram.clone())
+            } else {
+                ram.clone()
+            },
+            rule,
+        );
+        let cache = cache(below.clone(), options(256, 8, 256));
+        let mut bench = open(&cache);
+        let mut random = Prng::from_seed(seed);
+        let mut content = vec![0; 1_000];
+        for request in 0..600_u64 {
+            let lba = random.below(990);
+            let at = usize::try_from(lba).expect("a few");
+            let value = u8::try_from(request % 251).expect("below 251");
+            match random.below(10) {
+                0..6 => {
+                    bench
+                        .write(lba, &[value; 9 * 512])
+                        .expect("it is in the cache");
+                    content[at..at + 9].fill(value);
+                }
+                6..9 => {
+                    let found = bench.read(lba, 9).expect("a read");
+                    let found = found.chunks(512).map(|block| block[0]);
+                    assert!(found.eq(content[at..at + 9].iter().copied()), "seed {seed}");
+                }
+                _ => drop(bench.operate(Operation::Flush, 0, 0)),
+            }
+        }
+        while bench.operate(Operation::Flush, 0, 0).is_err() {}
+        let mut direct = open(&*ram);
+        for (lba, value) in (0..).zip(&content) {
+            assert_eq!(direct.read(lba, 1), Ok(vec![*value; 512]), "seed {seed}");
+        }
+        assert!(below.strikes()[0] > 0 && cache.snapshot().failed > 0);
+        direct.close();
+        bench.close();
+    }
+}
+
+/// Each of two Flushes promises the same page, which could not be written: the second one succeeded,
+/// because the first one had reported the failure.
+#[test]
+fn flushes_at_the_same_time_report_the_same_failure() {
+    let rule = FaultRule {
+        operation: FaultOperation::Write,
+        times: Some(1),
+        ..FaultRule::new(FaultEffect::Error(BlockError::WriteFailure))
+    };
+    let cache = cache(slow(faulty(ram(4096), rule)), options(64, 32, 32));
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    for _ in 0..2 {
+        let request = bench.request(Operation::Flush, 0, 0);
+        assert!(matches!(bench.submit(request), crate::Submit::Queued));
+    }
+    for _ in 0..2 {
+        assert_eq!(bench.wait().result, Err(BlockError::WriteFailure));
+    }
+    assert_eq!(flush(&mut bench), Ok(()));
+    bench.close();
+}
+
+/// A page that was written at the second attempt, before any Flush came, had failed all the same.
+#[test]
+fn a_failure_in_the_background_is_reported_by_the_next_flush() {
+    let rule = FaultRule {
+        operation: FaultOperation::Write,
+        times: Some(1),
+        ..FaultRule::new(FaultEffect::Error(BlockError::WriteFailure))
+    };
+    let ram = ram(4096);
+    let expiring = CacheOptions {
+        dirty_expire: Nanos::from_millis(100),
+        ..options(64, 32, 32)
+    };
+    let cache = cache(faulty(ram.clone(), rule), expiring);
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    bench.turn_until("the second attempt", |_| cache.snapshot().written_back == 1);
+    assert_eq!((cache.snapshot().failed, cache.snapshot().dirty), (1, 0));
+    assert_eq!(flush(&mut bench), Err(BlockError::WriteFailure));
+    assert_eq!(flush(&mut bench), Ok(()));
+    bench.close();
+    let mut bench = open(&*ram);
+    assert_eq!(bench.read(5, 1), Ok(vec![5; 4096]));
+    bench.close();
+}
+
+/// Several channels write and flush; whenever a Flush succeeds, all that was acknowledged before it
+/// is on the device.
+#[test]
+fn a_flush_that_succeeds_has_put_everything_on_the_device() {
+    for seed in 1..=12 {
+        let rule = FaultRule {
+            operation: FaultOperation::Write,
+            one_in: 4,
+            ..FaultRule::new(FaultEffect::Torn { blocks: 2 })
+        };
+        let ram = ram(512);
+        let below = faulty(ram.clone(), rule);
+        let cache = cache(below.clone(), options(256, 4, 200));
+        let mut benches = [open(&cache), open(&cache), open(&cache)];
+        let mut direct = open(&*ram);
+        let mut random = Prng::from_seed(seed);
+        let mut content = vec![0; 400];
+        let mut succeeded = 0;
+        for request in 0..1_200_u64 {
+            let bench = &mut benches[usize::try_from(random.below(3)).expect("one of three")];
+            let lba = random.below(390);
+            let at = usize::try_from(lba).expect("a few");
+            let value = u8::try_from(request % 251).expect("below 251");
+            if random.below(8) > 0 {
+                bench.write(lba, &[value; 9 * 512]).expect("it is cached");
+                content[at..at + 9].fill(value);
+                continue;
+            }
+            if flush(bench).is_ok() {
+                succeeded += 1;
+                let found = direct.read(0, 400).expect("a read");
+                let found = found.chunks(512).map(|block| block[0]);
+                assert!(found.eq(content.iter().copied()), "seed {seed}: {request}");
+            }
+        }
+        assert!(below.strikes()[0] > 20 && succeeded > 5, "{succeeded}");
+        for bench in benches {
+            bench.close();
+        }
+        direct.close();
+    }
+}

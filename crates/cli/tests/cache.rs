@@ -1,0 +1,139 @@
+//! `switchyard serve` with a device that has a cache: what hosts are told, what a Flush does, and
+//! what is left after an orderly end and after a crash.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use block::BlockError;
+use common::{Folder, NQN, Serving, code, run, stdout};
+use host::Host;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+const PATTERN: [u8; 4096] = [0x5A; 4096];
+
+/// A target with a file behind a cache that writes nothing back by itself.
+struct Cached {
+    folder: Folder,
+    config: String,
+}
+
+impl Cached {
+    fn new(more: &str) -> Self {
+        let folder = Folder::new();
+        let (disk, socket) = (folder.path("disk.img"), folder.path("api.sock"));
+        let config = format!(
+            "api = \"unix:{socket}\"\ncores = [0]\n\
+             [devices.disk]\ntype = \"file\"\npath = \"{disk}\"\nsize = \"16M\"\ncreate = true\n\
+             block_size = 4096\ncache = \"4M\"\ncache_dirty_expire_ms = 3600000\n{more}\n\
+             [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+             [[subsystems.namespaces]]\nnsid = 1\ndevice = \"disk\"\n"
+        );
+        Self { folder, config }
+    }
+
+    /// Starts it at an address.
+    fn serve(&self, address: &str) -> Serving {
+        let config = format!("listen = [\"{address}\"]\n{}", self.config);
+        let file = self.folder.write("target.toml", config);
+        Serving::start(&["--config", &file])
+    }
+
+    /// The first bytes of the device's file.
+    fn first_page(&self) -> Vec<u8> {
+        let mut page = vec![0; 4096];
+        let mut file = std::fs::File::open(self.folder.path("disk.img")).unwrap();
+        file.read_exact(&mut page).unwrap();
+        page
+    }
+
+    /// The value of a metric of the cache.
+    fn metric(&self, name: &str) -> u64 {
+        let mut stream = UnixStream::connect(self.folder.path("api.sock")).unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let start = format!("switchyard_{name}{{device=\"disk\"}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&start));
+        let value = value.unwrap_or_else(|| panic!("no {start} in {text}"));
+        value.trim().parse().unwrap()
+    }
+}
+
+#[test]
+fn a_flush_reaches_the_file_and_an_orderly_end_writes_the_rest() {
+    for more in ["", "io_path = \"stm\""] {
+        let cached = Cached::new(more);
+        let serving = cached.serve("127.0.0.1:0");
+        let identify = run(&["identify", serving.address()]);
+        code(&identify, 0);
+        assert!(
+            stdout(&identify).contains("volatile"),
+            "{}",
+            stdout(&identify)
+        );
+        let host = Host::builder().build().unwrap();
+        let disk = host.connect(serving.address(), NQN).unwrap();
+        let disk = disk.namespace(1).unwrap();
+        disk.write(0, &PATTERN).unwrap();
+        assert_eq!(cached.first_page(), [0; 4096], "it is in the cache");
+        assert_eq!(cached.metric("cache_dirty"), 1);
+        disk.flush().unwrap();
+        assert_eq!(cached.first_page(), PATTERN);
+        assert_eq!(cached.metric("cache_dirty"), 0);
+        assert_eq!(cached.metric("cache_written_back_total"), 1);
+        let mut found = [0; 4096];
+        disk.read(0, &mut found).unwrap();
+        assert_eq!(found, PATTERN);
+        assert!(cached.metric("cache_hits_total") >= 1);
+        disk.write(0, &[7; 4096]).unwrap();
+        drop((disk, host));
+        serving.signal("-TERM");
+        assert_eq!(serving.end().0, Some(0));
+        assert_eq!(cached.first_page(), [7; 4096]);
+    }
+}
+
+#[test]
+fn writes_that_a_crash_took_from_the_cache_are_reported_by_the_next_flush() {
+    let cached = Cached::new("");
+    let serving = cached.serve("127.0.0.1:0");
+    let address = serving.address().to_owned();
+    let host = Host::builder().build().unwrap();
+    let disk = host.connect(&address, NQN).unwrap().namespace(1).unwrap();
+    disk.write_durable(4096, &PATTERN).unwrap();
+    disk.write(0, &PATTERN).unwrap();
+    serving.signal("-KILL");
+    drop(serving);
+    assert_eq!(cached.first_page(), [0; 4096], "it was lost");
+    let _serving = cached.serve(&address);
+    let flushed = disk.flush();
+    let error = flushed.expect_err("a write was lost").to_string();
+    assert_eq!(error, BlockError::CacheLost.to_string());
+    disk.flush().unwrap();
+    let mut found = [0; 4096];
+    disk.read(4096, &mut found).unwrap();
+    assert_eq!(found, PATTERN, "it was durable");
+}
+
+/// The last write-back fails: that is an error at the end, not a success.
+#[test]
+fn pages_that_cannot_be_written_at_the_end_are_an_error() {
+    let fault = "[devices.disk.fault]\nseed = 1\n\
+                 rules = [{ operation = \"write\", error = \"media\" }]";
+    let cached = Cached::new(fault);
+    let serving = cached.serve("127.0.0.1:0");
+    let host = Host::builder().build().unwrap();
+    let disk = host.connect(serving.address(), NQN).unwrap();
+    let disk = disk.namespace(1).unwrap();
+    disk.write(0, &PATTERN).unwrap();
+    disk.flush().expect_err("it cannot be written");
+    drop((disk, host));
+    serving.signal("-TERM");
+    let (code, log) = serving.end();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("what its cache was to write back"), "{log}");
+}

@@ -1,0 +1,68 @@
+//! The caches of devices.
+
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+
+use super::{Kind, Labels, Value, family};
+use crate::snapshot::{CacheSnapshot, Snapshot};
+
+/// A counter's kind, name and help, and its value in a snapshot.
+type Column = (Kind, &'static str, &'static str, fn(&CacheSnapshot) -> u64);
+
+const COLUMNS: [Column; 7] = [
+    (
+        Kind::Counter,
+        "cache_hits",
+        "Pages of reads that were in the cache",
+        |cache| cache.hits,
+    ),
+    (
+        Kind::Counter,
+        "cache_misses",
+        "Pages of reads that were read from the device for them",
+        |cache| cache.misses,
+    ),
+    (
+        Kind::Counter,
+        "cache_read_ahead",
+        "Pages that were read before they were asked for",
+        |cache| cache.read_ahead,
+    ),
+    (
+        Kind::Counter,
+        "cache_written_back",
+        "Pages that were written back to the device",
+        |cache| cache.written_back,
+    ),
+    (
+        Kind::Counter,
+        "cache_failed",
+        "Pages whose write-back failed",
+        |cache| cache.failed,
+    ),
+    (
+        Kind::Counter,
+        "cache_bypassed",
+        "Writes that bypassed the cache because of a limit",
+        |cache| cache.bypassed,
+    ),
+    (
+        Kind::Gauge,
+        "cache_dirty",
+        "Pages that differ from the device",
+        |cache| cache.dirty,
+    ),
+];
+
+pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    for (kind, name, help, value) in COLUMNS {
+        let of = |cache: &CacheSnapshot| {
+            let labels: Labels = vec![("device", cache.device.clone())];
+            (labels, Value::Count(value(cache)))
+        };
+        let values = snapshot.caches.iter().map(of);
+        family(encoder, kind, name, help, None, values)?;
+    }
+    Ok(())
+}
