@@ -15,6 +15,7 @@ use std::thread::sleep;
 use std::time::Duration;
 use switchyard_e2e::guest::{DEVICE_MIB, Data, programs, run_changes};
 use switchyard_e2e::process::{DEFAULT_NQN, Serve};
+use switchyard_e2e::vm::past_emulation_faults;
 use switchyard_e2e::{Readiness, cache_directory, find_program, require_programs};
 
 /// How often the target is killed.
@@ -146,6 +147,10 @@ fn check_ext4(backing: &Path) -> Result<()> {
 
 #[test]
 fn kernel_initiator_follows_changes_and_survives_a_target_that_is_killed() -> Result<()> {
+    past_emulation_faults(follow_changes)
+}
+
+fn follow_changes() -> Result<()> {
     if require_programs(&programs())? == Readiness::Skip {
         return Ok(());
     }

@@ -11,6 +11,7 @@ use switchyard_e2e::guest::{
     DEVICE_MIB, Data, Extent, Target, initiator_steps, programs, run_initiator, run_reference,
 };
 use switchyard_e2e::process::{Digests, Remote, Serve};
+use switchyard_e2e::vm::past_emulation_faults;
 use switchyard_e2e::{Readiness, cache_directory, require_programs};
 
 /// The model number that a controller of ours shows.
@@ -18,6 +19,10 @@ const MODEL: &str = "Switchyard";
 
 #[test]
 fn kernel_initiator_uses_a_file_and_memory() -> Result<()> {
+    past_emulation_faults(use_a_file_and_memory)
+}
+
+fn use_a_file_and_memory() -> Result<()> {
     if require_programs(&programs())? == Readiness::Skip {
         return Ok(());
     }
@@ -86,6 +91,10 @@ fn kernel_initiator_uses_a_file_and_memory() -> Result<()> {
 /// above fails, the script is not at fault.
 #[test]
 fn kernel_initiator_uses_the_kernel_target() -> Result<()> {
+    past_emulation_faults(use_the_kernel_target)
+}
+
+fn use_the_kernel_target() -> Result<()> {
     if require_programs(&programs())? == Readiness::Skip {
         return Ok(());
     }
