@@ -135,8 +135,8 @@ pub(crate) struct Wiretap {
     /// Data of one H2CData.
     data_max: u32,
     queue: Option<Queue>,
-    /// The command with data that is being sent.
-    data_of: Option<u16>,
+    /// The command with data that is being sent: by the target, and by the host.
+    data_of: [Option<u16>; 2],
     commands: BTreeMap<u16, Asked>,
     /// By TTAG.
     transfers: BTreeMap<u16, Transfer>,
@@ -151,7 +151,7 @@ impl Wiretap {
             transfers_max: 1,
             data_max: 0,
             queue: None,
-            data_of: None,
+            data_of: [None; 2],
             commands: BTreeMap::new(),
             transfers: BTreeMap::new(),
         }
@@ -180,7 +180,7 @@ impl Wiretap {
                     self.pdu(&header);
                 }
                 Some(Event::DataBegin { header, .. }) => {
-                    self.data_of = match &header {
+                    self.data_of[usize::from(by_host)] = match &header {
                         PduHeader::CapsuleCmd(capsule) => Some(capsule.command.cid()),
                         PduHeader::H2cData(data) => Some(data.command_id),
                         PduHeader::C2hData(data) => Some(data.command_id),
@@ -191,14 +191,14 @@ impl Wiretap {
                 Some(Event::DataChunk(_)) => {}
                 // Where a command was answered before all of its data was sent, what is left of that
                 // is the application's again, and counts for nothing.
-                Some(Event::DataEnd { digest_ok }) => assert!(
-                    digest_ok
-                        || self
-                            .data_of
-                            .is_none_or(|cid| !self.commands.contains_key(&cid)),
-                    "the data digest of command {:?} is wrong",
-                    self.data_of
-                ),
+                Some(Event::DataEnd { digest_ok }) => {
+                    let data_of = self.data_of[usize::from(by_host)];
+                    let counts = data_of.is_some_and(|cid| self.commands.contains_key(&cid));
+                    assert!(
+                        digest_ok || !counts,
+                        "the data digest of command {data_of:?} is wrong"
+                    );
+                }
             }
         }
     }
