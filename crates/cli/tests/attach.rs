@@ -98,6 +98,27 @@ fn succeeds(program: &str, args: &[&str]) -> String {
     text
 }
 
+/// Kills the target of a load of `fio` that verifies, and starts another one in its place, again and
+/// again; the load ends well. Returns the last target.
+fn kill_under(mut fio: Child, mut serving: Serving, serve: impl Fn(&str) -> Serving) -> Serving {
+    let address = serving.address().to_owned();
+    let mut kills = 0;
+    while kills < 5 && fio.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(400));
+        serving.signal("-KILL");
+        drop(serving);
+        std::thread::sleep(Duration::from_millis(100));
+        serving = serve(&address);
+        kills += 1;
+    }
+    let output = fio.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(kills > 0, "it was killed under load");
+    assert!(text.contains("err= 0"), "{text}");
+    serving
+}
+
 #[test]
 fn copies_by_unmodified_clients_are_exact() {
     if !have(&["nbdcopy", "nbdinfo", "qemu-img"]) {
@@ -142,11 +163,11 @@ fn a_killed_target_costs_time_and_nothing_else() {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
     let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
-    let mut serving = serve("127.0.0.1:0");
+    let serving = serve("127.0.0.1:0");
     let address = serving.address().to_owned();
     let socket = folder.path("nbd.sock");
     let attached = Attached::start(&["nbd", "--socket", &socket, "--target", &address]);
-    let mut fio = Command::new("fio")
+    let fio = Command::new("fio")
         .args([
             "--name=load",
             "--ioengine=nbd",
@@ -163,21 +184,7 @@ fn a_killed_target_costs_time_and_nothing_else() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut kills = 0;
-    while kills < 5 && fio.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(400));
-        serving.signal("-KILL");
-        drop(serving);
-        std::thread::sleep(Duration::from_millis(100));
-        serving = serve(&address);
-        kills += 1;
-    }
-    let output = fio.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
-    assert!(kills > 0, "it was killed under load");
-    assert!(text.contains("err= 0"), "{text}");
-    println!("{kills} kills\n{text}");
+    let _serving = kill_under(fio, serving, serve);
     assert_eq!(attached.detach(), Some(0));
 }
 
@@ -190,14 +197,14 @@ fn a_file_of_a_killed_target_keeps_its_content() {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
     let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
-    let mut serving = serve("127.0.0.1:0");
+    let serving = serve("127.0.0.1:0");
     let address = serving.address().to_owned();
     let mountpoint = folder.path("files");
     std::fs::create_dir(&mountpoint).unwrap();
     let attached = Attached::start(&["fuse", &mountpoint, "--target", &address]);
     let file = attached.uri.clone();
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 32 << 20);
-    let mut fio = Command::new("fio")
+    let fio = Command::new("fio")
         .args(["--name=load", "--ioengine=psync", "--rw=randwrite"])
         .args(["--bsrange=4k-64k", "--size=32M", "--io_size=128M"])
         .args(["--direct=1", "--numjobs=2", "--offset_increment=16M"])
@@ -212,20 +219,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut kills = 0;
-    while kills < 5 && fio.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(400));
-        serving.signal("-KILL");
-        drop(serving);
-        std::thread::sleep(Duration::from_millis(100));
-        serving = serve(&address);
-        kills += 1;
-    }
-    let output = fio.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
-    assert!(kills > 0, "it was killed under load");
-    assert!(text.contains("err= 0"), "{text}");
+    let _serving = kill_under(fio, serving, serve);
     // Open files are not taken away by the first signal.
     let open = std::fs::File::open(&file).unwrap();
     let pid = attached.child.id().to_string();

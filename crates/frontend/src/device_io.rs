@@ -180,7 +180,7 @@ impl<T> DeviceIo<T> {
     /// blocks are [`BlockError::Malformed`].
     ///
     /// # Panics
-    /// When [full](Self::is_full): ask first.
+    /// When it is [full](Self::is_full) and the reserve is used up, too: ask before a request begins.
     pub fn submit(
         &mut self,
         class: Class,

@@ -8,8 +8,8 @@
 //! A write that has returned has reached the device: the kernel caches reads, but no writes. A file
 //! that is opened with `O_DIRECT` bypasses the cache; its requests are whole blocks, or fail with
 //! `EINVAL`. `fsync` is Flush, a write with `O_DSYNC` is durable when it returns, and `fallocate`
-//! deallocates (`FALLOC_FL_PUNCH_HOLE`) or writes zeroes (`FALLOC_FL_ZERO_RANGE`). Files can be
-//! neither made nor removed, and keep their size; a program that truncates what it writes to must
+//! writes zeroes (`FALLOC_FL_ZERO_RANGE`), which may be deallocated (`FALLOC_FL_PUNCH_HOLE`). Files
+//! can be neither made nor removed, and keep their size; a program that truncates what it writes to must
 //! be told not to (`dd conv=notrunc`).
 
 mod error;

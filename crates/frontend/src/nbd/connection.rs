@@ -86,7 +86,7 @@ pub(super) struct Connection {
     paused: bool,
     pub(super) close_sent: bool,
     pub(super) closed: bool,
-    pub(super) draining: bool,
+    draining: bool,
     handshake_by: Time,
     payload_by: Time,
     send_by: Time,
@@ -126,9 +126,9 @@ impl Connection {
         connection
     }
 
-    /// Returns true if it receives: it has room for requests, and is not ending.
-    pub(super) fn wants_bytes(&self) -> bool {
-        !matches!(self.phase, Phase::Ending) && !self.is_stalled() && !self.paused
+    /// Returns true if it takes requests: it is not ending.
+    pub(super) fn takes_requests(&self) -> bool {
+        !matches!(self.phase, Phase::Ending)
     }
 
     /// Returns true if a request waits for room.
@@ -180,7 +180,7 @@ impl Connection {
         self.end_if_drained();
     }
 
-    pub(super) fn end_if_drained(&mut self) {
+    fn end_if_drained(&mut self) {
         let idle = self.in_flight == 0 && self.payload.is_none() && self.waiting.is_none();
         if self.draining && idle {
             self.end();

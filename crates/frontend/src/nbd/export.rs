@@ -9,11 +9,11 @@ use switch::Class;
 /// The context in which clients ask for holes.
 pub(super) const ALLOCATION: &str = "base:allocation";
 
-/// The largest buffers of a core, in bytes.
-const BUFFER_BYTES: u32 = 1 << 20;
-
 /// Its number.
 pub(super) const ALLOCATION_CONTEXT: u32 = 1;
+
+/// The largest buffers of a core, in bytes.
+const BUFFER_BYTES: u32 = 1 << 20;
 
 /// One name for the device.
 #[derive(Clone, Debug)]

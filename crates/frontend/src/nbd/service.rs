@@ -128,7 +128,7 @@ impl NbdService {
             if !self.stalled.contains(&key) {
                 self.stalled.push(key);
             }
-        } else if connection.wants_bytes() && !connection.receiving {
+        } else if connection.takes_requests() && !connection.receiving {
             connection.receiving = true;
             let into = connection.destination();
             cx.submit(receive, Op::Receive { socket, into });
