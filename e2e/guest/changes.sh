@@ -5,18 +5,6 @@
 . /nvme.sh
 read -r _ port </targets
 
-# patiently COMMAND…: as wait_until, for what a test outside has to do first.
-patiently() {
-	for _ in $(seq 120); do
-		if "$@"; then
-			return 0
-		fi
-		sleep 1
-	done
-	echo "never became true: $*"
-	return 1
-}
-
 # Namespace 2, which comes and goes.
 second_is_there() {
 	name_of 2 >/run/second

@@ -51,17 +51,6 @@ start_load() {
 	bench_again >/run/bench 2>&1 </dev/null &
 }
 
-patiently() {
-	for _ in $(seq 120); do
-		if "$@"; then
-			return 0
-		fi
-		sleep 1
-	done
-	echo "never became true: $*"
-	return 1
-}
-
 # more FILE NUMBER
 more() {
 	[ "$(cat "$1")" -ge "$2" ]

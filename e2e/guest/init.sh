@@ -55,6 +55,18 @@ wait_until() {
 	return 1
 }
 
+# patiently COMMAND…: up to two minutes, for what a test outside has to do first.
+patiently() {
+	for _ in $(seq 120); do
+		if "$@"; then
+			return 0
+		fi
+		sleep 1
+	done
+	echo "never became true: $*"
+	return 1
+}
+
 load_modules() {
 	while read -r module; do
 		insmod "/modules/$module.ko"
