@@ -70,13 +70,20 @@ write_files() {
 	touch /run/stopped
 }
 
-# Writes with a check sum in each block, read back while others are written, without an end; beside the
-# file system that is mounted from the same namespace.
+# Writes with a check sum in each block, read back while others are written and at the end of each
+# round, beside the file system that is mounted from the same namespace. Rounds end by themselves: a
+# signal can let fio die without a word.
 verify_blocks() {
-	fio --name=verify --filename="/dev/$(cat /run/namespace)" --offset="$((AREAS_MIB << 20))" \
-		--size=32m --direct=1 --ioengine=libaio --thread=1 --iodepth=8 --rw=randwrite \
-		--bsrange=4k-128k --rate=1m --verify=crc32c --verify_backlog=16 --verify_fatal=1 \
-		--time_based --runtime=1h --allow_mounted_write=1 --output=/run/fio
+	round=0
+	while [ ! -e /run/stop-verify ]; do
+		round=$((round + 1))
+		fio --name=verify --filename="/dev/$(cat /run/namespace)" --offset="$((AREAS_MIB << 20))" \
+			--size=32m --io_size=4m --direct=1 --ioengine=libaio --thread=1 --iodepth=8 \
+			--rw=randwrite --bsrange=4k-128k --rate=1m --randseed="$round" --verify=crc32c \
+			--verify_backlog=16 --verify_fatal=1 --allow_mounted_write=1 --output=/run/fio ||
+			echo "fio ended with $?" >>/run/verify-failed
+	done
+	echo "$round rounds" >/run/verify-rounds
 }
 
 start_load() {
@@ -131,20 +138,19 @@ compare() {
 	umount /ext4 /xfs
 }
 
-fio_has_ended() {
-	! pidof fio >/dev/null
+verify_has_stopped() {
+	[ -e /run/verify-rounds ]
 }
 
-# Ended by a signal, it reads back what it has written.
 verified() {
-	if fio_has_ended; then
-		cat /run/verify-output /run/fio
+	touch /run/stop-verify
+	patiently verify_has_stopped
+	cat /run/verify-rounds
+	if [ -e /run/verify-failed ]; then
+		cat /run/verify-failed /run/verify-output /run/fio
 		return 1
 	fi
-	kill -INT $(pidof fio)
-	patiently fio_has_ended
-	cat /run/verify-output /run/fio
-	grep -q "err= 0" /run/fio
+	grep "err= 0" /run/fio
 }
 
 step connected connect_namespace "$port" reconnect_delay=1 keep_alive_tmo=5 ctrl_loss_tmo=300
