@@ -124,8 +124,12 @@ impl App {
 impl Service for App {
     type Message = ();
 
-    fn apply(&mut self, _completion: Completion, _cx: &mut Context<'_>) {
-        unreachable!("a submitter has no operations of its own");
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        // Of a lane of its own.
+        let client = self.client.as_mut();
+        client
+            .expect("a client closes its channel before it ends")
+            .apply(completion, cx);
     }
 
     fn message(&mut self, (): (), _cx: &mut Context<'_>) {}

@@ -3,7 +3,7 @@
 use base::{Prng, Time};
 use block::{Channel, Completion, Device, DeviceError, Request, Submit};
 use host::SwitchedNamespace;
-use reactor::{Context, Driver, IoSlice};
+use reactor::{Context, Driver, IoSlice, OpNamespace};
 use std::cell::Cell;
 use std::rc::Rc;
 use switch::{Class, PerClass};
@@ -89,6 +89,19 @@ impl Channel for Changing {
 
     fn kick(&mut self, cx: &mut Context<'_>) {
         self.each().for_each(|channel| channel.kick(cx));
+    }
+
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        let mut channels = self.channels.iter();
+        channels.any(|(_, channel)| channel.owns(op_namespace))
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        let op_namespace = completion.key.op_namespace;
+        let owner = self.each().find(|channel| channel.owns(op_namespace));
+        owner
+            .expect("one of the channels has it")
+            .complete(completion, cx);
     }
 
     fn reap(&mut self) -> Option<Completion> {

@@ -154,6 +154,50 @@ fn the_number_of_lanes_depends_on_cores_and_classes_alone() {
     }
 }
 
+#[test]
+fn a_thread_alone_with_latency_work_sends_for_itself() {
+    let running = start();
+    let (_host, subsystem) = connect(&running);
+    let cores = vec![allowed_cores().unwrap()[0]];
+    let knobs = Knobs::switchyard();
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+    let open = || {
+        let device = switched(&board, &subsystem, 1).with_class(Class::Latency);
+        Bench::open(driver(), &device.with_requests(4, 4096)).unwrap()
+    };
+    let direct = || board.counters()[0].direct_requests;
+    let mut alone = open();
+    // The first may go before its lane is open.
+    while direct() < 4 {
+        alone.write(0, &[7; 4096]).unwrap();
+        alone.read(0, 1).unwrap();
+    }
+    let others = |bench: &mut Bench<_>| {
+        let before = direct();
+        for _ in 0..4 {
+            bench.read(0, 1).unwrap();
+        }
+        assert_eq!(direct(), before, "by the core's lane");
+    };
+    let mut second = open();
+    others(&mut alone);
+    others(&mut second);
+    second.shut();
+    drop(second);
+    let before = direct();
+    alone.read(0, 1).unwrap();
+    assert_eq!(direct(), before + 1, "alone again");
+    let direct_submitters = 0;
+    board
+        .set_knobs(&Knobs {
+            direct_submitters,
+            ..knobs
+        })
+        .unwrap();
+    others(&mut alone);
+    alone.shut();
+}
+
 /// What was dropped was never lent again.
 #[test]
 fn a_channel_lends_its_memory_again_when_it_is_given_back() {

@@ -93,6 +93,11 @@ impl Channel for Channels {
         }
     }
 
+    fn is_served_elsewhere(&self) -> bool {
+        let mut channels = self.channels.iter();
+        channels.all(|channel| channel.is_served_elsewhere())
+    }
+
     fn deadline(&self) -> base::Time {
         let deadlines = self.channels.iter().map(|channel| channel.deadline());
         deadlines.min().unwrap_or(base::Time::NEVER)

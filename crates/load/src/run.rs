@@ -40,8 +40,7 @@ pub struct LoadOptions {
     /// device has its own copy for everything else, from the options of its controller.
     pub knobs: Knobs,
     /// The devices are behind a switchboard with threads that share the apps' processors: no app
-    /// may
-    /// poll.
+    /// may poll for what these answer.
     pub switched: bool,
     /// The I/O path that all apps share, with its parameters; the devices' own way without one.
     /// Threads that wait for another one's work sleep.
@@ -61,7 +60,7 @@ impl LoadOptions {
     /// Behaviour of idle threads.
     pub(super) fn poll(&self) -> PollPolicy {
         match self.knobs.polling {
-            _ if self.switched || self.path.is_some() => PollPolicy::Never,
+            _ if self.path.is_some() || self.switched && self.cache.is_some() => PollPolicy::Never,
             Polling::Adaptive => PollPolicy::Auto,
             Polling::Always => PollPolicy::Always,
             Polling::Never => PollPolicy::Never,
@@ -272,7 +271,7 @@ fn plan_part(
         seed: options.seed,
         nonce: options.verify.then(|| Nanos::from(now).0),
         prefill: options.prefill,
-        punctual: options.poll() != PollPolicy::Never,
+        punctual: !options.switched && options.poll() != PollPolicy::Never,
         hosts: options.hosts,
     };
     let mut jobs = Vec::new();

@@ -43,6 +43,9 @@ pub struct CoreSwitchReport {
     /// Reason why nothing did although it was asked for, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub privilege_refused: Option<String>,
+    /// Latency requests that their threads sent themselves, beside those of the ingress.
+    #[serde(default)]
+    pub direct: u64,
     /// Requests that left by another core.
     pub steered: u64,
     /// Requests that stayed.
@@ -116,6 +119,7 @@ impl SwitchReport {
                 core: core.0,
                 privileges: privileges.collect(),
                 privilege_refused: refused,
+                direct: did.direct_requests,
                 steered: did.steering.steered,
                 stayed: did.steering.stayed,
                 nowhere: did.steering.nowhere,
@@ -154,7 +158,7 @@ impl fmt::Display for SwitchReport {
                     did.requests
                 )?;
             }
-            writeln!(f, " {} steered", core.steered)?;
+            writeln!(f, " {} direct, {} steered", core.direct, core.steered)?;
             if let Some(reason) = &core.privilege_refused {
                 writeln!(
                     f,

@@ -18,7 +18,7 @@ use base::units::Lba;
 use base::{Prng, Time};
 use block::{BlockError, Channel, Completion, Operation, Request, Submit};
 use reactor::clock::thread_cpu;
-use reactor::{BufferPool, Context, IoSlice, Memory, Service};
+use reactor::{BufferPool, Context, IoSlice, Memory, PollPolicy, Service};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -515,6 +515,12 @@ impl Service for Worker {
         if self.progress.0.load(Ordering::Relaxed) != self.completed {
             self.progress.0.store(self.completed, Ordering::Relaxed);
         }
+    }
+
+    fn poll_policy(&self) -> Option<PollPolicy> {
+        self.channel
+            .is_served_elsewhere()
+            .then_some(PollPolicy::Never)
     }
 
     fn deadline(&self) -> Time {

@@ -133,6 +133,9 @@ pub struct Knobs {
     pub sparse_latency_bytes: u64,
     /// Mode of the doorbell. `[i10 §2.4]`
     pub doorbell: Mode,
+    /// Submitters with `Latency` work of a core up to which these send for themselves, while no
+    /// `Throughput` work is outstanding there: 0 to [`limits::DIRECT_SUBMITTERS_MAX`].
+    pub direct_submitters: u32,
     /// Longest time for which the notification of a completion that may wait is held, where
     /// `Latency` work is active ([`coalescing`](crate::coalescing)): 0 to
     /// [`limits::COMPLETION_HOLD_MAX`], 0 for not at all.
@@ -188,6 +191,7 @@ impl Knobs {
             },
             sparse_latency_bytes: limits::SPARSE_LATENCY_BYTES,
             doorbell: Mode::ADAPTIVE,
+            direct_submitters: limits::DIRECT_SUBMITTERS,
             completion_hold: limits::COMPLETION_HOLD,
             quantum_bytes: limits::QUANTUM_BYTES,
             floor_permille: PerClass::of([0, limits::FLOOR_PERMILLE]),
@@ -214,6 +218,7 @@ impl Knobs {
         knobs.caravan.alone = knobs.caravan.beside_latency;
         knobs.caravan.sparse_factor = 1;
         knobs.doorbell = Mode::FIXED;
+        knobs.direct_submitters = 0;
         knobs.completion_hold = Nanos::ZERO;
         knobs.floor_permille = PerClass::of([0, 0]);
         knobs
@@ -258,6 +263,7 @@ impl Knobs {
         }
         let mut knobs = Self::switchyard();
         knobs.doorbell = Mode::FIXED;
+        knobs.direct_submitters = 0;
         knobs.completion_hold = Nanos::ZERO;
         knobs.light_hosts = false;
         knobs.caravan.alone = knobs.caravan.beside_latency;

@@ -212,6 +212,12 @@ pub trait Channel: std::fmt::Debug {
         None
     }
 
+    /// Returns true if another thread of this process answers what is outstanding: a thread that
+    /// polled for the answers would take the processor from it.
+    fn is_served_elsewhere(&self) -> bool {
+        false
+    }
+
     /// Returns the time at which [`tick`](Self::tick) must run at the latest; [`Time::NEVER`] for
     /// never, until the next request or completed operation. Asked before every sleep of the core,
     /// and when the channel has nothing left to do.

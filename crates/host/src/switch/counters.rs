@@ -6,6 +6,8 @@ use switch::{Coalescer, PerClass, doorbell, request_steering};
 /// Counters of one dataplane thread since its start, published every 10 ms at most.
 #[derive(Clone, Debug, Default)]
 pub struct CoreCounters {
+    /// `Latency` requests that their submitters sent themselves, beside those of the ingress.
+    pub direct_requests: u64,
     /// Requests taken from the ingress, by class.
     pub requests: PerClass<u64>,
     /// Their bytes of data.
@@ -33,6 +35,7 @@ impl CoreCounters {
 
     /// Adds what another thread of the same core did.
     pub fn merge(&mut self, other: &Self) {
+        self.direct_requests += other.direct_requests;
         for (class, requests) in other.requests.iter() {
             self.requests[class] += requests;
             self.bytes[class] += other.bytes[class];

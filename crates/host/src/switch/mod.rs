@@ -15,6 +15,8 @@
 mod application_steering;
 mod cost;
 mod counters;
+mod direct_account;
+mod direct_lane;
 mod egress;
 mod health;
 mod ingress;
@@ -167,6 +169,7 @@ impl Switchboard {
         });
         let ingresses: Arc<Vec<_>> = Arc::new(ingresses.collect());
         let loads = Arc::new(LoadTable::new(options.cores.len()));
+        loads.set_direct_submitters_max(knobs.direct_submitters);
         let rules = knobs.application_steering;
         let steering = SteeringThread::start(steered, Arc::clone(&loads), rules);
         let steering = steering.map_err(|source| HostError::Io {
@@ -227,6 +230,8 @@ impl Switchboard {
             .validate()
             .map_err(|error| HostError::Option(error.to_string()))?;
         self.inner.steering.reconfigure(knobs.application_steering);
+        let loads = &self.inner.loads;
+        loads.set_direct_submitters_max(knobs.direct_submitters);
         self.inner.tell(|| Update::Knobs(Box::new(*knobs)))
     }
 
@@ -248,6 +253,9 @@ impl Switchboard {
         let mut cores = vec![CoreCounters::default(); self.inner.cores.len()];
         for thread in &self.inner.threads {
             cores[thread.core].merge(&thread.published.read());
+        }
+        for (core, counters) in cores.iter_mut().enumerate() {
+            counters.direct_requests = self.inner.loads.direct(core).requests();
         }
         cores
     }

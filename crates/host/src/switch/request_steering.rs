@@ -4,6 +4,7 @@
 //! towards anything else: a steering decision is as good as its numbers are fresh, and right with
 //! any of them.
 
+use crate::switch::direct_account::DirectAccount;
 use crate::switch::limits::TARGETS_MAX;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use switch::request_steering::Loads;
@@ -25,6 +26,9 @@ struct CoreNumbers {
 #[derive(Debug)]
 pub(super) struct LoadTable {
     cores: Vec<CoreNumbers>,
+    direct: Vec<DirectAccount>,
+    /// Submitters with `Latency` work of a core up to which these may send for themselves.
+    direct_submitters_max: AtomicU32,
 }
 
 impl LoadTable {
@@ -36,7 +40,36 @@ impl LoadTable {
         };
         Self {
             cores: (0..cores).map(core).collect(),
+            direct: (0..cores).map(|_| DirectAccount::default()).collect(),
+            direct_submitters_max: AtomicU32::new(0),
         }
+    }
+
+    /// Lets so many submitters of a core send for themselves from now on.
+    pub(super) fn set_direct_submitters_max(&self, submitters: u32) {
+        self.direct_submitters_max
+            .store(submitters, Ordering::Relaxed);
+    }
+
+    /// The account of a core's submitters with `Latency` work.
+    #[inline]
+    pub(super) fn direct(&self, core: usize) -> &DirectAccount {
+        &self.direct[core]
+    }
+
+    /// Returns true if a core has so few submitters with `Latency` work that they may have lanes of
+    /// their own.
+    #[inline]
+    pub(super) fn has_few_submitters(&self, core: usize) -> bool {
+        self.direct[core].submitters() <= self.direct_submitters_max.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if these have nothing to share the core with: no `Throughput` work is
+    /// outstanding there.
+    #[inline]
+    pub(super) fn is_alone(&self, core: usize) -> bool {
+        let throughput = &self.cores[core].outstanding[Class::Throughput];
+        self.has_few_submitters(core) && throughput.load(Ordering::Relaxed) == 0
     }
 
     /// The core's own account of an egress changed by this request: it left, or came back.
@@ -66,7 +99,15 @@ impl LoadTable {
 
     /// Bytes outstanding on a core, by class.
     pub(super) fn outstanding(&self, core: usize) -> PerClass<u64> {
-        PerClass::from_fn(|class| self.cores[core].outstanding[class].load(Ordering::Relaxed))
+        PerClass::from_fn(|class| match class {
+            Class::Latency => self.latency_bytes(core),
+            Class::Throughput => self.cores[core].outstanding[class].load(Ordering::Relaxed),
+        })
+    }
+
+    fn latency_bytes(&self, core: usize) -> u64 {
+        let shared = self.cores[core].outstanding[Class::Latency].load(Ordering::Relaxed);
+        shared + self.direct[core].bytes()
     }
 
     /// The numbers of the egresses to one target, as steering asks for them.
@@ -97,7 +138,7 @@ impl Loads for TargetLoads<'_> {
     }
 
     fn latency_bytes(&self, core: usize) -> u64 {
-        self.board.cores[core].outstanding[Class::Latency].load(Ordering::Relaxed)
+        self.board.latency_bytes(core)
     }
 
     fn waiting_requests(&self, core: usize) -> u32 {
@@ -122,5 +163,24 @@ mod tests {
         assert_eq!(board.outstanding(0), PerClass::of([4_096, 65_536]));
         board.note(0, 3, Class::Throughput, 65_536, false);
         assert_eq!(board.outstanding(0), PerClass::of([4_096, 0]));
+    }
+
+    #[test]
+    fn few_submitters_without_throughput_work_beside_them_are_alone() {
+        let board = LoadTable::new(2);
+        board.direct(0).enter();
+        assert!(!board.is_alone(0), "none may send for itself");
+        board.set_direct_submitters_max(1);
+        assert!(board.is_alone(0));
+        board.note(1, 0, Class::Throughput, 512, true);
+        assert!(board.is_alone(0), "another core's");
+        board.note(0, 0, Class::Throughput, 512, true);
+        assert!(!board.is_alone(0));
+        board.note(0, 0, Class::Throughput, 512, false);
+        assert!(board.is_alone(0));
+        board.direct(0).enter();
+        assert!(!board.is_alone(0));
+        board.direct(0).leave();
+        assert!(board.is_alone(0));
     }
 }

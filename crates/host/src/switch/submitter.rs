@@ -2,15 +2,17 @@
 
 use super::Switchboard;
 use super::application_steering::Registration;
+use super::direct_lane::DirectLane;
 use super::ingress::{Ingress, IngressRequest, Submitter};
 use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH};
+use super::request_steering::LoadTable;
 use crate::namespace::RemoteNamespace;
 use base::Time;
 use block::{
     BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
     Request, Submit, SubmitterMemory,
 };
-use reactor::{Context, Driver, IoSlice};
+use reactor::{Context, Driver, IoSlice, OpNamespace};
 use std::fmt;
 use std::sync::Arc;
 use switch::Class;
@@ -137,6 +139,8 @@ pub struct SwitchedChannel {
     outstanding_bytes: u64,
     /// Losses of the target's cache that a Flush of this thread has reported.
     reported: u32,
+    /// A lane of the thread's own, for `Latency` work.
+    direct: Option<DirectLane>,
     closing: bool,
 }
 
@@ -166,10 +170,17 @@ impl SwitchedChannel {
                 .flatten(),
             outstanding_bytes: 0,
             reported: device.remote.state().unflushed.reported(),
+            direct: None,
             closing: false,
             device,
         };
+        if channel.device.class == Class::Latency {
+            channel.loads().direct(channel.core).enter();
+        }
         channel.look_where(driver);
+        if channel.device.class == Class::Latency {
+            channel.direct = channel.open_direct(driver);
+        }
         Ok(channel)
     }
 
@@ -181,13 +192,53 @@ impl SwitchedChannel {
             return;
         }
         let here = driver.core();
-        self.core = cores
+        let core = cores
             .iter()
             .position(|&core| core == here)
             .unwrap_or(here.0 as usize % cores.len());
+        let before = std::mem::replace(&mut self.core, core);
+        if before != core && self.device.class == Class::Latency {
+            self.loads().direct(before).leave();
+            self.loads().direct(core).enter();
+        }
         if let Some(registration) = &self.registration {
             registration.standing.note_core(here);
             registration.standing.note_bytes(self.outstanding_bytes);
+        }
+    }
+
+    /// Refuses what no way would take.
+    fn check(&self, request: &mut Request) -> Result<(), BlockError> {
+        let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());
+        block::check(request, geometry, capabilities)?;
+        // Several own it: it can only be read.
+        let is_shared = |data: &mut IoSlice| data.bytes().is_some() && data.bytes_mut().is_none();
+        if request.operation == Operation::Read && request.data.as_mut().is_some_and(is_shared) {
+            return Err(BlockError::Malformed);
+        }
+        Ok(())
+    }
+
+    fn loads(&self) -> &LoadTable {
+        &self.device.board.inner.loads
+    }
+
+    /// A lane of the thread's own, where its core has few such threads, and the controller a queue
+    /// to spare.
+    fn open_direct(&self, driver: &mut dyn Driver) -> Option<DirectLane> {
+        if !self.loads().has_few_submitters(self.core) {
+            return None;
+        }
+        let depth = u16::try_from(self.device.depth).unwrap_or(u16::MAX);
+        let remote = self.device.remote.clone().with_queues(1, depth);
+        let channel = remote.with_class(self.device.class).open_remote(driver);
+        channel.ok().map(DirectLane::new)
+    }
+
+    /// Closes the lane of the thread's own once nothing is outstanding in it.
+    fn close_direct(&mut self, cx: &mut Context<'_>) {
+        if let Some(direct) = self.direct.as_mut().filter(|direct| !direct.is_busy()) {
+            direct.channel().close(cx);
         }
     }
 
@@ -249,10 +300,11 @@ fn narrow(offset: usize) -> u32 {
 }
 
 impl Channel for SwitchedChannel {
-    fn submit(&mut self, mut request: Request, _: &mut Context<'_>) -> Submit {
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        let tag = request.tag;
         let refused = |error, data| {
             Submit::Done(Completion {
-                tag: request.tag,
+                tag,
                 result: Err(error),
                 data,
             })
@@ -263,16 +315,17 @@ impl Channel for SwitchedChannel {
         if self.is_broken() || self.device.remote.state().is_gone() {
             return refused(BlockError::Gone, request.data);
         }
-        let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());
-        if let Err(error) = block::check(&request, geometry, capabilities) {
+        if let Err(error) = self.check(&mut request) {
             return refused(error, request.data);
         }
         let reads = request.operation == Operation::Read;
-        if reads && let Some(data) = &mut request.data {
-            // Several own it: it can only be read.
-            if data.bytes().is_some() && data.bytes_mut().is_none() {
-                return refused(BlockError::Malformed, request.data);
-            }
+        let loads = &self.device.board.inner.loads;
+        // A Flush always takes the same way: each way has an account of the losses it reported.
+        if request.operation != Operation::Flush
+            && let Some(direct) = &mut self.direct
+            && direct.is_better(self.core, loads)
+        {
+            return direct.submit(request, self.core, loads, cx);
         }
         let Some(&slot) = self.free.last() else {
             return Submit::Busy(request);
@@ -319,13 +372,33 @@ impl Channel for SwitchedChannel {
     }
 
     fn kick(&mut self, cx: &mut Context<'_>) {
+        if let Some(direct) = &mut self.direct {
+            direct.channel().kick(cx);
+        }
         if std::mem::take(&mut self.put) {
             self.ingress().ring();
         }
         self.look_where(cx.driver);
     }
 
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        let direct = self.direct.as_ref();
+        direct.is_some_and(|direct| direct.channel_ref().owns(op_namespace))
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        if let Some(direct) = &mut self.direct {
+            direct.channel().complete(completion, cx);
+        }
+    }
+
     fn reap(&mut self) -> Option<Completion> {
+        let loads = &self.device.board.inner.loads;
+        if let Some(direct) = &mut self.direct
+            && let Some(done) = direct.reap(loads)
+        {
+            return Some(done);
+        }
         if self.is_broken() {
             let slot = self.slots.iter().position(Option::is_some)?;
             return Some(self.complete_one(narrow(slot), Err(BlockError::Gone)));
@@ -336,16 +409,26 @@ impl Channel for SwitchedChannel {
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.submitter.awake();
+        if let Some(direct) = &mut self.direct {
+            direct.channel().tick(cx);
+        }
+        if self.closing {
+            self.close_direct(cx);
+        }
         self.kick(cx);
     }
 
     fn deadline(&self) -> Time {
         // Asked before a sleep: from now on a dataplane thread with a completion wakes this thread.
-        if self.submitter.may_sleep() {
-            Time::NEVER
-        } else {
-            Time::ZERO
+        if !self.submitter.may_sleep() {
+            return Time::ZERO;
         }
+        let direct = self.direct.as_ref().map(DirectLane::channel_ref);
+        direct.map_or(Time::NEVER, Channel::deadline)
+    }
+
+    fn is_served_elsewhere(&self) -> bool {
+        !self.direct.as_ref().is_some_and(DirectLane::is_busy)
     }
 
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
@@ -356,17 +439,22 @@ impl Channel for SwitchedChannel {
         self.memory.lend(bytes)
     }
 
-    fn close(&mut self, _: &mut Context<'_>) {
+    fn close(&mut self, cx: &mut Context<'_>) {
         self.closing = true;
+        self.close_direct(cx);
     }
 
     fn closed(&self) -> bool {
-        self.closing && self.free.len() == self.slots.len()
+        let direct = self.direct.as_ref().map(DirectLane::channel_ref);
+        self.closing && self.free.len() == self.slots.len() && direct.is_none_or(Channel::closed)
     }
 }
 
 impl Drop for SwitchedChannel {
     fn drop(&mut self) {
+        if self.device.class == Class::Latency {
+            self.loads().direct(self.core).leave();
+        }
         self.device.board.inner.leave(self.number);
     }
 }

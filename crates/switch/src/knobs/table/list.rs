@@ -327,6 +327,18 @@ pub(super) const KNOBS: &[Knob] = &[
         Class::Throughput
     ),
     Knob {
+        key: "direct_submitters",
+        meaning: "threads with latency work on a core up to which these send for themselves, while \
+                  no throughput work is outstanding there; each has a connection of its own then",
+        range: KnobRange::Number(0, limits::DIRECT_SUBMITTERS_MAX as u64),
+        with: None,
+        get: |knobs| Some(KnobValue::Number(knobs.direct_submitters.into())),
+        put: |knobs, value| {
+            knobs.direct_submitters = value.number()?;
+            Some(())
+        },
+    },
+    Knob {
         key: "completion_hold_us",
         meaning: "how long an application is not told of completions of throughput work, at most, \
                   while latency work is near",

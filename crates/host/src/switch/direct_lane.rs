@@ -1,0 +1,93 @@
+//! A lane of a submitter's own: its thread sends its requests itself, and takes the answers.
+//!
+//! A request that passes a dataplane thread costs two switches between threads. Where a submitter is
+//! alone with its core, nothing has to be put in order, so the submitter runs the egress itself, as
+//! in SyncPath (docs/decisions/0023-direct-lanes.md). While `Throughput` work is outstanding on the
+//! core, or other submitters have `Latency` work there, requests take the way through the ingress.
+//! Each request takes one way from its beginning to its end.
+
+use crate::channel::{ChannelState, RemoteChannel};
+use crate::switch::request_steering::LoadTable;
+use block::{Channel, Completion, Request, Submit};
+use reactor::{Context, IoSlice};
+
+/// The lane, and what is outstanding in it.
+#[derive(Debug)]
+pub(super) struct DirectLane {
+    channel: RemoteChannel,
+    outstanding: usize,
+    /// The core with which the outstanding requests are accounted.
+    core: usize,
+}
+
+impl DirectLane {
+    /// A lane that is about to be opened.
+    pub(super) const fn new(channel: RemoteChannel) -> Self {
+        Self {
+            channel,
+            outstanding: 0,
+            core: 0,
+        }
+    }
+
+    /// Returns true if a request of a thread on `core` is to take this lane.
+    #[inline]
+    pub(super) fn is_better(&self, core: usize, loads: &LoadTable) -> bool {
+        loads.is_alone(core) && self.channel.state() == ChannelState::Live
+    }
+
+    /// Takes a request of a thread on `core`.
+    pub(super) fn submit(
+        &mut self,
+        request: Request,
+        core: usize,
+        loads: &LoadTable,
+        cx: &mut Context<'_>,
+    ) -> Submit {
+        let bytes = bytes_of(request.data.as_ref());
+        let submit = self.channel.submit(request, cx);
+        if matches!(submit, Submit::Queued) {
+            if self.outstanding == 0 {
+                self.core = core;
+            }
+            self.outstanding += 1;
+            loads.direct(self.core).begin(bytes);
+        }
+        submit
+    }
+
+    /// Returns a completion.
+    #[inline]
+    pub(super) fn reap(&mut self, loads: &LoadTable) -> Option<Completion> {
+        if self.outstanding == 0 {
+            return None;
+        }
+        let done = self.channel.reap()?;
+        self.outstanding -= 1;
+        let bytes = bytes_of(done.data.as_ref());
+        loads.direct(self.core).end(bytes);
+        Some(done)
+    }
+
+    /// Returns true if requests are outstanding.
+    #[inline]
+    pub(super) const fn is_busy(&self) -> bool {
+        self.outstanding > 0
+    }
+
+    /// The lane.
+    #[inline]
+    pub(super) const fn channel(&mut self) -> &mut RemoteChannel {
+        &mut self.channel
+    }
+
+    /// The lane, to ask it.
+    #[inline]
+    pub(super) const fn channel_ref(&self) -> &RemoteChannel {
+        &self.channel
+    }
+}
+
+fn bytes_of(data: Option<&IoSlice>) -> u64 {
+    data.map_or(0, IoSlice::len) as u64
+}
