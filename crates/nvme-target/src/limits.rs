@@ -484,10 +484,14 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
         least: 1,
         ..number!("barrier_held_bytes", barrier_held_bytes: usize, 65_536..=GIB_64)
     },
+    // Without any, hosts send a command for each extent.
+    number!("extents_per_command", extents: u16, 0..=EXTENTS_MAX as u64),
+    // No more than a queue has commands.
+    number!("extents_in_flight", extents_in_flight: u16, 1..=1_024),
 ];
 
 /// Limits that an operator may tune.
-pub const LIMITS_COUNT: usize = 37;
+pub const LIMITS_COUNT: usize = 39;
 
 impl Limits {
     /// Returns the terms of commands over extents; `None` where there are none. A table has to fit
