@@ -16,10 +16,15 @@ mod recovery;
 pub mod switch;
 
 pub use self::switch::{Switchboard, SwitchboardOptions, SwitchedNamespace};
+pub use ::switch::Class;
 pub use association::tenant_event::TenantEvent;
 pub use association::{Association, Phase};
+pub use block::{BlockError, Completion, Operation, Request};
 pub use channel::{ChannelState, QueueFull, RemoteChannel};
-pub use client::{Completions, Host, HostBuilder, Namespace, Queue, QueueOptions, Subsystem};
+pub use client::{
+    AsyncNamespace, Completions, Host, HostBuilder, Namespace, Queue, QueueOptions, SubmitError,
+    Subsystem, Transfer,
+};
 pub use controller::{Controller, ControllerState};
 pub use discovery::referrals::discover;
 pub use error::{ConnectionError, HostError, ProtocolError, RequestError};
