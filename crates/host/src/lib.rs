@@ -6,6 +6,7 @@ mod client;
 mod command;
 mod controller;
 mod discovery;
+mod errno;
 mod error;
 mod info;
 pub mod limits;
@@ -27,6 +28,7 @@ pub use client::{
 };
 pub use controller::{Controller, ControllerState};
 pub use discovery::referrals::discover;
+pub use errno::block_errno;
 pub use error::{ConnectionError, HostError, ProtocolError, RequestError};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, SubsystemKind};
 pub use namespace::RemoteNamespace;

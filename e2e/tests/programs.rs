@@ -1,0 +1,113 @@
+//! Programs in C over `libswitchyard`, against a target that is another process.
+
+#![cfg(test)]
+
+use anyhow::{Context as _, Result, ensure};
+use std::io::Write as _;
+use std::process::Command;
+use std::time::Duration;
+use switchyard_e2e::library::{Checks, Library};
+use switchyard_e2e::limits::COMMAND_DEADLINE;
+use switchyard_e2e::process::{Process, Serve};
+use switchyard_e2e::{Readiness, cache_directory, require_programs};
+
+/// Runs a program against a target of its own.
+fn run(name: &str, checks: Checks) -> Result<String> {
+    let library = Library::build()?;
+    let program = library.compile(name, checks)?;
+    let target = Serve::start(&["--ram", "16M"])?;
+    let mut command = library.command(program);
+    let text = Process::start(command.arg(target.address().to_string()))?;
+    let text = text.succeed(COMMAND_DEADLINE)?;
+    target.stop()?;
+    Ok(text)
+}
+
+fn run_both(name: &str) -> Result<()> {
+    if require_programs(&["cc"])? == Readiness::Skip {
+        return Ok(());
+    }
+    run(name, Checks::Plain)?;
+    run(name, Checks::Sanitized)?;
+    Ok(())
+}
+
+#[test]
+fn the_example_of_the_documentation_runs() -> Result<()> {
+    if require_programs(&["cc"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let text = run("hello", Checks::Plain)?;
+    ensure!(text == "the same data\n", "{text}");
+    Ok(())
+}
+
+#[test]
+fn blocking_calls_do_what_the_header_says() -> Result<()> {
+    run_both("blocking")
+}
+
+#[test]
+fn queues_do_what_the_header_says() -> Result<()> {
+    run_both("queue")
+}
+
+#[test]
+fn misuse_is_refused() -> Result<()> {
+    run_both("misuse")
+}
+
+/// The target is killed and started again under load; no write is lost, and none is done twice.
+#[test]
+fn a_program_goes_on_when_its_target_is_killed() -> Result<()> {
+    if require_programs(&["cc"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let library = Library::build()?;
+    let program = library.compile("load", Checks::Sanitized)?;
+    let file = cache_directory("programs")?.join("load.disk");
+    std::fs::File::create(&file)?.set_len(16 << 20)?;
+    let file = file.to_str().context("the path is text")?;
+    let mut target = Serve::start(&["--file", file])?;
+    let address = target.address().to_string();
+
+    let mut command = library.command(program);
+    command.arg(&address);
+    let mut load = Load::start(&mut command)?;
+    for _ in 0..5 {
+        load.progress()?;
+        target.kill()?;
+        target = Serve::start_with(&["--listen", &address, "--file", file])?;
+    }
+    load.progress()?;
+    let text = load.end()?;
+    ensure!(text.contains("verified"), "{text}");
+    target.stop()?;
+    Ok(())
+}
+
+/// A program that works until its input says that it is enough.
+struct Load {
+    process: Process,
+    input: std::process::ChildStdin,
+}
+
+impl Load {
+    fn start(command: &mut Command) -> Result<Self> {
+        let (process, input) = Process::start_with_input(command)?;
+        Ok(Self { process, input })
+    }
+
+    /// Waits until it has come further than at the call.
+    fn progress(&mut self) -> Result<()> {
+        let lines = self.process.stdout().lines().count();
+        let further = |stdout: &str, _: &str| (stdout.lines().count() > lines + 1).then_some(());
+        self.process
+            .wait_for("progress", Duration::from_secs(60), further)
+    }
+
+    fn end(mut self) -> Result<String> {
+        self.input.write_all(b"enough\n")?;
+        self.process.succeed(COMMAND_DEADLINE)
+    }
+}
