@@ -80,6 +80,18 @@ impl Library {
         Ok(program)
     }
 
+    /// Builds fio's engine with `scripts/fio-engine`, which fetches headers, and returns its path.
+    ///
+    /// # Errors
+    /// When the headers cannot be had, or the compiler fails.
+    pub fn fio_engine(&self) -> Result<PathBuf> {
+        let mut script = Command::new(repository().join("scripts/fio-engine"));
+        script.arg(&self.folder);
+        script.env("CARGO_TARGET_DIR", target_directory()?);
+        let path = String::from_utf8(output_of(&mut script)?).context("the path is text")?;
+        Ok(PathBuf::from(path.trim_end()))
+    }
+
     /// A command that runs a program with the library.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);

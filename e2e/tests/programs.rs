@@ -1,4 +1,4 @@
-//! Programs in C over `libswitchyard`, against a target that is another process.
+//! Programs over `libswitchyard`, against a target that is another process: in C, and fio.
 
 #![cfg(test)]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use switchyard_e2e::library::{Checks, Library};
 use switchyard_e2e::limits::COMMAND_DEADLINE;
 use switchyard_e2e::process::{Process, Serve};
-use switchyard_e2e::{Readiness, cache_directory, require_programs};
+use switchyard_e2e::{Readiness, cache_directory, require_programs, skip};
 
 /// Runs a program against a target of its own.
 fn run(name: &str, checks: Checks) -> Result<String> {
@@ -82,6 +82,52 @@ fn a_program_goes_on_when_its_target_is_killed() -> Result<()> {
     load.progress()?;
     let text = load.end()?;
     ensure!(text.contains("verified"), "{text}");
+    target.stop()?;
+    Ok(())
+}
+
+/// fio with our engine, built against the headers of the fio that is installed.
+#[test]
+fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
+    if require_programs(&["cc", "fio", "apt-get", "dpkg-query"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let library = Library::build()?;
+    let engine = match library.fio_engine() {
+        Ok(engine) => engine,
+        Err(error) => {
+            skip(&format!("{error:#}"))?;
+            return Ok(());
+        }
+    };
+    let target = Serve::start(&["--ram", "64M"])?;
+    let address = target.address().to_string();
+    let fio = |arguments: &[&str]| {
+        let mut fio = Command::new("fio");
+        fio.arg(format!("--ioengine=external:{}", engine.display()));
+        fio.arg(format!("--sw_target={address}")).args(arguments);
+        Process::start(&mut fio)?.succeed(COMMAND_DEADLINE)
+    };
+    let verify = "--verify=crc32c --verify_fatal=1 --bs=4k --size=16M";
+    for mode in [
+        "--rw=randwrite --iodepth=32",
+        "--rw=randwrite --iodepth=64 --iodepth_batch_submit=16 --thread --sw_class=latency",
+        "--rw=write --iodepth=4 --fsync=8 --numjobs=2 --offset_increment=16M",
+        "--rw=randwrite --bs=128k --iodepth=8",
+    ] {
+        let arguments: Vec<_> = "--name=verify"
+            .split_whitespace()
+            .chain(verify.split_whitespace())
+            .chain(mode.split_whitespace())
+            .collect();
+        let text = fio(&arguments)?;
+        ensure!(text.contains("err= 0"), "{mode}: {text}");
+    }
+    let text = fio(&["--name=trim", "--rw=randtrim", "--bs=64k", "--size=8M"])?;
+    ensure!(text.contains("err= 0"), "{text}");
+    let refused = fio(&["--name=a", "--rw=read", "--size=4k", "--sw_nsid=9"]);
+    let refused = format!("{:#}", refused.err().context("there is no namespace 9")?);
+    ensure!(refused.contains("it has 1"), "{refused}");
     target.stop()?;
     Ok(())
 }
