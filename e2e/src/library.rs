@@ -32,10 +32,7 @@ impl Library {
     /// # Errors
     /// When cargo fails, or the library is not where cargo puts it.
     pub fn build() -> Result<Self> {
-        let target = target_directory()?;
-        let executable = std::env::current_exe().context("find the running test")?;
-        let release = executable.starts_with(target.join("release"));
-        let folder = build_with(&["--package", "switchyard-c"], release)?;
+        let folder = build_with(&["--package", "switchyard-c"], is_release()?)?;
         let file = folder.join("libswitchyard.so");
         if !file.is_file() {
             bail!("cargo made no {}", file.display());
@@ -106,6 +103,21 @@ impl Library {
 fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Builds the example that uses tokio, and returns the program.
+///
+/// # Errors
+/// When cargo fails.
+pub fn tokio_example() -> Result<PathBuf> {
+    let folder = build_with(&["--package", "switchyard-example-tokio"], is_release()?)?;
+    Ok(folder.join("switchyard-example-tokio"))
+}
+
+/// Returns true if the running test was built for release.
+fn is_release() -> Result<bool> {
+    let executable = std::env::current_exe().context("find the running test")?;
+    Ok(executable.starts_with(target_directory()?.join("release")))
 }
 
 /// Builds something of the workspace, and returns the folder of the result.

@@ -1,4 +1,5 @@
-//! Programs over `libswitchyard`, against a target that is another process: in C, and fio.
+//! Programs over `libswitchyard`, against a target that is another process: in C, fio, and the
+//! example with tokio.
 
 #![cfg(test)]
 
@@ -6,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::io::Write as _;
 use std::process::Command;
 use std::time::Duration;
-use switchyard_e2e::library::{Checks, Library};
+use switchyard_e2e::library::{Checks, Library, tokio_example};
 use switchyard_e2e::limits::COMMAND_DEADLINE;
 use switchyard_e2e::process::{Process, Serve};
 use switchyard_e2e::{Readiness, cache_directory, require_programs, skip};
@@ -55,6 +56,17 @@ fn queues_do_what_the_header_says() -> Result<()> {
 #[test]
 fn misuse_is_refused() -> Result<()> {
     run_both("misuse")
+}
+
+#[test]
+fn the_example_with_tokio_runs() -> Result<()> {
+    let target = Serve::start(&["--ram", "16M"])?;
+    let mut command = Command::new(tokio_example()?);
+    let text = Process::start(command.arg(target.address().to_string()))?;
+    let text = text.succeed(COMMAND_DEADLINE)?;
+    ensure!(text.starts_with("100 tasks"), "{text}");
+    target.stop()?;
+    Ok(())
 }
 
 /// The target is killed and started again under load; no write is lost, and none is done twice.
