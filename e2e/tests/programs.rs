@@ -6,11 +6,11 @@
 use anyhow::{Context as _, Result, ensure};
 use std::io::Write as _;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use switchyard_e2e::library::{Checks, Library, tokio_example};
-use switchyard_e2e::limits::COMMAND_DEADLINE;
+use switchyard_e2e::limits::{COMMAND_DEADLINE, READY_DEADLINE};
 use switchyard_e2e::process::{Process, Serve};
-use switchyard_e2e::{Readiness, cache_directory, require_programs, skip};
+use switchyard_e2e::{Readiness, cache_directory, output_of, require_programs, skip};
 
 /// Runs a program against a target of its own.
 fn run(name: &str, checks: Checks) -> Result<String> {
@@ -40,6 +40,19 @@ fn the_example_of_the_documentation_runs() -> Result<()> {
     }
     let text = run("hello", Checks::Plain)?;
     ensure!(text == "the same data\n", "{text}");
+    Ok(())
+}
+
+#[test]
+fn the_header_is_also_one_for_cpp() -> Result<()> {
+    if require_programs(&["c++"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let library = Library::build()?;
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]);
+    compiler.args(["-x", "c++"]);
+    output_of(compiler.arg(library.headers().join("switchyard.h")))?;
     Ok(())
 }
 
@@ -89,13 +102,27 @@ fn a_program_goes_on_when_its_target_is_killed() -> Result<()> {
     for _ in 0..5 {
         load.progress()?;
         target.kill()?;
-        target = Serve::start_with(&["--listen", &address, "--file", file])?;
+        target = serve_again(&address, file)?;
     }
     load.progress()?;
     let text = load.end()?;
     ensure!(text.contains("verified"), "{text}");
     target.stop()?;
     Ok(())
+}
+
+/// Starts a target where one was killed. The host that tries to connect may have the port for a
+/// moment.
+fn serve_again(address: &str, file: &str) -> Result<Serve> {
+    let end = Instant::now() + READY_DEADLINE;
+    loop {
+        match Serve::start_with(&["--listen", address, "--file", file]) {
+            Err(error)
+                if format!("{error:#}").contains("Address already in use")
+                    && Instant::now() < end => {}
+            other => return other,
+        }
+    }
 }
 
 /// fio with our engine, built against the headers of the fio that is installed.
@@ -126,6 +153,8 @@ fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
         "--rw=randwrite --iodepth=64 --iodepth_batch_submit=16 --thread --sw_class=latency",
         "--rw=write --iodepth=4 --fsync=8 --numjobs=2 --offset_increment=16M",
         "--rw=randwrite --bs=128k --iodepth=8",
+        "--rw=randwrite --iodepth=32 --rate_iops=100k",
+        "--rw=randwrite --iodepth=32 --sw_gather=0",
     ] {
         let arguments: Vec<_> = "--name=verify"
             .split_whitespace()

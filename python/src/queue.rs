@@ -74,6 +74,13 @@ impl Queue {
     }
 }
 
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // On another thread it is left to the end of its own.
+        let _ = self.handle.close();
+    }
+}
+
 /// Submits requests of a batch until the queue is full, and waits for all of them. Returns the
 /// index of the first that was not submitted.
 fn run_some(

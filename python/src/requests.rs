@@ -73,12 +73,14 @@ impl Handle {
     /// Closes the queue; requests under way end without an answer.
     pub(crate) fn close(self) -> PyResult<()> {
         self.check()?;
-        let removed = QUEUES.with_borrow_mut(|queues| {
+        let removed = QUEUES.try_with(|queues| {
+            let mut queues = queues.borrow_mut();
             let at = queues
                 .iter()
                 .position(|queue| queue.handle == self.number)?;
             Some(queues.swap_remove(at))
         });
+        // A thread that ends has closed its queues.
         drop(removed);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,19 +15,29 @@ class Serve:
 
     def __init__(self, *arguments: str) -> None:
         program = os.environ["SWITCHYARD_BIN"]
-        self.process = subprocess.Popen(
-            [program, "serve", *arguments], stdout=subprocess.PIPE, text=True
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line.startswith("listening on "), line
+        end = time.monotonic() + 30
+        while True:
+            self.process = subprocess.Popen(
+                [program, "serve", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert self.process.stdout is not None
+            line = self.process.stdout.readline()
+            if line.startswith("listening on "):
+                break
+            # A host that tries to connect may have the port for a moment.
+            _, error = self.process.communicate()
+            assert "Address already in use" in error and time.monotonic() < end, error
         self.address = line.split()[2]
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 @pytest.fixture

@@ -77,6 +77,12 @@ def test_the_descriptor_tells_of_completions(disk):
             assert done[0][0] == tag
 
 
+def test_a_queue_that_is_forgotten_is_closed(disk):
+    # The controller grants fewer queues than this.
+    for _ in range(200):
+        assert disk.queue(4).read_many([0], 4096) == [bytes(4096)]
+
+
 def test_a_queue_belongs_to_its_thread(disk):
     queue = disk.queue(4)
     failures = []

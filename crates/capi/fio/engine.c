@@ -6,8 +6,11 @@
  *       --rw=randread --bs=4k --iodepth=32
  *
  * A job makes its connection where it runs, after fio's fork; before that, one is made and closed
- * to learn the size. Each job has a queue of its own. With an iodepth_batch_submit above 1 requests
- * leave together.
+ * to learn the size. Each job has a queue of its own.
+ *
+ * fio commits each request alone unless it is told otherwise, and asks for completions when its
+ * queue is full. So requests leave when it asks, together, and not with each commit: but where a
+ * rate or a thinktime keeps the queue from filling up, or with sw_gather=0.
  */
 #include "config-host.h"
 
@@ -23,6 +26,7 @@ struct engine_options {
     char *host_nqn;
     unsigned int nsid;
     unsigned int request_class;
+    unsigned int gather;
 };
 
 #define OFFSET(field) .off1 = offsetof(struct engine_options, field)
@@ -78,6 +82,15 @@ static struct fio_option engine_options[] = {
             },
         ENGINE_OPTION,
     },
+    {
+        .name = "sw_gather",
+        .lname = "Gather",
+        .help = "Send requests when fio waits for completions, not one by one",
+        .type = FIO_OPT_BOOL,
+        OFFSET(gather),
+        .def = "1",
+        ENGINE_OPTION,
+    },
     {.name = NULL},
 };
 
@@ -87,6 +100,9 @@ struct job {
     sw_queue *queue;
     sw_completion *completions;
     unsigned int room;
+    /* Those found, the next of them to hand out, and those handed out last. */
+    unsigned int found, next, handed_out;
+    int gathers;
 };
 
 static int complain(const char *what, int result) {
@@ -136,6 +152,15 @@ static int engine_setup(struct thread_data *td) {
     return 0;
 }
 
+/* Whether fio asks for completions as soon as it has nothing else to do. */
+static int fills_queue(const struct thread_data *td) {
+    const struct thread_options *options = &td->o;
+    for (int direction = 0; direction < DDIR_RWDIR_CNT; direction++)
+        if (options->rate[direction] || options->rate_iops[direction])
+            return 0;
+    return !options->thinktime;
+}
+
 /* After the fork, on the thread of the job. */
 static int engine_init(struct thread_data *td) {
     struct job *job = calloc(1, sizeof *job);
@@ -151,6 +176,7 @@ static int engine_init(struct thread_data *td) {
         sw_disconnect(job->target);
         goto failed;
     }
+    job->gathers = ((struct engine_options *)td->eo)->gather && fills_queue(td);
     td->io_ops_data = job;
     return 0;
 failed:
@@ -199,22 +225,40 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
 
 static int engine_commit(struct thread_data *td) {
     struct job *job = td->io_ops_data;
-    return sw_queue_kick(job->queue);
+    return job->gathers ? 0 : sw_queue_kick(job->queue);
 }
 
+/* Takes all that is done at once, and hands out what fio asks for: by default one at a time. */
 static int engine_getevents(struct thread_data *td, unsigned int min, unsigned int max,
                             const struct timespec *timeout) {
     struct job *job = td->io_ops_data;
     int64_t limit = timeout ? timeout->tv_sec * 1000000LL + timeout->tv_nsec / 1000 : -1;
-    if (max > job->room)
-        max = job->room;
-    return sw_queue_reap(job->queue, job->completions, min, max, limit);
+
+    job->next += job->handed_out;
+    job->handed_out = 0;
+    unsigned int here = job->found - job->next;
+    if (here == 0 || here < min) {
+        memmove(job->completions, job->completions + job->next, here * sizeof *job->completions);
+        job->next = 0;
+        job->found = here;
+        min = min > here ? min - here : 0;
+        int count = sw_queue_reap(job->queue, job->completions + here, min, job->room - here, limit);
+        if (count < 0) {
+            complain("wait", 0);
+            return count;
+        }
+        job->found += count;
+        here = job->found;
+    }
+    job->handed_out = here < max ? here : max;
+    return job->handed_out;
 }
 
 static struct io_u *engine_event(struct thread_data *td, int event) {
     struct job *job = td->io_ops_data;
-    struct io_u *io_u = job->completions[event].user;
-    io_u->error = -job->completions[event].result;
+    sw_completion *completion = &job->completions[job->next + event];
+    struct io_u *io_u = completion->user;
+    io_u->error = -completion->result;
     return io_u;
 }
 
