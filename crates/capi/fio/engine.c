@@ -9,8 +9,9 @@
  * to learn the size. Each job has a queue of its own.
  *
  * fio commits each request alone unless it is told otherwise, and asks for completions when its
- * queue is full. So requests leave when it asks, together, and not with each commit: but where a
- * rate or a thinktime keeps the queue from filling up, or with sw_gather=0.
+ * queue is full. So requests leave together, when it asks or when they are a quarter of the queue,
+ * which keeps both ends at work; but with each commit where a rate or a thinktime keeps the queue
+ * from filling up, or with sw_gather=0.
  */
 #include "config-host.h"
 
@@ -102,7 +103,8 @@ struct job {
     unsigned int room;
     /* Those found, the next of them to hand out, and those handed out last. */
     unsigned int found, next, handed_out;
-    int gathers;
+    /* Commits that leave together, and those that wait for it. */
+    unsigned int together, committed;
 };
 
 static int complain(const char *what, int result) {
@@ -176,7 +178,9 @@ static int engine_init(struct thread_data *td) {
         sw_disconnect(job->target);
         goto failed;
     }
-    job->gathers = ((struct engine_options *)td->eo)->gather && fills_queue(td);
+    job->together = 1;
+    if (((struct engine_options *)td->eo)->gather && fills_queue(td))
+        job->together = (job->room + 3) / 4;
     td->io_ops_data = job;
     return 0;
 failed:
@@ -225,7 +229,10 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
 
 static int engine_commit(struct thread_data *td) {
     struct job *job = td->io_ops_data;
-    return job->gathers ? 0 : sw_queue_kick(job->queue);
+    if (++job->committed < job->together)
+        return 0;
+    job->committed = 0;
+    return sw_queue_kick(job->queue);
 }
 
 /* Takes all that is done at once, and hands out what fio asks for: by default one at a time. */
@@ -242,6 +249,7 @@ static int engine_getevents(struct thread_data *td, unsigned int min, unsigned i
         job->next = 0;
         job->found = here;
         min = min > here ? min - here : 0;
+        job->committed = 0;
         int count = sw_queue_reap(job->queue, job->completions + here, min, job->room - here, limit);
         if (count < 0) {
             complain("wait", 0);
