@@ -2,13 +2,14 @@
 //!
 //! This library holds what those tests share: the [`process`] under test, the [`debian`] kernel
 //! that peers run, the [`image`] they boot, the [`vm`] they boot in, the [`guest`] scripts they
-//! run, and what a packet [`capture`] says. The tests own the scenarios. Nothing else in the
+//! run, what a packet [`capture`] says, and the C [`library`]. The tests own the scenarios. Nothing else in the
 //! workspace depends on it. A test must never be skipped silently: see [`require_programs`].
 
 pub mod capture;
 pub mod debian;
 pub mod guest;
 pub mod image;
+pub mod library;
 pub mod limits;
 pub mod process;
 pub mod vm;

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
@@ -89,11 +89,22 @@ impl Process {
     /// # Errors
     /// When it cannot be started.
     pub fn start(command: &mut Command) -> Result<Self> {
+        Self::spawn(command.stdin(Stdio::null()))
+    }
+
+    /// The same with an input, which ends when it is dropped.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with_input(command: &mut Command) -> Result<(Self, ChildStdin)> {
+        let mut process = Self::spawn(command.stdin(Stdio::piped()))?;
+        let input = process.child.stdin.take().context("input was piped")?;
+        Ok((process, input))
+    }
+
+    fn spawn(command: &mut Command) -> Result<Self> {
         let name = format!("{command:?}");
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("start {name}"))?;
         let stdout = Output::follow(child.stdout.take().context("standard output was piped")?);
         let stderr = Output::follow(child.stderr.take().context("standard error was piped")?);

@@ -295,6 +295,14 @@ pub enum RequestError {
         /// Size of the namespace in bytes.
         size: u64,
     },
+    /// The range is longer than one request may be.
+    #[error("{length} bytes are more than the {most} of one request: make several of it")]
+    TooLong {
+        /// Bytes.
+        length: u64,
+        /// The most that one request may have, in bytes.
+        most: u64,
+    },
     /// The device could not do it.
     #[error(transparent)]
     Device(#[from] block::BlockError),

@@ -6,6 +6,7 @@ mod client;
 mod command;
 mod controller;
 mod discovery;
+mod errno;
 mod error;
 mod info;
 pub mod limits;
@@ -16,12 +17,18 @@ mod recovery;
 pub mod switch;
 
 pub use self::switch::{Switchboard, SwitchboardOptions, SwitchedNamespace};
+pub use ::switch::Class;
 pub use association::tenant_event::TenantEvent;
 pub use association::{Association, Phase};
+pub use block::{BlockError, Completion, Operation, Request};
 pub use channel::{ChannelState, QueueFull, RemoteChannel};
-pub use client::{Completions, Host, HostBuilder, Namespace, Queue, QueueOptions, Subsystem};
+pub use client::{
+    AsyncNamespace, Completions, Host, HostBuilder, Namespace, Queue, QueueOptions, SubmitError,
+    Subsystem, Transfer,
+};
 pub use controller::{Controller, ControllerState};
 pub use discovery::referrals::discover;
+pub use errno::block_errno;
 pub use error::{ConnectionError, HostError, ProtocolError, RequestError};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, SubsystemKind};
 pub use namespace::RemoteNamespace;

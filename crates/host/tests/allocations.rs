@@ -54,10 +54,10 @@ fn a_warm_queue_does_not_allocate() {
         let data = vec![7; 65_536];
         let mut round = || {
             for tag in 0..8 {
-                queue.write(tag, tag * 8, &data[..4096]).unwrap();
-                queue.read(tag, tag * 8, 8).unwrap();
-                queue.write(tag, tag * 128, &data).unwrap();
-                queue.read(tag, tag * 128, 128).unwrap();
+                queue.write(tag, tag * 4096, &data[..4096]).unwrap();
+                queue.read(tag, tag * 4096, 4096).unwrap();
+                queue.write(tag, tag * 65_536, &data).unwrap();
+                queue.read(tag, tag * 65_536, 65_536).unwrap();
             }
             while queue.outstanding() > 0 {
                 for done in queue.wait(1).unwrap() {

@@ -26,11 +26,11 @@ fn requests_on_both_sides_of_a_barrier_complete_in_that_order() {
         let mut tags = 0..;
         let mut tag = || tags.next().unwrap();
         for block in 0..10 {
-            queue.write(tag(), block, &[round; 4096]).unwrap();
+            queue.write(tag(), block * 4096, &[round; 4096]).unwrap();
         }
         queue.barrier(tag()).unwrap();
         for block in 0..10 {
-            queue.read(tag(), block, 1).unwrap();
+            queue.read(tag(), block * 4096, 4096).unwrap();
         }
         queue.barrier(tag()).unwrap();
         queue.write(tag(), 0, &[round; 4096]).unwrap();

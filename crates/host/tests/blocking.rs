@@ -326,7 +326,7 @@ fn a_queue_of_ones_own_reads_and_writes() {
     let mut queue = namespace.queue(16).unwrap();
     for tag in 0..16 {
         queue
-            .write(tag, tag * 8, &pattern(4096, tag as u8 | 1))
+            .write(tag, tag * 4096, &pattern(4096, tag as u8 | 1))
             .unwrap();
     }
     assert!(queue.write(99, 0, &[0; 512]).is_err(), "the queue is full");
@@ -338,7 +338,7 @@ fn a_queue_of_ones_own_reads_and_writes() {
         }
     }
     for tag in 0..16 {
-        queue.read(tag, tag * 8, 8).unwrap();
+        queue.read(tag, tag * 4096, 4096).unwrap();
     }
     while queue.outstanding() > 0 {
         for completion in queue.wait(4).unwrap() {

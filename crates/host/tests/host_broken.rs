@@ -22,13 +22,13 @@ fn whoever_waits_for_a_broken_host_hears_that_it_is_closed() {
     let subsystem = host.connect(&address, NQN).unwrap();
     let namespace = subsystem.namespace(1).unwrap();
     let mut queue = namespace.queue(4).unwrap();
-    queue.read(1, 0, 1).unwrap();
+    queue.read(1, 0, 512).unwrap();
     assert_eq!(queue.wait(1).unwrap().count(), 1);
     peer.change(|behaviour| behaviour.swallow = 3);
     std::thread::scope(|scope| {
         let write = scope.spawn(|| namespace.write(0, &[1; 4096]));
         let read = scope.spawn(|| namespace.read(0, &mut [0; 512]));
-        queue.read(2, 0, 1).unwrap();
+        queue.read(2, 0, 512).unwrap();
         queue.kick();
         let mut left = 1;
         while left > 0 {

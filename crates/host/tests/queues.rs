@@ -39,7 +39,7 @@ fn a_channel_that_gets_no_queue_is_refused_and_the_others_go_on() {
         assert!(error.contains("use fewer queues"), "{error}");
         namespace.write(0, &[1; 512]).unwrap();
         for tag in 0..8 {
-            queue.write(tag, tag, &[2; 512]).unwrap();
+            queue.write(tag, tag * 512, &[2; 512]).unwrap();
         }
         while queue.outstanding() > 0 {
             for done in queue.wait(1).unwrap() {

@@ -117,7 +117,7 @@ fn a_thread_that_does_not_wait_for_a_while_costs_neither_its_requests_nor_anybod
     let peer = Peer::start(1 << 20, Behaviour::default());
     let namespace = connect(&peer, builder().command_timeout(timeout));
     let mut queue = namespace.queue(4).unwrap();
-    queue.read(1, 0, 1).unwrap();
+    queue.read(1, 0, 512).unwrap();
     assert_eq!(queue.wait(1).unwrap().count(), 1);
     // The controller asks for the data first.
     queue.write(2, 0, &[1; 4096]).unwrap();
@@ -160,7 +160,7 @@ fn a_queue_of_ones_own_recovers_too() {
     let mut queue = namespace.queue(32).unwrap();
     for round in 0..40_u64 {
         for tag in 0..32 {
-            queue.write(tag, tag * 8, &[round as u8; 4096]).unwrap();
+            queue.write(tag, tag * 4096, &[round as u8; 4096]).unwrap();
         }
         if round % 4 == 1 {
             peer.cut_all();

@@ -200,7 +200,7 @@ fn a_long_write_arrives_whole_through_blocking_calls_and_queues() {
     namespace.read(4096, &mut back).unwrap();
     assert!(back == data[..whole]);
     let mut queue = namespace.queue(16).unwrap();
-    queue.read(1, 1, 256).unwrap();
+    queue.read(1, 4096, MIB).unwrap();
     let done = queue.wait(1).unwrap().next().unwrap();
     done.result.unwrap();
     assert!(done.data.unwrap().bytes().unwrap() == &data[..MIB]);

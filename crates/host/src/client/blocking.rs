@@ -1,19 +1,21 @@
 //! Blocking calls: a subsystem, its namespaces, and reads and writes on them.
 
 use super::queue::{Queue, QueueOptions};
-use super::service::{BlockingReply, BlockingRequest, Message};
-use super::{Host, HostInner};
+use super::reply::{BlockingReply, ReplyTo};
+use super::service::{BlockingRequest, Message};
+use super::{Host, HostInner, range};
 use crate::association::Association;
 use crate::association::tenant_event::TenantEvent;
 use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
 use base::units::Lba;
-use block::{BlockError, Device, Operation, PathDevice};
+use block::{Device, Operation, PathDevice};
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use switch::{Path, PathRules};
+use switch::{Class, Path, PathRules};
 
 /// Pieces of one call that are under way at once: enough to keep a connection busy, few enough to
 /// leave buffers for others.
@@ -81,8 +83,17 @@ impl Subsystem {
     /// When it does not exist, has a format that we cannot use, or every I/O queue that the
     /// controller grants is taken.
     pub fn namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
+        self.namespace_with(nsid, Class::DEFAULT)
+    }
+
+    /// The same, for requests of this class: its blocking calls, and its queues unless they say
+    /// otherwise.
+    ///
+    /// # Errors
+    /// As [`namespace`](Self::namespace).
+    pub fn namespace_with(&self, nsid: u32, class: Class) -> Result<Namespace, HostError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let remote = RemoteNamespace::new(self.association(), nsid)?;
+        let remote = RemoteNamespace::new(self.association(), nsid)?.with_class(class);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let host = &self.inner.host.inner;
         let (opened, opening) = channel();
@@ -158,6 +169,18 @@ impl Namespace {
         self.inner.remote.geometry().block_bytes
     }
 
+    /// The most bytes that one request of a [`Queue`] has; blocking calls take any length.
+    #[must_use]
+    pub fn max_request_bytes(&self) -> u64 {
+        range::max_request_bytes(&self.inner.remote)
+    }
+
+    /// Returns true if the namespace may not be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.inner.remote.capabilities().read_only
+    }
+
     /// The namespace as a device, to be opened on a core of the caller's own.
     #[must_use]
     pub fn device(&self) -> RemoteNamespace {
@@ -210,6 +233,21 @@ impl Namespace {
         Queue::open(&self.inner.remote, self.inner.subsystem.clone(), options)
     }
 
+    /// The message that a request is to the host's thread.
+    pub(super) fn message(&self, request: BlockingRequest) -> Message {
+        Message::Request(self.inner.id, request)
+    }
+
+    /// Hands the host's thread a message without waiting; `Some` message comes back while its
+    /// mailbox is full.
+    pub(super) fn post(&self, message: Message) -> Result<Option<Message>, RequestError> {
+        let host = self.inner.host();
+        if host.is_over() {
+            return Err(RequestError::Closed);
+        }
+        Ok(host.sender.send(message).err())
+    }
+
     /// Reads `data.len()` bytes at `offset`.
     ///
     /// # Errors
@@ -217,6 +255,35 @@ impl Namespace {
     pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), RequestError> {
         let length = data.len() as u64;
         self.run(Operation::Read, offset, length, Data::Read(data))
+    }
+
+    /// Reads into the parts one after the other, as `preadv`: a part may have any length, all of
+    /// them together are whole blocks.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_vectored(
+        &self,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<(), RequestError> {
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        self.run(Operation::Read, offset, length, Data::Scatter(parts))
+    }
+
+    /// Writes the parts one after the other, as `pwritev`.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_vectored(
+        &self,
+        offset: u64,
+        parts: &[IoSlice<'_>],
+        durable: bool,
+    ) -> Result<(), RequestError> {
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        let operation = Operation::Write { durable };
+        self.run(operation, offset, length, Data::Gather(parts))
     }
 
     /// Writes `data` at `offset`. Stable only after [`flush`](Self::flush) where the device has a
@@ -269,7 +336,7 @@ impl Namespace {
     /// Compares `data` with what is at `offset`.
     ///
     /// # Errors
-    /// [`BlockError::CompareFailure`] where they differ, and as [`read`](Self::read).
+    /// [`BlockError::CompareFailure`](block::BlockError::CompareFailure) where they differ, and as [`read`](Self::read).
     pub fn compare(&self, offset: u64, data: &[u8]) -> Result<(), RequestError> {
         let length = data.len() as u64;
         self.run(Operation::Compare, offset, length, Data::Write(data))
@@ -288,7 +355,7 @@ impl Namespace {
     /// begin meanwhile, and what the target receives of the tenant, take effect after that.
     ///
     /// # Errors
-    /// [`BlockError::Unsupported`] where the target does not announce barriers: then wait for your
+    /// [`BlockError::Unsupported`](block::BlockError::Unsupported) where the target does not announce barriers: then wait for your
     /// calls, and every other writer for its own. Any other [`RequestError`] says that the order
     /// was perhaps not kept.
     pub fn barrier(&self) -> Result<(), RequestError> {
@@ -299,7 +366,7 @@ impl Namespace {
             lba: Lba(0),
             blocks: 0,
             data: Vec::new(),
-            reply,
+            reply: ReplyTo::Caller(reply),
         };
         let message = Message::Request(self.inner.id, request);
         self.inner
@@ -309,50 +376,23 @@ impl Namespace {
         Ok(self.receive(&replies)?.result?)
     }
 
-    fn check(&self, offset: u64, length: u64) -> Result<(), RequestError> {
-        let geometry = self.inner.remote.geometry();
-        if geometry.blocks == 0 {
-            return Err(BlockError::Gone.into());
-        }
-        let block_bytes = geometry.block_bytes;
-        for (what, value) in [("offset", offset), ("length", length)] {
-            if !value.is_multiple_of(u64::from(block_bytes)) {
-                return Err(RequestError::Alignment {
-                    what,
-                    value,
-                    block_bytes,
-                });
-            }
-        }
-        let size = geometry.bytes();
-        if offset.checked_add(length).is_none_or(|end| end > size) {
-            return Err(RequestError::OutOfRange {
-                offset,
-                length,
-                size,
-            });
-        }
-        Ok(())
-    }
-
     /// Splits a call into requests, keeps a few of them under way, and waits for all.
     fn run(
         &self,
         operation: Operation,
         offset: u64,
         length: u64,
-        mut data: Data<'_>,
+        mut data: Data<'_, '_>,
     ) -> Result<(), RequestError> {
-        self.check(offset, length)?;
+        range::check(self.inner.remote.geometry(), offset, length)?;
         let flush = operation == Operation::Flush;
         if length == 0 && !flush {
             return Ok(());
         }
         let step = if operation.has_data() {
-            u64::from(self.inner.remote.capabilities().max_transfer_bytes)
+            range::max_request_bytes(&self.inner.remote)
         } else {
-            // Blocks of a request are counted in 32 bits.
-            u64::from(u32::MAX / 2 + 1) * u64::from(self.block_bytes())
+            range::without_data_max(self.inner.remote.geometry())
         };
         let pieces = usize::try_from(length.div_ceil(step)).expect("a length in memory");
         let pieces = pieces.max(1);
@@ -393,7 +433,7 @@ impl Namespace {
         at: u64,
         size: u64,
         piece: usize,
-        data: &Data<'_>,
+        data: &Data<'_, '_>,
         reply: &Sender<BlockingReply>,
     ) -> Result<(), RequestError> {
         let block = u64::from(self.block_bytes());
@@ -403,7 +443,7 @@ impl Namespace {
             lba: Lba((offset + at) / block),
             blocks: u32::try_from(size / block).expect("a step has fewer than 2^32 blocks"),
             data: data.piece(at, size),
-            reply: reply.clone(),
+            reply: ReplyTo::Caller(reply.clone()),
         };
         let message = Message::Request(self.inner.id, request);
         self.inner
@@ -414,29 +454,54 @@ impl Namespace {
 }
 
 /// The caller's memory.
-enum Data<'a> {
+enum Data<'a, 'b> {
     None,
     Read(&'a mut [u8]),
     Write(&'a [u8]),
+    Scatter(&'a mut [IoSliceMut<'b>]),
+    Gather(&'a [IoSlice<'b>]),
 }
 
-impl Data<'_> {
+impl Data<'_, '_> {
     /// Returns the memory that the thread gets for a piece: a copy of what is written, or room for
     /// what is read.
     fn piece(&self, at: u64, size: u64) -> Vec<u8> {
         let range = |at: u64| usize::try_from(at).expect("an offset in memory");
         match self {
             Self::None => Vec::new(),
-            Self::Read(_) => vec![0; range(size)],
+            Self::Read(_) | Self::Scatter(_) => vec![0; range(size)],
             Self::Write(data) => data[range(at)..range(at + size)].to_vec(),
+            Self::Gather(parts) => {
+                let mut piece = Vec::with_capacity(range(size));
+                let mut skip = range(at);
+                for part in *parts {
+                    let from = skip.min(part.len());
+                    skip -= from;
+                    let length = (part.len() - from).min(range(size) - piece.len());
+                    piece.extend_from_slice(&part[from..from + length]);
+                }
+                piece
+            }
         }
     }
 
     /// Takes over what was read.
-    fn take(&mut self, at: u64, bytes: &[u8]) {
-        if let Self::Read(data) = self {
-            let at = usize::try_from(at).expect("an offset in memory");
-            data[at..at + bytes.len()].copy_from_slice(bytes);
+    fn take(&mut self, at: u64, mut bytes: &[u8]) {
+        let at = usize::try_from(at).expect("an offset in memory");
+        match self {
+            Self::Read(data) => data[at..at + bytes.len()].copy_from_slice(bytes),
+            Self::Scatter(parts) => {
+                let mut skip = at;
+                for part in parts.iter_mut() {
+                    let from = skip.min(part.len());
+                    skip -= from;
+                    let length = (part.len() - from).min(bytes.len());
+                    let (now, later) = bytes.split_at(length);
+                    part[from..from + length].copy_from_slice(now);
+                    bytes = later;
+                }
+            }
+            Self::None | Self::Write(_) | Self::Gather(_) => {}
         }
     }
 }

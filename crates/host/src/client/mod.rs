@@ -6,10 +6,15 @@
 
 mod blocking;
 mod queue;
+mod range;
+mod readiness;
+mod reply;
 mod service;
+mod transfer;
 
 pub use blocking::{Namespace, Subsystem};
-pub use queue::{Completions, Queue, QueueOptions};
+pub use queue::{Completions, Queue, QueueOptions, SubmitError};
+pub use transfer::{AsyncNamespace, Transfer};
 
 use crate::association::Association;
 use crate::controller::Controller;

@@ -2,12 +2,14 @@
 //! its own connection. This is the fast way in.
 
 use super::blocking::Subsystem;
+use super::range;
+use super::readiness::Readiness;
 use crate::channel::{QueueFull, RemoteChannel};
-use crate::error::HostError;
+use crate::error::{HostError, RequestError};
 use crate::limits::QUEUE_DEPTH_MAX;
 use crate::namespace::RemoteNamespace;
-use base::Nanos;
 use base::units::{KIB, Lba, MIB};
+use base::{Nanos, Time};
 use block::{Channel, Completion, Device, Operation, Request, Submit};
 use reactor::uring::UringDriver;
 use reactor::{
@@ -16,6 +18,9 @@ use reactor::{
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+use switch::Class;
 
 /// Options of a [`Queue`].
 #[derive(Clone, Debug)]
@@ -26,6 +31,8 @@ pub struct QueueOptions {
     pub connections: u16,
     /// Idle policy of [`Queue::wait`].
     pub poll: PollPolicy,
+    /// Class of the queue's requests; `None` for that of the namespace.
+    pub class: Option<Class>,
 }
 
 impl Default for QueueOptions {
@@ -34,6 +41,7 @@ impl Default for QueueOptions {
             depth: 128,
             connections: 1,
             poll: PollPolicy::Auto,
+            class: None,
         }
     }
 }
@@ -46,7 +54,7 @@ impl Default for QueueOptions {
 /// # let namespace = host.connect("127.0.0.1:4420", "nqn.2026-11.io.switchyard:default")?.namespace(1)?;
 /// let mut queue = namespace.queue(32)?;
 /// for tag in 0..32 {
-///     queue.read(tag, tag * 8, 8).expect("the queue has room for 32");
+///     queue.read(tag, tag * 4096, 4096).expect("the queue has room for 32");
 /// }
 /// let mut left = 32;
 /// while left > 0 {
@@ -67,7 +75,8 @@ pub struct Queue {
     idle: IdlePolicy,
     events: Vec<reactor::Completion>,
     done: VecDeque<Completion>,
-    block_bytes: u32,
+    namespace: RemoteNamespace,
+    readiness: Option<Readiness>,
     /// Keeps the controller connected; dropped last.
     _subsystem: Subsystem,
     /// The driver belongs to the thread that made it.
@@ -95,7 +104,10 @@ impl Queue {
             sockets: usize::from(options.connections.max(1)) + 4,
             file_operations: 16,
         })?;
-        let namespace = namespace.clone().with_queues(options.connections, depth);
+        let mut namespace = namespace.clone().with_queues(options.connections, depth);
+        if let Some(class) = options.class {
+            namespace = namespace.with_class(class);
+        }
         let channel = namespace.open_remote(&mut driver)?;
         Ok(Self {
             driver,
@@ -103,7 +115,8 @@ impl Queue {
             idle: IdlePolicy::new(options.poll),
             events: Vec::with_capacity(256),
             done: VecDeque::with_capacity(count),
-            block_bytes: namespace.geometry().block_bytes,
+            namespace,
+            readiness: None,
             _subsystem: subsystem,
             _thread: PhantomData,
         })
@@ -150,45 +163,105 @@ impl Queue {
         }
     }
 
-    /// Reads `blocks` blocks from block `lba` on into a buffer of the queue's.
+    /// Makes a request of `length` bytes at `offset`, both multiples of the block size, to be
+    /// [submitted](Self::submit). Operations with data come with as many bytes of it.
     ///
     /// # Errors
-    /// The request itself, when the queue is full; without data when no buffer is free.
-    #[allow(clippy::result_large_err)] // As above.
-    pub fn read(&mut self, tag: u64, lba: u64, blocks: u32) -> Result<(), Request> {
-        let bytes = blocks as usize * self.block_bytes as usize;
-        let request = Request {
+    /// [`RequestError::Alignment`], [`RequestError::OutOfRange`], and [`RequestError::TooLong`] for
+    /// more than [`Namespace::max_request_bytes`](super::Namespace::max_request_bytes).
+    pub fn request(
+        &self,
+        tag: u64,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+        data: Option<IoSlice>,
+    ) -> Result<Request, RequestError> {
+        let geometry = self.namespace.geometry();
+        range::check(geometry, offset, length)?;
+        range::check_length(&self.namespace, operation, length)?;
+        let block = u64::from(geometry.block_bytes);
+        Ok(Request {
             tag,
-            operation: Operation::Read,
-            lba: Lba(lba),
-            blocks,
-            data: self.buffer(bytes),
-        };
-        if request.data.is_none() {
-            return Err(request);
-        }
-        self.submit(request)
+            operation,
+            lba: Lba(offset / block),
+            blocks: u32::try_from(length / block).unwrap_or(u32::MAX),
+            data,
+        })
     }
 
-    /// Writes a copy of `data`, whole blocks, from block `lba` on.
+    /// Reads `length` bytes at `offset` into a buffer of the queue's, which comes with the
+    /// completion.
+    ///
+    /// # Errors
+    /// [`SubmitError::Full`], also while no buffer is free, and as [`request`](Self::request).
+    pub fn read(&mut self, tag: u64, offset: u64, length: usize) -> Result<(), SubmitError> {
+        let mut request = self.request(tag, Operation::Read, offset, length as u64, None)?;
+        request.data = Some(self.buffer(length).ok_or(SubmitError::Full)?);
+        self.submit(request).map_err(|_| SubmitError::Full)
+    }
+
+    /// Writes a copy of `data` at `offset`. Stable only after a [`flush`](Self::flush) where the
+    /// device has a volatile cache.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    #[allow(clippy::result_large_err)] // As above.
-    pub fn write(&mut self, tag: u64, lba: u64, data: &[u8]) -> Result<(), Request> {
-        let blocks = data.len() / self.block_bytes as usize;
-        let mut request = Request {
-            tag,
-            operation: Operation::Write { durable: false },
-            lba: Lba(lba),
-            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
-            data: self.buffer(data.len()),
+    pub fn write(&mut self, tag: u64, offset: u64, data: &[u8]) -> Result<(), SubmitError> {
+        self.put(tag, Operation::Write { durable: false }, offset, data)
+    }
+
+    /// The same; completes when the data is on stable storage (FUA).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn write_durable(&mut self, tag: u64, offset: u64, data: &[u8]) -> Result<(), SubmitError> {
+        self.put(tag, Operation::Write { durable: true }, offset, data)
+    }
+
+    /// Puts every write that completed before on stable storage.
+    ///
+    /// # Errors
+    /// [`SubmitError::Full`].
+    pub fn flush(&mut self, tag: u64) -> Result<(), SubmitError> {
+        self.put(tag, Operation::Flush, 0, &[])
+    }
+
+    /// Makes `length` bytes at `offset` read as zeroes.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn write_zeroes(&mut self, tag: u64, offset: u64, length: u64) -> Result<(), SubmitError> {
+        let operation = Operation::WriteZeroes {
+            deallocate: false,
+            durable: false,
         };
-        let Some(slice) = &mut request.data else {
-            return Err(request);
-        };
-        slice.copy_in(0, data);
-        self.submit(request)
+        let request = self.request(tag, operation, offset, length, None)?;
+        self.submit(request).map_err(|_| SubmitError::Full)
+    }
+
+    /// Gives `length` bytes at `offset` back: their content is no longer needed.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn discard(&mut self, tag: u64, offset: u64, length: u64) -> Result<(), SubmitError> {
+        let request = self.request(tag, Operation::Deallocate, offset, length, None)?;
+        self.submit(request).map_err(|_| SubmitError::Full)
+    }
+
+    fn put(
+        &mut self,
+        tag: u64,
+        operation: Operation,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), SubmitError> {
+        let mut request = self.request(tag, operation, offset, data.len() as u64, None)?;
+        if operation.has_data() {
+            let mut slice = self.buffer(data.len()).ok_or(SubmitError::Full)?;
+            slice.copy_in(0, data);
+            request.data = Some(slice);
+        }
+        self.submit(request).map_err(|_| SubmitError::Full)
     }
 
     /// Submits a barrier: its completion comes when every request that was submitted to this queue
@@ -212,6 +285,10 @@ impl Queue {
             driver: &mut self.driver,
         };
         self.channel.kick(&mut cx);
+        if self.readiness.is_some() {
+            // A broken ring is reported by the next wait.
+            let _ = self.arm();
+        }
     }
 
     /// Waits until at least `min` requests are done, or all are, and hands them out. With 0 it
@@ -220,22 +297,84 @@ impl Queue {
     /// # Errors
     /// When the thread's io_uring is broken; failed requests are completions.
     pub fn wait(&mut self, min: usize) -> io::Result<Completions<'_>> {
-        self.kick();
+        self.wait_until(min, Time::NEVER)
+    }
+
+    /// The same, for `timeout` at the longest: fewer may be done then.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_for(&mut self, min: usize, timeout: Duration) -> io::Result<Completions<'_>> {
+        let end = self.driver.now() + Nanos::from(timeout);
+        self.wait_until(min, end)
+    }
+
+    fn wait_until(&mut self, min: usize, end: Time) -> io::Result<Completions<'_>> {
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        self.channel.kick(&mut cx);
+        if let Some(readiness) = &self.readiness {
+            readiness.clear();
+            self.driver.reset_wake_counter();
+        }
         let mut first = true;
         while first || (self.done.len() < min && self.channel.outstanding() > 0) {
             let wait = if min == 0 || self.done.len() >= min {
                 Wait::No
             } else {
-                let deadline = self.channel.deadline();
+                let deadline = self.channel.deadline().min(end);
                 self.idle.decide(self.driver.now(), deadline)
             };
             self.turn(wait)?;
             first = false;
             if self.done.len() < min {
                 yield_core(&mut self.idle, &self.driver, false);
+                if end != Time::NEVER && self.driver.now() >= end {
+                    break;
+                }
             }
         }
         Ok(Completions { queue: self })
+    }
+
+    /// A descriptor for `poll(2)`, `epoll(7)` and event loops: readable whenever
+    /// [`wait`](Self::wait) with 0 may have something to do or to hand out. It may be readable in
+    /// vain. From the first call on, [`kick`](Self::kick) and [`wait`](Self::wait) spend up to one
+    /// system call more, to have the kernel watch the connections.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn readiness(&mut self) -> io::Result<BorrowedFd<'_>> {
+        if self.readiness.is_none() {
+            let readiness = Readiness::new(self.driver.wake_counter())?;
+            self.driver.raise_on_completion(readiness.counter())?;
+            self.readiness = Some(readiness);
+            self.arm()?;
+        }
+        let readiness = self.readiness.as_ref().expect("made above");
+        Ok(readiness.descriptor())
+    }
+
+    /// Gets the descriptor ready for a wait on it.
+    fn arm(&mut self) -> io::Result<()> {
+        if self.readiness.is_none() {
+            return Ok(());
+        }
+        // What was submitted may have to connect first.
+        self.apply();
+        while self.done.is_empty() && !self.driver.prepare_sleep(&mut self.events)? {
+            self.apply();
+        }
+        let deadline = self.channel.deadline();
+        let readiness = self.readiness.as_ref().expect("asked above");
+        if self.done.is_empty() {
+            readiness.wake_at(self.driver.now(), deadline)
+        } else {
+            readiness.raise();
+            Ok(())
+        }
     }
 
     fn turn(&mut self, wait: Wait) -> io::Result<()> {
@@ -245,6 +384,13 @@ impl Queue {
             .events
             .iter()
             .any(|event| !matches!(event.outcome, Outcome::Sent { .. }));
+        let now = self.apply();
+        self.idle.observe(now, wait, rewarded);
+        Ok(())
+    }
+
+    /// Hands the channel what the driver brought, and takes what is done.
+    fn apply(&mut self) -> Time {
         let mut cx = Context {
             now: self.driver.now(),
             driver: &mut self.driver,
@@ -253,11 +399,11 @@ impl Queue {
             self.channel.complete(event, &mut cx);
         }
         self.channel.tick(&mut cx);
-        self.idle.observe(cx.now, wait, rewarded);
+        let now = cx.now;
         while let Some(done) = self.channel.reap() {
             self.done.push_back(done);
         }
-        Ok(())
+        now
     }
 }
 
@@ -295,4 +441,22 @@ impl Iterator for Completions<'_> {
         let len = self.queue.done.len();
         (len, Some(len))
     }
+}
+
+impl Drop for Completions<'_> {
+    fn drop(&mut self) {
+        // A broken ring is reported by the next wait.
+        let _ = self.queue.arm();
+    }
+}
+
+/// Reason for which a queue did not take a request.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// As many requests are outstanding as may be, or all buffers of the size are in use.
+    #[error("the queue is full: wait for a completion, then submit again")]
+    Full,
+    /// The request makes no sense.
+    #[error(transparent)]
+    Request(#[from] RequestError),
 }

@@ -1,5 +1,6 @@
 //! The work of a host's thread: controllers, and channels for blocking requests.
 
+use super::reply::{BlockingReply, ReplyTo};
 use crate::association::Association;
 use crate::channel::RemoteChannel;
 use crate::controller::Controller;
@@ -39,15 +40,7 @@ pub(super) struct BlockingRequest {
     pub(super) blocks: u32,
     /// Data to write or compare; room for data to read.
     pub(super) data: Vec<u8>,
-    pub(super) reply: Sender<BlockingReply>,
-}
-
-/// The answer to a piece.
-#[derive(Debug)]
-pub(super) struct BlockingReply {
-    pub(super) piece: usize,
-    pub(super) result: Result<(), BlockError>,
-    pub(super) data: Vec<u8>,
+    pub(super) reply: ReplyTo,
 }
 
 impl BlockingRequest {
@@ -57,8 +50,7 @@ impl BlockingRequest {
             result,
             data: self.data,
         };
-        // A caller that gave up does not want to know.
-        let _ = self.reply.send(reply);
+        self.reply.answer(reply);
     }
 }
 

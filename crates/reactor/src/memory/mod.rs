@@ -244,8 +244,11 @@ impl IoSlice {
         !matches!(self.memory, Memory::Shared(_))
     }
 
-    /// Address of the first byte, for the kernel's scatter lists.
-    pub(crate) fn address(&self) -> *mut u8 {
+    /// Returns the address of the first byte: for the kernel's scatter lists, and for programs in
+    /// other languages that are lent the memory. What may be done with it and when is for the
+    /// slice's owner to say.
+    #[must_use]
+    pub fn address(&self) -> *mut u8 {
         let start = match &self.memory {
             Memory::Buffer(buffer) => buffer.address(),
             Memory::Shared(shared) => shared.address(),

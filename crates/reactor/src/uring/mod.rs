@@ -42,6 +42,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use switch::{Class, class_scheduler};
 use wake::EventWaker;
@@ -154,6 +155,62 @@ impl UringDriver {
         self.ring.features
     }
 
+    /// Lets the kernel raise this event counter (an `eventfd`) whenever the ring has something to
+    /// reap; once for each driver. After [`prepare_sleep`](Self::prepare_sleep) it tells of
+    /// everything that would have ended a sleep, but for the time.
+    ///
+    /// # Errors
+    /// The kernel's, and where a counter is registered already.
+    pub fn raise_on_completion(&mut self, counter: BorrowedFd<'_>) -> io::Result<()> {
+        self.ring.register_event(counter)
+    }
+
+    /// Returns the event counter that a [waker](Driver::waker) raises. A thread that waits elsewhere
+    /// has to watch it, too: a kernel that would raise one counter because of another does so later,
+    /// and some kernels only once.
+    #[must_use]
+    pub fn wake_counter(&self) -> BorrowedFd<'_> {
+        self.waker.fd.as_fd()
+    }
+
+    /// Resets the counter that a waker raises.
+    pub fn reset_wake_counter(&self) {
+        self.waker.reset();
+    }
+
+    /// As a [`reap`](Driver::reap) that would sleep, up to the sleep itself: a thread that waits
+    /// elsewhere calls it before. Returns true if nothing is there, and all that may come will be
+    /// told by the counters; otherwise it has to be called again before the thread waits.
+    ///
+    /// # Errors
+    /// As [`reap`](Driver::reap).
+    pub fn prepare_sleep(&mut self, completions: &mut Vec<Completion>) -> io::Result<bool> {
+        let next = self.look(Wait::Until(Time::NEVER));
+        self.ring.turn()?;
+        let before = completions.len();
+        // What the ring told of, such as an arrival, may have to be looked at directly.
+        let told = self.finish_turn(completions);
+        Ok(next != Next::Turn && !told && completions.len() == before)
+    }
+
+    /// Receives what is due, or gets everything ready for a sleep.
+    fn look(&mut self, wait: Wait) -> Next {
+        self.stats.turns += 1;
+        self.now = monotonic();
+        let (now, completed) = (self.now, !self.ready.is_empty());
+        let (arrivals, mut receiver) = self.split();
+        arrivals.turn(wait, now, completed, &mut receiver)
+    }
+
+    /// Takes what the ring has, and hands out what completed. Returns true if the ring had
+    /// something.
+    fn finish_turn(&mut self, completions: &mut Vec<Completion>) -> bool {
+        let told = self.reap_ring();
+        self.start_backlog();
+        completions.append(&mut self.ready);
+        told
+    }
+
     fn complete(&mut self, key: OpKey, outcome: Outcome) {
         self.ready.push(Completion { key, outcome });
     }
@@ -209,10 +266,14 @@ impl UringDriver {
         self.operations.iter().any(|(_, entry)| waited(&entry.kind))
     }
 
-    fn reap_ring(&mut self) {
+    /// Takes what the ring has. Returns true if it had something.
+    fn reap_ring(&mut self) -> bool {
+        let mut told = false;
         while let Some(entry) = self.ring.pop() {
+            told = true;
             self.ring_completed(entry.user_data(), entry.result(), entry.flags());
         }
+        told
     }
 
     fn start_backlog(&mut self) {
@@ -276,13 +337,10 @@ impl Driver for UringDriver {
     }
 
     fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
-        self.stats.turns += 1;
-        self.now = monotonic();
-        let (now, completed) = (self.now, !self.ready.is_empty());
-        let (arrivals, mut receiver) = self.split();
-        match arrivals.turn(wait, now, completed, &mut receiver) {
+        match self.look(wait) {
             Next::Turn => self.ring.turn()?,
             Next::Sleep(until) => {
+                let now = self.now;
                 self.stats.sleeps += 1;
                 let span = if until == Time::NEVER {
                     Nanos(Time::NEVER.0)
@@ -294,9 +352,7 @@ impl Driver for UringDriver {
                 self.slept += self.now.since(now);
             }
         }
-        self.reap_ring();
-        self.start_backlog();
-        completions.append(&mut self.ready);
+        self.finish_turn(completions);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use base::{Nanos, Time};
 use io_uring::{IoUring, cqueue, squeue, types};
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
 /// `IORING_ENTER_GETEVENTS`: run completion work, even where nothing is waited for.
@@ -211,6 +212,12 @@ impl Ring {
             std::thread::sleep(SHORTAGE_PAUSE.min(Duration::from(span)));
         }
         self.entered(entered)
+    }
+
+    /// Lets the kernel raise an event counter with each completion, or with the work that makes
+    /// one, which this thread does at its next system call.
+    pub(super) fn register_event(&self, counter: BorrowedFd<'_>) -> io::Result<()> {
+        self.ring.submitter().register_eventfd(counter.as_raw_fd())
     }
 
     /// The next completion.

@@ -1,0 +1,299 @@
+/*
+ * An ioengine for fio over libswitchyard: fio's queue, commit and getevents are a queue's submit,
+ * kick and reap. Built by scripts/fio-engine against the headers of the fio that will load it.
+ *
+ *   fio --ioengine=external:PATH/switchyard-fio.so --sw_target=127.0.0.1:4420 --name=a \
+ *       --rw=randread --bs=4k --iodepth=32
+ *
+ * A job makes its connection where it runs, after fio's fork; before that, one is made and closed
+ * to learn the size. Each job has a queue of its own.
+ *
+ * fio commits each request alone unless it is told otherwise, and asks for completions when its
+ * queue is full. So requests leave together, when it asks or when they are a quarter of the queue,
+ * which keeps both ends at work; but with each commit where a rate or a thinktime keeps the queue
+ * from filling up, or with sw_gather=0.
+ */
+#include "config-host.h"
+
+#include "fio.h"
+#include "optgroup.h"
+
+#include "switchyard.h"
+
+struct engine_options {
+    void *unused; /* fio keeps a pointer at offset 0. */
+    char *target;
+    char *nqn;
+    char *host_nqn;
+    unsigned int nsid;
+    unsigned int request_class;
+    unsigned int gather;
+};
+
+#define OFFSET(field) .off1 = offsetof(struct engine_options, field)
+#define ENGINE_OPTION .category = FIO_OPT_C_ENGINE, .group = FIO_OPT_G_INVALID
+
+static struct fio_option engine_options[] = {
+    {
+        .name = "sw_target",
+        .lname = "Target",
+        .help = "HOST:PORT of the target",
+        .type = FIO_OPT_STR_STORE,
+        OFFSET(target),
+        .def = "127.0.0.1:4420",
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_nqn",
+        .lname = "Subsystem",
+        .help = "NQN of the subsystem",
+        .type = FIO_OPT_STR_STORE,
+        OFFSET(nqn),
+        .def = "nqn.2026-11.io.switchyard:default",
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_host_nqn",
+        .lname = "Host",
+        .help = "NQN of this host; without it, one that is made up",
+        .type = FIO_OPT_STR_STORE,
+        OFFSET(host_nqn),
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_nsid",
+        .lname = "Namespace",
+        .help = "Identifier of the namespace",
+        .type = FIO_OPT_INT,
+        OFFSET(nsid),
+        .def = "1",
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_class",
+        .lname = "Class",
+        .help = "Class of the requests",
+        .type = FIO_OPT_STR,
+        OFFSET(request_class),
+        .def = "throughput",
+        .posval =
+            {
+                {.ival = "latency", .oval = SW_CLASS_LATENCY, .help = "Few, and waited for"},
+                {.ival = "throughput", .oval = SW_CLASS_THROUGHPUT, .help = "Many"},
+            },
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_gather",
+        .lname = "Gather",
+        .help = "Send requests when fio waits for completions, not one by one",
+        .type = FIO_OPT_BOOL,
+        OFFSET(gather),
+        .def = "1",
+        ENGINE_OPTION,
+    },
+    {.name = NULL},
+};
+
+struct job {
+    sw_target *target;
+    sw_namespace *disk;
+    sw_queue *queue;
+    sw_completion *completions;
+    unsigned int room;
+    /* Those found, the next of them to hand out, and those handed out last. */
+    unsigned int found, next, handed_out;
+    /* Commits that leave together, and those that wait for it. */
+    unsigned int together, committed;
+};
+
+static int complain(const char *what, int result) {
+    fprintf(stderr, "switchyard: %s: %s\n", what, sw_error_message());
+    return result;
+}
+
+static int open_disk(struct thread_data *td, sw_target **target, sw_namespace **disk) {
+    struct engine_options *given = td->eo;
+    sw_options options = {
+        .size = sizeof options,
+        .host_nqn = given->host_nqn,
+        .request_class = given->request_class,
+    };
+    int result = sw_connect(given->target, given->nqn, &options, target);
+    if (result < 0)
+        return complain(given->target, result);
+    result = sw_open(*target, given->nsid, disk);
+    if (result < 0) {
+        complain("open the namespace", result);
+        sw_disconnect(*target);
+    }
+    return result;
+}
+
+/* Before the fork: the one file of a job is the namespace. */
+static int engine_setup(struct thread_data *td) {
+    sw_target *target;
+    sw_namespace *disk;
+    sw_info info = {.size = sizeof info};
+
+    if (open_disk(td, &target, &disk) < 0)
+        return 1;
+    int result = sw_namespace_info(disk, &info);
+    sw_close(disk);
+    sw_disconnect(target);
+    if (result < 0)
+        return complain("ask for the size", 1);
+    if (td->files_index == 0) {
+        add_file(td, "switchyard", 0, 0);
+        td->o.nr_files = 1;
+        td->o.open_files++;
+    }
+    td->files[0]->filetype = FIO_TYPE_BLOCK;
+    td->files[0]->real_file_size = info.bytes;
+    fio_file_set_size_known(td->files[0]);
+    return 0;
+}
+
+/* Whether fio asks for completions as soon as it has nothing else to do. */
+static int fills_queue(const struct thread_data *td) {
+    const struct thread_options *options = &td->o;
+    for (int direction = 0; direction < DDIR_RWDIR_CNT; direction++)
+        if (options->rate[direction] || options->rate_iops[direction])
+            return 0;
+    return !options->thinktime;
+}
+
+/* After the fork, on the thread of the job. */
+static int engine_init(struct thread_data *td) {
+    struct job *job = calloc(1, sizeof *job);
+    if (!job)
+        return 1;
+    job->room = td->o.iodepth;
+    job->completions = calloc(job->room, sizeof *job->completions);
+    if (!job->completions || open_disk(td, &job->target, &job->disk) < 0)
+        goto failed;
+    if (sw_queue_create(job->disk, td->o.iodepth, NULL, &job->queue) < 0) {
+        complain("make a queue", 0);
+        sw_close(job->disk);
+        sw_disconnect(job->target);
+        goto failed;
+    }
+    job->together = 1;
+    if (((struct engine_options *)td->eo)->gather && fills_queue(td))
+        job->together = (job->room + 3) / 4;
+    td->io_ops_data = job;
+    return 0;
+failed:
+    free(job->completions);
+    free(job);
+    return 1;
+}
+
+static void engine_cleanup(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    if (!job)
+        return;
+    /* On another thread than that of the job, the end of which closed the queue, this is refused. */
+    sw_queue_destroy(job->queue);
+    sw_close(job->disk);
+    sw_disconnect(job->target);
+    free(job->completions);
+    free(job);
+    td->io_ops_data = NULL;
+}
+
+static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u) {
+    struct job *job = td->io_ops_data;
+    void *data = io_u->xfer_buf;
+    unsigned long long length = io_u->xfer_buflen, offset = io_u->offset;
+    int result;
+
+    if (io_u->ddir == DDIR_READ)
+        result = sw_queue_read(job->queue, data, length, offset, io_u);
+    else if (io_u->ddir == DDIR_WRITE)
+        result = sw_queue_write(job->queue, data, length, offset, 0, io_u);
+    else if (io_u->ddir == DDIR_TRIM)
+        result = sw_queue_discard(job->queue, offset, length, io_u);
+    else if (ddir_sync(io_u->ddir))
+        result = sw_queue_flush(job->queue, io_u);
+    else
+        result = -EOPNOTSUPP;
+    if (result == 0)
+        return FIO_Q_QUEUED;
+    if (result == -EAGAIN)
+        return FIO_Q_BUSY;
+    io_u->error = -result;
+    complain("submit", 0);
+    return FIO_Q_COMPLETED;
+}
+
+static int engine_commit(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    if (++job->committed < job->together)
+        return 0;
+    job->committed = 0;
+    return sw_queue_kick(job->queue);
+}
+
+/* Takes all that is done at once, and hands out what fio asks for: by default one at a time. */
+static int engine_getevents(struct thread_data *td, unsigned int min, unsigned int max,
+                            const struct timespec *timeout) {
+    struct job *job = td->io_ops_data;
+    int64_t limit = timeout ? timeout->tv_sec * 1000000LL + timeout->tv_nsec / 1000 : -1;
+
+    job->next += job->handed_out;
+    job->handed_out = 0;
+    unsigned int here = job->found - job->next;
+    if (here == 0 || here < min) {
+        memmove(job->completions, job->completions + job->next, here * sizeof *job->completions);
+        job->next = 0;
+        job->found = here;
+        min = min > here ? min - here : 0;
+        job->committed = 0;
+        int count = sw_queue_reap(job->queue, job->completions + here, min, job->room - here, limit);
+        if (count < 0) {
+            complain("wait", 0);
+            return count;
+        }
+        job->found += count;
+        here = job->found;
+    }
+    job->handed_out = here < max ? here : max;
+    return job->handed_out;
+}
+
+static struct io_u *engine_event(struct thread_data *td, int event) {
+    struct job *job = td->io_ops_data;
+    sw_completion *completion = &job->completions[job->next + event];
+    struct io_u *io_u = completion->user;
+    io_u->error = -completion->result;
+    return io_u;
+}
+
+static int engine_nothing(struct thread_data *td, struct fio_file *file) {
+    return 0;
+}
+
+static struct ioengine_ops engine = {
+    .name = "switchyard",
+    .version = FIO_IOOPS_VERSION,
+    .flags = FIO_DISKLESSIO | FIO_NOEXTEND | FIO_NODISKUTIL,
+    .setup = engine_setup,
+    .init = engine_init,
+    .cleanup = engine_cleanup,
+    .queue = engine_queue,
+    .commit = engine_commit,
+    .getevents = engine_getevents,
+    .event = engine_event,
+    .open_file = engine_nothing,
+    .close_file = engine_nothing,
+    .invalidate = engine_nothing,
+    .options = engine_options,
+    .option_struct_size = sizeof(struct engine_options),
+};
+
+/* fio asks for the engine by this name. */
+void get_ioengine(struct ioengine_ops **ops);
+void get_ioengine(struct ioengine_ops **ops) {
+    *ops = &engine;
+}

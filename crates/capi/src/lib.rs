@@ -1,0 +1,36 @@
+//! The C interface of the host, `libswitchyard`: handles, blocking calls and completion queues
+//! over [`host`]. `include/switchyard.h` is generated from it.
+//!
+//! A handle is a number that looks like a pointer and is never followed: a table says what it
+//! stands for, so one that was closed is found out. Targets and namespaces are in tables of the
+//! process, queues in one of their thread, which is the only one that may use them. Pointers are
+//! followed in `memory` alone. Must never: let a panic reach the caller; keep a caller's memory
+//! longer than its request; accept a flag or field that has no meaning yet.
+
+mod error;
+mod handles;
+mod memory;
+mod namespace;
+mod options;
+mod queue;
+mod requests;
+mod target;
+mod version;
+
+pub use error::{SW_EPANIC, sw_error_message};
+pub use namespace::{
+    Namespace, NamespaceInfo, SW_FUA, sw_close, sw_discard, sw_flush, sw_namespace_info, sw_open,
+    sw_read, sw_readv, sw_write, sw_write_zeroes, sw_writev,
+};
+pub use options::{
+    Options, QueueOptions, SW_CLASS_DEFAULT, SW_CLASS_LATENCY, SW_CLASS_THROUGHPUT, SW_DATA_DIGEST,
+    SW_HEADER_DIGEST, SW_NEVER, SW_POLL_ALWAYS, SW_POLL_AUTO, SW_POLL_NEVER,
+};
+pub use queue::{
+    Completion, Queue, sw_buffer_alloc, sw_buffer_free, sw_queue_create, sw_queue_depth,
+    sw_queue_destroy, sw_queue_discard, sw_queue_fd, sw_queue_flush, sw_queue_kick,
+    sw_queue_outstanding, sw_queue_read, sw_queue_readv, sw_queue_reap, sw_queue_write,
+    sw_queue_write_zeroes, sw_queue_writev,
+};
+pub use target::{Target, sw_connect, sw_disconnect};
+pub use version::{SWITCHYARD_ABI_VERSION, sw_abi_version, sw_version};

@@ -1,0 +1,267 @@
+//! Namespaces and blocking calls.
+#![allow(unsafe_code)] // Exported names, and pointers that are handed to `memory`.
+
+use crate::error::call;
+use crate::handles::Handles;
+use crate::memory::{self, Versioned};
+use crate::options;
+use crate::target::{TARGETS, Target};
+use std::ffi::{c_int, c_void};
+use std::io::{IoSlice, IoSliceMut};
+use std::ptr;
+
+/// An open namespace. Opaque.
+#[derive(Debug)]
+pub struct Namespace(());
+
+pub(crate) static NAMESPACES: Handles<host::Namespace> = Handles::new("namespace");
+
+/// A write returns or completes when its data is on stable storage (FUA).
+pub const SW_FUA: u32 = 1;
+
+/// Sizes and limits of a namespace. Set size to sizeof(sw_info).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct NamespaceInfo {
+    /// Size of the structure in bytes.
+    pub size: usize,
+    /// Size of the namespace in bytes, now: a target may change it.
+    pub bytes: u64,
+    /// Unit of offsets and lengths, in bytes.
+    pub block_bytes: u32,
+    /// Most bytes of one request of a queue; blocking calls take any length.
+    pub max_request_bytes: u32,
+    /// Identifier of the namespace.
+    pub nsid: u32,
+    /// 1 if the namespace may not be written, otherwise 0.
+    pub read_only: u32,
+}
+
+// SAFETY: a `usize`, a 64-bit and four 32-bit numbers leave no gap.
+unsafe impl Versioned for NamespaceInfo {
+    const ZERO: Self = Self {
+        size: 0,
+        bytes: 0,
+        block_bytes: 0,
+        max_request_bytes: 0,
+        nsid: 0,
+        read_only: 0,
+    };
+}
+
+const _: () = assert!(
+    size_of::<NamespaceInfo>() == 32,
+    "the layout is part of the ABI"
+);
+
+/// Opens the namespace `nsid` of a target and stores a handle.
+///
+/// Returns 0, -ENXIO where there is no such namespace, -EBUSY where the controller grants no further
+/// I/O queue, or another negative errno value.
+///
+/// # Safety
+/// `namespace_out` must be valid.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_open(
+    target: *mut Target,
+    nsid: u32,
+    namespace_out: *mut *mut Namespace,
+) -> c_int {
+    call(|| {
+        memory::storable(namespace_out)?;
+        let connected = TARGETS.get(target.addr())?;
+        let opened = connected.subsystem.namespace_with(nsid, connected.class)?;
+        let handle = NAMESPACES.insert(opened);
+        // SAFETY: the header asks for a place for the handle.
+        unsafe { memory::store(namespace_out, ptr::without_provenance_mut(handle)) }?;
+        Ok(0)
+    })
+}
+
+/// Closes a namespace's handle. Calls that other threads have under way, and queues, go on.
+///
+/// Returns 0 or -EBADF.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_close(ns: *mut Namespace) -> c_int {
+    call(|| {
+        drop(NAMESPACES.remove(ns.addr())?);
+        Ok(0)
+    })
+}
+
+/// Fills `info` as far as its size says.
+///
+/// Returns 0 or a negative errno value.
+///
+/// # Safety
+/// `info` must be valid.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_namespace_info(ns: *mut Namespace, info: *mut NamespaceInfo) -> c_int {
+    call(|| {
+        let namespace = NAMESPACES.get(ns.addr())?;
+        let value = NamespaceInfo {
+            size: 0,
+            bytes: namespace.size(),
+            block_bytes: namespace.block_bytes(),
+            max_request_bytes: u32::try_from(namespace.max_request_bytes()).unwrap_or(u32::MAX),
+            nsid: namespace.info().nsid,
+            read_only: namespace.is_read_only().into(),
+        };
+        // SAFETY: the header asks for a structure with its size.
+        unsafe { memory::fill(info, &value) }?;
+        Ok(0)
+    })
+}
+
+/// Reads `length` bytes at `offset`, and returns when all of them are there.
+///
+/// Returns 0, -EINVAL where offset or length are no multiples of the block size, -ERANGE beyond the
+/// end, or another negative errno value; then part of the memory may be filled.
+///
+/// # Safety
+/// `data` must have `length` bytes.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_read(
+    ns: *mut Namespace,
+    data: *mut c_void,
+    length: usize,
+    offset: u64,
+) -> c_int {
+    call(|| {
+        let namespace = NAMESPACES.get(ns.addr())?;
+        // SAFETY: the header asks for that much memory.
+        let data = unsafe { memory::bytes_mut(data.cast(), length) }?;
+        namespace.read(offset, data)?;
+        Ok(0)
+    })
+}
+
+/// Writes `length` bytes at `offset`. Without SW_FUA in `flags` they are stable only after sw_flush
+/// where the device has a volatile cache.
+///
+/// Returns as sw_read; part of the range may be written after an error.
+///
+/// # Safety
+/// `data` must have `length` bytes.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_write(
+    ns: *mut Namespace,
+    data: *const c_void,
+    length: usize,
+    offset: u64,
+    flags: u32,
+) -> c_int {
+    call(|| {
+        let namespace = NAMESPACES.get(ns.addr())?;
+        options::flags(flags, SW_FUA, "SW_FUA")?;
+        // SAFETY: the header asks for that much memory.
+        let data = unsafe { memory::bytes(data.cast(), length) }?;
+        if flags & SW_FUA != 0 {
+            namespace.write_durable(offset, data)?;
+        } else {
+            namespace.write(offset, data)?;
+        }
+        Ok(0)
+    })
+}
+
+/// Reads into `count` parts (0 to 1024), one after the other. A part may have any length and must
+/// not overlap another; together they are whole blocks.
+///
+/// Returns as sw_read.
+///
+/// # Safety
+/// The vector and its parts must be valid.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_readv(
+    ns: *mut Namespace,
+    parts: *const libc::iovec,
+    count: c_int,
+    offset: u64,
+) -> c_int {
+    call(|| {
+        let namespace = NAMESPACES.get(ns.addr())?;
+        // SAFETY: the header asks for a vector with that many parts.
+        let parts = unsafe { memory::parts(parts, count) }?;
+        let mut slices = Vec::with_capacity(parts.len());
+        for part in &parts {
+            // SAFETY: the header asks for parts that exist, and none overlaps another.
+            let slice = unsafe { memory::bytes_mut(part.iov_base.cast(), part.iov_len) }?;
+            slices.push(IoSliceMut::new(slice));
+        }
+        namespace.read_vectored(offset, &mut slices)?;
+        Ok(0)
+    })
+}
+
+/// Writes `count` parts, one after the other; as sw_readv and sw_write.
+///
+/// # Safety
+/// The vector and its parts must be valid.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_writev(
+    ns: *mut Namespace,
+    parts: *const libc::iovec,
+    count: c_int,
+    offset: u64,
+    flags: u32,
+) -> c_int {
+    call(|| {
+        let namespace = NAMESPACES.get(ns.addr())?;
+        options::flags(flags, SW_FUA, "SW_FUA")?;
+        // SAFETY: the header asks for a vector with that many parts.
+        let parts = unsafe { memory::parts(parts, count) }?;
+        let mut slices = Vec::with_capacity(parts.len());
+        for part in &parts {
+            // SAFETY: the header asks for parts that exist.
+            let slice = unsafe { memory::bytes(part.iov_base.cast(), part.iov_len) }?;
+            slices.push(IoSlice::new(slice));
+        }
+        namespace.write_vectored(offset, &slices, flags & SW_FUA != 0)?;
+        Ok(0)
+    })
+}
+
+/// Puts everything that was written before on stable storage.
+///
+/// Returns 0, -EREMOTEIO where the target lost writes that were not flushed, or another negative
+/// errno value.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_flush(ns: *mut Namespace) -> c_int {
+    call(|| {
+        NAMESPACES.get(ns.addr())?.flush()?;
+        Ok(0)
+    })
+}
+
+/// Gives `length` bytes at `offset` back: their content is no longer needed.
+///
+/// Returns as sw_read.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_discard(ns: *mut Namespace, offset: u64, length: u64) -> c_int {
+    call(|| {
+        NAMESPACES.get(ns.addr())?.discard(offset, length)?;
+        Ok(0)
+    })
+}
+
+/// Makes `length` bytes at `offset` read as zeroes.
+///
+/// Returns as sw_read.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_write_zeroes(ns: *mut Namespace, offset: u64, length: u64) -> c_int {
+    call(|| {
+        NAMESPACES.get(ns.addr())?.write_zeroes(offset, length)?;
+        Ok(0)
+    })
+}

@@ -1,0 +1,137 @@
+//! Options of a connection and of a queue.
+#![allow(unsafe_code)] // Promises about the layout of the structures.
+
+use crate::error::Failure;
+use crate::memory::Versioned;
+use host::Class;
+use reactor::PollPolicy;
+use std::ffi::c_char;
+use std::ptr;
+
+/// Class of requests: that of the connection, or the library's default, which is throughput.
+pub const SW_CLASS_DEFAULT: u32 = 0;
+/// Class of requests that are few and waited for: they go first.
+pub const SW_CLASS_LATENCY: u32 = 1;
+/// Class of requests that are many.
+pub const SW_CLASS_THROUGHPUT: u32 = 2;
+
+/// Digests of headers: damage on the way is noticed, at some cost.
+pub const SW_HEADER_DIGEST: u32 = 1;
+/// Digests of data.
+pub const SW_DATA_DIGEST: u32 = 2;
+
+/// A thread that waits polls while that pays, and sleeps otherwise.
+pub const SW_POLL_AUTO: u32 = 0;
+/// A thread that waits always polls: lowest latency, a whole processor.
+pub const SW_POLL_ALWAYS: u32 = 1;
+/// A thread that waits sleeps at once.
+pub const SW_POLL_NEVER: u32 = 2;
+
+/// A time of options that never comes.
+pub const SW_NEVER: u32 = u32::MAX;
+
+/// Options of sw_connect. Zero in a field is its default; set size to sizeof(sw_options).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Options {
+    /// Size of the structure in bytes.
+    pub size: usize,
+    /// Name of this host (NQN) that the target knows it by; NULL makes one for this connection.
+    pub host_nqn: *const c_char,
+    /// Class of the requests: SW_CLASS_*.
+    pub request_class: u32,
+    /// SW_HEADER_DIGEST, SW_DATA_DIGEST.
+    pub flags: u32,
+    /// Time that each step of connecting may take, in milliseconds.
+    pub connect_timeout_ms: u32,
+    /// Time after which a command is aborted, in milliseconds; 30,000 by default.
+    pub command_timeout_ms: u32,
+    /// Keep-alive time-out in milliseconds; 15,000 by default, SW_NEVER turns it off.
+    pub keep_alive_ms: u32,
+    /// Time without a connection after which requests fail, in milliseconds; 600,000 by default,
+    /// SW_NEVER waits for ever.
+    pub loss_timeout_ms: u32,
+}
+
+// SAFETY: a `usize`, a pointer and six 32-bit numbers leave no gap.
+unsafe impl Versioned for Options {
+    const ZERO: Self = Self {
+        size: 0,
+        host_nqn: ptr::null(),
+        request_class: 0,
+        flags: 0,
+        connect_timeout_ms: 0,
+        command_timeout_ms: 0,
+        keep_alive_ms: 0,
+        loss_timeout_ms: 0,
+    };
+}
+
+const _: () = assert!(size_of::<Options>() == 40, "the layout is part of the ABI");
+
+/// Options of sw_queue_create. Zero in a field is its default; set size to
+/// sizeof(sw_queue_options).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct QueueOptions {
+    /// Size of the structure in bytes.
+    pub size: usize,
+    /// Connections of the queue, each with as many requests as the queue's depth; 1 by default.
+    pub connections: u32,
+    /// Behaviour of sw_queue_reap while it waits: SW_POLL_*.
+    pub poll: u32,
+    /// Class of the requests: SW_CLASS_*; by default that of the connection.
+    pub request_class: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+// SAFETY: a `usize` and four 32-bit numbers leave no gap.
+unsafe impl Versioned for QueueOptions {
+    const ZERO: Self = Self {
+        size: 0,
+        connections: 0,
+        poll: 0,
+        request_class: 0,
+        reserved: 0,
+    };
+}
+
+const _: () = assert!(
+    size_of::<QueueOptions>() == 24,
+    "the layout is part of the ABI"
+);
+
+/// Returns the class with this number; `None` for the default.
+pub(crate) fn class(number: u32) -> Result<Option<Class>, Failure> {
+    match number {
+        SW_CLASS_DEFAULT => Ok(None),
+        SW_CLASS_LATENCY => Ok(Some(Class::Latency)),
+        SW_CLASS_THROUGHPUT => Ok(Some(Class::Throughput)),
+        _ => Err(unknown("request_class", number, "SW_CLASS_*")),
+    }
+}
+
+/// Returns the poll policy with this number.
+pub(crate) fn poll(number: u32) -> Result<PollPolicy, Failure> {
+    match number {
+        SW_POLL_AUTO => Ok(PollPolicy::Auto),
+        SW_POLL_ALWAYS => Ok(PollPolicy::Always),
+        SW_POLL_NEVER => Ok(PollPolicy::Never),
+        _ => Err(unknown("poll", number, "SW_POLL_*")),
+    }
+}
+
+/// Refuses bits that have no meaning.
+pub(crate) fn flags(given: u32, known: u32, names: &str) -> Result<(), Failure> {
+    if given & !known != 0 {
+        return Err(unknown("flags", given, names));
+    }
+    Ok(())
+}
+
+/// An option that has no such value.
+pub(crate) fn unknown(what: &str, value: u32, instead: &str) -> Failure {
+    let message = format!("{what} is {value:#x}: use {instead}");
+    Failure::new(libc::EINVAL, message)
+}

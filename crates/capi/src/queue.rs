@@ -1,0 +1,413 @@
+//! Completion queues: many requests of one thread at once.
+#![allow(unsafe_code)] // Exported names, and pointers that are handed to `memory`.
+
+use crate::error::{Failure, call};
+use crate::handles;
+use crate::memory;
+use crate::namespace::{NAMESPACES, Namespace, SW_FUA};
+use crate::options::{self, QueueOptions};
+use crate::requests::{self, Data};
+use host::Operation;
+use std::ffi::{c_int, c_void};
+use std::os::fd::AsRawFd as _;
+use std::ptr;
+use std::time::Duration;
+
+/// Requests and completions of one thread on a namespace. Opaque.
+#[derive(Debug)]
+pub struct Queue(());
+
+/// A finished request.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Completion {
+    /// The pointer that the request was submitted with.
+    pub user: *mut c_void,
+    /// 0, or a negative errno value; a read's memory is filled where it is 0.
+    pub result: i32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Makes a queue of the calling thread for `depth` requests at once (1 to 4095; the controller may
+/// allow fewer, sw_queue_depth says), with a connection of its own. `options` may be NULL.
+///
+/// A thread that keeps requests outstanding must call sw_queue_reap within the keep-alive time-out.
+/// Returns 0, -EBUSY where the controller grants no further I/O queue, -ENOSYS where the kernel
+/// refuses an io_uring, or another negative errno value.
+///
+/// # Safety
+/// Pointers must be valid for the call.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_queue_create(
+    ns: *mut Namespace,
+    depth: u32,
+    options: *const QueueOptions,
+    queue: *mut *mut Queue,
+) -> c_int {
+    call(|| {
+        memory::storable(queue)?;
+        // SAFETY: the header asks for options or NULL.
+        let options = unsafe { memory::take(options) }?;
+        options::flags(options.reserved, 0, "zero in reserved fields")?;
+        let namespace = NAMESPACES.get(ns.addr())?;
+        let number = |value: u32, most: u16, what| {
+            let value = u16::try_from(value)
+                .ok()
+                .filter(|&value| (1..=most).contains(&value));
+            value.ok_or_else(|| Failure::new(libc::EINVAL, format!("{what} is 1 to {most}")))
+        };
+        let most = host::limits::QUEUE_DEPTH_MAX - 1;
+        let opened = namespace.queue_with(&host::QueueOptions {
+            depth: number(depth, most, "the depth")?,
+            connections: number(
+                options.connections.max(1),
+                host::limits::CHANNEL_QUEUES_MAX,
+                "the number of connections",
+            )?,
+            poll: options::poll(options.poll)?,
+            class: options::class(options.request_class)?,
+        })?;
+        let handle = handles::number();
+        requests::open(handle, opened);
+        // SAFETY: the header asks for a place for the handle.
+        unsafe { memory::store(queue, ptr::without_provenance_mut(handle)) }?;
+        Ok(0)
+    })
+}
+
+/// Closes a queue, as the end of its thread does. Requests under way end without an answer, and may
+/// or may not be carried out; memory of theirs is not used any more. Frees its registered buffers.
+///
+/// Returns 0, -EBADF, or -EPERM for a queue of another thread.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_destroy(queue: *mut Queue) -> c_int {
+    call(|| {
+        requests::close(queue.addr())?;
+        Ok(0)
+    })
+}
+
+/// Returns the number of requests that may be outstanding, or a negative errno value.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_depth(queue: *mut Queue) -> c_int {
+    call(|| requests::with(queue.addr(), |open| Ok(count(open.queue().depth()))))
+}
+
+/// Returns the number of requests that were submitted and not reaped, or a negative errno value.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_outstanding(queue: *mut Queue) -> c_int {
+    call(|| requests::with(queue.addr(), |open| Ok(count(open.queue().outstanding()))))
+}
+
+fn count(value: usize) -> c_int {
+    c_int::try_from(value).unwrap_or(c_int::MAX)
+}
+
+fn submit(queue: *mut Queue, operation: Operation, offset: u64, data: Data, user: usize) -> c_int {
+    call(|| {
+        requests::with(queue.addr(), |open| {
+            // SAFETY: the header says that the memory is the request's until it is reaped.
+            unsafe { open.submit(operation, offset, data, user) }
+        })?;
+        Ok(0)
+    })
+}
+
+fn writes(flags: u32) -> Result<Operation, Failure> {
+    options::flags(flags, SW_FUA, "SW_FUA")?;
+    let durable = flags & SW_FUA != 0;
+    Ok(Operation::Write { durable })
+}
+
+/// Submits a read of `length` bytes at `offset`; `data` is filled when the request is reaped. It
+/// leaves at the next sw_queue_kick or sw_queue_reap. `user` comes back with the completion.
+///
+/// Returns 0; -EAGAIN while the queue is full; -EINVAL for a range that is empty, not whole blocks,
+/// or longer than a request may be; -ERANGE beyond the end; -EBUSY for a registered buffer that
+/// another request uses; or another negative errno value. Without 0 there is no completion.
+///
+/// # Safety
+/// `data` must have `length` bytes until the request is reaped.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_queue_read(
+    queue: *mut Queue,
+    data: *mut c_void,
+    length: usize,
+    offset: u64,
+    user: *mut c_void,
+) -> c_int {
+    if data.is_null() {
+        return null();
+    }
+    let data = Data::Memory(data.cast(), length);
+    submit(
+        queue,
+        Operation::Read,
+        offset,
+        data,
+        user.expose_provenance(),
+    )
+}
+
+/// Submits a write; `flags` is 0 or SW_FUA. The data is copied before the call returns, but for a
+/// registered buffer, which may not be changed until the request is reaped.
+///
+/// Returns as sw_queue_read.
+///
+/// # Safety
+/// `data` must have `length` bytes.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_queue_write(
+    queue: *mut Queue,
+    data: *const c_void,
+    length: usize,
+    offset: u64,
+    flags: u32,
+    user: *mut c_void,
+) -> c_int {
+    if data.is_null() {
+        return null();
+    }
+    let operation = match writes(flags) {
+        Ok(operation) => operation,
+        Err(failure) => return call(|| Err(failure)),
+    };
+    let data = Data::Memory(data.cast_mut().cast(), length);
+    submit(queue, operation, offset, data, user.expose_provenance())
+}
+
+fn null() -> c_int {
+    call(|| {
+        Err(Failure::new(
+            libc::EFAULT,
+            "the data is NULL: pass a valid pointer",
+        ))
+    })
+}
+
+/// Submits a read into `count` parts, as sw_readv. The vector itself is copied.
+///
+/// Returns as sw_queue_read.
+///
+/// # Safety
+/// The parts must be valid until the request is reaped.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_queue_readv(
+    queue: *mut Queue,
+    parts: *const libc::iovec,
+    count: c_int,
+    offset: u64,
+    user: *mut c_void,
+) -> c_int {
+    // SAFETY: the header asks for a vector with that many parts.
+    match unsafe { memory::parts(parts, count) } {
+        Ok(parts) => {
+            let data = Data::Parts(parts);
+            submit(
+                queue,
+                Operation::Read,
+                offset,
+                data,
+                user.expose_provenance(),
+            )
+        }
+        Err(failure) => call(|| Err(failure)),
+    }
+}
+
+/// Submits a write of `count` parts, as sw_writev. Parts are copied before the call returns.
+///
+/// Returns as sw_queue_read.
+///
+/// # Safety
+/// The vector and its parts must be valid.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_queue_writev(
+    queue: *mut Queue,
+    parts: *const libc::iovec,
+    count: c_int,
+    offset: u64,
+    flags: u32,
+    user: *mut c_void,
+) -> c_int {
+    // SAFETY: the header asks for a vector with that many parts.
+    let made = unsafe { memory::parts(parts, count) };
+    match made.and_then(|parts| Ok((writes(flags)?, Data::Parts(parts)))) {
+        Ok((operation, data)) => submit(queue, operation, offset, data, user.expose_provenance()),
+        Err(failure) => call(|| Err(failure)),
+    }
+}
+
+/// Submits a flush: everything that was written and reaped before is stable when it is reaped.
+///
+/// Returns as sw_queue_read.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_flush(queue: *mut Queue, user: *mut c_void) -> c_int {
+    submit(
+        queue,
+        Operation::Flush,
+        0,
+        Data::None(0),
+        user.expose_provenance(),
+    )
+}
+
+/// Submits a discard, as sw_discard.
+///
+/// Returns as sw_queue_read.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_discard(
+    queue: *mut Queue,
+    offset: u64,
+    length: u64,
+    user: *mut c_void,
+) -> c_int {
+    let data = Data::None(length);
+    submit(
+        queue,
+        Operation::Deallocate,
+        offset,
+        data,
+        user.expose_provenance(),
+    )
+}
+
+/// Submits zeroes, as sw_write_zeroes.
+///
+/// Returns as sw_queue_read.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_write_zeroes(
+    queue: *mut Queue,
+    offset: u64,
+    length: u64,
+    user: *mut c_void,
+) -> c_int {
+    let operation = Operation::WriteZeroes {
+        deallocate: false,
+        durable: false,
+    };
+    submit(
+        queue,
+        operation,
+        offset,
+        Data::None(length),
+        user.expose_provenance(),
+    )
+}
+
+/// Sends off what was submitted, without waiting.
+///
+/// Returns 0 or a negative errno value.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_kick(queue: *mut Queue) -> c_int {
+    call(|| {
+        requests::with(queue.addr(), |open| {
+            open.queue().kick();
+            Ok(0)
+        })
+    })
+}
+
+/// Sends off what was submitted, waits until `min` requests are done, or all that are outstanding,
+/// or `timeout_us` microseconds have passed (negative: any time), and stores at most `max`
+/// completions. With a `min` of 0 it only looks.
+///
+/// Returns the number of completions, or a negative errno value.
+///
+/// # Safety
+/// `completions` must have room for `max`.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_queue_reap(
+    queue: *mut Queue,
+    completions: *mut Completion,
+    min: u32,
+    max: u32,
+    timeout_us: i64,
+) -> c_int {
+    call(|| {
+        if max > 0 {
+            memory::storable(completions)?;
+        }
+        let timeout = u64::try_from(timeout_us).ok().map(Duration::from_micros);
+        let max = c_int::try_from(max).unwrap_or(c_int::MAX).unsigned_abs();
+        let taken = requests::with(queue.addr(), |open| {
+            open.reap(min as usize, max as usize, timeout, |index, finished| {
+                let completion = Completion {
+                    user: ptr::with_exposed_provenance_mut(finished.user),
+                    result: finished.result,
+                    reserved: 0,
+                };
+                // SAFETY: the header asks for room for `max`, and the index is below it.
+                unsafe { memory::store(completions.wrapping_add(index), completion) }
+            })
+        })?;
+        Ok(count(taken))
+    })
+}
+
+/// A descriptor for poll(2) and event loops: readable whenever sw_queue_reap with a `min` of 0 may
+/// have something to do or to bring; it may be readable in vain. It belongs to the queue: neither
+/// read nor close it.
+///
+/// Returns the descriptor or a negative errno value.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_fd(queue: *mut Queue) -> c_int {
+    call(|| {
+        requests::with(queue.addr(), |open| {
+            Ok(open.queue().readiness()?.as_raw_fd())
+        })
+    })
+}
+
+/// Allocates `length` bytes (1 to 1 MiB) of the queue's own memory, aligned to a page, and stores
+/// its address. Requests of this queue with memory within it are not copied between the caller and
+/// the queue. One request at a time may use a buffer. It counts as one of the queue's requests as
+/// far as memory goes.
+///
+/// Returns 0, -ENOMEM or another negative errno value.
+///
+/// # Safety
+/// `address` must be valid.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_buffer_alloc(
+    queue: *mut Queue,
+    length: usize,
+    address: *mut *mut c_void,
+) -> c_int {
+    call(|| {
+        memory::storable(address)?;
+        let start = requests::with(queue.addr(), |open| open.register(length))?;
+        // SAFETY: the header asks for a place for the address.
+        unsafe { memory::store(address, start.cast()) }?;
+        Ok(0)
+    })
+}
+
+/// Gives a buffer of sw_buffer_alloc back.
+///
+/// Returns 0, -EBUSY while a request uses it, -EINVAL where no buffer begins there, or another
+/// negative errno value.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_buffer_free(queue: *mut Queue, address: *mut c_void) -> c_int {
+    call(|| {
+        requests::with(queue.addr(), |open| open.unregister(address.addr()))?;
+        Ok(0)
+    })
+}

@@ -1,0 +1,392 @@
+//! An open queue: its requests with the callers' memory, and its registered buffers.
+#![allow(unsafe_code)] // The caller's memory is written when a read completes.
+
+use crate::error::Failure;
+use crate::handles::closed;
+use crate::memory;
+use host::{BlockError, Operation, Queue};
+use reactor::{Buffer, IoSlice, Memory};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_int;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+/// A queue of the calling thread.
+#[derive(Debug)]
+pub(crate) struct OpenQueue {
+    handle: usize,
+    queue: Queue,
+    table: Table,
+}
+
+/// Requests of a queue, and the buffers that they may use.
+#[derive(Debug, Default)]
+struct Table {
+    /// Requests by their tags.
+    pending: Vec<Pending>,
+    free: Vec<usize>,
+    /// Registered buffers by their addresses.
+    registered: BTreeMap<usize, Registered>,
+}
+
+/// A request under way.
+#[derive(Debug, Default)]
+struct Pending {
+    user: usize,
+    destination: Destination,
+}
+
+/// The caller's memory that a completion concerns.
+#[derive(Debug, Default)]
+enum Destination {
+    /// None: the data went with the request, or there was none.
+    #[default]
+    Nowhere,
+    /// A read's data is copied to `length` bytes here.
+    Memory(*mut u8, usize),
+    /// A read's data is copied to these parts.
+    Parts(Vec<libc::iovec>),
+    /// The request used the registered buffer at this address.
+    Registered(usize),
+}
+
+/// A registered buffer, while no request uses it.
+#[derive(Debug)]
+struct Registered {
+    length: usize,
+    buffer: Option<Buffer>,
+}
+
+/// The data of a request as the caller names it.
+pub(crate) enum Data {
+    /// No data; the range has `u64` bytes.
+    None(u64),
+    /// One range of memory.
+    Memory(*mut u8, usize),
+    /// Parts of memory.
+    Parts(Vec<libc::iovec>),
+}
+
+/// A finished request.
+pub(crate) struct Finished {
+    /// The caller's pointer.
+    pub(crate) user: usize,
+    /// 0, or a negative errno value.
+    pub(crate) result: i32,
+}
+
+thread_local! {
+    static QUEUES: RefCell<Vec<OpenQueue>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Handles of the queues of all threads, to tell another thread's from one that was closed.
+static ALL: RwLock<BTreeSet<usize>> = RwLock::new(BTreeSet::new());
+
+/// Runs `f` on the calling thread's queue with this handle.
+pub(crate) fn with<T>(
+    handle: usize,
+    f: impl FnOnce(&mut OpenQueue) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let found = QUEUES.try_with(|queues| {
+        let mut queues = queues.borrow_mut();
+        let mut all = queues.iter_mut();
+        all.find(|queue| queue.handle == handle).map(f)
+    });
+    found.ok().flatten().unwrap_or_else(|| Err(missing(handle)))
+}
+
+/// Adds a queue to those of the calling thread.
+pub(crate) fn open(handle: usize, queue: Queue) {
+    let table = Table {
+        pending: Vec::with_capacity(queue.depth()),
+        free: Vec::with_capacity(queue.depth()),
+        registered: BTreeMap::new(),
+    };
+    let queue = OpenQueue {
+        handle,
+        queue,
+        table,
+    };
+    let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
+    all.insert(handle);
+    QUEUES.with_borrow_mut(|queues| queues.push(queue));
+}
+
+/// Closes a queue of the calling thread. What is under way ends without an answer; memory of the
+/// caller's is not touched any more.
+pub(crate) fn close(handle: usize) -> Result<(), Failure> {
+    let removed = QUEUES.try_with(|queues| {
+        let mut queues = queues.borrow_mut();
+        let at = queues.iter().position(|queue| queue.handle == handle)?;
+        Some(queues.swap_remove(at))
+    });
+    let Some(queue) = removed.ok().flatten() else {
+        return Err(missing(handle));
+    };
+    drop(queue);
+    Ok(())
+}
+
+impl Drop for OpenQueue {
+    fn drop(&mut self) {
+        let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&self.handle);
+    }
+}
+
+fn missing(handle: usize) -> Failure {
+    let all = ALL.read().unwrap_or_else(PoisonError::into_inner);
+    if all.contains(&handle) {
+        let message = "a queue of another thread: use a queue where it was made, and make one for \
+                       each thread";
+        return Failure::new(libc::EPERM, message);
+    }
+    closed("queue")
+}
+
+impl OpenQueue {
+    pub(crate) fn queue(&mut self) -> &mut Queue {
+        &mut self.queue
+    }
+
+    /// Submits a request.
+    ///
+    /// # Safety
+    /// The data's memory is the request's until it completes.
+    pub(crate) unsafe fn submit(
+        &mut self,
+        operation: Operation,
+        offset: u64,
+        data: Data,
+        user: usize,
+    ) -> Result<(), Failure> {
+        let length = match &data {
+            Data::None(length) => *length,
+            Data::Memory(_, length) => *length as u64,
+            Data::Parts(parts) => parts.iter().map(|part| part.iov_len as u64).sum(),
+        };
+        if length == 0 && operation != Operation::Flush {
+            let message = "a request of no bytes: give it at least one block";
+            return Err(Failure::new(libc::EINVAL, message));
+        }
+        // The range is checked before anything is taken.
+        let mut request = self.queue.request(0, operation, offset, length, None)?;
+        // SAFETY: as for this function.
+        let (slice, destination) = unsafe { self.attach(operation, data) }?;
+        let tag = self.table.free.pop().unwrap_or(self.table.pending.len());
+        if tag == self.table.pending.len() {
+            self.table.pending.push(Pending::default());
+        }
+        self.table.pending[tag] = Pending { user, destination };
+        request.tag = tag as u64;
+        request.data = slice;
+        self.queue.submit(request).map_err(|request| {
+            self.table.detach(tag, request.data);
+            let message = "the queue is full: reap a completion, then submit again";
+            Failure::new(libc::EAGAIN, message)
+        })
+    }
+
+    /// Finds memory of the queue's for a request, with the data of a write.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn attach(
+        &mut self,
+        operation: Operation,
+        data: Data,
+    ) -> Result<(Option<IoSlice>, Destination), Failure> {
+        let reads = operation == Operation::Read;
+        match data {
+            Data::None(_) => Ok((None, Destination::Nowhere)),
+            Data::Memory(start, length) => {
+                if let Some((address, slice)) = self.registered_slice(start.addr(), length)? {
+                    return Ok((Some(slice), Destination::Registered(address)));
+                }
+                let mut slice = self.buffer(length)?;
+                // SAFETY: the header asks for that much memory.
+                let memory = unsafe { memory::bytes(start, if reads { 0 } else { length }) }?;
+                slice.copy_in(0, memory);
+                let destination = match reads {
+                    true => Destination::Memory(start, length),
+                    false => Destination::Nowhere,
+                };
+                Ok((Some(slice), destination))
+            }
+            Data::Parts(parts) => {
+                let length = parts.iter().map(|part| part.iov_len).sum();
+                let mut slice = self.buffer(length)?;
+                if reads {
+                    return Ok((Some(slice), Destination::Parts(parts)));
+                }
+                let mut at = 0;
+                for part in &parts {
+                    // SAFETY: the header asks for parts that exist.
+                    let memory = unsafe { memory::bytes(part.iov_base.cast(), part.iov_len) }?;
+                    slice.copy_in(at, memory);
+                    at += memory.len();
+                }
+                Ok((Some(slice), Destination::Nowhere))
+            }
+        }
+    }
+
+    fn buffer(&self, length: usize) -> Result<IoSlice, Failure> {
+        self.queue.buffer(length).ok_or_else(|| {
+            let message =
+                "all buffers of the queue are in use: reap a completion, then submit again";
+            Failure::new(libc::EAGAIN, message)
+        })
+    }
+
+    /// Takes the registered buffer that the range lies in, if there is one.
+    fn registered_slice(
+        &mut self,
+        start: usize,
+        length: usize,
+    ) -> Result<Option<(usize, IoSlice)>, Failure> {
+        let Some((&address, entry)) = self.table.registered.range_mut(..=start).next_back() else {
+            return Ok(None);
+        };
+        let at = start - address;
+        if at >= entry.length {
+            return Ok(None);
+        }
+        if length > entry.length - at {
+            let message = "the range begins in a registered buffer and ends beyond it";
+            return Err(Failure::new(libc::EINVAL, message));
+        }
+        let Some(buffer) = entry.buffer.take() else {
+            let message = "another request uses the registered buffer: wait for it";
+            return Err(Failure::new(libc::EBUSY, message));
+        };
+        let slice = IoSlice::new(Memory::Buffer(buffer), at, length);
+        Ok(Some((address, slice)))
+    }
+
+    /// Waits for `min` completions (of those outstanding) at the longest `timeout`, and gives at
+    /// most `max` of them to `each`. Returns their number.
+    pub(crate) fn reap(
+        &mut self,
+        min: usize,
+        max: usize,
+        timeout: Option<Duration>,
+        mut each: impl FnMut(usize, Finished) -> Result<(), Failure>,
+    ) -> Result<usize, Failure> {
+        let Self { queue, table, .. } = self;
+        let min = min.min(max);
+        let done = match timeout {
+            None => queue.wait(min)?,
+            Some(timeout) => queue.wait_for(min, timeout)?,
+        };
+        let mut taken = 0;
+        for done in done.take(max) {
+            let tag = usize::try_from(done.tag).expect("we gave it");
+            let (user, destination, data) = table.detach(tag, done.data);
+            let result = match done.result {
+                // SAFETY: the header asks for memory that is the request's until now.
+                Ok(()) => unsafe { bring(&destination, data.as_ref()) },
+                Err(error) => -host::block_errno(error),
+            };
+            each(taken, Finished { user, result })?;
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    /// Registers a buffer, and returns its address.
+    pub(crate) fn register(&mut self, length: usize) -> Result<*mut u8, Failure> {
+        let refused = || {
+            let message = format!(
+                "no buffer of {length} bytes: ask for 1 to {} bytes, and for fewer buffers than the \
+                 queue has requests",
+                host::limits::TRANSFER_BYTES_MAX
+            );
+            Failure::new(libc::ENOMEM, message)
+        };
+        if length == 0 {
+            return Err(refused());
+        }
+        let slice = self.queue.buffer(length).ok_or_else(refused)?;
+        let address = slice.address();
+        if let Memory::Buffer(buffer) = slice.into_memory() {
+            let entry = Registered {
+                length,
+                buffer: Some(buffer),
+            };
+            self.table.registered.insert(address.addr(), entry);
+        }
+        Ok(address)
+    }
+
+    /// Gives a registered buffer back.
+    pub(crate) fn unregister(&mut self, address: usize) -> Result<(), Failure> {
+        match self.table.registered.get(&address) {
+            Some(entry) if entry.buffer.is_some() => {
+                self.table.registered.remove(&address);
+                Ok(())
+            }
+            Some(_) => {
+                let message = "a request uses the buffer: wait for it, then free it";
+                Err(Failure::new(libc::EBUSY, message))
+            }
+            None => {
+                let message = "no registered buffer of this queue begins there";
+                Err(Failure::new(libc::EINVAL, message))
+            }
+        }
+    }
+}
+
+impl Table {
+    /// Ends a request's entry, and gives a registered buffer back. Returns the caller's pointer and
+    /// memory.
+    fn detach(
+        &mut self,
+        tag: usize,
+        data: Option<IoSlice>,
+    ) -> (usize, Destination, Option<IoSlice>) {
+        let Pending { user, destination } = std::mem::take(&mut self.pending[tag]);
+        self.free.push(tag);
+        let mut data = data;
+        if let Destination::Registered(address) = destination
+            && let Some(entry) = self.registered.get_mut(&address)
+            && let Some(Memory::Buffer(buffer)) = data.take().map(IoSlice::into_memory)
+        {
+            entry.buffer = Some(buffer);
+        }
+        (user, destination, data)
+    }
+}
+
+/// Copies a read's data to the caller's memory. Returns the request's result.
+///
+/// # Safety
+/// The destination's memory exists, and nothing else uses it.
+unsafe fn bring(destination: &Destination, data: Option<&IoSlice>) -> c_int {
+    let Some(data) = data else { return 0 };
+    match destination {
+        Destination::Nowhere | Destination::Registered(_) => 0,
+        &Destination::Memory(start, length) => {
+            // SAFETY: as for this function.
+            match unsafe { memory::bytes_mut(start, length) } {
+                Ok(memory) => data.copy_out(0, memory),
+                Err(_) => return -host::block_errno(BlockError::Malformed),
+            }
+            0
+        }
+        Destination::Parts(parts) => {
+            let mut at = 0;
+            for part in parts {
+                // SAFETY: as for this function.
+                match unsafe { memory::bytes_mut(part.iov_base.cast(), part.iov_len) } {
+                    Ok(memory) => data.copy_out(at, memory),
+                    Err(_) => return -host::block_errno(BlockError::Malformed),
+                }
+                at += part.iov_len;
+            }
+            0
+        }
+    }
+}

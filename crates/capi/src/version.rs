@@ -1,0 +1,23 @@
+//! Versions of the library and of its ABI.
+#![allow(unsafe_code)] // Exported names.
+
+use std::ffi::c_char;
+
+/// Version of the ABI: what is compiled against this header works with every library of the same
+/// number, also a later one.
+pub const SWITCHYARD_ABI_VERSION: u32 = 0;
+
+/// Returns the version of the ABI that the library has: equal to SWITCHYARD_ABI_VERSION where
+/// header and library fit together.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_abi_version() -> u32 {
+    SWITCHYARD_ABI_VERSION
+}
+
+/// Returns the version of the library, such as "0.1.0". Never NULL.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}

@@ -1,0 +1,64 @@
+//! Ranges in bytes: the checks that blocking calls and queues share.
+
+use crate::error::RequestError;
+use crate::limits::TRANSFER_BYTES_MAX;
+use crate::namespace::RemoteNamespace;
+use block::{BlockError, Device, Geometry, Operation};
+
+/// Checks that a range consists of whole blocks and lies within the namespace.
+pub(super) fn check(geometry: Geometry, offset: u64, length: u64) -> Result<(), RequestError> {
+    if geometry.blocks == 0 {
+        return Err(BlockError::Gone.into());
+    }
+    let block_bytes = geometry.block_bytes;
+    for (what, value) in [("offset", offset), ("length", length)] {
+        if !value.is_multiple_of(u64::from(block_bytes)) {
+            return Err(RequestError::Alignment {
+                what,
+                value,
+                block_bytes,
+            });
+        }
+    }
+    let size = geometry.bytes();
+    if offset.checked_add(length).is_none_or(|end| end > size) {
+        return Err(RequestError::OutOfRange {
+            offset,
+            length,
+            size,
+        });
+    }
+    Ok(())
+}
+
+/// Checks that a range fits into one request of this operation.
+pub(super) fn check_length(
+    namespace: &RemoteNamespace,
+    operation: Operation,
+    length: u64,
+) -> Result<(), RequestError> {
+    let most = if operation.has_data() {
+        max_request_bytes(namespace)
+    } else {
+        without_data_max(namespace.geometry())
+    };
+    if length > most {
+        return Err(RequestError::TooLong { length, most });
+    }
+    Ok(())
+}
+
+/// Returns the most bytes that a request with data has.
+pub(super) fn max_request_bytes(namespace: &RemoteNamespace) -> u64 {
+    u64::from(
+        namespace
+            .capabilities()
+            .max_transfer_bytes
+            .min(TRANSFER_BYTES_MAX),
+    )
+}
+
+/// Returns the most bytes that a request without data covers: its blocks are counted in 32 bits.
+pub(super) fn without_data_max(geometry: Geometry) -> u64 {
+    u64::from(u32::MAX / 2 + 1) * u64::from(geometry.block_bytes)
+}

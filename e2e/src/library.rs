@@ -1,0 +1,135 @@
+//! `libswitchyard` and the C programs that use it: built for the tests.
+//!
+//! Owns a folder below the target directory. The library is built by cargo with the profile of the
+//! running test, the programs by the machine's C compiler with every warning an error.
+
+use crate::{cache_directory, output_of, target_directory};
+use anyhow::{Context as _, Result, bail};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Checks that a compiler builds into a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checks {
+    /// None.
+    Plain,
+    /// Uses of memory that was freed or is not there, and undefined behaviour.
+    Sanitized,
+}
+
+/// The C library, as a program is compiled and run with it.
+#[derive(Debug, Clone)]
+pub struct Library {
+    folder: PathBuf,
+    headers: PathBuf,
+}
+
+impl Library {
+    /// Builds the library.
+    ///
+    /// # Errors
+    /// When cargo fails, or the library is not where cargo puts it.
+    pub fn build() -> Result<Self> {
+        let folder = build_with(&["--package", "switchyard-c"], is_release()?)?;
+        let file = folder.join("libswitchyard.so");
+        if !file.is_file() {
+            bail!("cargo made no {}", file.display());
+        }
+        // The loader looks for the name of the ABI.
+        let link = folder.join("libswitchyard.so.0");
+        // Another test may have made it, or be doing so.
+        let _ = std::os::unix::fs::symlink("libswitchyard.so", &link);
+        let headers = repository().join("crates/capi/include");
+        Ok(Self { folder, headers })
+    }
+
+    /// Folder of the library.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Folder of the header.
+    pub fn headers(&self) -> &Path {
+        &self.headers
+    }
+
+    /// Compiles `crates/capi/tests/c/NAME.c`, and returns the program.
+    ///
+    /// # Errors
+    /// When the compiler finds anything to say.
+    pub fn compile(&self, name: &str, checks: Checks) -> Result<PathBuf> {
+        // Tests of one program run side by side, and may want the same one.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = cache_directory("programs")?.join(format!("{name}-{checks:?}"));
+        let source = repository().join(format!("crates/capi/tests/c/{name}.c"));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]);
+        compiler.args(["-g", "-pthread", "-o"]).arg(&program);
+        if checks == Checks::Sanitized {
+            compiler.arg("-fsanitize=address,undefined");
+        }
+        compiler.arg(source).arg("-I").arg(&self.headers);
+        compiler.arg("-L").arg(&self.folder).arg("-lswitchyard");
+        output_of(&mut compiler).with_context(|| format!("compile {name}.c"))?;
+        Ok(program)
+    }
+
+    /// Builds fio's engine with `scripts/fio-engine`, which fetches headers, and returns its path.
+    ///
+    /// # Errors
+    /// When the headers cannot be had, or the compiler fails.
+    pub fn fio_engine(&self) -> Result<PathBuf> {
+        let mut script = Command::new(repository().join("scripts/fio-engine"));
+        script.arg(&self.folder);
+        script.env("CARGO_TARGET_DIR", target_directory()?);
+        let path = String::from_utf8(output_of(&mut script)?).context("the path is text")?;
+        Ok(PathBuf::from(path.trim_end()))
+    }
+
+    /// A command that runs a program with the library.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", &self.folder);
+        // Nothing that a program leaves undone may go by.
+        command.env("UBSAN_OPTIONS", "halt_on_error=1");
+        command
+    }
+}
+
+/// The repository's root.
+fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Builds the example that uses tokio, and returns the program.
+///
+/// # Errors
+/// When cargo fails.
+pub fn tokio_example() -> Result<PathBuf> {
+    let folder = build_with(&["--package", "switchyard-example-tokio"], is_release()?)?;
+    Ok(folder.join("switchyard-example-tokio"))
+}
+
+/// Returns true if the running test was built for release.
+fn is_release() -> Result<bool> {
+    let executable = std::env::current_exe().context("find the running test")?;
+    Ok(executable.starts_with(target_directory()?.join("release")))
+}
+
+/// Builds something of the workspace, and returns the folder of the result.
+fn build_with(arguments: &[&str], release: bool) -> Result<PathBuf> {
+    let target = target_directory()?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.args(["build", "--quiet"]).args(arguments);
+    cargo.arg("--target-dir").arg(&target);
+    if release {
+        cargo.arg("--release");
+    }
+    output_of(&mut cargo).context("build the library under test")?;
+    Ok(target.join(if release { "release" } else { "debug" }))
+}

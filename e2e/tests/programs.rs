@@ -1,0 +1,200 @@
+//! Programs over `libswitchyard`, against a target that is another process: in C, fio, and the
+//! example with tokio.
+
+#![cfg(test)]
+
+use anyhow::{Context as _, Result, ensure};
+use std::io::Write as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use switchyard_e2e::library::{Checks, Library, tokio_example};
+use switchyard_e2e::limits::{COMMAND_DEADLINE, READY_DEADLINE};
+use switchyard_e2e::process::{Process, Serve};
+use switchyard_e2e::{Readiness, cache_directory, output_of, require_programs, skip};
+
+/// Runs a program against a target of its own.
+fn run(name: &str, checks: Checks) -> Result<String> {
+    let library = Library::build()?;
+    let program = library.compile(name, checks)?;
+    let target = Serve::start(&["--ram", "16M"])?;
+    let mut command = library.command(program);
+    let text = Process::start(command.arg(target.address().to_string()))?;
+    let text = text.succeed(COMMAND_DEADLINE)?;
+    target.stop()?;
+    Ok(text)
+}
+
+fn run_both(name: &str) -> Result<()> {
+    if require_programs(&["cc"])? == Readiness::Skip {
+        return Ok(());
+    }
+    run(name, Checks::Plain)?;
+    run(name, Checks::Sanitized)?;
+    Ok(())
+}
+
+#[test]
+fn the_example_of_the_documentation_runs() -> Result<()> {
+    if require_programs(&["cc"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let text = run("hello", Checks::Plain)?;
+    ensure!(text == "the same data\n", "{text}");
+    Ok(())
+}
+
+#[test]
+fn the_header_is_also_one_for_cpp() -> Result<()> {
+    if require_programs(&["c++"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let library = Library::build()?;
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]);
+    compiler.args(["-x", "c++"]);
+    output_of(compiler.arg(library.headers().join("switchyard.h")))?;
+    Ok(())
+}
+
+#[test]
+fn blocking_calls_do_what_the_header_says() -> Result<()> {
+    run_both("blocking")
+}
+
+#[test]
+fn queues_do_what_the_header_says() -> Result<()> {
+    run_both("queue")
+}
+
+#[test]
+fn misuse_is_refused() -> Result<()> {
+    run_both("misuse")
+}
+
+#[test]
+fn the_example_with_tokio_runs() -> Result<()> {
+    let target = Serve::start(&["--ram", "16M"])?;
+    let mut command = Command::new(tokio_example()?);
+    let text = Process::start(command.arg(target.address().to_string()))?;
+    let text = text.succeed(COMMAND_DEADLINE)?;
+    ensure!(text.starts_with("100 tasks"), "{text}");
+    target.stop()?;
+    Ok(())
+}
+
+/// The target is killed and started again under load; no write is lost, and none is done twice.
+#[test]
+fn a_program_goes_on_when_its_target_is_killed() -> Result<()> {
+    if require_programs(&["cc"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let library = Library::build()?;
+    let program = library.compile("load", Checks::Sanitized)?;
+    let file = cache_directory("programs")?.join("load.disk");
+    std::fs::File::create(&file)?.set_len(16 << 20)?;
+    let file = file.to_str().context("the path is text")?;
+    let mut target = Serve::start(&["--file", file])?;
+    let address = target.address().to_string();
+
+    let mut command = library.command(program);
+    command.arg(&address);
+    let mut load = Load::start(&mut command)?;
+    for _ in 0..5 {
+        load.progress()?;
+        target.kill()?;
+        target = serve_again(&address, file)?;
+    }
+    load.progress()?;
+    let text = load.end()?;
+    ensure!(text.contains("verified"), "{text}");
+    target.stop()?;
+    Ok(())
+}
+
+/// Starts a target where one was killed. The host that tries to connect may have the port for a
+/// moment.
+fn serve_again(address: &str, file: &str) -> Result<Serve> {
+    let end = Instant::now() + READY_DEADLINE;
+    loop {
+        match Serve::start_with(&["--listen", address, "--file", file]) {
+            Err(error)
+                if format!("{error:#}").contains("Address already in use")
+                    && Instant::now() < end => {}
+            other => return other,
+        }
+    }
+}
+
+/// fio with our engine, built against the headers of the fio that is installed.
+#[test]
+fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
+    if require_programs(&["cc", "fio", "apt-get", "dpkg-query"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let library = Library::build()?;
+    let engine = match library.fio_engine() {
+        Ok(engine) => engine,
+        Err(error) => {
+            skip(&format!("{error:#}"))?;
+            return Ok(());
+        }
+    };
+    let target = Serve::start(&["--ram", "64M"])?;
+    let address = target.address().to_string();
+    let fio = |arguments: &[&str]| {
+        let mut fio = Command::new("fio");
+        fio.arg(format!("--ioengine=external:{}", engine.display()));
+        fio.arg(format!("--sw_target={address}")).args(arguments);
+        Process::start(&mut fio)?.succeed(COMMAND_DEADLINE)
+    };
+    let verify = "--verify=crc32c --verify_fatal=1 --bs=4k --size=16M";
+    for mode in [
+        "--rw=randwrite --iodepth=32",
+        "--rw=randwrite --iodepth=64 --iodepth_batch_submit=16 --thread --sw_class=latency",
+        "--rw=write --iodepth=4 --fsync=8 --numjobs=2 --offset_increment=16M",
+        "--rw=randwrite --bs=128k --iodepth=8",
+        "--rw=randwrite --iodepth=32 --rate_iops=100k",
+        "--rw=randwrite --iodepth=32 --sw_gather=0",
+    ] {
+        let arguments: Vec<_> = "--name=verify"
+            .split_whitespace()
+            .chain(verify.split_whitespace())
+            .chain(mode.split_whitespace())
+            .collect();
+        let text = fio(&arguments)?;
+        ensure!(text.contains("err= 0"), "{mode}: {text}");
+    }
+    let text = fio(&["--name=trim", "--rw=randtrim", "--bs=64k", "--size=8M"])?;
+    ensure!(text.contains("err= 0"), "{text}");
+    let refused = fio(&["--name=a", "--rw=read", "--size=4k", "--sw_nsid=9"]);
+    let refused = format!("{:#}", refused.err().context("there is no namespace 9")?);
+    ensure!(refused.contains("it has 1"), "{refused}");
+    target.stop()?;
+    Ok(())
+}
+
+/// A program that works until its input says that it is enough.
+struct Load {
+    process: Process,
+    input: std::process::ChildStdin,
+}
+
+impl Load {
+    fn start(command: &mut Command) -> Result<Self> {
+        let (process, input) = Process::start_with_input(command)?;
+        Ok(Self { process, input })
+    }
+
+    /// Waits until it has come further than at the call.
+    fn progress(&mut self) -> Result<()> {
+        let lines = self.process.stdout().lines().count();
+        let further = |stdout: &str, _: &str| (stdout.lines().count() > lines + 1).then_some(());
+        self.process
+            .wait_for("progress", Duration::from_secs(60), further)
+    }
+
+    fn end(mut self) -> Result<String> {
+        self.input.write_all(b"enough\n")?;
+        self.process.succeed(COMMAND_DEADLINE)
+    }
+}

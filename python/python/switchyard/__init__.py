@@ -1,0 +1,58 @@
+"""NVMe/TCP block storage from Python.
+
+>>> import switchyard
+>>> with switchyard.connect("127.0.0.1:4420") as target, target.namespace(1) as disk:
+...     disk.write(0, b"\\x07" * 4096)
+...     disk.flush()
+...     data = disk.read(0, 4096)
+
+Offsets and lengths are in bytes, and multiples of ``disk.block_bytes``. Errors are ``OSError``, of
+the subclass that Python has for the errno value, with a text that says what to do. Calls that wait
+let other threads run. Targets and namespaces may be used by any thread, a queue by the thread that
+made it; none of them after ``os.fork()``.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from . import _native
+from ._aio import AsyncNamespace
+from ._native import Namespace, Queue, Target, __version__
+
+__all__ = ["AsyncNamespace", "DEFAULT_NQN", "Namespace", "Queue", "Target", "connect"]
+
+DEFAULT_NQN = "nqn.2026-11.io.switchyard:default"
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def connect(
+    address: str,
+    nqn: str = DEFAULT_NQN,
+    *,
+    host_nqn: str | None = None,
+    request_class: str | None = None,
+    header_digest: bool = False,
+    data_digest: bool = False,
+    connect_timeout: float | None = None,
+    command_timeout: float | None = None,
+    loss_timeout: float | None = None,
+) -> Target:
+    """Connects to the subsystem ``nqn`` at ``address`` ("HOST:PORT").
+
+    ``request_class`` is "latency" or "throughput". Times are in seconds; ``None`` is the default.
+    """
+    return _native.connect(
+        address,
+        nqn,
+        host_nqn=host_nqn,
+        request_class=request_class,
+        header_digest=header_digest,
+        data_digest=data_digest,
+        connect_timeout=_span(connect_timeout),
+        command_timeout=_span(command_timeout),
+        loss_timeout=_span(loss_timeout),
+    )

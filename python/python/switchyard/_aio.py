@@ -1,0 +1,129 @@
+"""A namespace for coroutines: a queue whose descriptor the event loop watches.
+
+Requests that are made in one turn of the loop leave together. One that finds the queue full waits
+for its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections import deque
+from collections.abc import Callable
+
+from ._native import Namespace
+
+
+class AsyncNamespace:
+    """Requests of coroutines, on the event loop and the thread that it was made on.
+
+    >>> async with AsyncNamespace(disk) as aio:
+    ...     await aio.write(0, b"\\x07" * 4096)
+    ...     data = await aio.read(0, 4096)
+    """
+
+    def __init__(self, namespace: Namespace, depth: int = 128) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue = namespace.queue(depth)
+        self._futures: dict[int, asyncio.Future[bytes | None]] = {}
+        self._waiting: deque[tuple[asyncio.Future[bytes | None], Callable[[int], None]]] = deque()
+        self._next = 0
+        self._kicks = False
+        self._closed = False
+        self._descriptor = self._queue.fileno()
+        self._loop.add_reader(self._descriptor, self._ready)
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Reads ``length`` bytes at ``offset``: at most ``max_request_bytes``."""
+        queue = self._queue
+        data = await self._request(lambda tag: queue.submit_read(tag, offset, length))
+        assert data is not None
+        return data
+
+    async def write(self, offset: int, data: bytes, *, durable: bool = False) -> None:
+        """Writes ``data`` at ``offset``; with ``durable`` it is on stable storage afterwards."""
+        queue = self._queue
+        await self._request(lambda tag: queue.submit_write(tag, offset, data, durable=durable))
+
+    async def flush(self) -> None:
+        """Puts everything that was written before on stable storage."""
+        await self._request(self._queue.submit_flush)
+
+    async def discard(self, offset: int, length: int) -> None:
+        """Gives ``length`` bytes at ``offset`` back: their content is no longer needed."""
+        queue = self._queue
+        await self._request(lambda tag: queue.submit_discard(tag, offset, length))
+
+    async def write_zeroes(self, offset: int, length: int) -> None:
+        """Makes ``length`` bytes at ``offset`` read as zeroes."""
+        queue = self._queue
+        await self._request(lambda tag: queue.submit_write_zeroes(tag, offset, length))
+
+    def close(self) -> None:
+        """Closes the queue. Requests under way fail, and may or may not be carried out."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._descriptor)
+        self._queue.close()
+        waiting = [future for future, _ in self._waiting]
+        for future in [*self._futures.values(), *waiting]:
+            if not future.done():
+                future.set_exception(OSError(errno.ECANCELED, "the namespace was closed"))
+        self._futures.clear()
+        self._waiting.clear()
+
+    async def __aenter__(self) -> AsyncNamespace:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self.close()
+
+    def _request(self, submit: Callable[[int], None]) -> asyncio.Future[bytes | None]:
+        if self._closed:
+            raise OSError(errno.EBADF, "the namespace is closed: open another")
+        future: asyncio.Future[bytes | None] = self._loop.create_future()
+        if self._waiting or not self._submit(future, submit):
+            self._waiting.append((future, submit))
+        return future
+
+    def _submit(
+        self, future: asyncio.Future[bytes | None], submit: Callable[[int], None]
+    ) -> bool:
+        """Submits a request; returns False if the queue is full."""
+        tag = self._next
+        try:
+            submit(tag)
+        except BlockingIOError:
+            return False
+        except Exception as error:
+            future.set_exception(error)
+            return True
+        self._next += 1
+        self._futures[tag] = future
+        if not self._kicks:
+            self._kicks = True
+            self._loop.call_soon(self._kick)
+        return True
+
+    def _kick(self) -> None:
+        self._kicks = False
+        if not self._closed:
+            self._queue.kick()
+
+    def _ready(self) -> None:
+        for tag, code, data in self._queue.reap(0):
+            future = self._futures.pop(tag)
+            # A coroutine that was cancelled does not wait any more.
+            if future.done():
+                continue
+            if code:
+                future.set_exception(OSError(code, os.strerror(code)))
+            else:
+                future.set_result(data)
+        while self._waiting:
+            future, submit = self._waiting[0]
+            if not future.done() and not self._submit(future, submit):
+                break
+            self._waiting.popleft()

@@ -1,0 +1,277 @@
+//! Queues: batches, and single requests for an event loop.
+
+use crate::buffers::{self, Data};
+use crate::requests::{BATCH, Handle, OpenQueue};
+use crate::{os_error, submit_error};
+use host::SubmitError;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+/// Requests and completions of one thread on a namespace.
+#[pyclass(frozen, module = "switchyard")]
+pub(crate) struct Queue {
+    handle: Handle,
+}
+
+/// A bit of the tags of reads, of which the data is handed out.
+const READ: u64 = 1 << 62;
+
+/// A finished single request: its tag, 0 or an errno value, and a read's data.
+type Finished<'py> = (u64, i32, Option<Bound<'py, PyBytes>>);
+
+impl Queue {
+    pub(crate) fn new(handle: Handle) -> Self {
+        Self { handle }
+    }
+
+    /// Submits a single request.
+    fn single(
+        &self,
+        tag: u64,
+        submit: impl FnOnce(&mut host::Queue) -> Result<(), SubmitError>,
+    ) -> PyResult<()> {
+        if tag & (BATCH | READ) != 0 {
+            return Err(PyValueError::new_err("a tag is less than 2**62"));
+        }
+        self.handle
+            .with(|open| submit(&mut open.queue).map_err(submit_error))
+    }
+
+    /// Runs a batch of `count` requests, a queue's depth of them at a time: `submit` submits the
+    /// request with an index under a tag, and `each` is given the data of each.
+    fn batch<'py>(
+        &self,
+        py: Python<'py>,
+        count: usize,
+        submit: impl Fn(&mut host::Queue, usize, u64) -> Result<(), SubmitError> + Sync,
+        mut each: impl FnMut(usize, &[u8]) -> PyResult<()>,
+    ) -> PyResult<()> {
+        let handle = self.handle;
+        let mut next = 0;
+        while next < count {
+            let from = next;
+            next = py.detach(|| handle.with(|open| run_some(open, from, count, &submit)))?;
+            handle.with(|open| {
+                let mut failed = None;
+                for done in open.batch.drain(..) {
+                    let index = usize::try_from(done.tag & !BATCH).expect("we gave it");
+                    match (done.result, &done.data) {
+                        (Ok(()), Some(data)) => each(index, data.bytes().unwrap_or_default())?,
+                        (Ok(()), None) => {}
+                        (Err(error), _) => {
+                            let text = format!("request {index} of the batch: {error}");
+                            failed = Some(os_error(host::block_errno(error), text));
+                        }
+                    }
+                }
+                failed.map_or(Ok(()), Err)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // On another thread it is left to the end of its own.
+        let _ = self.handle.close();
+    }
+}
+
+/// Submits requests of a batch until the queue is full, and waits for all of them. Returns the
+/// index of the first that was not submitted.
+fn run_some(
+    open: &mut OpenQueue,
+    from: usize,
+    count: usize,
+    submit: &impl Fn(&mut host::Queue, usize, u64) -> Result<(), SubmitError>,
+) -> PyResult<usize> {
+    // A batch that failed before may have left some.
+    open.batch.clear();
+    let mut next = from;
+    let mut failed = None;
+    while next < count && failed.is_none() {
+        match submit(&mut open.queue, next, BATCH | next as u64) {
+            Ok(()) => next += 1,
+            // Single requests have all the places.
+            Err(SubmitError::Full) if next == from => open.wait(1, None)?,
+            Err(SubmitError::Full) => break,
+            Err(error) => failed = Some(submit_error(error)),
+        }
+    }
+    while open.batch.len() < next - from {
+        let left = next - from - open.batch.len();
+        open.wait(left, None)?;
+    }
+    failed.map_or(Ok(next), Err)
+}
+
+#[pymethods]
+impl Queue {
+    #[getter]
+    fn depth(&self) -> PyResult<usize> {
+        self.handle.with(|open| Ok(open.queue.depth()))
+    }
+
+    #[getter]
+    fn outstanding(&self) -> PyResult<usize> {
+        let all = |open: &mut OpenQueue| Ok(open.queue.outstanding() + open.singles.len());
+        self.handle.with(all)
+    }
+
+    /// Reads `length` bytes at each offset.
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        offsets: Vec<u64>,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut all: Vec<Option<Bound<'py, PyBytes>>> = vec![None; offsets.len()];
+        let read = |queue: &mut host::Queue, i: usize, tag| queue.read(tag, offsets[i], length);
+        self.batch(py, offsets.len(), read, |index, data| {
+            all[index] = Some(PyBytes::new(py, data));
+            Ok(())
+        })?;
+        PyList::new(py, all)
+    }
+
+    /// Reads `length` bytes at each offset into a buffer, one after the other.
+    fn read_many_into(
+        &self,
+        py: Python<'_>,
+        offsets: Vec<u64>,
+        length: usize,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let buffer = buffers::writable(buffer)?;
+        if offsets.len().checked_mul(length) != Some(buffer.len_bytes()) {
+            let message = "the buffer has not as many bytes as all reads together";
+            return Err(PyValueError::new_err(message));
+        }
+        let read = |queue: &mut host::Queue, i: usize, tag| queue.read(tag, offsets[i], length);
+        let mut all = vec![0; buffer.len_bytes()];
+        self.batch(py, offsets.len(), read, |index, data| {
+            all[index * length..][..length].copy_from_slice(data);
+            Ok(())
+        })?;
+        buffer.copy_from_slice(py, &all)
+    }
+
+    /// Writes equal parts of the data at the offsets.
+    #[pyo3(signature = (offsets, data, *, durable=false))]
+    fn write_many(
+        &self,
+        py: Python<'_>,
+        offsets: Vec<u64>,
+        data: &Bound<'_, PyAny>,
+        durable: bool,
+    ) -> PyResult<()> {
+        let data = Data::of(data)?;
+        if offsets.is_empty() && data.is_empty() {
+            return Ok(());
+        }
+        if offsets.is_empty() || !data.len().is_multiple_of(offsets.len()) {
+            let message = "the data is not as many equal parts as there are offsets";
+            return Err(PyValueError::new_err(message));
+        }
+        let length = data.len() / offsets.len();
+        let write = |queue: &mut host::Queue, i: usize, tag| {
+            let part = &data[i * length..(i + 1) * length];
+            match durable {
+                true => queue.write_durable(tag, offsets[i], part),
+                false => queue.write(tag, offsets[i], part),
+            }
+        };
+        self.batch(py, offsets.len(), write, |_, _| Ok(()))
+    }
+
+    fn submit_read(&self, tag: u64, offset: u64, length: usize) -> PyResult<()> {
+        self.single(tag, |queue| queue.read(tag | READ, offset, length))
+    }
+
+    #[pyo3(signature = (tag, offset, data, *, durable=false))]
+    fn submit_write(
+        &self,
+        tag: u64,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+        durable: bool,
+    ) -> PyResult<()> {
+        let data = Data::of(data)?;
+        self.single(tag, |queue| match durable {
+            true => queue.write_durable(tag, offset, &data),
+            false => queue.write(tag, offset, &data),
+        })
+    }
+
+    fn submit_flush(&self, tag: u64) -> PyResult<()> {
+        self.single(tag, |queue| queue.flush(tag))
+    }
+
+    fn submit_discard(&self, tag: u64, offset: u64, length: u64) -> PyResult<()> {
+        self.single(tag, |queue| queue.discard(tag, offset, length))
+    }
+
+    fn submit_write_zeroes(&self, tag: u64, offset: u64, length: u64) -> PyResult<()> {
+        self.single(tag, |queue| queue.write_zeroes(tag, offset, length))
+    }
+
+    fn kick(&self) -> PyResult<()> {
+        self.handle.with(|open| {
+            open.queue.kick();
+            Ok(())
+        })
+    }
+
+    /// Sends off what was submitted, and waits until `min` single requests are done, or all are.
+    #[pyo3(signature = (min=0, timeout=None))]
+    fn reap<'py>(
+        &self,
+        py: Python<'py>,
+        min: usize,
+        timeout: Option<Duration>,
+    ) -> PyResult<Vec<Finished<'py>>> {
+        let handle = self.handle;
+        py.detach(|| {
+            handle.with(|open| {
+                let min = min.saturating_sub(open.singles.len());
+                open.wait(min, timeout)
+            })
+        })?;
+        handle.with(|open| {
+            let finished = open.singles.drain(..).map(|done| match done.result {
+                Ok(()) => {
+                    let data = done.data.filter(|_| done.tag & READ != 0);
+                    let data = data.map(|data| PyBytes::new(py, data.bytes().unwrap_or_default()));
+                    (done.tag & !READ, 0, data)
+                }
+                Err(error) => (done.tag & !READ, host::block_errno(error), None),
+            });
+            Ok(finished.collect())
+        })
+    }
+
+    /// A descriptor for event loops: readable when `reap(0)` may have something to do.
+    fn fileno(&self) -> PyResult<i32> {
+        let descriptor = |open: &mut OpenQueue| Ok(open.queue.readiness()?.as_raw_fd());
+        self.handle.with(descriptor)
+    }
+
+    /// Closes the queue; requests under way end without an answer.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let handle = self.handle;
+        py.detach(|| handle.close())
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+}

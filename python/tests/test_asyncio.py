@@ -1,0 +1,78 @@
+"""Coroutines on one event loop."""
+
+import asyncio
+import errno
+import tempfile
+
+import pytest
+from conftest import Serve
+
+import switchyard
+
+
+def test_coroutines_share_a_queue(disk):
+    async def work(aio: switchyard.AsyncNamespace, number: int) -> None:
+        for round in range(20):
+            data = bytes([number ^ round]) * 4096
+            await aio.write(number * 4096, data, durable=round == 0)
+            assert await aio.read(number * 4096, 4096) == data
+
+    async def main() -> None:
+        # More coroutines than the queue has places.
+        async with switchyard.AsyncNamespace(disk, depth=8) as aio:
+            await asyncio.gather(*(work(aio, number) for number in range(100)))
+            await aio.flush()
+            await aio.write_zeroes(0, 4096)
+            await aio.discard(4096, 4096)
+            assert await aio.read(0, 8192) == bytes(8192)
+
+    asyncio.run(main())
+
+
+def test_errors_and_cancellation_concern_their_own_request(disk):
+    async def main() -> None:
+        aio = switchyard.AsyncNamespace(disk)
+        with pytest.raises(OSError) as error:
+            await aio.read(1, 4096)
+        assert error.value.errno == errno.EINVAL
+        reads = [asyncio.ensure_future(aio.read(0, 4096)) for _ in range(50)]
+        await asyncio.sleep(0)
+        for read in reads[::2]:
+            read.cancel()
+        assert await asyncio.gather(*reads[1::2]) == [bytes(4096)] * 25
+        left = asyncio.ensure_future(aio.read(0, 4096))
+        await asyncio.sleep(0)
+        aio.close()
+        with pytest.raises(OSError) as error:
+            await left
+        assert error.value.errno == errno.ECANCELED
+        with pytest.raises(OSError) as error:
+            await aio.flush()
+        assert error.value.errno == errno.EBADF
+
+    asyncio.run(main())
+
+
+def test_a_target_that_is_killed_is_waited_for():
+    with tempfile.NamedTemporaryFile() as file:
+        file.truncate(16 << 20)
+        target = Serve("--listen", "127.0.0.1:0", "--file", file.name)
+
+        async def main() -> None:
+            nonlocal target
+            with switchyard.connect(target.address) as connected, connected.namespace() as disk:
+                async with switchyard.AsyncNamespace(disk) as aio:
+                    for round in range(5):
+                        data = bytes([round + 1]) * 4096
+                        write = asyncio.gather(*(aio.write(i * 4096, data) for i in range(64)))
+                        await asyncio.sleep(0)
+                        target.kill()
+                        target = Serve("--listen", target.address, "--file", file.name)
+                        await write
+                        reads = (aio.read(i * 4096, 4096) for i in range(64))
+                        assert await asyncio.gather(*reads) == [data] * 64
+
+        try:
+            asyncio.run(main())
+        finally:
+            target.kill()

@@ -1,0 +1,101 @@
+"""Queues: batches, single requests, and the thread that they belong to."""
+
+import errno
+import random
+import select
+import threading
+from datetime import timedelta
+
+import pytest
+
+
+def blocks(count: int) -> bytes:
+    return b"".join(bytes([i % 251]) * 4096 for i in range(count))
+
+
+def test_batches_of_any_length(disk):
+    with disk.queue(32) as queue:
+        offsets = [i * 4096 for i in range(500)]
+        random.Random(1).shuffle(offsets)
+        data = blocks(500)
+        queue.write_many(offsets, data)
+        queue.write_many(offsets[:10], memoryview(data)[: 10 * 4096], durable=True)
+        assert b"".join(queue.read_many(offsets, 4096)) == data
+        room = bytearray(len(data))
+        queue.read_many_into(offsets, 4096, room)
+        assert room == data
+        assert queue.read_many([], 4096) == []
+        queue.write_many([], b"")
+        assert queue.outstanding == 0
+
+
+def test_a_batch_that_fails_leaves_the_queue_as_it_was(disk):
+    with disk.queue(8) as queue:
+        with pytest.raises(OSError) as error:
+            queue.read_many([0, 4096, 16 << 20], 4096)
+        assert error.value.errno == errno.ERANGE
+        with pytest.raises(ValueError):
+            queue.write_many([0, 4096], bytes(4097))
+        with pytest.raises(ValueError):
+            queue.read_many_into([0], 4096, bytearray(4095))
+        assert queue.outstanding == 0
+        assert queue.read_many([0], 4096) == [bytes(4096)]
+
+
+def test_single_requests_beside_batches(disk):
+    with disk.queue(4) as queue:
+        for tag in range(queue.depth):
+            queue.submit_write(tag, tag * 4096, blocks(10)[tag * 4096 :][:4096])
+        with pytest.raises(BlockingIOError):
+            queue.submit_flush(9)
+        assert len(queue.read_many([8192] * 20, 4096)) == 20
+        done = queue.reap(queue.depth)
+        assert sorted(done) == [(tag, 0, None) for tag in range(4)]
+        queue.submit_read(7, 4096, 4096)
+        queue.kick()
+        assert queue.reap(1, timedelta(seconds=30)) == [(7, 0, bytes([1]) * 4096)]
+        queue.submit_flush(1)
+        queue.submit_discard(2, 0, 4096)
+        queue.submit_write_zeroes(3, 4096, 4096)
+        assert len(queue.reap(3)) == 3
+        assert queue.reap(5) == []
+        with pytest.raises(ValueError):
+            queue.submit_flush(1 << 62)
+
+
+def test_the_descriptor_tells_of_completions(disk):
+    with disk.queue(4) as queue:
+        poll = select.poll()
+        poll.register(queue.fileno(), select.POLLIN)
+        for tag in range(200):
+            queue.submit_read(tag, 0, 4096)
+            queue.kick()
+            done = []
+            while not done:
+                assert poll.poll(30_000)
+                done = queue.reap(0)
+            assert done[0][0] == tag
+
+
+def test_a_queue_that_is_forgotten_is_closed(disk):
+    # The controller grants fewer queues than this.
+    for _ in range(200):
+        assert disk.queue(4).read_many([0], 4096) == [bytes(4096)]
+
+
+def test_a_queue_belongs_to_its_thread(disk):
+    queue = disk.queue(4)
+    failures = []
+
+    def work() -> None:
+        for call in (lambda: queue.read_many([0], 4096), queue.close, queue.fileno):
+            try:
+                call()
+            except PermissionError as error:
+                failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(failures) == 3
+    queue.close()
