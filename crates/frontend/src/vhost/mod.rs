@@ -173,6 +173,14 @@ impl VhostServer {
         PerClass::from_fn(|class| self.shared.served[class].load(Ordering::Relaxed))
     }
 
+    /// Finishes the requests under way, for ten seconds at most, and ends. Returns what
+    /// [`served`](Self::served) says then.
+    #[must_use]
+    pub fn detach(mut self) -> PerClass<u64> {
+        self.end();
+        self.served()
+    }
+
     fn listen(&mut self, path: &Path) -> Result<(), FrontendError> {
         let socket =
             unix_socket::listen(path, 1, None).map_err(|source| FrontendError::Listen {
@@ -238,6 +246,13 @@ impl VhostServer {
 
 impl Drop for VhostServer {
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl VhostServer {
+    /// Ends all threads; does nothing the second time.
+    fn end(&mut self) {
         let by = Instant::now() + Duration::from(DRAIN_TIME);
         let mut end_by = self.shared.end_by.lock();
         **end_by
@@ -249,11 +264,11 @@ impl Drop for VhostServer {
             // It has said so if it panicked.
             let _ = control.join();
         }
-        if let Some(socket) = &self.socket {
+        if let Some(socket) = self.socket.take() {
             // It may be gone already.
             let _ = std::fs::remove_file(socket);
         }
-        for sender in &self.senders {
+        for sender in self.senders.drain(..) {
             // One for each core.
             sender.send_always(Message::End);
         }
