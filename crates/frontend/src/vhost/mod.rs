@@ -28,7 +28,7 @@ use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
 use service::{Message, VhostService};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -77,8 +77,6 @@ struct Shared {
     read_only: bool,
     queues: u16,
     id: [u8; ID_BYTES],
-    /// The driver's write cache is on.
-    write_back: AtomicBool,
     /// Requests that the device was given.
     served: PerClass<AtomicU64>,
     /// The cores, once all have started.
@@ -102,7 +100,6 @@ impl Shared {
             geometry: self.device.geometry(),
             preferred_bytes: self.device.capabilities().preferred_bytes,
             queues: self.queues,
-            write_back: self.write_back.load(Ordering::Relaxed),
         }
     }
 }
@@ -300,7 +297,6 @@ fn share(
         read_only: options.read_only || device.capabilities().read_only,
         queues,
         id,
-        write_back: AtomicBool::new(true),
         served: PerClass::from_fn(|_| AtomicU64::new(0)),
         cores: OnceLock::new(),
         end_by: Mutex::new(None),

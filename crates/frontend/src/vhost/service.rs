@@ -222,7 +222,8 @@ impl VhostService {
     }
 
     fn begin_one(&mut self, taken: Taken, mut memory: Vec<reactor::IoSlice>) {
-        let durable = self.is_durable(taken.ring);
+        let ring = self.rings[usize::from(taken.ring)].as_ref();
+        let durable = ring.expect("a ring outlives its requests").durable;
         let (operation, range) = match (taken.request.command, taken.command) {
             (Err(status), _) => return self.refuse(taken, status, memory),
             (_, Command::GetId) => return self.tell_id(taken, memory),
@@ -263,13 +264,6 @@ impl VhostService {
         self.shared.served[taken.class].fetch_add(1, Ordering::Relaxed);
         let class = taken.class;
         self.io.submit(class, operation, range, memory, taken);
-    }
-
-    /// Returns true if a write of the ring has to be on stable storage before it is answered: its
-    /// driver never flushes, or has turned the write cache off.
-    fn is_durable(&self, ring: u16) -> bool {
-        let ring = self.rings[usize::from(ring)].as_ref();
-        ring.is_some_and(|ring| ring.durable) || !self.shared.write_back.load(Ordering::Relaxed)
     }
 
     fn tell_id(&mut self, taken: Taken, memory: Vec<reactor::IoSlice>) {

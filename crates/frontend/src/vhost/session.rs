@@ -6,7 +6,7 @@ use super::memory::GuestRegions;
 use super::ring::RingSetup;
 use super::service::Message;
 use crate::limits::{GUEST_REGIONS_MAX, VRING_ENTRIES_MAX};
-use crate::virtio_blk::config::{CONFIG_BYTES, WRITE_BACK_AT, driver_flushes, features, space};
+use crate::virtio_blk::config::{driver_flushes, features, space};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::fs::File;
 use std::sync::Arc;
@@ -244,7 +244,6 @@ impl VhostUserBackendReqHandlerMut for Session {
         for vring in &mut self.vrings {
             (vring.started, vring.enabled) = (false, false);
         }
-        self.shared.write_back.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -385,16 +384,8 @@ impl VhostUserBackendReqHandlerMut for Session {
         Ok(space[at..at + size].to_vec())
     }
 
-    fn set_config(&mut self, at: u32, bytes: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        let at = at as usize;
-        if at > CONFIG_BYTES {
-            return Err(Error::InvalidParam);
-        }
-        // Everything else is read-only; front ends may write it all back. `[virtio 1.2 §5.2.4]`
-        let write_back = WRITE_BACK_AT.checked_sub(at).and_then(|at| bytes.get(at));
-        if let Some(&value) = write_back {
-            self.shared.write_back.store(value != 0, Ordering::Relaxed);
-        }
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        // All of it is read-only, and a write to it has no effect. `[virtio 1.2 §5.2.4]`
         Ok(())
     }
 

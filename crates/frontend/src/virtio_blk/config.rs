@@ -3,9 +3,9 @@
 use super::{RANGE_SECTORS_MAX, SECTOR_BYTES, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use block::Geometry;
 use virtio_bindings::virtio_blk::{
-    VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH,
-    VIRTIO_BLK_F_MQ, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_SIZE_MAX,
-    VIRTIO_BLK_F_TOPOLOGY, VIRTIO_BLK_F_WRITE_ZEROES,
+    VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_MQ,
+    VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_SIZE_MAX, VIRTIO_BLK_F_TOPOLOGY,
+    VIRTIO_BLK_F_WRITE_ZEROES,
 };
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
@@ -13,9 +13,6 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 /// Bytes of the configuration space, what later versions of the specification added included; those
 /// read as zeroes.
 pub const CONFIG_BYTES: usize = 96;
-
-/// Place of the field that says whether the write cache is on. `[virtio 1.2 §5.2.4, writeback]`
-pub const WRITE_BACK_AT: usize = 32;
 
 /// The properties of a device that a driver is told.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +23,10 @@ pub struct Properties {
     pub preferred_bytes: u32,
     /// Number of request queues; at least 1.
     pub queues: u16,
-    /// The write cache is on.
-    pub write_back: bool,
 }
 
-/// Returns the feature bits that a device offers.
+/// Returns the feature bits that a device offers. The write cache cannot be turned off
+/// (`VIRTIO_BLK_F_CONFIG_WCE`): a back end that takes over would not know that it is.
 #[must_use]
 pub fn features(read_only: bool) -> u64 {
     let always = [
@@ -39,7 +35,6 @@ pub fn features(read_only: bool) -> u64 {
         VIRTIO_BLK_F_BLK_SIZE,
         VIRTIO_BLK_F_TOPOLOGY,
         VIRTIO_BLK_F_FLUSH,
-        VIRTIO_BLK_F_CONFIG_WCE,
         VIRTIO_BLK_F_MQ,
         VIRTIO_RING_F_INDIRECT_DESC,
         VIRTIO_RING_F_EVENT_IDX,
@@ -59,7 +54,7 @@ pub fn features(read_only: bool) -> u64 {
 /// that every write has to be on stable storage. `[virtio 1.2 §5.2.6.2]`
 #[must_use]
 pub const fn driver_flushes(features: u64) -> bool {
-    features & (1 << VIRTIO_BLK_F_FLUSH | 1 << VIRTIO_BLK_F_CONFIG_WCE) != 0
+    features & 1 << VIRTIO_BLK_F_FLUSH != 0
 }
 
 /// Returns the configuration space. `[virtio 1.2 §5.2.4]`
@@ -69,8 +64,6 @@ pub fn space(properties: &Properties) -> [u8; CONFIG_BYTES] {
         geometry,
         preferred_bytes,
         queues,
-        write_back,
-        ..
     } = *properties;
     let block = geometry.block_bytes;
     let block_sectors = block / u32::try_from(SECTOR_BYTES).expect("512");
@@ -85,7 +78,6 @@ pub fn space(properties: &Properties) -> [u8; CONFIG_BYTES] {
     put(24, &[0, 0]);
     put(26, &1u16.to_le_bytes());
     put(28, &preferred_blocks.to_le_bytes());
-    put(WRITE_BACK_AT, &[u8::from(write_back)]);
     put(34, &queues.to_le_bytes());
     // Discard, then write zeroes: the most sectors, the most ranges, the alignment of the former,
     // and that the latter may give space back.

@@ -210,14 +210,12 @@ fn the_configuration_is_what_a_driver_reads() {
         },
         preferred_bytes: 65_536,
         queues: 3,
-        write_back: true,
     };
     let space = space(&properties);
     assert_eq!(space.len(), CONFIG_BYTES);
     assert_eq!(space[..8], (1u64 << 43).to_le_bytes());
     assert_eq!(space[20..24], 4096u32.to_le_bytes());
     assert_eq!(space[28..32], 16u32.to_le_bytes());
-    assert_eq!(space[32], 1);
     assert_eq!(space[34..36], 3u16.to_le_bytes());
     assert_eq!(space[44..48], 8u32.to_le_bytes());
     assert_eq!(space[56], 1);
