@@ -164,7 +164,7 @@ pub struct AttachFuseArgs {
 
 /// Give a virtual machine the device
 ///
-/// Serves the device as virtio-blk by the vhost-user protocol, to one machine at a time, whose memory
+/// Serves the device as virtio-blk by the vhost-user protocol, to one machine at a time; its memory
 /// must be shared. Says "ready" with the socket, and serves until SIGTERM or SIGINT; requests under
 /// way are finished first, for ten seconds at most, and what is left is for the next one to finish.
 #[derive(Args, Clone, Debug)]
