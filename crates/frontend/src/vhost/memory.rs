@@ -8,6 +8,9 @@ use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
+/// Alignment of regions, in bytes: that of the smallest pages.
+const ALIGNMENT: u64 = 4096;
+
 /// One region, with its place in the front end's own address space.
 #[derive(Debug)]
 struct Region {
@@ -94,7 +97,9 @@ fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region, Error> {
     let (guest, bytes, user) = (region.guest_phys_addr, region.memory_size, region.user_addr);
     let (guest_end, user_end) = (guest.checked_add(bytes), user.checked_add(bytes));
     let size = usize::try_from(bytes).map_err(|_| Error::InvalidParam)?;
-    if guest_end.is_none() || user_end.is_none() {
+    // Fields of a ring that are aligned for the guest have to be so here, too.
+    let aligned = guest.is_multiple_of(ALIGNMENT) && bytes.is_multiple_of(ALIGNMENT);
+    if guest_end.is_none() || user_end.is_none() || !aligned {
         return Err(Error::InvalidParam);
     }
     let mapped = MmapRegion::from_file(FileOffset::new(file, region.mmap_offset), size);
