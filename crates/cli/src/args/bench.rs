@@ -329,7 +329,7 @@ mod tests {
         );
         assert_eq!("file:/a:b".parse(), Ok(LocalDevice::File("/a:b".into())));
         assert_eq!("vhost:/a".parse(), Ok(LoadedDevice::Vhost("/a".into())));
-        assert!("vhost:".parse::<LoadedDevice>().is_err());
+        "vhost:".parse::<LoadedDevice>().expect_err("no socket");
         for bad in [
             "",
             "ram",

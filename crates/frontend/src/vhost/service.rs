@@ -107,11 +107,14 @@ impl VhostService {
         let mut ring = Ring::new(setup, kick);
         // The driver may wait for what another back end did.
         ring.call.iter().for_each(signal);
-        if let Some((mut queue, memory)) = recovered(&ring.queue, &ring.memory, &unfinished) {
-            let room = unfinished.len();
-            self.take_from(index, &mut ring, &mut queue, &memory, room);
-        } else if !unfinished.is_empty() {
-            ring.break_off(&"what another back end left cannot be found again");
+        if !unfinished.is_empty() {
+            match recovered(&ring.queue, &ring.memory, &unfinished) {
+                Some((mut queue, memory)) => {
+                    let room = unfinished.len();
+                    self.take_from(index, &mut ring, &mut queue, &memory, room);
+                }
+                None => ring.break_off(&"what another back end left cannot be found again"),
+            }
         }
         self.rings[usize::from(index)] = Some(ring);
         // What was asked for before the watch.
