@@ -231,6 +231,20 @@ pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result
     Ok(Report::parse(&vm.run_watched(watch)?))
 }
 
+/// Boots a guest with the disk of the vhost-user back end at this socket; `watch` is told of its
+/// steps.
+///
+/// # Errors
+/// As [`run_initiator`], and what `watch` says.
+pub fn run_vhost_disk(data: &Data, socket: &str, watch: Watch<'_>) -> Result<Report> {
+    let scenario = Scenario {
+        modules: [&INITIATOR_MODULES[..], &["virtio_blk"]].concat(),
+        ..Scenario::new(&[include_str!("../guest/vhost_disk.sh")])
+    };
+    let vm = scenario.guest(data)?.vhost_disk(socket);
+    Ok(Report::parse(&vm.run_watched(watch)?))
+}
+
 /// The word that ends a guest of [`run_foreign_target`], at the start of a block.
 pub const FINISHED: &str = "the host has finished";
 

@@ -394,8 +394,21 @@ impl Attach {
     /// # Errors
     /// When it ends, or says nothing in time.
     pub fn nbd(arguments: &[&str]) -> Result<Self> {
+        Self::start("nbd", arguments)
+    }
+
+    /// Starts a vhost-user back end with these arguments, and waits until it is ready; its URI is
+    /// the path of its socket.
+    ///
+    /// # Errors
+    /// As [`Attach::nbd`].
+    pub fn vhost(arguments: &[&str]) -> Result<Self> {
+        Self::start("vhost", arguments)
+    }
+
+    fn start(kind: &str, arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(switchyard_binary()?);
-        command.args(["attach", "nbd"]).args(arguments);
+        command.args(["attach", kind]).args(arguments);
         let mut process = Process::start(&mut command)?;
         let uri = process.wait_for("a line with its URI", READY_DEADLINE, |stdout, _| {
             let ready = stdout
@@ -421,16 +434,26 @@ impl Attach {
             .context("a port is a number")
     }
 
-    /// Asks it to end with SIGTERM and insists on the exit code 0.
+    /// Asks it to end with SIGTERM and insists on the exit code 0; returns what it said on stderr.
     ///
     /// # Errors
     /// As [`Serve::stop`].
-    pub fn stop(mut self) -> Result<()> {
+    pub fn stop(mut self) -> Result<String> {
         self.process.signal(Signal::TERM)?;
         let status = self.process.wait(END_DEADLINE)?;
         if !status.success() {
             bail!("{status}\n{}", self.process.transcript());
         }
+        Ok(self.process.stderr())
+    }
+
+    /// Ends it with SIGKILL.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub fn kill(mut self) -> Result<()> {
+        self.process.signal(Signal::KILL)?;
+        self.process.wait(END_DEADLINE)?;
         Ok(())
     }
 }

@@ -37,6 +37,8 @@ pub struct Vm {
     forward: Option<(u16, u16)>,
     /// URI of the image of its disk.
     disk: Option<String>,
+    /// Socket of a vhost-user back end.
+    vhost_disk: Option<String>,
 }
 
 /// Is told of each step that a guest has finished, while the guest goes on.
@@ -59,6 +61,7 @@ impl Vm {
             memory_mib: 768,
             forward: None,
             disk: None,
+            vhost_disk: None,
         })
     }
 
@@ -71,6 +74,13 @@ impl Vm {
     /// Gives it a disk with blocks of 4 KiB and the image at this URI: `/dev/vda`.
     pub fn disk(mut self, uri: &str) -> Self {
         self.disk = Some(uri.to_owned());
+        self
+    }
+
+    /// Gives it the disk of the vhost-user back end at this socket, which may be started again:
+    /// `/dev/vda`.
+    pub fn vhost_disk(mut self, socket: &str) -> Self {
+        self.vhost_disk = Some(socket.to_owned());
         self
     }
 
@@ -131,6 +141,16 @@ impl Vm {
             let blocks = "logical_block_size=4096,physical_block_size=4096";
             let device = format!("virtio-blk-pci,drive=disk,{blocks}");
             command.args(["-drive", &drive, "-device", &device]);
+        }
+        if let Some(socket) = &self.vhost_disk {
+            let memory = format!(
+                "memory-backend-memfd,id=ram,size={}M,share=on",
+                self.memory_mib
+            );
+            command.args(["-object", &memory, "-machine", "memory-backend=ram"]);
+            let socket = format!("socket,id=disk,path={socket},reconnect=1");
+            let device = "vhost-user-blk-pci,chardev=disk,num-queues=2";
+            command.args(["-chardev", &socket, "-device", device]);
         }
         command.current_dir(target_directory()?);
         let mut process = Process::start(&mut command)?;

@@ -1,14 +1,14 @@
-//! A virtual machine on a disk over NBD, and the kernel's NBD client beside it: file systems of
-//! which the target is killed and started again under load.
+//! A virtual machine on a disk over NBD, and the kernel's NBD client beside it, and one on a disk by
+//! vhost-user: file systems of which the target is killed and started again under load.
 
 #![cfg(test)]
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use std::fs::File;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
-use switchyard_e2e::guest::{Data, disk_programs, run_disks};
+use switchyard_e2e::guest::{Data, disk_programs, run_disks, run_vhost_disk};
 use switchyard_e2e::process::{Attach, Serve};
 use switchyard_e2e::vm::past_emulation_faults;
 use switchyard_e2e::{Readiness, cache_directory, require_programs};
@@ -60,6 +60,59 @@ impl<'a> Bed<'a> {
         self.serve = Some(Serve::start_with(&arguments)?);
         Ok(())
     }
+}
+
+#[test]
+fn a_guest_keeps_its_file_system_by_vhost_user() -> Result<()> {
+    past_emulation_faults(keep_file_system)
+}
+
+fn keep_file_system() -> Result<()> {
+    if require_programs(&disk_programs())? == Readiness::Skip {
+        return Ok(());
+    }
+    let folder = cache_directory("vhost")?;
+    let backing = folder.join("vda");
+    let mut bed = Bed::new(&backing)?;
+    let socket = folder.join("vda.sock");
+    let socket = socket.to_str().context("a path in UTF-8")?;
+    let listen = bed.listen.clone();
+    let arguments = ["--socket", socket, "--target", &listen, "--queues", "2"];
+    let serial = ["--serial", "a-disk"];
+    let start = || Attach::vhost(&[&arguments[..], &serial[..]].concat());
+    let mut disk = Some(start()?);
+    let report = run_vhost_disk(&Data::from_seed(26), socket, &mut |step| {
+        if step.starts_with("round-") {
+            bed.crash()?;
+        } else if step.starts_with("back-end-") {
+            disk.take().context("a back end runs")?.kill()?;
+            disk = Some(start()?);
+        }
+        Ok(())
+    })?;
+    let steps = [
+        "attached",
+        "made",
+        "loaded",
+        "round-1",
+        "round-2",
+        "round-3",
+        "back-end-1",
+        "back-end-2",
+        "went-on",
+        "stopped",
+        "checked",
+        "real-time",
+        "discarded",
+    ];
+    report.check_survived(&steps.map(str::to_owned))?;
+    let said = disk.context("a back end runs")?.stop()?;
+    // `ionice -c 1 dd` in the guest, and nothing else.
+    let real_time = said.contains("served 100 latency and ");
+    ensure!(real_time, "{said}");
+    bed.serve.context("a target runs")?.stop()?;
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
 }
 
 #[test]

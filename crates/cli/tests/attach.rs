@@ -98,12 +98,17 @@ fn succeeds(program: &str, args: &[&str]) -> String {
     text
 }
 
-/// Kills the target of a load of `fio` that verifies, and starts another one in its place, again and
-/// again; the load ends well. Returns the last target.
-fn kill_under(mut fio: Child, mut serving: Serving, serve: impl Fn(&str) -> Serving) -> Serving {
+/// Kills the target of a load that verifies, and starts another one in its place, again and again;
+/// the load ends well, and says `clean`. Returns the last target.
+fn kill_under(
+    mut load: Child,
+    clean: &str,
+    mut serving: Serving,
+    serve: impl Fn(&str) -> Serving,
+) -> Serving {
     let address = serving.address().to_owned();
     let mut kills = 0;
-    while kills < 5 && fio.try_wait().unwrap().is_none() {
+    while kills < 5 && load.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(400));
         serving.signal("-KILL");
         drop(serving);
@@ -111,11 +116,11 @@ fn kill_under(mut fio: Child, mut serving: Serving, serve: impl Fn(&str) -> Serv
         serving = serve(&address);
         kills += 1;
     }
-    let output = fio.wait_with_output().unwrap();
+    let output = load.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     assert!(kills > 0, "it was killed under load");
-    assert!(text.contains("err= 0"), "{text}");
+    assert!(text.contains(clean), "{text}");
     serving
 }
 
@@ -184,7 +189,7 @@ fn a_killed_target_costs_time_and_nothing_else() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let _serving = kill_under(fio, serving, serve);
+    let _serving = kill_under(fio, "err= 0", serving, serve);
     assert_eq!(attached.detach(), Some(0));
 }
 
@@ -219,7 +224,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let _serving = kill_under(fio, serving, serve);
+    let _serving = kill_under(fio, "err= 0", serving, serve);
     // Open files are not taken away by the first signal.
     let open = std::fs::File::open(&file).unwrap();
     let pid = attached.child.id().to_string();
@@ -230,6 +235,43 @@ fn a_file_of_a_killed_target_keeps_its_content() {
     drop(open);
     assert_eq!(attached.detach(), Some(0));
     assert_eq!(std::fs::read_dir(&mountpoint).unwrap().count(), 0);
+}
+
+/// The same by vhost-user, with a front end of our own instead of a machine.
+#[test]
+fn a_disk_of_a_killed_target_keeps_its_content() {
+    let folder = Folder::new();
+    let disk = folder.write("disk.img", vec![0; 32 << 20]);
+    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let serving = serve("127.0.0.1:0");
+    let address = serving.address().to_owned();
+    let socket = folder.path("vhost.sock");
+    let attached = Attached::start(&["vhost", "--socket", &socket, "--target", &address]);
+    assert_eq!(attached.uri, socket);
+    let device = format!("vhost:{socket}");
+    let load = program()
+        .args(["bench", "--device", &device, "--verify", "--json"])
+        .args(["--app", "a:rw=randrw,bs=8k,depth=16", "--seconds", "3"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _serving = kill_under(load, "\"errors\": 0", serving, serve);
+    assert_eq!(attached.detach(), Some(0));
+    assert!(!std::path::Path::new(&socket).exists());
+}
+
+#[test]
+fn a_back_end_that_is_killed_is_started_again_on_its_socket() {
+    let folder = Folder::new();
+    let socket = folder.path("vhost.sock");
+    let args = ["vhost", "--socket", &socket, "--ram", "16M"];
+    let first = Attached::start(&args);
+    let output = program().arg("attach").args(args).output().unwrap();
+    code(&output, 2);
+    assert!(stderr(&output).contains("in use"), "{}", stderr(&output));
+    drop(first);
+    assert!(std::path::Path::new(&socket).exists(), "it was killed");
+    assert_eq!(Attached::start(&args).detach(), Some(0));
 }
 
 #[test]

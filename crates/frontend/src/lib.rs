@@ -5,12 +5,17 @@
 //! one for each class, opened on the front end's own thread, which therefore sends and receives for
 //! a remote namespace itself.
 
+mod class_choice;
 pub mod device_io;
 pub mod errno;
 mod error;
 pub mod fuse;
 pub mod limits;
 pub mod nbd;
+mod unix_socket;
+pub mod vhost;
+pub mod virtio_blk;
 
+pub use class_choice::ClassChoice;
 pub use device_io::{DeviceIo, Finished};
 pub use error::FrontendError;

@@ -40,3 +40,15 @@ pub const NBD_REQUEST_PIECES_MAX: u32 = 512;
 
 /// Sockets of a core beside those of its clients: the lanes to a target.
 pub const LANE_SOCKETS: usize = 64;
+
+/// Entries of a virtio queue: as many as QEMU allows.
+pub const VRING_ENTRIES_MAX: u16 = 1024;
+
+/// Request queues of one vhost-user device.
+pub const VRINGS_MAX: u16 = 64;
+
+/// Regions of a guest's memory, as many as a message of vhost-user has descriptors for.
+pub const GUEST_REGIONS_MAX: usize = 32;
+
+/// Time for which a vhost-user front end may be silent in the middle of a message.
+pub const VHOST_MESSAGE_TIME: Nanos = Nanos::from_secs(10);

@@ -29,6 +29,7 @@ mod round_robin;
 mod run;
 mod statistics;
 mod switch_report;
+pub mod vhost;
 mod worker;
 mod written;
 

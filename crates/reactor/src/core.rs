@@ -65,6 +65,13 @@ pub trait Service {
     /// at once, and need not be woken.
     fn stays_awake(&mut self) {}
 
+    /// The core is about to sleep until the [`deadline`](Self::deadline), and the policy does not
+    /// poll any more. Returns false where there is work after all, such as in a queue that tells
+    /// of new entries only from now on; then the core looks again at once.
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
+
     /// Returns the policy for an idle core at present; `None` for the one that the core was made
     /// with.
     fn poll_policy(&self) -> Option<PollPolicy> {
@@ -128,7 +135,10 @@ impl<D: Driver, S: Service> Core<D, S> {
             let policy = self.service.poll_policy().unwrap_or(self.poll);
             self.idle.set_policy(policy);
             let deadline = self.service.deadline();
-            let wait = self.idle.decide(self.driver.now(), deadline);
+            let mut wait = self.idle.decide(self.driver.now(), deadline);
+            if wait != Wait::No && !self.service.may_sleep() {
+                wait = Wait::No;
+            }
             match (wait, &self.idle_spinner) {
                 (Wait::No, _) => self.service.stays_awake(),
                 (Wait::Until(_), Some(idle_spinner)) => idle_spinner.expect(),

@@ -127,6 +127,10 @@ pub trait Driver {
     /// Forgets a file; all its operations must have completed.
     fn close_file(&mut self, file: FileId);
 
+    /// Ends the [watch](Op::Watch) of a file, which completes with an error. A driver without a
+    /// kernel watches none.
+    fn end_watch(&mut self, _file: FileId) {}
+
     /// Returns the waker of this core.
     fn waker(&self) -> Arc<dyn Wake>;
 

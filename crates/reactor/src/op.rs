@@ -2,7 +2,7 @@
 //!
 //! The layers above hand a [`Driver`](crate::Driver) an [`Op`] under an [`OpKey`] of their own
 //! making, and get exactly one [`Completion`] with that key back (only [`Op::Accept`] yields one
-//! for each connection). An operation owns the memory it works on; the completion hands it back.
+//! for each connection, and [`Op::Watch`] one for each event). An operation owns the memory it works on; the completion hands it back.
 
 use crate::SendList;
 use crate::memory::{Buffer, IoSlice};
@@ -230,6 +230,13 @@ pub enum Op {
         /// Length, in bytes.
         len: u64,
     },
+    /// Tells when something can be read from a file, such as an event counter: a completion each
+    /// time that something arrives, one at the beginning if something is there already, and one
+    /// with the error `ECANCELED` after [`end_watch`](crate::Driver::end_watch). Nothing is read.
+    Watch {
+        /// The file.
+        file: FileId,
+    },
 }
 
 /// The end of an operation.
@@ -269,6 +276,8 @@ pub enum Outcome {
         /// The memory of the operation, where it had any.
         slice: Option<IoSlice>,
     },
+    /// Something can be read from a watched file, or, with an error, the watch has ended.
+    Readable(io::Result<()>),
 }
 
 /// The result of a receive.

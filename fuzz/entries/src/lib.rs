@@ -5,6 +5,7 @@
 //! moment on seeded bytes and on the kept corpus. The functions of `wire` alone are with that
 //! crate, in `crates/wire/tests/fuzz_entry`.
 
+mod descriptor_chain;
 mod host_session;
 mod http;
 mod mangle;
@@ -13,6 +14,7 @@ mod stream;
 mod target_session;
 mod text;
 
+pub use descriptor_chain::descriptor_chain;
 pub use host_session::host_session;
 pub use http::http;
 pub use nbd::nbd;

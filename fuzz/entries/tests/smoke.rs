@@ -3,7 +3,9 @@
 #[cfg(test)]
 mod tests {
     use base::Prng;
-    use fuzz_entries::{configuration, device_model, host_session, http, nbd, target_session};
+    use fuzz_entries::{
+        configuration, descriptor_chain, device_model, host_session, http, nbd, target_session,
+    };
     use std::path::Path;
 
     /// Names the input, if the test fails on it.
@@ -55,6 +57,11 @@ mod tests {
     #[test]
     fn device_models() {
         run("device_model", 500, 200, device_model);
+    }
+
+    #[test]
+    fn descriptor_chains() {
+        run("descriptor_chain", 2_000, 1_500, descriptor_chain);
     }
 
     #[test]

@@ -86,6 +86,10 @@ impl Driver for SimDriver {
                     },
                 );
             }
+            Op::Watch { .. } => {
+                let result = Err(io::ErrorKind::Unsupported.into());
+                self.complete(key, Outcome::Readable(result));
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Cores, FlashSpec, HostArgs, LocalDevice, Poll, block_size};
 use clap::{ArgGroup, Args, Subcommand};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN};
-use frontend::fuse::ClassChoice;
+use frontend::ClassChoice;
 use frontend::nbd::Address;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub enum AttachCommand {
     Nbd(AttachNbdArgs),
     /// Make the device a file of a directory
     Fuse(AttachFuseArgs),
+    /// Give a virtual machine the device
+    Vhost(AttachVhostArgs),
 }
 
 /// A device to be attached: a namespace of a target, or a device of this machine.
@@ -157,6 +159,48 @@ pub struct AttachFuseArgs {
     pub core: Option<u32>,
     /// Policy of the thread that serves while it is idle
     #[arg(long, value_enum, default_value = "never")]
+    pub poll: Poll,
+}
+
+/// Give a virtual machine the device
+///
+/// Serves the device as virtio-blk by the vhost-user protocol, to one machine at a time; its memory
+/// must be shared. Says "ready" with the socket, and serves until SIGTERM or SIGINT; requests under
+/// way are finished first, for ten seconds at most, and what is left is for the next one to finish.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard attach vhost --socket /run/disk.sock --target 127.0.0.1:4420
+  qemu-system-x86_64 -m 4G -object memory-backend-memfd,id=ram,size=4G,share=on \\
+      -machine memory-backend=ram -chardev socket,id=disk,path=/run/disk.sock,reconnect=1 \\
+      -device vhost-user-blk-pci,chardev=disk,num-queues=1 …
+  cloud-hypervisor --memory size=4G,shared=on --disk vhost_user=true,socket=/run/disk.sock …
+  switchyard bench --device vhost:/run/disk.sock --app 'a:rw=randread,bs=4k,depth=32'
+
+Exit codes: 0 detached, 2 an error")]
+pub struct AttachVhostArgs {
+    /// Listen on this Unix socket, which only this user may open
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Class of the requests: L (latency), T (throughput), or auto: L for those of processes with a
+    /// real-time I/O priority in the guest (ionice -c1), T for others
+    #[arg(long, value_name = "CLASS", default_value = "auto", value_parser = class_choice)]
+    pub class: ClassChoice,
+    /// Request queues of the disk [default: one for each processor of --cores]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: Option<u16>,
+    /// The disk's serial number in the guest, of at most 20 bytes
+    #[arg(long, value_name = "TEXT", default_value = "switchyard")]
+    pub serial: String,
+    /// Refuse writes
+    #[arg(long)]
+    pub read_only: bool,
+    /// Processors to run on, one thread each, such as 0-3 or 0,2 [default: one thread anywhere]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<Cores>,
+    /// Policy of an idle core
+    #[arg(long, value_enum, default_value = "auto")]
     pub poll: Poll,
 }
 

@@ -85,12 +85,14 @@ pub struct LoadArgs {
     /// The namespace's identifier
     #[arg(long, value_name = "NSID", default_value_t = 1)]
     pub nsid: u32,
-    /// A local device instead of a target: ram:SIZE, null:SIZE, flash:PROFILE:SIZE, dram-ssd:SIZE or file:PATH
+    /// A local device instead of a target: ram:SIZE, null:SIZE, flash:PROFILE:SIZE, dram-ssd:SIZE, file:PATH or vhost:SOCKET
     ///
+    /// vhost:SOCKET is the disk of a vhost-user back end, such as one of `switchyard attach vhost`;
+    /// threads with a real-time I/O priority (ionice -c1) ask for latency.
     /// A profile may take longer than it is made for, for each command and each page of 4 KiB:
     /// dram-ssd+5us, dram-ssd+5us+20us.
     #[arg(long, value_name = "DEVICE")]
-    pub device: Option<LocalDevice>,
+    pub device: Option<LoadedDevice>,
     /// Logical block of the local device: 512 or 4096 bytes
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
@@ -242,6 +244,29 @@ pub enum Lanes {
     Switched,
 }
 
+/// A device that is loaded without a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadedDevice {
+    /// One that this process makes.
+    Local(LocalDevice),
+    /// The disk of a vhost-user back end, at its socket.
+    Vhost(PathBuf),
+}
+
+impl FromStr for LoadedDevice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("vhost:") {
+            Some(path) if !path.is_empty() => Ok(Self::Vhost(path.into())),
+            _ => text
+                .parse()
+                .map(Self::Local)
+                .map_err(|error| format!("{error}, or vhost:SOCKET")),
+        }
+    }
+}
+
 /// A device of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalDevice {
@@ -303,6 +328,8 @@ mod tests {
             "flash:dram-ssd+5us:1G".parse()
         );
         assert_eq!("file:/a:b".parse(), Ok(LocalDevice::File("/a:b".into())));
+        assert_eq!("vhost:/a".parse(), Ok(LoadedDevice::Vhost("/a".into())));
+        "vhost:".parse::<LoadedDevice>().expect_err("no socket");
         for bad in [
             "",
             "ram",

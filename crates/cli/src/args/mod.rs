@@ -16,10 +16,12 @@ mod tenant;
 mod top;
 
 pub use ::load::{Cores, seconds};
-pub use attach::{AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, SourceArgs};
+pub use attach::{
+    AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, AttachVhostArgs, SourceArgs,
+};
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;
-pub use bench::{BenchArgs, LoadArgs, LocalDevice};
+pub use bench::{BenchArgs, LoadArgs, LoadedDevice, LocalDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use config::{ConfigArgs, ConfigCommand};
 #[cfg(feature = "lab")]

@@ -2,7 +2,8 @@
 
 use super::connect::builder;
 use super::signals;
-use crate::args::{AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, SourceArgs};
+use crate::args::{AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs};
+use crate::args::{AttachVhostArgs, Cores, SourceArgs};
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes};
 use anyhow::{Context as _, Result};
@@ -12,6 +13,7 @@ use control::plane::devices;
 use control::process::service_manager::ServiceManager;
 use frontend::fuse::Attachment;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
+use frontend::vhost::{VhostOptions, VhostServer};
 use host::Subsystem;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt as _;
@@ -34,6 +36,7 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
     match &args.kind {
         AttachCommand::Nbd(args) => nbd(args, output),
         AttachCommand::Fuse(args) => fuse(args, output),
+        AttachCommand::Vhost(args) => vhost(args, output),
     }
 }
 
@@ -56,9 +59,7 @@ fn nbd(args: &AttachNbdArgs, output: Output) -> Result<Outcome> {
         address: args.address(),
         class: args.class,
         read_only: args.read_only,
-        cores: args.cores.clone().map_or_else(Vec::new, |cores| {
-            cores.0.into_iter().map(base::units::CoreId).collect()
-        }),
+        cores: cores(args.cores.as_ref()),
         poll: args.poll.into(),
     };
     let (_, devices) = &source.namespaces[0];
@@ -81,6 +82,60 @@ fn nbd(args: &AttachNbdArgs, output: Output) -> Result<Outcome> {
     // A sender that is gone has had its signal.
     let _ = signal.recv();
     drop(server);
+    Ok(Outcome::Done)
+}
+
+fn cores(cores: Option<&Cores>) -> Vec<base::units::CoreId> {
+    let cores = cores.map_or(&[][..], |cores| &cores.0);
+    cores.iter().copied().map(base::units::CoreId).collect()
+}
+
+/// A disk that serves a virtual machine.
+#[derive(Debug, Serialize)]
+struct ReadyDisk {
+    kind: &'static str,
+    socket: PathBuf,
+    bytes: u64,
+    block_bytes: u32,
+    queues: u16,
+    read_only: bool,
+}
+
+fn vhost(args: &AttachVhostArgs, output: Output) -> Result<Outcome> {
+    let signal = signals::receiver(1)?;
+    let source = Source::open(&args.source, args.read_only, Some(1))?;
+    let options = VhostOptions {
+        socket: std::path::absolute(&args.socket).context("cannot find the working directory")?,
+        class: args.class,
+        read_only: args.read_only,
+        queues: args.queues,
+        id: args.serial.clone(),
+        cores: cores(args.cores.as_ref()),
+        poll: args.poll.into(),
+    };
+    let (_, devices) = &source.namespaces[0];
+    let server = VhostServer::start(devices, &options)?;
+    let device = &devices[Class::DEFAULT];
+    let ready = ReadyDisk {
+        kind: "vhost",
+        socket: server.socket().to_owned(),
+        bytes: device.geometry().bytes(),
+        block_bytes: device.geometry().block_bytes,
+        queues: server.queues(),
+        read_only: args.read_only || device.capabilities().read_only,
+    };
+    let size = human_bytes(ready.bytes);
+    let text = format_args!("ready: {}, {size}", ready.socket.display());
+    output.result(&ready, text)?;
+    tell_ready()?;
+    // A sender that is gone has had its signal.
+    let _ = signal.recv();
+    let served = server.detach();
+    output.note(format_args!(
+        "served {} latency and {} throughput requests",
+        served[Class::Latency],
+        served[Class::Throughput]
+    ));
     Ok(Outcome::Done)
 }
 

@@ -2,16 +2,18 @@
 
 use super::connect::builder;
 use super::signals;
-use crate::args::{LoadArgs, LocalDevice};
+use crate::args::{LoadArgs, LoadedDevice, LocalDevice};
 use crate::exit::Outcome;
 use crate::output::{Output, print};
 use anyhow::{Context as _, Result, ensure};
 use control::model::Device;
 use control::plane::devices;
 use indicatif::ProgressBar;
+use load::vhost::VhostDisk;
 use load::{App, KnobTurns, Led, LoadOptions, LoadProgress, LoadReport, Remote, Storage};
 use reactor::PollPolicy;
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -67,7 +69,8 @@ fn measure(
         Ok(builder.knobs(options.knobs).build()?)
     };
     let storage = match (&args.target, &args.device) {
-        (_, Some(device)) => {
+        (_, Some(LoadedDevice::Vhost(path))) => Storage::Local(Arc::new(VhostDisk::connect(path)?)),
+        (_, Some(LoadedDevice::Local(device))) => {
             let writes = args.prefill || apps.iter().any(|app| app.read_percent < 100);
             let kind = device.kind(args.block_size, !writes);
             Storage::Local(devices::open(&Device::new(kind)).context("--device")?)
@@ -101,8 +104,13 @@ fn check(args: &LoadArgs) -> Result<()> {
         "--lanes switched are those of one host; omit --hosts"
     );
     ensure!(
-        !args.processes || !matches!(args.device, Some(LocalDevice::Ram(_))),
-        "--processes have no memory in common; use --target, or a device file:PATH"
+        !args.processes
+            || !matches!(
+                args.device,
+                Some(LoadedDevice::Local(LocalDevice::Ram(_)) | LoadedDevice::Vhost(_))
+            ),
+        "--processes have no memory and no vhost-user connection in common; use --target, or a \
+         device file:PATH"
     );
     ensure!(
         !args.processes || args.cache.is_none(),

@@ -22,6 +22,7 @@ mod service;
 mod thread_classes;
 mod write_order;
 
+pub use crate::class_choice::ClassChoice;
 pub use error::FuseError;
 
 use base::units::CoreId;
@@ -45,17 +46,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
-
-/// The rule that gives a request its class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClassChoice {
-    /// All requests have this class.
-    Fixed(Class),
-    /// The I/O priority of the calling thread: real-time is `Latency`, everything else `Throughput`
-    /// (`ionice -c 1`). A change counts within [`limits::CLASS_AGE`]. Requests of the kernel's own
-    /// threads, such as the write-back of a memory mapping, have the default class.
-    ByIoPriority,
-}
 
 /// The options of an attachment.
 #[derive(Clone, Debug)]

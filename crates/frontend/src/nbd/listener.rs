@@ -3,17 +3,17 @@
 use super::service::Message;
 use crate::error::FrontendError;
 use crate::limits::NBD_CONNECTIONS_MAX;
+use crate::unix_socket;
 use reactor::{MailboxSender, Stream};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
-use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Socket, TcpKeepalive, Type};
 use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -84,7 +84,9 @@ impl Bound {
                 )));
             }
             Address::Tcp(tcp) => bind_tcp(*tcp).map_err(refused)?,
-            Address::Unix(path) => bind_unix(path).map_err(refused)?,
+            Address::Unix(path) => {
+                unix_socket::listen(path, BACKLOG, Some(SOCKET_BYTES)).map_err(refused)?
+            }
         };
         let address = match address {
             Address::Tcp(_) => {
@@ -123,27 +125,6 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Socket> {
     let _ = socket.set_send_buffer_size(SOCKET_BYTES);
     let _ = sockopt::set_tcp_congestion(&socket, "reno");
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
-}
-
-fn bind_unix(path: &Path) -> io::Result<Socket> {
-    let found = fs::symlink_metadata(path);
-    if found.is_ok_and(|found| found.file_type().is_socket()) {
-        // One without a listener was left behind by a process that was killed.
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path)?;
-            }
-            _ => return Err(io::ErrorKind::AddrInUse.into()),
-        }
-    }
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    // Before anything can connect.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    let _ = socket.set_send_buffer_size(SOCKET_BYTES);
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(socket)

@@ -60,7 +60,7 @@ impl Service for PollGroup {
                 }
             }
             // Operations that a poll group never starts.
-            Outcome::Connected(_) | Outcome::File { .. } => {}
+            Outcome::Connected(_) | Outcome::File { .. } | Outcome::Readable(_) => {}
         }
     }
 

@@ -12,7 +12,8 @@ impl UringDriver {
             RingOp::Accept(_, key)
             | RingOp::AcceptPause(_, key)
             | RingOp::Connect(key, _)
-            | RingOp::File(key, _) => key.op_namespace == op_namespace,
+            | RingOp::File(key, _)
+            | RingOp::Watch(key, _) => key.op_namespace == op_namespace,
             // The driver's own, or a socket's: its operations are looked at below.
             RingOp::Wake | RingOp::Arrival(_) | RingOp::SendSpace(_) => false,
         });

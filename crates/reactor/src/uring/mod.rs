@@ -329,7 +329,11 @@ impl Driver for UringDriver {
             } => {
                 self.start_connect(key, address, &options, timeout);
             }
-            Op::Read { .. } | Op::Write { .. } | Op::Sync { .. } | Op::Allocate { .. } => {
+            Op::Read { .. }
+            | Op::Write { .. }
+            | Op::Sync { .. }
+            | Op::Allocate { .. }
+            | Op::Watch { .. } => {
                 self.backlog.push_back((key, op));
                 self.start_backlog();
             }
@@ -425,6 +429,10 @@ impl Driver for UringDriver {
         if let Some(slot) = self.files.get_mut(file.0 as usize) {
             *slot = None;
         }
+    }
+
+    fn end_watch(&mut self, file: FileId) {
+        self.stop_watch(file);
     }
 
     fn waker(&self) -> Arc<dyn Wake> {

@@ -67,6 +67,8 @@ pub(super) enum RingOp {
     Connect(OpKey, OwnedFd),
     /// A file operation.
     File(OpKey, Option<IoSlice>),
+    /// Watching a file for something to read.
+    Watch(OpKey, FileId),
 }
 
 /// An entry of the operation table.
@@ -195,6 +197,9 @@ impl UringDriver {
     }
 
     pub(super) fn start_file(&mut self, key: OpKey, op: Op) {
+        if let Op::Watch { file } = op {
+            return self.start_watch(key, file);
+        }
         let file = match &op {
             Op::Read { file, .. }
             | Op::Write { file, .. }
@@ -225,6 +230,34 @@ impl UringDriver {
         let operation = self.enter_operation(RingOp::File(key, slice));
         self.file_operations += 1;
         self.push(entry, operation);
+    }
+
+    /// Watches a file for something to read.
+    fn start_watch(&mut self, key: OpKey, file: FileId) {
+        let Some(fd) = self.file_descriptor(file) else {
+            let gone = Err(io::ErrorKind::NotFound.into());
+            return self.complete(key, Outcome::Readable(gone));
+        };
+        let operation = self.enter_operation(RingOp::Watch(key, file));
+        self.file_operations += 1;
+        let entry = opcode::PollAdd::new(fd, POLL_IN).multi(true).build();
+        self.push(entry, operation);
+    }
+
+    /// Ends the watch of a file, if it is watched.
+    pub(super) fn stop_watch(&mut self, file: FileId) {
+        let watched = self
+            .operations
+            .iter()
+            .find(|(_, entry)| matches!(entry.kind, RingOp::Watch(_, watched) if watched == file));
+        if let Some((operation, _)) = watched {
+            self.cancel(user_data(operation));
+        }
+        let waits = |op: &Op| matches!(op, Op::Watch { file: watched } if *watched == file);
+        if let Some(index) = self.backlog.iter().position(|(_, op)| waits(op)) {
+            let (key, _) = self.backlog.remove(index).expect("it was just found");
+            self.complete(key, Outcome::Readable(Err(super::canceled())));
+        }
     }
 
     fn file_descriptor(&self, file: FileId) -> Option<types::Fd> {
@@ -278,6 +311,15 @@ impl UringDriver {
                     },
                 );
             }
+            RingOp::Watch(key, file) => {
+                self.file_operations -= 1;
+                let Err(error) = io_result(result) else {
+                    // The kernel had no room to go on by itself.
+                    self.complete(key, Outcome::Readable(Ok(())));
+                    return self.start_watch(key, file);
+                };
+                self.complete(key, Outcome::Readable(Err(error)));
+            }
         }
     }
 
@@ -287,6 +329,7 @@ impl UringDriver {
             // Every write to the counter is an event of its own, whatever it stands at.
             Some(RingOp::Wake) => {}
             Some(&RingOp::Accept(listener, key)) => self.accepted(listener, key, result),
+            Some(&RingOp::Watch(key, _)) => self.complete(key, Outcome::Readable(Ok(()))),
             _ => debug_assert!(false, "only multishot operations go on"),
         }
     }

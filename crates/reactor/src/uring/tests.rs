@@ -32,6 +32,31 @@ fn small() -> UringDriver {
     .expect("a ring")
 }
 
+#[test]
+fn a_watch_tells_of_every_event_until_it_is_ended() {
+    let mut driver = small();
+    let counter = EventWaker::new().expect("an event counter");
+    let fd = counter.fd.try_clone().expect("a descriptor is left");
+    counter.wake();
+    let file = driver
+        .open_file(Arc::new(fd.into()))
+        .expect("there is room");
+    driver.submit(key(1), Op::Watch { file });
+    let readable = |outcome| matches!(outcome, Outcome::Readable(Ok(())));
+    assert!(readable(wait_for(&mut driver, key(1))), "before the watch");
+    for _ in 0..3 {
+        counter.wake();
+        assert!(readable(wait_for(&mut driver, key(1))), "nothing was read");
+    }
+    driver.end_watch(file);
+    let Outcome::Readable(Err(error)) = wait_for(&mut driver, key(1)) else {
+        panic!("the watch has ended");
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+    driver.close_file(file);
+    assert!(!driver.has_operation_of(OWNER));
+}
+
 fn key(kind: u8) -> OpKey {
     OpKey::single(OWNER, kind)
 }

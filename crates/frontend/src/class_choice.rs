@@ -1,0 +1,16 @@
+//! The rule that gives requests their class.
+
+use switch::Class;
+
+/// The rule that gives a request its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassChoice {
+    /// All requests have this class.
+    Fixed(Class),
+    /// The I/O priority of the thread that asks: real-time is `Latency`, everything else
+    /// `Throughput` (`ionice -c 1`). A FUSE request names its thread, and a change counts within
+    /// [`CLASS_AGE`](crate::fuse::limits::CLASS_AGE); a virtio-blk request carries the priority
+    /// itself. Requests of the kernel's own threads, such as the write-back of a memory mapping,
+    /// have the default class.
+    ByIoPriority,
+}

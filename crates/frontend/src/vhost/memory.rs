@@ -1,0 +1,114 @@
+//! The guest's memory, as the front end shares it.
+
+use crate::limits::GUEST_REGIONS_MAX;
+use std::fs::File;
+use std::sync::Arc;
+use vhost::vhost_user::Error;
+use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vm_memory::mmap::MmapRegion;
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
+
+/// Alignment of regions, in bytes: that of the smallest pages.
+const ALIGNMENT: u64 = 4096;
+
+/// One region, with its place in the front end's own address space.
+#[derive(Debug)]
+struct Region {
+    guest: u64,
+    bytes: u64,
+    user: u64,
+    mapped: Arc<GuestRegionMmap>,
+}
+
+/// All regions.
+#[derive(Debug, Default)]
+pub(super) struct GuestRegions {
+    regions: Vec<Region>,
+    memory: Arc<GuestMemoryMmap>,
+}
+
+impl GuestRegions {
+    /// The memory at present; a ring keeps what it began with.
+    pub(super) fn memory(&self) -> Arc<GuestMemoryMmap> {
+        Arc::clone(&self.memory)
+    }
+
+    /// Replaces all regions.
+    pub(super) fn set(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+    ) -> Result<(), Error> {
+        if regions.len() != files.len() || regions.len() > GUEST_REGIONS_MAX {
+            return Err(Error::InvalidParam);
+        }
+        let mapped = regions.iter().zip(files);
+        let mapped = mapped.map(|(region, file)| map(region, file));
+        let regions = mapped.collect::<Result<Vec<_>, _>>()?;
+        self.replace(regions)
+    }
+
+    /// Adds a region.
+    pub(super) fn add(&mut self, region: &VhostUserMemoryRegion, file: File) -> Result<(), Error> {
+        if self.regions.len() >= GUEST_REGIONS_MAX {
+            return Err(Error::InvalidParam);
+        }
+        let mut regions = std::mem::take(&mut self.regions);
+        regions.push(map(region, file)?);
+        self.replace(regions)
+    }
+
+    /// Removes a region.
+    pub(super) fn remove(&mut self, region: &VhostUserMemoryRegion) -> Result<(), Error> {
+        let mut regions = std::mem::take(&mut self.regions);
+        let before = regions.len();
+        let (guest, bytes, user) = (region.guest_phys_addr, region.memory_size, region.user_addr);
+        regions.retain(|known| (known.guest, known.bytes, known.user) != (guest, bytes, user));
+        let found = regions.len() < before;
+        self.replace(regions)?;
+        found.then_some(()).ok_or(Error::InvalidParam)
+    }
+
+    fn replace(&mut self, mut regions: Vec<Region>) -> Result<(), Error> {
+        regions.sort_by_key(|region| region.guest);
+        let mapped = regions.iter().map(|region| Arc::clone(&region.mapped));
+        let memory = if regions.is_empty() {
+            GuestMemoryMmap::new()
+        } else {
+            let memory = GuestMemoryMmap::from_arc_regions(mapped.collect());
+            memory.map_err(|_| Error::InvalidParam)?
+        };
+        self.memory = Arc::new(memory);
+        self.regions = regions;
+        Ok(())
+    }
+
+    /// Returns the guest's address of an address of the front end's.
+    pub(super) fn guest_address(&self, user: u64) -> Result<GuestAddress, Error> {
+        let found = self.regions.iter().find_map(|region| {
+            let offset = user.checked_sub(region.user)?;
+            (offset < region.bytes).then(|| GuestAddress(region.guest + offset))
+        });
+        found.ok_or(Error::InvalidParam)
+    }
+}
+
+fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region, Error> {
+    let (guest, bytes, user) = (region.guest_phys_addr, region.memory_size, region.user_addr);
+    let (guest_end, user_end) = (guest.checked_add(bytes), user.checked_add(bytes));
+    let size = usize::try_from(bytes).map_err(|_| Error::InvalidParam)?;
+    // Fields of a ring that are aligned for the guest have to be so here, too.
+    let aligned = guest.is_multiple_of(ALIGNMENT) && bytes.is_multiple_of(ALIGNMENT);
+    if guest_end.is_none() || user_end.is_none() || !aligned {
+        return Err(Error::InvalidParam);
+    }
+    let mapped = MmapRegion::from_file(FileOffset::new(file, region.mmap_offset), size);
+    let mapped = mapped.map_err(|error| Error::ReqHandlerError(std::io::Error::other(error)))?;
+    let mapped = GuestRegionMmap::new(mapped, GuestAddress(guest)).ok_or(Error::InvalidParam)?;
+    Ok(Region {
+        guest,
+        bytes,
+        user,
+        mapped: Arc::new(mapped),
+    })
+}

@@ -1,0 +1,305 @@
+//! A vhost-user back end: a virtio-blk device for a virtual machine, on a Unix socket.
+//!
+//! The machine's monitor (QEMU, Cloud Hypervisor, crosvm), the *front end*, connects to the socket
+//! and shares the guest's memory and the event counters of its virtqueues. A control thread answers
+//! its messages; the queues are served by the core threads, which own the device's channels. Front
+//! ends come one after the other, and the next one is served when everything that the last one asked
+//! for is finished.
+//!
+//! A guest is trusted with nothing but the device. Its monitor is trusted not to shrink the memory
+//! that it shares, as every back end has to.
+
+mod config_channel;
+mod control;
+mod inflight;
+mod memory;
+mod ring;
+mod service;
+mod session;
+
+use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
+use crate::virtio_blk::ID_BYTES;
+use crate::virtio_blk::config::Properties;
+use crate::{ClassChoice, DeviceIo, FrontendError, unix_socket};
+use base::units::CoreId;
+use block::Device;
+use reactor::uring::{Options as DriverOptions, UringDriver};
+use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
+use service::{Message, VhostService};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use switch::{Class, PerClass};
+
+/// Options of a server.
+#[derive(Clone, Debug)]
+pub struct VhostOptions {
+    /// Path of the Unix socket, which only the user of the process may open.
+    pub socket: PathBuf,
+    /// The rule that gives a request its class.
+    pub class: ClassChoice,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// Request queues: 1 to [`VRINGS_MAX`]; `None` for one each core.
+    pub queues: Option<u16>,
+    /// The device's name in the guest, of which the first 20 bytes count.
+    pub id: String,
+    /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
+    pub cores: Vec<CoreId>,
+    /// Policy of idle cores.
+    pub poll: PollPolicy,
+}
+
+impl VhostOptions {
+    /// The default options for a socket: class by I/O priority, writable, one core, one queue.
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+            class: ClassChoice::ByIoPriority,
+            read_only: false,
+            queues: None,
+            id: "switchyard".to_owned(),
+            cores: Vec::new(),
+            poll: PollPolicy::Auto,
+        }
+    }
+}
+
+/// State that the threads of a server share.
+#[derive(Debug)]
+struct Shared {
+    device: Arc<dyn Device>,
+    class: ClassChoice,
+    read_only: bool,
+    queues: u16,
+    id: [u8; ID_BYTES],
+    /// Requests that the device was given.
+    served: PerClass<AtomicU64>,
+    /// The cores, once all have started.
+    cores: OnceLock<Vec<MailboxSender<Message>>>,
+    /// Time at which nothing is waited for any more.
+    end_by: Mutex<Option<Instant>>,
+}
+
+impl Shared {
+    fn core_of(&self, queue: u16) -> &MailboxSender<Message> {
+        let cores = self.cores.get().expect("front ends come later");
+        &cores[usize::from(queue) % cores.len()]
+    }
+
+    fn end_by(&self) -> Option<Instant> {
+        *self.end_by.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn properties(&self) -> Properties {
+        Properties {
+            geometry: self.device.geometry(),
+            preferred_bytes: self.device.capabilities().preferred_bytes,
+            queues: self.queues,
+        }
+    }
+}
+
+/// A running server. Dropped, it finishes the requests under way, for ten seconds at most, and ends;
+/// what is left is not answered, so that the next back end may carry it out.
+#[derive(Debug)]
+pub struct VhostServer {
+    shared: Arc<Shared>,
+    socket: Option<PathBuf>,
+    /// Closed to end the control thread.
+    end: Option<UnixStream>,
+    control: Option<JoinHandle<()>>,
+    senders: Vec<MailboxSender<Message>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl VhostServer {
+    /// Serves `devices`, ways of each class to the same blocks.
+    ///
+    /// # Errors
+    /// A socket that cannot be listened on, a core that may not be used, a device that cannot be
+    /// opened, or an io_uring that the machine refuses.
+    pub fn start(
+        devices: &PerClass<Arc<dyn Device>>,
+        options: &VhostOptions,
+    ) -> Result<Self, FrontendError> {
+        placement::check_allowed(&options.cores)
+            .map_err(|error| FrontendError::Option(error.to_string()))?;
+        let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
+            vec![None]
+        } else {
+            options.cores.iter().copied().map(Some).collect()
+        };
+        let shared = Arc::new(share(devices, options, cores.len())?);
+        let mut server = Self {
+            shared,
+            socket: None,
+            end: None,
+            control: None,
+            senders: Vec::new(),
+            threads: Vec::new(),
+        };
+        for core in cores {
+            server.start_core(core, devices, options.poll)?;
+        }
+        let senders = server.senders.clone();
+        server.shared.cores.set(senders).expect("set once");
+        server.listen(&options.socket)?;
+        Ok(server)
+    }
+
+    /// Path of the socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        self.socket.as_deref().expect("a server listens")
+    }
+
+    /// Number of request queues.
+    #[must_use]
+    pub fn queues(&self) -> u16 {
+        self.shared.queues
+    }
+
+    /// Returns the number of requests that the device was given since the start, by class.
+    #[must_use]
+    pub fn served(&self) -> PerClass<u64> {
+        PerClass::from_fn(|class| self.shared.served[class].load(Ordering::Relaxed))
+    }
+
+    /// Finishes the requests under way, for ten seconds at most, and ends. Returns what
+    /// [`served`](Self::served) says then.
+    #[must_use]
+    pub fn detach(mut self) -> PerClass<u64> {
+        self.end();
+        self.served()
+    }
+
+    fn listen(&mut self, path: &Path) -> Result<(), FrontendError> {
+        let socket =
+            unix_socket::listen(path, 1, None).map_err(|source| FrontendError::Listen {
+                address: path.display().to_string(),
+                source,
+            })?;
+        self.socket = Some(path.to_owned());
+        let (end, ended) = UnixStream::pair().map_err(FrontendError::thread)?;
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("vhost/control".to_owned());
+        let serve = move || control::serve_all(&socket, &ended, &shared);
+        self.control = Some(thread.spawn(serve).map_err(FrontendError::thread)?);
+        self.end = Some(end);
+        Ok(())
+    }
+
+    fn start_core(
+        &mut self,
+        core: Option<CoreId>,
+        devices: &PerClass<Arc<dyn Device>>,
+        poll: PollPolicy,
+    ) -> Result<(), FrontendError> {
+        let (opened, outcome) = mpsc::sync_channel(1);
+        let (devices, shared) = (devices.clone(), Arc::clone(&self.shared));
+        let begin = move || -> Result<Core<UringDriver, VhostService>, FrontendError> {
+            if let Some(core) = core {
+                placement::pin_to(core)
+                    .map_err(|error| FrontendError::Option(error.to_string()))?;
+            }
+            let driver_options = DriverOptions {
+                sockets: LANE_SOCKETS,
+                ..DriverOptions::default()
+            };
+            let mut driver = UringDriver::new(&driver_options)
+                .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
+            let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
+            let (namespace, queues) = (driver.op_namespace(), shared.queues);
+            let service = VhostService::new(shared, io, namespace, queues);
+            Ok(Core::new(driver, service, poll))
+        };
+        let run = move || match begin() {
+            Ok(mut core) => {
+                // The starter waits for it.
+                let _ = opened.send(Ok(core.sender()));
+                if let Err(error) = core.run() {
+                    // Its guest's requests would wait for ever.
+                    tracing::error!("the io_uring of a vhost-user server's core broke: {error}");
+                    std::process::abort();
+                }
+            }
+            Err(error) => {
+                let _ = opened.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new().name("vhost".to_owned());
+        self.threads
+            .push(thread.spawn(run).map_err(FrontendError::thread)?);
+        let lost = || FrontendError::Option("a core of the vhost-user server ended at once".into());
+        self.senders.push(outcome.recv().map_err(|_| lost())??);
+        Ok(())
+    }
+}
+
+impl Drop for VhostServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl VhostServer {
+    /// Ends all threads; does nothing the second time.
+    fn end(&mut self) {
+        let by = Instant::now() + Duration::from(DRAIN_TIME);
+        let mut end_by = self.shared.end_by.lock();
+        **end_by
+            .as_mut()
+            .unwrap_or_else(|poisoned| poisoned.get_mut()) = Some(by);
+        drop(end_by);
+        self.end = None;
+        if let Some(control) = self.control.take() {
+            // It has said so if it panicked.
+            let _ = control.join();
+        }
+        if let Some(socket) = self.socket.take() {
+            // It may be gone already.
+            let _ = std::fs::remove_file(socket);
+        }
+        for sender in self.senders.drain(..) {
+            // One for each core.
+            sender.send_always(Message::End);
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn share(
+    devices: &PerClass<Arc<dyn Device>>,
+    options: &VhostOptions,
+    cores: usize,
+) -> Result<Shared, FrontendError> {
+    let device = Arc::clone(&devices[Class::DEFAULT]);
+    let each_core = || u16::try_from(cores).unwrap_or(u16::MAX).min(VRINGS_MAX);
+    let queues = options.queues.unwrap_or_else(each_core);
+    if !(1..=VRINGS_MAX).contains(&queues) {
+        return Err(FrontendError::Option(format!(
+            "{queues} queues are not possible: choose 1 to {VRINGS_MAX}"
+        )));
+    }
+    let mut id = [0; ID_BYTES];
+    for (to, from) in id.iter_mut().zip(options.id.bytes()) {
+        *to = from;
+    }
+    Ok(Shared {
+        class: options.class,
+        read_only: options.read_only || device.capabilities().read_only,
+        queues,
+        id,
+        served: PerClass::from_fn(|_| AtomicU64::new(0)),
+        cores: OnceLock::new(),
+        end_by: Mutex::new(None),
+        device,
+    })
+}

@@ -1,0 +1,215 @@
+//! One virtqueue on the core that serves it.
+
+use super::inflight::InflightQueue;
+use crate::virtio_blk::Status;
+use reactor::FileId;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::mpsc::SyncSender;
+use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
+use virtio_queue::{Queue, QueueT as _};
+use vm_memory::mmap::MmapRegion;
+use vm_memory::{
+    Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestRegionMmap,
+};
+
+/// A virtqueue that begins to be served.
+#[derive(Debug)]
+pub(super) struct RingSetup {
+    /// Its number.
+    pub(super) index: u16,
+    /// Addresses and indices, checked.
+    pub(super) queue: Queue,
+    pub(super) memory: Arc<GuestMemoryMmap>,
+    /// Tells of new requests; without it they are polled for.
+    pub(super) kick: Option<Arc<File>>,
+    /// Tells the driver of completed ones, if it is to be told.
+    pub(super) call: Option<File>,
+    /// Tells the front end that the queue is broken.
+    pub(super) error: Option<File>,
+    pub(super) inflight: Option<InflightQueue>,
+    /// Heads of chains that another back end took and did not finish.
+    pub(super) unfinished: Vec<u16>,
+    /// Every write is to be on stable storage: the driver never flushes.
+    pub(super) durable: bool,
+}
+
+/// The state of the event counter that tells of new requests.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Kick {
+    /// There is none: the ring is polled.
+    Absent,
+    Watched(FileId),
+    /// Its watch ends.
+    Ending(FileId),
+}
+
+/// A virtqueue that is served.
+#[derive(Debug)]
+pub(super) struct Ring {
+    pub(super) queue: Queue,
+    pub(super) memory: Arc<GuestMemoryMmap>,
+    pub(super) kick: Kick,
+    pub(super) call: Option<File>,
+    error: Option<File>,
+    inflight: Option<InflightQueue>,
+    pub(super) durable: bool,
+    /// Chains that were taken and are not answered.
+    pub(super) outstanding: usize,
+    /// No chain is taken any more: the guest broke the ring.
+    pub(super) broken: bool,
+    /// The driver tells of new requests.
+    pub(super) armed: bool,
+    /// Something was answered since the driver was told.
+    answered: bool,
+    /// Waits for the end of what is under way; gets the index of the next chain.
+    pub(super) stopping: Option<SyncSender<u16>>,
+}
+
+impl Ring {
+    pub(super) fn new(setup: RingSetup, kick: Kick) -> Self {
+        Self {
+            queue: setup.queue,
+            memory: setup.memory,
+            kick,
+            call: setup.call,
+            error: setup.error,
+            inflight: setup.inflight,
+            durable: setup.durable,
+            outstanding: 0,
+            broken: false,
+            armed: false,
+            answered: false,
+            stopping: None,
+        }
+    }
+
+    /// Returns true if chains may be taken.
+    pub(super) fn takes(&self) -> bool {
+        let room = self.outstanding < usize::from(self.queue.size());
+        room && !self.broken && self.stopping.is_none()
+    }
+
+    /// A chain was taken.
+    pub(super) fn took(&mut self, head: u16) {
+        self.outstanding += 1;
+        if let Some(inflight) = &mut self.inflight {
+            inflight.began(head);
+        }
+    }
+
+    /// Answers a request with its status, and `len` bytes of data before it.
+    pub(super) fn answer(&mut self, head: u16, at: GuestAddress, status: Status, len: u32) {
+        self.outstanding -= 1;
+        let memory = &*self.memory;
+        if let Some(inflight) = &mut self.inflight {
+            inflight.ending(head);
+        }
+        let written = memory.write_obj(status.byte(), at);
+        let used = self.queue.add_used(memory, head, len.saturating_add(1));
+        if written.is_err() || used.is_err() {
+            // Both were checked when the chain was taken.
+            self.break_off(&"the used ring lies outside of the guest's memory");
+            return;
+        }
+        if let Some(inflight) = &mut self.inflight {
+            inflight.ended(head, self.queue.next_used());
+        }
+        self.answered = true;
+    }
+
+    /// Serves no further request: what the guest wrote makes no sense.
+    pub(super) fn break_off(&mut self, reason: &dyn std::fmt::Display) {
+        if std::mem::replace(&mut self.broken, true) {
+            return;
+        }
+        // Once for each start of the ring.
+        tracing::error!("a guest broke its request queue: {reason}; the queue is stopped");
+        if let Some(error) = &self.error {
+            signal(error);
+        }
+    }
+
+    /// Asks the driver to tell of new requests. Returns true if there are some already.
+    pub(super) fn arm(&mut self) -> bool {
+        self.armed = true;
+        match self.queue.enable_notification(&*self.memory) {
+            Ok(more) => more,
+            Err(error) => {
+                self.break_off(&error);
+                false
+            }
+        }
+    }
+
+    /// Asks the driver to be silent.
+    pub(super) fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed)
+            && let Err(error) = self.queue.disable_notification(&*self.memory)
+        {
+            self.break_off(&error);
+        }
+    }
+
+    /// Tells the driver of what was answered, if it wants to know.
+    pub(super) fn notify(&mut self) {
+        if !std::mem::take(&mut self.answered) {
+            return;
+        }
+        let wanted = if self.queue.event_idx_enabled() {
+            self.queue.needs_notification(&*self.memory)
+        } else {
+            // Complete the used ring before reading the flags. `[virtio 1.2 §2.7.7.2]`
+            fence(Ordering::SeqCst);
+            let flags = GuestAddress(self.queue.avail_ring());
+            let flags = self.memory.load::<u16>(flags, Ordering::Relaxed);
+            let silent = u16::try_from(VRING_AVAIL_F_NO_INTERRUPT).expect("one bit");
+            Ok(flags.is_ok_and(|flags| u16::from_le(flags) & silent == 0))
+        };
+        match wanted {
+            Ok(true) => self.call.iter().for_each(signal),
+            Ok(false) => {}
+            Err(error) => self.break_off(&error),
+        }
+    }
+}
+
+/// Adds one to an event counter; one that is full has told already.
+#[expect(
+    clippy::host_endian_bytes,
+    reason = "the counter is a number of this machine"
+)]
+pub(super) fn signal(counter: &File) {
+    let _ = rustix::io::write(counter, &1u64.to_ne_bytes());
+}
+
+/// Bytes of an available ring with the most entries, and some for its alignment.
+const RING_BYTES: usize = 4096;
+
+/// A queue with an available ring that names `heads`, in memory that the guest's is part of: the way to
+/// chains that the guest's own ring no longer names.
+pub(super) fn recovered(
+    queue: &Queue,
+    memory: &GuestMemoryMmap,
+    heads: &[u16],
+) -> Option<(Queue, GuestMemoryMmap)> {
+    let last = memory.iter().map(vm_memory::GuestMemoryRegion::last_addr);
+    let above = last.max()?.0.checked_next_multiple_of(RING_BYTES as u64)?;
+    let at = GuestAddress(above);
+    let own = GuestRegionMmap::new(MmapRegion::new(RING_BYTES).ok()?, at)?;
+    let memory = memory.insert_region(Arc::new(own)).ok()?;
+    let field = |index: usize| GuestAddress(above + 2 * index as u64);
+    let count = u16::try_from(heads.len()).ok()?;
+    memory.write_obj(count.to_le(), field(1)).ok()?;
+    for (index, head) in heads.iter().enumerate() {
+        memory.write_obj(head.to_le(), field(2 + index)).ok()?;
+    }
+    let mut own = Queue::new(queue.max_size()).ok()?;
+    own.try_set_size(queue.size()).ok()?;
+    let table = GuestAddress(queue.desc_table());
+    own.try_set_desc_table_address(table).ok()?;
+    own.try_set_avail_ring_address(at).ok()?;
+    own.set_ready(true);
+    Some((own, memory))
+}

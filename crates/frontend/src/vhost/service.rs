@@ -1,0 +1,480 @@
+//! The virtqueues of one core: chains in, requests of the device out.
+
+use super::Shared;
+use super::ring::{Kick, Ring, RingSetup, recovered, signal};
+use crate::virtio_blk::{Command, Request, Segment, Status, copy_in, copy_out, parse};
+use crate::{ClassChoice, DeviceIo, Finished};
+use base::{SlabKey, Time};
+use block::{BlockError, Operation};
+use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Service};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use switch::{Class, PerClass};
+use virtio_queue::{QueueOwnedT as _, QueueT as _};
+use vm_memory::GuestMemoryMmap;
+
+/// A message to a core.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Serve a virtqueue.
+    Start(Box<RingSetup>),
+    /// Take no further chain, and answer with the index of the next one once all that were taken
+    /// are answered.
+    Stop(u16, SyncSender<u16>),
+    /// Tell the driver by another event counter.
+    Call(u16, Option<File>, SyncSender<()>),
+    /// End: what is under way is no longer answered.
+    End,
+}
+
+/// A request that was taken from a virtqueue.
+#[derive(Debug)]
+pub(super) struct Taken {
+    ring: u16,
+    class: Class,
+    command: Command,
+    request: Request,
+}
+
+/// Passes over the rings that one turn makes at most, so that other parts of the core get on.
+const PASSES_MAX: usize = 4;
+
+/// Vectors that are kept for reuse.
+const SPARE_MAX: usize = 1024;
+
+/// The work of one core.
+#[derive(Debug)]
+pub(super) struct VhostService {
+    shared: Arc<Shared>,
+    io: DeviceIo<Taken>,
+    op_namespace: OpNamespace,
+    /// By number; those that other cores serve are absent.
+    rings: Vec<Option<Ring>>,
+    /// Requests that wait for memory or room.
+    ready: PerClass<VecDeque<Taken>>,
+    spare: Vec<Vec<Segment>>,
+    other: Vec<Segment>,
+    /// Room for data that cannot be borrowed.
+    scratch: Vec<u8>,
+    /// The last turn took chains.
+    took: bool,
+    /// Work is left that no completion brings back.
+    again: bool,
+    closing: bool,
+}
+
+impl VhostService {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        io: DeviceIo<Taken>,
+        op_namespace: OpNamespace,
+        rings: u16,
+    ) -> Self {
+        let mut service = Self {
+            shared,
+            io,
+            op_namespace,
+            rings: Vec::new(),
+            ready: PerClass::default(),
+            spare: Vec::new(),
+            other: Vec::new(),
+            scratch: Vec::new(),
+            took: false,
+            again: false,
+            closing: false,
+        };
+        service.rings.resize_with(rings.into(), || None);
+        service
+    }
+
+    fn start(&mut self, setup: RingSetup, cx: &mut Context<'_>) {
+        let index = setup.index;
+        let kick = match setup.kick.clone().map(|kick| cx.driver.open_file(kick)) {
+            None => Kick::Absent,
+            Some(Ok(file)) => {
+                cx.submit(self.kick_key(index), Op::Watch { file });
+                Kick::Watched(file)
+            }
+            Some(Err(error)) => {
+                tracing::error!("a queue's event counter cannot be watched: {error}");
+                Kick::Absent
+            }
+        };
+        let unfinished = setup.unfinished.clone();
+        let mut ring = Ring::new(setup, kick);
+        // The driver may wait for what another back end did.
+        ring.call.iter().for_each(signal);
+        if !unfinished.is_empty() {
+            match recovered(&ring.queue, &ring.memory, &unfinished) {
+                Some((mut queue, memory)) => {
+                    let room = unfinished.len();
+                    self.take_from(index, &mut ring, &mut queue, &memory, room);
+                }
+                None => ring.break_off(&"what another back end left cannot be found again"),
+            }
+        }
+        self.rings[usize::from(index)] = Some(ring);
+        // What was asked for before the watch.
+        self.again = true;
+    }
+
+    fn kick_key(&self, ring: u16) -> OpKey {
+        let slot = SlabKey {
+            index: ring.into(),
+            generation: 0,
+        };
+        OpKey::new(self.op_namespace, 0, slot)
+    }
+
+    /// Takes what the guests made available. Returns true if there was something.
+    fn take(&mut self) -> bool {
+        let mut any = false;
+        for index in 0..self.rings.len() {
+            let Some(mut ring) = self.rings[index].take() else {
+                continue;
+            };
+            if ring.takes() {
+                ring.disarm();
+                let room = usize::from(ring.queue.size()) - ring.outstanding;
+                let memory = Arc::clone(&ring.memory);
+                let number = u16::try_from(index).expect("a few rings");
+                // The ring's own queue, for as long as chains are taken from it.
+                let mut queue = std::mem::take(&mut ring.queue);
+                any |= self.take_from(number, &mut ring, &mut queue, &memory, room);
+                ring.queue = queue;
+            }
+            self.rings[index] = Some(ring);
+        }
+        any
+    }
+
+    /// Takes at most `room` chains that `queue` makes available in `memory`, which is `ring`'s own or
+    /// contains it. Returns true if there was one.
+    fn take_from(
+        &mut self,
+        index: u16,
+        ring: &mut Ring,
+        queue: &mut virtio_queue::Queue,
+        memory: &GuestMemoryMmap,
+        room: usize,
+    ) -> bool {
+        let chains = match queue.iter(memory) {
+            Ok(chains) => chains,
+            Err(error) => {
+                ring.break_off(&error);
+                return false;
+            }
+        };
+        let mut any = false;
+        for chain in chains.take(room) {
+            any = true;
+            let data = self.spare.pop().unwrap_or_default();
+            match parse(chain, memory, data, &mut self.other) {
+                Ok(request) => {
+                    ring.took(request.head);
+                    self.sort(index, request);
+                }
+                Err(malformed) => {
+                    ring.break_off(&malformed);
+                    break;
+                }
+            }
+        }
+        any
+    }
+
+    /// Queues a request by its class.
+    fn sort(&mut self, ring: u16, request: Request) {
+        let class = match self.shared.class {
+            ClassChoice::Fixed(class) => class,
+            ClassChoice::ByIoPriority => request.class(),
+        };
+        self.ready[class].push_back(Taken {
+            ring,
+            class,
+            // One that is refused is answered in its turn.
+            command: request.command.unwrap_or(Command::Flush),
+            request,
+        });
+    }
+
+    /// Hands requests to the device, as far as there is memory; returns true if any was.
+    fn begin(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut begun = false;
+        for class in Class::ALL {
+            while !self.io.is_full()
+                && let Some(taken) = self.ready[class].front()
+            {
+                let bytes = match taken.request.command {
+                    Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => bytes,
+                    _ => 0,
+                };
+                let bytes = usize::try_from(bytes).expect("a request is bounded");
+                let Some(memory) = self.io.memory(class, bytes, cx) else {
+                    break;
+                };
+                let taken = self.ready[class].pop_front().expect("it was in front");
+                self.begin_one(taken, memory);
+                begun = true;
+            }
+        }
+        begun
+    }
+
+    fn begin_one(&mut self, taken: Taken, mut memory: Vec<reactor::IoSlice>) {
+        let ring = self.rings[usize::from(taken.ring)].as_ref();
+        let durable = ring.expect("a ring outlives its requests").durable;
+        let (operation, range) = match (taken.request.command, taken.command) {
+            (Err(status), _) => return self.refuse(taken, status, memory),
+            (_, Command::GetId) => return self.tell_id(taken, memory),
+            (_, Command::Flush) => (Operation::Flush, (0, 0)),
+            (_, Command::Read { offset, bytes }) => (Operation::Read, (offset, bytes)),
+            (_, Command::Write { offset, bytes }) => {
+                (Operation::Write { durable }, (offset, bytes))
+            }
+            (_, Command::Discard { offset, bytes }) => (Operation::Deallocate, (offset, bytes)),
+            (_, command) => {
+                let Command::WriteZeroes {
+                    offset,
+                    bytes,
+                    unmap,
+                } = command
+                else {
+                    unreachable!("all others are above");
+                };
+                let operation = Operation::WriteZeroes {
+                    deallocate: unmap,
+                    durable,
+                };
+                (operation, (offset, bytes))
+            }
+        };
+        if operation.is_write() && self.shared.read_only {
+            return self.refuse(taken, Status::IoError, memory);
+        }
+        if matches!(operation, Operation::Write { .. }) {
+            let ring = self.rings[usize::from(taken.ring)].as_ref();
+            let ring = ring.expect("a ring outlives its requests");
+            let segments = &taken.request.data;
+            let copied = copy_in(&*ring.memory, segments, &mut memory, &mut self.scratch);
+            if let Err(status) = copied {
+                return self.refuse(taken, status, memory);
+            }
+        }
+        self.shared.served[taken.class].fetch_add(1, Ordering::Relaxed);
+        let class = taken.class;
+        self.io.submit(class, operation, range, memory, taken);
+    }
+
+    fn tell_id(&mut self, taken: Taken, memory: Vec<reactor::IoSlice>) {
+        self.io.recycle(memory);
+        let ring = self.rings[usize::from(taken.ring)].as_mut();
+        let ring = ring.expect("a ring outlives its requests");
+        let mut left = &self.shared.id[..];
+        let mut status = Status::Ok;
+        for segment in &taken.request.data {
+            let len = left.len().min(segment.len as usize);
+            let (piece, rest) = left.split_at(len);
+            if vm_memory::Bytes::write_slice(&*ring.memory, piece, segment.address).is_err() {
+                status = Status::IoError;
+            }
+            left = rest;
+        }
+        let len = u32::try_from(self.shared.id.len() - left.len()).expect("20 bytes");
+        self.answer(taken, status, len);
+    }
+
+    fn refuse(&mut self, taken: Taken, status: Status, memory: Vec<reactor::IoSlice>) {
+        self.io.recycle(memory);
+        self.answer(taken, status, 0);
+    }
+
+    fn answer(&mut self, taken: Taken, status: Status, len: u32) {
+        let Taken { ring, request, .. } = taken;
+        if let Some(ring) = &mut self.rings[usize::from(ring)] {
+            ring.answer(request.head, request.status, status, len);
+        }
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(request.data);
+        }
+    }
+
+    fn finish(&mut self, finished: Finished<Taken>) {
+        let Finished {
+            owner: taken,
+            result,
+            data,
+        } = finished;
+        let Some(ring) = &self.rings[usize::from(taken.ring)] else {
+            // The core ends.
+            self.io.recycle(data);
+            return;
+        };
+        let mut len = 0;
+        let mut status = status_of(result);
+        if let (Command::Read { bytes, .. }, Status::Ok) = (taken.command, status) {
+            let segments = &taken.request.data;
+            match copy_out(&*ring.memory, segments, &data, &mut self.scratch) {
+                Ok(()) => len = u32::try_from(bytes).expect("a request is bounded"),
+                Err(failed) => status = failed,
+            }
+        }
+        self.io.recycle(data);
+        self.answer(taken, status, len);
+    }
+
+    /// Fails requests that wait for memory that is never free.
+    fn refuse_waiting(&mut self) {
+        for class in Class::ALL {
+            while let Some(taken) = self.ready[class].pop_front() {
+                self.again = true;
+                self.answer(taken, Status::IoError, 0);
+            }
+        }
+    }
+
+    /// Ends rings that are to stop and have nothing under way.
+    fn settle(&mut self, cx: &mut Context<'_>) {
+        for slot in &mut self.rings {
+            let Some(ring) = slot else { continue };
+            ring.notify();
+            if ring.outstanding > 0 || ring.stopping.is_none() {
+                continue;
+            }
+            match ring.kick {
+                Kick::Watched(file) => {
+                    cx.driver.end_watch(file);
+                    ring.kick = Kick::Ending(file);
+                }
+                Kick::Ending(_) => {}
+                Kick::Absent => {
+                    let ring = slot.take().expect("it was just there");
+                    let done = ring.stopping.expect("asked above");
+                    // One that does not wait any more has given up.
+                    let _ = done.send(ring.queue.next_avail());
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, cx: &mut Context<'_>) {
+        self.closing = true;
+        for class in Class::ALL {
+            self.ready[class].clear();
+        }
+        // The driver forgets their watches when it ends.
+        self.rings.iter_mut().for_each(|ring| *ring = None);
+        self.io.close(cx);
+    }
+}
+
+const fn status_of(result: Result<(), BlockError>) -> Status {
+    match result {
+        Ok(()) => Status::Ok,
+        Err(BlockError::Unsupported) => Status::Unsupported,
+        Err(_) => Status::IoError,
+    }
+}
+
+impl Service for VhostService {
+    type Message = Message;
+
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        let Some(Completion { key, outcome }) = self.io.apply(completion, cx) else {
+            return;
+        };
+        let Outcome::Readable(result) = outcome else {
+            unreachable!("the service starts nothing else");
+        };
+        let Err(error) = result else {
+            // The rings are looked at in each turn.
+            return;
+        };
+        let Some(Some(ring)) = self.rings.get_mut(key.index as usize) else {
+            return;
+        };
+        match std::mem::replace(&mut ring.kick, Kick::Absent) {
+            Kick::Ending(file) => cx.driver.close_file(file),
+            Kick::Watched(file) => {
+                cx.driver.close_file(file);
+                ring.break_off(&format_args!(
+                    "its event counter cannot be watched: {error}"
+                ));
+            }
+            Kick::Absent => {}
+        }
+    }
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+        match message {
+            // The sender of the answer is dropped with it, which ends the wait for it.
+            Message::Start(_) | Message::Stop(..) | Message::Call(..) if self.closing => {}
+            Message::Start(setup) => self.start(*setup, cx),
+            Message::Stop(index, done) => {
+                if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
+                    ring.stopping = Some(done);
+                }
+            }
+            Message::Call(index, call, done) => {
+                if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
+                    call.iter().for_each(signal);
+                    ring.call = call;
+                }
+                let _ = done.send(());
+            }
+            Message::End => self.end(cx),
+        }
+    }
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.took = false;
+        self.again = false;
+        for pass in 0..PASSES_MAX {
+            let took = self.take();
+            self.took |= took;
+            let mut progress = took | self.begin(cx);
+            self.io.turn(cx);
+            while let Some(finished) = self.io.finished() {
+                self.finish(finished);
+                progress = true;
+            }
+            if !progress {
+                break;
+            }
+            self.again = pass + 1 == PASSES_MAX;
+        }
+        if self.io.under_way() == 0 && !self.again {
+            self.refuse_waiting();
+        }
+        self.settle(cx);
+    }
+
+    fn took_work(&self) -> bool {
+        self.took
+    }
+
+    fn deadline(&self) -> Time {
+        if self.again {
+            return Time::ZERO;
+        }
+        self.io.deadline()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        let mut idle = true;
+        for ring in self.rings.iter_mut().flatten() {
+            // A full one goes on when a request of its is finished.
+            if ring.takes() {
+                idle &= !ring.arm() && ring.kick != Kick::Absent;
+            }
+        }
+        idle
+    }
+
+    fn finished(&self) -> bool {
+        self.closing && self.io.closed()
+    }
+}

@@ -1,0 +1,429 @@
+//! One front end's requests: what it shares, and which queues run.
+
+use super::Shared;
+use super::inflight::Inflight;
+use super::memory::GuestRegions;
+use super::ring::RingSetup;
+use super::service::Message;
+use crate::limits::{GUEST_REGIONS_MAX, VRING_ENTRIES_MAX};
+use crate::virtio_blk::config::{driver_flushes, features, space};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVirtioFeatures,
+    VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
+use virtio_queue::{Queue, QueueT as _};
+use vm_memory::GuestAddress;
+
+/// Time between two looks at whether the server ends, while a core finishes what is under way.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// One virtqueue, as the front end describes it.
+#[derive(Debug, Default)]
+struct Vring {
+    entries: u16,
+    /// Descriptors, available and used ring, in the front end's address space.
+    addresses: Option<[u64; 3]>,
+    /// Index of the next chain.
+    base: u16,
+    kick: Option<Arc<File>>,
+    call: Option<File>,
+    error: Option<File>,
+    /// The front end started it, by its event counter.
+    started: bool,
+    enabled: bool,
+    /// A core serves it.
+    runs: bool,
+}
+
+/// The state of a connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    features: u64,
+    regions: GuestRegions,
+    vrings: Vec<Vring>,
+    inflight: Option<Inflight>,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let mut vrings = Vec::new();
+        vrings.resize_with(shared.queues.into(), Vring::default);
+        Self {
+            shared,
+            features: 0,
+            regions: GuestRegions::default(),
+            vrings,
+            inflight: None,
+        }
+    }
+
+    fn vring(&mut self, index: u32) -> Result<&mut Vring> {
+        let index = usize::try_from(index).map_err(|_| Error::InvalidParam)?;
+        self.vrings.get_mut(index).ok_or(Error::InvalidParam)
+    }
+
+    fn has(&self, feature: VhostUserVirtioFeatures) -> bool {
+        self.features & feature.bits() != 0
+    }
+
+    /// Starts or stops a queue, as the front end wants it by now.
+    fn update(&mut self, index: usize) -> Result<()> {
+        let enabled_at_once = !self.has(VhostUserVirtioFeatures::PROTOCOL_FEATURES);
+        let vring = &self.vrings[index];
+        let wanted = vring.started && (vring.enabled || enabled_at_once);
+        match (wanted, vring.runs) {
+            (true, false) => self.start(index),
+            (false, true) => self.stop(index),
+            _ => Ok(()),
+        }
+    }
+
+    fn start(&mut self, index: usize) -> Result<()> {
+        let setup = self.setup(index)?;
+        let number = setup.index;
+        let core = self.shared.core_of(number);
+        core.send_always(Message::Start(Box::new(setup)));
+        self.vrings[index].runs = true;
+        Ok(())
+    }
+
+    /// Checks what the front end said of a queue, and translates its addresses.
+    fn setup(&self, index: usize) -> Result<RingSetup> {
+        let vring = &self.vrings[index];
+        let number = u16::try_from(index).map_err(|_| Error::InvalidParam)?;
+        let [table, available, used] = vring.addresses.ok_or(Error::InvalidParam)?;
+        let guest = |user| self.regions.guest_address(user);
+        let memory = self.regions.memory();
+        let queue = Queue::new(VRING_ENTRIES_MAX).and_then(|mut queue| {
+            queue.try_set_size(vring.entries)?;
+            Ok(queue)
+        });
+        let mut queue = queue.map_err(|_| Error::InvalidParam)?;
+        let set = |queue: &mut Queue, table, available, used: GuestAddress| {
+            queue.try_set_desc_table_address(table)?;
+            queue.try_set_avail_ring_address(available)?;
+            queue.try_set_used_ring_address(used)
+        };
+        let addresses = (guest(table)?, guest(available)?, guest(used)?);
+        let placed = set(&mut queue, addresses.0, addresses.1, addresses.2);
+        placed.map_err(|_| Error::InvalidParam)?;
+        queue.set_event_idx(self.features & 1 << VIRTIO_RING_F_EVENT_IDX != 0);
+        queue.set_ready(true);
+        // A ring at the guest's address 0 is one that was never placed, to the queue's own mind.
+        if !queue.is_valid(&*memory) || addresses.1 == GuestAddress(0) {
+            return Err(Error::InvalidParam);
+        }
+        let next_used = queue.used_idx(&*memory, Ordering::Acquire);
+        let next_used = next_used.map_err(|_| Error::InvalidParam)?.0;
+        queue.set_next_used(next_used);
+        queue.set_next_avail(vring.base);
+        let inflight = self.inflight.as_ref();
+        let mut inflight = inflight.and_then(|inflight| inflight.queue(number, vring.entries));
+        let mut unfinished = Vec::new();
+        if let Some(inflight) = &mut inflight {
+            unfinished = inflight.recover(next_used);
+            unfinished.retain(|&head| head < vring.entries);
+            // The base of a back end that was killed is unknown: what it took are those that it
+            // answered, and those that are left.
+            let taken = u16::try_from(unfinished.len()).map_err(|_| Error::InvalidParam)?;
+            queue.set_next_avail(next_used.wrapping_add(taken));
+        }
+        Ok(RingSetup {
+            index: number,
+            queue,
+            memory,
+            kick: vring.kick.clone(),
+            call: copy(vring.call.as_ref())?,
+            error: copy(vring.error.as_ref())?,
+            inflight,
+            unfinished,
+            durable: !driver_flushes(self.features),
+        })
+    }
+
+    /// Stops a queue once everything that was taken from it is answered.
+    fn stop(&mut self, index: usize) -> Result<()> {
+        let number = u16::try_from(index).map_err(|_| Error::InvalidParam)?;
+        let (done, stopped) = sync_channel(1);
+        let core = self.shared.core_of(number);
+        core.send_always(Message::Stop(number, done));
+        self.vrings[index].runs = false;
+        self.vrings[index].base = self.wait(&stopped)?;
+        Ok(())
+    }
+
+    /// Waits for a core, which may wait for a target that is away; until the server ends at most.
+    fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
+        loop {
+            match answer.recv_timeout(LOOK) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::BackendInternalError),
+            }
+            let end = self.shared.end_by();
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return Err(Error::BackendInternalError);
+            }
+        }
+    }
+
+    /// Stops all queues.
+    pub(super) fn stop_all(&mut self) -> Result<Vec<usize>> {
+        let running = (0..self.vrings.len()).filter(|&index| self.vrings[index].runs);
+        let running: Vec<_> = running.collect();
+        let mut result = Ok(());
+        for &index in &running {
+            result = result.and(self.stop(index));
+        }
+        result.map(|()| running)
+    }
+
+    /// Changes the guest's memory, while no queue runs.
+    fn change_memory(
+        &mut self,
+        change: impl FnOnce(&mut GuestRegions) -> Result<()>,
+    ) -> Result<()> {
+        let running = self.stop_all()?;
+        change(&mut self.regions)?;
+        for index in running {
+            self.start(index)?;
+        }
+        Ok(())
+    }
+}
+
+fn copy(file: Option<&File>) -> Result<Option<File>> {
+    let copied = file.map(File::try_clone).transpose();
+    copied.map_err(Error::ReqHandlerError)
+}
+
+/// Takes the descriptor of an event counter. One that signals by itself all the time, such as a
+/// file, would keep a core busy; one that blocks would stop it.
+fn counter(file: Option<File>, is_written: bool) -> Result<Option<File>> {
+    let Some(file) = file else { return Ok(None) };
+    let failed = |error: rustix::io::Errno| Error::ReqHandlerError(error.into());
+    let kind = FileType::from_raw_mode(fstat(&file).map_err(failed)?.st_mode);
+    if matches!(
+        kind,
+        FileType::RegularFile
+            | FileType::Directory
+            | FileType::BlockDevice
+            | FileType::CharacterDevice
+    ) {
+        return Err(Error::InvalidParam);
+    }
+    if is_written {
+        let flags = fcntl_getfl(&file).map_err(failed)?;
+        fcntl_setfl(&file, flags | OFlags::NONBLOCK).map_err(failed)?;
+    }
+    Ok(Some(file))
+}
+
+impl VhostUserBackendReqHandlerMut for Session {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.reset_device()
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.stop_all()?;
+        for vring in &mut self.vrings {
+            (vring.started, vring.enabled) = (false, false);
+        }
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        Ok(features(self.shared.read_only) | protocol)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features & !self.get_features()? != 0 {
+            return Err(Error::InvalidParam);
+        }
+        self.features = features;
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::BACKEND_REQ
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
+        // The protocol's own messages ask for what was agreed on.
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(self.shared.queues.into())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<u64>>> {
+        self.change_memory(|known| known.set(regions, files))?;
+        Ok(None)
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(GUEST_REGIONS_MAX as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<u64>> {
+        self.change_memory(|known| known.add(region, file))?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        self.change_memory(|known| known.remove(region))
+    }
+
+    fn set_vring_num(&mut self, index: u32, entries: u32) -> Result<()> {
+        let entries = u16::try_from(entries).map_err(|_| Error::InvalidParam)?;
+        if !entries.is_power_of_two() || entries > VRING_ENTRIES_MAX {
+            return Err(Error::InvalidParam);
+        }
+        self.vring(index)?.entries = entries;
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _log: u64,
+    ) -> Result<()> {
+        self.vring(index)?.addresses = Some([descriptor, available, used]);
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        self.vring(index)?.base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let vring = self.vring(index)?;
+        vring.started = false;
+        self.update(usize::try_from(index).map_err(|_| Error::InvalidParam)?)?;
+        let base = self.vring(index)?.base;
+        Ok(VhostUserVringState::new(index, base.into()))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let kick = counter(file, false)?.map(Arc::new);
+        let vring = self.vring(index.into())?;
+        // A queue that runs goes on with the new one.
+        vring.started = false;
+        self.update(index.into())?;
+        let vring = self.vring(index.into())?;
+        (vring.kick, vring.started) = (kick, true);
+        self.update(index.into())
+    }
+
+    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let call = counter(file, true)?;
+        let vring = self.vring(index.into())?;
+        vring.call = copy(call.as_ref())?;
+        if vring.runs {
+            let (done, changed) = sync_channel(1);
+            let core = self.shared.core_of(index.into());
+            core.send_always(Message::Call(index.into(), call, done));
+            self.wait(&changed)?;
+        }
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        self.vring(index.into())?.error = counter(file, true)?;
+        Ok(())
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.vring(index)?.enabled = enable;
+        self.update(usize::try_from(index).map_err(|_| Error::InvalidParam)?)
+    }
+
+    fn get_config(&mut self, at: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        let mut space = space(&self.shared.properties()).to_vec();
+        let (at, size) = (at as usize, size as usize);
+        // Front ends know longer versions of it, of which the rest is zeroes.
+        space.resize(space.len().max(at + size), 0);
+        Ok(space[at..at + size].to_vec())
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        // All of it is read-only, and a write to it has no effect. `[virtio 1.2 §5.2.4]`
+        Ok(())
+    }
+
+    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Inflight::create(wanted)
+    }
+
+    fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
+        self.inflight = Some(Inflight::open(given, file)?);
+        Ok(())
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        Err(Error::InvalidOperation("a disk has no display"))
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(Error::InvalidOperation("a disk shares no objects"))
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(Error::InvalidOperation("a disk has no state to transfer"))
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Error::InvalidOperation("a disk has no state to transfer"))
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Error::InvalidOperation("a disk shares no memory"))
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        Err(Error::InvalidOperation("writes are not logged"))
+    }
+}

@@ -1,0 +1,97 @@
+//! Data between the guest's memory and the device's buffers.
+
+use super::{Segment, Status};
+use reactor::IoSlice;
+use vm_memory::{Address as _, Bytes as _, GuestMemory};
+
+/// Copies the data of a write from the guest's `segments` into `slices`, which are as long together.
+/// `scratch` is room for memory that cannot be borrowed.
+///
+/// # Errors
+/// [`Status::IoError`] where a segment is not in the guest's memory, or the lengths differ.
+pub fn copy_in<M: GuestMemory>(
+    memory: &M,
+    segments: &[Segment],
+    slices: &mut [IoSlice],
+    scratch: &mut Vec<u8>,
+) -> Result<(), Status> {
+    let mut cursor = Cursor::new(segments);
+    for slice in slices {
+        let len = slice.len();
+        if let Some(bytes) = slice.bytes_mut() {
+            cursor.each(len, |range, segment| {
+                memory.read_slice(&mut bytes[range], segment)
+            })?;
+            continue;
+        }
+        scratch.resize(len, 0);
+        cursor.each(len, |range, segment| {
+            memory.read_slice(&mut scratch[range], segment)
+        })?;
+        slice.copy_in(0, scratch);
+    }
+    Ok(())
+}
+
+/// Copies the data of a read from `slices` into the guest's `segments`, which are as long together.
+///
+/// # Errors
+/// As [`copy_in`].
+pub fn copy_out<M: GuestMemory>(
+    memory: &M,
+    segments: &[Segment],
+    slices: &[IoSlice],
+    scratch: &mut Vec<u8>,
+) -> Result<(), Status> {
+    let mut cursor = Cursor::new(segments);
+    for slice in slices {
+        let bytes = if let Some(bytes) = slice.bytes() {
+            bytes
+        } else {
+            scratch.clear();
+            slice.append_to(0, scratch);
+            &*scratch
+        };
+        cursor.each(bytes.len(), |range, segment| {
+            memory.write_slice(&bytes[range], segment)
+        })?;
+    }
+    Ok(())
+}
+
+/// A position within segments.
+struct Cursor<'a> {
+    segments: &'a [Segment],
+    /// Bytes of the first segment that are done.
+    done: u32,
+}
+
+impl<'a> Cursor<'a> {
+    const fn new(segments: &'a [Segment]) -> Self {
+        Self { segments, done: 0 }
+    }
+
+    /// Calls `copy` for each piece of the next `len` bytes: its range within them, and its address.
+    fn each<E>(
+        &mut self,
+        len: usize,
+        mut copy: impl FnMut(std::ops::Range<usize>, vm_memory::GuestAddress) -> Result<(), E>,
+    ) -> Result<(), Status> {
+        let mut at = 0;
+        while at < len {
+            let segment = self.segments.first().ok_or(Status::IoError)?;
+            let here = (segment.len - self.done).min(u32::try_from(len - at).unwrap_or(u32::MAX));
+            let address = segment.address.checked_add(self.done.into());
+            let address = address.ok_or(Status::IoError)?;
+            let end = at + here as usize;
+            copy(at..end, address).map_err(|_| Status::IoError)?;
+            at = end;
+            self.done += here;
+            if self.done == segment.len {
+                self.segments = &self.segments[1..];
+                self.done = 0;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+//! A guest with its monitor, by hand: it can say what no ordinary one says.
+
+use load::vhost::messages::{Connection, F_PROTOCOL_FEATURES, code, protocol, vring_state};
+use load::vhost::ring::{AREA_BYTES, DriverRing, ENTRIES};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use vm_memory::mmap::MmapRegion;
+use vm_memory::{Bytes as _, FileOffset, VolatileMemory as _};
+
+pub(crate) const IN: u32 = 0;
+pub(crate) const OUT: u32 = 1;
+pub(crate) const FLUSH: u32 = 4;
+pub(crate) const GET_ID: u32 = 8;
+pub(crate) const WRITE_ZEROES: u32 = 13;
+
+pub(crate) const OK: u8 = 0;
+pub(crate) const IO_ERROR: u8 = 1;
+pub(crate) const UNSUPPORTED: u8 = 2;
+
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const INDIRECT: u16 = 4;
+
+/// Event index, version 1, flush, and the protocol's own.
+const FEATURES: u64 = 1 << 29 | 1 << 32 | 1 << 9 | F_PROTOCOL_FEATURES;
+
+/// Where an indirect table lies: within the data of a slot that is not used otherwise.
+const TABLE_AT: usize = AREA_BYTES - 4096;
+
+/// The states of descriptors begin there in the record of requests under way.
+const STATES_AT: usize = 16;
+
+pub(crate) struct Guest {
+    pub(crate) connection: Connection,
+    pub(crate) ring: DriverRing,
+    file: OwnedFd,
+    memory: Arc<MmapRegion>,
+    kick: OwnedFd,
+    call: OwnedFd,
+    error: OwnedFd,
+    /// The record of requests under way, with its description.
+    tracked: Option<(Vec<u8>, OwnedFd)>,
+}
+
+fn counter() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+/// Waits until something can be read.
+fn wait_for(fd: &OwnedFd) {
+    let mut ready = [PollFd::new(fd, PollFlags::IN)];
+    let patience = Duration::from_secs(60).try_into().unwrap();
+    assert_eq!(poll(&mut ready, Some(&patience)), Ok(1), "nothing came");
+}
+
+fn negotiate(path: &Path) -> Connection {
+    let mut connection = Connection::open(path).unwrap();
+    let offered = connection.ask_number(code::GET_FEATURES).unwrap();
+    assert_eq!(offered & FEATURES, FEATURES);
+    let offered = connection.ask_number(code::GET_PROTOCOL_FEATURES).unwrap();
+    let wanted = protocol::MQ
+        | protocol::REPLY_ACK
+        | protocol::BACKEND_REQ
+        | protocol::CONFIG
+        | protocol::INFLIGHT_SHMFD;
+    assert_eq!(offered & wanted, wanted);
+    let features = wanted.to_le_bytes();
+    connection
+        .tell(code::SET_PROTOCOL_FEATURES, &features, &[])
+        .unwrap();
+    connection.acknowledge();
+    connection.tell(code::SET_OWNER, &[], &[]).unwrap();
+    let features = FEATURES.to_le_bytes();
+    connection.tell(code::SET_FEATURES, &features, &[]).unwrap();
+    connection
+}
+
+impl Guest {
+    pub(crate) fn connect(path: &Path) -> Self {
+        let connection = negotiate(path);
+        let file = memfd_create(c"guest", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, AREA_BYTES as u64).unwrap();
+        let offset = FileOffset::new(file.try_clone().unwrap().into(), 0);
+        let memory = Arc::new(MmapRegion::from_file(offset, AREA_BYTES).unwrap());
+        let mut guest = Self {
+            connection,
+            ring: DriverRing::new(Arc::clone(&memory), 0).unwrap(),
+            file,
+            memory,
+            kick: counter(),
+            call: counter(),
+            error: counter(),
+            tracked: None,
+        };
+        guest.share_again();
+        guest.start(0);
+        guest
+    }
+
+    /// Shows the back end the memory, once more.
+    pub(crate) fn share_again(&mut self) {
+        let mut table = 1u64.to_le_bytes().to_vec();
+        for field in [0, AREA_BYTES as u64, 0, 0] {
+            table.extend_from_slice(&field.to_le_bytes());
+        }
+        let files = [self.file.as_fd()];
+        self.connection
+            .tell(code::SET_MEM_TABLE, &table, &files)
+            .unwrap();
+    }
+
+    pub(crate) fn start(&mut self, base: u16) {
+        let state = |number| vring_state(0, number);
+        let mut tell = |code, payload: &[u8], files: &[_]| {
+            self.connection.tell(code, payload, files).unwrap();
+        };
+        tell(code::SET_VRING_NUM, &state(ENTRIES.into()), &[]);
+        tell(code::SET_VRING_BASE, &state(base.into()), &[]);
+        let mut addresses = state(0).to_vec();
+        for address in self.ring.addresses() {
+            addresses.extend_from_slice(&address.to_le_bytes());
+        }
+        addresses.extend_from_slice(&[0; 8]);
+        tell(code::SET_VRING_ADDR, &addresses, &[]);
+        tell(code::SET_VRING_CALL, &state(0), &[self.call.as_fd()]);
+        tell(code::SET_VRING_ERR, &state(0), &[self.error.as_fd()]);
+        tell(code::SET_VRING_KICK, &state(0), &[self.kick.as_fd()]);
+        tell(code::SET_VRING_ENABLE, &state(1), &[]);
+    }
+
+    /// Stops the queue; returns the index of the next chain.
+    pub(crate) fn stop(&mut self) -> u32 {
+        let state = vring_state(0, 0);
+        let (answer, _) = self.connection.ask(code::GET_VRING_BASE, &state).unwrap();
+        u32::from_le_bytes(answer[4..].try_into().unwrap())
+    }
+
+    pub(crate) fn publish(&mut self) {
+        if self.ring.publish() {
+            rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
+        }
+    }
+
+    /// Publishes, waits for so many answers, and returns their statuses by slot.
+    pub(crate) fn answers(&mut self, count: usize) -> Vec<u8> {
+        self.publish();
+        let mut answers = Vec::new();
+        while answers.len() < count {
+            if let Some((slot, status, _)) = self.ring.take() {
+                answers.push((slot, status));
+            } else if !self.ring.arm() {
+                wait_for(&self.call);
+                let _ = rustix::io::read(&self.call, &mut [0; 8]);
+            }
+        }
+        answers.sort_unstable();
+        answers.into_iter().map(|(_, status)| status).collect()
+    }
+
+    pub(crate) fn wait_for_error(&self) {
+        wait_for(&self.error);
+    }
+
+    /// Writes a flush as an indirect table at descriptor 0; its status has more flags.
+    pub(crate) fn indirect(&self, flags: u16) {
+        let slice = self.memory.as_volatile_slice();
+        let table = TABLE_AT as u64;
+        let descriptor = |index: usize, address: u64, len: u32, flags: u16, next: u16| {
+            let at = TABLE_AT + 16 * index;
+            slice.write_obj(address, at).unwrap();
+            slice.write_obj(len, at + 8).unwrap();
+            slice.write_obj(flags, at + 12).unwrap();
+            slice.write_obj(next, at + 14).unwrap();
+        };
+        slice.write_obj(FLUSH, TABLE_AT + 256).unwrap();
+        descriptor(0, table + 256, 16, NEXT, 1);
+        descriptor(1, table, 32, WRITE | flags, 0);
+        if flags == 0 {
+            descriptor(1, table + 512, 1, WRITE, 0);
+        }
+        self.ring.describe(0, table, 32, INDIRECT, 0);
+    }
+
+    pub(crate) fn backend_channel(&mut self) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let files = [theirs.as_fd()];
+        self.connection
+            .tell(code::SET_BACKEND_REQ_FD, &[], &files)
+            .unwrap();
+        ours.set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        ours
+    }
+
+    pub(crate) fn sectors(&mut self) -> u64 {
+        let mut request = [0u32, 60, 0].map(u32::to_le_bytes).concat();
+        request.resize(72, 0);
+        let (answer, _) = self.connection.ask(code::GET_CONFIG, &request).unwrap();
+        u64::from_le_bytes(answer[12..20].try_into().unwrap())
+    }
+
+    /// Has requests under way recorded, from the next start on, which this is.
+    pub(crate) fn track(&mut self) {
+        let base = self.stop();
+        let mut wanted = vec![0; 16];
+        wanted.extend_from_slice(&1u16.to_le_bytes());
+        wanted.extend_from_slice(&ENTRIES.to_le_bytes());
+        // The structure of the `vhost` crate ends with padding.
+        wanted.resize(24, 0);
+        let (given, file) = self.connection.ask(code::GET_INFLIGHT_FD, &wanted).unwrap();
+        self.tracked = Some((given, file.unwrap()));
+        self.tell_tracked();
+        self.start(base.try_into().unwrap());
+    }
+
+    fn tell_tracked(&mut self) {
+        let (given, file) = self.tracked.as_ref().unwrap();
+        let files = [file.as_fd()];
+        self.connection
+            .tell(code::SET_INFLIGHT_FD, given, &files)
+            .unwrap();
+    }
+
+    /// Waits until so many requests are recorded.
+    pub(crate) fn wait_until_tracked(&self, count: usize) {
+        let (_, file) = self.tracked.as_ref().unwrap();
+        let mut record = vec![0; STATES_AT + 16 * usize::from(ENTRIES)];
+        loop {
+            rustix::io::pread(file, &mut record, 0).unwrap();
+            let states = record[STATES_AT..].chunks_exact(16);
+            if states.filter(|state| state[0] == 1).count() == count {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Goes on with another back end, which gets everything that this one had.
+    pub(crate) fn reconnect(&mut self, path: &Path) {
+        self.connection = negotiate(path);
+        self.share_again();
+        self.tell_tracked();
+        self.start(0);
+    }
+}
+
+/// Takes a message of the back end's own; returns its code.
+pub(crate) fn message(mut channel: &UnixStream) -> u32 {
+    let mut header = [0; 12];
+    channel.read_exact(&mut header).unwrap();
+    u32::from_le_bytes(header[..4].try_into().unwrap())
+}

@@ -1,0 +1,456 @@
+//! The vhost-user back end, by a front end of our own, and by guests that no monitor would have.
+
+// A test program has nothing but tests.
+#![allow(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    clippy::host_endian_bytes
+)]
+
+mod guests;
+
+use base::Nanos;
+use block::conformance::{Bench, Suite, run};
+use block::device::Ram;
+use block::layer::{Delay, DelayOptions};
+use block::{BlockError, Capabilities, Channel, Device, DeviceError, Geometry, Operation, Submit};
+use guests::{FLUSH, GET_ID, Guest, IN, IO_ERROR, OK, OUT, UNSUPPORTED, WRITE_ZEROES};
+use load::vhost::VhostDisk;
+use load::vhost::messages::code;
+use load::vhost::ring::Data;
+use reactor::uring::{Options as DriverOptions, UringDriver};
+use reactor::{Driver, PollPolicy};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use switch::{Class, PerClass};
+use switchyard_frontend::ClassChoice;
+use switchyard_frontend::vhost::{VhostOptions, VhostServer};
+
+const BYTES: u64 = 64 << 20;
+
+fn socket() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("switchyard-vhost-{}-{number}", std::process::id()))
+}
+
+fn ram() -> Arc<dyn Device> {
+    Arc::new(Ram::new(BYTES, 4096).unwrap())
+}
+
+fn options() -> VhostOptions {
+    VhostOptions {
+        poll: PollPolicy::Never,
+        ..VhostOptions::new(socket())
+    }
+}
+
+fn serve(device: &Arc<dyn Device>, options: &VhostOptions) -> VhostServer {
+    let devices = PerClass::from_fn(|_| Arc::clone(device));
+    VhostServer::start(&devices, options).unwrap()
+}
+
+fn slow(latency: Nanos) -> DelayOptions {
+    DelayOptions {
+        read: latency,
+        write: latency,
+        ..DelayOptions::default()
+    }
+}
+
+/// A device of which the second half appears while it is in use, as a remote namespace's may.
+#[derive(Debug)]
+struct Growing {
+    all: Arc<dyn Device>,
+    grown: AtomicBool,
+}
+
+impl Device for Growing {
+    fn geometry(&self) -> Geometry {
+        let all = self.all.geometry();
+        let part = if self.grown.load(Ordering::Relaxed) {
+            1
+        } else {
+            2
+        };
+        Geometry {
+            blocks: all.blocks / part,
+            ..all
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.all.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        self.all.open(driver)
+    }
+}
+
+fn driver() -> UringDriver {
+    UringDriver::new(&DriverOptions::default()).expect("a ring")
+}
+
+fn bench(path: &Path) -> (VhostDisk, Bench<UringDriver>) {
+    let disk = VhostDisk::connect(path).unwrap();
+    let bench = Bench::open(driver(), &disk).unwrap();
+    (disk, bench)
+}
+
+#[test]
+fn the_device_suite_passes_whatever_the_policy() {
+    for (poll, block) in [
+        (PollPolicy::Never, 4096),
+        (PollPolicy::Auto, 512),
+        (PollPolicy::Always, 4096),
+    ] {
+        let device: Arc<dyn Device> = Arc::new(Ram::new(BYTES, block).unwrap());
+        let options = VhostOptions {
+            poll,
+            queues: Some(2),
+            ..options()
+        };
+        let server = serve(&device, &options);
+        let disk = VhostDisk::connect(server.socket()).unwrap();
+        let suite = Suite {
+            compares: false,
+            ..Suite::default()
+        };
+        run(driver, &disk, suite);
+    }
+}
+
+#[test]
+fn a_read_only_device_refuses_writes_alone() {
+    let options = VhostOptions {
+        read_only: true,
+        ..options()
+    };
+    let server = serve(&ram(), &options);
+    let (disk, mut bench) = bench(server.socket());
+    assert!(disk.capabilities().read_only);
+    assert_eq!(
+        bench.operate(Operation::Write { durable: false }, 0, 1),
+        Err(BlockError::ReadOnly)
+    );
+    bench.read(0, 1).unwrap();
+    bench.close();
+    drop(disk);
+    let mut guest = Guest::connect(server.socket());
+    guest.ring.add(0, OUT, 0, 0, Data::Out(4096));
+    guest.ring.add(1, IN, 0, 0, Data::In(4096));
+    guest.ring.add(2, WRITE_ZEROES, 0, 0, Data::Out(16));
+    assert_eq!(guest.answers(3), [IO_ERROR, OK, IO_ERROR]);
+}
+
+#[test]
+fn a_new_size_is_told_and_seen() {
+    let growing = Arc::new(Growing {
+        all: ram(),
+        grown: AtomicBool::new(false),
+    });
+    let device: Arc<dyn Device> = Arc::clone(&growing) as _;
+    let server = serve(&device, &options());
+    let mut guest = Guest::connect(server.socket());
+    let channel = guest.backend_channel();
+    assert_eq!(guest.sectors(), BYTES / 1024);
+    growing.grown.store(true, Ordering::Relaxed);
+    assert_eq!(guests::message(&channel), 2, "CONFIG_CHANGE_MSG");
+    assert_eq!(guest.sectors(), BYTES / 512);
+    guest.ring.add(0, IN, 0, BYTES / 1024, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+}
+
+#[test]
+fn classes_come_from_the_priority_in_the_request() {
+    for (class, expected) in [
+        (ClassChoice::ByIoPriority, [2, 3]),
+        (ClassChoice::Fixed(Class::Latency), [5, 0]),
+        (ClassChoice::Fixed(Class::Throughput), [0, 5]),
+    ] {
+        let options = VhostOptions { class, ..options() };
+        let server = serve(&ram(), &options);
+        let mut guest = Guest::connect(server.socket());
+        // Real time, best effort, idle, none, and what is no priority at all.
+        for (slot, priority) in [1 << 13 | 4, 2 << 13, 1 << 13, 0, u32::MAX]
+            .into_iter()
+            .enumerate()
+        {
+            let slot = u16::try_from(slot).unwrap();
+            guest.ring.add(slot, IN, priority, 0, Data::In(4096));
+        }
+        assert_eq!(guest.answers(5), [OK; 5]);
+        let served = server.served();
+        let served = [served[Class::Latency], served[Class::Throughput]];
+        assert_eq!(served, expected, "{class:?}");
+    }
+}
+
+#[test]
+fn the_name_is_told_and_unknown_requests_are_not_supported() {
+    let server = serve(&ram(), &options());
+    let mut guest = Guest::connect(server.socket());
+    guest.ring.add(0, GET_ID, 0, 0, Data::In(20));
+    guest.ring.add(1, 99, 0, 0, Data::In(4096));
+    guest.ring.add(2, FLUSH, 0, 0, Data::None);
+    assert_eq!(guest.answers(3), [OK, UNSUPPORTED, OK]);
+    let mut name = [0; 20];
+    guest.ring.get(0, &mut name);
+    assert_eq!(&name, b"switchyard\0\0\0\0\0\0\0\0\0\0");
+}
+
+#[test]
+fn wrong_requests_are_refused_and_the_queue_lives() {
+    let server = serve(&ram(), &options());
+    let mut guest = Guest::connect(server.socket());
+    let sectors = BYTES / 512;
+    let cases = [
+        ("nothing", 0, Data::In(0)),
+        ("part of a block", 0, Data::In(512)),
+        ("no whole sector", 0, Data::In(4095)),
+        ("not on a block", 1, Data::In(4096)),
+        ("the end", sectors, Data::In(4096)),
+        ("beyond the end", sectors - 8, Data::In(8192)),
+        (
+            "a sector that is no number of bytes",
+            u64::MAX,
+            Data::In(4096),
+        ),
+        ("no write of part", 0, Data::Out(100)),
+        ("no write beyond the end", u64::MAX >> 9, Data::Out(4096)),
+    ];
+    for (what, sector, data) in cases {
+        let kind = if matches!(data, Data::Out(_)) {
+            OUT
+        } else {
+            IN
+        };
+        guest.ring.add(0, kind, 0, sector, data);
+        assert_eq!(guest.answers(1), [IO_ERROR], "{what}");
+    }
+    for (range, expected) in [
+        // Sector, sectors, flags.
+        ((0u64, 8u32, 2u32), UNSUPPORTED),
+        ((0, 8, 1), OK),
+        ((0, 0, 0), IO_ERROR),
+        ((0, u32::MAX, 0), IO_ERROR),
+        ((u64::MAX, 8, 0), IO_ERROR),
+    ] {
+        guest.ring.put(0, 0, &range.0.to_le_bytes());
+        guest.ring.put(0, 8, &range.1.to_le_bytes());
+        guest.ring.put(0, 12, &range.2.to_le_bytes());
+        guest.ring.add(0, WRITE_ZEROES, 0, 0, Data::Out(16));
+        assert_eq!(guest.answers(1), [expected], "{range:?}");
+    }
+    // Data outside of the guest's memory, and more of it than a request may have.
+    for (address, len) in [(1 << 50, 4096), (u64::MAX - 100, 4096), (0, 1 << 30)] {
+        guest.ring.add(0, IN, 0, 0, Data::In(4096));
+        guest
+            .ring
+            .describe(1, address, len, guests::NEXT | guests::WRITE, 2);
+        assert_eq!(guest.answers(1), [IO_ERROR], "{address:#x}+{len}");
+    }
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+}
+
+#[test]
+fn a_broken_queue_stops_and_the_next_guest_is_served() {
+    type Break = fn(&mut Guest);
+    let breaks: [(&str, Break); 9] = [
+        ("a head outside of the table", |guest| {
+            guest.ring.offer(u16::MAX)
+        }),
+        ("a loop", |guest| {
+            guest.ring.describe(0, 0x1000, 16, guests::NEXT, 0);
+            guest.ring.offer(0);
+        }),
+        ("a next outside of the table", |guest| {
+            guest.ring.describe(0, 0x1000, 16, guests::NEXT, 5000);
+            guest.ring.offer(0);
+        }),
+        ("no status", |guest| {
+            guest.ring.describe(0, 0x1000, 16, 0, 0);
+            guest.ring.offer(0);
+        }),
+        ("a status outside of memory", |guest| {
+            guest.ring.describe(0, 0x1000, 16, guests::NEXT, 1);
+            guest.ring.describe(1, u64::MAX - 7, 9, guests::WRITE, 0);
+            guest.ring.offer(0);
+        }),
+        ("an indirect table in an indirect table", |guest| {
+            guest.indirect(guests::INDIRECT);
+            guest.ring.offer(0);
+        }),
+        ("an indirect table of half a descriptor", |guest| {
+            guest.ring.describe(0, 0x1000, 24, guests::INDIRECT, 0);
+            guest.ring.offer(0);
+        }),
+        ("4 GiB", |guest| {
+            guest.ring.describe(0, 0x1000, u32::MAX, guests::NEXT, 1);
+            guest.ring.describe(1, 0x1000, 16, guests::WRITE, 0);
+            guest.ring.offer(0);
+        }),
+        ("an available ring that jumps", |guest| {
+            guest.ring.jump(5000)
+        }),
+    ];
+    let server = serve(&ram(), &options());
+    for (what, broken) in breaks {
+        let mut guest = Guest::connect(server.socket());
+        guest.ring.add(3, FLUSH, 0, 0, Data::None);
+        assert_eq!(guest.answers(1), [OK], "{what}");
+        broken(&mut guest);
+        guest.publish();
+        guest.wait_for_error();
+        assert!(!guest.ring.has_used(), "{what}");
+        // Stopping a broken queue works all the same.
+        guest.stop();
+    }
+    let mut guest = Guest::connect(server.socket());
+    guest.indirect(0);
+    guest.ring.offer(0);
+    assert_eq!(guest.answers(1), [OK], "one indirect table is right");
+}
+
+#[test]
+fn wrong_messages_end_the_connection_and_nothing_else() {
+    let server = serve(&ram(), &options());
+    let state = load::vhost::messages::vring_state;
+    for (request, payload) in [
+        (code::SET_VRING_NUM, state(0, 3)),
+        (code::SET_VRING_NUM, state(0, 2048)),
+        (code::SET_VRING_NUM, state(7, 8)),
+        (code::SET_VRING_BASE, state(0, 1 << 20)),
+        (code::SET_VRING_ENABLE, state(9, 1)),
+        (code::SET_FEATURES, u64::MAX.to_le_bytes()),
+        (code::SET_VRING_KICK, 0x1FF_u64.to_le_bytes()),
+    ] {
+        let mut guest = Guest::connect(server.socket());
+        let refused = guest.connection.tell(request, &payload, &[]);
+        refused.expect_err("refused");
+    }
+    let mut guest = Guest::connect(server.socket());
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+}
+
+#[test]
+fn a_front_end_that_goes_with_requests_under_way_is_waited_for() {
+    let slow = slow(Nanos::from_millis(50));
+    let device: Arc<dyn Device> = Arc::new(Delay::new(ram(), slow));
+    let server = serve(&device, &options());
+    let mut guest = Guest::connect(server.socket());
+    for slot in 0..8 {
+        guest.ring.put(slot, 0, &[7; 4096]);
+        guest
+            .ring
+            .add(slot, OUT, 0, u64::from(slot) * 8, Data::Out(4096));
+    }
+    guest.publish();
+    while server.served()[Class::Throughput] < 8 {
+        std::thread::yield_now();
+    }
+    drop(guest);
+    // The next one is not served before they are finished.
+    let (_disk, mut bench) = bench(server.socket());
+    for lba in 0..8 {
+        assert_eq!(bench.read(lba, 1).unwrap(), [7; 4096]);
+    }
+    bench.close();
+}
+
+#[test]
+fn a_queue_stops_at_the_request_after_the_last_that_was_answered() {
+    let server = serve(&ram(), &options());
+    let mut guest = Guest::connect(server.socket());
+    for slot in 0..100 {
+        guest.ring.add(slot, IN, 0, 0, Data::In(4096));
+    }
+    assert_eq!(guest.answers(100), [OK; 100]);
+    assert_eq!(guest.stop(), 100);
+    // What is offered meanwhile waits for the next start.
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    guest.publish();
+    assert!(!guest.ring.has_used());
+    guest.start(100);
+    assert_eq!(guest.answers(1), [OK]);
+    assert_eq!(guest.stop(), 101);
+}
+
+#[test]
+fn memory_is_changed_while_a_queue_runs() {
+    let server = serve(&ram(), &options());
+    let mut guest = Guest::connect(server.socket());
+    for _ in 0..3 {
+        guest.ring.add(0, IN, 0, 0, Data::In(4096));
+        assert_eq!(guest.answers(1), [OK]);
+        guest.share_again();
+    }
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+}
+
+#[test]
+fn a_back_end_that_was_lost_leaves_its_requests_to_the_next() {
+    // As a lost one: nothing is answered when it ends.
+    let forever = slow(Nanos::from_secs(3600));
+    let device = ram();
+    let stuck: Arc<dyn Device> = Arc::new(Delay::new(Arc::clone(&device), forever));
+    let server = serve(&stuck, &options());
+    let mut guest = Guest::connect(server.socket());
+    guest.track();
+    for slot in [3, 1, 2] {
+        guest
+            .ring
+            .put(slot, 0, &[u8::try_from(slot).unwrap(); 4096]);
+        guest
+            .ring
+            .add(slot, OUT, 0, u64::from(slot) * 8, Data::Out(4096));
+    }
+    guest.publish();
+    guest.wait_until_tracked(3);
+    drop(server);
+    assert!(!guest.ring.has_used());
+    let server = serve(&device, &options());
+    guest.reconnect(server.socket());
+    assert_eq!(guest.answers(3), [OK; 3]);
+    guest.ring.add(9, IN, 0, 16, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+    let mut block = [0; 4096];
+    guest.ring.get(9, &mut block);
+    assert_eq!(block, [2; 4096]);
+}
+
+#[test]
+fn a_socket_in_use_is_refused_and_one_left_behind_is_replaced() {
+    let options = options();
+    let server = serve(&ram(), &options);
+    let devices = PerClass::from_fn(|_| ram());
+    let refused = VhostServer::start(&devices, &options).unwrap_err();
+    assert!(refused.to_string().contains("in use"), "{refused}");
+    drop(server);
+    assert!(!options.socket.exists());
+    drop(std::os::unix::net::UnixListener::bind(&options.socket).unwrap());
+    let server = serve(&ram(), &options);
+    let (_disk, bench) = bench(server.socket());
+    bench.close();
+}
+
+#[test]
+fn requests_under_way_end_with_the_server() {
+    let slow = slow(Nanos::from_millis(20));
+    let device: Arc<dyn Device> = Arc::new(Delay::new(ram(), slow));
+    let server = serve(&device, &options());
+    let (_disk, mut bench) = bench(server.socket());
+    let request = bench.request(Operation::Read, 0, 1);
+    assert!(matches!(bench.submit(request), Submit::Queued));
+    bench.turn(Nanos::ZERO);
+    while server.served()[Class::Throughput] == 0 {
+        std::thread::yield_now();
+    }
+    drop(server);
+    assert_eq!(bench.wait().result, Ok(()));
+}

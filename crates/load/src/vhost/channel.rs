@@ -1,0 +1,280 @@
+//! A channel: one virtqueue, with a slot for each request.
+
+use super::Queue;
+use super::ring::{Data, SLOTS};
+use base::Time;
+use block::{BlockError, Capabilities, Channel, Completion, Geometry, Operation, Request, Submit};
+use reactor::{Context, Driver, FileId, Op, OpKey, OpNamespace, OpNamespaceLease, Outcome};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use switch::Class;
+
+/// Types of requests. `[virtio 1.2 §5.2.6]`
+const IN: u32 = 0;
+const OUT: u32 = 1;
+const FLUSH: u32 = 4;
+const DISCARD: u32 = 11;
+const WRITE_ZEROES: u32 = 13;
+
+/// The flag of a write of zeroes that may give space back. `[virtio 1.2 §5.2.6]`
+const UNMAP: u32 = 1;
+
+/// Statuses. `[virtio 1.2 §5.2.6]`
+const OK: u8 = 0;
+const UNSUPPORTED: u8 = 2;
+
+/// The I/O priority of a real-time thread, in the header of a request.
+const REAL_TIME: u32 = 1 << 13;
+
+/// A request under way.
+#[derive(Debug)]
+struct Slot {
+    request: Request,
+    /// The rest of a range that is carried out in parts, in sectors.
+    rest: (u64, u64),
+    /// A flush is left to do.
+    flush: bool,
+}
+
+/// The channel.
+#[derive(Debug)]
+pub(super) struct VhostChannel {
+    queue: Queue,
+    geometry: Geometry,
+    capabilities: Capabilities,
+    range_sectors: u32,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u16>,
+    done: VecDeque<Completion>,
+    op_namespace: OpNamespaceLease,
+    /// The watched event counter; `None` after the watch.
+    call: Option<FileId>,
+    closing: bool,
+    scratch: Vec<u8>,
+}
+
+impl VhostChannel {
+    pub(super) fn new(
+        queue: Queue,
+        geometry: Geometry,
+        capabilities: Capabilities,
+        range_sectors: u32,
+        driver: &mut dyn Driver,
+    ) -> io::Result<Self> {
+        let call = Arc::new(queue.call.try_clone()?.into());
+        let call = driver.open_file(call)?;
+        let op_namespace = driver.lease_op_namespace();
+        driver.submit(
+            OpKey::single(op_namespace.id(), 0),
+            Op::Watch { file: call },
+        );
+        Ok(Self {
+            queue,
+            geometry,
+            capabilities,
+            range_sectors,
+            slots: (0..SLOTS).map(|_| None).collect(),
+            free: (0..SLOTS).rev().collect(),
+            done: VecDeque::new(),
+            op_namespace,
+            call: Some(call),
+            closing: false,
+            scratch: Vec::new(),
+        })
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Puts the next part of a request into the queue.
+    fn send(&mut self, slot: u16, priority: u32) {
+        let entry = self.slots[usize::from(slot)].as_mut();
+        let entry = entry.expect("a slot in use");
+        let sectors = u64::from(self.geometry.block_bytes / 512);
+        // The address of a flush means nothing.
+        let sector = entry.request.lba.0.saturating_mul(sectors);
+        let ring = &mut self.queue.ring;
+        let len = entry.request.data.as_ref().map_or(0, reactor::IoSlice::len);
+        match entry.request.operation {
+            Operation::Read => ring.add(slot, IN, priority, sector, Data::In(len)),
+            Operation::Write { .. } => ring.add(slot, OUT, priority, sector, Data::Out(len)),
+            Operation::WriteZeroes { .. } | Operation::Deallocate => {
+                let (at, left) = entry.rest;
+                let part = left.min(self.range_sectors.into());
+                entry.rest = (at + part, left - part);
+                let (kind, flags) = match entry.request.operation {
+                    Operation::WriteZeroes { deallocate, .. } => {
+                        (WRITE_ZEROES, if deallocate { UNMAP } else { 0 })
+                    }
+                    _ => (DISCARD, 0),
+                };
+                let part = u32::try_from(part).expect("at most a range");
+                ring.put(slot, 0, &at.to_le_bytes());
+                ring.put(slot, 8, &part.to_le_bytes());
+                ring.put(slot, 12, &flags.to_le_bytes());
+                ring.add(slot, kind, priority, 0, Data::Out(16));
+            }
+            _ => ring.add(slot, FLUSH, priority, 0, Data::None),
+        }
+    }
+
+    /// A part of a request came back.
+    fn came_back(&mut self, slot: u16, status: u8) {
+        let Some(mut entry) = self.slots[usize::from(slot)].take() else {
+            return;
+        };
+        let again = status == OK && (entry.rest.1 > 0 || entry.flush);
+        if again {
+            let flushes = entry.rest.1 == 0;
+            if flushes {
+                entry.flush = false;
+                self.queue.ring.add(slot, FLUSH, 0, 0, Data::None);
+            }
+            self.slots[usize::from(slot)] = Some(entry);
+            if !flushes {
+                self.send(slot, 0);
+            }
+            self.queue.publish();
+            return;
+        }
+        let mut request = entry.request;
+        let result = match (status, request.operation.is_write()) {
+            (OK, _) => Ok(()),
+            (UNSUPPORTED, _) => Err(BlockError::Unsupported),
+            (_, true) => Err(BlockError::WriteFailure),
+            (_, false) => Err(BlockError::ReadFailure),
+        };
+        if let (Operation::Read, Ok(()), Some(data)) =
+            (request.operation, result, &mut request.data)
+        {
+            if let Some(bytes) = data.bytes_mut() {
+                self.queue.ring.get(slot, bytes);
+            } else {
+                self.scratch.resize(data.len(), 0);
+                self.queue.ring.get(slot, &mut self.scratch);
+                data.copy_in(0, &self.scratch);
+            }
+        }
+        self.free.push(slot);
+        self.done.push_back(ended(request, result));
+    }
+
+    fn look(&mut self, cx: &mut Context<'_>) {
+        while let Some((slot, status, _)) = self.queue.ring.take() {
+            self.came_back(slot, status);
+        }
+        if self.closing
+            && self.in_flight() == 0
+            && let Some(call) = self.call
+        {
+            cx.driver.end_watch(call);
+        }
+    }
+}
+
+fn ended(request: Request, result: Result<(), BlockError>) -> Completion {
+    Completion {
+        tag: request.tag,
+        result,
+        data: request.data,
+    }
+}
+
+impl Channel for VhostChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.closing {
+            return Submit::Done(ended(request, Err(BlockError::Aborted)));
+        }
+        if let Err(error) = block::check(&request, self.geometry, self.capabilities) {
+            return Submit::Done(ended(request, Err(error)));
+        }
+        if matches!(request.operation, Operation::Compare | Operation::Verify) {
+            return Submit::Done(ended(request, Err(BlockError::Unsupported)));
+        }
+        let shared = matches!(request.operation, Operation::Read)
+            && request.data.as_ref().is_some_and(is_shared);
+        if shared {
+            return Submit::Done(ended(request, Err(BlockError::Malformed)));
+        }
+        let Some(slot) = self.free.pop() else {
+            return Submit::Busy(request);
+        };
+        if let (Operation::Write { .. }, Some(data)) = (request.operation, &request.data) {
+            if let Some(bytes) = data.bytes() {
+                self.queue.ring.put(slot, 0, bytes);
+            } else {
+                self.scratch.clear();
+                data.append_to(0, &mut self.scratch);
+                self.queue.ring.put(slot, 0, &self.scratch);
+            }
+        }
+        let sectors = u64::from(self.geometry.block_bytes / 512);
+        let rest = match request.operation {
+            Operation::WriteZeroes { .. } | Operation::Deallocate => {
+                (request.lba.0 * sectors, u64::from(request.blocks) * sectors)
+            }
+            _ => (0, 0),
+        };
+        let flush = matches!(
+            request.operation,
+            Operation::Write { durable: true } | Operation::WriteZeroes { durable: true, .. }
+        );
+        self.slots[usize::from(slot)] = Some(Slot {
+            request,
+            rest,
+            flush,
+        });
+        let latency = reactor::priority::io_class(cx.now) == Class::Latency;
+        self.send(slot, if latency { REAL_TIME } else { 0 });
+        Submit::Queued
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.queue.publish();
+        self.look(cx);
+    }
+
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        op_namespace == self.op_namespace.id()
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        if let (Outcome::Readable(Err(_)), Some(call)) = (completion.outcome, self.call) {
+            cx.driver.close_file(call);
+            self.call = None;
+        }
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.look(cx);
+    }
+
+    fn deadline(&self) -> Time {
+        // Asked before every sleep: the device tells from now on, unless it is done already.
+        if !self.done.is_empty() || (self.in_flight() > 0 && self.queue.ring.arm()) {
+            return Time::ZERO;
+        }
+        Time::NEVER
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.closing = true;
+        self.queue.publish();
+        self.look(cx);
+    }
+
+    fn closed(&self) -> bool {
+        self.closing && self.in_flight() == 0 && self.call.is_none()
+    }
+}
+
+/// Returns true for a buffer with several owners, which may not be changed.
+fn is_shared(data: &reactor::IoSlice) -> bool {
+    data.bytes().is_some() && data.duplicate(0, 0).is_some()
+}
