@@ -5,6 +5,7 @@
 //! run, what a packet [`capture`] says, and the C [`library`]. The tests own the scenarios. Nothing else in the
 //! workspace depends on it. A test must never be skipped silently: see [`require_programs`].
 
+pub mod attach;
 pub mod capture;
 pub mod debian;
 pub mod guest;

@@ -223,7 +223,7 @@ impl Process {
         Ok(self.stdout())
     }
 
-    fn transcript(&self) -> String {
+    pub(crate) fn transcript(&self) -> String {
         format!(
             "standard output:\n{}\nstandard error:\n{}",
             self.stdout(),
@@ -378,83 +378,6 @@ impl Serve {
             );
         }
         Ok(self.process.stderr())
-    }
-}
-
-/// A running `switchyard attach`.
-#[derive(Debug)]
-pub struct Attach {
-    process: Process,
-    uri: String,
-}
-
-impl Attach {
-    /// Starts an NBD server with these arguments, and waits until it is ready.
-    ///
-    /// # Errors
-    /// When it ends, or says nothing in time.
-    pub fn nbd(arguments: &[&str]) -> Result<Self> {
-        Self::start("nbd", arguments)
-    }
-
-    /// Starts a vhost-user back end with these arguments, and waits until it is ready; its URI is
-    /// the path of its socket.
-    ///
-    /// # Errors
-    /// As [`Attach::nbd`].
-    pub fn vhost(arguments: &[&str]) -> Result<Self> {
-        Self::start("vhost", arguments)
-    }
-
-    fn start(kind: &str, arguments: &[&str]) -> Result<Self> {
-        let mut command = Command::new(switchyard_binary()?);
-        command.args(["attach", kind]).args(arguments);
-        let mut process = Process::start(&mut command)?;
-        let uri = process.wait_for("a line with its URI", READY_DEADLINE, |stdout, _| {
-            let ready = stdout
-                .lines()
-                .find_map(|line| line.strip_prefix("ready: "))?;
-            Some(ready.split_once(',')?.0.to_owned())
-        })?;
-        Ok(Self { process, uri })
-    }
-
-    /// The URI for clients.
-    pub fn uri(&self) -> &str {
-        &self.uri
-    }
-
-    /// The port of a server that listens on TCP.
-    ///
-    /// # Errors
-    /// For one on a Unix socket.
-    pub fn port(&self) -> Result<u16> {
-        let port = self.uri.rsplit_once(':').map(|(_, port)| port.parse());
-        port.context("a URI with a port")?
-            .context("a port is a number")
-    }
-
-    /// Asks it to end with SIGTERM and insists on the exit code 0; returns what it said on stderr.
-    ///
-    /// # Errors
-    /// As [`Serve::stop`].
-    pub fn stop(mut self) -> Result<String> {
-        self.process.signal(Signal::TERM)?;
-        let status = self.process.wait(END_DEADLINE)?;
-        if !status.success() {
-            bail!("{status}\n{}", self.process.transcript());
-        }
-        Ok(self.process.stderr())
-    }
-
-    /// Ends it with SIGKILL.
-    ///
-    /// # Errors
-    /// When it cannot be killed.
-    pub fn kill(mut self) -> Result<()> {
-        self.process.signal(Signal::KILL)?;
-        self.process.wait(END_DEADLINE)?;
-        Ok(())
     }
 }
 

@@ -8,8 +8,9 @@ use std::fs::File;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
+use switchyard_e2e::attach::Attach;
 use switchyard_e2e::guest::{Data, disk_programs, run_disks, run_vhost_disk};
-use switchyard_e2e::process::{Attach, Serve};
+use switchyard_e2e::process::Serve;
 use switchyard_e2e::vm::past_emulation_faults;
 use switchyard_e2e::{Readiness, cache_directory, require_programs};
 
