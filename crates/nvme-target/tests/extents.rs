@@ -10,7 +10,7 @@ mod common;
 
 use base::Time;
 use base::units::MIB;
-use block::device::Ram;
+use block::device::{Flash, Ram};
 use block::{
     BlockError, Capabilities, Channel, Completion as Done, Device, DeviceError, Geometry, Request,
     Submit,
@@ -384,6 +384,25 @@ fn a_device_without_extents_gets_one_request_for_each() {
     let (completion, found) = read(&mut queue, 2, &[(1, 1), (4, 1)]);
     assert!(completion.status.is_success());
     assert_eq!(found.len(), 2 * BLOCK);
+}
+
+/// Its commands are done later, in another turn than that in which they came.
+#[test]
+fn a_device_that_takes_time_gets_one_command() {
+    let bed = Bed::new();
+    let profile = "dram-ssd".parse().expect("a profile");
+    let device = Flash::new(profile, 16 * MIB as u64, BLOCK as u32).expect("16 MiB");
+    let device: Arc<dyn Device> = Arc::new(device);
+    bed.handle()
+        .add_namespace(NQN, namespace(2, Arc::clone(&device)))
+        .expect("a new namespace");
+    let (_admin, mut queue) = bed.host();
+    let many: Vec<_> = (0..64).map(|n| (3 * n, 2)).collect();
+    let status = write(&mut queue, 2, &many, false).status;
+    assert!(status.is_success(), "{status:?}");
+    let (completion, found) = read(&mut queue, 2, &many);
+    assert!(completion.status.is_success(), "{:?}", completion.status);
+    assert_eq!(found, pattern(0, bytes(&many)));
 }
 
 #[test]
