@@ -5,15 +5,21 @@
 
 mod setup;
 
-use base::units::CoreId;
+use base::units::{CoreId, Lba};
+use base::{Nanos, Time};
 use block::conformance::{Bench, Suite, run};
-use block::{Device, Operation};
+use block::{Device, Operation, Request, Submit};
 use host::{Switchboard, SwitchboardOptions, SwitchedNamespace};
 use reactor::placement::allowed_cores;
+use reactor::{Context, Driver as _, Wait};
 use setup::{NQN, connect, driver, namespace, switched};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use switch::{Class, Knobs};
 use target::RunningTarget;
+
+/// A test that waits for longer hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A target with two namespaces.
 fn start() -> RunningTarget {
@@ -89,7 +95,7 @@ fn everybody_gets_their_own_back_while_knobs_turn() {
                     break;
                 }
                 board.set_knobs(knobs).unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(2));
+                std::thread::sleep(Duration::from_millis(2));
             }
         });
         let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
@@ -168,7 +174,9 @@ fn a_thread_alone_with_latency_work_sends_for_itself() {
     let direct = || board.counters()[0].direct_requests;
     let mut alone = open();
     // The first may go before its lane is open.
+    let began = Instant::now();
     while direct() < 4 {
+        assert!(began.elapsed() < PATIENCE, "it gets no lane of its own");
         alone.write(0, &[7; 4096]).unwrap();
         alone.read(0, 1).unwrap();
     }
@@ -196,6 +204,63 @@ fn a_thread_alone_with_latency_work_sends_for_itself() {
         .unwrap();
     others(&mut alone);
     alone.shut();
+}
+
+/// The lane was closed in the turn after the one that brought its last answer, and that turn never
+/// came.
+#[test]
+fn a_channel_closes_once_its_own_lane_has_answered() {
+    let running = start();
+    let (_host, subsystem) = connect(&running);
+    let cores = vec![allowed_cores().unwrap()[0]];
+    let knobs = Knobs::switchyard();
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+    let device = switched(&board, &subsystem, 1).with_class(Class::Latency);
+    let mut driver = driver();
+    let mut channel = device.with_requests(4, 4096).open(&mut driver).unwrap();
+    let (mut completions, began) = (Vec::new(), Instant::now());
+    let (mut outstanding, mut closing) = (0, false);
+    while !channel.closed() {
+        assert!(began.elapsed() < PATIENCE, "it does not close");
+        let mut cx = Context {
+            now: driver.now(),
+            driver: &mut driver,
+        };
+        channel.tick(&mut cx);
+        while channel.reap().is_some() {
+            outstanding -= 1;
+            let looks_again = !closing || channel.deadline() == Time::ZERO;
+            assert!(looks_again, "it sleeps for ever");
+        }
+        if outstanding == 0 && !closing {
+            let request = Request {
+                tag: 0,
+                operation: Operation::Read,
+                lba: Lba(0),
+                blocks: 1,
+                data: channel.memory(4096),
+            };
+            let submitted = channel.submit(request, &mut cx);
+            assert!(matches!(submitted, Submit::Queued));
+            outstanding += 1;
+            channel.kick(&mut cx);
+            if board.counters()[0].direct_requests == 4 {
+                closing = true;
+                channel.close(&mut cx);
+            }
+        }
+        let until = channel
+            .deadline()
+            .min(driver.now() + Nanos::from_millis(10));
+        driver.reap(Wait::Until(until), &mut completions).unwrap();
+        let mut cx = Context {
+            now: driver.now(),
+            driver: &mut driver,
+        };
+        for completion in completions.drain(..) {
+            channel.complete(completion, &mut cx);
+        }
+    }
 }
 
 /// What was dropped was never lent again.
@@ -272,7 +337,7 @@ fn who_leaves_in_a_hurry_holds_nobody_up() {
         let mut hasty = Bench::open(driver(), &device).unwrap();
         for n in 0..32 {
             let request = hasty.request(Operation::Read, n * 16, 16);
-            assert!(matches!(hasty.submit(request), block::Submit::Queued));
+            assert!(matches!(hasty.submit(request), Submit::Queued));
         }
         drop(hasty);
         let mut patient = Bench::open(driver(), &device).unwrap();

@@ -8,7 +8,8 @@
 
 use crate::channel::{ChannelState, RemoteChannel};
 use crate::switch::request_steering::LoadTable;
-use block::{Channel, Completion, Request, Submit};
+use base::Time;
+use block::{Channel, Completion, Operation, Request, Submit};
 use reactor::{Context, IoSlice};
 
 /// The lane, and what is outstanding in it.
@@ -16,6 +17,10 @@ use reactor::{Context, IoSlice};
 pub(super) struct DirectLane {
     channel: RemoteChannel,
     outstanding: usize,
+    /// Bytes of the requests that are outstanding.
+    bytes: u64,
+    /// It was told to close.
+    closing: bool,
     /// The core with which the outstanding requests are accounted.
     core: usize,
 }
@@ -26,14 +31,20 @@ impl DirectLane {
         Self {
             channel,
             outstanding: 0,
+            bytes: 0,
+            closing: false,
             core: 0,
         }
     }
 
     /// Returns true if a request of a thread on `core` is to take this lane.
+    ///
+    /// A Flush always goes through the ingress, which has an account of the losses it reported, and
+    /// so does a Deallocate, for which the submitter's driver may have no buffers.
     #[inline]
-    pub(super) fn is_better(&self, core: usize, loads: &LoadTable) -> bool {
-        loads.is_alone(core) && self.channel.state() == ChannelState::Live
+    pub(super) fn is_better(&self, operation: Operation, core: usize, loads: &LoadTable) -> bool {
+        let excluded = matches!(operation, Operation::Flush | Operation::Deallocate);
+        !excluded && loads.is_alone(core) && self.channel.state() == ChannelState::Live
     }
 
     /// Takes a request of a thread on `core`.
@@ -51,6 +62,7 @@ impl DirectLane {
                 self.core = core;
             }
             self.outstanding += 1;
+            self.bytes += bytes;
             loads.direct(self.core).begin(bytes);
         }
         submit
@@ -65,8 +77,30 @@ impl DirectLane {
         let done = self.channel.reap()?;
         self.outstanding -= 1;
         let bytes = bytes_of(done.data.as_ref());
+        self.bytes -= bytes;
         loads.direct(self.core).end(bytes);
         Some(done)
+    }
+
+    /// Closes it, once nothing is outstanding.
+    pub(super) fn close_if_quiet(&mut self, cx: &mut Context<'_>) {
+        if self.outstanding == 0 && !self.closing {
+            self.closing = true;
+            self.channel.close(cx);
+        }
+    }
+
+    /// Returns the time at which it must be looked at: at once if it is to be closed and can be.
+    pub(super) fn deadline(&self, closing: bool) -> Time {
+        if closing && self.outstanding == 0 && !self.closing {
+            return Time::ZERO;
+        }
+        self.channel.deadline()
+    }
+
+    /// Takes what is outstanding out of the account: the submitter is gone.
+    pub(super) fn abandon(&mut self, loads: &LoadTable) {
+        loads.direct(self.core).end(std::mem::take(&mut self.bytes));
     }
 
     /// Returns true if requests are outstanding.

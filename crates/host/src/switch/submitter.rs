@@ -224,22 +224,17 @@ impl SwitchedChannel {
     }
 
     /// A lane of the thread's own, where its core has few such threads, and the controller a queue
-    /// to spare.
+    /// to spare: the lanes of the switchboard may not have taken theirs yet.
     fn open_direct(&self, driver: &mut dyn Driver) -> Option<DirectLane> {
-        if !self.loads().has_few_submitters(self.core) {
+        let free = self.device.remote.association().free_queues();
+        let spare = free > self.device.board.inner.lanes_per_target;
+        if !spare || !self.loads().has_few_submitters(self.core) {
             return None;
         }
         let depth = u16::try_from(self.device.depth).unwrap_or(u16::MAX);
         let remote = self.device.remote.clone().with_queues(1, depth);
         let channel = remote.with_class(self.device.class).open_remote(driver);
         channel.ok().map(DirectLane::new)
-    }
-
-    /// Closes the lane of the thread's own once nothing is outstanding in it.
-    fn close_direct(&mut self, cx: &mut Context<'_>) {
-        if let Some(direct) = self.direct.as_mut().filter(|direct| !direct.is_busy()) {
-            direct.channel().close(cx);
-        }
     }
 
     fn ingress(&self) -> &Ingress {
@@ -320,10 +315,8 @@ impl Channel for SwitchedChannel {
         }
         let reads = request.operation == Operation::Read;
         let loads = &self.device.board.inner.loads;
-        // A Flush always takes the same way: each way has an account of the losses it reported.
-        if request.operation != Operation::Flush
-            && let Some(direct) = &mut self.direct
-            && direct.is_better(self.core, loads)
+        if let Some(direct) = &mut self.direct
+            && direct.is_better(request.operation, self.core, loads)
         {
             return direct.submit(request, self.core, loads, cx);
         }
@@ -411,9 +404,9 @@ impl Channel for SwitchedChannel {
         self.submitter.awake();
         if let Some(direct) = &mut self.direct {
             direct.channel().tick(cx);
-        }
-        if self.closing {
-            self.close_direct(cx);
+            if self.closing {
+                direct.close_if_quiet(cx);
+            }
         }
         self.kick(cx);
     }
@@ -423,8 +416,8 @@ impl Channel for SwitchedChannel {
         if !self.submitter.may_sleep() {
             return Time::ZERO;
         }
-        let direct = self.direct.as_ref().map(DirectLane::channel_ref);
-        direct.map_or(Time::NEVER, Channel::deadline)
+        let direct = self.direct.as_ref();
+        direct.map_or(Time::NEVER, |direct| direct.deadline(self.closing))
     }
 
     fn is_served_elsewhere(&self) -> bool {
@@ -441,7 +434,9 @@ impl Channel for SwitchedChannel {
 
     fn close(&mut self, cx: &mut Context<'_>) {
         self.closing = true;
-        self.close_direct(cx);
+        if let Some(direct) = &mut self.direct {
+            direct.close_if_quiet(cx);
+        }
     }
 
     fn closed(&self) -> bool {
@@ -452,8 +447,12 @@ impl Channel for SwitchedChannel {
 
 impl Drop for SwitchedChannel {
     fn drop(&mut self) {
+        let loads = &self.device.board.inner.loads;
+        if let Some(direct) = &mut self.direct {
+            direct.abandon(loads);
+        }
         if self.device.class == Class::Latency {
-            self.loads().direct(self.core).leave();
+            loads.direct(self.core).leave();
         }
         self.device.board.inner.leave(self.number);
     }
