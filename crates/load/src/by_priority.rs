@@ -31,7 +31,11 @@ impl Device for ByPriority {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.devices[Class::DEFAULT].capabilities()
+        Capabilities {
+            // Its channels take none.
+            extents_max: 0,
+            ..self.devices[Class::DEFAULT].capabilities()
+        }
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

@@ -40,7 +40,11 @@ impl Device for RoundRobin {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.devices[0].capabilities()
+        Capabilities {
+            // Its channels take none.
+            extents_max: 0,
+            ..self.devices[0].capabilities()
+        }
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

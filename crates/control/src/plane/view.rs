@@ -5,7 +5,8 @@
 //! sees that again. A device that others may use stays as it is: each shows what all wrote.
 
 use block::{
-    Capabilities, Channel, Completion, Device, DeviceError, Direct, Geometry, Request, Submit,
+    Capabilities, Channel, Completion, Device, DeviceError, Direct, Extents, Geometry, Request,
+    Submit, SubmitExtents,
 };
 use reactor::{Context, Driver};
 use std::sync::Arc;
@@ -134,6 +135,17 @@ impl Channel for ViewChannel {
         self.channel.submit(request, cx)
     }
 
+    fn submit_extents(&mut self, mut command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
+        match block::check_extents(&mut command, self.geometry, self.capabilities) {
+            Ok(()) => self.channel.submit_extents(command, cx),
+            Err(error) => SubmitExtents::Done(command.ended(Err(error))),
+        }
+    }
+
+    fn reap_extents(&mut self) -> Option<Extents> {
+        self.channel.reap_extents()
+    }
+
     fn kick(&mut self, cx: &mut Context<'_>) {
         self.channel.kick(cx);
     }
@@ -175,7 +187,8 @@ impl Channel for ViewChannel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use block::device::Ram;
+    use block::device::{Flash, Ram};
+    use reactor::{BufferClass, uring};
 
     #[test]
     fn a_view_of_a_shared_device_never_shows_more_than_it_has() {
@@ -200,7 +213,7 @@ mod tests {
     fn a_view_grows_with_its_own_device_and_sees_nothing_again() {
         let ram: Arc<dyn Device> = Arc::new(Ram::new(1 << 20, 4096).unwrap());
         let view = View::new(Arc::clone(&ram), None, false).unwrap();
-        let driver = || reactor::uring::UringDriver::new(&Default::default()).unwrap();
+        let driver = || uring::UringDriver::new(&Default::default()).unwrap();
         let memory = |device: &dyn Device| match device.open(&mut driver()).unwrap().direct() {
             Some(Direct::Linear(region)) => region,
             other => panic!("{other:?}"),
@@ -218,5 +231,20 @@ mod tests {
         view.resize(0).expect_err("no blocks");
         assert!(view.resize(u64::MAX).is_err());
         assert_eq!(view.geometry().blocks, 512);
+    }
+
+    /// It said that it takes commands over extents, as its device does, and refused them.
+    #[test]
+    fn a_view_is_a_device_like_any_other() {
+        let profile = "dram-ssd".parse().unwrap();
+        let device = Arc::new(Flash::new(profile, 8 << 20, 4096).unwrap());
+        let view = View::new(device, Some(4 << 20), true).unwrap();
+        let buffers = [64 << 10, 1 << 20].map(|bytes| BufferClass { bytes, count: 64 });
+        let options = uring::Options {
+            buffers: buffers.into(),
+            ..uring::Options::default()
+        };
+        let driver = || uring::UringDriver::new(&options).unwrap();
+        block::conformance::run(driver, &view, block::conformance::Suite::default());
     }
 }
