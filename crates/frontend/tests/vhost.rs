@@ -20,9 +20,12 @@ use load::vhost::messages::code;
 use load::vhost::ring::Data;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Driver, PollPolicy};
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassChoice;
 use switchyard_frontend::vhost::{VhostOptions, VhostServer};
@@ -335,6 +338,33 @@ fn wrong_messages_end_the_connection_and_nothing_else() {
     let mut guest = Guest::connect(server.socket());
     guest.ring.add(0, IN, 0, 0, Data::In(4096));
     assert_eq!(guest.answers(1), [OK]);
+}
+
+#[test]
+fn a_front_end_that_is_silent_or_deaf_does_not_keep_a_server_from_its_end() {
+    let part = code::GET_FEATURES.to_le_bytes();
+    let whole = [code::GET_FEATURES, 1, 0].map(u32::to_le_bytes).concat();
+    let short = [code::SET_FEATURES, 1, 8].map(u32::to_le_bytes).concat();
+    // Part of a header, a header without its payload, and questions of which no answer is read.
+    for (message, count) in [(&part[..], 1), (&short, 1), (&whole, 100_000)] {
+        let server = serve(&ram(), &options());
+        let mut front_end = UnixStream::connect(server.socket()).unwrap();
+        let patience = Some(Duration::from_millis(200));
+        front_end.set_write_timeout(patience).unwrap();
+        for _ in 0..count {
+            if front_end.write_all(message).is_err() {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(server);
+            ended.send(()).unwrap();
+        });
+        let result = end.recv_timeout(Duration::from_secs(5));
+        assert!(result.is_ok(), "{message:?}");
+    }
 }
 
 #[test]
