@@ -2,7 +2,9 @@
 
 use super::Shared;
 use super::ring::{Kick, Ring, RingSetup, recovered, signal};
-use crate::virtio_blk::{Command, Request, Segment, Status, copy_in, copy_out, parse};
+use crate::virtio_blk::{
+    Command, Request, SEGMENTS_TAKEN, Segment, Status, copy_in, copy_out, parse,
+};
 use crate::{ClassChoice, DeviceIo, Finished};
 use base::{SlabKey, Time};
 use block::{BlockError, Operation};
@@ -297,7 +299,7 @@ impl VhostService {
         if let Some(ring) = &mut self.rings[usize::from(ring)] {
             ring.answer(request.head, request.status, status, len);
         }
-        if self.spare.len() < SPARE_MAX {
+        if self.spare.len() < SPARE_MAX && request.data.capacity() <= SEGMENTS_TAKEN {
             self.spare.push(request.data);
         }
     }
