@@ -52,7 +52,7 @@ pub(super) struct Ring {
     pub(super) memory: Arc<GuestMemoryMmap>,
     pub(super) kick: Kick,
     pub(super) call: Option<File>,
-    error: Option<File>,
+    pub(super) error: Option<File>,
     inflight: Option<InflightQueue>,
     pub(super) durable: bool,
     /// Chains that were taken and are not answered.

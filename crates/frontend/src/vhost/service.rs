@@ -28,6 +28,8 @@ pub(super) enum Message {
     Stop(u16, SyncSender<u16>),
     /// Tell the driver by another event counter.
     Call(u16, Option<File>, SyncSender<()>),
+    /// Tell the front end of a broken queue by another event counter.
+    Error(u16, Option<File>, SyncSender<()>),
     /// End: what is under way is no longer answered.
     End,
 }
@@ -413,7 +415,8 @@ impl Service for VhostService {
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
             // The sender of the answer is dropped with it, which ends the wait for it.
-            Message::Start(_) | Message::Stop(..) | Message::Call(..) if self.closing => {}
+            Message::Start(_) | Message::Stop(..) | Message::Call(..) | Message::Error(..)
+                if self.closing => {}
             Message::Start(setup) => self.start(*setup, cx),
             Message::Stop(index, done) => {
                 if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
@@ -424,6 +427,13 @@ impl Service for VhostService {
                 if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
                     call.iter().for_each(signal);
                     ring.call = call;
+                }
+                let _ = done.send(());
+            }
+            Message::Error(index, error, done) => {
+                if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
+                    error.iter().filter(|_| ring.broken).for_each(signal);
+                    ring.error = error;
                 }
                 let _ = done.send(());
             }

@@ -379,7 +379,15 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        self.vring(index.into())?.error = counter(file, true)?;
+        let error = counter(file, true)?;
+        let vring = self.vring(index.into())?;
+        vring.error = copy(error.as_ref())?;
+        if vring.runs {
+            let (done, changed) = sync_channel(1);
+            let core = self.shared.core_of(index.into());
+            core.send_always(Message::Error(index.into(), error, done));
+            self.wait(&changed)?;
+        }
         Ok(())
     }
 
