@@ -218,7 +218,8 @@ impl VhostService {
                 };
                 let bytes = usize::try_from(bytes).expect("a request is bounded");
                 let Some(memory) = self.io.memory(class, bytes, cx) else {
-                    break;
+                    // What others would take, this class needs first.
+                    return begun;
                 };
                 let taken = self.ready[class].pop_front().expect("it was in front");
                 self.begin_one(taken, memory);
