@@ -167,7 +167,7 @@ fn a_killed_target_costs_time_and_nothing_else() {
     }
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let serve = |address: &str| Serving::start_again(&["--listen", address, "--file", &disk]);
     let serving = serve("127.0.0.1:0");
     let address = serving.address().to_owned();
     let socket = folder.path("nbd.sock");
@@ -201,7 +201,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
     }
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let serve = |address: &str| Serving::start_again(&["--listen", address, "--file", &disk]);
     let serving = serve("127.0.0.1:0");
     let address = serving.address().to_owned();
     let mountpoint = folder.path("files");
@@ -242,7 +242,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
 fn a_disk_of_a_killed_target_keeps_its_content() {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let serve = |address: &str| Serving::start_again(&["--listen", address, "--file", &disk]);
     let serving = serve("127.0.0.1:0");
     let address = serving.address().to_owned();
     let socket = folder.path("vhost.sock");

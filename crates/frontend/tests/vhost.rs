@@ -20,9 +20,12 @@ use load::vhost::messages::code;
 use load::vhost::ring::Data;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Driver, PollPolicy};
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassChoice;
 use switchyard_frontend::vhost::{VhostOptions, VhostServer};
@@ -86,6 +89,15 @@ impl Device for Growing {
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         self.all.open(driver)
+    }
+}
+
+/// Waits for what comes soon.
+fn wait_until(come: impl Fn() -> bool) {
+    let by = Instant::now() + Duration::from_secs(60);
+    while !come() {
+        assert!(Instant::now() < by, "it did not come");
+        std::thread::yield_now();
     }
 }
 
@@ -302,6 +314,7 @@ fn a_broken_queue_stops_and_the_next_guest_is_served() {
         let mut guest = Guest::connect(server.socket());
         guest.ring.add(3, FLUSH, 0, 0, Data::None);
         assert_eq!(guest.answers(1), [OK], "{what}");
+        guest.change_error();
         broken(&mut guest);
         guest.publish();
         guest.wait_for_error();
@@ -338,8 +351,38 @@ fn wrong_messages_end_the_connection_and_nothing_else() {
 }
 
 #[test]
+fn a_front_end_that_is_silent_or_deaf_does_not_keep_a_server_from_its_end() {
+    let part = code::GET_FEATURES.to_le_bytes();
+    let whole = [code::GET_FEATURES, 1, 0].map(u32::to_le_bytes).concat();
+    let short = [code::SET_FEATURES, 1, 8].map(u32::to_le_bytes).concat();
+    // Part of a header, a header without its payload, and questions of which no answer is read.
+    for (message, count) in [(&part[..], 1), (&short, 1), (&whole, 100_000)] {
+        let server = serve(&ram(), &options());
+        let mut front_end = UnixStream::connect(server.socket()).unwrap();
+        let patience = Some(Duration::from_millis(200));
+        front_end.set_write_timeout(patience).unwrap();
+        for _ in 0..count {
+            if front_end.write_all(message).is_err() {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(server);
+            ended.send(()).unwrap();
+        });
+        let result = end.recv_timeout(Duration::from_secs(5));
+        assert!(result.is_ok(), "{message:?}");
+    }
+}
+
+#[test]
 fn a_front_end_that_goes_with_requests_under_way_is_waited_for() {
-    let slow = slow(Nanos::from_millis(50));
+    let slow = DelayOptions {
+        write: Nanos::from_millis(500),
+        ..DelayOptions::default()
+    };
     let device: Arc<dyn Device> = Arc::new(Delay::new(ram(), slow));
     let server = serve(&device, &options());
     let mut guest = Guest::connect(server.socket());
@@ -349,13 +392,13 @@ fn a_front_end_that_goes_with_requests_under_way_is_waited_for() {
             .ring
             .add(slot, OUT, 0, u64::from(slot) * 8, Data::Out(4096));
     }
+    let begun = Instant::now();
     guest.publish();
-    while server.served()[Class::Throughput] < 8 {
-        std::thread::yield_now();
-    }
+    wait_until(|| server.served()[Class::Throughput] == 8);
     drop(guest);
     // The next one is not served before they are finished.
     let (_disk, mut bench) = bench(server.socket());
+    assert!(begun.elapsed() >= Duration::from_millis(500));
     for lba in 0..8 {
         assert_eq!(bench.read(lba, 1).unwrap(), [7; 4096]);
     }
@@ -414,6 +457,11 @@ fn a_back_end_that_was_lost_leaves_its_requests_to_the_next() {
     guest.wait_until_tracked(3);
     drop(server);
     assert!(!guest.ring.has_used());
+    // The next one carries the requests out, from what the guest's memory says then.
+    for slot in [3, 1, 2] {
+        let byte = u8::try_from(slot).unwrap() + 100;
+        guest.ring.put(slot, 0, &[byte; 4096]);
+    }
     let server = serve(&device, &options());
     guest.reconnect(server.socket());
     assert_eq!(guest.answers(3), [OK; 3]);
@@ -421,7 +469,7 @@ fn a_back_end_that_was_lost_leaves_its_requests_to_the_next() {
     assert_eq!(guest.answers(1), [OK]);
     let mut block = [0; 4096];
     guest.ring.get(9, &mut block);
-    assert_eq!(block, [2; 4096]);
+    assert_eq!(block, [102; 4096]);
 }
 
 #[test]
@@ -448,9 +496,21 @@ fn requests_under_way_end_with_the_server() {
     let request = bench.request(Operation::Read, 0, 1);
     assert!(matches!(bench.submit(request), Submit::Queued));
     bench.turn(Nanos::ZERO);
-    while server.served()[Class::Throughput] == 0 {
-        std::thread::yield_now();
-    }
+    wait_until(|| server.served()[Class::Throughput] > 0);
     drop(server);
     assert_eq!(bench.wait().result, Ok(()));
+}
+
+#[test]
+fn what_a_back_end_that_is_gone_leaves_ends_with_an_error() {
+    let device: Arc<dyn Device> = Arc::new(Delay::new(ram(), slow(Nanos::from_secs(3600))));
+    let server = serve(&device, &options());
+    let (_disk, mut bench) = bench(server.socket());
+    let request = bench.request(Operation::Read, 0, 1);
+    assert!(matches!(bench.submit(request), Submit::Queued));
+    bench.turn(Nanos::ZERO);
+    drop(server);
+    assert_eq!(bench.wait().result, Err(BlockError::Gone));
+    assert_eq!(bench.read(0, 1).err(), Some(BlockError::Gone));
+    bench.close();
 }

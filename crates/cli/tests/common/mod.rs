@@ -94,8 +94,27 @@ impl Serving {
         Self::start_by(program(), args)
     }
 
+    /// Starts it in the place of one that was killed, as often as its port is in use: a client's
+    /// attempt may come from this very port, for a moment.
+    pub fn start_again(args: &[&str]) -> Self {
+        for _ in 0..100 {
+            match Self::try_start(program(), args) {
+                Err(text) if text.contains("in use") => {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                other => return other.unwrap_or_else(|text| panic!("it is not ready: {text}")),
+            }
+        }
+        panic!("its port stays in use: {args:?}");
+    }
+
     /// The same by a command that becomes the program.
-    pub fn start_by(mut program: Command, args: &[&str]) -> Self {
+    pub fn start_by(program: Command, args: &[&str]) -> Self {
+        Self::try_start(program, args).unwrap_or_else(|text| panic!("it is not ready: {text}"))
+    }
+
+    /// Starts it; returns what it says where it does not listen.
+    fn try_start(mut program: Command, args: &[&str]) -> Result<Self, String> {
         let mut child = program
             .arg("serve")
             .args(args)
@@ -111,14 +130,15 @@ impl Serving {
             let mut stderr = child.stderr.take().expect("asked for");
             let _ = child.kill();
             let _ = stderr.read_to_string(&mut text);
-            panic!("it is not ready: {line}{text}");
+            let _ = child.wait();
+            return Err(format!("{line}{text}"));
         };
         let addresses = vec![address.to_owned()];
-        Self {
+        Ok(Self {
             child,
             stdout,
             addresses,
-        }
+        })
     }
 
     pub fn pid(&self) -> u32 {

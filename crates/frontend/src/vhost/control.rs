@@ -4,13 +4,15 @@ use super::session::Session;
 use super::{Shared, config_channel};
 use crate::limits::VHOST_MESSAGE_TIME;
 use block::Geometry;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
+use rustix::io::ioctl_fionread;
+use rustix::net::{RecvFlags, recv};
 use socket2::Socket;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 /// Time between two looks at the size of the device, which may change on its own.
@@ -18,6 +20,15 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Pause after the kernel had no descriptor or no memory for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Time between two looks at a message of which the rest is to come.
+const REST: Duration = Duration::from_millis(5);
+
+/// Bytes of a message's header: request, flags and size of the payload, 32 bits each.
+const HEADER_BYTES: usize = 12;
+
+/// The most bytes of a payload; the `vhost` crate refuses a header that announces more.
+const PAYLOAD_MAX: u64 = 4096;
 
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +80,16 @@ fn wait(end: &UnixStream, socket: Option<&impl rustix::fd::AsFd>, time: Duration
 /// Serves one front end until it disconnects, and everything that it asked for is finished.
 fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
     let session = Arc::new(Mutex::new(Session::new(Arc::clone(shared))));
+    // Where the server ends, the connection lasts until everything is finished: its end tells that
+    // nothing comes any more.
+    let kept = client.try_clone();
     match exchange(client, end, shared, &session) {
         // The front end is gone, or it has to go.
         Ok(()) | Err(Error::Disconnected) => {}
-        Err(error) => tracing::warn!("a vhost-user front end is disconnected: {error}"),
+        Err(error) => {
+            drop(kept);
+            tracing::warn!("a vhost-user front end is disconnected: {error}");
+        }
     }
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
     if session.stop_all().is_err() {
@@ -88,12 +105,6 @@ fn exchange(
 ) -> Result<(), Error> {
     let failed = Error::SocketError;
     client.set_nonblocking(false).map_err(failed)?;
-    client
-        .set_read_timeout(Some(VHOST_MESSAGE_TIME.into()))
-        .map_err(failed)?;
-    client
-        .set_write_timeout(Some(VHOST_MESSAGE_TIME.into()))
-        .map_err(failed)?;
     let look = client.try_clone().map_err(failed)?;
     let mut requests = BackendReqHandler::from_stream(client, Arc::clone(session));
     let mut channel: Option<OwnedFd> = None;
@@ -102,6 +113,9 @@ fn exchange(
         match wait(end, Some(&look), LOOK) {
             Woken::End => return Ok(()),
             Woken::Socket => {
+                if !whole(&look, end)? {
+                    return Ok(());
+                }
                 let announced = config_channel::announced(&look).map_err(failed)?;
                 requests.handle_request()?;
                 channel = announced.or(channel);
@@ -116,4 +130,54 @@ fn exchange(
             config_channel::changed(channel).map_err(failed)?;
         }
     }
+}
+
+/// Waits until a whole message can be read, and its answer can be written, at once. The `vhost` crate
+/// tries both again for ever, whatever the socket's time-outs. Returns false if the server ends.
+fn whole(look: &UnixStream, end: &UnixStream) -> Result<bool, Error> {
+    let failed = |error: rustix::io::Errno| Error::SocketError(error.into());
+    let by = Instant::now() + Duration::from(VHOST_MESSAGE_TIME);
+    loop {
+        let flags = PollFlags::OUT | PollFlags::RDHUP;
+        let mut ready = [PollFd::new(look, flags)];
+        let polled = poll(&mut ready, Some(&Timespec::default()));
+        let events = polled.map(|_| ready[0].revents());
+        let events = events.or_else(interrupted).map_err(failed)?;
+        if events.contains(PollFlags::OUT) && arrived(look).map_err(failed)? {
+            return Ok(true);
+        }
+        // What such a front end asked for is not answered, and the rest does not come.
+        if events.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
+            return Err(Error::Disconnected);
+        }
+        if Instant::now() >= by {
+            return Err(Error::SocketError(io::ErrorKind::TimedOut.into()));
+        }
+        if wait(end, None::<&Socket>, REST) == Woken::End {
+            return Ok(false);
+        }
+    }
+}
+
+fn interrupted(error: rustix::io::Errno) -> rustix::io::Result<PollFlags> {
+    if error == rustix::io::Errno::INTR {
+        Ok(PollFlags::empty())
+    } else {
+        Err(error)
+    }
+}
+
+/// Returns true if a whole message, or the end of the connection, has arrived.
+fn arrived(look: &UnixStream) -> rustix::io::Result<bool> {
+    let mut header = [0; HEADER_BYTES];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let bytes = match recv(look, &mut header, flags) {
+        Ok((_, 0)) => return Ok(true),
+        Ok((_, bytes)) => bytes,
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let payload = u32::from_le_bytes(header[8..].try_into().expect("four bytes"));
+    let message = HEADER_BYTES as u64 + u64::from(payload).min(PAYLOAD_MAX);
+    Ok(bytes == HEADER_BYTES && ioctl_fionread(look)? >= message)
 }

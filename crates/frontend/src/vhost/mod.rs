@@ -188,7 +188,12 @@ impl VhostServer {
         let (end, ended) = UnixStream::pair().map_err(FrontendError::thread)?;
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("vhost/control".to_owned());
-        let serve = move || control::serve_all(&socket, &ended, &shared);
+        let path = path.to_owned();
+        let serve = move || {
+            control::serve_all(&socket, &ended, &shared);
+            // While it is listened on, no other server takes its place. It may be gone already.
+            let _ = std::fs::remove_file(path);
+        };
         self.control = Some(thread.spawn(serve).map_err(FrontendError::thread)?);
         self.end = Some(end);
         Ok(())
@@ -257,13 +262,16 @@ impl VhostServer {
             .unwrap_or_else(|poisoned| poisoned.get_mut()) = Some(by);
         drop(end_by);
         self.end = None;
-        if let Some(control) = self.control.take() {
-            // It has said so if it panicked.
-            let _ = control.join();
-        }
-        if let Some(socket) = self.socket.take() {
-            // It may be gone already.
-            let _ = std::fs::remove_file(socket);
+        match (self.control.take(), self.socket.take()) {
+            // It removes the socket, and has said so if it panicked.
+            (Some(control), _) => {
+                let _ = control.join();
+            }
+            // It did not start. The socket may be gone already.
+            (None, Some(socket)) => {
+                let _ = std::fs::remove_file(socket);
+            }
+            (None, None) => {}
         }
         for sender in self.senders.drain(..) {
             // One for each core.

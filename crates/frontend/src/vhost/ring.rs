@@ -52,7 +52,7 @@ pub(super) struct Ring {
     pub(super) memory: Arc<GuestMemoryMmap>,
     pub(super) kick: Kick,
     pub(super) call: Option<File>,
-    error: Option<File>,
+    pub(super) error: Option<File>,
     inflight: Option<InflightQueue>,
     pub(super) durable: bool,
     /// Chains that were taken and are not answered.
@@ -99,7 +99,7 @@ impl Ring {
         }
     }
 
-    /// Answers a request with its status, and `len` bytes of data before it.
+    /// Answers a request with its status, and `len` bytes of data before it where that is `Ok`.
     pub(super) fn answer(&mut self, head: u16, at: GuestAddress, status: Status, len: u32) {
         self.outstanding -= 1;
         let memory = &*self.memory;
@@ -107,7 +107,13 @@ impl Ring {
             inflight.ending(head);
         }
         let written = memory.write_obj(status.byte(), at);
-        let used = self.queue.add_used(memory, head, len.saturating_add(1));
+        // All bytes up to the length were written, which those before the status of a failure need
+        // not be. `[virtio 1.2 §2.7.8.2]`
+        let len = match status {
+            Status::Ok => len.saturating_add(1),
+            Status::IoError | Status::Unsupported => 0,
+        };
+        let used = self.queue.add_used(memory, head, len);
         if written.is_err() || used.is_err() {
             // Both were checked when the chain was taken.
             self.break_off(&"the used ring lies outside of the guest's memory");

@@ -2,7 +2,9 @@
 
 use super::Shared;
 use super::ring::{Kick, Ring, RingSetup, recovered, signal};
-use crate::virtio_blk::{Command, Request, Segment, Status, copy_in, copy_out, parse};
+use crate::virtio_blk::{
+    Command, Request, SEGMENTS_TAKEN, Segment, Status, copy_in, copy_out, parse,
+};
 use crate::{ClassChoice, DeviceIo, Finished};
 use base::{SlabKey, Time};
 use block::{BlockError, Operation};
@@ -26,6 +28,8 @@ pub(super) enum Message {
     Stop(u16, SyncSender<u16>),
     /// Tell the driver by another event counter.
     Call(u16, Option<File>, SyncSender<()>),
+    /// Tell the front end of a broken queue by another event counter.
+    Error(u16, Option<File>, SyncSender<()>),
     /// End: what is under way is no longer answered.
     End,
 }
@@ -214,7 +218,8 @@ impl VhostService {
                 };
                 let bytes = usize::try_from(bytes).expect("a request is bounded");
                 let Some(memory) = self.io.memory(class, bytes, cx) else {
-                    break;
+                    // What others would take, this class needs first.
+                    return begun;
                 };
                 let taken = self.ready[class].pop_front().expect("it was in front");
                 self.begin_one(taken, memory);
@@ -297,7 +302,7 @@ impl VhostService {
         if let Some(ring) = &mut self.rings[usize::from(ring)] {
             ring.answer(request.head, request.status, status, len);
         }
-        if self.spare.len() < SPARE_MAX {
+        if self.spare.len() < SPARE_MAX && request.data.capacity() <= SEGMENTS_TAKEN {
             self.spare.push(request.data);
         }
     }
@@ -411,7 +416,8 @@ impl Service for VhostService {
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
             // The sender of the answer is dropped with it, which ends the wait for it.
-            Message::Start(_) | Message::Stop(..) | Message::Call(..) if self.closing => {}
+            Message::Start(_) | Message::Stop(..) | Message::Call(..) | Message::Error(..)
+                if self.closing => {}
             Message::Start(setup) => self.start(*setup, cx),
             Message::Stop(index, done) => {
                 if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
@@ -422,6 +428,13 @@ impl Service for VhostService {
                 if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
                     call.iter().for_each(signal);
                     ring.call = call;
+                }
+                let _ = done.send(());
+            }
+            Message::Error(index, error, done) => {
+                if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
+                    error.iter().filter(|_| ring.broken).for_each(signal);
+                    ring.error = error;
                 }
                 let _ = done.send(());
             }

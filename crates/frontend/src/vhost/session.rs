@@ -154,37 +154,49 @@ impl Session {
 
     /// Stops a queue once everything that was taken from it is answered.
     fn stop(&mut self, index: usize) -> Result<()> {
+        let stopped = self.begin_stop(index)?;
+        self.vrings[index].base = self.wait(&stopped)?;
+        Ok(())
+    }
+
+    /// Has a core stop a queue. What is returned gets the index of the next chain.
+    fn begin_stop(&mut self, index: usize) -> Result<Receiver<u16>> {
         let number = u16::try_from(index).map_err(|_| Error::InvalidParam)?;
         let (done, stopped) = sync_channel(1);
         let core = self.shared.core_of(number);
         core.send_always(Message::Stop(number, done));
         self.vrings[index].runs = false;
-        self.vrings[index].base = self.wait(&stopped)?;
-        Ok(())
+        Ok(stopped)
     }
 
     /// Waits for a core, which may wait for a target that is away; until the server ends at most.
     fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
         loop {
-            match answer.recv_timeout(LOOK) {
+            let end = self.shared.end_by();
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            match answer.recv_timeout(left.map_or(LOOK, |left| left.min(LOOK))) {
                 Ok(answer) => return Ok(answer),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::BackendInternalError),
             }
-            let end = self.shared.end_by();
-            if end.is_some_and(|end| Instant::now() >= end) {
+            if left.is_some_and(|left| left.is_zero()) {
                 return Err(Error::BackendInternalError);
             }
         }
     }
 
-    /// Stops all queues.
+    /// Stops all queues, side by side.
     pub(super) fn stop_all(&mut self) -> Result<Vec<usize>> {
         let running = (0..self.vrings.len()).filter(|&index| self.vrings[index].runs);
         let running: Vec<_> = running.collect();
+        let begun = running.iter().map(|&index| self.begin_stop(index));
+        let begun = begun.collect::<Result<Vec<_>>>()?;
         let mut result = Ok(());
-        for &index in &running {
-            result = result.and(self.stop(index));
+        for (&index, stopped) in running.iter().zip(&begun) {
+            match self.wait(stopped) {
+                Ok(base) => self.vrings[index].base = base,
+                Err(error) => result = Err(error),
+            }
         }
         result.map(|()| running)
     }
@@ -367,7 +379,15 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        self.vring(index.into())?.error = counter(file, true)?;
+        let error = counter(file, true)?;
+        let vring = self.vring(index.into())?;
+        vring.error = copy(error.as_ref())?;
+        if vring.runs {
+            let (done, changed) = sync_channel(1);
+            let core = self.shared.core_of(index.into());
+            core.send_always(Message::Error(index.into(), error, done));
+            self.wait(&changed)?;
+        }
         Ok(())
     }
 

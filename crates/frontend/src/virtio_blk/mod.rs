@@ -23,6 +23,10 @@ pub const ID_BYTES: usize = 20;
 /// of most machines have (128).
 pub const SEGMENTS_MAX: u32 = 126;
 
+/// The most data segments of a request that is carried out: some more than a driver is told, which
+/// may cut the first or the last one at the header or the status.
+pub const SEGMENTS_TAKEN: usize = SEGMENTS_MAX as usize + 2;
+
 /// The most bytes of one segment. With [`SEGMENTS_MAX`] it bounds the memory of a request.
 pub const SEGMENT_BYTES_MAX: u32 = 256 * 1024;
 

@@ -1,6 +1,6 @@
 //! One request: its header, the segments of its data, and the byte of its status.
 
-use super::{DESCRIPTORS_MAX, RANGE_SECTORS_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES};
+use super::{DESCRIPTORS_MAX, RANGE_SECTORS_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES, SEGMENTS_TAKEN};
 use switch::Class;
 use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_DISCARD,
@@ -324,7 +324,7 @@ impl Parts {
     }
 }
 
-/// Returns the sum of the segments, which lie within the guest's memory.
+/// Returns the sum of the segments, which are not too many and lie within the guest's memory.
 fn check<M: GuestMemory>(
     segments: &[Segment],
     memory: &M,
@@ -335,7 +335,8 @@ fn check<M: GuestMemory>(
         let len = usize::try_from(segment.len).expect("32 bits");
         memory.check_range(segment.address, len, access)
     };
-    if bytes <= REQUEST_BYTES_MAX && segments.iter().all(inside) {
+    let few = segments.len() <= SEGMENTS_TAKEN && bytes <= REQUEST_BYTES_MAX;
+    if few && segments.iter().all(inside) {
         Ok(bytes)
     } else {
         Err(Status::IoError)

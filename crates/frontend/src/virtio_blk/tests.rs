@@ -32,7 +32,9 @@ fn chain(memory: &GuestMemoryMmap, descriptors: &[(u64, u32, u16)]) -> Result<Re
     memory
         .write_obj(1u16, GuestAddress(AVAILABLE + 2))
         .expect("inside");
-    let mut queue = Queue::new(16).expect("a power of two");
+    let entries = descriptors.len().next_power_of_two().max(16);
+    let entries = u16::try_from(entries).expect("few");
+    let mut queue = Queue::new(entries).expect("a power of two");
     queue
         .try_set_desc_table_address(GuestAddress(TABLE))
         .expect("aligned");
@@ -136,6 +138,15 @@ fn what_cannot_be_answered_is_malformed_and_the_rest_is_refused() {
         refused(&[(HEADER, 16, NEXT), (0, 1 << 31, NEXT), status]),
         Status::IoError
     );
+    // As much as a request may have, in more pieces.
+    let mut pieces = vec![(HEADER, 16, NEXT)];
+    pieces.extend([(DATA, 4, NEXT | WRITE); SEGMENTS_TAKEN + 1]);
+    header(&memory, 0, 0, 0);
+    assert_eq!(refused(&[&pieces[..], &[status]].concat()), Status::IoError);
+    pieces.pop();
+    let request = chain(&memory, &[&pieces[..], &[status]].concat());
+    let data = request.expect("answerable").data;
+    assert_eq!(data.len(), SEGMENTS_TAKEN);
     header(&memory, 7, 0, 0);
     assert_eq!(refused(&[(HEADER, 16, NEXT), status]), Status::Unsupported);
     header(&memory, 0, 0, u64::MAX);

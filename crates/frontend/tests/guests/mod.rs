@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes as _, FileOffset, VolatileMemory as _};
 
@@ -163,6 +163,16 @@ impl Guest {
         answers.into_iter().map(|(_, status)| status).collect()
     }
 
+    /// Has the running queue tell of errors by another counter.
+    pub(crate) fn change_error(&mut self) {
+        self.error = counter();
+        let files = [self.error.as_fd()];
+        let state = vring_state(0, 0);
+        self.connection
+            .tell(code::SET_VRING_ERR, &state, &files)
+            .unwrap();
+    }
+
     pub(crate) fn wait_for_error(&self) {
         wait_for(&self.error);
     }
@@ -231,7 +241,9 @@ impl Guest {
     pub(crate) fn wait_until_tracked(&self, count: usize) {
         let (_, file) = self.tracked.as_ref().unwrap();
         let mut record = vec![0; STATES_AT + 16 * usize::from(ENTRIES)];
+        let by = Instant::now() + Duration::from_secs(60);
         loop {
+            assert!(Instant::now() < by, "they are not recorded");
             rustix::io::pread(file, &mut record, 0).unwrap();
             let states = record[STATES_AT..].chunks_exact(16);
             if states.filter(|state| state[0] == 1).count() == count {

@@ -2,7 +2,7 @@
 
 use super::Queue;
 use super::ring::{Data, SLOTS};
-use base::Time;
+use base::{Nanos, Time};
 use block::{BlockError, Capabilities, Channel, Completion, Geometry, Operation, Request, Submit};
 use reactor::{Context, Driver, FileId, Op, OpKey, OpNamespace, OpNamespaceLease, Outcome};
 use std::collections::VecDeque;
@@ -26,6 +26,9 @@ const UNSUPPORTED: u8 = 2;
 
 /// The I/O priority of a real-time thread, in the header of a request.
 const REAL_TIME: u32 = 1 << 13;
+
+/// Time between two looks at whether the back end is there, while requests are under way.
+const LOOK: Nanos = Nanos::from_millis(500);
 
 /// A request under way.
 #[derive(Debug)]
@@ -51,6 +54,10 @@ pub(super) struct VhostChannel {
     /// The watched event counter; `None` after the watch.
     call: Option<FileId>,
     closing: bool,
+    /// The back end is gone.
+    gone: bool,
+    /// Time of the next look at whether it is there.
+    next_look: Time,
     scratch: Vec<u8>,
 }
 
@@ -80,6 +87,8 @@ impl VhostChannel {
             op_namespace,
             call: Some(call),
             closing: false,
+            gone: false,
+            next_look: Time::ZERO,
             scratch: Vec::new(),
         })
     }
@@ -161,9 +170,27 @@ impl VhostChannel {
         self.done.push_back(ended(request, result));
     }
 
+    /// Looks from time to time whether the back end is there: it completes nothing once it is gone.
+    fn watch_back_end(&mut self, now: Time) {
+        if self.gone || self.in_flight() == 0 || now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        self.gone = self.queue.shared.connection().is_gone();
+    }
+
     fn look(&mut self, cx: &mut Context<'_>) {
+        self.watch_back_end(cx.now);
         while let Some((slot, status, _)) = self.queue.ring.take() {
             self.came_back(slot, status);
+        }
+        if self.gone {
+            for slot in &mut self.slots {
+                let left = slot.take().map(|slot| slot.request);
+                let left = left.map(|request| ended(request, Err(BlockError::Gone)));
+                self.done.extend(left);
+            }
+            self.free = (0..SLOTS).rev().collect();
         }
         if self.closing
             && self.in_flight() == 0
@@ -187,6 +214,9 @@ impl Channel for VhostChannel {
         if self.closing {
             return Submit::Done(ended(request, Err(BlockError::Aborted)));
         }
+        if self.gone {
+            return Submit::Done(ended(request, Err(BlockError::Gone)));
+        }
         if let Err(error) = block::check(&request, self.geometry, self.capabilities) {
             return Submit::Done(ended(request, Err(error)));
         }
@@ -197,6 +227,9 @@ impl Channel for VhostChannel {
             && request.data.as_ref().is_some_and(is_shared);
         if shared {
             return Submit::Done(ended(request, Err(BlockError::Malformed)));
+        }
+        if self.in_flight() == 0 {
+            self.next_look = cx.now + LOOK;
         }
         let Some(slot) = self.free.pop() else {
             return Submit::Busy(request);
@@ -259,6 +292,9 @@ impl Channel for VhostChannel {
         // Asked before every sleep: the device tells from now on, unless it is done already.
         if !self.done.is_empty() || (self.in_flight() > 0 && self.queue.ring.arm()) {
             return Time::ZERO;
+        }
+        if self.in_flight() > 0 {
+            return self.next_look;
         }
         Time::NEVER
     }

@@ -1,6 +1,7 @@
 //! The front end's half of the vhost-user protocol, as far as a disk needs it.
 
 use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::{IoSlice, IoSliceMut};
 use rustix::net::{
@@ -97,6 +98,14 @@ impl Connection {
     /// Has all later requests acknowledged; `REPLY_ACK` was agreed on.
     pub const fn acknowledge(&mut self) {
         self.acknowledged = true;
+    }
+
+    /// Returns true if the back end closed the connection.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let mut ready = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        // A signal ends the look early, and the caller comes back.
+        poll(&mut ready, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// Sends a request that has no answer, and waits until it is acknowledged.

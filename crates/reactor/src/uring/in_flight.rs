@@ -1,7 +1,7 @@
 //! Outstanding operations of an operation namespace.
 
 use super::UringDriver;
-use super::operations::RingOp;
+use super::operations::{RingOp, Watch};
 use crate::op::OpNamespace;
 
 impl UringDriver {
@@ -13,7 +13,7 @@ impl UringDriver {
             | RingOp::AcceptPause(_, key)
             | RingOp::Connect(key, _)
             | RingOp::File(key, _)
-            | RingOp::Watch(key, _) => key.op_namespace == op_namespace,
+            | RingOp::Watch(Watch { key, .. }) => key.op_namespace == op_namespace,
             // The driver's own, or a socket's: its operations are looked at below.
             RingOp::Wake | RingOp::Arrival(_) | RingOp::SendSpace(_) => false,
         });

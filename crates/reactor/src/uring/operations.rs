@@ -27,6 +27,10 @@ const TRANSFER_MAX: u32 = 0x7FFF_F000;
 /// position).
 const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
 
+/// Times in a row that a watch is begun again. The kernel ends a watch when it is short of room; it
+/// ends each at once of a file that is always readable, which would keep a core busy.
+const WATCH_ENDS_MAX: u8 = 16;
+
 /// Error of a connect when its core has no place for another connection.
 const NO_ROOM: &str =
     "this core has as many connections as it may have: close some, or raise its limit";
@@ -68,7 +72,18 @@ pub(super) enum RingOp {
     /// A file operation.
     File(OpKey, Option<IoSlice>),
     /// Watching a file for something to read.
-    Watch(OpKey, FileId),
+    Watch(Watch),
+}
+
+/// The watch of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    pub(super) key: OpKey,
+    file: FileId,
+    /// It is to end, and is not begun again.
+    ending: bool,
+    /// Times in a row that the kernel did not go on by itself.
+    ends: u8,
 }
 
 /// An entry of the operation table.
@@ -198,7 +213,12 @@ impl UringDriver {
 
     pub(super) fn start_file(&mut self, key: OpKey, op: Op) {
         if let Op::Watch { file } = op {
-            return self.start_watch(key, file);
+            return self.start_watch(Watch {
+                key,
+                file,
+                ending: false,
+                ends: 0,
+            });
         }
         let file = match &op {
             Op::Read { file, .. }
@@ -233,12 +253,12 @@ impl UringDriver {
     }
 
     /// Watches a file for something to read.
-    fn start_watch(&mut self, key: OpKey, file: FileId) {
-        let Some(fd) = self.file_descriptor(file) else {
+    fn start_watch(&mut self, watch: Watch) {
+        let Some(fd) = self.file_descriptor(watch.file) else {
             let gone = Err(io::ErrorKind::NotFound.into());
-            return self.complete(key, Outcome::Readable(gone));
+            return self.complete(watch.key, Outcome::Readable(gone));
         };
-        let operation = self.enter_operation(RingOp::Watch(key, file));
+        let operation = self.enter_operation(RingOp::Watch(watch));
         self.file_operations += 1;
         let entry = opcode::PollAdd::new(fd, POLL_IN).multi(true).build();
         self.push(entry, operation);
@@ -249,8 +269,13 @@ impl UringDriver {
         let watched = self
             .operations
             .iter()
-            .find(|(_, entry)| matches!(entry.kind, RingOp::Watch(_, watched) if watched == file));
-        if let Some((operation, _)) = watched {
+            .find(|(_, entry)| matches!(&entry.kind, RingOp::Watch(watch) if watch.file == file))
+            .map(|(operation, _)| operation);
+        if let Some(operation) = watched {
+            let entry = self.operations.get_mut(operation);
+            if let Some(RingOp::Watch(watch)) = entry.map(|entry| &mut entry.kind) {
+                watch.ending = true;
+            }
             self.cancel(user_data(operation));
         }
         let waits = |op: &Op| matches!(op, Op::Watch { file: watched } if *watched == file);
@@ -258,6 +283,26 @@ impl UringDriver {
             let (key, _) = self.backlog.remove(index).expect("it was just found");
             self.complete(key, Outcome::Readable(Err(super::canceled())));
         }
+    }
+
+    /// The kernel ended a watch, whether it was told to or not.
+    fn watch_ended(&mut self, watch: Watch, result: i32) {
+        self.file_operations -= 1;
+        let error = match io_result(result) {
+            Err(error) => error,
+            Ok(_) if watch.ending => super::canceled(),
+            Ok(_) if watch.ends == WATCH_ENDS_MAX => io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a file that is always readable cannot be watched",
+            ),
+            Ok(_) => {
+                // The kernel had no room to go on by itself.
+                self.complete(watch.key, Outcome::Readable(Ok(())));
+                let ends = watch.ends + 1;
+                return self.start_watch(Watch { ends, ..watch });
+            }
+        };
+        self.complete(watch.key, Outcome::Readable(Err(error)));
     }
 
     fn file_descriptor(&self, file: FileId) -> Option<types::Fd> {
@@ -311,25 +356,22 @@ impl UringDriver {
                     },
                 );
             }
-            RingOp::Watch(key, file) => {
-                self.file_operations -= 1;
-                let Err(error) = io_result(result) else {
-                    // The kernel had no room to go on by itself.
-                    self.complete(key, Outcome::Readable(Ok(())));
-                    return self.start_watch(key, file);
-                };
-                self.complete(key, Outcome::Readable(Err(error)));
-            }
+            RingOp::Watch(watch) => self.watch_ended(watch, result),
         }
     }
 
     /// An operation of the ring brought something, and goes on.
     fn ring_event(&mut self, key: SlabKey, result: i32) {
-        match self.operations.get(key).map(|operation| &operation.kind) {
+        let entry = self.operations.get_mut(key);
+        match entry.map(|operation| &mut operation.kind) {
             // Every write to the counter is an event of its own, whatever it stands at.
             Some(RingOp::Wake) => {}
-            Some(&RingOp::Accept(listener, key)) => self.accepted(listener, key, result),
-            Some(&RingOp::Watch(key, _)) => self.complete(key, Outcome::Readable(Ok(()))),
+            Some(&mut RingOp::Accept(listener, key)) => self.accepted(listener, key, result),
+            Some(RingOp::Watch(watch)) => {
+                watch.ends = 0;
+                let key = watch.key;
+                self.complete(key, Outcome::Readable(Ok(())));
+            }
             _ => debug_assert!(false, "only multishot operations go on"),
         }
     }

@@ -57,6 +57,27 @@ fn a_watch_tells_of_every_event_until_it_is_ended() {
     assert!(!driver.has_operation_of(OWNER));
 }
 
+#[test]
+fn a_watch_that_the_kernel_ends_at_once_can_be_ended_and_ends_by_itself() {
+    let mut driver = small();
+    // A file on a disk is always readable, and tells of nothing.
+    let file = std::env::current_exe().and_then(File::open);
+    let file = file.expect("the test's own program");
+    let file = driver.open_file(Arc::new(file)).expect("there is room");
+    driver.submit(key(1), Op::Watch { file });
+    driver.end_watch(file);
+    let Outcome::Readable(Err(error)) = wait_for(&mut driver, key(1)) else {
+        panic!("it was to end");
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+    driver.submit(key(2), Op::Watch { file });
+    let outcomes = (0..100).map(|_| wait_for(&mut driver, key(2)));
+    let ends = outcomes.take_while(|outcome| matches!(outcome, Outcome::Readable(Ok(()))));
+    assert!(ends.count() < 100, "it goes on for ever");
+    driver.close_file(file);
+    assert!(!driver.has_operation_of(OWNER));
+}
+
 fn key(kind: u8) -> OpKey {
     OpKey::single(OWNER, kind)
 }
