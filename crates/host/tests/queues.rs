@@ -123,3 +123,20 @@ fn a_wait_for_more_than_is_outstanding_ends() {
     assert_eq!(queue.wait_for(1, limit).unwrap().count(), 0);
     assert!(begin.elapsed() < limit, "a wait slept to its end");
 }
+
+#[test]
+fn a_queue_that_is_refused_and_a_namespace_that_is_gone_are_told_apart() {
+    let (_peer, _host, subsystem) = connect();
+    let namespace = subsystem.namespace(1).unwrap();
+    let queue = namespace.queue(4).unwrap();
+    let busy = rustix::io::Errno::BUSY.raw_os_error();
+    assert_eq!(namespace.queue(4).unwrap_err().errno(), busy);
+    drop(queue);
+    subsystem.disconnect();
+    while subsystem.association().phase() != Phase::Gone {
+        std::thread::yield_now();
+    }
+    let error = namespace.queue(4).unwrap_err();
+    let gone = rustix::io::Errno::SHUTDOWN.raw_os_error();
+    assert_eq!(error.errno(), gone, "{error}");
+}
