@@ -1,7 +1,7 @@
 //! Queues: batches, and single requests for an event loop.
 
 use crate::buffers::{self, Data};
-use crate::requests::{BATCH, Handle, OpenQueue};
+use crate::requests::{BATCH, Handle, OpenQueue, READ};
 use crate::{os_error, submit_error};
 use host::SubmitError;
 use pyo3::exceptions::PyValueError;
@@ -15,9 +15,6 @@ use std::time::Duration;
 pub(crate) struct Queue {
     handle: Handle,
 }
-
-/// A bit of the tags of reads, of which the data is handed out.
-const READ: u64 = 1 << 62;
 
 /// A finished single request: its tag, 0 or an errno value, and a read's data.
 type Finished<'py> = (u64, i32, Option<Bound<'py, PyBytes>>);
@@ -53,7 +50,14 @@ impl Queue {
         let mut next = 0;
         while next < count {
             let from = next;
-            next = py.detach(|| handle.with(|open| run_some(open, from, count, &submit)))?;
+            next = py.detach(|| {
+                handle.with(|open| {
+                    let ran = run_some(open, from, count, &submit);
+                    // Single requests were found done, too.
+                    open.tell();
+                    ran
+                })
+            })?;
             handle.with(|open| {
                 let mut failed = None;
                 for done in open.batch.drain(..) {
@@ -97,7 +101,10 @@ fn run_some(
         match submit(&mut open.queue, next, BATCH | next as u64) {
             Ok(()) => next += 1,
             // Single requests have all the places.
-            Err(SubmitError::Full) if next == from => open.wait(1, None)?,
+            Err(SubmitError::Full) if next == from && open.queue.outstanding() > 0 => {
+                open.wait(1, None)?;
+            }
+            Err(error @ SubmitError::Full) if next == from => return Err(submit_error(error)),
             Err(SubmitError::Full) => break,
             Err(error) => failed = Some(submit_error(error)),
         }
@@ -222,6 +229,7 @@ impl Queue {
     fn kick(&self) -> PyResult<()> {
         self.handle.with(|open| {
             open.queue.kick();
+            open.tell();
             Ok(())
         })
     }
@@ -238,17 +246,17 @@ impl Queue {
         py.detach(|| {
             handle.with(|open| {
                 let min = min.saturating_sub(open.singles.len());
-                open.wait(min, timeout)
+                open.wait(min, timeout).inspect_err(|_| open.tell())
             })
         })?;
         handle.with(|open| {
-            let finished = open.singles.drain(..).map(|done| match done.result {
-                Ok(()) => {
-                    let data = done.data.filter(|_| done.tag & READ != 0);
-                    let data = data.map(|data| PyBytes::new(py, data.bytes().unwrap_or_default()));
-                    (done.tag & !READ, 0, data)
-                }
-                Err(error) => (done.tag & !READ, host::block_errno(error), None),
+            let finished = open.singles.drain(..).map(|done| {
+                let errno = done.result.map_or_else(host::block_errno, |()| 0);
+                (
+                    done.tag,
+                    errno,
+                    done.data.map(|data| PyBytes::new(py, &data)),
+                )
             });
             Ok(finished.collect())
         })
@@ -256,8 +264,11 @@ impl Queue {
 
     /// A descriptor for event loops: readable when `reap(0)` may have something to do.
     fn fileno(&self) -> PyResult<i32> {
-        let descriptor = |open: &mut OpenQueue| Ok(open.queue.readiness()?.as_raw_fd());
-        self.handle.with(descriptor)
+        self.handle.with(|open| {
+            let descriptor = open.queue.readiness()?.as_raw_fd();
+            open.tell();
+            Ok(descriptor)
+        })
     }
 
     /// Closes the queue; requests under way end without an answer.

@@ -2,7 +2,7 @@
 //! handle of another thread does not find it.
 
 use crate::{closed, os_error};
-use host::{Completion, HostError, Namespace, Queue, QueueOptions};
+use host::{BlockError, Completion, HostError, Namespace, Queue, QueueOptions};
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,14 +12,25 @@ use std::thread::{self, ThreadId};
 /// A bit of the tags of batches, beside those of single requests.
 pub(crate) const BATCH: u64 = 1 << 63;
 
+/// A bit of the tags of single reads, of which the data is handed out.
+pub(crate) const READ: u64 = 1 << 62;
+
 /// A queue with what was found done.
 pub(crate) struct OpenQueue {
     handle: u64,
     pub(crate) queue: Queue,
-    /// Completions of single requests that were not handed out.
-    pub(crate) singles: VecDeque<Completion>,
+    /// Single requests that are done and were not handed out.
+    pub(crate) singles: VecDeque<Single>,
     /// Completions of the batch under way.
     pub(crate) batch: Vec<Completion>,
+}
+
+/// A single request that is done. Its data is a copy, so that it keeps no buffer of the queue's.
+pub(crate) struct Single {
+    pub(crate) tag: u64,
+    pub(crate) result: Result<(), BlockError>,
+    /// Data of a read.
+    pub(crate) data: Option<Vec<u8>>,
 }
 
 /// The name of a queue: valid on one thread.
@@ -86,7 +97,27 @@ impl Handle {
     }
 }
 
+impl From<Completion> for Single {
+    fn from(done: Completion) -> Self {
+        let data = done
+            .data
+            .filter(|_| done.tag & READ != 0 && done.result.is_ok());
+        Self {
+            tag: done.tag & !READ,
+            result: done.result,
+            data: data.map(|data| data.bytes().unwrap_or_default().to_vec()),
+        }
+    }
+}
+
 impl OpenQueue {
+    /// Keeps the descriptor readable while single requests are to be handed out.
+    pub(crate) fn tell(&self) {
+        if !self.singles.is_empty() {
+            self.queue.raise();
+        }
+    }
+
     /// Waits until `min` requests more are done, or all are, at the longest so long; takes over all
     /// that are done.
     pub(crate) fn wait(
@@ -100,7 +131,7 @@ impl OpenQueue {
         };
         for completion in done {
             if completion.tag & BATCH == 0 {
-                self.singles.push_back(completion);
+                self.singles.push_back(Single::from(completion));
             } else {
                 self.batch.push(completion);
             }

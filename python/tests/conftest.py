@@ -15,7 +15,7 @@ class Serve:
 
     def __init__(self, *arguments: str) -> None:
         program = os.environ["SWITCHYARD_BIN"]
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while True:
             self.process = subprocess.Popen(
                 [program, "serve", *arguments],
@@ -27,7 +27,7 @@ class Serve:
             line = self.process.stdout.readline()
             if line.startswith("listening on "):
                 break
-            # A host that tries to connect may have the port for a moment.
+            # The port of one that was killed may be in use for a moment yet.
             _, error = self.process.communicate()
             assert "Address already in use" in error and time.monotonic() < end, error
         self.address = line.split()[2]
@@ -38,6 +38,13 @@ class Serve:
         for pipe in (self.process.stdout, self.process.stderr):
             assert pipe is not None
             pipe.close()
+
+
+def own_address() -> str:
+    """A loopback address that no other process uses, so that none takes a port of a target that was
+    killed: what connects comes from 127.0.0.1."""
+    _, high, middle, low = os.getpid().to_bytes(4)
+    return f"127.{1 + high % 128}.{middle}.{low}"
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import errno
 import tempfile
 
 import pytest
-from conftest import Serve
+from conftest import Serve, own_address
 
 import switchyard
 
@@ -56,7 +56,7 @@ def test_errors_and_cancellation_concern_their_own_request(disk):
 def test_a_target_that_is_killed_is_waited_for():
     with tempfile.NamedTemporaryFile() as file:
         file.truncate(16 << 20)
-        target = Serve("--listen", "127.0.0.1:0", "--file", file.name)
+        target = Serve("--listen", f"{own_address()}:0", "--file", file.name)
 
         async def main() -> None:
             nonlocal target

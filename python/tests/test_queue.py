@@ -77,6 +77,25 @@ def test_the_descriptor_tells_of_completions(disk):
             assert done[0][0] == tag
 
 
+def test_the_descriptor_tells_of_completions_that_a_batch_found(disk):
+    with disk.queue(4) as queue:
+        poll = select.poll()
+        poll.register(queue.fileno(), select.POLLIN)
+        # More of them than the queue has buffers.
+        tag = 0
+        while tag < 100:
+            try:
+                queue.submit_read(tag, 0, 4096)
+                tag += 1
+            except BlockingIOError:
+                queue.read_many([0], 4096)
+                assert poll.poll(0)
+                queue.kick()
+                assert poll.poll(0)
+        done = queue.reap(100)
+        assert sorted(done) == [(tag, 0, bytes(4096)) for tag in range(100)]
+
+
 def test_a_queue_that_is_forgotten_is_closed(disk):
     # The controller grants fewer queues than this.
     for _ in range(200):

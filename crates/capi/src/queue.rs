@@ -70,7 +70,7 @@ pub unsafe extern "C" fn sw_queue_create(
             class: options::class(options.request_class)?,
         })?;
         let handle = handles::number();
-        requests::open(handle, opened);
+        requests::open(handle, opened)?;
         // SAFETY: the header asks for a place for the handle.
         unsafe { memory::store(queue, ptr::without_provenance_mut(handle)) }?;
         Ok(0)

@@ -96,8 +96,8 @@ pub(crate) fn with<T>(
     found.ok().flatten().unwrap_or_else(|| Err(missing(handle)))
 }
 
-/// Adds a queue to those of the calling thread.
-pub(crate) fn open(handle: usize, queue: Queue) {
+/// Adds a queue to those of the calling thread. A thread that is at its end has none any more.
+pub(crate) fn open(handle: usize, queue: Queue) -> Result<(), Failure> {
     let table = Table {
         pending: Vec::with_capacity(queue.depth()),
         free: Vec::with_capacity(queue.depth()),
@@ -108,9 +108,15 @@ pub(crate) fn open(handle: usize, queue: Queue) {
         queue,
         table,
     };
+    // The set is locked alone: a queue that is dropped locks it, too.
+    let added = QUEUES.try_with(|queues| queues.borrow_mut().push(queue));
+    added.map_err(|_| {
+        let message = "the thread ends: make the queue on another";
+        Failure::new(libc::EPERM, message)
+    })?;
     let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
     all.insert(handle);
-    QUEUES.with_borrow_mut(|queues| queues.push(queue));
+    Ok(())
 }
 
 /// Closes a queue of the calling thread. What is under way ends without an answer; memory of the
@@ -305,7 +311,8 @@ impl OpenQueue {
             );
             Failure::new(libc::ENOMEM, message)
         };
-        if length == 0 {
+        // One buffer of each size at least is left to the other requests.
+        if length == 0 || self.table.registered.len() + 1 >= self.queue.depth() {
             return Err(refused());
         }
         let slice = self.queue.buffer(length).ok_or_else(refused)?;

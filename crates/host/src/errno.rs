@@ -2,7 +2,8 @@
 
 use crate::client::SubmitError;
 use crate::error::{ConnectionError, HostError, RequestError};
-use block::BlockError;
+use block::{BlockError, DeviceError};
+use reactor::uring::SetupError;
 use rustix::io::Errno;
 use std::io::ErrorKind;
 
@@ -53,18 +54,49 @@ impl SubmitError {
     }
 }
 
+/// Returns the errno value of a channel that could not be opened: `EBUSY` where no queue is left,
+/// `ESHUTDOWN` where the namespace is gone.
+fn device_errno(error: &DeviceError) -> i32 {
+    let errno = match error {
+        DeviceError::Io { source, .. } => {
+            return source.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+        }
+        DeviceError::Invalid(_) => Errno::BUSY,
+        DeviceError::Memory(_) => Errno::NOMEM,
+    };
+    errno.raw_os_error()
+}
+
+/// Returns the errno value of a driver that could not be made: `ENOSYS` where the kernel has no
+/// io_uring for us.
+fn driver_errno(error: &SetupError) -> i32 {
+    let errno = match error {
+        SetupError::Forbidden(_) | SetupError::TooOld(_) => Errno::NOSYS,
+        SetupError::Memlock(_) => Errno::NOMEM,
+        SetupError::Descriptors(error) => {
+            return error.raw_os_error().unwrap_or(Errno::MFILE.raw_os_error());
+        }
+        SetupError::Other { source, .. } => {
+            return source.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+        }
+    };
+    errno.raw_os_error()
+}
+
 impl HostError {
     /// Returns the errno value that stands for the error.
     #[must_use]
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::Connection(error) => return error.errno(),
-            Self::Io { source, .. } => return source.raw_os_error().unwrap_or(5),
+            Self::Io { source, .. } => {
+                return source.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+            }
             Self::Option(_) | Self::Address { .. } => Errno::INVAL,
-            Self::Driver(_) => Errno::NOSYS,
+            Self::Driver(error) => return driver_errno(error),
             Self::NoNamespace { .. } => Errno::NXIO,
             Self::UnusableNamespace { .. } => Errno::OPNOTSUPP,
-            Self::Device(_) => Errno::BUSY,
+            Self::Device(error) => return device_errno(error),
             Self::Closed => Errno::SHUTDOWN,
             Self::Limit(_) => Errno::MFILE,
         };

@@ -113,12 +113,13 @@ impl RemoteNamespace {
     /// some are left, but fewer than asked for, the channel makes do with those.
     pub fn open_remote(&self, driver: &mut dyn Driver) -> Result<RemoteChannel, DeviceError> {
         if self.association.phase() == Phase::Gone {
-            return Err(DeviceError::Invalid(format!(
-                "{self:?} is gone: {}",
-                self.association
-                    .last_error()
-                    .map_or_else(|| "its host was closed".to_owned(), |e| e.to_string())
-            )));
+            let reason = self.association.last_error();
+            let reason = reason.map_or_else(|| "it was disconnected".to_owned(), |e| e.to_string());
+            return Err(DeviceError::Io {
+                what: format!("{self:?} is gone: {reason}"),
+                source: rustix::io::Errno::SHUTDOWN.into(),
+                remedy: "connect to it again",
+            });
         }
         let channel = RemoteChannel::new(
             Arc::clone(&self.association),

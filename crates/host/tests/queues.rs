@@ -8,8 +8,10 @@ use block::BlockError;
 use host::{Host, Phase, QueueOptions, RemoteNamespace, Subsystem, Switchboard};
 use host::{RequestError, SwitchboardOptions};
 use peer::{Behaviour, Peer, connected};
+use reactor::PollPolicy;
 use reactor::placement::allowed_cores;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use switch::Knobs;
 
 /// A controller that grants two queues.
@@ -103,4 +105,38 @@ fn a_switchboard_that_needs_more_lanes_than_there_are_queues_is_refused() {
     assert!(error.contains("use fewer cores"), "{error}");
     namespace.write(0, &[1; 512]).unwrap();
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_wait_for_more_than_is_outstanding_ends() {
+    let (_peer, _host, subsystem) = connect();
+    let namespace = subsystem.namespace(1).unwrap();
+    let options = QueueOptions {
+        poll: PollPolicy::Never,
+        ..QueueOptions::default()
+    };
+    let mut queue = namespace.queue_with(&options).unwrap();
+    let (begin, limit) = (Instant::now(), Duration::from_secs(20));
+    assert_eq!(queue.wait_for(3, limit).unwrap().count(), 0);
+    queue.write(1, 0, &[1; 512]).unwrap();
+    assert_eq!(queue.wait_for(3, limit).unwrap().count(), 1);
+    assert_eq!(queue.wait_for(1, limit).unwrap().count(), 0);
+    assert!(begin.elapsed() < limit, "a wait slept to its end");
+}
+
+#[test]
+fn a_queue_that_is_refused_and_a_namespace_that_is_gone_are_told_apart() {
+    let (_peer, _host, subsystem) = connect();
+    let namespace = subsystem.namespace(1).unwrap();
+    let queue = namespace.queue(4).unwrap();
+    let busy = rustix::io::Errno::BUSY.raw_os_error();
+    assert_eq!(namespace.queue(4).unwrap_err().errno(), busy);
+    drop(queue);
+    subsystem.disconnect();
+    while subsystem.association().phase() != Phase::Gone {
+        std::thread::yield_now();
+    }
+    let error = namespace.queue(4).unwrap_err();
+    let gone = rustix::io::Errno::SHUTDOWN.raw_os_error();
+    assert_eq!(error.errno(), gone, "{error}");
 }

@@ -11,14 +11,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 struct Shared<M> {
-    queue: Mutex<VecDeque<M>>,
+    queue: Mutex<Queue<M>>,
     /// True if the queue may hold something; set after a push, cleared before a drain.
     pending: AtomicBool,
     waker: Arc<dyn Wake>,
 }
 
+struct Queue<M> {
+    messages: VecDeque<M>,
+    /// True once the receiving end is gone: further messages are let go.
+    closed: bool,
+}
+
 impl<M> Shared<M> {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<M>> {
+    fn lock(&self) -> MutexGuard<'_, Queue<M>> {
         // A push or a pop cannot leave the queue half changed, so a poisoned lock is still good.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -38,10 +44,13 @@ impl<M> Mailbox<M> {
     /// Makes a mailbox; its messages wake the core behind `waker`.
     #[must_use]
     pub fn new(waker: Arc<dyn Wake>) -> Self {
-        let queue = Mutex::new(VecDeque::with_capacity(MAILBOX_CAPACITY));
+        let queue = Queue {
+            messages: VecDeque::with_capacity(MAILBOX_CAPACITY),
+            closed: false,
+        };
         Self {
             shared: Arc::new(Shared {
-                queue,
+                queue: Mutex::new(queue),
                 pending: AtomicBool::new(false),
                 waker,
             }),
@@ -62,8 +71,8 @@ impl<M> Mailbox<M> {
             return None;
         }
         let mut queue = self.shared.lock();
-        let message = queue.pop_front();
-        if queue.is_empty() {
+        let message = queue.messages.pop_front();
+        if queue.messages.is_empty() {
             // Under the lock, so a push that follows sets it again.
             self.shared.pending.store(false, Ordering::Release);
         }
@@ -71,14 +80,27 @@ impl<M> Mailbox<M> {
     }
 }
 
+impl<M> Drop for Mailbox<M> {
+    /// Lets go of the messages that nothing will take, and of all that follow: what waits for an
+    /// answer to one hears of its end by its drop.
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        let messages = std::mem::take(&mut queue.messages);
+        drop(queue);
+        // Without the lock: the drop of a message may send another one.
+        drop(messages);
+    }
+}
+
 impl<M> MailboxSender<M> {
     /// Returns true if [`send`](Self::send) would return the message now.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.shared.lock().len() >= MAILBOX_CAPACITY
+        self.shared.lock().messages.len() >= MAILBOX_CAPACITY
     }
 
-    /// Sends a message and wakes the core.
+    /// Sends a message and wakes the core. A core that has ended lets it go.
     ///
     /// # Errors
     /// The message itself when [`MAILBOX_CAPACITY`] others wait already.
@@ -98,10 +120,16 @@ impl<M> MailboxSender<M> {
 
     fn push(&self, message: M, capacity: usize) -> Result<(), M> {
         let mut queue = self.shared.lock();
-        if queue.len() >= capacity {
+        if queue.closed {
+            // Without the lock, as above.
+            drop(queue);
+            drop(message);
+            return Ok(());
+        }
+        if queue.messages.len() >= capacity {
             return Err(message);
         }
-        queue.push_back(message);
+        queue.messages.push_back(message);
         self.shared.pending.store(true, Ordering::Release);
         drop(queue);
         self.shared.waker.wake();
@@ -120,7 +148,7 @@ impl<M> Clone for MailboxSender<M> {
 impl<M> fmt::Debug for Mailbox<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mailbox")
-            .field("len", &self.shared.lock().len())
+            .field("len", &self.shared.lock().messages.len())
             .finish()
     }
 }
@@ -128,7 +156,7 @@ impl<M> fmt::Debug for Mailbox<M> {
 impl<M> fmt::Debug for MailboxSender<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MailboxSender")
-            .field("len", &self.shared.lock().len())
+            .field("len", &self.shared.lock().messages.len())
             .finish()
     }
 }
@@ -168,5 +196,34 @@ mod tests {
         assert_eq!(mailbox.pop(), None);
         assert_eq!(sender.send(1), Ok(()));
         assert_eq!(mailbox.pop(), Some(1));
+    }
+
+    /// A message that sends another one when it is let go.
+    #[derive(Debug)]
+    struct Echo(Option<MailboxSender<Echo>>, Arc<()>);
+    impl Drop for Echo {
+        fn drop(&mut self) {
+            if let Some(sender) = self.0.take() {
+                sender.send_always(Self(None, Arc::clone(&self.1)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_mailbox_that_is_dropped_lets_its_messages_go() {
+        let mailbox = Mailbox::new(Arc::new(Count::default()));
+        let sender = mailbox.sender();
+        let alive = Arc::new(());
+        for _ in 0..MAILBOX_CAPACITY {
+            let message = Echo(Some(sender.clone()), Arc::clone(&alive));
+            sender.send(message).expect("there is room");
+        }
+        assert!(sender.is_full());
+        drop(mailbox);
+        assert_eq!(Arc::strong_count(&alive), 1);
+        assert!(!sender.is_full());
+        let message = Echo(Some(sender.clone()), Arc::clone(&alive));
+        sender.send(message).expect("it is let go");
+        assert_eq!(Arc::strong_count(&alive), 1);
     }
 }

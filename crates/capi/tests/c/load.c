@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < count; i++) {
             OK(finished[i].result);
             ((struct request *)finished[i].user)->busy = 0;
-            if (++done % 2000 == 0) {
+            if (++done % 500 == 0) {
                 printf("%ld done\n", done);
                 fflush(stdout);
             }

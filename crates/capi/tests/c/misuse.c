@@ -121,6 +121,12 @@ static void queues(sw_namespace *disk) {
     IS(-ENOMEM, sw_buffer_alloc(queue, 0, &buffer));
     IS(-ENOMEM, sw_buffer_alloc(queue, 2 << 20, &buffer));
     IS(-EFAULT, sw_buffer_alloc(queue, 4096, NULL));
+    void *all[4];
+    for (int i = 0; i < 3; i++)
+        OK(sw_buffer_alloc(queue, 4096, &all[i]));
+    IS(-ENOMEM, sw_buffer_alloc(queue, 4096, &all[3]));
+    for (int i = 0; i < 3; i++)
+        OK(sw_buffer_free(queue, all[i]));
     OK(sw_buffer_alloc(queue, 8192, &buffer));
     IS(-EINVAL, sw_buffer_free(queue, (char *)buffer + 1));
     IS(-EINVAL, sw_queue_read(queue, (char *)buffer + 4096, 8192, 0, NULL));

@@ -129,8 +129,9 @@ impl NamespaceInner {
 
 impl Drop for NamespaceInner {
     fn drop(&mut self) {
-        // A host that is closed has released it already.
-        let _ = self.host().send(Message::Release(self.id));
+        // There is only one for each namespace, and this may be the host's own thread, which must
+        // not wait. A host that is closed has released it already.
+        self.host().sender.send_always(Message::Release(self.id));
     }
 }
 

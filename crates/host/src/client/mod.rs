@@ -213,8 +213,13 @@ impl HostInner {
 
 impl Drop for HostInner {
     fn drop(&mut self) {
-        let told = self.send(Message::Shutdown);
-        if let (Ok(()), Some(thread)) = (told, self.thread.take()) {
+        // There is only one, and this may be the host's own thread, which must not wait.
+        self.sender.send_always(Message::Shutdown);
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        // That thread drops the last handle when it wakes a task that owns it; it ends by itself.
+        if thread.thread().id() != std::thread::current().id() {
             // It ends within the time that a shutdown may take; a panic of it was reported.
             let _ = thread.join();
         }

@@ -77,6 +77,8 @@ pub struct Queue {
     done: VecDeque<Completion>,
     namespace: RemoteNamespace,
     readiness: Option<Readiness>,
+    /// An error of the ring outside of a wait, for the next one.
+    failure: Option<io::Error>,
     /// Keeps the controller connected; dropped last.
     _subsystem: Subsystem,
     /// The driver belongs to the thread that made it.
@@ -117,6 +119,7 @@ impl Queue {
             done: VecDeque::with_capacity(count),
             namespace,
             readiness: None,
+            failure: None,
             _subsystem: subsystem,
             _thread: PhantomData,
         })
@@ -285,9 +288,14 @@ impl Queue {
             driver: &mut self.driver,
         };
         self.channel.kick(&mut cx);
-        if self.readiness.is_some() {
-            // A broken ring is reported by the next wait.
-            let _ = self.arm();
+        self.arm_again();
+    }
+
+    /// Makes the descriptor of [`readiness`](Self::readiness) readable: for a program that keeps
+    /// completions of this queue for its own event loop to find.
+    pub fn raise(&self) {
+        if let Some(readiness) = &self.readiness {
+            readiness.raise();
         }
     }
 
@@ -310,6 +318,9 @@ impl Queue {
     }
 
     fn wait_until(&mut self, min: usize, end: Time) -> io::Result<Completions<'_>> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
         let mut cx = Context {
             now: self.driver.now(),
             driver: &mut self.driver,
@@ -321,7 +332,8 @@ impl Queue {
         }
         let mut first = true;
         while first || (self.done.len() < min && self.channel.outstanding() > 0) {
-            let wait = if min == 0 || self.done.len() >= min {
+            // With nothing outstanding there is nothing to sleep for.
+            let wait = if self.done.len() >= min || self.channel.outstanding() == 0 {
                 Wait::No
             } else {
                 let deadline = self.channel.deadline().min(end);
@@ -355,6 +367,15 @@ impl Queue {
         }
         let readiness = self.readiness.as_ref().expect("made above");
         Ok(readiness.descriptor())
+    }
+
+    /// Gets the descriptor, if there is one, ready for the next wait on it. A broken ring makes it
+    /// readable, and is reported by the next [`wait`](Self::wait).
+    fn arm_again(&mut self) {
+        if let Err(error) = self.arm() {
+            self.failure.get_or_insert(error);
+            self.raise();
+        }
     }
 
     /// Gets the descriptor ready for a wait on it.
@@ -445,8 +466,7 @@ impl Iterator for Completions<'_> {
 
 impl Drop for Completions<'_> {
     fn drop(&mut self) {
-        // A broken ring is reported by the next wait.
-        let _ = self.queue.arm();
+        self.queue.arm_again();
     }
 }
 
