@@ -377,9 +377,10 @@ pub extern "C" fn sw_queue_fd(queue: *mut Queue) -> c_int {
 /// Allocates `length` bytes (1 to 1 MiB) of the queue's own memory, aligned to a page, and stores
 /// its address. Requests of this queue with memory within it are not copied between the caller and
 /// the queue. One request at a time may use a buffer. It counts as one of the queue's requests as
-/// far as memory goes.
+/// far as memory goes, so a queue has at most one buffer less than its depth.
 ///
-/// Returns 0, -ENOMEM or another negative errno value.
+/// Returns 0, -ENOMEM (no memory, or as many buffers as there may be) or another negative errno
+/// value.
 ///
 /// # Safety
 /// `address` must be valid.
