@@ -67,6 +67,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Tenant(args) => cmd::tenant::run(&args, output),
         Command::Top(args) => cmd::top::run(&args, output),
+        Command::Man(args) => cmd::man::run(&args, Cli::command(), output),
         #[cfg(feature = "lab")]
         Command::Sim(args) => cmd::sim::run(&args, output),
         #[cfg(feature = "lab")]

@@ -8,6 +8,7 @@ mod config;
 mod figure;
 mod flash;
 mod host;
+mod man;
 mod serve;
 #[cfg(feature = "lab")]
 mod sim;
@@ -28,6 +29,7 @@ pub use config::{ConfigArgs, ConfigCommand};
 pub use figure::{FigureArgs, GoalsArgs};
 pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
+pub use man::ManArgs;
 pub use serve::ServeArgs;
 #[cfg(feature = "lab")]
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs};
@@ -98,6 +100,8 @@ pub enum Command {
     Tenant(TenantArgs),
     /// Watch a running target: tenants, cores, namespaces and queues
     Top(TopArgs),
+    /// Write the manual pages of all commands
+    Man(ManArgs),
     /// Ask the model how the stack does on other machines
     #[cfg(feature = "lab")]
     Sim(SimArgs),

@@ -13,6 +13,7 @@ pub mod discover;
 #[cfg(feature = "lab")]
 pub mod figure;
 pub mod identify;
+pub mod man;
 pub mod read;
 pub mod serve;
 mod signals;

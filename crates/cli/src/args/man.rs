@@ -1,0 +1,16 @@
+//! Arguments of `switchyard man`.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Pages in section 1, one for each command, made from what `--help` says.
+#[derive(Args, Debug)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  switchyard man /usr/local/share/man/man1      then: man switchyard-attach-nbd\n",
+    "  switchyard man . && man ./switchyard-serve.1",
+))]
+pub struct ManArgs {
+    /// An existing directory for the pages; pages of the same names are replaced
+    pub directory: PathBuf,
+}
