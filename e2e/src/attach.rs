@@ -62,7 +62,7 @@ impl Attach {
     /// Asks it to end with SIGTERM and insists on the exit code 0; returns what it said on stderr.
     ///
     /// # Errors
-    /// As [`Serve::stop`].
+    /// When it does not end in time, or with another code than 0.
     pub fn stop(mut self) -> Result<String> {
         self.process.signal(Signal::TERM)?;
         let status = self.process.wait(END_DEADLINE)?;
