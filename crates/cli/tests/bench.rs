@@ -332,7 +332,7 @@ fn a_process_that_fails_is_an_error_with_its_words() {
     let output = bench(&["--device", "ram:16M", "--app", "a:rw=read", "--processes"]);
     code(&output, 2);
     assert!(
-        stderr(&output).contains("no memory in common"),
+        stderr(&output).contains("--processes have no memory"),
         "{}",
         stderr(&output)
     );
