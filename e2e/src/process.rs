@@ -316,6 +316,27 @@ impl Serve {
         Ok(Self { process, address })
     }
 
+    /// The same in the place of a target that was killed, as often as its port is in use: while none
+    /// listens, attempts to connect come from ports of the same range, and one may come from this
+    /// very port. TCP then connects it with itself, for a moment.
+    ///
+    /// # Errors
+    /// As [`Serve::start`].
+    pub fn start_again(arguments: &[&str]) -> Result<Self> {
+        let end = Instant::now() + READY_DEADLINE;
+        loop {
+            match Self::start_with(arguments) {
+                Err(error)
+                    if format!("{error:#}").contains("Address already in use")
+                        && Instant::now() < end =>
+                {
+                    sleep(POLL_INTERVAL);
+                }
+                other => return other,
+            }
+        }
+    }
+
     /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -27,9 +27,6 @@ const STOP: Duration = Duration::from_secs(30);
 /// Size of the namespace for XFS, in MiB: its smallest file system is a little smaller.
 const XFS_MIB: u64 = 320;
 
-/// Attempts to start a target where one was killed.
-const STARTS_MAX: u32 = 100;
-
 /// The target and what it serves from.
 struct Bed {
     serve: Option<Serve>,
@@ -75,7 +72,7 @@ impl Bed {
 
     fn start(&mut self) -> Result<()> {
         let config = self.config.to_str().context("a path in UTF-8")?;
-        let serve = Serve::start_with(&["--config", config])?;
+        let serve = Serve::start_again(&["--config", config])?;
         self.address = serve.address();
         self.serve = Some(serve);
         Ok(())
@@ -92,16 +89,6 @@ impl Bed {
         check_ext4(&self.backing)?;
         self.listen = self.address;
         self.configure("")?;
-        // While no target listens, the guest's attempts come from ports of the same range, and one
-        // may come from this very port: TCP then connects it with itself, for a moment.
-        for _ in 1..STARTS_MAX {
-            match self.start() {
-                Err(error) if format!("{error:#}").contains("Address already in use") => {
-                    sleep(Duration::from_millis(100));
-                }
-                other => return other,
-            }
-        }
         self.start()
     }
 

@@ -17,9 +17,6 @@ use switchyard_e2e::{Readiness, cache_directory, require_programs};
 /// Size of each namespace, in MiB: XFS makes none that is much smaller.
 const DISK_MIB: u64 = 320;
 
-/// Attempts to start a target where one was killed.
-const STARTS_MAX: u32 = 100;
-
 /// A target with a file as its namespace, and its front end.
 struct Bed<'a> {
     serve: Option<Serve>,
@@ -46,19 +43,7 @@ impl<'a> Bed<'a> {
         self.serve.take().context("a target runs")?.kill()?;
         sleep(Duration::from_secs(1));
         let arguments = ["--listen", &self.listen, self.devices[0], self.devices[1]];
-        // A client's attempt may come from this very port, for a moment.
-        for _ in 1..STARTS_MAX {
-            match Serve::start_with(&arguments) {
-                Err(error) if format!("{error:#}").contains("Address already in use") => {
-                    sleep(Duration::from_millis(100));
-                }
-                other => {
-                    self.serve = Some(other?);
-                    return Ok(());
-                }
-            }
-        }
-        self.serve = Some(Serve::start_with(&arguments)?);
+        self.serve = Some(Serve::start_again(&arguments)?);
         Ok(())
     }
 }

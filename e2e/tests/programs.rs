@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result, ensure};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::Command;
-use std::time::Instant;
 use switchyard_e2e::library::{Checks, Library, tokio_example};
 use switchyard_e2e::limits::COMMAND_DEADLINE;
 use switchyard_e2e::process::{Process, Serve};
@@ -104,7 +103,7 @@ fn a_program_goes_on_when_its_target_is_killed() -> Result<()> {
     for _ in 0..5 {
         load.progress()?;
         target.kill()?;
-        target = serve_again(&address, file)?;
+        target = Serve::start_again(&["--listen", &address, "--file", file])?;
     }
     load.progress()?;
     let text = load.end()?;
@@ -118,19 +117,6 @@ fn a_program_goes_on_when_its_target_is_killed() -> Result<()> {
 fn own_address() -> Ipv4Addr {
     // A process's number has at most 22 bits.
     Ipv4Addr::from_bits(0x7f01_0000 + std::process::id())
-}
-
-/// Starts a target where one was killed. The port may be in use for a moment yet.
-fn serve_again(address: &str, file: &str) -> Result<Serve> {
-    let end = Instant::now() + COMMAND_DEADLINE;
-    loop {
-        match Serve::start_with(&["--listen", address, "--file", file]) {
-            Err(error)
-                if format!("{error:#}").contains("Address already in use")
-                    && Instant::now() < end => {}
-            other => return other,
-        }
-    }
 }
 
 /// fio with our engine, built against the headers of the fio that is installed.
@@ -155,7 +141,7 @@ fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
         fio.arg(format!("--sw_target={address}")).args(arguments);
         Process::start(&mut fio)?.succeed(COMMAND_DEADLINE)
     };
-    let verify = "--verify=crc32c --verify_fatal=1 --bs=4k --size=16M";
+    let verify = "--verify=crc32c --verify_fatal=1 --verify_state_save=0 --bs=4k --size=16M";
     for mode in [
         "--rw=randwrite --iodepth=32",
         "--rw=randwrite --iodepth=64 --iodepth_batch_submit=16 --thread --sw_class=latency",

@@ -184,6 +184,7 @@ fn a_killed_target_costs_time_and_nothing_else() {
             "--verify=crc32c",
             "--verify_backlog=256",
             "--verify_fatal=1",
+            "--verify_state_save=0",
         ])
         .args(["--rate=32M,32M", &format!("--uri={}", attached.uri)])
         .stdout(Stdio::piped())
