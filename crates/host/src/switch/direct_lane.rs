@@ -103,6 +103,12 @@ impl DirectLane {
         loads.direct(self.core).end(std::mem::take(&mut self.bytes));
     }
 
+    /// Bytes of the requests that are outstanding.
+    #[inline]
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Returns true if requests are outstanding.
     #[inline]
     pub(super) const fn is_busy(&self) -> bool {

@@ -202,8 +202,11 @@ impl SwitchedChannel {
             self.loads().direct(core).enter();
         }
         if let Some(registration) = &self.registration {
+            let direct = self.direct.as_ref().map_or(0, DirectLane::bytes);
             registration.standing.note_core(here);
-            registration.standing.note_bytes(self.outstanding_bytes);
+            registration
+                .standing
+                .note_bytes(self.outstanding_bytes + direct);
         }
     }
 
