@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Folder, Serving, code, pattern, program, run, stderr};
+use common::{Folder, Serving, code, own_address, pattern, program, run, stderr};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixDatagram;
@@ -167,8 +167,8 @@ fn a_killed_target_costs_time_and_nothing_else() {
     }
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
-    let serve = |address: &str| Serving::start_again(&["--listen", address, "--file", &disk]);
-    let serving = serve("127.0.0.1:0");
+    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let serving = serve(&own_address());
     let address = serving.address().to_owned();
     let socket = folder.path("nbd.sock");
     let attached = Attached::start(&["nbd", "--socket", &socket, "--target", &address]);
@@ -202,8 +202,8 @@ fn a_file_of_a_killed_target_keeps_its_content() {
     }
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
-    let serve = |address: &str| Serving::start_again(&["--listen", address, "--file", &disk]);
-    let serving = serve("127.0.0.1:0");
+    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let serving = serve(&own_address());
     let address = serving.address().to_owned();
     let mountpoint = folder.path("files");
     std::fs::create_dir(&mountpoint).unwrap();
@@ -243,8 +243,8 @@ fn a_file_of_a_killed_target_keeps_its_content() {
 fn a_disk_of_a_killed_target_keeps_its_content() {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
-    let serve = |address: &str| Serving::start_again(&["--listen", address, "--file", &disk]);
-    let serving = serve("127.0.0.1:0");
+    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let serving = serve(&own_address());
     let address = serving.address().to_owned();
     let socket = folder.path("vhost.sock");
     let attached = Attached::start(&["vhost", "--socket", &socket, "--target", &address]);

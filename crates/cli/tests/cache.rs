@@ -7,7 +7,7 @@
 mod common;
 
 use block::BlockError;
-use common::{Folder, NQN, Serving, code, run, stdout};
+use common::{Folder, NQN, Serving, code, own_address, run, stdout};
 use host::Host;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -100,7 +100,7 @@ fn a_flush_reaches_the_file_and_an_orderly_end_writes_the_rest() {
 #[test]
 fn writes_that_a_crash_took_from_the_cache_are_reported_by_the_next_flush() {
     let cached = Cached::new("");
-    let serving = cached.serve("127.0.0.1:0");
+    let serving = cached.serve(&own_address());
     let address = serving.address().to_owned();
     let host = Host::builder().build().unwrap();
     let disk = host.connect(&address, NQN).unwrap().namespace(1).unwrap();

@@ -81,6 +81,17 @@ pub fn json(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}{}", stdout(output), stderr(output)))
 }
 
+/// Where a target listens that is started again at the same port: a loopback address that nothing
+/// else uses. Otherwise another test's listener, or an attempt to connect to the killed target,
+/// which comes from 127.0.0.1 and the same range of ports, may have taken the port meanwhile.
+pub fn own_address() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 4, "a process's number of 22 bits leaves two");
+    let host = std::process::id() * 4 + number;
+    format!("{}:0", std::net::Ipv4Addr::from_bits(0x7f00_0000 + host))
+}
+
 /// `switchyard serve`, killed when dropped.
 pub struct Serving {
     child: Child,
@@ -94,27 +105,8 @@ impl Serving {
         Self::start_by(program(), args)
     }
 
-    /// Starts it in the place of one that was killed, as often as its port is in use: a client's
-    /// attempt may come from this very port, for a moment.
-    pub fn start_again(args: &[&str]) -> Self {
-        for _ in 0..100 {
-            match Self::try_start(program(), args) {
-                Err(text) if text.contains("in use") => {
-                    std::thread::sleep(Duration::from_millis(100));
-                }
-                other => return other.unwrap_or_else(|text| panic!("it is not ready: {text}")),
-            }
-        }
-        panic!("its port stays in use: {args:?}");
-    }
-
     /// The same by a command that becomes the program.
-    pub fn start_by(program: Command, args: &[&str]) -> Self {
-        Self::try_start(program, args).unwrap_or_else(|text| panic!("it is not ready: {text}"))
-    }
-
-    /// Starts it; returns what it says where it does not listen.
-    fn try_start(mut program: Command, args: &[&str]) -> Result<Self, String> {
+    pub fn start_by(mut program: Command, args: &[&str]) -> Self {
         let mut child = program
             .arg("serve")
             .args(args)
@@ -131,14 +123,14 @@ impl Serving {
             let _ = child.kill();
             let _ = stderr.read_to_string(&mut text);
             let _ = child.wait();
-            return Err(format!("{line}{text}"));
+            panic!("it is not ready: {line}{text}");
         };
         let addresses = vec![address.to_owned()];
-        Ok(Self {
+        Self {
             child,
             stdout,
             addresses,
-        })
+        }
     }
 
     pub fn pid(&self) -> u32 {

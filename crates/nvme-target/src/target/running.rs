@@ -19,8 +19,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use switch::Knobs;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
+
+/// How long an address may be in use by the listener of a process that was killed.
+const ADDRESS_IN_USE: Duration = Duration::from_secs(2);
+
+/// The time between two attempts to listen there.
+const ADDRESS_RETRY: Duration = Duration::from_millis(10);
 
 /// Options of a target on this machine.
 #[derive(Clone, Debug)]
@@ -308,19 +315,32 @@ fn set_up(
     let mut addresses = Vec::new();
     if index == 0 {
         for &address in &options.listen {
-            let (listener, bound) =
-                driver
-                    .listen(address, &options.socket)
-                    .map_err(|source| TargetError::Listen {
-                        address,
-                        remedy: remedy(&source),
-                        source,
-                    })?;
+            let listened = once_free(|| driver.listen(address, &options.socket));
+            let (listener, bound) = listened.map_err(|source| TargetError::Listen {
+                address,
+                remedy: remedy(&source),
+                source,
+            })?;
             service.add_listener(listener);
             addresses.push(bound);
         }
     }
     Ok((Core::new(driver, service, options.poll), addresses))
+}
+
+/// Listens, and tries again for a moment while the address is in use: the kernel closes the files of
+/// a killed process's ring, and with them its listener, some time after the process has ended. A
+/// supervisor that starts the target again at once would find its port taken.
+fn once_free<T>(mut listen: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + ADDRESS_IN_USE;
+    loop {
+        match listen() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(ADDRESS_RETRY);
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Returns advice for an address that cannot be listened on.
@@ -355,6 +375,27 @@ fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A target that was started right after another one was killed ended at once.
+    #[test]
+    fn an_address_that_is_in_use_for_a_moment_is_listened_on() {
+        let mut busy = 3;
+        let listened = once_free(|| match busy {
+            0 => Ok("listening"),
+            _ => {
+                busy -= 1;
+                Err(io::ErrorKind::AddrInUse.into())
+            }
+        });
+        assert_eq!((listened.unwrap(), busy), ("listening", 0));
+        let mut attempts = 0;
+        let refused = once_free::<()>(|| {
+            attempts += 1;
+            Err(io::ErrorKind::AddrNotAvailable.into())
+        });
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+        assert_eq!(attempts, 1, "that address does not come");
+    }
 
     /// The threads were joined in order, so a core that died while the first one went on was not
     /// noticed.
