@@ -270,6 +270,23 @@ static struct io_u *engine_event(struct thread_data *td, int event) {
     return io_u;
 }
 
+/* fio's memory for all requests of the job, after engine_init: not copied between fio and the queue. */
+static int engine_iomem_alloc(struct thread_data *td, size_t bytes) {
+    struct job *job = td->io_ops_data;
+    void *memory;
+    if (sw_buffer_alloc(job->queue, bytes, &memory) < 0)
+        return complain("allocate memory for requests", 1);
+    td->orig_buffer = memory;
+    return 0;
+}
+
+static void engine_iomem_free(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    if (job && td->orig_buffer)
+        sw_buffer_free(job->queue, td->orig_buffer);
+    td->orig_buffer = NULL;
+}
+
 static int engine_nothing(struct thread_data *td, struct fio_file *file) {
     return 0;
 }
@@ -288,6 +305,8 @@ static struct ioengine_ops engine = {
     .open_file = engine_nothing,
     .close_file = engine_nothing,
     .invalidate = engine_nothing,
+    .iomem_alloc = engine_iomem_alloc,
+    .iomem_free = engine_iomem_free,
     .options = engine_options,
     .option_struct_size = sizeof(struct engine_options),
 };

@@ -394,8 +394,8 @@ int sw_queue_outstanding(struct sw_queue *queue);
  * leaves at the next sw_queue_kick or sw_queue_reap. `user` comes back with the completion.
  *
  * Returns 0; -EAGAIN while the queue is full; -EINVAL for a range that is empty, not whole blocks,
- * or longer than a request may be; -ERANGE beyond the end; -EBUSY for a registered buffer that
- * another request uses; or another negative errno value. Without 0 there is no completion.
+ * or longer than a request may be; -ERANGE beyond the end; or another
+ * negative errno value. Without 0 there is no completion.
  *
  * # Safety
  * `data` must have `length` bytes until the request is reaped.
@@ -501,13 +501,12 @@ int sw_queue_reap(struct sw_queue *queue,
 int sw_queue_fd(struct sw_queue *queue);
 
 /**
- * Allocates `length` bytes (1 to 1 MiB) of the queue's own memory, aligned to a page, and stores
- * its address. Requests of this queue with memory within it are not copied between the caller and
- * the queue. One request at a time may use a buffer. It counts as one of the queue's requests as
- * far as memory goes, so a queue has at most one buffer less than its depth.
+ * Allocates `length` bytes of memory for requests of this queue, zeroed, whole pages, and stores
+ * its address. Data of requests within it is not copied between the caller and the queue. Several
+ * requests may use ranges of a buffer at once. Its pages are taken from the system when they are
+ * first touched.
  *
- * Returns 0, -ENOMEM (no memory, or as many buffers as there may be) or another negative errno
- * value.
+ * Returns 0, -EINVAL for no bytes, -ENOMEM or another negative errno value.
  *
  * # Safety
  * `address` must be valid.

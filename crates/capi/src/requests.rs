@@ -5,7 +5,7 @@ use crate::error::Failure;
 use crate::handles::closed;
 use crate::memory;
 use host::{BlockError, Operation, Queue};
-use reactor::{Buffer, IoSlice, Memory};
+use reactor::{IoSlice, Memory, Region, RegionHandle};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
@@ -27,7 +27,7 @@ struct Table {
     pending: Vec<Pending>,
     free: Vec<usize>,
     /// Registered buffers by their addresses.
-    registered: BTreeMap<usize, Registered>,
+    registered: BTreeMap<usize, RegionHandle>,
 }
 
 /// A request under way.
@@ -40,22 +40,13 @@ struct Pending {
 /// The caller's memory that a completion concerns.
 #[derive(Debug, Default)]
 enum Destination {
-    /// None: the data went with the request, or there was none.
+    /// None: the data went with the request, came into a registered buffer, or there was none.
     #[default]
     Nowhere,
     /// A read's data is copied to `length` bytes here.
     Memory(*mut u8, usize),
     /// A read's data is copied to these parts.
     Parts(Vec<libc::iovec>),
-    /// The request used the registered buffer at this address.
-    Registered(usize),
-}
-
-/// A registered buffer, while no request uses it.
-#[derive(Debug)]
-struct Registered {
-    length: usize,
-    buffer: Option<Buffer>,
 }
 
 /// The data of a request as the caller names it.
@@ -187,8 +178,8 @@ impl OpenQueue {
         self.table.pending[tag] = Pending { user, destination };
         request.tag = tag as u64;
         request.data = slice;
-        self.queue.submit(request).map_err(|request| {
-            self.table.detach(tag, request.data);
+        self.queue.submit(request).map_err(|_| {
+            self.table.detach(tag);
             let message = "the queue is full: reap a completion, then submit again";
             Failure::new(libc::EAGAIN, message)
         })
@@ -207,8 +198,8 @@ impl OpenQueue {
         match data {
             Data::None(_) => Ok((None, Destination::Nowhere)),
             Data::Memory(start, length) => {
-                if let Some((address, slice)) = self.registered_slice(start.addr(), length)? {
-                    return Ok((Some(slice), Destination::Registered(address)));
+                if let Some(slice) = self.registered_slice(start.addr(), length)? {
+                    return Ok((Some(slice), Destination::Nowhere));
                 }
                 let mut slice = self.buffer(length)?;
                 // SAFETY: the header asks for that much memory.
@@ -246,29 +237,21 @@ impl OpenQueue {
         })
     }
 
-    /// Takes the registered buffer that the range lies in, if there is one.
-    fn registered_slice(
-        &mut self,
-        start: usize,
-        length: usize,
-    ) -> Result<Option<(usize, IoSlice)>, Failure> {
-        let Some((&address, entry)) = self.table.registered.range_mut(..=start).next_back() else {
+    /// Returns the range of the registered buffer that it begins in, if it begins in one.
+    fn registered_slice(&self, start: usize, length: usize) -> Result<Option<IoSlice>, Failure> {
+        let Some((&address, region)) = self.table.registered.range(..=start).next_back() else {
             return Ok(None);
         };
         let at = start - address;
-        if at >= entry.length {
+        if at >= region.len() {
             return Ok(None);
         }
-        if length > entry.length - at {
+        if length > region.len() - at {
             let message = "the range begins in a registered buffer and ends beyond it";
             return Err(Failure::new(libc::EINVAL, message));
         }
-        let Some(buffer) = entry.buffer.take() else {
-            let message = "another request uses the registered buffer: wait for it";
-            return Err(Failure::new(libc::EBUSY, message));
-        };
-        let slice = IoSlice::new(Memory::Buffer(buffer), at, length);
-        Ok(Some((address, slice)))
+        let memory = Memory::Region(region.clone());
+        Ok(Some(IoSlice::new(memory, at, length)))
     }
 
     /// Waits for `min` completions (of those outstanding) at the longest `timeout`, and gives at
@@ -289,10 +272,10 @@ impl OpenQueue {
         let mut taken = 0;
         for done in done.take(max) {
             let tag = usize::try_from(done.tag).expect("we gave it");
-            let (user, destination, data) = table.detach(tag, done.data);
+            let (user, destination) = table.detach(tag);
             let result = match done.result {
                 // SAFETY: the header asks for memory that is the request's until now.
-                Ok(()) => unsafe { bring(&destination, data.as_ref()) },
+                Ok(()) => unsafe { bring(&destination, done.data.as_ref()) },
                 Err(error) => -host::block_errno(error),
             };
             each(taken, Finished { user, result })?;
@@ -303,26 +286,17 @@ impl OpenQueue {
 
     /// Registers a buffer, and returns its address.
     pub(crate) fn register(&mut self, length: usize) -> Result<*mut u8, Failure> {
-        let refused = || {
-            let message = format!(
-                "no buffer of {length} bytes: ask for 1 to {} bytes, and for fewer buffers than the \
-                 queue has requests",
-                host::limits::TRANSFER_BYTES_MAX
-            );
-            Failure::new(libc::ENOMEM, message)
-        };
-        // One buffer of each size at least is left to the other requests.
-        if length == 0 || self.table.registered.len() + 1 >= self.queue.depth() {
-            return Err(refused());
+        if length == 0 {
+            let message = "a buffer of no bytes: ask for at least one";
+            return Err(Failure::new(libc::EINVAL, message));
         }
-        let slice = self.queue.buffer(length).ok_or_else(refused)?;
+        let region = Region::new(length);
+        let region = region.map_err(|error| Failure::new(libc::ENOMEM, error.to_string()))?;
+        let size = region.len();
+        let slice = IoSlice::new(Memory::Region(region.handle()), 0, size);
         let address = slice.address();
-        if let Memory::Buffer(buffer) = slice.into_memory() {
-            let entry = Registered {
-                length,
-                buffer: Some(buffer),
-            };
-            self.table.registered.insert(address.addr(), entry);
+        if let Memory::Region(handle) = slice.into_memory() {
+            self.table.registered.insert(address.addr(), handle);
         }
         Ok(address)
     }
@@ -330,7 +304,7 @@ impl OpenQueue {
     /// Gives a registered buffer back.
     pub(crate) fn unregister(&mut self, address: usize) -> Result<(), Failure> {
         match self.table.registered.get(&address) {
-            Some(entry) if entry.buffer.is_some() => {
+            Some(region) if region.is_alone() => {
                 self.table.registered.remove(&address);
                 Ok(())
             }
@@ -347,23 +321,11 @@ impl OpenQueue {
 }
 
 impl Table {
-    /// Ends a request's entry, and gives a registered buffer back. Returns the caller's pointer and
-    /// memory.
-    fn detach(
-        &mut self,
-        tag: usize,
-        data: Option<IoSlice>,
-    ) -> (usize, Destination, Option<IoSlice>) {
+    /// Ends a request's entry. Returns the caller's pointer and memory.
+    fn detach(&mut self, tag: usize) -> (usize, Destination) {
         let Pending { user, destination } = std::mem::take(&mut self.pending[tag]);
         self.free.push(tag);
-        let mut data = data;
-        if let Destination::Registered(address) = destination
-            && let Some(entry) = self.registered.get_mut(&address)
-            && let Some(Memory::Buffer(buffer)) = data.take().map(IoSlice::into_memory)
-        {
-            entry.buffer = Some(buffer);
-        }
-        (user, destination, data)
+        (user, destination)
     }
 }
 
@@ -374,7 +336,7 @@ impl Table {
 unsafe fn bring(destination: &Destination, data: Option<&IoSlice>) -> c_int {
     let Some(data) = data else { return 0 };
     match destination {
-        Destination::Nowhere | Destination::Registered(_) => 0,
+        Destination::Nowhere => 0,
         &Destination::Memory(start, length) => {
             // SAFETY: as for this function.
             match unsafe { memory::bytes_mut(start, length) } {

@@ -118,20 +118,13 @@ static void queues(sw_namespace *disk) {
     IS(0, sw_queue_reap(queue, done, 8, 0, -1));
 
     void *buffer = NULL;
-    IS(-ENOMEM, sw_buffer_alloc(queue, 0, &buffer));
-    IS(-ENOMEM, sw_buffer_alloc(queue, 2 << 20, &buffer));
+    IS(-EINVAL, sw_buffer_alloc(queue, 0, &buffer));
+    IS(-ENOMEM, sw_buffer_alloc(queue, (size_t)1 << 60, &buffer));
     IS(-EFAULT, sw_buffer_alloc(queue, 4096, NULL));
-    void *all[4];
-    for (int i = 0; i < 3; i++)
-        OK(sw_buffer_alloc(queue, 4096, &all[i]));
-    IS(-ENOMEM, sw_buffer_alloc(queue, 4096, &all[3]));
-    for (int i = 0; i < 3; i++)
-        OK(sw_buffer_free(queue, all[i]));
     OK(sw_buffer_alloc(queue, 8192, &buffer));
     IS(-EINVAL, sw_buffer_free(queue, (char *)buffer + 1));
     IS(-EINVAL, sw_queue_read(queue, (char *)buffer + 4096, 8192, 0, NULL));
     OK(sw_queue_read(queue, buffer, 4096, 0, NULL));
-    IS(-EBUSY, sw_queue_read(queue, (char *)buffer + 4096, 4096, 0, NULL));
     IS(-EBUSY, sw_buffer_free(queue, buffer));
     /* The queue goes with a request under way and a buffer. */
     OK(sw_queue_destroy(queue));

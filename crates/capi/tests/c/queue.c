@@ -5,6 +5,7 @@
 
 #define DEPTH 32
 #define BLOCK 4096
+#define AREA (64 << 20)
 
 static sw_queue *queue;
 
@@ -70,6 +71,22 @@ static void registered(void) {
     }
     OK(sw_buffer_free(queue, first));
     OK(sw_buffer_free(queue, second));
+    /* Much larger than a request: as many ranges of it at once as the queue has room for. */
+    unsigned char *area;
+    OK(sw_buffer_alloc(queue, AREA, (void **)&area));
+    fill(area, DEPTH * BLOCK, 11);
+    for (int i = 0; i < DEPTH; i++)
+        OK(sw_queue_write(queue, area + i * BLOCK, BLOCK, i * BLOCK, 0, NULL));
+    for (int i = 0; i < DEPTH; i++)
+        OK(one(NULL));
+    for (int i = 0; i < DEPTH; i++)
+        OK(sw_queue_read(queue, area + AREA - (i + 1) * BLOCK, BLOCK, i * BLOCK, NULL));
+    IS(-EBUSY, sw_buffer_free(queue, area));
+    for (int i = 0; i < DEPTH; i++)
+        OK(one(NULL));
+    for (int i = 0; i < DEPTH; i++)
+        CHECK(!memcmp(area + AREA - (i + 1) * BLOCK, area + i * BLOCK, BLOCK));
+    OK(sw_buffer_free(queue, area));
     IS(-EINVAL, sw_buffer_free(queue, second));
 }
 
