@@ -3,7 +3,8 @@
 use crate::buffers::{self, Data};
 use crate::queue::Queue;
 use crate::{class, closed, host_error, request_error, requests};
-use host::{Class, Host, Subsystem};
+use host::{Class, Host, Path, Subsystem};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, PoisonError};
@@ -36,7 +37,7 @@ pub(crate) struct Target {
 /// Connects to a subsystem.
 #[pyfunction]
 #[pyo3(signature = (address, nqn, *, host_nqn=None, request_class=None, header_digest=false,
-    data_digest=false, connect_timeout=None, command_timeout=None, loss_timeout=None))]
+    data_digest=false, connect_timeout=None, command_timeout=None, loss_timeout=None, path=None))]
 pub(crate) fn connect(
     py: Python<'_>,
     address: &str,
@@ -48,6 +49,7 @@ pub(crate) fn connect(
     connect_timeout: Option<Duration>,
     command_timeout: Option<Duration>,
     loss_timeout: Option<Duration>,
+    path: Option<&str>,
 ) -> PyResult<Target> {
     let class = class(request_class)?.unwrap_or(Class::DEFAULT);
     let mut builder = Host::builder().digests(header_digest, data_digest);
@@ -62,6 +64,10 @@ pub(crate) fn connect(
     }
     if let Some(timeout) = loss_timeout {
         builder = builder.loss_timeout(Some(timeout));
+    }
+    if let Some(name) = path {
+        let path = name.parse::<Path>();
+        builder = builder.path(path.map_err(|error| PyValueError::new_err(error.to_string()))?);
     }
     let connect = || builder.build()?.connect(address, nqn);
     let subsystem = py.detach(connect).map_err(host_error)?;

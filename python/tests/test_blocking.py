@@ -78,6 +78,22 @@ def test_connections_that_fail_say_what_to_do(serve):
         assert error.value.errno == errno.ENXIO
 
 
+def test_threads_call_by_a_path(serve):
+    with pytest.raises(ValueError, match="sync"):
+        switchyard.connect(serve.address, path="shortest")
+    with switchyard.connect(serve.address, path="sync") as target, target.namespace() as disk:
+        data = bytes(i % 241 for i in range(3 << 20))
+
+        def use():
+            disk.write(0, data)
+            assert disk.read(0, len(data)) == data
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        use()
+
+
 def test_what_was_closed_is_refused(serve):
     target = switchyard.connect(serve.address)
     disk = target.namespace()

@@ -136,6 +136,11 @@ typedef struct sw_options {
    * SW_NEVER waits for ever.
    */
   uint32_t loss_timeout_ms;
+  /**
+   * I/O path of blocking calls, as "sync": each thread that makes them has a connection of its
+   * own. NULL: a thread of the library carries them out for all.
+   */
+  const char *path;
 } sw_options;
 
 /**

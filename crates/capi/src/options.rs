@@ -51,9 +51,12 @@ pub struct Options {
     /// Time without a connection after which requests fail, in milliseconds; 600,000 by default,
     /// SW_NEVER waits for ever.
     pub loss_timeout_ms: u32,
+    /// I/O path of blocking calls, as "sync": each thread that makes them has a connection of its
+    /// own. NULL: a thread of the library carries them out for all.
+    pub path: *const c_char,
 }
 
-// SAFETY: a `usize`, a pointer and six 32-bit numbers leave no gap.
+// SAFETY: a `usize`, two pointers and six 32-bit numbers leave no gap.
 unsafe impl Versioned for Options {
     const ZERO: Self = Self {
         size: 0,
@@ -64,10 +67,11 @@ unsafe impl Versioned for Options {
         command_timeout_ms: 0,
         keep_alive_ms: 0,
         loss_timeout_ms: 0,
+        path: ptr::null(),
     };
 }
 
-const _: () = assert!(size_of::<Options>() == 40, "the layout is part of the ABI");
+const _: () = assert!(size_of::<Options>() == 48, "the layout is part of the ABI");
 
 /// Options of sw_queue_create. Zero in a field is its default; set size to
 /// sizeof(sw_queue_options).

@@ -5,7 +5,7 @@ use crate::error::{Failure, call};
 use crate::handles::Handles;
 use crate::memory;
 use crate::options::{self, Options, SW_DATA_DIGEST, SW_HEADER_DIGEST, SW_NEVER};
-use host::{Class, Host, Subsystem};
+use host::{Class, Host, Path, Subsystem};
 use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::time::Duration;
@@ -85,6 +85,12 @@ unsafe fn connect(address: &str, nqn: &str, options: &Options) -> Result<Connect
         SW_NEVER => builder.loss_timeout(None),
         some => builder.loss_timeout(Some(span(some))),
     };
+    if !options.path.is_null() {
+        // SAFETY: the header asks for a string.
+        let path = unsafe { memory::text(options.path, "path") }?.parse::<Path>();
+        let path = path.map_err(|error| Failure::new(libc::EINVAL, error.to_string()))?;
+        builder = builder.path(path);
+    }
     let subsystem = builder.build()?.connect(address, nqn)?;
     Ok(Connected { subsystem, class })
 }

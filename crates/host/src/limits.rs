@@ -111,6 +111,10 @@ pub const THREAD_LOOK: Duration = Duration::from_millis(200);
 /// Blocking requests of one [`Host`](crate::Host) in flight; further callers wait their turn.
 pub const BLOCKING_REQUESTS_MAX: usize = 256;
 
+/// Namespaces to which one thread has channels of its own for blocking calls; it reaches further
+/// ones by the host's thread.
+pub const CALLER_CHANNELS_MAX: usize = 64;
+
 const _: () = assert!(
     QUEUE_DEPTH_MAX.is_power_of_two(),
     "slot numbers are the low bits of a CID"

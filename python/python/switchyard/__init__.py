@@ -40,10 +40,12 @@ def connect(
     connect_timeout: float | None = None,
     command_timeout: float | None = None,
     loss_timeout: float | None = None,
+    path: str | None = None,
 ) -> Target:
     """Connects to the subsystem ``nqn`` at ``address`` ("HOST:PORT").
 
     ``request_class`` is "latency" or "throughput". Times are in seconds; ``None`` is the default.
+    With a ``path``, as "sync", each thread that makes blocking calls has a connection of its own.
     """
     return _native.connect(
         address,
@@ -55,4 +57,5 @@ def connect(
         connect_timeout=_span(connect_timeout),
         command_timeout=_span(command_timeout),
         loss_timeout=_span(loss_timeout),
+        path=path,
     )

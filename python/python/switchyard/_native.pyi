@@ -17,6 +17,7 @@ def connect(
     connect_timeout: timedelta | None = None,
     command_timeout: timedelta | None = None,
     loss_timeout: timedelta | None = None,
+    path: str | None = None,
 ) -> Target: ...
 
 class Target:

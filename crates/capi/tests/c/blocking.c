@@ -1,11 +1,7 @@
 /* Blocking calls: every function, and what comes of it. */
 #include "common.h"
 
-int main(int argc, char **argv) {
-    CHECK(argc == 2);
-    IS(SWITCHYARD_ABI_VERSION, sw_abi_version());
-    CHECK(strlen(sw_version()) > 0);
-
+static void all_calls(const char *address, const char *path) {
     sw_options options = {
         .size = sizeof options,
         .host_nqn = "nqn.2026-11.io.switchyard:c-test",
@@ -13,9 +9,10 @@ int main(int argc, char **argv) {
         .flags = SW_HEADER_DIGEST | SW_DATA_DIGEST,
         .connect_timeout_ms = 10000,
         .loss_timeout_ms = SW_NEVER,
+        .path = path,
     };
     sw_target *target = NULL;
-    OK(sw_connect(argv[1], NQN, &options, &target));
+    OK(sw_connect(address, NQN, &options, &target));
     sw_namespace *disk = NULL;
     OK(sw_open(target, 1, &disk));
     /* The connection stays while the namespace does. */
@@ -59,5 +56,14 @@ int main(int argc, char **argv) {
     OK(sw_close(disk));
     free(data);
     free(back);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
+    IS(SWITCHYARD_ABI_VERSION, sw_abi_version());
+    CHECK(strlen(sw_version()) > 0);
+    all_calls(argv[1], NULL);
+    all_calls(argv[1], "sync");
+    all_calls(argv[1], "stm");
     return 0;
 }

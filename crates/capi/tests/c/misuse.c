@@ -28,6 +28,9 @@ static void connecting(const char *address) {
     IS(-EINVAL, sw_connect(address, NQN, &options, &target));
     options = (sw_options){.size = sizeof options, .flags = 64};
     IS(-EINVAL, sw_connect(address, NQN, &options, &target));
+    options = (sw_options){.size = sizeof options, .path = "shortest"};
+    IS(-EINVAL, sw_connect(address, NQN, &options, &target));
+    CHECK(strstr(sw_error_message(), "sync"));
     options = (sw_options){.size = 0};
     IS(-EINVAL, sw_connect(address, NQN, &options, &target));
     options = (sw_options){.size = sizeof options, .host_nqn = "\xff"};

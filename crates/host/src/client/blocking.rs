@@ -1,5 +1,7 @@
 //! Blocking calls: a subsystem, its namespaces, and reads and writes on them.
 
+use super::call::{Call, Data};
+use super::caller::CallerPath;
 use super::queue::{Queue, QueueOptions};
 use super::reply::{BlockingReply, ReplyTo};
 use super::service::{BlockingRequest, Message};
@@ -10,7 +12,7 @@ use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
 use base::units::Lba;
-use block::{Device, Operation, PathDevice};
+use block::{BlockError, Device, Operation, PathDevice};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,9 +101,11 @@ impl Subsystem {
         let (opened, opening) = channel();
         host.send(Message::Open(id, remote.clone(), opened))?;
         host.receive(&opening)??;
+        let path = host.path.map(|path| CallerPath::start(&remote, path));
         Ok(Namespace {
             inner: Arc::new(NamespaceInner {
                 id,
+                path: path.transpose()?,
                 remote,
                 subsystem: self.clone(),
             }),
@@ -118,6 +122,8 @@ impl Subsystem {
 struct NamespaceInner {
     id: u64,
     remote: RemoteNamespace,
+    /// The way of blocking calls by the threads that make them.
+    path: Option<Arc<CallerPath>>,
     subsystem: Subsystem,
 }
 
@@ -353,7 +359,8 @@ impl Namespace {
 
     /// Returns when every call on this namespace that was under way is done, and everything that the
     /// target had received of the same tenant, on whichever queue of whichever host; calls that
-    /// begin meanwhile, and what the target receives of the tenant, take effect after that.
+    /// begin meanwhile, and what the target receives of the tenant, take effect after that. With an
+    /// I/O path of the host's, calls of other threads count from when the target received them.
     ///
     /// # Errors
     /// [`BlockError::Unsupported`](block::BlockError::Unsupported) where the target does not announce barriers: then wait for your
@@ -385,27 +392,24 @@ impl Namespace {
         length: u64,
         mut data: Data<'_, '_>,
     ) -> Result<(), RequestError> {
-        range::check(self.inner.remote.geometry(), offset, length)?;
-        let flush = operation == Operation::Flush;
-        if length == 0 && !flush {
+        let Some(call) = Call::new(&self.inner.remote, operation, offset, length)? else {
             return Ok(());
-        }
-        let step = if operation.has_data() {
-            range::max_request_bytes(&self.inner.remote)
-        } else {
-            range::without_data_max(self.inner.remote.geometry())
         };
-        let pieces = usize::try_from(length.div_ceil(step)).expect("a length in memory");
-        let pieces = pieces.max(1);
+        if self.inner.subsystem.association().is_closing() {
+            return Err(BlockError::Gone.into());
+        }
+        if let Some(path) = &self.inner.path
+            && let Some(result) = path.run(&call, &mut data)
+        {
+            return result;
+        }
         let (reply, replies) = channel();
         let mut next = 0;
         let mut out = 0;
         let mut failed = None;
-        while next < pieces || out > 0 {
-            while failed.is_none() && next < pieces && out < PIECES_IN_FLIGHT {
-                let at = next as u64 * step;
-                let size = step.min(length - at);
-                self.send_piece(operation, offset, at, size, next, &data, &reply)?;
+        while next < call.pieces || out > 0 {
+            while failed.is_none() && next < call.pieces && out < PIECES_IN_FLIGHT {
+                self.send_piece(&call, next, &data, &reply)?;
                 next += 1;
                 out += 1;
             }
@@ -415,7 +419,7 @@ impl Namespace {
             let answer = self.receive(&replies)?;
             out -= 1;
             match answer.result {
-                Ok(()) => data.take(answer.piece as u64 * step, &answer.data),
+                Ok(()) => data.take(answer.piece as u64 * call.step, &answer.data),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -429,20 +433,18 @@ impl Namespace {
 
     fn send_piece(
         &self,
-        operation: Operation,
-        offset: u64,
-        at: u64,
-        size: u64,
+        call: &Call,
         piece: usize,
         data: &Data<'_, '_>,
         reply: &Sender<BlockingReply>,
     ) -> Result<(), RequestError> {
-        let block = u64::from(self.block_bytes());
+        let (at, size) = call.range(piece);
+        let (lba, blocks) = call.blocks(piece);
         let request = BlockingRequest {
             piece,
-            operation: Some(operation),
-            lba: Lba((offset + at) / block),
-            blocks: u32::try_from(size / block).expect("a step has fewer than 2^32 blocks"),
+            operation: Some(call.operation),
+            lba,
+            blocks,
             data: data.piece(at, size),
             reply: ReplyTo::Caller(reply.clone()),
         };
@@ -451,58 +453,5 @@ impl Namespace {
             .host()
             .send(message)
             .map_err(|_| RequestError::Closed)
-    }
-}
-
-/// The caller's memory.
-enum Data<'a, 'b> {
-    None,
-    Read(&'a mut [u8]),
-    Write(&'a [u8]),
-    Scatter(&'a mut [IoSliceMut<'b>]),
-    Gather(&'a [IoSlice<'b>]),
-}
-
-impl Data<'_, '_> {
-    /// Returns the memory that the thread gets for a piece: a copy of what is written, or room for
-    /// what is read.
-    fn piece(&self, at: u64, size: u64) -> Vec<u8> {
-        let range = |at: u64| usize::try_from(at).expect("an offset in memory");
-        match self {
-            Self::None => Vec::new(),
-            Self::Read(_) | Self::Scatter(_) => vec![0; range(size)],
-            Self::Write(data) => data[range(at)..range(at + size)].to_vec(),
-            Self::Gather(parts) => {
-                let mut piece = Vec::with_capacity(range(size));
-                let mut skip = range(at);
-                for part in *parts {
-                    let from = skip.min(part.len());
-                    skip -= from;
-                    let length = (part.len() - from).min(range(size) - piece.len());
-                    piece.extend_from_slice(&part[from..from + length]);
-                }
-                piece
-            }
-        }
-    }
-
-    /// Takes over what was read.
-    fn take(&mut self, at: u64, mut bytes: &[u8]) {
-        let at = usize::try_from(at).expect("an offset in memory");
-        match self {
-            Self::Read(data) => data[at..at + bytes.len()].copy_from_slice(bytes),
-            Self::Scatter(parts) => {
-                let mut skip = at;
-                for part in parts.iter_mut() {
-                    let from = skip.min(part.len());
-                    skip -= from;
-                    let length = (part.len() - from).min(bytes.len());
-                    let (now, later) = bytes.split_at(length);
-                    part[from..from + length].copy_from_slice(now);
-                    bytes = later;
-                }
-            }
-            Self::None | Self::Write(_) | Self::Gather(_) => {}
-        }
     }
 }

@@ -5,6 +5,9 @@
 //! program does) and the lanes of blocking requests. It must never block on a caller.
 
 mod blocking;
+mod call;
+mod caller;
+mod own_channel;
 mod queue;
 mod range;
 mod readiness;
@@ -33,7 +36,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use switch::Knobs;
+use switch::{Knobs, Path};
 use wire::nvme::Nqn;
 use wire::tcp::limits::IO_PORT;
 
@@ -43,6 +46,7 @@ pub struct HostBuilder {
     identity: Option<HostIdentity>,
     nqn: Option<String>,
     poll: PollPolicy,
+    path: Option<Path>,
     template: ConnectOptions,
 }
 
@@ -127,6 +131,16 @@ impl HostBuilder {
         self
     }
 
+    /// I/O path of blocking calls: each thread that makes them has a connection of its own and
+    /// submits by the path. Without one, the host's thread carries them out, with one connection
+    /// for all threads. [`Path::Sync`] spares a call two switches between threads, and takes an I/O
+    /// queue for each thread; further threads go without.
+    #[must_use]
+    pub fn path(mut self, path: Path) -> Self {
+        self.path = Some(path);
+        self
+    }
+
     /// Options of the sockets.
     #[must_use]
     pub fn socket(mut self, options: SocketOptions) -> Self {
@@ -158,6 +172,7 @@ impl HostBuilder {
         let inner = HostInner {
             template,
             poll: self.poll,
+            path: self.path,
             sender,
             controllers: AtomicUsize::new(0),
             thread: Some(thread),
@@ -172,6 +187,7 @@ impl HostBuilder {
 struct HostInner {
     template: ConnectOptions,
     poll: PollPolicy,
+    path: Option<Path>,
     sender: MailboxSender<Message>,
     controllers: AtomicUsize,
     thread: Option<JoinHandle<()>>,
@@ -256,6 +272,7 @@ impl Host {
             identity: None,
             nqn: None,
             poll: PollPolicy::Auto,
+            path: None,
             template,
         }
     }

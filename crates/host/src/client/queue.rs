@@ -2,6 +2,7 @@
 //! its own connection. This is the fast way in.
 
 use super::blocking::Subsystem;
+use super::own_channel::OwnChannel;
 use super::range;
 use super::readiness::Readiness;
 use crate::channel::{QueueFull, RemoteChannel};
@@ -10,12 +11,8 @@ use crate::limits::QUEUE_DEPTH_MAX;
 use crate::namespace::RemoteNamespace;
 use base::units::{KIB, Lba, MIB};
 use base::{Nanos, Time};
-use block::{Channel, Completion, Device, Operation, Request, Submit};
-use reactor::uring::UringDriver;
-use reactor::{
-    BufferClass, Context, Driver, IdlePolicy, IoSlice, Outcome, PollPolicy, Wait, yield_core,
-};
-use std::collections::VecDeque;
+use block::{Channel as _, Completion, Device, Operation, Request};
+use reactor::{BufferClass, Driver as _, IoSlice, PollPolicy};
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -70,11 +67,7 @@ impl Default for QueueOptions {
 /// ```
 #[derive(Debug)]
 pub struct Queue {
-    driver: UringDriver,
-    channel: RemoteChannel,
-    idle: IdlePolicy,
-    events: Vec<reactor::Completion>,
-    done: VecDeque<Completion>,
+    own: OwnChannel<RemoteChannel>,
     namespace: RemoteNamespace,
     readiness: Option<Readiness>,
     /// An error of the ring outside of a wait, for the next one.
@@ -101,22 +94,20 @@ impl Queue {
             class(128 * KIB, count),
             class(MIB, count),
         ];
-        let mut driver = UringDriver::new(&reactor::uring::Options {
+        let driver = reactor::uring::Options {
             buffers,
             sockets: usize::from(options.connections.max(1)) + 4,
             file_operations: 16,
-        })?;
+        };
         let mut namespace = namespace.clone().with_queues(options.connections, depth);
         if let Some(class) = options.class {
             namespace = namespace.with_class(class);
         }
-        let channel = namespace.open_remote(&mut driver)?;
+        let own = OwnChannel::open(&driver, options.poll, |driver| {
+            namespace.open_remote(driver).map(Box::new)
+        })?;
         Ok(Self {
-            driver,
-            channel,
-            idle: IdlePolicy::new(options.poll),
-            events: Vec::with_capacity(256),
-            done: VecDeque::with_capacity(count),
+            own,
             namespace,
             readiness: None,
             failure: None,
@@ -129,20 +120,20 @@ impl Queue {
     /// are in use; dropping a completion's data gives one back.
     #[must_use]
     pub fn buffer(&self, bytes: usize) -> Option<IoSlice> {
-        let buffer = self.driver.buffers().take(bytes)?;
+        let buffer = self.own.driver.buffers().take(bytes)?;
         Some(IoSlice::from_buffer(buffer, bytes))
     }
 
     /// Requests that were submitted and not handed out by [`wait`](Self::wait) yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.channel.outstanding() + self.done.len()
+        self.own.channel().outstanding() + self.own.done.len()
     }
 
     /// Returns the number of requests that may be.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.channel.capacity()
+        self.own.channel().capacity()
     }
 
     /// Submits a request. It leaves with all others at the next [`wait`](Self::wait) or
@@ -152,18 +143,7 @@ impl Queue {
     /// The request itself, when the queue is full.
     #[allow(clippy::result_large_err)] // The caller gets its request back, to submit it later.
     pub fn submit(&mut self, request: Request) -> Result<(), Request> {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
-        match self.channel.submit(request, &mut cx) {
-            Submit::Queued => Ok(()),
-            Submit::Done(done) => {
-                self.done.push_back(done);
-                Ok(())
-            }
-            Submit::Busy(request) => Err(request),
-        }
+        self.own.submit(request)
     }
 
     /// Makes a request of `length` bytes at `offset`, both multiples of the block size, to be
@@ -274,20 +254,14 @@ impl Queue {
     /// # Errors
     /// [`QueueFull`].
     pub fn barrier(&mut self, tag: u64) -> Result<(), QueueFull> {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
-        self.channel.barrier(tag, &mut cx)
+        self.own.with(|channel, cx| channel.barrier(tag, cx))?;
+        self.own.note_submitted();
+        Ok(())
     }
 
     /// Sends off what was submitted, without waiting.
     pub fn kick(&mut self) {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
-        self.channel.kick(&mut cx);
+        self.own.kick();
         self.arm_again();
     }
 
@@ -313,7 +287,7 @@ impl Queue {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_for(&mut self, min: usize, timeout: Duration) -> io::Result<Completions<'_>> {
-        let end = self.driver.now() + Nanos::from(timeout);
+        let end = self.own.driver.now() + Nanos::from(timeout);
         self.wait_until(min, end)
     }
 
@@ -321,33 +295,12 @@ impl Queue {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
-        self.channel.kick(&mut cx);
+        self.own.kick();
         if let Some(readiness) = &self.readiness {
             readiness.clear();
-            self.driver.reset_wake_counter();
+            self.own.driver.reset_wake_counter();
         }
-        let mut first = true;
-        while first || (self.done.len() < min && self.channel.outstanding() > 0) {
-            // With nothing outstanding there is nothing to sleep for.
-            let wait = if self.done.len() >= min || self.channel.outstanding() == 0 {
-                Wait::No
-            } else {
-                let deadline = self.channel.deadline().min(end);
-                self.idle.decide(self.driver.now(), deadline)
-            };
-            self.turn(wait)?;
-            first = false;
-            if self.done.len() < min {
-                yield_core(&mut self.idle, &self.driver, false);
-                if end != Time::NEVER && self.driver.now() >= end {
-                    break;
-                }
-            }
-        }
+        self.own.wait_until(min, end)?;
         Ok(Completions { queue: self })
     }
 
@@ -360,8 +313,8 @@ impl Queue {
     /// The kernel's.
     pub fn readiness(&mut self) -> io::Result<BorrowedFd<'_>> {
         if self.readiness.is_none() {
-            let readiness = Readiness::new(self.driver.wake_counter())?;
-            self.driver.raise_on_completion(readiness.counter())?;
+            let readiness = Readiness::new(self.own.driver.wake_counter())?;
+            self.own.driver.raise_on_completion(readiness.counter())?;
             self.readiness = Some(readiness);
             self.arm()?;
         }
@@ -384,63 +337,25 @@ impl Queue {
             return Ok(());
         }
         // What was submitted may have to connect first.
-        self.apply();
-        while self.done.is_empty() && !self.driver.prepare_sleep(&mut self.events)? {
-            self.apply();
+        let own = &mut self.own;
+        own.apply();
+        while own.done.is_empty() && !own.driver.prepare_sleep(&mut own.events)? {
+            own.apply();
         }
-        let deadline = self.channel.deadline();
+        let deadline = own.channel().deadline();
         let readiness = self.readiness.as_ref().expect("asked above");
-        if self.done.is_empty() {
-            readiness.wake_at(self.driver.now(), deadline)
+        if own.done.is_empty() {
+            readiness.wake_at(own.driver.now(), deadline)
         } else {
             readiness.raise();
             Ok(())
         }
     }
-
-    fn turn(&mut self, wait: Wait) -> io::Result<()> {
-        self.driver.reap(wait, &mut self.events)?;
-        // The end of a send is no work that the program waited for.
-        let rewarded = self
-            .events
-            .iter()
-            .any(|event| !matches!(event.outcome, Outcome::Sent { .. }));
-        let now = self.apply();
-        self.idle.observe(now, wait, rewarded);
-        Ok(())
-    }
-
-    /// Hands the channel what the driver brought, and takes what is done.
-    fn apply(&mut self) -> Time {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
-        for event in self.events.drain(..) {
-            self.channel.complete(event, &mut cx);
-        }
-        self.channel.tick(&mut cx);
-        let now = cx.now;
-        while let Some(done) = self.channel.reap() {
-            self.done.push_back(done);
-        }
-        now
-    }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
-        let limit = cx.now + Nanos::from_secs(1);
-        self.channel.close(&mut cx);
-        while !self.channel.closed() && self.driver.now() < limit {
-            if self.turn(Wait::Until(limit)).is_err() {
-                return;
-            }
-        }
+        self.own.close(Nanos::from_secs(1));
     }
 }
 
@@ -455,11 +370,11 @@ impl Iterator for Completions<'_> {
     type Item = Completion;
 
     fn next(&mut self) -> Option<Completion> {
-        self.queue.done.pop_front()
+        self.queue.own.done.pop_front()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let len = self.queue.done.len();
+        let len = self.queue.own.done.len();
         (len, Some(len))
     }
 }

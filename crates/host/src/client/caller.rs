@@ -1,0 +1,184 @@
+//! Blocking calls by the thread that makes them: it has a channel of its own to the namespace, and
+//! submits by the host's I/O path. `[Yu §4.2, §4.4]`
+//!
+//! A thread opens its channel with its first call and keeps it until its end, or until the
+//! namespace is dropped. A thread that cannot have one (the controller grants no further I/O queue,
+//! or the machine refuses another io_uring) calls through the host's thread, as without a path.
+
+use super::call::{Call, Data};
+use super::own_channel::OwnChannel;
+use crate::error::{HostError, RequestError};
+use crate::limits::{CALLER_CHANNELS_MAX, TRANSFER_BYTES_MAX};
+use crate::namespace::RemoteNamespace;
+use base::units::KIB;
+use base::{Nanos, Time};
+use block::{BlockError, Channel, Device as _, Operation, PathDevice, Request};
+use reactor::uring::Options;
+use reactor::{BufferClass, PollPolicy};
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+use switch::{Path, PathRules};
+
+/// Pieces of one call that are under way at once.
+const DEPTH: u32 = 8;
+
+/// Commands outstanding on a thread's connection: a runner sends for others, too.
+const QUEUE_DEPTH: u16 = 128;
+
+/// The namespace behind the host's I/O path. A thread's channel is closed when this is gone.
+#[derive(Debug)]
+pub(super) struct CallerPath {
+    device: PathDevice,
+}
+
+/// A channel of the calling thread.
+struct CallerChannel {
+    path: Weak<CallerPath>,
+    own: OwnChannel<dyn Channel>,
+}
+
+impl Drop for CallerChannel {
+    fn drop(&mut self) {
+        // Nothing is outstanding between two calls.
+        self.own.close(Nanos::from_secs(1));
+    }
+}
+
+thread_local! {
+    static CHANNELS: RefCell<Vec<CallerChannel>> = const { RefCell::new(Vec::new()) };
+}
+
+impl CallerPath {
+    /// # Errors
+    /// When the machine refuses a thread or an io_uring, or every I/O queue that the controller
+    /// grants is taken.
+    pub(super) fn start(namespace: &RemoteNamespace, path: Path) -> Result<Arc<Self>, HostError> {
+        let below = Arc::new(namespace.clone().with_queues(1, QUEUE_DEPTH));
+        let device = PathDevice::start(below, path, PathRules::default())?;
+        let device = device.with_requests(DEPTH, TRANSFER_BYTES_MAX);
+        Ok(Arc::new(Self { device }))
+    }
+
+    /// Carries a call out on the calling thread. `None` where the thread cannot have a channel.
+    pub(super) fn run(
+        self: &Arc<Self>,
+        call: &Call,
+        data: &mut Data<'_, '_>,
+    ) -> Option<Result<(), RequestError>> {
+        // A thread that is at its end has none any more.
+        let done = CHANNELS.try_with(|channels| {
+            let mut channels = channels.borrow_mut();
+            let at = self.find(&mut channels)?;
+            let result = run(&mut channels[at].own, call, data);
+            let is_over = |error: &RequestError| {
+                matches!(
+                    error,
+                    RequestError::Closed | RequestError::Device(BlockError::Gone)
+                )
+            };
+            if result.as_ref().is_err_and(is_over) {
+                // Its ring is broken, or its queue was not granted again: another one may do.
+                channels.swap_remove(at);
+            }
+            Some(result)
+        });
+        done.ok().flatten()
+    }
+
+    /// Finds the calling thread's channel, or opens one.
+    fn find(self: &Arc<Self>, channels: &mut Vec<CallerChannel>) -> Option<usize> {
+        let is_ours = |open: &CallerChannel| std::ptr::eq(open.path.as_ptr(), Arc::as_ptr(self));
+        if let Some(at) = channels.iter().position(is_ours) {
+            return Some(at);
+        }
+        channels.retain(|open| open.path.strong_count() > 0);
+        if channels.len() >= CALLER_CHANNELS_MAX {
+            return None;
+        }
+        let options = Options {
+            // A path has memory of its own for data.
+            buffers: vec![BufferClass {
+                bytes: 4 * KIB,
+                count: 16,
+            }],
+            sockets: 4,
+            file_operations: 16,
+        };
+        // A path polls by itself where that pays.
+        let opened = OwnChannel::open(&options, PollPolicy::Never, |driver| {
+            self.device.open(driver)
+        });
+        let own = opened.ok()?;
+        channels.push(CallerChannel {
+            path: Arc::downgrade(self),
+            own,
+        });
+        Some(channels.len() - 1)
+    }
+}
+
+/// Keeps a few pieces of a call under way, and waits for all.
+fn run(
+    own: &mut OwnChannel<dyn Channel>,
+    call: &Call,
+    data: &mut Data<'_, '_>,
+) -> Result<(), RequestError> {
+    let mut next = 0;
+    let mut failed = None;
+    loop {
+        while failed.is_none() && next < call.pieces {
+            let Some(request) = request(own, call, next, data) else {
+                break;
+            };
+            if own.submit(request).is_err() {
+                break;
+            }
+            next += 1;
+        }
+        own.kick();
+        let waits = own.outstanding() > 0 || !own.done.is_empty();
+        let turned = if waits {
+            own.wait_until(1, Time::NEVER)
+        } else if failed.is_some() || next == call.pieces {
+            return failed.map_or(Ok(()), |error: BlockError| Err(error.into()));
+        } else {
+            own.wait_for_room()
+        };
+        turned.map_err(|_| RequestError::Closed)?;
+        while let Some(done) = own.done.pop_front() {
+            match (done.result, &done.data) {
+                (Ok(()), Some(read)) if call.operation == Operation::Read => {
+                    data.take_slice(done.tag * call.step, read);
+                }
+                (Ok(()), _) => {}
+                (Err(error), _) => failed = failed.or(Some(error)),
+            }
+        }
+    }
+}
+
+/// Makes the request of a piece; `None` while there is no memory for its data.
+fn request(
+    own: &mut OwnChannel<dyn Channel>,
+    call: &Call,
+    piece: usize,
+    data: &Data<'_, '_>,
+) -> Option<Request> {
+    let (at, size) = call.range(piece);
+    let (lba, blocks) = call.blocks(piece);
+    let data = if call.operation.has_data() {
+        let bytes = usize::try_from(size).expect("a piece fits into memory");
+        let mut slice = own.memory(bytes)?;
+        data.fill(at, &mut slice);
+        Some(slice)
+    } else {
+        None
+    };
+    Some(Request {
+        tag: piece as u64,
+        operation: call.operation,
+        lba,
+        blocks,
+        data,
+    })
+}

@@ -1,0 +1,164 @@
+//! A channel on a driver of the calling thread's own: the thread sends, takes answers and waits by
+//! itself.
+
+use crate::error::HostError;
+use base::Time;
+use block::{Channel, Completion, DeviceError, Request, Submit};
+use reactor::uring::{Options, UringDriver};
+use reactor::{Context, Driver, IdlePolicy, IoSlice, Outcome, PollPolicy, Wait, yield_core};
+use std::collections::VecDeque;
+use std::io;
+
+/// A channel, its driver, and what it has finished.
+#[derive(Debug)]
+pub(super) struct OwnChannel<C: ?Sized> {
+    pub(super) driver: UringDriver,
+    channel: Box<C>,
+    idle: IdlePolicy,
+    pub(super) events: Vec<reactor::Completion>,
+    /// Finished requests, oldest first.
+    pub(super) done: VecDeque<Completion>,
+    /// Requests and barriers that the channel has not finished.
+    outstanding: usize,
+}
+
+impl<C: Channel + ?Sized> OwnChannel<C> {
+    /// Opens a channel on a new driver of the calling thread.
+    ///
+    /// # Errors
+    /// When the machine refuses another io_uring, and what `open` answers.
+    pub(super) fn open(
+        options: &Options,
+        poll: PollPolicy,
+        open: impl FnOnce(&mut UringDriver) -> Result<Box<C>, DeviceError>,
+    ) -> Result<Self, HostError> {
+        let mut driver = UringDriver::new(options)?;
+        Ok(Self {
+            channel: open(&mut driver)?,
+            driver,
+            idle: IdlePolicy::new(poll),
+            events: Vec::with_capacity(256),
+            done: VecDeque::new(),
+            outstanding: 0,
+        })
+    }
+
+    /// The channel, to ask it.
+    pub(super) fn channel(&self) -> &C {
+        &self.channel
+    }
+
+    /// Requests and barriers that the channel has not finished.
+    pub(super) fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Memory for the data of a request.
+    pub(super) fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
+        self.channel.memory(bytes).or_else(|| {
+            let buffer = self.driver.buffers().take(bytes)?;
+            Some(IoSlice::from_buffer(buffer, bytes))
+        })
+    }
+
+    /// Does something with the channel.
+    pub(super) fn with<T>(&mut self, f: impl FnOnce(&mut C, &mut Context<'_>) -> T) -> T {
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        f(&mut self.channel, &mut cx)
+    }
+
+    /// Notes that the channel has one more request, which `with` handed to it.
+    pub(super) fn note_submitted(&mut self) {
+        self.outstanding += 1;
+    }
+
+    /// Submits a request. It leaves at the next kick or wait.
+    #[allow(clippy::result_large_err)] // The caller gets its request back, to submit it later.
+    pub(super) fn submit(&mut self, request: Request) -> Result<(), Request> {
+        match self.with(|channel, cx| channel.submit(request, cx)) {
+            Submit::Queued => self.outstanding += 1,
+            Submit::Done(done) => self.done.push_back(done),
+            Submit::Busy(request) => return Err(request),
+        }
+        Ok(())
+    }
+
+    /// Sends off what was submitted.
+    pub(super) fn kick(&mut self) {
+        self.with(Channel::kick);
+    }
+
+    /// Waits until at least `min` requests are done, or all are, or until `end`.
+    pub(super) fn wait_until(&mut self, min: usize, end: Time) -> io::Result<()> {
+        let mut first = true;
+        while first || (self.done.len() < min && self.outstanding > 0) {
+            // With nothing outstanding there is nothing to sleep for.
+            let wait = if self.done.len() >= min || self.outstanding == 0 {
+                Wait::No
+            } else {
+                let deadline = self.channel.deadline().min(end);
+                self.idle.decide(self.driver.now(), deadline)
+            };
+            self.turn(wait)?;
+            first = false;
+            if self.done.len() < min {
+                yield_core(&mut self.idle, &self.driver, false);
+                if end != Time::NEVER && self.driver.now() >= end {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the channel do what it has to, although none of its requests is done soon.
+    pub(super) fn wait_for_room(&mut self) -> io::Result<()> {
+        let deadline = self.channel.deadline();
+        let wait = self.idle.decide(self.driver.now(), deadline);
+        self.turn(wait)
+    }
+
+    fn turn(&mut self, wait: Wait) -> io::Result<()> {
+        self.driver.reap(wait, &mut self.events)?;
+        // The end of a send is no work that the program waited for.
+        let rewarded = self
+            .events
+            .iter()
+            .any(|event| !matches!(event.outcome, Outcome::Sent { .. }));
+        let now = self.apply();
+        self.idle.observe(now, wait, rewarded);
+        Ok(())
+    }
+
+    /// Hands the channel what the driver brought, and takes what is done.
+    pub(super) fn apply(&mut self) -> Time {
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        for event in self.events.drain(..) {
+            self.channel.complete(event, &mut cx);
+        }
+        self.channel.tick(&mut cx);
+        let now = cx.now;
+        while let Some(done) = self.channel.reap() {
+            self.outstanding -= 1;
+            self.done.push_back(done);
+        }
+        now
+    }
+
+    /// Closes the channel in order, for `limit` at the longest.
+    pub(super) fn close(&mut self, limit: base::Nanos) {
+        self.with(Channel::close);
+        let end = self.driver.now() + limit;
+        while !self.channel.closed() && self.driver.now() < end {
+            if self.turn(Wait::Until(end)).is_err() {
+                return;
+            }
+        }
+    }
+}

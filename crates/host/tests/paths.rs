@@ -1,0 +1,186 @@
+//! Blocking calls by the threads that make them, over each I/O path: what they transfer, what
+//! becomes of them when connections or namespaces go, and threads that get no queue.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+#![allow(clippy::cast_possible_truncation)] // Patterns in tests are cut to bytes on purpose.
+
+mod peer;
+
+use block::BlockError;
+use host::{Host, HostBuilder, Namespace, RequestError};
+use peer::{Behaviour, Mischief, NQN, Peer};
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use switch::Path;
+
+const MIB: usize = 1 << 20;
+
+fn builder(path: Path) -> HostBuilder {
+    Host::builder()
+        .path(path)
+        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
+}
+
+fn open(peer: &Peer, path: Path) -> Namespace {
+    let host = builder(path).build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    subsystem.namespace(1).unwrap()
+}
+
+fn pattern(length: usize, seed: u8) -> Vec<u8> {
+    (0..length).map(|i| (i / 5) as u8 ^ seed).collect()
+}
+
+/// Writes, reads and the rest, in an area of 4 MiB of the thread's own.
+fn use_area(namespace: &Namespace, area: usize) {
+    let start = (area * 4 * MIB) as u64;
+    for length in [512, 4096, 65536, 3 * MIB] {
+        let data = pattern(length, area as u8 + 1);
+        namespace.write(start, &data).unwrap();
+        let mut back = vec![0; length];
+        namespace.read(start, &mut back).unwrap();
+        assert!(back == data, "area {area}, {length} bytes");
+    }
+    let data = pattern(2 * MIB + 512, 77);
+    let (first, second) = data.split_at(100);
+    let parts = [IoSlice::new(first), IoSlice::new(second)];
+    namespace.write_vectored(start, &parts, true).unwrap();
+    let mut back = vec![0; data.len()];
+    let (first, second) = back.split_at_mut(MIB + 1);
+    let mut parts = [IoSliceMut::new(first), IoSliceMut::new(second)];
+    namespace.read_vectored(start, &mut parts).unwrap();
+    assert!(back == data, "area {area}, in parts");
+    namespace.compare(start, &data[..4096]).unwrap();
+    let differs = namespace.compare(start + 512, &data[..4096]);
+    let differs = differs.unwrap_err();
+    assert!(
+        matches!(differs, RequestError::Device(BlockError::CompareFailure)),
+        "{differs}"
+    );
+    namespace.flush().unwrap();
+    namespace.write_zeroes(start, 1024).unwrap();
+    let mut back = [1; 1024];
+    namespace.read(start, &mut back).unwrap();
+    assert_eq!(back, [0; 1024]);
+}
+
+#[test]
+fn threads_call_by_every_path() {
+    for path in Path::ALL {
+        let peer = Peer::start(16 * MIB, Behaviour::default());
+        let namespace = open(&peer, path);
+        std::thread::scope(|scope| {
+            for area in 0..4 {
+                let namespace = &namespace;
+                scope.spawn(move || use_area(namespace, area));
+            }
+        });
+        let error = namespace.read(1, &mut [0; 512]).unwrap_err();
+        assert!(matches!(error, RequestError::Alignment { .. }), "{error}");
+        let end = namespace.size();
+        let error = namespace.write(end, &[0; 512]).unwrap_err();
+        assert!(matches!(error, RequestError::OutOfRange { .. }), "{error}");
+    }
+}
+
+#[test]
+fn calls_wait_for_a_connection_that_was_lost() {
+    for path in [Path::Sync, Path::Stm, Path::TwoQueue] {
+        let peer = Peer::start(16 * MIB, Behaviour::default());
+        let namespace = open(&peer, path);
+        namespace.write(0, &[1; 512]).unwrap();
+        let begun = peer.seen.associations.load(Ordering::SeqCst);
+        peer.change(|behaviour| behaviour.mischief = Some(Mischief::Hangup));
+        namespace.write(512, &[2; 512]).unwrap();
+        assert!(peer.seen.associations.load(Ordering::SeqCst) > begun);
+        let mut back = [0; 1024];
+        namespace.read(0, &mut back).unwrap();
+        assert_eq!((back[0], back[512]), (1, 2));
+    }
+}
+
+/// The threads' channels neither keep the host from ending nor outlive their namespace for long.
+#[test]
+fn everything_ends_while_threads_have_channels() {
+    let peer = Peer::start(16 * MIB, Behaviour::default());
+    let (used, gone) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let namespace = open(&peer, Path::Sync);
+        let (used, gone, peer) = (&used, &gone, &peer);
+        let theirs = namespace.clone();
+        scope.spawn(move || {
+            theirs.write(0, &[1; 512]).unwrap();
+            drop(theirs);
+            used.wait();
+            gone.wait();
+            // Its old channel is closed by the way.
+            open(peer, Path::Sync).read(0, &mut [0; 512]).unwrap();
+        });
+        used.wait();
+        namespace.read(0, &mut [0; 512]).unwrap();
+        let subsystem = namespace.subsystem().clone();
+        drop(namespace);
+        drop(subsystem);
+        gone.wait();
+    });
+}
+
+#[test]
+fn a_call_after_the_disconnect_fails() {
+    let peer = Peer::start(MIB, Behaviour::default());
+    let namespace = open(&peer, Path::Stm);
+    namespace.write(0, &[1; 512]).unwrap();
+    namespace.subsystem().disconnect();
+    namespace.write(0, &[1; 512]).unwrap_err();
+    let read = std::thread::scope(|scope| {
+        let read = scope.spawn(|| namespace.read(0, &mut [0; 512]));
+        read.join().unwrap()
+    });
+    read.unwrap_err();
+}
+
+/// The first thread has the one queue that is left, and the others its host's.
+#[test]
+fn threads_without_a_queue_of_their_own_call_through_the_host() {
+    let behaviour = Behaviour {
+        io_queues: 2,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(16 * MIB, behaviour);
+    let namespace = open(&peer, Path::Sync);
+    let used = Barrier::new(3);
+    std::thread::scope(|scope| {
+        for area in 0..3 {
+            let (namespace, used) = (&namespace, &used);
+            scope.spawn(move || {
+                use_area(namespace, area);
+                // None ends, and gives its queue back, before all have called.
+                used.wait();
+            });
+        }
+    });
+    // Those of the admin queue, of the host's thread and of one other thread.
+    assert_eq!(peer.seen.connections.load(Ordering::SeqCst), 3);
+}
+
+/// A queue that is not granted again is not missed: the thread calls through the host.
+#[test]
+fn a_thread_that_loses_its_queue_calls_through_the_host() {
+    let behaviour = Behaviour {
+        io_queues: 2,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(MIB, behaviour);
+    let namespace = open(&peer, Path::Sync);
+    namespace.write(0, &[1; 512]).unwrap();
+    peer.change(|behaviour| behaviour.io_queues = 1);
+    peer.cut_all();
+    // The call that finds out may fail, as that of any channel without a queue.
+    while namespace.write(0, &[2; 512]).is_err() {}
+    for _ in 0..3 {
+        namespace.write(0, &[3; 512]).unwrap();
+    }
+    assert_eq!(peer.memory()[..512], [3; 512]);
+}
