@@ -11,6 +11,7 @@ use block::{Device, PathDevice};
 use control::model;
 use control::plane::devices;
 use control::process::service_manager::ServiceManager;
+use frontend::ClassRules;
 use frontend::fuse::Attachment;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
 use frontend::vhost::{VhostOptions, VhostServer};
@@ -58,6 +59,7 @@ fn nbd(args: &AttachNbdArgs, output: Output) -> Result<Outcome> {
     let options = NbdOptions {
         address: args.address(),
         class: args.class,
+        rules: ClassRules::default(),
         read_only: args.read_only,
         cores: cores(args.cores.as_ref()),
         poll: args.poll.into(),
@@ -107,6 +109,7 @@ fn vhost(args: &AttachVhostArgs, output: Output) -> Result<Outcome> {
     let options = VhostOptions {
         socket: std::path::absolute(&args.socket).context("cannot find the working directory")?,
         class: args.class,
+        rules: ClassRules::default(),
         read_only: args.read_only,
         queues: args.queues,
         id: args.serial.clone(),
@@ -114,7 +117,7 @@ fn vhost(args: &AttachVhostArgs, output: Output) -> Result<Outcome> {
         poll: args.poll.into(),
     };
     let (_, devices) = &source.namespaces[0];
-    let server = VhostServer::start(devices, &options)?;
+    let mut server = VhostServer::start(devices, &options)?;
     let device = &devices[Class::DEFAULT];
     let ready = ReadyDisk {
         kind: "vhost",
@@ -130,11 +133,12 @@ fn vhost(args: &AttachVhostArgs, output: Output) -> Result<Outcome> {
     tell_ready()?;
     // A sender that is gone has had its signal.
     let _ = signal.recv();
-    let served = server.detach();
+    server.detach();
+    let counts = server.counts();
     output.note(format_args!(
         "served {} latency and {} throughput requests",
-        served[Class::Latency],
-        served[Class::Throughput]
+        counts[Class::Latency].begun,
+        counts[Class::Throughput].begun
     ));
     Ok(Outcome::Done)
 }
@@ -182,6 +186,7 @@ fn fuse(args: &AttachFuseArgs, output: Output) -> Result<Outcome> {
     let options = frontend::fuse::Options {
         mountpoint: args.mountpoint.clone(),
         class: args.class,
+        rules: ClassRules::default(),
         core: args.core.map(base::units::CoreId),
         poll: args.poll.into(),
         allow_other: args.allow_other,
