@@ -168,10 +168,12 @@ impl NbdServer {
     }
 }
 
-impl Drop for NbdServer {
-    fn drop(&mut self) {
+impl NbdServer {
+    /// Finishes the requests under way, for ten seconds at most, and ends. Does nothing the second
+    /// time.
+    pub fn detach(&mut self) {
         self.listener = None;
-        for sender in &self.senders {
+        for sender in self.senders.drain(..) {
             // One for each core.
             sender.send_always(Message::Drain);
         }
@@ -179,6 +181,12 @@ impl Drop for NbdServer {
             // A core that panicked has said so.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        self.detach();
     }
 }
 
