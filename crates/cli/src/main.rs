@@ -53,6 +53,8 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
             let _ = control::process::open_files::raise();
             cmd::attach::run(&args, output)
         }
+        Command::Attachments(args) => cmd::attachments::list(&args, output),
+        Command::Detach(args) => cmd::attachments::detach(&args, output),
         Command::Calibrate(args) => match &args.live {
             Some(name) => cmd::calibrate_live::run(name, &args, output),
             #[cfg(feature = "lab")]

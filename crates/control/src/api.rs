@@ -19,7 +19,11 @@
 //! | `/v1/tenants`, `/v1/tenants/{name}` | GET, POST, PATCH; GET, PUT, DELETE |
 //! | `/v1/events` (`?after=`, `?wait_ms=`) | GET |
 //! | `/v1/controllers`, `/v1/stats`, `/metrics`, `/healthz` | GET |
+//!
+//! A process of front ends has `/v1/attachments` (GET), `/v1/attachments/{name}` (GET, DELETE with
+//! `?force=true`), and `/v1/stats`, `/metrics` and `/healthz` as well.
 
+mod attachments;
 mod body;
 mod calibration;
 mod configuration;
@@ -45,6 +49,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::Uri;
 use axum::middleware;
 
+use crate::attachments::Attachments;
 use crate::control::Control;
 use crate::limits::CONFIGURATION_BYTES_MAX;
 use error::ApiError;
@@ -57,7 +62,7 @@ pub use token::{Token, TokenError};
 /// `loopback` is the address it is served at, which requests must name as their host; `None` for
 /// a Unix socket, which no browser opens. With a `token`, they must show it.
 pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>, token: Option<Token>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .merge(calibration::routes())
         .merge(configuration::routes())
         .merge(devices::routes())
@@ -69,20 +74,39 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>, token: Option
         .merge(subsystems::routes())
         .merge(switch::routes())
         .merge(tenants::routes())
+        .with_state(ApiState { control });
+    let begin_at = "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, \
+                    /v1/tenants, /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz";
+    guarded(routes, begin_at, loopback, token)
+}
+
+/// The routes of a process of front ends, for the same clients.
+pub fn attachments_router(
+    attachments: Arc<dyn Attachments>,
+    loopback: Option<SocketAddr>,
+    token: Option<Token>,
+) -> Router {
+    let routes = attachments::routes().with_state(attachments);
+    let begin_at = "begin at /v1/attachments, /v1/stats, /metrics or /healthz";
+    guarded(routes, begin_at, loopback, token)
+}
+
+/// Adds the checks of every request, and errors with `begin_at` for unknown paths.
+fn guarded(
+    routes: Router,
+    begin_at: &'static str,
+    loopback: Option<SocketAddr>,
+    token: Option<Token>,
+) -> Router {
+    let unknown_path = move |uri: Uri| async move {
+        ApiError::not_found(format!("there is nothing at {}", uri.path()), begin_at)
+    };
+    routes
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
         .layer(middleware::from_fn_with_state(token, token::check))
         .layer(middleware::from_fn_with_state(loopback, guard::guard))
-        .with_state(ApiState { control })
-}
-
-async fn unknown_path(uri: Uri) -> ApiError {
-    ApiError::not_found(
-        format!("there is nothing at {}", uri.path()),
-        "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, /v1/tenants, \
-         /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz",
-    )
 }
 
 async fn unknown_method(uri: Uri) -> ApiError {

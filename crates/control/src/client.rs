@@ -145,7 +145,7 @@ impl Question<'_> {
                 .with_context(|| format!("no answer within {} s{hint}", timeout.as_secs()))?
         });
         let (head, text) = answered.with_context(|| {
-            format!("the interface at {api} (name the one of serve's --api with --api ADDRESS)")
+            format!("the interface at {api} (name the one of the process with --api ADDRESS)")
         })?;
         let body = if head.status == StatusCode::NO_CONTENT {
             Value::Null

@@ -21,7 +21,7 @@ use crate::model::Configuration;
 
 pub(crate) use check::check;
 pub(crate) use decode::{Decoder, FromNode, Table};
-pub(crate) use node::Node;
+pub(crate) use node::{Node, Value};
 pub(crate) use problem::Place;
 pub use problem::{ConfigError, Problem};
 
@@ -88,7 +88,7 @@ pub fn validate(configuration: &Configuration) -> Result<(), ConfigError> {
     }
 }
 
-fn read(path: &Path) -> Result<String, Problem> {
+pub(crate) fn read(path: &Path) -> Result<String, Problem> {
     use std::io::Read;
 
     let unreadable = |error: std::io::Error| {

@@ -5,12 +5,15 @@
 //! [`Control`] carries actions out on a [`DataPlane`]: the [`Plane`] over a running target. The
 //! command line calls this crate.
 //!
+//! A process of front ends has the same server, errors and metrics for its [`attachments`].
+//!
 //! Two things must never happen: model and dataplane disagree about the volumes and their hosts, or
 //! a thread of this crate runs on, or waits on the path of, a dataplane core.
 
 pub mod action;
 pub mod answers;
 pub mod api;
+pub mod attachments;
 pub mod calibration;
 pub mod client;
 pub mod config;

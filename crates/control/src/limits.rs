@@ -33,6 +33,12 @@ pub const ALLOWED_HOSTS_MAX: usize = 1024;
 /// Bytes of a tenant's name: it becomes a label of a metric, and a part of a URL.
 pub const TENANT_NAME_BYTES_MAX: usize = 64;
 
+/// Attachments of one process: each has at least one thread and one ring.
+pub const ATTACHMENTS_MAX: usize = 256;
+
+/// Bytes of an attachment's name: it becomes a label of a metric, and a part of a URL.
+pub const ATTACHMENT_NAME_BYTES_MAX: usize = 64;
+
 /// Devices of one target.
 pub const DEVICES_MAX: usize = 4096;
 

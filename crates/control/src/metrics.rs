@@ -1,6 +1,7 @@
 //! A [`Snapshot`] as Prometheus reads it: OpenMetrics text, with help, type and unit of each
 //! metric. Nothing is kept between two scrapes; counting happens on the cores.
 
+mod attachments;
 mod caches;
 mod limits;
 mod switch;
@@ -40,6 +41,9 @@ struct Scrape {
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        if let Some(attachments) = &self.snapshot.attachments {
+            return attachments::encode(&self.snapshot, attachments, &mut encoder);
+        }
         target(&self.snapshot, &mut encoder)?;
         cores(&self.snapshot, &mut encoder)?;
         namespaces(&self.snapshot, &mut encoder)?;
@@ -108,16 +112,14 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn uptime(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>, help: &str) -> fmt::Result {
     let uptime = Value::Seconds(seconds(snapshot.uptime_ms.saturating_mul(1_000_000)));
-    family(
-        encoder,
-        Kind::Gauge,
-        "uptime",
-        "Time since the target's start",
-        Some(&Unit::Seconds),
-        single(uptime),
-    )?;
+    let unit = Some(&Unit::Seconds);
+    family(encoder, Kind::Gauge, "uptime", help, unit, single(uptime))
+}
+
+fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    uptime(snapshot, encoder, "Time since the target's start")?;
     let c = &snapshot.connections;
     for (kind, name, help, value) in [
         (

@@ -320,6 +320,7 @@ impl DataPlane for Plane {
             devices: snapshot.devices,
             caches: self.caches(),
             controllers: snapshot.controllers,
+            attachments: None,
         }
     }
 

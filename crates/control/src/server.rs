@@ -6,6 +6,7 @@
 //! It must never run on a dataplane core where it can be helped: see [`ServerOptions::cpus`].
 
 mod listener;
+mod managed;
 
 use std::io;
 use std::path::PathBuf;
@@ -18,11 +19,13 @@ use reactor::placement::{self, PlacementError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::api::{self, Token};
+use crate::api::Token;
+use crate::attachments::Attachments;
 use crate::control::Control;
 use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
 use crate::model::ApiAddress;
 use listener::{ApiListener, Bound};
+use managed::{FrontEnds, Managed, TargetProcess};
 
 /// Options of the control plane's thread.
 #[derive(Clone, Debug, Default)]
@@ -113,6 +116,22 @@ pub fn run(
     options: ServerOptions,
     on_terminate: impl FnOnce() + Send + 'static,
 ) -> Result<Server, ServerError> {
+    start(Arc::new(TargetProcess::new(control, on_terminate)), options)
+}
+
+/// Starts the same thread for a process of front ends: each SIGTERM or SIGINT is told to
+/// `attachments`, and each SIGHUP has them read the file again.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_attachments(
+    attachments: Arc<dyn Attachments>,
+    options: ServerOptions,
+) -> Result<Server, ServerError> {
+    start(Arc::new(FrontEnds(attachments)), options)
+}
+
+fn start<M: Managed>(managed: Arc<M>, options: ServerOptions) -> Result<Server, ServerError> {
     let bind = |address| listener::bind(address, options.token.is_some());
     let bound = options.api.as_ref().map(bind).transpose()?;
     let address = bound.as_ref().map(|bound| bound.address().clone());
@@ -120,10 +139,7 @@ pub fn run(
     let (ready, is_ready) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new()
         .name("control".to_owned())
-        .spawn(move || {
-            let on_terminate = Box::new(on_terminate);
-            serve(control, bound, options, on_terminate, stopped, &ready);
-        })?;
+        .spawn(move || serve(managed, bound, options, stopped, &ready))?;
     let mut server = Server {
         address,
         stop: Some(stop),
@@ -143,11 +159,10 @@ pub fn run(
 }
 
 /// The thread's life, from pinning to the end.
-fn serve(
-    control: Arc<Control>,
+fn serve<M: Managed>(
+    managed: Arc<M>,
     bound: Option<Bound>,
     options: ServerOptions,
-    on_terminate: Box<dyn FnOnce() + Send>,
     stopped: oneshot::Receiver<()>,
     ready: &mpsc::SyncSender<Result<(), ServerError>>,
 ) {
@@ -165,7 +180,7 @@ fn serve(
         let api = listener.map(|listener| {
             let loopback = listener.loopback();
             let token = options.token.clone().filter(|_| loopback.is_some());
-            let router = api::router(Arc::clone(&control), loopback, token);
+            let router = managed.router(loopback, token);
             let served = axum::serve(listener, router).with_graceful_shutdown(async {
                 let _ = api_ends.await;
             });
@@ -173,7 +188,7 @@ fn serve(
         });
         let _ = ready.send(Ok(()));
         tokio::select! {
-            () = handle(signals, control, options.config_path, on_terminate) => {}
+            () = handle(signals, managed, options.config_path) => {}
             _ = stopped => {}
         }
         drop(end_api);
@@ -227,50 +242,23 @@ fn prepare(cpus: Option<&[u32]>, bound: Option<Bound>) -> Result<Prepared, Serve
 }
 
 /// Serves signals for ever.
-async fn handle(
-    mut signals: Signals,
-    control: Arc<Control>,
-    config_path: Option<PathBuf>,
-    on_terminate: Box<dyn FnOnce() + Send>,
-) {
-    let mut on_terminate = Some(on_terminate);
+async fn handle<M: Managed>(mut signals: Signals, managed: Arc<M>, config_path: Option<PathBuf>) {
     loop {
         let name = tokio::select! {
             _ = signals.terminate.recv() => "SIGTERM",
             _ = signals.interrupt.recv() => "SIGINT",
             _ = signals.hang_up.recv() => {
+                let Some(path) = config_path.clone() else {
+                    tracing::warn!(
+                        "SIGHUP: there is no file to read again; start with --config FILE"
+                    );
+                    continue;
+                };
                 // Of its own: a change takes its time, and the end of the process does not wait.
-                tokio::spawn(reload(Arc::clone(&control), config_path.clone()));
+                tokio::spawn(Arc::clone(&managed).reload(path));
                 continue;
             }
         };
-        match on_terminate.take() {
-            Some(on_terminate) => {
-                tracing::info!("{name}: draining");
-                control.set_draining();
-                tokio::task::spawn_blocking(on_terminate);
-            }
-            None => tracing::warn!("{name}: draining already; SIGKILL ends without waiting"),
-        }
-    }
-}
-
-/// Puts the configuration file in force.
-async fn reload(control: Arc<Control>, path: Option<PathBuf>) {
-    let Some(path) = path else {
-        tracing::warn!("SIGHUP: there is no file to read again; start with --config FILE");
-        return;
-    };
-    let shown = path.display().to_string();
-    let turn = control.turn().await;
-    let work = move || {
-        let _turn = turn;
-        control.replace_from_file(&path)
-    };
-    let result = tokio::task::spawn_blocking(work).await;
-    match result {
-        Ok(Ok(actions)) => tracing::info!("SIGHUP: {shown} is in force, {} changes", actions.len()),
-        Ok(Err(error)) => tracing::error!("SIGHUP: {shown} is not in force: {error}"),
-        Err(error) => tracing::error!("SIGHUP: {shown} was not put in force: {error}"),
+        managed.terminate(name);
     }
 }

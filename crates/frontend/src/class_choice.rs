@@ -14,3 +14,14 @@ pub enum ClassChoice {
     /// have the default class.
     ByIoPriority,
 }
+
+impl ClassChoice {
+    /// The name of the rule: that of the class, or `auto`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed(class) => class.properties().name,
+            Self::ByIoPriority => "auto",
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! complete when all of them are. Its memory is taken as a whole before it begins, so requests that
 //! wait for memory hold none.
 
+use crate::IoCounters;
 use crate::limits::CORE_REQUESTS_RESERVE;
 use base::units::Lba;
 use base::{Slab, SlabKey, Time};
@@ -29,6 +30,9 @@ pub struct Finished<T> {
 #[derive(Debug)]
 struct Pending<T> {
     owner: T,
+    class: Class,
+    operation: Operation,
+    bytes: u64,
     result: Result<(), BlockError>,
     /// Pieces that are not complete.
     left: usize,
@@ -62,6 +66,7 @@ pub struct DeviceIo<T> {
     spare: Vec<Vec<IoSlice>>,
     spare_data: Vec<Vec<Option<IoSlice>>>,
     closing: bool,
+    counters: Arc<IoCounters>,
 }
 
 /// Vectors that are kept for reuse.
@@ -109,6 +114,7 @@ impl<T> DeviceIo<T> {
             spare: Vec::new(),
             spare_data: Vec::new(),
             closing: false,
+            counters: Arc::default(),
             device,
         })
     }
@@ -123,6 +129,12 @@ impl<T> DeviceIo<T> {
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    /// Counters of its requests.
+    #[must_use]
+    pub const fn counters(&self) -> &Arc<IoCounters> {
+        &self.counters
     }
 
     /// Returns true if as many requests are under way as may be. A request that was begun before,
@@ -189,7 +201,9 @@ impl<T> DeviceIo<T> {
         data: Vec<IoSlice>,
         owner: T,
     ) {
+        self.counters.begin(class);
         if let Err(error) = self.check(operation, offset, bytes, &data) {
+            self.counters.finish(class, operation, bytes, false);
             self.finished.push_back(Finished {
                 owner,
                 result: Err(error),
@@ -202,6 +216,9 @@ impl<T> DeviceIo<T> {
         pieces.resize_with(data.len(), || None);
         let pending = Pending {
             owner,
+            class,
+            operation,
+            bytes,
             result: Ok(()),
             left: 0,
             data: pieces,
@@ -349,6 +366,10 @@ impl<T> DeviceIo<T> {
         }
         if pending.left == 0 {
             let pending = self.requests.remove(key).expect("it was just there");
+            let succeeded = pending.result.is_ok();
+            let (class, operation) = (pending.class, pending.operation);
+            self.counters
+                .finish(class, operation, pending.bytes, succeeded);
             let mut data = self.spare.pop().unwrap_or_default();
             let mut pieces = pending.data;
             data.extend(pieces.drain(..).flatten());

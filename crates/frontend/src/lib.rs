@@ -6,10 +6,12 @@
 //! a remote namespace itself.
 
 mod class_choice;
+mod class_rules;
 pub mod device_io;
 pub mod errno;
 mod error;
 pub mod fuse;
+mod io_counters;
 pub mod limits;
 pub mod nbd;
 mod unix_socket;
@@ -17,5 +19,7 @@ pub mod vhost;
 pub mod virtio_blk;
 
 pub use class_choice::ClassChoice;
+pub use class_rules::{ClassRule, ClassRules};
 pub use device_io::{DeviceIo, Finished};
 pub use error::FrontendError;
+pub use io_counters::{IoCounters, IoCounts};

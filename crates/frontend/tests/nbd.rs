@@ -21,6 +21,7 @@ use std::time::Duration;
 use switch::{Class, PerClass};
 use switchyard_frontend::limits::NBD_CONNECTIONS_MAX;
 use switchyard_frontend::nbd::{Address, NbdOptions, NbdServer};
+use switchyard_frontend::{ClassRule, ClassRules};
 
 const BLOCK: u64 = 4096;
 const BYTES: u64 = 64 << 20;
@@ -48,6 +49,7 @@ fn options(socket: &Path) -> NbdOptions {
     NbdOptions {
         address: Address::Unix(socket.to_owned()),
         class: Class::Throughput,
+        rules: ClassRules::default(),
         read_only: false,
         cores: Vec::new(),
         poll: PollPolicy::Never,
@@ -525,6 +527,38 @@ fn only_loopback_addresses_are_served() {
     assert!(error.to_string().contains("tunnel"), "{error}");
     let server = NbdServer::start(&devices, &at("127.0.0.1:0")).unwrap();
     assert!(matches!(server.address(), Address::Tcp(address) if address.port() > 0));
+}
+
+/// The class of a small request by the default export is that of a rule.
+#[test]
+fn a_rule_goes_before_the_class_of_the_default_export() {
+    let path = socket();
+    let devices = PerClass::from_fn(|_| ram());
+    let small = ClassRule {
+        cgroup: None,
+        command: None,
+        user: None,
+        max_bytes: Some(4096),
+        max_depth: Some(1),
+        class: Class::Latency,
+    };
+    let options = NbdOptions {
+        rules: ClassRules::new(vec![small]),
+        ..options(&path)
+    };
+    let server = NbdServer::start(&devices, &options).unwrap();
+    let mut client = Client::simple(&path);
+    assert_eq!(client.write(0, &[7; 4096]), 0);
+    assert_eq!(client.write(0, &[8; 8192]), 0);
+    assert_eq!(client.read(0, 4096), [7; 4096], "it is of the rule's class");
+    assert_eq!(
+        client.read(0, 8192),
+        [8; 8192],
+        "it is too large for the rule"
+    );
+    let counts = server.counts();
+    assert_eq!(counts[Class::Latency].written_bytes, 4096);
+    assert_eq!(counts[Class::Throughput].read_bytes, 8192);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use arbitrary::{Result, Unstructured};
 use block::Device;
 use block::device::Ram;
+use frontend::ClassRules;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
 use reactor::PollPolicy;
 use std::io::{self, Read as _, Write as _};
@@ -37,6 +38,7 @@ fn served() -> &'static Served {
         let options = NbdOptions {
             address: Address::Unix(path.clone()),
             class: Class::Throughput,
+            rules: ClassRules::default(),
             read_only: true,
             cores: Vec::new(),
             poll: PollPolicy::Never,

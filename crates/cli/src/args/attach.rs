@@ -3,7 +3,7 @@
 use super::{Cores, FlashSpec, HostArgs, LocalDevice, Poll, block_size};
 use clap::{ArgGroup, Args, Subcommand};
 use control::Size;
-use control::model::{BlockSize, DEFAULT_NQN};
+use control::model::{ApiAddress, BlockSize, DEFAULT_NQN};
 use frontend::ClassChoice;
 use frontend::nbd::Address;
 use std::path::PathBuf;
@@ -11,10 +11,31 @@ use std::time::Duration;
 use switch::Class;
 
 /// Give unmodified applications a device
+///
+/// One device by the flags of its kind, or all devices of a file. The keys of an attachment in the
+/// file are the flags of its kind, with "_" for "-" in them, beside its name and kind; FUSE's
+/// directory is "mountpoint". SIGHUP attaches what is new in the file, and detaches what is gone
+/// from it unless it is in use.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard attach nbd --socket /run/disk.sock --target 127.0.0.1:4420
+  switchyard attach --config /etc/switchyard/attach.toml
+  switchyard attachments --api unix:/run/switchyard-attach/api.sock
+
+Exit codes: 0 detached, 2 an error")]
 pub struct AttachArgs {
     #[command(subcommand)]
-    pub kind: AttachCommand,
+    pub kind: Option<AttachCommand>,
+    /// Attach all devices of this TOML file
+    #[arg(long, value_name = "FILE", conflicts_with = "api")]
+    pub config: Option<PathBuf>,
+    /// Serve the HTTP interface and metrics here: unix:/PATH, such as
+    /// unix:/run/switchyard-attach/api.sock
+    ///
+    /// Only the owner of the process may open it. With --config the file's key "api" says it.
+    /// 127.0.0.1:PORT is possible with a token, as for serve.
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    pub api: Option<ApiAddress>,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -25,6 +46,66 @@ pub enum AttachCommand {
     Fuse(AttachFuseArgs),
     /// Give a virtual machine the device
     Vhost(AttachVhostArgs),
+}
+
+impl AttachCommand {
+    /// The name of the kind.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Nbd(_) => "nbd",
+            Self::Fuse(_) => "fuse",
+            Self::Vhost(_) => "vhost",
+        }
+    }
+}
+
+/// Address of the interface of a running attach process.
+#[derive(Args, Clone, Debug)]
+pub struct AttachApiArgs {
+    /// The HTTP interface of the process: unix:/PATH, or HOST:PORT with SWITCHYARD_API_TOKEN in the
+    /// environment (or SWITCHYARD_API_TOKEN_FILE, the name of a file that has it)
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "unix:/run/switchyard-attach/api.sock"
+    )]
+    pub api: ApiAddress,
+}
+
+/// List the attachments of a running attach process
+///
+/// The process must have an interface: --api, or the key "api" of its file.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard attachments
+  switchyard attachments --api unix:/run/attach.sock --json
+
+Exit codes: 0 done, 2 an error")]
+pub struct AttachmentsArgs {
+    #[command(flatten)]
+    pub api: AttachApiArgs,
+}
+
+/// Detach a device of a running attach process
+///
+/// Requests under way are finished first, for ten seconds at most. One that is in use is refused
+/// without --force. Until the process is told to read its file again (SIGHUP), or is started again,
+/// the device stays detached.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard detach vm1
+  switchyard detach vm1 --force --api unix:/run/attach.sock
+
+Exit codes: 0 detached, 2 an error, such as one in use")]
+pub struct DetachArgs {
+    /// Name of the attachment
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Detach it although it is in use: later requests of its clients fail
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub api: AttachApiArgs,
 }
 
 /// A device to be attached: a namespace of a target, or a device of this machine.
@@ -127,7 +208,7 @@ impl AttachNbdArgs {
 ///
 /// The file DIRECTORY/NSID is as large as the device and has its content; 1 for a device of this
 /// machine. Says "ready" for each file, and serves until SIGTERM or SIGINT. While files are open
-/// the first signal only says so, and the second ends all the same. Needs /dev/fuse, and fusermount3
+/// the first signal only says so, and it ends when they are closed; the second ends all the same. Needs /dev/fuse, and fusermount3
 /// (package fuse3) where it does not run as root.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:

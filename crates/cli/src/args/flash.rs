@@ -2,6 +2,7 @@
 
 use control::Size;
 use control::model::{BlockSize, DeviceKind, FlashProfile};
+use std::fmt;
 use std::str::FromStr;
 
 /// `PROFILE:SIZE`, such as `A/8:1G`.
@@ -20,6 +21,12 @@ impl FlashSpec {
             size,
             block_size,
         }
+    }
+}
+
+impl fmt::Display for FlashSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.profile, self.size)
     }
 }
 

@@ -18,7 +18,8 @@ mod top;
 
 pub use ::load::{Cores, seconds};
 pub use attach::{
-    AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, AttachVhostArgs, SourceArgs,
+    AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, AttachVhostArgs, AttachmentsArgs,
+    DetachArgs, SourceArgs,
 };
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;
@@ -88,6 +89,10 @@ pub enum Command {
     Write(WriteArgs),
     /// Give unmodified applications a device
     Attach(AttachArgs),
+    /// List the attachments of a running attach process
+    Attachments(AttachmentsArgs),
+    /// Detach a device of a running attach process
+    Detach(DetachArgs),
     /// Load a target or a local device, and measure it
     Bench(BenchArgs),
     /// Find out what requests cost on a device, and how late its reads are at each load

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 /// Watch a running target: tenants, cores, namespaces and queues
 ///
-/// The target must have been started with --api. Rates are differences between two looks, by the
+/// The target must have been started with --api. Of a process of `switchyard attach` with an
+/// interface it shows the attachments. Rates are differences between two looks, by the
 /// target's own clock. Latencies are bounds of histogram buckets, of what ended between the looks.
 /// A target that goes away is asked again until it is back.
 ///

@@ -1,291 +1,72 @@
 //! `switchyard attach`: front ends for unmodified applications.
 
-use super::connect::builder;
-use super::signals;
-use crate::args::{AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs};
-use crate::args::{AttachVhostArgs, Cores, SourceArgs};
+mod attached;
+mod file;
+mod front_end;
+mod fuse;
+mod nbd;
+mod running;
+mod source;
+mod vhost;
+
+use crate::args::AttachArgs;
 use crate::exit::Outcome;
-use crate::output::{Output, human_bytes};
-use anyhow::{Context as _, Result};
-use block::{Device, PathDevice};
-use control::model;
-use control::plane::devices;
+use crate::output::{Output, print};
+use anyhow::{Context as _, Result, bail};
+use attached::Wanted;
 use control::process::service_manager::ServiceManager;
-use frontend::fuse::Attachment;
-use frontend::nbd::{Address, NbdOptions, NbdServer};
-use frontend::vhost::{VhostOptions, VhostServer};
-use host::Subsystem;
-use serde::Serialize;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use control::server::{self, ServerOptions};
+use frontend::ClassRules;
+use running::Running;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use switch::{Class, PathRules, PerClass};
 
-/// Time between two looks at whether another program has unmounted the files.
-const UNMOUNTED_LOOK: Duration = Duration::from_millis(500);
-
-/// Commands of each queue of a remote namespace.
-const REMOTE_DEPTH: u16 = 256;
+/// Time that open files of FUSE get at the end of a process that serves a file of attachments, as
+/// much as requests under way get.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Attaches, and detaches at a signal.
 ///
 /// # Errors
 /// A device or target that cannot be used, or an interface that cannot be offered.
 pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
-    match &args.kind {
-        AttachCommand::Nbd(args) => nbd(args, output),
-        AttachCommand::Fuse(args) => fuse(args, output),
-        AttachCommand::Vhost(args) => vhost(args, output),
-    }
-}
-
-/// An attachment that serves.
-#[derive(Debug, Serialize)]
-struct Ready {
-    kind: &'static str,
-    /// The way for clients.
-    uri: String,
-    bytes: u64,
-    block_bytes: u32,
-    class: &'static str,
-    read_only: bool,
-}
-
-fn nbd(args: &AttachNbdArgs, output: Output) -> Result<Outcome> {
-    let signal = signals::receiver(1)?;
-    let source = Source::open(&args.source, args.read_only, Some(1))?;
-    let options = NbdOptions {
-        address: args.address(),
-        class: args.class,
-        read_only: args.read_only,
-        cores: cores(args.cores.as_ref()),
-        poll: args.poll.into(),
-    };
-    let (_, devices) = &source.namespaces[0];
-    let server = NbdServer::start(devices, &options)?;
-    let device = &devices[args.class];
-    let ready = Ready {
-        kind: "nbd",
-        uri: match server.address() {
-            Address::Unix(path) => format!("nbd+unix:///?socket={}", in_uri(&path)?),
-            Address::Tcp(address) => format!("nbd://{address}"),
-        },
-        bytes: device.geometry().bytes(),
-        block_bytes: device.geometry().block_bytes,
-        class: args.class.properties().name,
-        read_only: args.read_only || device.capabilities().read_only,
-    };
-    let text = format_args!("ready: {}, {}", ready.uri, human_bytes(ready.bytes));
-    output.result(&ready, text)?;
-    tell_ready()?;
-    // A sender that is gone has had its signal.
-    let _ = signal.recv();
-    drop(server);
-    Ok(Outcome::Done)
-}
-
-fn cores(cores: Option<&Cores>) -> Vec<base::units::CoreId> {
-    let cores = cores.map_or(&[][..], |cores| &cores.0);
-    cores.iter().copied().map(base::units::CoreId).collect()
-}
-
-/// A disk that serves a virtual machine.
-#[derive(Debug, Serialize)]
-struct ReadyDisk {
-    kind: &'static str,
-    socket: PathBuf,
-    bytes: u64,
-    block_bytes: u32,
-    queues: u16,
-    read_only: bool,
-}
-
-fn vhost(args: &AttachVhostArgs, output: Output) -> Result<Outcome> {
-    let signal = signals::receiver(1)?;
-    let source = Source::open(&args.source, args.read_only, Some(1))?;
-    let options = VhostOptions {
-        socket: std::path::absolute(&args.socket).context("cannot find the working directory")?,
-        class: args.class,
-        read_only: args.read_only,
-        queues: args.queues,
-        id: args.serial.clone(),
-        cores: cores(args.cores.as_ref()),
-        poll: args.poll.into(),
-    };
-    let (_, devices) = &source.namespaces[0];
-    let server = VhostServer::start(devices, &options)?;
-    let device = &devices[Class::DEFAULT];
-    let ready = ReadyDisk {
-        kind: "vhost",
-        socket: server.socket().to_owned(),
-        bytes: device.geometry().bytes(),
-        block_bytes: device.geometry().block_bytes,
-        queues: server.queues(),
-        read_only: args.read_only || device.capabilities().read_only,
-    };
-    let size = human_bytes(ready.bytes);
-    let text = format_args!("ready: {}, {size}", ready.socket.display());
-    output.result(&ready, text)?;
-    tell_ready()?;
-    // A sender that is gone has had its signal.
-    let _ = signal.recv();
-    let served = server.detach();
-    output.note(format_args!(
-        "served {} latency and {} throughput requests",
-        served[Class::Latency],
-        served[Class::Throughput]
-    ));
-    Ok(Outcome::Done)
-}
-
-/// A path as the value of a URI's parameter. `[RFC 3986 §2]`
-fn in_uri(path: &Path) -> Result<String> {
-    let path = std::path::absolute(path).context("cannot find the working directory")?;
-    let mut text = String::new();
-    for &byte in path.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
-            text.push(byte.into());
-        } else {
-            text += &format!("%{byte:02X}");
-        }
-    }
-    Ok(text)
-}
-
-/// Tells the service manager, if there is one.
-fn tell_ready() -> Result<()> {
-    let manager = ServiceManager::from_environment();
-    manager
-        .context("the service manager cannot be told that this is ready")?
-        .tell("READY=1");
-    Ok(())
-}
-
-/// Files that serve.
-#[derive(Debug, Serialize)]
-struct ReadyFiles {
-    kind: &'static str,
-    files: Vec<ReadyFile>,
-}
-
-#[derive(Debug, Serialize)]
-struct ReadyFile {
-    path: PathBuf,
-    bytes: u64,
-    block_bytes: u32,
-}
-
-fn fuse(args: &AttachFuseArgs, output: Output) -> Result<Outcome> {
-    let signal = signals::receiver(2)?;
-    let source = Source::open(&args.source, args.read_only, args.source.nsid)?;
-    let options = frontend::fuse::Options {
-        mountpoint: args.mountpoint.clone(),
-        class: args.class,
-        core: args.core.map(base::units::CoreId),
-        poll: args.poll.into(),
-        allow_other: args.allow_other,
-        read_only: args.read_only,
-    };
-    let mut attachment = Attachment::start(source.namespaces.clone(), &options)?;
-    let file = |(nsid, devices): &(u32, PerClass<Arc<dyn Device>>)| {
-        let geometry = devices[Class::DEFAULT].geometry();
-        ReadyFile {
-            path: attachment.mountpoint().join(nsid.to_string()),
-            bytes: geometry.bytes(),
-            block_bytes: geometry.block_bytes,
-        }
-    };
-    let ready = ReadyFiles {
-        kind: "fuse",
-        files: source.namespaces.iter().map(file).collect(),
-    };
-    let lines = ready.files.iter().map(|file| {
-        let size = human_bytes(file.bytes);
-        format!("ready: {}, {size}", file.path.display())
-    });
-    output.result(&ready, lines.collect::<Vec<_>>().join("\n"))?;
-    tell_ready()?;
-    let mut signals = 0;
-    while !attachment.has_ended() {
-        if signal.recv_timeout(UNMOUNTED_LOOK).is_err() {
-            // No signal: the file system may have been unmounted.
-            continue;
-        }
-        signals += 1;
-        match attachment.detach() {
-            Ok(()) => break,
-            Err(error) if signals == 1 => {
-                output.note(format_args!(
-                    "{error}; or signal again to detach all the same"
-                ));
-            }
-            Err(_) => {
-                attachment.detach_forced();
-                break;
-            }
-        }
-    }
-    Ok(Outcome::Done)
-}
-
-/// Ways to the same blocks, by class.
-type Devices = PerClass<Arc<dyn Device>>;
-
-/// The devices to be attached, and the connections behind them.
-struct Source {
-    namespaces: Vec<(u32, Devices)>,
-    _subsystem: Option<Subsystem>,
-}
-
-impl Source {
-    /// Opens the namespace `nsid`, or all of the subsystem; a device of this machine is namespace 1.
-    fn open(args: &SourceArgs, read_only: bool, nsid: Option<u32>) -> Result<Self> {
-        let mut source = match (&args.target, args.local()) {
-            (Some(address), _) => Self::remote(args, address, args.nsid.or(nsid))?,
-            (None, local) => {
-                let local = local.expect("the command line demands one");
-                let device = model::Device::new(local.kind(args.block_size, read_only));
-                let device = devices::open(&device).context("cannot open the device")?;
-                Self {
-                    namespaces: vec![(1, PerClass::from_fn(|_| Arc::clone(&device)))],
-                    _subsystem: None,
-                }
-            }
-        };
-        if let Some(path) = args.path {
-            let devices = source.namespaces.iter_mut();
-            for (_, device) in devices.flat_map(|(_, devices)| devices.iter_mut()) {
-                let below = Arc::clone(device);
-                *device = Arc::new(PathDevice::start(below, path, PathRules::default())?);
-            }
-        }
-        Ok(source)
-    }
-
-    fn remote(args: &SourceArgs, address: &str, nsid: Option<u32>) -> Result<Self> {
-        let timeout = Some(args.io_timeout).filter(|timeout| !timeout.is_zero());
-        let host = builder(&args.host).loss_timeout(timeout).build()?;
-        let subsystem = host.connect(address, &args.nqn)?;
-        let all = || {
-            subsystem
-                .namespaces()
-                .iter()
-                .map(|info| info.nsid)
-                .collect()
-        };
-        let nsids = nsid.map_or_else(all, |nsid| vec![nsid]);
-        let open = |nsid| -> Result<(u32, Devices)> {
-            let namespace = subsystem.namespace(nsid)?;
-            let device = |class: Class| -> Arc<dyn Device> {
-                let device = namespace.device().with_queues(1, REMOTE_DEPTH);
-                Arc::new(device.with_class(class))
+    let (wanted, file_api) = match (&args.kind, &args.config) {
+        (Some(command), None) => {
+            let wanted = Wanted {
+                name: command.kind().to_owned(),
+                command: command.clone(),
+                rules: ClassRules::default(),
+                entry: None,
             };
-            Ok((nsid, PerClass::from_fn(device)))
-        };
-        Ok(Self {
-            namespaces: nsids.into_iter().map(open).collect::<Result<_>>()?,
-            _subsystem: Some(subsystem),
-        })
+            (vec![wanted], None)
+        }
+        (None, Some(path)) => {
+            let file = file::load(path)?;
+            (file.wanted, Some(file.api))
+        }
+        (Some(_), Some(_)) => bail!("--config FILE names the attachments; omit the kind"),
+        (None, None) => bail!("name a kind, or a file with --config FILE; see --help"),
+    };
+    let (signals, receiver) = mpsc::channel();
+    let api = file_api.clone().flatten().or_else(|| args.api.clone());
+    let running = Arc::new(Running::new(file_api, signals, output));
+    let options = ServerOptions {
+        api,
+        token: control::client::token()?,
+        config_path: args.config.clone(),
+        cpus: None,
+    };
+    let server = server::run_attachments(Arc::clone(&running) as _, options)?;
+    running.start(wanted)?;
+    if let Some(api) = server.address().filter(|_| !output.json) {
+        print(format_args!("interface at {api}\n"))?;
     }
+    let manager = ServiceManager::from_environment();
+    let manager = manager.context("the service manager cannot be told that this is ready")?;
+    manager.tell("READY=1");
+    running.serve(&receiver);
+    manager.tell("STOPPING=1");
+    running.drain(&receiver, args.config.is_some().then_some(PATIENCE));
+    server.stop();
+    Ok(Outcome::Done)
 }

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod attach;
+pub mod attachments;
 pub mod bench;
 #[cfg(feature = "lab")]
 pub mod bench_lab;

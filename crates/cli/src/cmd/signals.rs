@@ -1,8 +1,8 @@
 //! Ctrl-C while something is being measured: the first ends it early, the second at once.
 
 use anyhow::{Context as _, Result};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A flag that SIGINT or SIGTERM sets.
@@ -12,26 +12,12 @@ use tokio::signal::unix::{SignalKind, signal};
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&flag);
-    on_signals(1, move || set.store(true, Ordering::Relaxed))?;
+    on_signal(move || set.store(true, Ordering::Relaxed))?;
     Ok(flag)
 }
 
-/// A receiver that hears of the first `count` signals SIGINT or SIGTERM; the next one ends the
-/// process.
-///
-/// # Errors
-/// As [`stop_flag`].
-pub fn receiver(count: u32) -> Result<mpsc::Receiver<()>> {
-    let (sender, receiver) = mpsc::channel();
-    // The receiver may be gone: the process ends then.
-    on_signals(count, move || {
-        let _ = sender.send(());
-    })?;
-    Ok(receiver)
-}
-
-/// Calls `act` at each of the first `count` signals, and ends the process at the next.
-fn on_signals(count: u32, act: impl Fn() + Send + 'static) -> Result<()> {
+/// Calls `act` at the first signal, and ends the process at the next.
+fn on_signal(act: impl Fn() + Send + 'static) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
@@ -46,12 +32,12 @@ fn on_signals(count: u32, act: impl Fn() + Send + 'static) -> Result<()> {
     };
     let wait = move || {
         runtime.block_on(async {
-            for signal in 0..=count {
+            for is_first in [true, false] {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                if signal < count {
+                if is_first {
                     act();
                 }
             }

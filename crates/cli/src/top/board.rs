@@ -1,7 +1,8 @@
 //! The difference of two looks at a target, as tables.
 
-use super::Cell;
 use super::interval::Interval;
+use super::table::{Column, GAP, Row, Table, columns, padded, sum};
+use super::{Cell, attachments};
 use control::snapshot::{
     ClassStats, ControllerSnapshot, NamespaceSnapshot, QueueSnapshot, ScheduledDevice,
     ServiceClass, Snapshot, SwitchSnapshot, TenantSnapshot,
@@ -17,54 +18,8 @@ use target::TenantStats;
 pub struct Board {
     /// A summary of the target, on one line.
     pub summary: String,
-    /// Tenants, cores, namespaces, queues.
-    pub tables: [Table; TABLES],
-}
-
-/// The text between two columns.
-pub const GAP: &str = "  ";
-
-/// The number of tables.
-pub const TABLES: usize = 4;
-
-/// Rows of the same columns.
-#[derive(Clone, Debug)]
-pub struct Table {
-    pub name: &'static str,
-    /// The text in place of no rows.
-    pub empty: &'static str,
-    pub columns: &'static [Column],
-    /// So many columns say what a row is about; they do not scroll.
-    pub fixed: usize,
-    pub rows: Vec<Row>,
-}
-
-/// A column for scripts, and for people.
-#[derive(Clone, Copy, Debug)]
-pub struct Column {
-    /// With the unit.
-    pub key: &'static str,
-    pub title: &'static str,
-}
-
-/// One row.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// Rows of a group stay together, in the groups' order.
-    pub group: usize,
-    /// The row is about its whole group, and stays before the rest of it.
-    pub is_head: bool,
-    pub cells: Vec<Cell>,
-}
-
-impl Row {
-    fn plain(cells: impl Into<Vec<Cell>>) -> Self {
-        Self {
-            group: 0,
-            is_head: false,
-            cells: cells.into(),
-        }
-    }
+    /// Tenants, cores, namespaces and queues of a target; attachments of a process of front ends.
+    pub tables: Vec<Table>,
 }
 
 impl Board {
@@ -74,17 +29,24 @@ impl Board {
         let interval = Interval::between(earlier, later);
         let nothing = Snapshot::default();
         let earlier = earlier.filter(|_| interval.is_known()).unwrap_or(&nothing);
+        let uptime = Uptime(later.uptime_ms / 1000);
+        if let Some(list) = &later.attachments {
+            let before = earlier.attachments.as_deref().unwrap_or_default();
+            return Self {
+                summary: format!("up {uptime}, {}", attachments::summary(list)),
+                tables: vec![attachments::table(interval, before, list)],
+            };
+        }
         let connections = &later.connections;
         Self {
             summary: format!(
-                "up {}, {} connections, {} controllers, {}/{} threads",
-                Uptime(later.uptime_ms / 1000),
+                "up {uptime}, {} connections, {} controllers, {}/{} threads",
                 connections.open,
                 later.controllers.len(),
                 later.threads.active,
                 later.cores.len()
             ),
-            tables: [
+            tables: vec![
                 tenants(interval, earlier, later),
                 cores(interval, earlier, later),
                 namespaces(interval, earlier, later),
@@ -106,23 +68,6 @@ impl fmt::Display for Uptime {
         let (hours, minutes, seconds) = (rest / 3600, rest / 60 % 60, rest % 60);
         write!(f, "{hours}:{minutes:02}:{seconds:02}")
     }
-}
-
-/// Returns a sum that stays in range, as another program chose the numbers.
-fn sum(counters: impl IntoIterator<Item = u64>) -> u64 {
-    counters.into_iter().fold(0, u64::saturating_add)
-}
-
-/// Declares the columns of a table, each with its key, its title and its cell of a row, and the
-/// function that returns all cells of a row.
-macro_rules! columns {
-    ($columns:ident, $cells:ident($row:ident: $type:ty): $($key:literal $title:literal => $cell:expr,)+) => {
-        const $columns: &[Column] = &[$(Column { key: $key, title: $title }),+];
-
-        fn $cells($row: &$type) -> Vec<Cell> {
-            vec![$($cell),+]
-        }
-    };
 }
 
 fn yes(is: bool) -> Cell {
@@ -431,7 +376,7 @@ fn queues(later: &Snapshot) -> Table {
 /// Tables by name; a row as an object of its columns' keys.
 impl Serialize for Board {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(TABLES))?;
+        let mut map = serializer.serialize_map(Some(self.tables.len()))?;
         for table in &self.tables {
             let rows: Vec<_> = table.rows.iter().map(|row| Keyed(table, row)).collect();
             map.serialize_entry(table.name, &rows)?;
@@ -471,49 +416,6 @@ impl fmt::Display for Board {
             }
         }
         Ok(())
-    }
-}
-
-impl Table {
-    /// Of every column, in characters, its title included.
-    #[must_use]
-    pub fn widths(&self) -> Vec<usize> {
-        let columns = self.columns.iter().enumerate();
-        columns
-            .map(|(index, column)| {
-                let cells = self.rows.iter().map(|row| row.cells[index].to_string());
-                let widest = cells.map(|cell| cell.chars().count()).max();
-                widest.unwrap_or(0).max(column.title.chars().count())
-            })
-            .collect()
-    }
-
-    /// The column has names.
-    #[must_use]
-    pub fn is_text(&self, column: usize) -> bool {
-        self.rows.iter().any(|row| row.cells[column].is_text())
-    }
-
-    /// The title of a column, where its cells stand.
-    #[must_use]
-    pub fn title(&self, column: usize, width: usize) -> String {
-        let title = self.columns[column].title;
-        if self.is_text(column) {
-            format!("{title:<width$}")
-        } else {
-            format!("{title:>width$}")
-        }
-    }
-}
-
-/// A cell as wide as its column.
-#[must_use]
-pub fn padded(cell: &Cell, width: usize) -> String {
-    let text = cell.to_string();
-    if cell.is_text() {
-        format!("{text:<width$}")
-    } else {
-        format!("{text:>width$}")
     }
 }
 

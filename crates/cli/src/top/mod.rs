@@ -5,12 +5,14 @@
 //! command's (`cmd/top.rs`). Whatever a target or its hosts call themselves must never reach a
 //! terminal as a control sequence: [`Cell::text`] sees to that.
 
+mod attachments;
 mod board;
 mod cell;
 #[cfg(test)]
 mod fixtures;
 mod interval;
 mod screen;
+mod table;
 
 pub use board::Board;
 use cell::Cell;

@@ -1,6 +1,7 @@
 //! The visible part of a board on a terminal, and the effects of keys.
 
-use super::board::{Board, GAP, Row, TABLES, Table, padded};
+use super::board::Board;
+use super::table::{GAP, Row, Table, padded};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -39,7 +40,7 @@ pub struct Screen {
     board: Board,
     error: Option<String>,
     focus: usize,
-    views: [View; TABLES],
+    views: Vec<View>,
 }
 
 /// The position in a table.
@@ -61,15 +62,20 @@ impl Screen {
     pub fn new(address: String, board: Board) -> Self {
         Self {
             address,
+            views: vec![View::default(); board.tables.len()],
             board,
             error: None,
             focus: 0,
-            views: [View::default(); TABLES],
         }
     }
 
     /// A newer board.
     pub fn show(&mut self, board: Board) {
+        if board.tables.len() != self.views.len() {
+            // A target and a process of front ends took turns at the address.
+            self.views = vec![View::default(); board.tables.len()];
+            self.focus = 0;
+        }
         self.board = board;
         self.error = None;
     }
@@ -83,13 +89,14 @@ impl Screen {
 
     /// Does what a key asks for.
     pub fn press(&mut self, key: Key) {
+        let tables = self.board.tables.len();
         let table = &self.board.tables[self.focus];
         let view = &mut self.views[self.focus];
         let last = table.rows.len().saturating_sub(1);
         let page = view.visible.max(1);
         match key {
-            Key::NextPane => self.focus = (self.focus + 1) % TABLES,
-            Key::PreviousPane => self.focus = (self.focus + TABLES - 1) % TABLES,
+            Key::NextPane => self.focus = (self.focus + 1) % tables,
+            Key::PreviousPane => self.focus = (self.focus + tables - 1) % tables,
             Key::Up => view.row = view.row.saturating_sub(1),
             Key::Down => view.row = (view.row + 1).min(last),
             Key::PageUp => view.row = view.row.saturating_sub(page),
@@ -146,9 +153,9 @@ impl Screen {
     }
 
     /// Lines for each pane: the one in focus comes first, and has what the others leave.
-    fn heights(&self, lines: usize) -> [usize; TABLES] {
+    fn heights(&self, lines: usize) -> Vec<usize> {
         let wanted = |index: usize| HEAD + self.board.tables[index].rows.len().max(1);
-        let mut heights = [0; TABLES];
+        let mut heights = vec![0; self.board.tables.len()];
         let first = wanted(self.focus).min((lines / 2).max(PANE_MIN)).min(lines);
         heights[self.focus] = first;
         let mut left = lines - first;

@@ -17,7 +17,7 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/v1/stats", get(stats))
         .route("/v1/controllers", get(controllers))
         .route("/metrics", get(scrape))
-        .route("/healthz", get(health))
+        .route("/healthz", get(is_healthy))
 }
 
 async fn stats(State(state): State<ApiState>) -> Result<Json<Snapshot>, ApiError> {
@@ -34,10 +34,14 @@ async fn scrape(State(state): State<ApiState>) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
-/// Returns 200 while hosts may connect, and 503 once the process drains: a balancer sends no more
-/// hosts to it.
-async fn health(State(state): State<ApiState>) -> (StatusCode, Json<Value>) {
-    let (code, status) = if state.control.is_draining() {
+async fn is_healthy(State(state): State<ApiState>) -> (StatusCode, Json<Value>) {
+    health(state.control.is_draining())
+}
+
+/// Returns 200 while clients may connect, and 503 once the process drains: a balancer sends no more
+/// of them to it.
+pub(super) fn health(is_draining: bool) -> (StatusCode, Json<Value>) {
+    let (code, status) = if is_draining {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
     } else {
         (StatusCode::OK, "ok")

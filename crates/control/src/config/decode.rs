@@ -42,7 +42,7 @@ impl Decoder {
         self.problems.into_inner()
     }
 
-    fn wrong_type(&self, place: &Place, value: &Value, expected: &str) {
+    pub(crate) fn wrong_type(&self, place: &Place, value: &Value, expected: &str) {
         self.problem(
             place,
             format!("{} cannot stand here", value.describe()),

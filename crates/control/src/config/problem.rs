@@ -134,7 +134,7 @@ impl ConfigError {
         self
     }
 
-    pub(super) fn single(problem: Problem) -> Self {
+    pub(crate) fn single(problem: Problem) -> Self {
         Self::unlocated(vec![problem])
     }
 

@@ -3,10 +3,10 @@
 //! Names and attributes are answered here, on the session thread; requests for data are checked and
 //! passed on to the dataplane thread.
 
+use super::Shared;
 use super::job::{Job, Message, Range, Work};
 use super::limits::{ATTRIBUTES_AGE, BACKGROUND_MAX, CONGESTION_THRESHOLD, REQUEST_MAX_BYTES};
-use super::thread_classes::ThreadClasses;
-use super::{ClassChoice, Shared};
+use super::thread_classes::{Asked, ThreadClasses};
 use block::{Device, Operation};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
@@ -40,7 +40,8 @@ pub(super) struct Files {
     pub(super) entries: Vec<Entry>,
     pub(super) sender: MailboxSender<Message>,
     pub(super) shared: Arc<Shared>,
-    pub(super) class: ClassChoice,
+    /// Class of all requests; `None` where it depends on each.
+    pub(super) class: Option<Class>,
     pub(super) threads: Mutex<ThreadClasses>,
     /// Permission bits of a file that may be written.
     pub(super) mode: u16,
@@ -109,19 +110,23 @@ impl Files {
         Some(attributes)
     }
 
-    fn class(&self, request: &Request) -> Class {
-        match self.class {
-            ClassChoice::Fixed(class) => class,
-            ClassChoice::ByIoPriority => {
-                let threads = self.threads.lock();
-                let mut threads = threads.unwrap_or_else(PoisonError::into_inner);
-                threads.of(request.pid(), clock::monotonic())
-            }
+    fn class(&self, request: &Request, range: Range, depth: usize) -> Class {
+        if let Some(class) = self.class {
+            return class;
         }
+        let asked = Asked {
+            thread: request.pid(),
+            user: request.uid(),
+            bytes: range.len as u64,
+            depth,
+        };
+        let threads = self.threads.lock();
+        let mut threads = threads.unwrap_or_else(PoisonError::into_inner);
+        threads.of(asked, clock::monotonic())
     }
 
     /// Passes a request on to the dataplane thread, once there is room.
-    fn pass(&self, file: usize, class: Class, range: Range, work: Work, data: &[u8]) {
+    fn pass(&self, file: usize, request: &Request, range: Range, work: Work, data: &[u8]) {
         let Some(permit) = self.shared.gate.enter(data) else {
             let errno = Errno::ENODEV;
             match work {
@@ -133,7 +138,7 @@ impl Files {
         };
         let job = Job {
             file,
-            class,
+            class: self.class(request, range, permit.depth()),
             range,
             work,
             permit,
@@ -340,7 +345,7 @@ impl Filesystem for Files {
         let len = size.min(REQUEST_MAX_BYTES) as usize;
         match Self::range(entry, (offset, len), flags) {
             Ok(Some(range)) => {
-                self.pass(file, self.class(request), range, Work::Read(reply), &[]);
+                self.pass(file, request, range, Work::Read(reply), &[]);
             }
             Ok(None) => reply.data(&[]),
             Err(errno) => reply.error(errno),
@@ -378,9 +383,8 @@ impl Filesystem for Files {
                 // threads, with the flags of any file.
                 let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
                 let durable = !cached && open_flags(flags).contains(OFlags::DSYNC);
-                let class = self.class(request);
                 let work = Work::Write { durable, reply };
-                self.pass(file, class, range, work, &data[..range.len]);
+                self.pass(file, request, range, work, &data[..range.len]);
             }
             Ok(None) if data.is_empty() => reply.written(0),
             Ok(None) => reply.error(Errno::ENOSPC),
@@ -400,7 +404,7 @@ impl Filesystem for Files {
         };
         let operation = Operation::Flush;
         let work = Work::Plain { operation, reply };
-        self.pass(file, self.class(request), Range::default(), work, &[]);
+        self.pass(file, request, Range::default(), work, &[]);
     }
 
     fn fallocate(
@@ -420,7 +424,7 @@ impl Filesystem for Files {
         match Self::allocation(entry, offset, length, mode) {
             Ok(Some((operation, range))) => {
                 let work = Work::Plain { operation, reply };
-                self.pass(file, self.class(request), range, work, &[]);
+                self.pass(file, request, range, work, &[]);
             }
             Ok(None) => reply.ok(),
             Err(errno) => reply.error(errno),

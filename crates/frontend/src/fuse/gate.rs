@@ -29,12 +29,18 @@ struct State {
 pub(super) struct Permit {
     gate: Arc<Gate>,
     data: Vec<u8>,
+    depth: usize,
 }
 
 impl Permit {
     /// The data of a write.
     pub(super) fn data(&self) -> &[u8] {
         &self.data
+    }
+
+    /// Requests that were under way when this one was admitted, itself included.
+    pub(super) const fn depth(&self) -> usize {
+        self.depth
     }
 }
 
@@ -78,6 +84,7 @@ impl Gate {
         }
         state.requests += 1;
         state.bytes += data.len();
+        let depth = state.requests;
         let mut copy = Vec::new();
         if !data.is_empty()
             && let Some(spare) = state.spare.pop()
@@ -90,6 +97,7 @@ impl Gate {
         Some(Permit {
             gate: Arc::clone(self),
             data: copy,
+            depth,
         })
     }
 
@@ -124,6 +132,10 @@ mod tests {
         let gate = Arc::new(Gate::default());
         let mut permits: Vec<_> = (0..REQUESTS_MAX).map(|_| gate.enter(b"ab")).collect();
         assert!(permits.iter().all(Option::is_some));
+        let depth = permits
+            .last()
+            .and_then(|permit| Some(permit.as_ref()?.depth()));
+        assert_eq!(depth, Some(REQUESTS_MAX));
         assert_eq!(permits[0].as_ref().expect("admitted").data(), b"ab");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| gate.enter(b"cde").map(|permit| permit.data().len()));

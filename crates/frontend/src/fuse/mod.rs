@@ -25,6 +25,7 @@ mod write_order;
 pub use crate::class_choice::ClassChoice;
 pub use error::FuseError;
 
+use crate::{ClassRules, IoCounters, IoCounts};
 use base::units::CoreId;
 use block::Device;
 use filesystem::{Entry, Files};
@@ -46,6 +47,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
+use thread_classes::ThreadClasses;
 
 /// The options of an attachment.
 #[derive(Clone, Debug)]
@@ -54,6 +56,8 @@ pub struct Options {
     pub mountpoint: PathBuf,
     /// The rule that gives a request its class.
     pub class: ClassChoice,
+    /// Rules that go before it.
+    pub rules: ClassRules,
     /// The processor of the dataplane thread; `None` leaves the choice to the kernel.
     pub core: Option<CoreId>,
     /// Policy of the dataplane thread while it is idle.
@@ -72,6 +76,7 @@ impl Options {
         Self {
             mountpoint: mountpoint.into(),
             class: ClassChoice::Fixed(Class::DEFAULT),
+            rules: ClassRules::default(),
             core: None,
             poll: PollPolicy::Never,
             allow_other: false,
@@ -98,6 +103,8 @@ pub struct Attachment {
     dataplane: Option<JoinHandle<()>>,
     sender: MailboxSender<Message>,
     shared: Arc<Shared>,
+    /// One for each file; its thread is the same.
+    counters: Vec<Arc<IoCounters>>,
 }
 
 impl Attachment {
@@ -127,20 +134,24 @@ impl Attachment {
         };
         let (mount, connection) = Mount::new(&options.mountpoint, mount_options)?;
         let started = start_dataplane(namespaces, options, &shared, mount.connection());
-        let (dataplane, sender) = started?;
+        let (dataplane, (sender, counters)) = started?;
         let mut attachment = Self {
             mount,
             session: None,
             dataplane: Some(dataplane),
             sender: sender.clone(),
             shared: Arc::clone(&shared),
+            counters,
         };
         let files = Files {
             entries,
             sender,
             shared,
-            class: options.class,
-            threads: Mutex::default(),
+            class: match options.class {
+                ClassChoice::Fixed(class) if options.rules.is_empty() => Some(class),
+                _ => None,
+            },
+            threads: Mutex::new(ThreadClasses::new(options.class, options.rules.clone())),
             mode: if options.allow_other { 0o666 } else { 0o600 },
             owner: (getuid().as_raw(), getgid().as_raw()),
             bypass: false,
@@ -159,6 +170,13 @@ impl Attachment {
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
+    }
+
+    /// Returns the counts of requests since the start, by class. A write of part of a block is a
+    /// read and a write.
+    #[must_use]
+    pub fn counts(&self) -> PerClass<IoCounts> {
+        IoCounters::total(&self.counters)
     }
 
     /// Returns true if the files are gone: the attachment ended, or another process unmounted them.
@@ -281,28 +299,31 @@ fn start_session(
     session.spawn().map_err(FuseError::Thread)
 }
 
+/// The way to the dataplane thread, and its counters.
+type Opened = (MailboxSender<Message>, Vec<Arc<IoCounters>>);
+
 /// Starts the dataplane thread, and returns once it has opened the devices.
 fn start_dataplane(
     namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
     options: &Options,
     shared: &Arc<Shared>,
     connection: Connection,
-) -> Result<(JoinHandle<()>, MailboxSender<Message>), FuseError> {
+) -> Result<(JoinHandle<()>, Opened), FuseError> {
     let (opened, outcome) = sync_channel(1);
     let shared = Arc::clone(shared);
     let (core, poll) = (options.core, options.poll);
     let thread = std::thread::Builder::new()
         .name("fuse-dataplane".to_owned())
         .spawn(move || {
-            let mut core = match open_core(&namespaces, core, poll) {
-                Ok(core) => core,
+            let (mut core, counters) = match open_core(&namespaces, core, poll) {
+                Ok(opened) => opened,
                 Err(error) => {
                     // The starter waits for it.
                     let _ = opened.send(Err(error));
                     return;
                 }
             };
-            let _ = opened.send(Ok(core.sender()));
+            let _ = opened.send(Ok((core.sender(), counters)));
             if let Err(error) = core.run() {
                 tracing::error!("io_uring: {error}; the files of the mount are dead");
                 shared.gate.shut();
@@ -312,15 +333,18 @@ fn start_dataplane(
         })
         .map_err(FuseError::Thread)?;
     let lost = |_| FuseError::Thread(std::io::Error::other("it ended at once"));
-    let sender = outcome.recv().map_err(lost)??;
-    Ok((thread, sender))
+    let opened = outcome.recv().map_err(lost)??;
+    Ok((thread, opened))
 }
+
+/// The core of the dataplane thread, and its counters.
+type OpenCore = (Core<UringDriver, Dataplane>, Vec<Arc<IoCounters>>);
 
 fn open_core(
     namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
     core: Option<CoreId>,
     poll: PollPolicy,
-) -> Result<Core<UringDriver, Dataplane>, FuseError> {
+) -> Result<OpenCore, FuseError> {
     if let Some(core) = core {
         placement::pin_to(core)?;
     }
@@ -333,5 +357,6 @@ fn open_core(
         let nsid = namespaces[index].0;
         FuseError::Device { nsid, source }
     })?;
-    Ok(Core::new(driver, service, poll))
+    let counters = service.counters();
+    Ok((Core::new(driver, service, poll), counters))
 }

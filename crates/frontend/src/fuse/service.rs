@@ -3,7 +3,7 @@
 use super::job::{Job, Message, Work};
 use super::limits::REQUESTS_MAX;
 use super::write_order::WriteOrder;
-use crate::{DeviceIo, Finished};
+use crate::{DeviceIo, Finished, IoCounters};
 use base::Time;
 use block::{Device, DeviceError, Operation};
 use reactor::{Completion, Context, Driver};
@@ -74,6 +74,12 @@ impl Dataplane {
             closing: false,
             again: false,
         })
+    }
+
+    /// Counters of each device.
+    pub(super) fn counters(&self) -> Vec<Arc<IoCounters>> {
+        let counters = self.files.iter().map(|file| file.io.counters());
+        counters.map(Arc::clone).collect()
     }
 }
 

@@ -25,6 +25,7 @@ use block::{BlockError, Operation};
 use reactor::{Context, IoSlice, SendList, SocketId};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use switch::Class;
 
 /// Room for the output of one step of the handshake.
 const NEGOTIATION_OUTPUT: usize = 2048;
@@ -314,11 +315,11 @@ impl Connection {
         }
         let refused = self.refuse(&header, session);
         let moves = refused.is_none() && matches!(header.command, command::READ | command::WRITE);
+        let class = self.exports[session.export].class_of(&header, self.in_flight + 1);
         let mut data = Vec::new();
         if moves {
             let bytes = usize::try_from(header.length).expect("a request is bounded");
             let room = self.held == 0 || self.held + bytes <= NBD_REQUEST_BYTES_MAX as usize;
-            let class = self.exports[session.export].class;
             let memory = (room && !io.is_full()).then(|| io.memory(class, bytes, cx));
             let Some(memory) = memory.flatten() else {
                 self.waiting = Some(header);
@@ -332,7 +333,7 @@ impl Connection {
         }
         if has_payload {
             self.payload_by = cx.now + NBD_TRANSFER_TIME;
-            self.payload = Some(Payload::new(header, refused, data));
+            self.payload = Some(Payload::new(header, class, refused, data));
             self.submit_if_arrived(key, io);
         } else if let Some(error) = refused {
             self.refused(header, key, error);
@@ -344,7 +345,7 @@ impl Connection {
             });
             self.encode();
         } else {
-            self.submit(header, data, key, io);
+            self.submit(header, class, data, key, io);
         }
         Ok(())
     }
@@ -407,13 +408,14 @@ impl Connection {
     fn submit(
         &mut self,
         header: RequestHeader,
+        class: Class,
         data: Vec<IoSlice>,
         key: SlabKey,
         io: &mut DeviceIo<Owner>,
     ) {
-        let Phase::Serving(session) = self.phase else {
+        if !matches!(self.phase, Phase::Serving(_)) {
             return;
-        };
+        }
         let durable = header.flags & command_flag::FUA != 0;
         let deallocate = header.flags & command_flag::NO_HOLE == 0;
         let operation = match header.command {
@@ -432,7 +434,6 @@ impl Connection {
             },
         };
         self.in_flight += 1;
-        let class = self.exports[session.export].class;
         let range = (header.offset, header.length);
         io.submit(class, operation, range, data, owner(header, key));
     }
@@ -463,7 +464,7 @@ impl Connection {
         let payload = self.payload.take().expect("it was just there");
         match payload.refused {
             Some(error) => self.refused(payload.header, key, error),
-            None => self.submit(payload.header, payload.full, key, io),
+            None => self.submit(payload.header, payload.class, payload.full, key, io),
         }
         true
     }

@@ -1,6 +1,7 @@
 //! Exports: the names under which clients find the device.
 
-use super::protocol::{Form, flag};
+use super::protocol::{Form, RequestHeader, command, flag};
+use crate::class_rules::SizeRules;
 use crate::limits::{NBD_REQUEST_BYTES_MAX, NBD_REQUEST_PIECES_MAX};
 use block::Device;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub(super) struct Export {
     pub(super) description: String,
     /// Class of the requests that come by this name.
     pub(super) class: Class,
+    /// Rules that go before the class.
+    pub(super) rules: SizeRules,
     pub(super) device: Arc<dyn Device>,
     pub(super) read_only: bool,
 }
@@ -30,6 +33,13 @@ impl Export {
     /// Size in bytes at present.
     pub(super) fn bytes(&self) -> u64 {
         self.device.geometry().bytes()
+    }
+
+    /// Returns the class of a request, with so many of its connection under way.
+    pub(super) fn class_of(&self, header: &RequestHeader, depth: usize) -> Class {
+        let moves = matches!(header.command, command::READ | command::WRITE);
+        let bytes = if moves { header.length } else { 0 };
+        self.rules.class(bytes, depth).unwrap_or(self.class)
     }
 
     pub(super) fn is_read_only(&self) -> bool {

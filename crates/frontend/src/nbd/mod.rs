@@ -17,8 +17,11 @@ mod tests;
 
 pub use listener::Address;
 
+use crate::ClassRules;
+use crate::class_rules::SizeRules;
 use crate::device_io::DeviceIo;
 use crate::error::FrontendError;
+use crate::io_counters::{IoCounters, IoCounts};
 use crate::limits::{CORE_REQUESTS_MAX, LANE_SOCKETS, NBD_CONNECTIONS_MAX};
 use base::units::CoreId;
 use block::Device;
@@ -39,6 +42,8 @@ pub struct NbdOptions {
     pub address: Address,
     /// Class of requests by the default export; the exports `latency` and `throughput` have theirs.
     pub class: Class,
+    /// Rules that go before it; the other exports have none.
+    pub rules: ClassRules,
     /// Refuses writes.
     pub read_only: bool,
     /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
@@ -54,6 +59,7 @@ pub struct NbdServer {
     threads: Vec<JoinHandle<()>>,
     senders: Vec<reactor::MailboxSender<Message>>,
     open: Arc<AtomicUsize>,
+    counters: Vec<Arc<IoCounters>>,
 }
 
 impl NbdServer {
@@ -74,6 +80,7 @@ impl NbdServer {
             threads: Vec::new(),
             senders: Vec::new(),
             open: Arc::default(),
+            counters: Vec::new(),
         };
         let pinned = options.cores.iter().copied().map(Some);
         let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
@@ -100,7 +107,8 @@ impl NbdServer {
         let (opened, outcome) = mpsc::sync_channel(1);
         let devices = PerClass::from_fn(|class| Arc::clone(&devices[class]));
         let (exports, open) = (Arc::clone(exports), Arc::clone(&self.open));
-        let begin = move || -> Result<Core<UringDriver, NbdService>, FrontendError> {
+        type Begun = (Core<UringDriver, NbdService>, Arc<IoCounters>);
+        let begin = move || -> Result<Begun, FrontendError> {
             if let Some(core) = core {
                 placement::pin_to(core)
                     .map_err(|error| FrontendError::Option(error.to_string()))?;
@@ -112,14 +120,14 @@ impl NbdServer {
             let mut driver = UringDriver::new(&driver_options)
                 .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
             let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
-            let namespace = driver.op_namespace();
+            let (namespace, counters) = (driver.op_namespace(), Arc::clone(io.counters()));
             let service = NbdService::new(exports, io, namespace, NBD_CONNECTIONS_MAX, open);
-            Ok(Core::new(driver, service, poll))
+            Ok((Core::new(driver, service, poll), counters))
         };
         let run = move || match begin() {
-            Ok(mut core) => {
+            Ok((mut core, counters)) => {
                 // The starter waits for it.
-                let _ = opened.send(Ok(core.sender()));
+                let _ = opened.send(Ok((core.sender(), counters)));
                 if let Err(error) = core.run() {
                     // Its clients' requests would wait for ever.
                     tracing::error!("the io_uring of an NBD server's core broke: {error}");
@@ -134,7 +142,9 @@ impl NbdServer {
         let thread = thread.spawn(run).map_err(FrontendError::thread)?;
         self.threads.push(thread);
         let lost = || FrontendError::Option("a core of the NBD server ended at once".to_owned());
-        self.senders.push(outcome.recv().map_err(|_| lost())??);
+        let (sender, counters) = outcome.recv().map_err(|_| lost())??;
+        self.senders.push(sender);
+        self.counters.push(counters);
         Ok(())
     }
 
@@ -150,12 +160,20 @@ impl NbdServer {
     pub fn connections(&self) -> usize {
         self.open.load(std::sync::atomic::Ordering::Relaxed)
     }
+
+    /// Returns the counts of requests since the start, by class.
+    #[must_use]
+    pub fn counts(&self) -> PerClass<IoCounts> {
+        IoCounters::total(&self.counters)
+    }
 }
 
-impl Drop for NbdServer {
-    fn drop(&mut self) {
+impl NbdServer {
+    /// Finishes the requests under way, for ten seconds at most, and ends. Does nothing the second
+    /// time.
+    pub fn detach(&mut self) {
         self.listener = None;
-        for sender in &self.senders {
+        for sender in self.senders.drain(..) {
             // One for each core.
             sender.send_always(Message::Drain);
         }
@@ -166,19 +184,28 @@ impl Drop for NbdServer {
     }
 }
 
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
 /// Returns the names of the device: the default one, and one for each class.
 fn exports(devices: &PerClass<Arc<dyn Device>>, options: &NbdOptions) -> Arc<[Export]> {
     let export = |name, class: Class| Export {
         name,
         description: format!("class {class}"),
         class,
+        rules: SizeRules::default(),
         device: Arc::clone(&devices[class]),
         read_only: options.read_only,
+    };
+    let default = Export {
+        rules: options.rules.of_unknown(),
+        ..export("", options.class)
     };
     let named = Class::ALL
         .into_iter()
         .map(|class| export(class.properties().name, class));
-    std::iter::once(export("", options.class))
-        .chain(named)
-        .collect()
+    std::iter::once(default).chain(named).collect()
 }

@@ -3,11 +3,13 @@
 use super::protocol::{NbdError, RequestHeader};
 use reactor::IoSlice;
 use std::collections::VecDeque;
+use switch::Class;
 
 /// The data of a request that is arriving.
 #[derive(Debug)]
 pub(super) struct Payload {
     pub(super) header: RequestHeader,
+    pub(super) class: Class,
     /// Error that the request gets once its data is passed over.
     pub(super) refused: Option<NbdError>,
     /// Bytes that have not arrived.
@@ -24,6 +26,7 @@ pub(super) struct Payload {
 impl Payload {
     pub(super) fn new(
         header: RequestHeader,
+        class: Class,
         refused: Option<NbdError>,
         data: Vec<IoSlice>,
     ) -> Self {
@@ -31,6 +34,7 @@ impl Payload {
         let count = data.len();
         let mut payload = Self {
             header,
+            class,
             refused,
             left,
             full: Vec::with_capacity(count),

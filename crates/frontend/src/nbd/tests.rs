@@ -16,6 +16,7 @@ fn exports() -> Arc<[Export]> {
         name,
         description: "a test's".to_owned(),
         class,
+        rules: crate::class_rules::SizeRules::default(),
         device: Arc::clone(&device),
         read_only: false,
     };

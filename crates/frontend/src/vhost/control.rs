@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, recv};
 use socket2::Socket;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use vhost::vhost_user::{BackendReqHandler, Error};
@@ -79,6 +80,7 @@ fn wait(end: &UnixStream, socket: Option<&impl rustix::fd::AsFd>, time: Duration
 
 /// Serves one front end until it disconnects, and everything that it asked for is finished.
 fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
+    shared.connected.store(true, Ordering::Relaxed);
     let session = Arc::new(Mutex::new(Session::new(Arc::clone(shared))));
     // Where the server ends, the connection lasts until everything is finished: its end tells that
     // nothing comes any more.
@@ -95,6 +97,7 @@ fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
     if session.stop_all().is_err() {
         tracing::warn!("requests of a vhost-user front end are left unfinished");
     }
+    shared.connected.store(false, Ordering::Relaxed);
 }
 
 fn exchange(

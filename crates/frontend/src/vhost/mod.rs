@@ -17,10 +17,11 @@ mod ring;
 mod service;
 mod session;
 
+use crate::class_rules::SizeRules;
 use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
 use crate::virtio_blk::ID_BYTES;
 use crate::virtio_blk::config::Properties;
-use crate::{ClassChoice, DeviceIo, FrontendError, unix_socket};
+use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, unix_socket};
 use base::units::CoreId;
 use block::Device;
 use reactor::uring::{Options as DriverOptions, UringDriver};
@@ -28,7 +29,7 @@ use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
 use service::{Message, VhostService};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,6 +42,8 @@ pub struct VhostOptions {
     pub socket: PathBuf,
     /// The rule that gives a request its class.
     pub class: ClassChoice,
+    /// Rules that go before it.
+    pub rules: ClassRules,
     /// Refuses writes.
     pub read_only: bool,
     /// Request queues: 1 to [`VRINGS_MAX`]; `None` for one each core.
@@ -60,6 +63,7 @@ impl VhostOptions {
         Self {
             socket: socket.into(),
             class: ClassChoice::ByIoPriority,
+            rules: ClassRules::default(),
             read_only: false,
             queues: None,
             id: "switchyard".to_owned(),
@@ -74,11 +78,12 @@ impl VhostOptions {
 struct Shared {
     device: Arc<dyn Device>,
     class: ClassChoice,
+    rules: SizeRules,
     read_only: bool,
     queues: u16,
     id: [u8; ID_BYTES],
-    /// Requests that the device was given.
-    served: PerClass<AtomicU64>,
+    /// A machine is connected.
+    connected: AtomicBool,
     /// The cores, once all have started.
     cores: OnceLock<Vec<MailboxSender<Message>>>,
     /// Time at which nothing is waited for any more.
@@ -115,6 +120,7 @@ pub struct VhostServer {
     control: Option<JoinHandle<()>>,
     senders: Vec<MailboxSender<Message>>,
     threads: Vec<JoinHandle<()>>,
+    counters: Vec<Arc<IoCounters>>,
 }
 
 impl VhostServer {
@@ -142,6 +148,7 @@ impl VhostServer {
             control: None,
             senders: Vec::new(),
             threads: Vec::new(),
+            counters: Vec::new(),
         };
         for core in cores {
             server.start_core(core, devices, options.poll)?;
@@ -164,18 +171,22 @@ impl VhostServer {
         self.shared.queues
     }
 
-    /// Returns the number of requests that the device was given since the start, by class.
+    /// Returns true while a machine is connected.
     #[must_use]
-    pub fn served(&self) -> PerClass<u64> {
-        PerClass::from_fn(|class| self.shared.served[class].load(Ordering::Relaxed))
+    pub fn is_connected(&self) -> bool {
+        self.shared.connected.load(Ordering::Relaxed)
     }
 
-    /// Finishes the requests under way, for ten seconds at most, and ends. Returns what
-    /// [`served`](Self::served) says then.
+    /// Returns the counts of requests since the start, by class.
     #[must_use]
-    pub fn detach(mut self) -> PerClass<u64> {
+    pub fn counts(&self) -> PerClass<IoCounts> {
+        IoCounters::total(&self.counters)
+    }
+
+    /// Finishes the requests under way, for ten seconds at most, and ends. Does nothing the second
+    /// time.
+    pub fn detach(&mut self) {
         self.end();
-        self.served()
     }
 
     fn listen(&mut self, path: &Path) -> Result<(), FrontendError> {
@@ -207,7 +218,8 @@ impl VhostServer {
     ) -> Result<(), FrontendError> {
         let (opened, outcome) = mpsc::sync_channel(1);
         let (devices, shared) = (devices.clone(), Arc::clone(&self.shared));
-        let begin = move || -> Result<Core<UringDriver, VhostService>, FrontendError> {
+        type Begun = (Core<UringDriver, VhostService>, Arc<IoCounters>);
+        let begin = move || -> Result<Begun, FrontendError> {
             if let Some(core) = core {
                 placement::pin_to(core)
                     .map_err(|error| FrontendError::Option(error.to_string()))?;
@@ -220,13 +232,14 @@ impl VhostServer {
                 .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
             let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
             let (namespace, queues) = (driver.op_namespace(), shared.queues);
+            let counters = Arc::clone(io.counters());
             let service = VhostService::new(shared, io, namespace, queues);
-            Ok(Core::new(driver, service, poll))
+            Ok((Core::new(driver, service, poll), counters))
         };
         let run = move || match begin() {
-            Ok(mut core) => {
+            Ok((mut core, counters)) => {
                 // The starter waits for it.
-                let _ = opened.send(Ok(core.sender()));
+                let _ = opened.send(Ok((core.sender(), counters)));
                 if let Err(error) = core.run() {
                     // Its guest's requests would wait for ever.
                     tracing::error!("the io_uring of a vhost-user server's core broke: {error}");
@@ -241,7 +254,9 @@ impl VhostServer {
         self.threads
             .push(thread.spawn(run).map_err(FrontendError::thread)?);
         let lost = || FrontendError::Option("a core of the vhost-user server ended at once".into());
-        self.senders.push(outcome.recv().map_err(|_| lost())??);
+        let (sender, counters) = outcome.recv().map_err(|_| lost())??;
+        self.senders.push(sender);
+        self.counters.push(counters);
         Ok(())
     }
 }
@@ -302,10 +317,11 @@ fn share(
     }
     Ok(Shared {
         class: options.class,
+        rules: options.rules.of_unknown(),
         read_only: options.read_only || device.capabilities().read_only,
         queues,
         id,
-        served: PerClass::from_fn(|_| AtomicU64::new(0)),
+        connected: AtomicBool::new(false),
         cores: OnceLock::new(),
         end_by: Mutex::new(None),
         device,

@@ -12,7 +12,6 @@ use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Service};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use switch::{Class, PerClass};
 use virtio_queue::{QueueOwnedT as _, QueueT as _};
@@ -179,7 +178,7 @@ impl VhostService {
             match parse(chain, memory, data, &mut self.other) {
                 Ok(request) => {
                     ring.took(request.head);
-                    self.sort(index, request);
+                    self.sort(index, request, ring.outstanding);
                 }
                 Err(malformed) => {
                     ring.break_off(&malformed);
@@ -190,12 +189,17 @@ impl VhostService {
         any
     }
 
-    /// Queues a request by its class.
-    fn sort(&mut self, ring: u16, request: Request) {
-        let class = match self.shared.class {
+    /// Queues a request by its class; so many of its ring are under way.
+    fn sort(&mut self, ring: u16, request: Request, depth: usize) {
+        let bytes = match request.command {
+            Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => bytes,
+            _ => 0,
+        };
+        let by_rule = self.shared.rules.class(bytes, depth);
+        let class = by_rule.unwrap_or_else(|| match self.shared.class {
             ClassChoice::Fixed(class) => class,
             ClassChoice::ByIoPriority => request.class(),
-        };
+        });
         self.ready[class].push_back(Taken {
             ring,
             class,
@@ -269,7 +273,6 @@ impl VhostService {
                 return self.refuse(taken, status, memory);
             }
         }
-        self.shared.served[taken.class].fetch_add(1, Ordering::Relaxed);
         let class = taken.class;
         self.io.submit(class, operation, range, memory, taken);
     }

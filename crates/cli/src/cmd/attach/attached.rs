@@ -1,0 +1,108 @@
+//! Attachments, from a wish to one that serves.
+
+use super::front_end::Started;
+use super::{fuse, nbd, vhost};
+use crate::args::AttachCommand;
+use anyhow::{Context as _, Result};
+use control::attachments::{AttachmentClass, AttachmentSnapshot, Entry};
+use frontend::{ClassRules, IoCounts};
+use switch::Class;
+
+/// An attachment to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) name: String,
+    pub(super) command: AttachCommand,
+    pub(super) rules: ClassRules,
+    /// Its entry in the file, if there is a file.
+    pub(super) entry: Option<Entry>,
+}
+
+impl Wanted {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// A device or target that cannot be used, or an interface that cannot be offered.
+    pub(super) fn start(self) -> Result<Attached> {
+        let rules = &self.rules;
+        let started = match &self.command {
+            AttachCommand::Nbd(args) => nbd::start(args, rules),
+            AttachCommand::Fuse(args) => fuse::start(args, rules),
+            AttachCommand::Vhost(args) => vhost::start(args, rules),
+        };
+        let started = match &self.entry {
+            Some(entry) => {
+                let name = || format!("attachment {:?} ({})", self.name, entry.kind);
+                started.with_context(name)
+            }
+            None => started,
+        };
+        let started = started?;
+        Ok(Attached {
+            wanted: self,
+            started,
+        })
+    }
+}
+
+/// An attachment that serves.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) wanted: Wanted,
+    pub(super) started: Started,
+}
+
+impl Attached {
+    pub(super) fn clients(&self) -> usize {
+        self.started.front_end.clients()
+    }
+
+    /// Ends it; see [`FrontEnd::detach`](super::front_end::FrontEnd::detach).
+    pub(super) fn detach(&mut self, force: bool) -> Result<()> {
+        self.started.front_end.detach(force)
+    }
+
+    pub(super) fn snapshot(&self) -> AttachmentSnapshot {
+        let Started {
+            front_end,
+            source,
+            class,
+            read_only,
+            ..
+        } = &self.started;
+        let (state, error) = source.state();
+        let counts = front_end.counts();
+        let ways = front_end.ways().into_iter();
+        let rules = self.wanted.entry.as_ref();
+        AttachmentSnapshot {
+            name: self.wanted.name.clone(),
+            kind: self.wanted.command.kind().to_owned(),
+            at: ways.map(|(way, _)| way).collect(),
+            device: source.text.clone(),
+            class: (*class).to_owned(),
+            class_rules: rules.map_or(0, |entry| entry.class_rules.len()),
+            read_only: *read_only,
+            size_bytes: source.bytes(),
+            clients: front_end.clients() as u64,
+            state,
+            error,
+            classes: Class::ALL
+                .map(|class| of_class(class, &counts[class]))
+                .into(),
+        }
+    }
+}
+
+fn of_class(class: Class, counts: &IoCounts) -> AttachmentClass {
+    AttachmentClass {
+        class: class.properties().name.to_owned(),
+        // A core counts one after the other, so a part may be ahead of its whole.
+        under_way: counts.begun.saturating_sub(counts.requests()),
+        reads: counts.reads,
+        writes: counts.writes,
+        others: counts.others,
+        read_bytes: counts.read_bytes,
+        written_bytes: counts.written_bytes,
+        errors: counts.errors,
+    }
+}

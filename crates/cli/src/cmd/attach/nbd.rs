@@ -1,0 +1,112 @@
+//! Attachments by the NBD protocol.
+
+use super::front_end::{FrontEnd, Started, cores};
+use super::source::Source;
+use crate::args::AttachNbdArgs;
+use anyhow::{Context as _, Result};
+use frontend::nbd::{Address, NbdOptions, NbdServer};
+use frontend::{ClassRules, IoCounts};
+use serde::Serialize;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use switch::PerClass;
+
+/// An attachment that serves.
+#[derive(Debug, Serialize)]
+struct Ready {
+    kind: &'static str,
+    /// The way for clients.
+    uri: String,
+    bytes: u64,
+    block_bytes: u32,
+    class: &'static str,
+    read_only: bool,
+}
+
+#[derive(Debug)]
+struct Nbd {
+    server: NbdServer,
+    uri: String,
+    bytes: u64,
+}
+
+impl FrontEnd for Nbd {
+    fn ways(&self) -> Vec<(String, u64)> {
+        vec![(self.uri.clone(), self.bytes)]
+    }
+
+    fn clients(&self) -> usize {
+        self.server.connections()
+    }
+
+    fn clients_in_words(&self, count: usize) -> String {
+        match count {
+            1 => "1 client".to_owned(),
+            count => format!("{count} clients"),
+        }
+    }
+
+    fn counts(&self) -> PerClass<IoCounts> {
+        self.server.counts()
+    }
+
+    fn detach(&mut self, _: bool) -> Result<()> {
+        self.server.detach();
+        Ok(())
+    }
+}
+
+/// Starts a server.
+///
+/// # Errors
+/// A device that cannot be used, or an address that cannot be listened on.
+pub(super) fn start(args: &AttachNbdArgs, rules: &ClassRules) -> Result<Started> {
+    let source = Source::open(&args.source, args.read_only, Some(1))?;
+    let options = NbdOptions {
+        address: args.address(),
+        class: args.class,
+        rules: rules.clone(),
+        read_only: args.read_only,
+        cores: cores(args.cores.as_ref()),
+        poll: args.poll.into(),
+    };
+    let server = NbdServer::start(source.device(), &options)?;
+    let device = &source.device()[args.class];
+    let ready = Ready {
+        kind: "nbd",
+        uri: match server.address() {
+            Address::Unix(path) => format!("nbd+unix:///?socket={}", in_uri(&path)?),
+            Address::Tcp(address) => format!("nbd://{address}"),
+        },
+        bytes: device.geometry().bytes(),
+        block_bytes: device.geometry().block_bytes,
+        class: args.class.properties().name,
+        read_only: args.read_only || device.capabilities().read_only,
+    };
+    let nbd = Nbd {
+        server,
+        uri: ready.uri.clone(),
+        bytes: ready.bytes,
+    };
+    Ok(Started {
+        front_end: Box::new(nbd),
+        source,
+        class: ready.class,
+        read_only: ready.read_only,
+        ready: serde_json::to_value(&ready).context("cannot make JSON")?,
+    })
+}
+
+/// A path as the value of a URI's parameter. `[RFC 3986 §2]`
+fn in_uri(path: &Path) -> Result<String> {
+    let path = std::path::absolute(path).context("cannot find the working directory")?;
+    let mut text = String::new();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            text.push(byte.into());
+        } else {
+            text += &format!("%{byte:02X}");
+        }
+    }
+    Ok(text)
+}

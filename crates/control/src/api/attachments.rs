@@ -1,0 +1,88 @@
+//! `/v1/attachments`: attachments of a process of front ends, and its measurements.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::body::PathParts;
+use super::error::ApiError;
+use super::state::blocking;
+use super::stats::health;
+use crate::attachments::{AttachmentSnapshot, Attachments, AttachmentsAnswer};
+use crate::metrics;
+use crate::snapshot::Snapshot;
+
+type Shared = Arc<dyn Attachments>;
+
+pub(super) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/attachments", get(list))
+        .route("/v1/attachments/{name}", get(show).delete(detach))
+        .route("/v1/stats", get(list))
+        .route("/metrics", get(scrape))
+        .route("/healthz", get(is_healthy))
+}
+
+async fn snapshot(attachments: Shared) -> Result<AttachmentsAnswer, ApiError> {
+    blocking(move || attachments.snapshot()).await
+}
+
+async fn list(State(attachments): State<Shared>) -> Result<Json<AttachmentsAnswer>, ApiError> {
+    Ok(Json(snapshot(attachments).await?))
+}
+
+async fn show(
+    State(attachments): State<Shared>,
+    PathParts(name): PathParts<String>,
+) -> Result<Json<AttachmentSnapshot>, ApiError> {
+    let all = snapshot(attachments).await?.attachments;
+    let found = all.into_iter().find(|attachment| attachment.name == name);
+    found.map(Json).ok_or_else(|| {
+        ApiError::not_found(
+            format!("there is no attachment {name:?}"),
+            "list the attachments with GET /v1/attachments",
+        )
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HowToDetach {
+    #[serde(default)]
+    force: bool,
+}
+
+async fn detach(
+    State(attachments): State<Shared>,
+    PathParts(name): PathParts<String>,
+    how: Result<Query<HowToDetach>, axum::extract::rejection::QueryRejection>,
+) -> Result<StatusCode, ApiError> {
+    let Query(how) = how.map_err(|rejection| {
+        ApiError::bad_request(rejection.body_text(), "write ?force=true or nothing")
+    })?;
+    blocking(move || attachments.detach(&name, how.force)).await??;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn scrape(State(attachments): State<Shared>) -> Result<Response, ApiError> {
+    let AttachmentsAnswer {
+        uptime_ms,
+        attachments,
+    } = snapshot(attachments).await?;
+    let text = metrics::render(Snapshot {
+        uptime_ms,
+        attachments: Some(attachments),
+        ..Snapshot::default()
+    });
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+async fn is_healthy(State(attachments): State<Shared>) -> (StatusCode, Json<Value>) {
+    health(attachments.is_draining())
+}

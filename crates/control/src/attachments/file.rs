@@ -1,0 +1,368 @@
+//! The file of `switchyard attach --config`.
+//!
+//! The keys of an attachment are the flags of its kind of front end, which the command line knows.
+//! So an [`Entry`] keeps them as [`Word`]s, a [`Kind`] names those that there are, and a function of
+//! the caller reads the words; it answers with [`Fault`]s, which are told with line and key.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nix::unistd::User;
+use switch::Class;
+
+use crate::config::{ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, Value};
+use crate::config::{parse_part, read};
+use crate::limits::{ATTACHMENT_NAME_BYTES_MAX, ATTACHMENTS_MAX};
+use crate::model::{ApiAddress, Size};
+use crate::suggest::nearest;
+
+/// A kind of front end.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    /// Its name, such as `nbd`.
+    pub name: String,
+    /// The keys of such an attachment, without those of all: `name`, `kind` and `class_rules`.
+    pub keys: Vec<String>,
+    /// The front end knows the process of a request.
+    pub knows_process: bool,
+}
+
+/// The value of a key, as the command line takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// true or false.
+    Switch(bool),
+    /// A text, a number, or a list with commas.
+    Text(String),
+}
+
+/// An attachment as the file says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, unique in the file.
+    pub name: String,
+    /// The kind of front end.
+    pub kind: String,
+    /// The other keys.
+    pub words: BTreeMap<String, Word>,
+    /// The rules that give requests a class, in order.
+    pub class_rules: Vec<ClassCondition>,
+}
+
+/// The conditions of a rule, and the class of requests that meet all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassCondition {
+    /// Beginning of the path of the process's control group.
+    pub cgroup: Option<String>,
+    /// Name of the process.
+    pub command: Option<String>,
+    /// Number of the process's user.
+    pub user: Option<u32>,
+    /// The most bytes of data.
+    pub max_bytes: Option<u64>,
+    /// The most requests under way, this one included.
+    pub max_depth: Option<u32>,
+    /// Class of the requests.
+    pub class: Class,
+}
+
+/// A fault of an attachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The key; `None` where the attachment as a whole is meant.
+    pub key: Option<String>,
+    /// The fault.
+    pub error: String,
+    /// The remedy.
+    pub what_to_do: String,
+}
+
+/// A file with attachments that were read as `T`.
+#[derive(Clone, Debug)]
+pub struct File<T> {
+    /// The address of the HTTP interface.
+    pub api: Option<ApiAddress>,
+    /// The attachments, in order.
+    pub attachments: Vec<(Entry, T)>,
+}
+
+/// Reads and checks the TOML file at `path`; `words` reads the keys of one attachment.
+///
+/// # Errors
+/// Every problem found, with file, line and key; or the reason for which it cannot be read.
+pub fn load<T>(
+    path: &Path,
+    kinds: &[Kind],
+    words: impl Fn(&Entry) -> Result<T, Vec<Fault>>,
+) -> Result<File<T>, ConfigError> {
+    let text = read(path).map_err(|problem| ConfigError::single(problem).in_file(path))?;
+    parse(&text, kinds, words).map_err(|error| error.in_file(path))
+}
+
+/// Reads and checks the text of a file.
+///
+/// # Errors
+/// Every problem found, with line and key.
+pub fn parse<T>(
+    text: &str,
+    kinds: &[Kind],
+    words: impl Fn(&Entry) -> Result<T, Vec<Fault>>,
+) -> Result<File<T>, ConfigError> {
+    let (Raw { api, attachments }, root) = parse_part::<Raw>(text, Format::Toml, &Place::root())?;
+    let mut problems = Vec::new();
+    let mut read = Vec::new();
+    let all = Place::root().key("attachments");
+    if attachments.len() > ATTACHMENTS_MAX {
+        let error = format!("{} attachments are too many", attachments.len());
+        let what_to_do = format!("keep at most {ATTACHMENTS_MAX} in one process");
+        problems.push(Problem::new(&all, error, what_to_do));
+    }
+    let mut names = std::collections::BTreeSet::new();
+    for (index, entry) in attachments.into_iter().enumerate() {
+        let place = all.index(index);
+        if !names.insert(entry.name.clone()) {
+            let error = format!("{:?} is the name of an earlier one", entry.name);
+            problems.push(Problem::new(
+                &place.key("name"),
+                error,
+                "choose another name",
+            ));
+        }
+        let found = check(&entry, kinds, &place);
+        if !found.is_empty() {
+            problems.extend(found);
+            continue;
+        }
+        match words(&entry) {
+            Ok(value) => read.push((entry, value)),
+            Err(faults) => problems.extend(faults.into_iter().map(|fault| {
+                let place = fault
+                    .key
+                    .as_ref()
+                    .map_or(place.clone(), |key| place.key(key));
+                Problem::new(&place, fault.error, fault.what_to_do)
+            })),
+        }
+    }
+    if problems.is_empty() {
+        let attachments = read;
+        return Ok(File { api, attachments });
+    }
+    Err(ConfigError::located(problems, &root, text))
+}
+
+/// Looks for unknown kinds and keys, and for rules that the kind cannot follow.
+fn check(entry: &Entry, kinds: &[Kind], place: &Place) -> Vec<Problem> {
+    let Some(kind) = kinds.iter().find(|kind| kind.name == entry.kind) else {
+        let error = format!("there is no kind {:?}", entry.kind);
+        let names = kinds.iter().map(|kind| kind.name.as_str());
+        let what_to_do = did_you_mean(&entry.kind, names);
+        return vec![Problem::new(&place.key("kind"), error, what_to_do)];
+    };
+    let keys = || kind.keys.iter().map(String::as_str);
+    let unknown = entry
+        .words
+        .keys()
+        .filter(|key| !keys().any(|known| known == *key));
+    let unknown = unknown.map(|key| {
+        let common = ["name", "kind", "class_rules"];
+        let what_to_do = did_you_mean(key, keys().chain(common));
+        Problem::new(&place.key(key), "is not a known key", what_to_do)
+    });
+    let rules = entry.class_rules.iter().enumerate();
+    let rules = rules.filter(|_| !kind.knows_process);
+    let rules = rules.flat_map(|(index, rule)| {
+        let place = place.key("class_rules").index(index);
+        let conditions = [
+            ("cgroup", rule.cgroup.is_some()),
+            ("command", rule.command.is_some()),
+            ("user", rule.user.is_some()),
+        ];
+        let named = conditions.into_iter().filter(|(_, is_there)| *is_there);
+        named.map(move |(key, _)| {
+            Problem::new(
+                &place.key(key),
+                format!("{} does not know the process of a request", entry.kind),
+                "use max_bytes or max_depth, or the kind \"fuse\"",
+            )
+        })
+    });
+    unknown.chain(rules).collect()
+}
+
+fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let mut known: Vec<&str> = known.collect();
+    known.sort_unstable();
+    match nearest(given, known.iter().copied()) {
+        Some(name) => format!("did you mean \"{name}\"?"),
+        None => format!("known here are {}", known.join(", ")),
+    }
+}
+
+struct Raw {
+    api: Option<ApiAddress>,
+    attachments: Vec<Entry>,
+}
+
+impl FromNode for Raw {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let api = table.optional("api");
+        let attachments = table.required(
+            "attachments",
+            "write each attachment as [[attachments]] with name and kind",
+        );
+        table.finish();
+        Some(Self {
+            api: api?,
+            attachments: attachments?,
+        })
+    }
+}
+
+impl FromNode for Entry {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        // Its keys are those of its kind: they are not known here.
+        let table = Table::open(node, place, decoder)?;
+        let name = table.required::<String>("name", "write its name, like name = \"vm1\"");
+        let kind = table.required("kind", "write its kind, like kind = \"nbd\"");
+        let class_rules = table.or_default("class_rules");
+        let name = name.filter(|name| is_name(name, &place.key("name"), decoder));
+        let Value::Table(entries) = &node.value else {
+            return None;
+        };
+        let others = entries
+            .iter()
+            .filter(|(key, _)| !["name", "kind", "class_rules"].contains(&key.as_str()));
+        let words: Vec<_> = others
+            .map(|(key, node)| {
+                let word = Word::from_node(node, &place.key(key), decoder)?;
+                Some((key.clone(), word))
+            })
+            .collect();
+        Some(Self {
+            name: name?,
+            kind: kind?,
+            words: words.into_iter().collect::<Option<_>>()?,
+            class_rules: class_rules?,
+        })
+    }
+}
+
+/// Reports a name that could not be a part of a URL and a label of a metric.
+fn is_name(name: &str, place: &Place, decoder: &Decoder) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+    let long = name.is_empty() || name.len() > ATTACHMENT_NAME_BYTES_MAX;
+    let good = !long && name.bytes().all(good);
+    if !good {
+        decoder.problem(
+            place,
+            format!("the text {name:?} cannot stand here"),
+            format!("write 1 to {ATTACHMENT_NAME_BYTES_MAX} letters, digits and -_.@"),
+        );
+    }
+    good
+}
+
+impl FromNode for Word {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Integer(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let word = match &node.value {
+            Value::Boolean(value) => Some(Self::Switch(*value)),
+            Value::Array(items) => {
+                let items: Option<Vec<_>> = items.iter().map(|item| text(&item.value)).collect();
+                items.map(|items| Self::Text(items.join(",")))
+            }
+            value => text(value).map(Self::Text),
+        };
+        if word.is_none() {
+            let expected = "a text, an integer, true or false, or a list of texts or integers";
+            decoder.wrong_type(place, &node.value, expected);
+        }
+        word
+    }
+}
+
+/// Bytes of a process's name that the kernel keeps (`TASK_COMM_LEN` without its final zero).
+const COMMAND_BYTES_MAX: usize = 15;
+
+impl FromNode for ClassCondition {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let cgroup = table.optional::<String>("cgroup");
+        let command = table.optional::<String>("command");
+        let user = table.optional::<UserNumber>("user");
+        let max_bytes = table.optional::<Size>("max_bytes");
+        let max_depth = table.optional("max_depth");
+        let class = table.required::<ClassWord>("class", "write class = \"L\" or class = \"T\"");
+        table.finish();
+        let (cgroup, command) = (cgroup?, command?);
+        let mut sound = true;
+        if cgroup.as_ref().is_some_and(|path| !path.starts_with('/')) {
+            let what_to_do = "write the beginning of a path in /proc/PID/cgroup, like \
+                              \"/system.slice/postgresql\"";
+            decoder.problem(&place.key("cgroup"), "does not begin with /", what_to_do);
+            sound = false;
+        }
+        if let Some(long) = command
+            .as_ref()
+            .filter(|name| name.len() > COMMAND_BYTES_MAX)
+        {
+            let kept = String::from_utf8_lossy(&long.as_bytes()[..COMMAND_BYTES_MAX]);
+            decoder.problem(
+                &place.key("command"),
+                format!("is longer than the {COMMAND_BYTES_MAX} bytes that the kernel keeps"),
+                format!("write {kept:?}"),
+            );
+            sound = false;
+        }
+        let rule = Self {
+            cgroup,
+            command,
+            user: user?.map(|UserNumber(number)| number),
+            max_bytes: max_bytes?.map(|size| size.bytes),
+            max_depth: max_depth?,
+            class: class?.0,
+        };
+        sound.then_some(rule)
+    }
+}
+
+struct ClassWord(Class);
+
+impl FromNode for ClassWord {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        if let Value::String(text) = &node.value
+            && let Ok(class) = text.parse()
+        {
+            return Some(Self(class));
+        }
+        decoder.wrong_type(place, &node.value, "\"L\" or \"T\"");
+        None
+    }
+}
+
+/// A user's number, written as such or as a name.
+struct UserNumber(u32);
+
+impl FromNode for UserNumber {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        if let Value::String(name) = &node.value {
+            let known = User::from_name(name).ok().flatten();
+            if let Some(user) = known {
+                return Some(Self(user.uid.as_raw()));
+            }
+            let what_to_do = "write the name of a user of this machine, or a number";
+            decoder.problem(place, format!("there is no user {name:?}"), what_to_do);
+            return None;
+        }
+        u32::from_node(node, place, decoder).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! The processes that the control thread serves: a target, and front ends.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+
+use crate::api::{self, Token};
+use crate::attachments::Attachments;
+use crate::control::Control;
+
+/// A process that has an interface, and is told of signals.
+pub(super) trait Managed: Send + Sync + 'static {
+    /// The routes of its interface.
+    fn router(&self, loopback: Option<SocketAddr>, token: Option<Token>) -> Router;
+
+    /// Begins its end at the first signal `name`; called at each. Must not block.
+    fn terminate(&self, name: &str);
+
+    /// Puts its configuration file in force again.
+    fn reload(self: Arc<Self>, path: PathBuf) -> impl Future<Output = ()> + Send;
+}
+
+/// A target.
+pub(super) struct TargetProcess {
+    control: Arc<Control>,
+    on_terminate: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl TargetProcess {
+    pub(super) fn new(control: Arc<Control>, on_terminate: impl FnOnce() + Send + 'static) -> Self {
+        Self {
+            control,
+            on_terminate: Mutex::new(Some(Box::new(on_terminate))),
+        }
+    }
+}
+
+impl Managed for TargetProcess {
+    fn router(&self, loopback: Option<SocketAddr>, token: Option<Token>) -> Router {
+        api::router(Arc::clone(&self.control), loopback, token)
+    }
+
+    fn terminate(&self, name: &str) {
+        let on_terminate = self.on_terminate.lock();
+        let mut on_terminate = on_terminate.unwrap_or_else(PoisonError::into_inner);
+        match on_terminate.take() {
+            Some(on_terminate) => {
+                tracing::info!("{name}: draining");
+                self.control.set_draining();
+                tokio::task::spawn_blocking(on_terminate);
+            }
+            None => tracing::warn!("{name}: draining already; SIGKILL ends without waiting"),
+        }
+    }
+
+    async fn reload(self: Arc<Self>, path: PathBuf) {
+        let control = Arc::clone(&self.control);
+        let shown = path.display().to_string();
+        let turn = control.turn().await;
+        let work = move || {
+            let _turn = turn;
+            control.replace_from_file(&path)
+        };
+        let result = tokio::task::spawn_blocking(work).await;
+        match result {
+            Ok(Ok(actions)) => {
+                tracing::info!("SIGHUP: {shown} is in force, {} changes", actions.len());
+            }
+            Ok(Err(error)) => tracing::error!("SIGHUP: {shown} is not in force: {error}"),
+            Err(error) => tracing::error!("SIGHUP: {shown} was not put in force: {error}"),
+        }
+    }
+}
+
+/// A process of front ends.
+pub(super) struct FrontEnds(pub(super) Arc<dyn Attachments>);
+
+impl Managed for FrontEnds {
+    fn router(&self, loopback: Option<SocketAddr>, token: Option<Token>) -> Router {
+        api::attachments_router(Arc::clone(&self.0), loopback, token)
+    }
+
+    fn terminate(&self, name: &str) {
+        tracing::info!("{name}: detaching");
+        self.0.terminate();
+    }
+
+    async fn reload(self: Arc<Self>, path: PathBuf) {
+        let attachments = Arc::clone(&self.0);
+        let work = move || attachments.reload(&path);
+        if let Err(error) = tokio::task::spawn_blocking(work).await {
+            tracing::error!("SIGHUP: the file was not put in force: {error}");
+        }
+    }
+}
