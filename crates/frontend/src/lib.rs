@@ -12,6 +12,7 @@ mod error;
 pub mod fuse;
 pub mod limits;
 pub mod nbd;
+pub mod ublk;
 mod unix_socket;
 pub mod vhost;
 pub mod virtio_blk;
