@@ -18,7 +18,8 @@ mod top;
 
 pub use ::load::{Cores, seconds};
 pub use attach::{
-    AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, AttachVhostArgs, SourceArgs,
+    AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, AttachUblkArgs, AttachVhostArgs,
+    SourceArgs,
 };
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;

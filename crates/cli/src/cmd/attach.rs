@@ -3,7 +3,7 @@
 use super::connect::builder;
 use super::signals;
 use crate::args::{AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs};
-use crate::args::{AttachVhostArgs, Cores, SourceArgs};
+use crate::args::{AttachUblkArgs, AttachVhostArgs, Cores, SourceArgs};
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes};
 use anyhow::{Context as _, Result};
@@ -13,17 +13,18 @@ use control::plane::devices;
 use control::process::service_manager::ServiceManager;
 use frontend::fuse::Attachment;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
+use frontend::ublk::{UblkOptions, UblkServer};
 use frontend::vhost::{VhostOptions, VhostServer};
 use host::Subsystem;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use switch::{Class, PathRules, PerClass};
 
-/// Time between two looks at whether another program has unmounted the files.
-const UNMOUNTED_LOOK: Duration = Duration::from_millis(500);
+/// Time between two looks at whether another program has removed what is attached.
+const REMOVED_LOOK: Duration = Duration::from_millis(500);
 
 /// Commands of each queue of a remote namespace.
 const REMOTE_DEPTH: u16 = 256;
@@ -37,6 +38,7 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
         AttachCommand::Nbd(args) => nbd(args, output),
         AttachCommand::Fuse(args) => fuse(args, output),
         AttachCommand::Vhost(args) => vhost(args, output),
+        AttachCommand::Ublk(args) => ublk(args, output),
     }
 }
 
@@ -139,6 +141,54 @@ fn vhost(args: &AttachVhostArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// A block device that serves.
+#[derive(Debug, Serialize)]
+struct ReadyBlockDevice {
+    kind: &'static str,
+    path: PathBuf,
+    id: u32,
+    bytes: u64,
+    block_bytes: u32,
+    class: &'static str,
+    queues: u16,
+    read_only: bool,
+    /// It was left behind by a process that was killed.
+    recovered: bool,
+}
+
+fn ublk(args: &AttachUblkArgs, output: Output) -> Result<Outcome> {
+    let signal = signals::receiver(2)?;
+    let source = Source::open(&args.source, args.read_only, Some(1))?;
+    let options = UblkOptions {
+        id: args.id,
+        class: args.class,
+        read_only: args.read_only,
+        queues: args.queues,
+        cores: cores(args.cores.as_ref()),
+        poll: args.poll.into(),
+    };
+    let (_, devices) = &source.namespaces[0];
+    let mut server = UblkServer::start(devices, &options)?;
+    let device = &devices[Class::DEFAULT];
+    let ready = ReadyBlockDevice {
+        kind: "ublk",
+        path: server.path(),
+        id: server.id(),
+        bytes: device.geometry().bytes(),
+        block_bytes: device.geometry().block_bytes,
+        class: args.class.properties().name,
+        queues: server.queues(),
+        read_only: args.read_only || device.capabilities().read_only,
+        recovered: server.is_recovered(),
+    };
+    let size = human_bytes(ready.bytes);
+    let text = format_args!("ready: {}, {size}", ready.path.display());
+    output.result(&ready, text)?;
+    tell_ready()?;
+    until_detached(&mut server, &signal, output);
+    Ok(Outcome::Done)
+}
+
 /// A path as the value of a URI's parameter. `[RFC 3986 §2]`
 fn in_uri(path: &Path) -> Result<String> {
     let path = std::path::absolute(path).context("cannot find the working directory")?;
@@ -206,14 +256,68 @@ fn fuse(args: &AttachFuseArgs, output: Output) -> Result<Outcome> {
     });
     output.result(&ready, lines.collect::<Vec<_>>().join("\n"))?;
     tell_ready()?;
+    until_detached(&mut attachment, &signal, output);
+    Ok(Outcome::Done)
+}
+
+/// An attachment that is not ended while it is in use, unless by force.
+trait InUse {
+    fn has_ended(&self) -> bool;
+
+    /// Does what is due now and then.
+    fn look(&mut self) {}
+
+    /// Ends it, or says why not.
+    fn detach(&mut self) -> Result<(), String>;
+
+    fn detach_forced(&mut self);
+}
+
+impl InUse for Attachment {
+    fn has_ended(&self) -> bool {
+        Self::has_ended(self)
+    }
+
+    fn detach(&mut self) -> Result<(), String> {
+        Self::detach(self).map_err(|error| error.to_string())
+    }
+
+    fn detach_forced(&mut self) {
+        Self::detach_forced(self);
+    }
+}
+
+impl InUse for UblkServer {
+    fn has_ended(&self) -> bool {
+        Self::has_ended(self)
+    }
+
+    fn look(&mut self) {
+        if let Err(error) = self.follow_size() {
+            tracing::warn!("{error}");
+        }
+    }
+
+    fn detach(&mut self) -> Result<(), String> {
+        Self::detach(self).map_err(|error| error.to_string())
+    }
+
+    fn detach_forced(&mut self) {
+        Self::detach_forced(self);
+    }
+}
+
+/// Serves until a signal comes while the attachment is not in use, or a second one comes, or another
+/// program removes it.
+fn until_detached(attached: &mut impl InUse, signal: &mpsc::Receiver<()>, output: Output) {
     let mut signals = 0;
-    while !attachment.has_ended() {
-        if signal.recv_timeout(UNMOUNTED_LOOK).is_err() {
-            // No signal: the file system may have been unmounted.
+    while !attached.has_ended() {
+        if signal.recv_timeout(REMOVED_LOOK).is_err() {
+            attached.look();
             continue;
         }
         signals += 1;
-        match attachment.detach() {
+        match attached.detach() {
             Ok(()) => break,
             Err(error) if signals == 1 => {
                 output.note(format_args!(
@@ -221,12 +325,11 @@ fn fuse(args: &AttachFuseArgs, output: Output) -> Result<Outcome> {
                 ));
             }
             Err(_) => {
-                attachment.detach_forced();
+                attached.detach_forced();
                 break;
             }
         }
     }
-    Ok(Outcome::Done)
 }
 
 /// Ways to the same blocks, by class.
