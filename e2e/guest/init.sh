@@ -20,7 +20,8 @@ finish() {
 		say "kernel $line"
 	done
 	say end
-	poweroff -f
+	# Without syncing: a disk that waits for what serves it would never let it end.
+	poweroff -n -f
 }
 
 # step NAME COMMAND…: runs the command in a shell that stops at the first failure. It must not run

@@ -245,6 +245,26 @@ pub fn run_vhost_disk(data: &Data, socket: &str, watch: Watch<'_>) -> Result<Rep
     Ok(Report::parse(&vm.run_watched(watch)?))
 }
 
+/// All programs that booting a guest of [`run_ublk`] needs on this machine.
+pub fn ublk_programs() -> Vec<&'static str> {
+    [&programs()[..], &["strip"]].concat()
+}
+
+/// Boots a guest that makes block devices by the program under test, one of them over the target at
+/// this port; `watch` is told of its steps.
+///
+/// # Errors
+/// As [`run_initiator`], and what `watch` says.
+pub fn run_ublk(data: &Data, port: u16, watch: Watch<'_>) -> Result<Report> {
+    let scenario = Scenario {
+        targets: &[("ublk", port)],
+        modules: [&INITIATOR_MODULES[..], &["ublk_drv"]].concat(),
+        with_switchyard: true,
+        ..Scenario::new(&[include_str!("../guest/ublk.sh")])
+    };
+    Ok(Report::parse(&scenario.guest(data)?.run_watched(watch)?))
+}
+
 /// The word that ends a guest of [`run_foreign_target`], at the start of a block.
 pub const FINISHED: &str = "the host has finished";
 

@@ -1,5 +1,6 @@
-//! A virtual machine on a disk over NBD, and the kernel's NBD client beside it, and one on a disk by
-//! vhost-user: file systems of which the target is killed and started again under load.
+//! A virtual machine on a disk over NBD, and the kernel's NBD client beside it, one on a disk by
+//! vhost-user, and one that makes a block device of its own by ublk: file systems of which the target
+//! is killed and started again under load, as are the front ends that can be started again.
 
 #![cfg(test)]
 
@@ -9,7 +10,9 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 use switchyard_e2e::attach::Attach;
-use switchyard_e2e::guest::{Data, disk_programs, run_disks, run_vhost_disk};
+use switchyard_e2e::guest::{
+    Data, disk_programs, run_disks, run_ublk, run_vhost_disk, ublk_programs,
+};
 use switchyard_e2e::process::Serve;
 use switchyard_e2e::vm::past_emulation_faults;
 use switchyard_e2e::{Readiness, cache_directory, require_programs};
@@ -97,6 +100,63 @@ fn keep_file_system() -> Result<()> {
     let real_time = said.contains("served 100 latency and ");
     ensure!(real_time, "{said}");
     bed.serve.context("a target runs")?.stop()?;
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+#[test]
+fn a_guest_keeps_its_file_system_by_ublk() -> Result<()> {
+    past_emulation_faults(keep_own_file_system)
+}
+
+fn keep_own_file_system() -> Result<()> {
+    if require_programs(&ublk_programs())? == Readiness::Skip {
+        return Ok(());
+    }
+    let folder = cache_directory("ublk")?;
+    let backing = folder.join("ublkb3");
+    let mut bed = Bed::new(&backing)?;
+    let port = bed
+        .serve
+        .as_ref()
+        .context("a target runs")?
+        .address()
+        .port();
+    let report = run_ublk(&Data::from_seed(27), port, &mut |step| {
+        if step.starts_with("round-") {
+            bed.crash()?;
+        }
+        Ok(())
+    })?;
+    let steps = [
+        "attached",
+        "taken",
+        "made",
+        "loaded",
+        "at-once",
+        "round-1",
+        "round-2",
+        "round-3",
+        "after",
+        "recovered-1",
+        "recovered-2",
+        "recovered-3",
+        "right-one",
+        "in-use",
+        "stopped",
+        "checked",
+        "discarded",
+        "recovered-deep",
+        "detached",
+        "read-only",
+        "verified",
+        "forced",
+        "given-up",
+        "cleaned-up",
+    ];
+    let said = bed.serve.context("a target runs")?.stop()?;
+    let checked = report.check_survived(&steps.map(str::to_owned));
+    checked.with_context(|| format!("the target said:\n{said}"))?;
     std::fs::remove_dir_all(&folder)?;
     Ok(())
 }

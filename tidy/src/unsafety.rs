@@ -21,6 +21,14 @@ pub const ROOMS: &[(&str, &str)] = &[
         "names and arguments that C sees",
     ),
     ("crates/capi/src/version.rs", "names that C sees"),
+    (
+        "crates/frontend/src/ublk/control.rs",
+        "a ring for commands to the kernel's ublk driver",
+    ),
+    (
+        "crates/frontend/src/ublk/descriptors.rs",
+        "memory that the kernel's ublk driver shares",
+    ),
     ("crates/lab/src/limit/region.rs", "one `madvise`"),
     (
         "crates/reactor/src/memory/pool.rs",

@@ -9,6 +9,7 @@ use common::{Folder, Serving, code, own_address, pattern, program, run, stderr};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -152,7 +153,7 @@ fn copies_by_unmodified_clients_are_exact() {
         let convert = ["convert", "-f", "raw", "-O", "qcow2", &attached.uri, &image];
         succeeds("qemu-img", &convert);
         assert_eq!(attached.detach(), Some(0));
-        assert!(!std::path::Path::new(&socket).exists());
+        assert!(!Path::new(&socket).exists());
     }
     let read = run(&["read", serving.address()]);
     assert!(read.stdout == pattern(1, 16 << 20), "the target has it");
@@ -258,7 +259,7 @@ fn a_disk_of_a_killed_target_keeps_its_content() {
         .unwrap();
     let _serving = kill_under(load, "\"errors\": 0", serving, serve);
     assert_eq!(attached.detach(), Some(0));
-    assert!(!std::path::Path::new(&socket).exists());
+    assert!(!Path::new(&socket).exists());
 }
 
 #[test]
@@ -271,7 +272,7 @@ fn a_back_end_that_is_killed_is_started_again_on_its_socket() {
     code(&output, 2);
     assert!(stderr(&output).contains("in use"), "{}", stderr(&output));
     drop(first);
-    assert!(std::path::Path::new(&socket).exists(), "it was killed");
+    assert!(Path::new(&socket).exists(), "it was killed");
     assert_eq!(Attached::start(&args).detach(), Some(0));
 }
 
@@ -284,7 +285,7 @@ fn a_front_end_that_is_killed_is_started_again_on_its_socket() {
     );
     let args = ["nbd", "--socket", &socket, "--file", &disk];
     drop(Attached::start(&args));
-    assert!(std::path::Path::new(&socket).exists(), "it was killed");
+    assert!(Path::new(&socket).exists(), "it was killed");
     assert_eq!(Attached::start(&args).detach(), Some(0));
 }
 
@@ -301,6 +302,19 @@ fn a_service_manager_is_told_when_clients_can_connect() {
     let length = manager.recv(&mut text).unwrap();
     assert_eq!(&text[..length], b"READY=1");
     assert_eq!(attached.detach(), Some(0));
+}
+
+/// A guest of `e2e` has the driver; here the message says how to get it.
+#[test]
+fn a_block_device_takes_the_driver_of_the_kernel() {
+    if Path::new("/dev/ublk-control").exists() {
+        println!("skipped: this machine has the driver");
+        return;
+    }
+    let output = run(&["attach", "ublk", "--ram", "16M", "--id", "5"]);
+    code(&output, 2);
+    let said = stderr(&output);
+    assert!(said.contains("modprobe ublk_drv"), "{said}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ pub mod fuse;
 mod io_counters;
 pub mod limits;
 pub mod nbd;
+pub mod ublk;
 mod unix_socket;
 pub mod vhost;
 pub mod virtio_blk;

@@ -41,6 +41,25 @@ pub const NBD_REQUEST_PIECES_MAX: u32 = 512;
 /// Sockets of a core beside those of its clients: the lanes to a target.
 pub const LANE_SOCKETS: usize = 64;
 
+/// Requests of each queue of a ublk device that the kernel hands out at a time: as many as its own
+/// drivers of fast devices have at least.
+pub const UBLK_DEPTH: u16 = 128;
+
+/// Queues of a ublk device.
+pub const UBLK_QUEUES_MAX: u16 = 64;
+
+/// The most data of one request of a ublk device, in bytes; less where the device takes less at a
+/// time. A core has 128 buffers of this size.
+pub const UBLK_REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Time in which the kernel closes what a killed front end left of a ublk device. It takes
+/// milliseconds, once the requests that were under way are given back.
+pub const UBLK_LEFT_TIME: Nanos = Nanos::from_secs(10);
+
+/// Time for the kernel to remove a ublk device without a block device. It takes milliseconds; where the
+/// block device was open, its number is free when the last user closes it.
+pub const UBLK_DELETE_TIME: Nanos = Nanos::from_secs(1);
+
 /// Entries of a virtio queue: as many as QEMU allows.
 pub const VRING_ENTRIES_MAX: u16 = 1024;
 

@@ -31,7 +31,7 @@ pub use memory::{
 };
 pub use op::{
     Allocation, Completion, FileId, ListenerId, Op, OpKey, OpNamespace, Outcome, Received,
-    SocketId, SocketOptions, Stream,
+    SocketId, SocketOptions, Stream, UblkCommand,
 };
 pub use op_namespace::OpNamespaceLease;
 pub use send_list::{Segment, SendList};

@@ -134,6 +134,17 @@ pub enum Allocation {
     PunchHole,
 }
 
+/// A command for one tag of a queue of a ublk device: its kernel driver holds it until the tag has
+/// the next request. `[linux/ublk_cmd.h]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UblkCommand {
+    /// Waits for the tag's first request (`UBLK_IO_FETCH_REQ`).
+    Fetch,
+    /// Ends the tag's request with this result, bytes or a negative error number, and waits for the
+    /// next one (`UBLK_IO_COMMIT_AND_FETCH_REQ`).
+    Commit(i32),
+}
+
 /// An operation for a driver.
 #[derive(Debug)]
 pub enum Op {
@@ -237,6 +248,20 @@ pub enum Op {
         /// The file.
         file: FileId,
     },
+    /// Gives a ublk device's kernel driver a command (`IORING_OP_URING_CMD`), which completes with 0
+    /// when the tag has a request, and with `ENODEV` when the device stops. All commands of a queue
+    /// must come from one thread. No address goes along: the device must copy at its user's request
+    /// (`UBLK_F_USER_COPY`), and others refuse it. A driver that ends does not wait for it.
+    Ublk {
+        /// The device, `/dev/ublkcN`.
+        file: FileId,
+        /// Number of the queue.
+        queue: u16,
+        /// Number of the tag in the queue.
+        tag: u16,
+        /// The command.
+        command: UblkCommand,
+    },
 }
 
 /// The end of an operation.
@@ -269,7 +294,7 @@ pub enum Outcome {
     Closed,
     /// The connection has no owner and no outstanding operation.
     Released(Stream),
-    /// A file operation ended.
+    /// A file operation ended, or a ublk device's tag has a request.
     File {
         /// Bytes that were read or written: a short count is the caller's to continue.
         result: io::Result<usize>,

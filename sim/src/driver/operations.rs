@@ -76,7 +76,7 @@ impl Driver for SimDriver {
                     },
                 );
             }
-            Op::Sync { .. } | Op::Allocate { .. } => {
+            Op::Sync { .. } | Op::Allocate { .. } | Op::Ublk { .. } => {
                 let result = Err(io::ErrorKind::Unsupported.into());
                 self.complete(
                     key,

@@ -46,6 +46,8 @@ pub enum AttachCommand {
     Fuse(AttachFuseArgs),
     /// Give a virtual machine the device
     Vhost(AttachVhostArgs),
+    /// Make the device a block device
+    Ublk(AttachUblkArgs),
 }
 
 impl AttachCommand {
@@ -55,6 +57,7 @@ impl AttachCommand {
             Self::Nbd(_) => "nbd",
             Self::Fuse(_) => "fuse",
             Self::Vhost(_) => "vhost",
+            Self::Ublk(_) => "ublk",
         }
     }
 }
@@ -274,6 +277,43 @@ pub struct AttachVhostArgs {
     /// The disk's serial number in the guest, of at most 20 bytes
     #[arg(long, value_name = "TEXT", default_value = "switchyard")]
     pub serial: String,
+    /// Refuse writes
+    #[arg(long)]
+    pub read_only: bool,
+    /// Processors to run on, one thread each, such as 0-3 or 0,2 [default: one thread anywhere]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<Cores>,
+    /// Policy of an idle core
+    #[arg(long, value_enum, default_value = "auto")]
+    pub poll: Poll,
+}
+
+/// Make the device a block device
+///
+/// Makes /dev/ublkbN by the kernel's driver ublk_drv (Linux 6.5 or newer), which takes root. Says
+/// "ready" with its path, and serves until SIGTERM or SIGINT. While the block device is open the first
+/// signal only says so, and it ends when it is closed; the second removes it all the same. After a crash requests wait until it
+/// is started again with the same --id, which carries them out.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  modprobe ublk_drv
+  switchyard attach ublk --id 0 --target 127.0.0.1:4420 --cores 0-1
+  mkfs.ext4 /dev/ublkb0
+  fio --name=a --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --rw=randread --bs=4k
+
+Exit codes: 0 detached, 2 an error")]
+pub struct AttachUblkArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// The N of /dev/ublkbN, also of one that waits for a server [default: a free one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..1 << 20))]
+    pub id: Option<u32>,
+    /// Class of the requests: L (latency) or T (throughput)
+    #[arg(long, value_name = "CLASS", default_value = "T")]
+    pub class: Class,
+    /// Queues of the block device [default: one for each processor of --cores]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: Option<u16>,
     /// Refuse writes
     #[arg(long)]
     pub read_only: bool,

@@ -18,8 +18,8 @@ mod top;
 
 pub use ::load::{Cores, seconds};
 pub use attach::{
-    AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, AttachVhostArgs, AttachmentsArgs,
-    DetachArgs, SourceArgs,
+    AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, AttachUblkArgs, AttachVhostArgs,
+    AttachmentsArgs, DetachArgs, SourceArgs,
 };
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;

@@ -7,6 +7,7 @@ mod fuse;
 mod nbd;
 mod running;
 mod source;
+mod ublk;
 mod vhost;
 
 use crate::args::AttachArgs;

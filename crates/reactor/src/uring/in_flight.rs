@@ -13,6 +13,7 @@ impl UringDriver {
             | RingOp::AcceptPause(_, key)
             | RingOp::Connect(key, _)
             | RingOp::File(key, _)
+            | RingOp::Ublk(key)
             | RingOp::Watch(Watch { key, .. }) => key.op_namespace == op_namespace,
             // The driver's own, or a socket's: its operations are looked at below.
             RingOp::Wake | RingOp::Arrival(_) | RingOp::SendSpace(_) => false,

@@ -333,7 +333,8 @@ impl Driver for UringDriver {
             | Op::Write { .. }
             | Op::Sync { .. }
             | Op::Allocate { .. }
-            | Op::Watch { .. } => {
+            | Op::Watch { .. }
+            | Op::Ublk { .. } => {
                 self.backlog.push_back((key, op));
                 self.start_backlog();
             }

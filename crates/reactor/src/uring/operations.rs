@@ -4,7 +4,7 @@ use super::socket::{self, Socket};
 use super::{UringDriver, ring};
 use crate::limits::LISTENERS_MAX;
 use crate::memory::IoSlice;
-use crate::op::{Allocation, FileId, Op, OpKey, Outcome, SocketId, SocketOptions};
+use crate::op::{Allocation, FileId, Op, OpKey, Outcome, SocketId, SocketOptions, UblkCommand};
 use base::{Nanos, Slab, SlabKey};
 use io_uring::{cqueue, opcode, squeue, types};
 use std::io;
@@ -71,6 +71,8 @@ pub(super) enum RingOp {
     Connect(OpKey, OwnedFd),
     /// A file operation.
     File(OpKey, Option<IoSlice>),
+    /// A command that a ublk device holds.
+    Ublk(OpKey),
     /// Watching a file for something to read.
     Watch(Watch),
 }
@@ -224,7 +226,8 @@ impl UringDriver {
             Op::Read { file, .. }
             | Op::Write { file, .. }
             | Op::Sync { file }
-            | Op::Allocate { file, .. } => *file,
+            | Op::Allocate { file, .. }
+            | Op::Ublk { file, .. } => *file,
             _ => unreachable!("only file operations come here"),
         };
         let refused = match (&op, self.file_descriptor(file)) {
@@ -246,8 +249,19 @@ impl UringDriver {
                 return self.complete(key, Outcome::File { result, slice });
             }
         };
-        let (entry, slice) = file_entry(fd, op);
-        let operation = self.enter_operation(RingOp::File(key, slice));
+        let (entry, kind) = match op {
+            Op::Ublk {
+                queue,
+                tag,
+                command,
+                ..
+            } => (ublk_entry(fd, queue, tag, command), RingOp::Ublk(key)),
+            op => {
+                let (entry, slice) = file_entry(fd, op);
+                (entry, RingOp::File(key, slice))
+            }
+        };
+        let operation = self.enter_operation(kind);
         self.file_operations += 1;
         self.push(entry, operation);
     }
@@ -356,6 +370,17 @@ impl UringDriver {
                     },
                 );
             }
+            RingOp::Ublk(key) => {
+                self.file_operations -= 1;
+                let result = io_result(result);
+                self.complete(
+                    key,
+                    Outcome::File {
+                        result,
+                        slice: None,
+                    },
+                );
+            }
             RingOp::Watch(watch) => self.watch_ended(watch, result),
         }
     }
@@ -449,6 +474,27 @@ fn file_entry(fd: types::Fd, op: Op) -> (squeue::Entry, Option<IoSlice>) {
         }
         _ => unreachable!("only file operations come here"),
     }
+}
+
+/// The entry of a command for a ublk device: queue, tag, result, and an address that is 0.
+#[expect(
+    clippy::host_endian_bytes,
+    reason = "the kernel's structure has this machine's order"
+)]
+fn ublk_entry(fd: types::Fd, queue: u16, tag: u16, command: UblkCommand) -> squeue::Entry {
+    /// `_IOWR('u', number, struct ublksrv_io_cmd)`, a structure of 16 bytes.
+    const fn code(number: u32) -> u32 {
+        3 << 30 | 16 << 16 | (b'u' as u32) << 8 | number
+    }
+    let (code, result) = match command {
+        UblkCommand::Fetch => (code(0x20), 0),
+        UblkCommand::Commit(result) => (code(0x21), result),
+    };
+    let mut payload = [0; 16];
+    payload[..2].copy_from_slice(&queue.to_ne_bytes());
+    payload[2..4].copy_from_slice(&tag.to_ne_bytes());
+    payload[4..8].copy_from_slice(&result.to_ne_bytes());
+    opcode::UringCmd16::new(fd, code).cmd(payload).build()
 }
 
 fn begin_connect(address: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {

@@ -4,7 +4,7 @@ use super::*;
 use crate::arrivals::HOT_WINDOW;
 use crate::limits::{ACCEPT_PAUSE, HOT_SOCKETS_MAX};
 use crate::memory::{Buffer, IoSlice, Memory};
-use crate::op::{Allocation, Received};
+use crate::op::{Allocation, Received, UblkCommand};
 use crate::send_list::SendList;
 
 mod promises;
@@ -53,6 +53,38 @@ fn a_watch_tells_of_every_event_until_it_is_ended() {
         panic!("the watch has ended");
     };
     assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+    driver.close_file(file);
+    assert!(!driver.has_operation_of(OWNER));
+}
+
+/// Only a ublk device holds such a command.
+#[test]
+fn a_command_for_ublk_is_refused_by_other_files() {
+    let mut driver = small();
+    let file = std::env::current_exe().and_then(File::open);
+    let file = file.expect("the test's own program");
+    let file = driver.open_file(Arc::new(file)).expect("there is room");
+    let command = |command| Op::Ublk {
+        file,
+        queue: 1,
+        tag: 2,
+        command,
+    };
+    for op in [
+        command(UblkCommand::Fetch),
+        command(UblkCommand::Commit(-5)),
+    ] {
+        driver.submit(key(1), op);
+        let Outcome::File { result, slice } = wait_for(&mut driver, key(1)) else {
+            panic!("it is an operation of a file");
+        };
+        let error = result.expect_err("it is refused").raw_os_error();
+        assert!(
+            matches!(error, Some(libc::EOPNOTSUPP | libc::EINVAL)),
+            "{error:?}"
+        );
+        assert!(slice.is_none());
+    }
     driver.close_file(file);
     assert!(!driver.has_operation_of(OWNER));
 }

@@ -1,7 +1,7 @@
 //! Attachments, from a wish to one that serves.
 
 use super::front_end::Started;
-use super::{fuse, nbd, vhost};
+use super::{fuse, nbd, ublk, vhost};
 use crate::args::AttachCommand;
 use anyhow::{Context as _, Result};
 use control::attachments::{AttachmentClass, AttachmentSnapshot, Entry};
@@ -29,6 +29,7 @@ impl Wanted {
             AttachCommand::Nbd(args) => nbd::start(args, rules),
             AttachCommand::Fuse(args) => fuse::start(args, rules),
             AttachCommand::Vhost(args) => vhost::start(args, rules),
+            AttachCommand::Ublk(args) => ublk::start(args, rules),
         };
         let started = match &self.entry {
             Some(entry) => {

@@ -29,6 +29,9 @@ pub(super) trait FrontEnd: Debug + Send {
     /// Clients that keep it from ending, unless `force` is true: it goes on then.
     fn detach(&mut self, force: bool) -> Result<()>;
 
+    /// Does what is due now and then.
+    fn look(&mut self) {}
+
     /// Returns true if another program ended it.
     fn has_ended(&self) -> bool {
         false

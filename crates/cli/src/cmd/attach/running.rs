@@ -110,7 +110,7 @@ impl Running {
     /// Serves until a signal, or until the interface has detached the one of the command line.
     pub(super) fn serve(&self, signals: &Receiver<()>) {
         while signals.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-            self.remove_ended();
+            self.look();
             if !self.has_file() && self.is_over() {
                 return;
             }
@@ -190,14 +190,15 @@ impl Running {
         }
     }
 
-    /// Removes attachments that other programs have ended.
-    fn remove_ended(&self) {
+    /// Lets each attachment do what is due, and removes those that other programs have ended.
+    fn look(&self) {
         let mut attached = lock(&self.attached);
-        attached.retain(|attached| {
+        attached.retain_mut(|attached| {
+            attached.started.front_end.look();
             let ended = attached.started.front_end.has_ended();
             if ended && self.has_file() {
                 let name = &attached.wanted.name;
-                tracing::warn!("{name}: another program has unmounted it: it is detached");
+                tracing::warn!("{name}: another program has removed it: it is detached");
             }
             !ended
         });

@@ -1,0 +1,82 @@
+//! Errors of the ublk front end, each with its remedy.
+
+use crate::FrontendError;
+use std::io;
+
+/// The reason for which a device could not be attached as a block device, or detached.
+#[derive(Debug, thiserror::Error)]
+pub enum UblkError {
+    /// The kernel's driver is not there.
+    #[error(
+        "no /dev/ublk-control: load the kernel's driver (modprobe ublk_drv; Linux 6.5 or newer, and \
+         on some systems a package such as linux-modules-extra)"
+    )]
+    NoDriver,
+    /// The process may not make block devices.
+    #[error("a block device takes the rights of root (CAP_SYS_ADMIN): run it by sudo, or use fuse")]
+    NotPermitted,
+    /// The control device cannot be opened for another reason.
+    #[error("/dev/ublk-control: {0}")]
+    Control(io::Error),
+    /// The ring for control commands cannot be made.
+    #[error("io_uring: {0}; check `sysctl kernel.io_uring_disabled` (0 allows it)")]
+    Ring(io::Error),
+    /// The driver lacks a feature.
+    #[error("this kernel's ublk_drv is too old: Linux 6.5 or newer is needed (UBLK_F_USER_COPY)")]
+    TooOld,
+    /// Another process serves the device.
+    #[error("/dev/ublkb{id} is served by process {process}; choose another --id, or end that")]
+    Taken {
+        /// Number of the device.
+        id: u32,
+        /// Number of the process.
+        process: i32,
+    },
+    /// The device that was left behind is another one.
+    #[error("/dev/ublkb{id} was left by another process and cannot be taken over: {reason}")]
+    Different {
+        /// Number of the device.
+        id: u32,
+        /// The difference, and the remedy.
+        reason: String,
+    },
+    /// The kernel refuses a command.
+    #[error("{command} of ublk device {id}: {source}")]
+    Command {
+        /// Name of the command.
+        command: &'static str,
+        /// Number of the device.
+        id: u32,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The character device cannot be used.
+    #[error("{path}: {source}")]
+    Device {
+        /// Its path.
+        path: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The block device is open.
+    #[error("{path} is in use by {user}; unmount it, or close it")]
+    InUse {
+        /// Path of the block device.
+        path: String,
+        /// The user, as far as it can be found.
+        user: String,
+    },
+    /// Reasons that other front ends have, too.
+    #[error(transparent)]
+    Frontend(#[from] FrontendError),
+}
+
+impl UblkError {
+    pub(super) fn command(command: super::abi::Control, id: u32) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Command {
+            command: command.name(),
+            id,
+            source,
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! The ublk front end: a block device of this machine's own kernel, `/dev/ublkbN`.
+//!
+//! The kernel's driver (`ublk_drv`) hands the requests of the block device to the threads of the
+//! cores, one queue or several to each, through the rings that they have anyway. Data is copied once,
+//! between the pages of a request and the buffers of the device (`UBLK_F_USER_COPY`). Control
+//! commands come from the thread that owns the server.
+//!
+//! A device outlives its server where that is killed: its requests wait, and the next server with
+//! its number carries them out, those included that the killed one had begun. The kernel is trusted.
+
+mod abi;
+mod control;
+mod descriptors;
+mod error;
+mod in_use;
+mod queue;
+mod recovery;
+mod service;
+
+pub use error::UblkError;
+
+use crate::limits::{
+    DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
+};
+use crate::{ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts};
+use abi::{ANY_ID, Control, DeviceInfo, DeviceState, Parameters, features};
+use base::Nanos;
+use base::units::CoreId;
+use block::{Device, Geometry};
+use control::Driver;
+use descriptors::Descriptors;
+use queue::Queue;
+use reactor::uring::{Options as DriverOptions, UringDriver};
+use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
+use recovery::Found;
+use service::{Message, Shared, UblkService};
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use switch::{Class, PerClass};
+
+/// Options of a server.
+#[derive(Clone, Debug)]
+pub struct UblkOptions {
+    /// The N of `/dev/ublkbN`, also of a device that a killed server left behind; `None` takes a free
+    /// one.
+    pub id: Option<u32>,
+    /// Class of the requests: the kernel tells nothing about their priority.
+    pub class: Class,
+    /// Rules that go before it.
+    pub rules: ClassRules,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// Queues: 1 to [`UBLK_QUEUES_MAX`]; `None` for one each core.
+    pub queues: Option<u16>,
+    /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
+    pub cores: Vec<CoreId>,
+    /// Policy of idle cores.
+    pub poll: PollPolicy,
+}
+
+impl UblkOptions {
+    /// The default options: a free number, default class, writable, one core, one queue.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            id: None,
+            class: Class::DEFAULT,
+            rules: ClassRules::default(),
+            read_only: false,
+            queues: None,
+            cores: Vec::new(),
+            poll: PollPolicy::Auto,
+        }
+    }
+}
+
+/// A block device that is served. Dropped, it ends as by [`detach_forced`](Self::detach_forced).
+#[derive(Debug)]
+pub struct UblkServer {
+    driver: Driver,
+    info: DeviceInfo,
+    /// The character device; `None` after the end.
+    file: Option<Arc<File>>,
+    device: Arc<dyn Device>,
+    /// The size that the kernel was told.
+    geometry: Geometry,
+    /// The block device is another server's that was killed.
+    recovered: bool,
+    /// The block device is there, and served by this process.
+    started: bool,
+    ended: bool,
+    shared: Arc<Shared>,
+    senders: Vec<MailboxSender<Message>>,
+    threads: Vec<JoinHandle<()>>,
+    counters: Vec<Arc<IoCounters>>,
+}
+
+impl UblkServer {
+    /// Serves `devices`, ways of each class to the same blocks, as a block device; returns once that
+    /// can be used.
+    ///
+    /// # Errors
+    /// [`UblkError`], which says what to do. A device that was made is removed then; one that was to
+    /// be taken over stays as it was.
+    pub fn start(
+        devices: &PerClass<Arc<dyn Device>>,
+        options: &UblkOptions,
+    ) -> Result<Self, UblkError> {
+        placement::check_allowed(&options.cores)
+            .map_err(|error| FrontendError::Option(error.to_string()))?;
+        let mut driver = Driver::open()?;
+        let kernel = driver.features()?;
+        if kernel & features::NEEDED != features::NEEDED {
+            return Err(UblkError::TooOld);
+        }
+        let device = Arc::clone(&devices[Class::DEFAULT]);
+        let read_only = options.read_only || device.capabilities().read_only;
+        let wanted = wanted(&*device, options, read_only, kernel)?;
+        let found = match options.id {
+            Some(id) => recovery::find(&mut driver, id, &wanted.parameters, options.queues)?,
+            None => Found::Nothing,
+        };
+        let (info, recovered) = match found {
+            Found::Left(info) => (info, true),
+            Found::Nothing => (add(&mut driver, wanted.info)?, false),
+        };
+        let mut server = Self {
+            driver,
+            info,
+            file: None,
+            geometry: wanted.parameters.geometry,
+            device,
+            recovered,
+            started: false,
+            ended: false,
+            shared: Arc::new(Shared {
+                class: options.class,
+                read_only,
+                rules: options.rules.of_unknown(),
+                broken: AtomicBool::new(false),
+            }),
+            senders: Vec::new(),
+            threads: Vec::new(),
+            counters: Vec::new(),
+        };
+        server.bring_up(devices, options, wanted.parameters)?;
+        Ok(server)
+    }
+
+    /// Path of the block device.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/dev/{}", self.name()))
+    }
+
+    /// The N of `/dev/ublkbN`.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.info.id
+    }
+
+    /// Number of queues.
+    #[must_use]
+    pub const fn queues(&self) -> u16 {
+        self.info.queues
+    }
+
+    /// Returns true if the block device was another server's that was killed.
+    #[must_use]
+    pub const fn is_recovered(&self) -> bool {
+        self.recovered
+    }
+
+    /// Returns the counts of requests since the start, by class.
+    #[must_use]
+    pub fn counts(&self) -> PerClass<IoCounts> {
+        IoCounters::total(&self.counters)
+    }
+
+    /// Returns a user of the block device, in words, if one is found.
+    #[must_use]
+    pub fn user(&self) -> Option<String> {
+        in_use::user_of(&self.name())
+    }
+
+    /// Returns true if the block device is gone: another program removed it.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Tells the kernel the size of a device that has become another one, where it has
+    /// `UBLK_F_UPDATE_SIZE` (Linux 6.15); to be called now and then.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn follow_size(&mut self) -> Result<(), UblkError> {
+        let geometry = self.device.geometry();
+        let changed =
+            geometry != self.geometry && geometry.block_bytes == self.geometry.block_bytes;
+        if !changed || self.info.flags & features::UPDATE_SIZE == 0 {
+            return Ok(());
+        }
+        let (command, id) = (Control::UpdateSize, self.info.id);
+        let result = self.driver.execute(command, id, abi::sectors(geometry));
+        result.map_err(UblkError::command(command, id))?;
+        self.geometry = geometry;
+        Ok(())
+    }
+
+    /// Removes the block device and ends the threads. Does nothing the second time.
+    ///
+    /// # Errors
+    /// [`UblkError::InUse`] while the block device is open: then everything goes on as before.
+    pub fn detach(&mut self) -> Result<(), UblkError> {
+        if let Some(user) = self.user() {
+            let path = self.path().display().to_string();
+            return Err(UblkError::InUse { path, user });
+        }
+        self.end();
+        Ok(())
+    }
+
+    /// Removes the block device also while it is open, which gives its users errors: requests under
+    /// way are finished, for ten seconds at most.
+    pub fn detach_forced(&mut self) {
+        self.end();
+    }
+
+    fn name(&self) -> String {
+        format!("ublkb{}", self.info.id)
+    }
+
+    /// Brings up the threads, and then the block device.
+    fn bring_up(
+        &mut self,
+        devices: &PerClass<Arc<dyn Device>>,
+        options: &UblkOptions,
+        parameters: Parameters,
+    ) -> Result<(), UblkError> {
+        let id = self.info.id;
+        if !self.recovered {
+            let set = self.driver.set_parameters(id, parameters);
+            set.map_err(UblkError::command(Control::SetParameters, id))?;
+        }
+        let file = Arc::new(open_device(id)?);
+        self.file = Some(Arc::clone(&file));
+        let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
+            vec![None]
+        } else {
+            options.cores.iter().copied().map(Some).collect()
+        };
+        for (index, &core) in cores.iter().enumerate().take(self.info.queues.into()) {
+            let queues = (0..self.info.queues).skip(index).step_by(cores.len());
+            let part = CorePart {
+                core,
+                queues: queues.collect(),
+                info: self.info,
+                file: Arc::clone(&file),
+                devices: devices.clone(),
+                shared: Arc::clone(&self.shared),
+            };
+            self.start_core(part, options.poll)?;
+        }
+        let command = if self.recovered {
+            Control::EndRecovery
+        } else {
+            Control::StartDevice
+        };
+        self.serve(command)?;
+        self.started = true;
+        Ok(())
+    }
+
+    /// Lets the kernel send requests to this process.
+    fn serve(&mut self, command: Control) -> Result<(), UblkError> {
+        const LOOK: Duration = Duration::from_millis(100);
+        let id = self.info.id;
+        let failed = |source| UblkError::command(command, id)(source);
+        let process = std::process::id();
+        self.driver
+            .begin(command, id, process.into())
+            .map_err(failed)?;
+        loop {
+            let done = self.driver.wait_until(Instant::now() + LOOK);
+            if let Some(result) = done.map_err(failed)? {
+                return result.map_err(failed);
+            }
+            if self.shared.broken.load(Ordering::Relaxed) {
+                return Err(failed(std::io::Error::other(
+                    "it refuses to fetch requests",
+                )));
+            }
+        }
+    }
+
+    fn start_core(&mut self, part: CorePart, poll: PollPolicy) -> Result<(), UblkError> {
+        let (opened, outcome) = mpsc::sync_channel(1);
+        let run = move || match part.open(poll) {
+            Ok((mut core, counters)) => {
+                // The starter waits for it.
+                let _ = opened.send(Ok((core.sender(), counters)));
+                if let Err(error) = core.run() {
+                    // The next process carries out what this one had begun.
+                    tracing::error!("the io_uring of a ublk server's core broke: {error}");
+                    std::process::abort();
+                }
+            }
+            Err(error) => {
+                let _ = opened.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new().name("ublk".to_owned());
+        self.threads
+            .push(thread.spawn(run).map_err(FrontendError::thread)?);
+        let lost = || FrontendError::Option("a core of the ublk server ended at once".into());
+        let (sender, counters) = outcome.recv().map_err(|_| lost())??;
+        self.senders.push(sender);
+        self.counters.push(counters);
+        Ok(())
+    }
+
+    /// Ends everything; does nothing the second time.
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        // Its requests wait for the next process.
+        let keep = self.recovered && !self.started;
+        if keep || !self.stop() {
+            self.tell(|| Message::Leave);
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        self.senders.clear();
+        self.file = None;
+        if !keep {
+            self.command_in_time(Control::DeleteDevice, UBLK_DELETE_TIME);
+        }
+    }
+
+    /// Removes the block device, which ends the commands of all tags. Returns false where it cannot be.
+    fn stop(&mut self) -> bool {
+        if self.command_in_time(Control::StopDevice, DRAIN_TIME) {
+            return true;
+        }
+        tracing::warn!("requests are under way still: they are given up");
+        self.tell(|| Message::Abort);
+        self.command_in_time(Control::StopDevice, DRAIN_TIME)
+    }
+
+    /// Carries out a command, or goes on with it where it is under way, for at most `time`. Returns true
+    /// if it has come to its end.
+    fn command_in_time(&mut self, command: Control, time: Nanos) -> bool {
+        let id = self.info.id;
+        let end = Instant::now() + Duration::from(time);
+        let result = match self.driver.begin_anew(command, id) {
+            Ok(()) => self.driver.wait_until(end),
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(Some(Ok(()))) => true,
+            // Another program has removed it.
+            Ok(Some(Err(error))) if control::is_no_device(&error) => true,
+            Ok(None) => false,
+            Ok(Some(Err(error))) | Err(error) => {
+                tracing::warn!("{}", UblkError::command(command, id)(error));
+                false
+            }
+        }
+    }
+
+    fn tell(&self, message: impl Fn() -> Message) {
+        for sender in &self.senders {
+            // A few for each core.
+            sender.send_always(message());
+        }
+    }
+}
+
+impl Drop for UblkServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The device that the options ask for.
+struct Wanted {
+    info: DeviceInfo,
+    parameters: Parameters,
+}
+
+fn wanted(
+    device: &dyn Device,
+    options: &UblkOptions,
+    read_only: bool,
+    kernel: u64,
+) -> Result<Wanted, UblkError> {
+    let geometry = device.geometry();
+    let capabilities = device.capabilities();
+    let each_core = || u16::try_from(options.cores.len()).unwrap_or(u16::MAX);
+    let queues = options
+        .queues
+        .unwrap_or_else(|| each_core().clamp(1, UBLK_QUEUES_MAX));
+    if !(1..=UBLK_QUEUES_MAX).contains(&queues) {
+        let text = format!("{queues} queues are not possible: choose 1 to {UBLK_QUEUES_MAX}");
+        return Err(FrontendError::Option(text).into());
+    }
+    let page = u32::try_from(rustix::param::page_size()).expect("a page is small");
+    let most = capabilities.max_transfer_bytes.min(UBLK_REQUEST_BYTES_MAX);
+    // Whole pages, and so whole blocks.
+    let request_bytes = (most - most % page).max(page);
+    let info = DeviceInfo {
+        queues,
+        depth: UBLK_DEPTH,
+        state: DeviceState::Dead,
+        request_bytes,
+        id: options.id.unwrap_or(ANY_ID),
+        process: -1,
+        flags: features::NEEDED | kernel & features::UPDATE_SIZE,
+    };
+    let parameters = Parameters {
+        geometry,
+        read_only,
+        preferred_bytes: capabilities.preferred_bytes,
+        request_bytes,
+    };
+    Ok(Wanted { info, parameters })
+}
+
+fn add(driver: &mut Driver, info: DeviceInfo) -> Result<DeviceInfo, UblkError> {
+    use rustix::io::Errno;
+    let refused = |error: std::io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM | Errno::ACCESS) => UblkError::NotPermitted,
+        _ => UblkError::command(Control::AddDevice, info.id)(error),
+    };
+    driver.add(info).map_err(refused)
+}
+
+/// Opens a character device. Reads and writes of data at its offsets do not wait, so that the ring
+/// carries them out at once.
+fn open_device(id: u32) -> Result<File, UblkError> {
+    let path = format!("/dev/ublkc{id}");
+    let flags = rustix::fs::OFlags::NONBLOCK.bits();
+    let opened = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(flags.cast_signed())
+        .open(&path);
+    opened.map_err(|source| UblkError::Device { path, source })
+}
+
+/// A core that is ready to run, and its counters.
+type Opened = (Core<UringDriver, UblkService<Descriptors>>, Arc<IoCounters>);
+
+/// The part of a core, on its way to the core's thread.
+struct CorePart {
+    core: Option<CoreId>,
+    queues: Vec<u16>,
+    info: DeviceInfo,
+    file: Arc<File>,
+    devices: PerClass<Arc<dyn Device>>,
+    shared: Arc<Shared>,
+}
+
+impl CorePart {
+    fn open(self, poll: PollPolicy) -> Result<Opened, UblkError> {
+        if let Some(core) = self.core {
+            placement::pin_to(core).map_err(|error| FrontendError::Option(error.to_string()))?;
+        }
+        // Memory that this thread takes is not made free by writing to the device that it serves.
+        // Without it, only a machine without any free memory is slower.
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+        let tags = self.queues.len() * usize::from(self.info.depth);
+        let defaults = DriverOptions::default();
+        let driver_options = DriverOptions {
+            sockets: LANE_SOCKETS,
+            file_operations: defaults.file_operations + tags,
+            ..defaults
+        };
+        let mut driver = UringDriver::new(&driver_options)
+            .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
+        let io = DeviceIo::open(&self.devices, tags, &mut driver).map_err(FrontendError::Device)?;
+        let id = self.info.id;
+        let unusable = |source| UblkError::Device {
+            path: format!("/dev/ublkc{id}"),
+            source,
+        };
+        let map = |&number: &u16| {
+            let descriptors = Descriptors::map(&self.file, number, self.info.depth)?;
+            let bytes = usize::try_from(self.info.request_bytes).expect("32 bits");
+            Ok(Queue::new(number, self.info.depth, bytes, descriptors))
+        };
+        let queues: Result<Vec<_>, std::io::Error> = self.queues.iter().map(map).collect();
+        let queues = queues.map_err(unusable)?;
+        let file = driver.open_file(self.file).map_err(unusable)?;
+        let counters = Arc::clone(io.counters());
+        let service = UblkService::start(self.shared, io, queues, file, &mut driver);
+        Ok((Core::new(driver, service, poll), counters))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,390 @@
+//! The queues of one core: requests of the kernel in, requests of the device out.
+//!
+//! Each tag of a queue has a command in the kernel, or a request of it here. The data of a write is
+//! read from the character device before the write begins, and that of a read is written to it
+//! before the request ends: by the ring, one copy each.
+
+use super::abi::{Request, data_offset};
+use super::queue::{Copying, Descriptions, Queue, Tag};
+use crate::class_rules::SizeRules;
+use crate::errno::errno_of;
+use crate::{DeviceIo, Finished};
+use base::{SlabKey, Time};
+use block::{BlockError, Operation};
+use reactor::{
+    Completion, Context, Driver, FileId, IoSlice, Op, OpKey, OpNamespace, Outcome, Service,
+    UblkCommand,
+};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use switch::Class;
+
+/// A message to a core.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Abort the requests under way, and refuse later ones; the tags stay with the kernel.
+    Abort,
+    /// End although the kernel has not ended the tags.
+    Leave,
+}
+
+/// State that the threads of a server share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) class: Class,
+    pub(super) rules: SizeRules,
+    pub(super) read_only: bool,
+    /// The kernel refused a command that waits for requests.
+    pub(super) broken: AtomicBool,
+}
+
+/// A request's place: the queue's index among those of the core, and the tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) queue: usize,
+    pub(super) tag: u16,
+}
+
+/// Kinds of operations, in their keys.
+const COMMAND: u8 = 0;
+const COPY: u8 = 1;
+
+/// Pieces of memory of one request: a key has room for their numbers.
+const PIECES_MAX: usize = 256;
+
+/// Passes that one turn makes at most, so that other parts of the core get on.
+const PASSES_MAX: usize = 4;
+
+/// The work of one core.
+#[derive(Debug)]
+pub(super) struct UblkService<D> {
+    shared: Arc<Shared>,
+    io: DeviceIo<Place>,
+    op_namespace: OpNamespace,
+    /// The character device.
+    file: FileId,
+    queues: Vec<Queue<D>>,
+    /// Requests that wait for memory.
+    waiting: VecDeque<(Place, Request)>,
+    /// Requests of which data is being copied.
+    copying: usize,
+    /// Tags that the kernel has not ended.
+    live: usize,
+    /// Work is left that no completion brings back.
+    again: bool,
+    closing: bool,
+    leaving: bool,
+}
+
+impl<D: Descriptions> UblkService<D> {
+    /// Serves `queues`, and begins to wait for the requests of all their tags.
+    pub(super) fn start(
+        shared: Arc<Shared>,
+        io: DeviceIo<Place>,
+        queues: Vec<Queue<D>>,
+        file: FileId,
+        driver: &mut dyn Driver,
+    ) -> Self {
+        let service = Self {
+            shared,
+            io,
+            op_namespace: driver.op_namespace(),
+            file,
+            waiting: VecDeque::new(),
+            copying: 0,
+            live: queues.iter().map(|queue| queue.tags.len()).sum(),
+            again: false,
+            closing: false,
+            leaving: false,
+            queues,
+        };
+        for (index, queue) in service.queues.iter().enumerate() {
+            for tag in (0..).take(queue.tags.len()) {
+                let place = Place { queue: index, tag };
+                service.command(place, UblkCommand::Fetch, driver);
+            }
+        }
+        service
+    }
+
+    fn command(&self, place: Place, command: UblkCommand, driver: &mut dyn Driver) {
+        let op = Op::Ublk {
+            file: self.file,
+            queue: self.queues[place.queue].number,
+            tag: place.tag,
+            command,
+        };
+        driver.submit(self.key(place, COMMAND, 0), op);
+    }
+
+    /// A tag in the upper half of the index, as queues are fewer than tags; a piece as generation.
+    fn key(&self, place: Place, kind: u8, piece: usize) -> OpKey {
+        let queue = u16::try_from(place.queue).expect("a device has fewer queues");
+        let slot = SlabKey {
+            index: u32::from(place.tag) << 16 | u32::from(queue),
+            generation: u8::try_from(piece).expect("pieces are bounded"),
+        };
+        OpKey::new(self.op_namespace, kind, slot)
+    }
+
+    fn tag(&mut self, place: Place) -> &mut Tag {
+        &mut self.queues[place.queue].tags[usize::from(place.tag)]
+    }
+
+    /// The kernel ended the command of a tag: there is a request, or there will be none.
+    fn commanded(&mut self, place: Place, result: io::Result<usize>, cx: &mut Context<'_>) {
+        match result {
+            Ok(_) => {
+                let depth = 1 + self.waiting.len() + self.copying + self.io.under_way();
+                let queue = &mut self.queues[place.queue];
+                let request = Request::parse(&queue.descriptions.read(place.tag));
+                let bytes = request.map_or(0, |request| request.data_bytes());
+                let by_rule = self.shared.rules.class(bytes, depth);
+                let class = by_rule.unwrap_or(self.shared.class);
+                queue.tags[usize::from(place.tag)].take(class);
+                match request {
+                    Some(request) => self.waiting.push_back((place, request)),
+                    None => self.answer(place, Err(Errno::OPNOTSUPP), cx),
+                }
+            }
+            Err(error) => {
+                self.tag(place).end();
+                self.live -= 1;
+                if error.raw_os_error() != Some(Errno::NODEV.raw_os_error()) {
+                    tracing::error!(
+                        "the kernel takes no command of a ublk device's queue: {error}"
+                    );
+                    self.shared.broken.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Ends a request with so many bytes, or an error; the tag waits for the next one.
+    fn answer(&mut self, place: Place, result: Result<u64, Errno>, cx: &mut Context<'_>) {
+        self.tag(place).answer();
+        let result = match result {
+            Ok(bytes) => i32::try_from(bytes).expect("a request's data is bounded"),
+            Err(errno) => -errno.raw_os_error(),
+        };
+        self.command(place, UblkCommand::Commit(result), cx.driver);
+    }
+
+    /// Begins requests as far as there is memory; returns true if any was.
+    fn begin(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut begun = false;
+        while let Some(&(place, request)) = self.waiting.front() {
+            let bytes = usize::try_from(request.data_bytes()).unwrap_or(usize::MAX);
+            let bounded = bytes <= self.queues[place.queue].request_bytes
+                && (bytes > 0 || !request.operation.has_data());
+            let memory = if bounded {
+                let class = self.tag(place).class;
+                self.io.memory(class, bytes, cx)
+            } else {
+                Some(Vec::new())
+            };
+            let Some(memory) = memory else {
+                break;
+            };
+            self.waiting.pop_front();
+            begun = true;
+            if !bounded || memory.len() > PIECES_MAX {
+                self.io.recycle(memory);
+                self.answer(place, Err(Errno::INVAL), cx);
+            } else if request.operation.is_write() && self.shared.read_only {
+                self.io.recycle(memory);
+                self.answer(place, Err(Errno::ROFS), cx);
+            } else if matches!(request.operation, Operation::Write { .. }) {
+                self.copy(place, request, memory, cx);
+            } else {
+                self.submit(place, request, memory);
+            }
+        }
+        begun
+    }
+
+    fn submit(&mut self, place: Place, request: Request, memory: Vec<IoSlice>) {
+        self.tag(place).submit(request);
+        let range = (request.offset, request.bytes);
+        let class = self.tag(place).class;
+        self.io
+            .submit(class, request.operation, range, memory, place);
+    }
+
+    /// Copies the data of a write out of the kernel, or that of a read into it.
+    fn copy(
+        &mut self,
+        place: Place,
+        request: Request,
+        mut memory: Vec<IoSlice>,
+        cx: &mut Context<'_>,
+    ) {
+        let mut at = 0;
+        let queue = self.queues[place.queue].number;
+        let pieces = memory.len();
+        for (piece, slice) in memory.drain(..).enumerate() {
+            let offset = data_offset(queue, place.tag, at);
+            at += slice.len() as u64;
+            let file = self.file;
+            let op = if matches!(request.operation, Operation::Read) {
+                Op::Write {
+                    file,
+                    offset,
+                    slice,
+                    durable: false,
+                }
+            } else {
+                Op::Read {
+                    file,
+                    offset,
+                    slice,
+                }
+            };
+            cx.submit(self.key(place, COPY, piece), op);
+        }
+        self.copying += 1;
+        self.tag(place).copy(request, memory, pieces);
+    }
+
+    /// A piece of a request's data was copied, or was not.
+    fn copied(
+        &mut self,
+        place: Place,
+        piece: usize,
+        result: io::Result<usize>,
+        slice: IoSlice,
+        cx: &mut Context<'_>,
+    ) {
+        let whole = match result {
+            Ok(bytes) => bytes == slice.len(),
+            Err(error) => {
+                tracing::warn!("data of a ublk device's request cannot be copied: {error}");
+                false
+            }
+        };
+        let Some(done) = self.tag(place).copied(piece, slice, whole) else {
+            return;
+        };
+        self.copying -= 1;
+        let Copying {
+            request,
+            memory,
+            failed,
+        } = done;
+        if failed || matches!(request.operation, Operation::Read) {
+            self.io.recycle(memory);
+            let result = if failed {
+                Err(Errno::IO)
+            } else {
+                Ok(request.bytes)
+            };
+            self.answer(place, result, cx);
+        } else {
+            self.submit(place, request, memory);
+        }
+    }
+
+    fn finish(&mut self, finished: Finished<Place>, cx: &mut Context<'_>) {
+        let Finished {
+            owner: place,
+            result,
+            data,
+        } = finished;
+        let request = self.tag(place).finished();
+        if result.is_ok() && request.operation == Operation::Read {
+            return self.copy(place, request, data, cx);
+        }
+        self.io.recycle(data);
+        let result = match result {
+            Ok(()) => Ok(request.data_bytes()),
+            Err(error) => Err(errno_of(error)),
+        };
+        self.answer(place, result, cx);
+    }
+
+    /// Fails requests that wait for memory that is never free.
+    fn refuse_waiting(&mut self, cx: &mut Context<'_>) {
+        while let Some((place, _)) = self.waiting.pop_front() {
+            self.again = true;
+            self.answer(place, Err(errno_of(BlockError::Internal)), cx);
+        }
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        if !self.closing {
+            self.closing = true;
+            self.io.close(cx);
+        }
+    }
+}
+
+impl<D: Descriptions> Service for UblkService<D> {
+    type Message = Message;
+
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        let Some(Completion { key, outcome }) = self.io.apply(completion, cx) else {
+            return;
+        };
+        let place = Place {
+            queue: usize::try_from(key.index & 0xffff).expect("16 bits"),
+            tag: u16::try_from(key.index >> 16).expect("16 bits"),
+        };
+        match (key.kind, outcome) {
+            (COMMAND, Outcome::File { result, .. }) => self.commanded(place, result, cx),
+            (
+                COPY,
+                Outcome::File {
+                    result,
+                    slice: Some(slice),
+                },
+            ) => self.copied(place, key.generation.into(), result, slice, cx),
+            _ => unreachable!("the service starts nothing else"),
+        }
+    }
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+        match message {
+            Message::Abort => self.close(cx),
+            Message::Leave => {
+                self.leaving = true;
+                self.close(cx);
+            }
+        }
+    }
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.again = false;
+        for pass in 0..PASSES_MAX {
+            let mut progress = self.begin(cx);
+            self.io.turn(cx);
+            while let Some(finished) = self.io.finished() {
+                self.finish(finished, cx);
+                progress = true;
+            }
+            if !progress {
+                break;
+            }
+            self.again = pass + 1 == PASSES_MAX;
+        }
+        if self.io.under_way() == 0 && self.copying == 0 && !self.again {
+            self.refuse_waiting(cx);
+        }
+        if self.live == 0 {
+            self.close(cx);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        if self.again {
+            return Time::ZERO;
+        }
+        self.io.deadline()
+    }
+
+    fn finished(&self) -> bool {
+        (self.live == 0 || self.leaving) && self.closing && self.io.closed()
+    }
+}

@@ -1,0 +1,431 @@
+//! Queues of a core, with a kernel side of the test's own: it hands out descriptions, records the
+//! commands, and has a file in the place of the character device.
+
+use super::abi::{DESCRIPTOR_BYTES, data_offset};
+use super::queue::{Descriptions, Queue};
+use super::service::{Message, Shared, UblkService};
+use crate::DeviceIo;
+use crate::class_rules::SizeRules;
+use base::units::CoreId;
+use base::{Nanos, Time};
+use block::Device;
+use block::device::Ram;
+use block::layer::{Delay, DelayOptions};
+use reactor::uring::{Options, UringDriver};
+use reactor::{
+    BufferPool, Completion, Context, Driver, DriverStats, FileId, ListenerId, Op, OpKey,
+    OpNamespace, Outcome, Service as _, SocketId, SocketOptions, Stream, UblkCommand, Wait, Wake,
+};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt as _;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use switch::{Class, PerClass};
+
+const DEPTH: u16 = 4;
+const QUEUES: u16 = 2;
+const REQUEST_BYTES: usize = 64 << 10;
+const DEVICE_BYTES: u64 = 1 << 20;
+
+const READ: u32 = 0;
+const WRITE: u32 = 1;
+const FLUSH: u32 = 2;
+const DISCARD: u32 = 3;
+const WRITE_ZEROES: u32 = 5;
+
+/// A tag of a queue.
+type Tag = (u16, u16);
+
+/// The kernel's driver.
+#[derive(Debug, Default)]
+struct Kernel {
+    descriptions: BTreeMap<Tag, [u8; DESCRIPTOR_BYTES]>,
+    /// The commands that it holds.
+    held: BTreeMap<Tag, OpKey>,
+    /// Results of requests, in the order of their ends.
+    results: Vec<(Tag, i32)>,
+}
+
+/// Descriptions of one queue.
+#[derive(Debug)]
+struct Shown(Rc<RefCell<Kernel>>, u16);
+
+impl Descriptions for Shown {
+    fn read(&self, tag: u16) -> [u8; DESCRIPTOR_BYTES] {
+        self.0.borrow().descriptions[&(self.1, tag)]
+    }
+}
+
+/// A driver that hands commands to the test's kernel, and all else to the real one.
+struct Split {
+    inner: UringDriver,
+    kernel: Rc<RefCell<Kernel>>,
+}
+
+impl Driver for Split {
+    fn now(&self) -> Time {
+        self.inner.now()
+    }
+
+    fn buffers(&self) -> &BufferPool {
+        self.inner.buffers()
+    }
+
+    fn op_namespace(&mut self) -> OpNamespace {
+        self.inner.op_namespace()
+    }
+
+    fn submit(&mut self, key: OpKey, op: Op) {
+        let Op::Ublk {
+            queue,
+            tag,
+            command,
+            ..
+        } = op
+        else {
+            return self.inner.submit(key, op);
+        };
+        let mut kernel = self.kernel.borrow_mut();
+        if let UblkCommand::Commit(result) = command {
+            assert!(kernel.descriptions.remove(&(queue, tag)).is_some());
+            kernel.results.push(((queue, tag), result));
+        }
+        let before = kernel.held.insert((queue, tag), key);
+        assert!(before.is_none(), "a tag has one command at a time");
+    }
+
+    fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.inner.reap(wait, completions)
+    }
+
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        self.inner.listen(address, options)
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        self.inner.close_listener(listener);
+    }
+
+    fn adopt(&mut self, stream: Stream) -> SocketId {
+        self.inner.adopt(stream)
+    }
+
+    fn open_file(&mut self, file: Arc<File>) -> io::Result<FileId> {
+        self.inner.open_file(file)
+    }
+
+    fn close_file(&mut self, file: FileId) {
+        self.inner.close_file(file);
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.inner.waker()
+    }
+
+    fn core(&self) -> CoreId {
+        self.inner.core()
+    }
+
+    fn stats(&self) -> DriverStats {
+        self.inner.stats()
+    }
+}
+
+/// A core, its kernel, and the file with the data of requests.
+struct Bed {
+    driver: Split,
+    service: UblkService<Shown>,
+    kernel: Rc<RefCell<Kernel>>,
+    data: File,
+    completions: Vec<Completion>,
+}
+
+impl Bed {
+    fn new(device: Arc<dyn Device>, read_only: bool) -> Self {
+        let kernel = Rc::new(RefCell::new(Kernel::default()));
+        let inner = UringDriver::new(&Options::default()).expect("a ring");
+        let mut driver = Split {
+            inner,
+            kernel: Rc::clone(&kernel),
+        };
+        let devices = PerClass::from_fn(|_| Arc::clone(&device));
+        let io = DeviceIo::open(&devices, 16, &mut driver).expect("it opens");
+        let queue = |number| {
+            let shown = Shown(Rc::clone(&kernel), number);
+            Queue::new(number, DEPTH, REQUEST_BYTES, shown)
+        };
+        let queues = (0..QUEUES).map(queue).collect();
+        let name = std::env::temp_dir().join(format!(
+            "switchyard-ublk-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        let data = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&name)
+            .expect("a temporary file");
+        std::fs::remove_file(&name).expect("it was just made");
+        let file = driver.open_file(Arc::new(data.try_clone().expect("a descriptor")));
+        let shared = Arc::new(Shared {
+            class: Class::Latency,
+            read_only,
+            rules: SizeRules::default(),
+            broken: AtomicBool::new(false),
+        });
+        let file = file.expect("there is room");
+        let service = UblkService::start(shared, io, queues, file, &mut driver);
+        Self {
+            driver,
+            service,
+            kernel,
+            data,
+            completions: Vec::new(),
+        }
+    }
+
+    fn ram(block_bytes: u32, read_only: bool) -> Self {
+        let ram = Ram::new(DEVICE_BYTES, block_bytes).expect("memory");
+        Self::new(Arc::new(ram), read_only)
+    }
+
+    /// One turn of the core.
+    fn turn(&mut self) {
+        let wait = Wait::Until(self.driver.now() + Nanos::from_millis(1));
+        self.driver
+            .reap(wait, &mut self.completions)
+            .expect("the ring works");
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        for completion in self.completions.drain(..) {
+            self.service.apply(completion, &mut cx);
+        }
+        self.service.maintain(&mut cx);
+    }
+
+    /// The kernel ends the command of a tag with this result.
+    fn complete(&mut self, tag: Tag, result: io::Result<usize>) {
+        let held = self.kernel.borrow_mut().held.remove(&tag);
+        let outcome = Outcome::File {
+            result,
+            slice: None,
+        };
+        let key = held.expect("the tag has a command");
+        self.completions.push(Completion { key, outcome });
+    }
+
+    /// A request for a tag: operation and flags, first sector, number of sectors.
+    fn request(&mut self, tag: Tag, word: u32, start: u64, sectors: u32) {
+        let mut description = [0; DESCRIPTOR_BYTES];
+        #[expect(clippy::host_endian_bytes, reason = "the kernel's order")]
+        {
+            description[..4].copy_from_slice(&word.to_ne_bytes());
+            description[4..8].copy_from_slice(&sectors.to_ne_bytes());
+            description[8..16].copy_from_slice(&start.to_ne_bytes());
+        }
+        let before = self
+            .kernel
+            .borrow_mut()
+            .descriptions
+            .insert(tag, description);
+        assert!(before.is_none(), "the tag is free");
+        self.complete(tag, Ok(0));
+    }
+
+    /// Turns until so many requests have ended; their results.
+    fn results(&mut self, count: usize) -> Vec<(Tag, i32)> {
+        for _ in 0..2000 {
+            if self.kernel.borrow().results.len() >= count {
+                break;
+            }
+            self.turn();
+        }
+        let results = std::mem::take(&mut self.kernel.borrow_mut().results);
+        assert_eq!(results.len(), count);
+        results
+    }
+
+    /// Carries one request out; its result.
+    fn one(&mut self, word: u32, start: u64, sectors: u32) -> i32 {
+        self.request((0, 0), word, start, sectors);
+        self.results(1)[0].1
+    }
+
+    fn put(&self, (queue, tag): Tag, content: &[u8]) {
+        let at = data_offset(queue, tag, 0);
+        self.data.write_all_at(content, at).expect("a sparse file");
+    }
+
+    fn get(&self, (queue, tag): Tag, len: usize) -> Vec<u8> {
+        let mut content = vec![0; len];
+        let at = data_offset(queue, tag, 0);
+        self.data
+            .read_exact_at(&mut content, at)
+            .expect("it was written");
+        content
+    }
+
+    /// The kernel ends all commands, as when the device stops.
+    fn stop(&mut self) {
+        let held: Vec<Tag> = self.kernel.borrow().held.keys().copied().collect();
+        for tag in held {
+            let gone = io::Error::from_raw_os_error(Errno::NODEV.raw_os_error());
+            self.complete(tag, Err(gone));
+        }
+        for _ in 0..2000 {
+            if self.service.finished() {
+                return;
+            }
+            self.turn();
+        }
+        panic!("the service does not end");
+    }
+}
+
+fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    (0u8..251)
+        .cycle()
+        .take(len)
+        .map(|byte| byte ^ seed)
+        .collect()
+}
+
+#[test]
+fn every_tag_has_a_command_from_the_start_until_the_device_stops() {
+    let mut bed = Bed::ram(4096, false);
+    let tags = usize::from(DEPTH * QUEUES);
+    assert_eq!(bed.kernel.borrow().held.len(), tags);
+    bed.turn();
+    assert!(!bed.service.finished());
+    assert_eq!(bed.one(FLUSH, 0, 0), 0);
+    assert_eq!(bed.kernel.borrow().held.len(), tags);
+    bed.stop();
+}
+
+#[test]
+fn what_is_written_is_read_by_every_tag() {
+    for block in [512, 4096] {
+        let mut bed = Bed::ram(block, false);
+        let tags: Vec<Tag> = (0..QUEUES)
+            .flat_map(|queue| (0..DEPTH).map(move |tag| (queue, tag)))
+            .collect();
+        let len = 24 << 10;
+        let sectors = u32::try_from(len / 512).expect("few");
+        for (&tag, number) in tags.iter().zip(0u8..) {
+            bed.put(tag, &pattern(number, len));
+            let fua = 1 << 13;
+            bed.request(tag, WRITE | fua, u64::from(number) * 48, sectors);
+        }
+        let done = i32::try_from(len).expect("small");
+        let results = bed.results(tags.len());
+        assert!(
+            results.iter().all(|(_, result)| *result == done),
+            "{results:?}"
+        );
+        // By other tags than those that wrote.
+        for (&tag, number) in tags.iter().rev().zip(0u8..) {
+            bed.request(tag, READ, u64::from(number) * 48, sectors);
+        }
+        let results = bed.results(tags.len());
+        assert!(
+            results.iter().all(|(_, result)| *result == done),
+            "{results:?}"
+        );
+        for (&tag, number) in tags.iter().rev().zip(0u8..) {
+            assert!(bed.get(tag, len) == pattern(number, len), "{tag:?}");
+        }
+        bed.stop();
+    }
+}
+
+#[test]
+fn ranges_without_data_are_zeroed_and_discarded() {
+    let mut bed = Bed::ram(4096, false);
+    let len = 16 << 10;
+    bed.put((0, 0), &pattern(1, len));
+    assert_eq!(bed.one(WRITE, 0, 32), 16 << 10);
+    assert_eq!(bed.one(WRITE_ZEROES, 8, 8), 0);
+    assert_eq!(bed.one(DISCARD, 16, 8), 0);
+    assert_eq!(bed.one(READ, 0, 32), 16 << 10);
+    let mut expected = pattern(1, len);
+    expected[4096..12288].fill(0);
+    assert!(bed.get((0, 0), len) == expected);
+    bed.stop();
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_number() {
+    let mut bed = Bed::ram(4096, false);
+    let number = |errno: Errno| -errno.raw_os_error();
+    // Beyond the end, not whole blocks, too much data, no data, unknown.
+    let sectors = DEVICE_BYTES / 512;
+    assert_eq!(bed.one(DISCARD, sectors, 8), number(Errno::NOSPC));
+    assert_eq!(bed.one(READ, sectors - 8, 16), number(Errno::NOSPC));
+    assert_eq!(bed.one(READ, 1, 8), number(Errno::INVAL));
+    assert_eq!(bed.one(READ, 0, 256), number(Errno::INVAL));
+    assert_eq!(bed.one(WRITE, 0, 0), number(Errno::INVAL));
+    assert_eq!(bed.one(4, 0, 8), number(Errno::OPNOTSUPP));
+    // The data of the write is not there: the file is empty.
+    assert_eq!(bed.one(WRITE, 0, 8), number(Errno::IO));
+    assert_eq!(bed.one(READ, 0, 8), 4096);
+    bed.stop();
+
+    let mut bed = Bed::ram(4096, true);
+    assert_eq!(bed.one(WRITE, 0, 8), number(Errno::ROFS));
+    assert_eq!(bed.one(DISCARD, 0, 8), number(Errno::ROFS));
+    assert_eq!(bed.one(FLUSH, 0, 0), 0);
+    bed.stop();
+}
+
+#[test]
+fn requests_under_way_are_given_up_when_told() {
+    let ram: Arc<dyn Device> = Arc::new(Ram::new(DEVICE_BYTES, 4096).expect("memory"));
+    let slow = DelayOptions {
+        read: Nanos::from_secs(3600),
+        ..DelayOptions::default()
+    };
+    let mut bed = Bed::new(Arc::new(Delay::new(ram, slow)), false);
+    bed.request((0, 1), READ, 0, 8);
+    for _ in 0..5 {
+        bed.turn();
+    }
+    assert!(bed.kernel.borrow().results.is_empty());
+    let mut cx = Context {
+        now: bed.driver.now(),
+        driver: &mut bed.driver,
+    };
+    bed.service.message(Message::Abort, &mut cx);
+    // This device ends it early instead of aborting it.
+    assert_eq!(bed.results(1), [((0, 1), 4096)]);
+    // Later ones are refused; the tags stay with the kernel.
+    assert_eq!(bed.one(READ, 0, 8), -Errno::IO.raw_os_error());
+    assert!(!bed.service.finished());
+    bed.stop();
+}
+
+#[test]
+fn a_core_can_leave_its_tags_to_the_kernel() {
+    let mut bed = Bed::ram(4096, false);
+    let mut cx = Context {
+        now: bed.driver.now(),
+        driver: &mut bed.driver,
+    };
+    bed.service.message(Message::Leave, &mut cx);
+    for _ in 0..5 {
+        bed.turn();
+    }
+    assert!(bed.service.finished());
+}

@@ -1,0 +1,342 @@
+# A guest that makes a block device of its own, by our front end for ublk, over a target outside that is
+# killed and started again meanwhile, as is the front end. The test outside kills the target when it sees
+# a step end. The first and only line of /targets has the target's port.
+
+. /parameters
+read -r _ port </targets
+
+# attach NAME ARGUMENT…: starts a front end; its output, number and exit code are in /run/NAME.*.
+attach() {
+	name=$1
+	shift
+	rm -f "/run/$name.status" "/run/$name.out"
+	(
+		switchyard attach ublk "$@" >"/run/$name.out" 2>"/run/$name.log" </dev/null &
+		echo $! >"/run/$name.pid"
+		code=0
+		wait $! || code=$?
+		echo "$code" >"/run/$name.status"
+	) >/dev/null 2>&1 </dev/null &
+	patiently is_ready_or_ended "$name"
+	cat "/run/$name.out" "/run/$name.log"
+	is_ready "$name"
+}
+
+is_ready() {
+	grep -q "^ready: " "/run/$1.out"
+}
+
+has_ended() {
+	[ -e "/run/$1.status" ]
+}
+
+is_ready_or_ended() {
+	[ -e "/run/$1.out" ] && is_ready "$1" || has_ended "$1"
+}
+
+# signal NAME SIGNAL
+signal() {
+	kill "-$2" "$(cat "/run/$1.pid")"
+}
+
+# expect WHAT IS WANTED
+expect() {
+	if [ "$2" != "$3" ]; then
+		echo "$1 is '$2', not '$3'"
+		return 1
+	fi
+}
+
+# property NAME WANTED: of the block device's queue.
+property() {
+	expect "$1" "$(cat "/sys/block/$disk/queue/$1")" "$2"
+}
+
+# detached NAME DISK: the front end has ended by itself, and the block device is gone.
+detached() {
+	patiently has_ended "$1"
+	cat "/run/$1.log"
+	expect "exit code" "$(cat "/run/$1.status")" 0
+	[ ! -e "/dev/$2" ]
+	[ ! -e "/sys/block/$2" ]
+}
+
+attach_remote() {
+	attach remote --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1
+}
+
+attach_first() {
+	attach_remote
+	grep -q "^ready: /dev/ublkb3, " /run/remote.out
+	disk=ublkb3
+	[ "$(cat /sys/block/$disk/size)" -gt 0 ]
+	property logical_block_size 4096
+	property physical_block_size 4096
+	property write_cache "write back"
+	property fua 1
+	expect ro "$(cat /sys/block/$disk/ro)" 0
+	[ "$(ls /sys/block/$disk/mq | wc -l)" = 2 ]
+}
+
+# refused PATTERN ARGUMENT…: there is no second one.
+refused() {
+	pattern=$1
+	shift
+	if switchyard attach ublk "$@" 2>/run/refused; then
+		echo "it is not refused"
+		return 1
+	fi
+	cat /run/refused
+	grep -q "$pattern" /run/refused
+}
+
+make_file_system() {
+	mkfs.ext4 -q -b 4096 /dev/ublkb3
+	mkdir -p /mnt/ublk
+	mount -t ext4 /dev/ublkb3 /mnt/ublk
+}
+
+# Each file is flushed, and read back from the disk.
+write_files_again() {
+	number=0
+	while [ ! -e /run/stop ]; do
+		number=$((number + 1))
+		at=$((number % 4))
+		dd if=/pattern of="/mnt/ublk/file$at" bs=1M skip="$at" count=1 conv=fsync || touch /run/differs
+		echo 3 >/proc/sys/vm/drop_caches
+		dd if=/pattern bs=1M skip="$at" count=1 | cmp - "/mnt/ublk/file$at" || touch /run/differs
+		echo "$number" >/run/ublk.new
+		mv /run/ublk.new /run/ublk
+	done
+	touch /run/ublk-stopped
+}
+
+start_load() {
+	echo 0 >/run/ublk
+	write_files_again >/dev/null 2>&1 </dev/null &
+}
+
+# more FILE NUMBER
+more() {
+	[ "$(cat "$1")" -ge "$2" ]
+}
+
+# The load goes on: what waits has come through.
+go_on() {
+	patiently more /run/ublk $(($(cat /run/ublk) + 2))
+	[ ! -e /run/differs ]
+}
+
+# The copies of data are made by the threads that serve, and not by workers of their rings: only the
+# control command that started the device had one.
+copies_at_once() {
+	pid=$(cat /run/remote.pid)
+	if cat /proc/"$pid"/task/*/comm | grep iou-wrk | grep -v "iou-wrk-$pid$"; then
+		echo "a worker copies"
+		return 1
+	fi
+	[ "$(grep -h -c ublk /proc/"$pid"/task/*/comm | grep -c 1)" = 2 ]
+}
+
+kill_front_end() {
+	signal remote KILL
+	patiently has_ended remote
+}
+
+# On a slow machine the target may be killed only now, while the front end connects: a supervisor would
+# start that again, too.
+recover() {
+	kill_front_end
+	patiently attach_remote
+	go_on
+}
+
+# Another device does not take its place, and leaves the requests for the right one.
+recover_the_right_one() {
+	kill_front_end
+	refused "cannot be taken over: it has .* blocks" --id 3 --null 16M
+	refused "cannot be taken over: it has 2 queues" --id 3 --target "$TRADDR:$port" --queues 1
+	patiently attach_remote
+	go_on
+}
+
+# The file system is mounted: the front end says so, and goes on.
+refuse_to_detach() {
+	signal remote TERM
+	wait_until grep -q "/dev/ublkb3 is in use" /run/remote.log
+	cat /run/remote.log
+	go_on
+	! has_ended remote
+}
+
+has_stopped() {
+	[ -e /run/ublk-stopped ]
+}
+
+stop_load() {
+	touch /run/stop
+	patiently has_stopped
+	[ ! -e /run/differs ]
+}
+
+check() {
+	umount /mnt/ublk
+	e2fsck -f -n /dev/ublkb3
+	mount -t ext4 /dev/ublkb3 /mnt/ublk
+	for at in 0 1 2 3; do
+		dd if=/pattern bs=1M skip="$at" count=1 | cmp - "/mnt/ublk/file$at"
+	done
+	umount /mnt/ublk
+}
+
+discard() {
+	dd if=/pattern of=/dev/ublkb3 bs=1M count=4 oflag=direct
+	/usr/sbin/blkdiscard -z -o 1048576 -l 1048576 /dev/ublkb3
+	dd if=/dev/ublkb3 bs=1M skip=1 count=1 iflag=direct | cmp -n 1048576 - /dev/zero
+	dd if=/pattern bs=1M count=1 >/run/first
+	dd if=/dev/ublkb3 bs=1M count=1 iflag=direct | cmp - /run/first
+	blkdiscard /dev/ublkb3
+	dd if=/dev/ublkb3 bs=1M count=8 iflag=direct | cmp -n 8388608 - /dev/zero
+}
+
+# The front end is killed with many requests under way, each of which is carried out in the end.
+recover_deep() {
+	fio --name=c --filename=/dev/ublkb3 --direct=1 --ioengine=libaio --iodepth=64 --rw=randwrite \
+		--bs=4k --size=64M --randrepeat=0 --verify=crc32c --verify_fatal=1 --minimal >/run/fio 2>&1 &
+	deep=$!
+	for _ in 1 2 3; do
+		sleep 1
+		kill -0 $deep
+		echo "under way: $(cat /sys/block/ublkb3/inflight)"
+		kill_front_end
+		patiently attach_remote
+	done
+	code=0
+	wait $deep || code=$?
+	cat /run/fio
+	expect "exit code of fio" "$code" 0
+}
+
+detach() {
+	signal remote TERM
+	detached remote ublkb3
+}
+
+# ticks NAME: hundredths of a second that the front end has used.
+ticks() {
+	set -- $(cut -d' ' -f14,15 "/proc/$(cat "/run/$1.pid")/stat")
+	echo $(($1 + $2))
+}
+
+read_only() {
+	attach ro --ram 16M --block-size 512 --read-only
+	disk=ublkb0
+	grep -q "^ready: /dev/$disk, 16.00 MiB" /run/ro.out
+	property logical_block_size 512
+	expect ro "$(cat /sys/block/$disk/ro)" 1
+	expect size "$(cat /sys/block/$disk/size)" 32768
+	if dd if=/pattern of=/dev/$disk bs=512 count=1 oflag=direct; then
+		echo "it was written to"
+		return 1
+	fi
+	# An idle one uses no processor.
+	sleep 1
+	before=$(ticks ro)
+	sleep 3
+	used=$(($(ticks ro) - before))
+	echo "used $used hundredths of a second in 3 s"
+	[ "$used" -lt 15 ]
+	signal ro TERM
+	detached ro ublkb0
+}
+
+# Requests of many sizes at once, of a device with small blocks; each block is written once, and read.
+verify() {
+	attach ram --ram 48M --block-size 512 --queues 2
+	fio --name=a --filename=/dev/ublkb0 --direct=1 --ioengine=libaio --iodepth=32 --rw=randwrite \
+		--bsrange=512-2M --size=48M --fsync=16 --randrepeat=0 --verify=crc32c --verify_fatal=1 \
+		--minimal >/run/fio
+	fio --name=b --filename=/dev/ublkb0 --direct=1 --ioengine=libaio --iodepth=32 --rw=randrw \
+		--bs=4k --size=16M --randrepeat=0 --verify=crc32c --verify_fatal=1 --minimal >/run/fio
+}
+
+# A process has it open: the first signal says so, and the second removes it all the same.
+force() {
+	sleep 1000 </dev/ublkb0 &
+	reader=$!
+	signal ram TERM
+	wait_until grep -q "/dev/ublkb0 is in use by process $reader" /run/ram.log
+	signal ram TERM
+	detached ram ublkb0
+	kill $reader
+}
+
+# A target that does not answer any more: requests wait, and are given up ten seconds after the second
+# signal.
+give_up() {
+	switchyard serve --listen 127.0.0.1:4420 --ram 16M >/run/serve 2>&1 </dev/null &
+	serve=$!
+	wait_until grep -q "listening on" /run/serve
+	attach lost --target 127.0.0.1:4420
+	kill -STOP $serve
+	dd if=/dev/ublkb0 of=/dev/null bs=4k count=1 iflag=direct >/run/dd 2>&1 &
+	reader=$!
+	usleep 300000
+	signal lost TERM
+	wait_until grep -q "/dev/ublkb0 is in use" /run/lost.log
+	signal lost TERM
+	detached lost ublkb0
+	code=0
+	wait $reader || code=$?
+	expect "exit code of the reader" "$code" 1
+	kill -KILL $serve
+	# The error was meant.
+	dmesg -c | grep "I/O error, dev ublkb0"
+}
+
+# Without enough descriptors a start fails at each of its steps in turn, and leaves nothing.
+fail_and_clean_up() {
+	for limit in 11 12 13 14 15 16; do
+		code=0
+		(
+			ulimit -n $limit
+			attach short --ram 16M --queues 2 --cores 0-1
+		) >/run/short 2>&1 || code=$?
+		echo "$limit: $(cat /run/short)"
+		if [ "$code" = 0 ]; then
+			signal short TERM
+			patiently has_ended short
+		fi
+		if ls /dev/ublk[bc]*; then
+			echo "it is left"
+			return 1
+		fi
+	done
+	expect "exit code of the last one" "$code" 0
+}
+
+step attached attach_first
+step taken refused "ublkb3 is served by process" --id 3 --null 16M
+step made make_file_system
+step loaded start_load
+step before go_on
+step at-once copies_at_once
+for round in 1 2 3; do
+	step "round-$round" go_on
+done
+step after go_on
+for round in 1 2 3; do
+	step "recovered-$round" recover
+done
+step right-one recover_the_right_one
+step in-use refuse_to_detach
+step stopped stop_load
+step checked check
+step discarded discard
+step recovered-deep recover_deep
+step detached detach
+step read-only read_only
+step verified verify
+step forced force
+step given-up give_up
+step cleaned-up fail_and_clean_up
