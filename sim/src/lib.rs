@@ -20,6 +20,7 @@ mod knob_changes;
 pub mod model;
 mod network;
 pub mod oracle;
+pub mod paths;
 mod raw;
 pub mod rights;
 pub mod scaling;

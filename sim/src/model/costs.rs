@@ -290,7 +290,7 @@ fn within(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Cost
 
 /// Returns the cost of so many bytes at so many picoseconds each.
 #[inline]
-pub(super) const fn for_bytes(bytes: u64, byte_ps: u64) -> u64 {
+pub(crate) const fn for_bytes(bytes: u64, byte_ps: u64) -> u64 {
     bytes.saturating_mul(byte_ps) / 1_000
 }
 

@@ -1,0 +1,36 @@
+//! Requests, and commands that carry them.
+//!
+//! Neither can be copied: what is submitted once is completed at most once.
+
+use switch::path::Properties;
+
+/// The purpose of a request: what its end changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Its thread waits for it.
+    Own,
+    /// It fills pages of the cache, for those that wait for them.
+    Fill,
+    /// It writes pages of the cache back.
+    WriteBack,
+}
+
+/// A request to the path.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// The thread that submits it.
+    pub(super) thread: usize,
+    pub(super) purpose: Purpose,
+    pub(super) properties: Properties,
+    /// The first page, and their number.
+    pub(super) page: u64,
+    pub(super) pages: u64,
+}
+
+/// A command to the device.
+#[derive(Debug)]
+pub(super) struct Command {
+    /// The thread that sends it.
+    pub(super) sender: usize,
+    pub(super) requests: Vec<Request>,
+}

@@ -1,0 +1,105 @@
+//! A run from its beginning to its end.
+
+use super::cache::PAGE_BYTES;
+use super::report::Report;
+use super::scenario::Setup;
+use super::world::{Event, State, World};
+use block::device::flash::Access;
+
+/// Runs a setup in virtual time.
+#[must_use]
+pub fn run(setup: &Setup) -> Report {
+    let mut world = World::new(setup);
+    for thread in 0..setup.load.threads {
+        world.notify(thread, None);
+    }
+    while let Some(event) = world.pop() {
+        world.happen(event);
+    }
+    world.end()
+}
+
+impl World<'_> {
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Run(thread) => self.on_processor(thread),
+            Event::Step(thread) => {
+                let step = self.threads[thread].step.take();
+                self.take_effect(thread, step.expect("it is within a step"));
+                self.proceed(thread);
+            }
+            Event::Ended => self.command_ended(),
+            Event::Noticed => self.interrupted(),
+            Event::Due(queue) => self.due(queue),
+            Event::Slice(thread, stretch) => self.end_slice(thread, stretch),
+        }
+    }
+
+    /// Has the device begin its next command, if it is idle and there is one.
+    pub(super) fn start_device(&mut self) {
+        let device = &mut self.device;
+        let takes = self.setup.machine.device_queues || device.ended.is_empty();
+        if device.current.is_some() || !takes {
+            return;
+        }
+        device.current = device.waiting.pop_front();
+        let Some(command) = &device.current else {
+            return;
+        };
+        let accesses = command.requests.iter().map(|request| {
+            let pages = request.pages;
+            if request.properties.reads {
+                let page = request.page;
+                Access::Read { page, pages }
+            } else {
+                Access::Write { pages }
+            }
+        });
+        let end = device.timing.finish_all(base::Time(self.now), accesses);
+        self.push(end.0, Event::Ended);
+    }
+
+    fn command_ended(&mut self) {
+        let command = self.device.current.take().expect("it was at work");
+        if self.setup.path.polls() {
+            let sender = command.sender;
+            self.threads[sender].finished.push_back(command);
+            self.start_device();
+            self.notify(sender, None);
+        } else {
+            self.device.ended.push_back(command);
+            let over = self.now + self.setup.machine.interrupt_ns;
+            self.push(over, Event::Noticed);
+            self.start_device();
+        }
+    }
+
+    /// An interrupt has told of a command's end. It was taken from the thread that sent it, where
+    /// that is at work.
+    fn interrupted(&mut self) {
+        let command = self.device.ended.pop_front().expect("it told of one");
+        let sender = command.sender;
+        let it = &mut self.threads[sender];
+        it.finished.push_back(command);
+        if it.state == State::Running {
+            it.debt += self.setup.machine.interrupt_ns;
+        }
+        self.start_device();
+        self.notify(sender, None);
+    }
+
+    fn end(mut self) -> Report {
+        let seconds = self.setup.measured.0 as f64 / 1e9;
+        let bytes = self.report.requests * PAGE_BYTES;
+        self.report.bytes_per_second = bytes as f64 / seconds;
+        let queued = self.queues.iter().map(|queue| queue.requests.len());
+        let own = self.threads.iter();
+        let own = own.flat_map(|thread| thread.unsent.iter().chain(&thread.finished));
+        let device = &self.device;
+        let device = device.waiting.iter().chain(&device.ended);
+        let commands = own.chain(device).chain(&self.device.current);
+        let carried = commands.map(|command| command.requests.len());
+        self.report.under_way = queued.chain(carried).sum::<usize>() as u64;
+        self.report
+    }
+}

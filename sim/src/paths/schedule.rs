@@ -1,0 +1,108 @@
+//! The scheduler: any thread may have any processor, in the order in which they became ready, and
+//! keeps it for a slice where others want it.
+
+use super::world::{Event, State, World};
+
+impl World<'_> {
+    /// A thread that sleeps becomes ready. `waker` pays for that; an interrupt pays by itself.
+    fn wake(&mut self, thread: usize, waker: Option<usize>) {
+        let machine = &self.setup.machine;
+        let cost = if self.free > 0 {
+            self.free -= 1;
+            self.threads[thread].state = State::Waking;
+            let takes = self.random.around(machine.wake_ns);
+            self.push(self.now + takes, Event::Run(thread));
+            machine.wake_call_ns
+        } else {
+            // Every processor is awake: one of them takes the thread when it is free.
+            self.enqueue(thread);
+            machine.call_ns
+        };
+        if let Some(waker) = waker {
+            self.threads[waker].debt += cost;
+        }
+    }
+
+    /// Tells a thread that there is something to do for it.
+    pub(super) fn notify(&mut self, thread: usize, waker: Option<usize>) {
+        match self.threads[thread].state {
+            State::Asleep => self.wake(thread, waker),
+            State::Polling => self.proceed(thread),
+            // It looks before it sleeps.
+            State::Waking | State::Ready | State::Running => {}
+        }
+    }
+
+    fn enqueue(&mut self, thread: usize) {
+        self.threads[thread].state = State::Ready;
+        self.ready.push_back(thread);
+        for other in 0..self.threads.len() {
+            self.limit(other);
+        }
+    }
+
+    /// A thread that polls does so to the end of its slice, where others want its processor.
+    fn limit(&mut self, thread: usize) {
+        let it = &self.threads[thread];
+        if it.state == State::Polling && !self.ready.is_empty() {
+            let end = it.since + self.setup.machine.slice_ns;
+            let event = Event::Slice(thread, it.stretch);
+            self.push(end.max(self.now), event);
+        }
+    }
+
+    /// A thread has its processor.
+    pub(super) fn on_processor(&mut self, thread: usize) {
+        let it = &mut self.threads[thread];
+        it.since = self.now;
+        it.stretch = it.stretch.wrapping_add(1);
+        self.proceed(thread);
+    }
+
+    /// Begins the next step of a thread on its processor, or takes that from it.
+    pub(super) fn proceed(&mut self, thread: usize) {
+        if self.slice_is_over(thread) {
+            self.enqueue(thread);
+            return self.release();
+        }
+        if let Some((step, cost)) = self.next_step(thread) {
+            let it = &mut self.threads[thread];
+            it.state = State::Running;
+            it.step = Some(step);
+            let cost = cost + std::mem::take(&mut it.debt);
+            let end = self.now + self.random.around(cost);
+            self.push(end, Event::Step(thread));
+        } else if self.polls(thread) {
+            self.threads[thread].state = State::Polling;
+            self.limit(thread);
+        } else {
+            self.threads[thread].state = State::Asleep;
+            self.release();
+        }
+    }
+
+    /// The slice of a thread that polls may be over.
+    pub(super) fn end_slice(&mut self, thread: usize, stretch: u32) {
+        let it = &self.threads[thread];
+        if it.state == State::Polling && it.stretch == stretch && self.slice_is_over(thread) {
+            self.enqueue(thread);
+            self.release();
+        }
+    }
+
+    fn slice_is_over(&self, thread: usize) -> bool {
+        let end = self.threads[thread].since + self.setup.machine.slice_ns;
+        !self.ready.is_empty() && self.now >= end
+    }
+
+    /// A processor has no thread any more.
+    fn release(&mut self) {
+        let Some(next) = self.ready.pop_front() else {
+            self.free += 1;
+            return;
+        };
+        self.threads[next].state = State::Waking;
+        let switched = self.now + self.setup.machine.switch_ns;
+        self.push(switched, Event::Run(next));
+    }
+}

@@ -1,0 +1,240 @@
+//! The state of a run: threads, processors, queues, the device and the calendar.
+
+use super::cache::PageCache;
+use super::report::Report;
+use super::request::{Command, Request};
+use super::scenario::Setup;
+use crate::model::Random;
+use base::Time;
+use block::device::flash::Timing;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use switch::ReadAhead;
+use switch::path::{Gate, Path, QueueKind};
+
+/// Something that will happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// A thread has its processor.
+    Run(usize),
+    /// The step of a thread is over.
+    Step(usize),
+    /// The device is done with its command.
+    Ended,
+    /// The interrupt that told of a command's end is over.
+    Noticed,
+    /// A plugged queue is due.
+    Due(usize),
+    /// The time slice of a thread that polls is over, if it is still the same stretch.
+    Slice(usize, u32),
+}
+
+/// A step of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It takes the results of a command that it sent.
+    Finish,
+    /// It sends a command.
+    Send,
+    /// The runner of a queue takes a batch, or ends.
+    Look,
+    /// It submits a request.
+    Issue,
+    /// An application begins a request.
+    Next,
+    /// The dispatcher looks for a queue that it has to run.
+    Bell,
+    /// It pays for what it has done.
+    Settle,
+}
+
+/// The role of a thread.
+#[derive(Debug)]
+pub(super) enum Role {
+    App(Box<App>),
+    /// It writes pages of the cache back, so many of them at the moment.
+    Flusher(u32),
+    Dispatcher,
+}
+
+/// An application.
+#[derive(Debug)]
+pub(super) struct App {
+    /// Requests that it is about to submit.
+    pub(super) todo: VecDeque<Request>,
+    /// It waits for a request or a page.
+    pub(super) waits: bool,
+    /// The first of its pages.
+    pub(super) first: u64,
+    /// The next one within its part, where they are in order.
+    pub(super) next: u64,
+    pub(super) read_ahead: ReadAhead,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Asleep,
+    /// A processor wakes up for it.
+    Waking,
+    /// It waits for a processor.
+    Ready,
+    /// It is on a processor, within a step.
+    Running,
+    /// It is on a processor, and polls the device.
+    Polling,
+}
+
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) role: Role,
+    pub(super) state: State,
+    /// Since then it has its processor.
+    pub(super) since: u64,
+    pub(super) stretch: u32,
+    pub(super) step: Option<Step>,
+    /// Costs of effects, paid with the next step.
+    pub(super) debt: u64,
+    /// The queue that it runs, and whether it has not looked at it yet.
+    pub(super) term: Option<(usize, bool)>,
+    pub(super) unsent: VecDeque<Command>,
+    pub(super) finished: VecDeque<Command>,
+    /// Commands that it sent, and the results of which it has not taken.
+    pub(super) under_way: u32,
+    /// It was told to look for a queue.
+    pub(super) rung: bool,
+}
+
+impl Thread {
+    fn new(role: Role) -> Self {
+        Self {
+            role,
+            state: State::Asleep,
+            since: 0,
+            stretch: 0,
+            step: None,
+            debt: 0,
+            term: None,
+            unsent: VecDeque::new(),
+            finished: VecDeque::new(),
+            under_way: 0,
+            rung: false,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) kind: QueueKind,
+    pub(super) gate: Gate,
+    pub(super) requests: VecDeque<Request>,
+}
+
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) timing: Timing,
+    pub(super) waiting: VecDeque<Command>,
+    pub(super) current: Option<Command>,
+    /// Commands that are over, and of which an interrupt is about to tell.
+    pub(super) ended: VecDeque<Command>,
+}
+
+#[derive(Debug)]
+pub(super) struct World<'a> {
+    pub(super) setup: &'a Setup,
+    pub(super) now: u64,
+    pub(super) random: Random,
+    calendar: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: u64,
+    pub(super) threads: Vec<Thread>,
+    pub(super) flusher: Option<usize>,
+    pub(super) dispatcher: Option<usize>,
+    /// Processors without a thread.
+    pub(super) free: usize,
+    pub(super) ready: VecDeque<usize>,
+    pub(super) queues: Vec<Queue>,
+    pub(super) device: Device,
+    pub(super) cache: Option<PageCache>,
+    pub(super) report: Report,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(setup: &'a Setup) -> Self {
+        let rules = match setup.path {
+            Path::Interrupt | Path::Poll => setup.rules.of_disks(),
+            _ => setup.rules,
+        };
+        let queues = setup.path.queues().iter().map(|&kind| Queue {
+            kind,
+            gate: Gate::new(kind, rules),
+            requests: VecDeque::new(),
+        });
+        let queues: Vec<_> = queues.collect();
+        let part = setup.device_pages / setup.load.threads as u64;
+        let read_ahead = switch::ReadAheadRules {
+            context_look_up: setup.cache.is_some_and(|cache| cache.context_look_up),
+            ..switch::ReadAheadRules::default()
+        };
+        let app = |index: u64| {
+            Thread::new(Role::App(Box::new(App {
+                todo: VecDeque::new(),
+                waits: false,
+                first: index * part,
+                next: 0,
+                read_ahead: ReadAhead::new(read_ahead),
+            })))
+        };
+        let mut threads: Vec<_> = (0..setup.load.threads as u64).map(app).collect();
+        let mut further = |needed: bool, role| {
+            needed.then(|| {
+                threads.push(Thread::new(role));
+                threads.len() - 1
+            })
+        };
+        let flusher = further(setup.cache.is_some(), Role::Flusher(0));
+        let dispatched = queues.iter().any(|queue| queue.kind != QueueKind::Temporal);
+        let dispatcher = further(dispatched, Role::Dispatcher);
+        Self {
+            setup,
+            now: 0,
+            random: Random::new(setup.seed),
+            calendar: BinaryHeap::new(),
+            events: 0,
+            threads,
+            flusher,
+            dispatcher,
+            free: setup.machine.processors,
+            ready: VecDeque::new(),
+            queues,
+            device: Device {
+                timing: Timing::new(setup.device.parts()),
+                waiting: VecDeque::new(),
+                current: None,
+                ended: VecDeque::new(),
+            },
+            cache: setup.cache.map(PageCache::new),
+            report: Report::default(),
+        }
+    }
+
+    pub(super) fn push(&mut self, at: u64, event: Event) {
+        self.events += 1;
+        self.calendar.push(Reverse((at, self.events, event)));
+    }
+
+    /// Takes the next event, and sets the clock; `None` when the run is over.
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        let end = self.setup.warm_up.0 + self.setup.measured.0;
+        let Reverse((at, _, event)) = self.calendar.pop()?;
+        self.now = at;
+        (at < end).then_some(event)
+    }
+
+    pub(super) const fn time(&self) -> Time {
+        Time(self.now)
+    }
+
+    /// Returns true after the warm-up.
+    pub(super) const fn measures(&self) -> bool {
+        self.now >= self.setup.warm_up.0
+    }
+}
