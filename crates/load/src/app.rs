@@ -48,6 +48,9 @@ pub struct App {
     pub rate: Option<u64>,
     /// Distances between its requests; of no effect without a rate.
     pub pace: Pace,
+    /// It writes as a file system with a journal in ordered mode: after so many requests, and once
+    /// they are complete, a Flush and then a durable write, each of which it waits for. `[Yu §4.8]`
+    pub journal: Option<u32>,
     /// Class of its requests: `Latency` threads go before others where the process may raise
     /// their priority, and their queues say what they are.
     pub class: Option<Class>,
@@ -65,9 +68,9 @@ impl App {
 }
 
 /// The form of an app's text, for help and errors.
-pub const APP_FORM: &str = "NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,class=L]";
+pub const APP_FORM: &str = "NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,journal=BLOCKS][,class=L]";
 
-const KEYS: &str = "rw, bs, depth, count, cpu, queues, rate, pace, mix, class";
+const KEYS: &str = "rw, bs, depth, count, cpu, queues, rate, pace, mix, journal, class";
 const PATTERNS: &str = "read, write, randread, randwrite, rw or randrw";
 
 /// Fault in an application's text: which application, which key, and what would be right.
@@ -141,6 +144,7 @@ struct Draft {
     rate: Option<u64>,
     pace: Option<Pace>,
     mix: Option<u8>,
+    journal: Option<u32>,
     /// `Some(None)` follows the I/O priority.
     class: Option<Option<Class>>,
 }
@@ -188,6 +192,10 @@ impl Draft {
                     put(&mut self.pace, pace)
                 }
                 "mix" => put(&mut self.mix, narrow(number(0, 100)?)),
+                "journal" => {
+                    let most = u64::from(limits::JOURNAL_BLOCKS_MAX);
+                    put(&mut self.journal, narrow(number(1, most)?))
+                }
                 "class" => {
                     let class = match value {
                         "ioprio" => None,
@@ -232,6 +240,13 @@ impl Draft {
                 return Err(AppError::key(name, format!("mix={mix}"), remedy));
             }
         };
+        if let Some(blocks) = self.journal
+            && (read_percent > 0 || self.rate.is_some())
+        {
+            let remedy = "a journal only writes, at its own pace; write rw=write or rw=randwrite, \
+                          and no rate";
+            return Err(AppError::key(name, format!("journal={blocks}"), remedy));
+        }
         Ok(App {
             name: name.to_owned(),
             access,
@@ -243,6 +258,7 @@ impl Draft {
             queues: self.queues.unwrap_or(1),
             rate: self.rate,
             pace: self.pace.unwrap_or_default(),
+            journal: self.journal,
             class: self.class.flatten(),
             class_by_io_priority: self.class == Some(None),
         })
@@ -316,6 +332,7 @@ mod tests {
                 queues: 3,
                 rate: Some(1000),
                 pace: Pace::Poisson,
+                journal: None,
                 class: Some(Class::Latency),
                 class_by_io_priority: false,
             }
@@ -326,6 +343,8 @@ mod tests {
         assert_eq!((short.access, short.read_percent), (Access::Sequential, 0));
         assert_eq!((short.block_bytes, short.depth, short.count), (4096, 1, 1));
         assert_eq!((short.cpu, short.queues, short.rate), (None, 1, None));
+        let journal: App = "a:rw=write,journal=32".parse().unwrap();
+        assert_eq!((journal.journal, short.journal), (Some(32), None));
         assert_eq!("a:rw=rw,bs=1m".parse::<App>().unwrap().read_percent, 50);
     }
 
@@ -354,6 +373,11 @@ mod tests {
             ),
             ("a:rw=read,depth=x", "depth=x: write a whole number"),
             ("a:rw=read,rate=0", "rate=0: write a whole number from 1"),
+            (
+                "a:rw=read,journal=8",
+                "app \"a\": journal=8: a journal only writes",
+            ),
+            ("a:rw=write,journal=0", "journal=0: write a whole number"),
             ("a:rw=read,rate=1,pace=x", "pace=x: write even or poisson"),
             (
                 "a:rw=read,class=x",

@@ -14,6 +14,8 @@ pub(super) struct Job {
     pub(super) access: Access,
     pub(super) read_percent: u8,
     pub(super) depth: u32,
+    /// Requests before a commit.
+    pub(super) journal: Option<u32>,
     pub(super) unit_bytes: u32,
     pub(super) unit_blocks: u32,
     /// The units that requests go to.
@@ -77,6 +79,7 @@ pub(super) fn plan(
                 access: app.access,
                 read_percent: app.read_percent,
                 depth: app.depth,
+                journal: app.journal,
                 unit_bytes: app.block_bytes,
                 unit_blocks: app.block_bytes / geometry.block_bytes,
                 prefill: match (common.prefill, &content) {

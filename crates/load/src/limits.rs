@@ -20,6 +20,10 @@ pub const BLOCK_BYTES_MAX: u32 = 1024 * 1024;
 /// enough that the arithmetic of the schedule cannot overflow for centuries.
 pub const RATE_MAX: u64 = 1_000_000_000;
 
+/// Most blocks before a commit of an app that writes as a journal does: the transactions of file
+/// systems are no larger than what a device's table takes at once.
+pub const JOURNAL_BLOCKS_MAX: u32 = 1024;
+
 /// Longest name of an app in bytes: a column of a table.
 pub const NAME_BYTES_MAX: usize = 32;
 

@@ -4,14 +4,49 @@ use super::app::Access;
 use super::job::Job;
 use super::written::Written;
 use base::{Prng, Time};
+use block::Operation;
+
+/// The part of a request in a journal's transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Data, of a transaction or of a load without a journal.
+    #[default]
+    Data,
+    /// The data is made durable.
+    Flush,
+    /// The record that ends the transaction, durable itself.
+    Commit,
+}
 
 /// A request that was decided on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Planned {
     pub(super) unit: u64,
     pub(super) read: bool,
+    pub(super) role: Role,
     /// Time from which its latency counts.
     pub(super) begins: Time,
+}
+
+impl Planned {
+    pub(super) fn operation(&self) -> Operation {
+        match self.role {
+            Role::Flush => Operation::Flush,
+            Role::Data | Role::Commit if self.read => Operation::Read,
+            role => Operation::Write {
+                durable: role == Role::Commit,
+            },
+        }
+    }
+
+    /// Its name for people.
+    pub(super) fn word(&self) -> &'static str {
+        match self.operation() {
+            Operation::Flush => "flush",
+            Operation::Read => "read",
+            _ => "write",
+        }
+    }
 }
 
 /// Addresses of a load, by its seed.
@@ -20,6 +55,8 @@ pub(super) struct Planner {
     random: Prng,
     /// Next unit of a sequential application.
     cursor: u64,
+    /// Requests of the transaction that were planned.
+    step: u32,
 }
 
 impl Planner {
@@ -28,12 +65,36 @@ impl Planner {
         Self {
             random,
             cursor: first,
+            step: 0,
+        }
+    }
+
+    /// Returns true if the next request does not have to wait for those in flight. In a transaction
+    /// only data is in flight together.
+    pub(super) fn may_plan(&self, job: &Job, in_flight: usize) -> bool {
+        let Some(blocks) = job.journal else {
+            return true;
+        };
+        in_flight == 0 || (0 < self.step && self.step < blocks)
+    }
+
+    fn next_role(&mut self, job: &Job) -> Role {
+        let Some(blocks) = job.journal else {
+            return Role::Data;
+        };
+        let step = self.step;
+        self.step = (step + 1) % (blocks + 2);
+        match step.checked_sub(blocks) {
+            None => Role::Data,
+            Some(0) => Role::Flush,
+            Some(_) => Role::Commit,
         }
     }
 
     /// The next request. One that is verified never meets another in flight on the same unit.
     pub(super) fn plan(&mut self, begins: Time, job: &Job, written: Option<&Written>) -> Planned {
         let span = &job.span;
+        let role = self.next_role(job);
         let after = |unit: u64| {
             if unit + 1 < span.end {
                 unit + 1
@@ -42,6 +103,8 @@ impl Planner {
             }
         };
         let mut unit = match job.access {
+            // It names no place.
+            _ if role == Role::Flush => span.start,
             Access::Random => span.start + self.random.below(span.end - span.start),
             Access::Sequential => {
                 let unit = self.cursor;
@@ -49,13 +112,18 @@ impl Planner {
                 unit
             }
         };
-        if let Some(written) = written {
+        if let (Some(written), true) = (written, role != Role::Flush) {
             // There are more units than requests, so this ends.
             while written.is_busy(unit - span.start) {
                 unit = after(unit);
             }
         }
         let read = self.random.chance(u64::from(job.read_percent), 100);
-        Planned { unit, read, begins }
+        Planned {
+            unit,
+            read,
+            role,
+            begins,
+        }
     }
 }

@@ -397,3 +397,131 @@ fn pages_that_a_cache_cannot_write_are_lost_and_said() {
         "{notes}"
     );
 }
+
+/// Waits for nothing, and notes the operations that come, with the number then in flight.
+#[derive(Debug)]
+struct Noting {
+    ram: Ram,
+    notes: Arc<std::sync::Mutex<Vec<(Operation, usize)>>>,
+}
+
+#[derive(Debug)]
+struct NotingChannel {
+    below: Box<dyn Channel>,
+    notes: Arc<std::sync::Mutex<Vec<(Operation, usize)>>>,
+    held: VecDeque<Completion>,
+}
+
+impl Device for Noting {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.ram.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(NotingChannel {
+            below: self.ram.open(driver)?,
+            notes: Arc::clone(&self.notes),
+            held: VecDeque::new(),
+        }))
+    }
+}
+
+impl Channel for NotingChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        let mut notes = self.notes.lock().unwrap();
+        notes.push((request.operation, self.held.len()));
+        match self.below.submit(request, cx) {
+            Submit::Done(completion) => {
+                self.held.push_back(completion);
+                Submit::Queued
+            }
+            other => other,
+        }
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.below.kick(cx);
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.held.pop_front()
+    }
+
+    fn deadline(&self) -> base::Time {
+        if self.held.is_empty() {
+            base::Time::NEVER
+        } else {
+            base::Time::ZERO
+        }
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.below.close(cx);
+    }
+
+    fn closed(&self) -> bool {
+        self.below.closed()
+    }
+}
+
+#[test]
+fn a_journal_commits_when_its_data_is_complete() {
+    for verify in [false, true] {
+        let notes = Arc::default();
+        let device = Noting {
+            ram: ram(),
+            notes: Arc::clone(&notes),
+        };
+        let options = LoadOptions {
+            verify,
+            ..options()
+        };
+        let load = load("j:rw=write,depth=4,journal=6", device);
+        let report = run_quietly(&[load], &options).unwrap();
+        assert_eq!(report.errors(), 0, "{:?}", report.apps[0].first_error);
+        let notes = notes.lock().unwrap();
+        let written = notes
+            .iter()
+            .filter(|(operation, _)| *operation != Operation::Read);
+        let written: Vec<_> = written.collect();
+        assert!(written.len() > 80, "{} requests", written.len());
+        for transaction in written.chunks_exact(8) {
+            let (data, commit) = transaction.split_at(6);
+            assert!(
+                data.iter()
+                    .all(|(operation, _)| *operation == Operation::Write { durable: false })
+            );
+            assert!(
+                data.iter().any(|(_, in_flight)| *in_flight == 3),
+                "{data:?}"
+            );
+            assert_eq!(data[0].1, 0, "the record before was waited for");
+            assert_eq!(*commit[0], (Operation::Flush, 0));
+            assert_eq!(*commit[1], (Operation::Write { durable: true }, 0));
+        }
+    }
+}
+
+#[test]
+fn a_journal_runs_through_every_path_and_a_cache() {
+    for path in switch::Path::ALL {
+        let options = LoadOptions {
+            cache: Some(CacheOptions::of_bytes(1 << 20).unwrap()),
+            path: Some((path, switch::PathRules::default())),
+            ..options()
+        };
+        let app = "j:rw=write,depth=8,count=2,journal=16";
+        let report = run_cached(app, Arc::new(ram()), &options);
+        assert_eq!(
+            report.errors(),
+            0,
+            "{path}: {:?}",
+            report.apps[0].first_error
+        );
+        assert!(report.apps[0].iops > 0.0, "{path}");
+    }
+}

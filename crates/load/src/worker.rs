@@ -11,12 +11,12 @@ use super::arrivals::Arrivals;
 use super::job::Job;
 use super::limits;
 use super::measured::{Measured, Progress};
-use super::planner::{Planned, Planner};
+use super::planner::{Planned, Planner, Role};
 use super::written::Written;
 use anyhow::{Result, anyhow};
 use base::units::Lba;
 use base::{Prng, Time};
-use block::{BlockError, Channel, Completion, Operation, Request, Submit};
+use block::{BlockError, Channel, Completion, Request, Submit};
 use reactor::clock::thread_cpu;
 use reactor::{BufferPool, Context, IoSlice, Memory, PollPolicy, Service};
 use std::ops::Range;
@@ -251,6 +251,7 @@ impl Worker {
             self.planned = Some(Planned {
                 unit: self.job.span.start,
                 read: true,
+                role: Role::Data,
                 begins: self.now,
             });
             if !self.submit_planned(cx) {
@@ -299,6 +300,9 @@ impl Worker {
                 break;
             }
             if self.planned.is_none() {
+                if !self.planner.may_plan(&self.job, self.in_flight()) {
+                    break;
+                }
                 let begins = self.next_begins();
                 if begins > self.now {
                     break;
@@ -349,6 +353,7 @@ impl Worker {
                 self.planned = Some(Planned {
                     unit,
                     read,
+                    role: Role::Data,
                     begins: self.now,
                 });
             }
@@ -379,7 +384,8 @@ impl Worker {
             return false;
         };
         slot.target = planned;
-        if let Some(written) = &mut self.written {
+        let names_blocks = planned.role != Role::Flush;
+        if let (Some(written), true) = (&mut self.written, names_blocks) {
             written.set_busy(planned.unit - self.job.span.start, true);
             if !planned.read {
                 slot.sequence = written.take_sequence();
@@ -390,16 +396,18 @@ impl Worker {
                 written.content.fill(lba, u64::from(slot.sequence), buffer);
             }
         }
+        let (blocks, data) = if names_blocks {
+            (self.job.unit_blocks, Some(data))
+        } else {
+            slot.data = Some(data);
+            (0, None)
+        };
         let request = Request {
             tag: u64::from(index),
-            operation: if planned.read {
-                Operation::Read
-            } else {
-                Operation::Write { durable: false }
-            },
+            operation: planned.operation(),
             lba: Lba(planned.unit * u64::from(self.job.unit_blocks)),
-            blocks: self.job.unit_blocks,
-            data: Some(data),
+            blocks,
+            data,
         };
         match self.channel.submit(request, cx) {
             Submit::Queued => {}
@@ -408,9 +416,10 @@ impl Worker {
                 self.finish(completion);
             }
             Submit::Busy(request) => {
-                self.slots[index as usize].data = request.data;
+                let slot = &mut self.slots[index as usize];
+                slot.data = request.data.or(slot.data.take());
                 self.free.push(index);
-                if let Some(written) = &mut self.written {
+                if let (Some(written), true) = (&mut self.written, names_blocks) {
                     written.set_busy(planned.unit - self.job.span.start, false);
                 }
                 self.blocked = true;
@@ -438,7 +447,9 @@ impl Worker {
         self.blocked = false;
         let slot = &mut self.slots[index as usize];
         let (target, sequence) = (slot.target, slot.sequence);
-        let result = match (completion.result, &mut self.written) {
+        let written = self.written.as_mut();
+        let written = written.filter(|_| target.role != Role::Flush);
+        let result = match (completion.result, written) {
             (result, None) => result.map(|()| false).map_err(|error| (error, None)),
             (result, Some(written)) => {
                 let unit = target.unit - self.job.span.start;
@@ -447,12 +458,14 @@ impl Worker {
                 written.settle(unit, lba, target.read, sequence, result, data.as_ref())
             }
         };
-        slot.data = data;
+        slot.data = data.or(slot.data.take());
         match result {
             Ok(compared) => self.measured.verified += u64::from(compared),
             Err((error, detail)) => return self.failed(target, error, detail),
         }
-        if self.began.is_some() && self.ended.is_none() {
+        // A Flush moves nothing: the requests that are counted have a unit each.
+        let counts = target.role != Role::Flush;
+        if counts && self.began.is_some() && self.ended.is_none() {
             let latency = self.now.since(target.begins);
             self.measured.latency.record(latency);
         }
@@ -468,7 +481,7 @@ impl Worker {
             return;
         }
         self.measured.note_error(|| {
-            let what = if target.read { "read" } else { "write" };
+            let what = target.word();
             let lba = target.unit * u64::from(self.job.unit_blocks);
             let reason = detail.unwrap_or_else(|| error.to_string());
             format!("{what} at block {lba}: {reason}")
@@ -538,7 +551,9 @@ impl Service for Worker {
             // Before the first turn nothing was asked yet that could wake it.
             Phase::Probe if self.in_flight() == 0 => Time::ZERO,
             Phase::Prefill | Phase::Sweep if room && !self.pass.is_empty() => Time::ZERO,
-            Phase::Run if room => self.punctual(self.next_begins()),
+            Phase::Run if room && self.planner.may_plan(&self.job, self.in_flight()) => {
+                self.punctual(self.next_begins())
+            }
             _ => Time::NEVER,
         };
         let phase = match self.phase {

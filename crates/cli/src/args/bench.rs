@@ -29,6 +29,8 @@ use switch::knobs::Preset;
 ///           intended start of a request [a closed loop]
 ///   pace    even, or poisson: starts of requests that know nothing of each other [even]
 ///   mix     percent of reads of rw and randrw [50]
+///   journal blocks before each commit of threads that only write, as a file system with a journal
+///           does: they complete, a Flush, then a durable write [no commits]
 ///   class   L (must finish soon), T (wants bytes per second and may wait), or ioprio: what the
 ///           thread's I/O priority says, also when that changes (ionice -c1: L; else T) [T]
 #[derive(Args, Clone, Debug)]
@@ -96,7 +98,7 @@ pub struct LoadArgs {
     /// Logical block of the local device: 512 or 4096 bytes
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// An application (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,class=L]
+    /// An application (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,journal=BLOCKS][,class=L]
     #[arg(long = "app", value_name = "APP", required = true)]
     pub apps: Vec<App>,
     /// Measure for so many seconds

@@ -106,6 +106,7 @@ impl<'a> OnDevice<'a> {
             pace: Pace::Poisson,
             class: None,
             class_by_io_priority: false,
+            journal: None,
         }
     }
 

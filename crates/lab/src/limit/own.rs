@@ -118,6 +118,7 @@ impl Case {
             class: None,
             pace: Pace::Even,
             class_by_io_priority: false,
+            journal: None,
         };
         let options = LoadOptions {
             warmup,
