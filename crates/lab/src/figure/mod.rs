@@ -107,13 +107,19 @@ pub const FIGURES: &[Figure] = &[
     reflex::fig06::measured::CONNECTIONS_FIGURE,
     reflex::fig06::simulated::CONNECTIONS_FIGURE,
     thesis::table6::FIGURE,
+    thesis::table7::MEASURED_COSTS,
+    thesis::table7::THESIS_COSTS,
     thesis::fig04::FIGURE,
     thesis::fig09::FIGURE,
+    thesis::fig09::SIMULATED,
     thesis::fig18::FIGURE,
+    thesis::fig18::SIMULATED,
     thesis::fig21::COMMAND,
     thesis::fig21::PAGE,
     thesis::fig22::FIGURE,
     thesis::fig23::FIGURE,
+    thesis::fig23::READS,
+    thesis::fig23::WRITES,
 ];
 
 /// Returns the figures that `name` means: one, all parts of one, or "all"; empty where there is

@@ -27,6 +27,14 @@ pub(super) const REQUESTS: &str = "requests of each tenant";
 /// See [`READ_TAIL`].
 pub(super) const TOKENS: &str = "tokens of each tenant";
 
+/// Panels of simulated I/O paths: bytes over time, pages of one command on average, and the part of
+/// the commands that carry one page.
+pub(super) const THROUGHPUT: &str = "total throughput";
+/// See [`THROUGHPUT`].
+pub(super) const MERGED: &str = "pages of one command";
+/// See [`THROUGHPUT`].
+pub(super) const SINGLE: &str = "commands of one page";
+
 /// Source of a simulated figure's numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulation {
@@ -183,10 +191,12 @@ fn shows(panel: &str) -> Option<Metric> {
         "average latency of L" => Some(Metric::Latency(Class::Latency, Statistic::Average)),
         "p99 latency of L" => Some(Metric::Latency(Class::Latency, Statistic::P99)),
         "p99.9 latency of L" => Some(Metric::Latency(Class::Latency, Statistic::P999)),
-        "total throughput" => Some(Metric::Throughput(None)),
+        THROUGHPUT => Some(Metric::Throughput(None)),
         "throughput per core" => Some(Metric::ThroughputPerCore),
         "random read" | "random write" => Some(Metric::Requests),
         READ_TAIL => Some(Metric::ReadTail),
+        MERGED => Some(Metric::Merged),
+        SINGLE => Some(Metric::SingleCommands),
         REQUESTS => Some(Metric::Requests),
         TOKENS => Some(Metric::Tokens),
         _ => None,

@@ -671,6 +671,12 @@ fn every_simulated_figure_can_be_judged() {
         ("sim-reflex-3a", "90 %"),
         ("sim-reflex-3b", "90 %"),
         ("sim-reflex-3c", "90 %"),
+        ("sim-thesis-table7a", "2q"),
+        ("sim-thesis-table7b", "stm"),
+        ("sim-thesis-9", "stm"),
+        ("sim-thesis-18", "2q"),
+        ("sim-thesis-23a", "atm"),
+        ("sim-thesis-23b", "atm"),
     ] {
         let report = simulate(named(name)[0], Extent::Quick, &effort, &costs, &mut |_| {});
         let report = report.unwrap();

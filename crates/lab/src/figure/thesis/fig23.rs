@@ -1,10 +1,15 @@
 //! Fig. 23: how many requests become one command. `[Yu §6.8]`
 
-use super::{ATM, INTERRUPT, PATHS, SETTING, STM, threads};
+use super::simulated::{by_threads, on};
+use super::{ATM, INTERRUPT, PATHS, SETTING, STM, SYNC, threads};
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Extent, Panel, Plan, cell};
 use crate::figure::sample::Metric;
+use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
+use sim::model::Costs;
+use sim::model::figures::Series;
+use sim::paths::Machine;
 
 /// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
@@ -16,11 +21,79 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     work: Work::Machine(plan),
 };
 
+/// (a): reads, with eight processors.
+pub(in crate::figure) const READS: Figure = Figure {
+    name: "sim-thesis-23a",
+    title: "Requests of one command by threads, reads (simulated, costs of the thesis' table 6)",
+    paper: "Yu §6.8, Fig. 23(a)",
+    workload: "1 to 32 threads on 8 processors in virtual time, 4 KiB random reads at depth 1 of the \
+               emulated device with 5 µs of software for each command",
+    work: Simulation::of(
+        |quick, seed, costs| simulate(1_000, quick, seed, costs),
+        PANELS,
+        reads,
+    ),
+};
+
+/// (b): writes through a cache, with eight processors.
+pub(in crate::figure) const WRITES: Figure = Figure {
+    name: "sim-thesis-23b",
+    title: "Requests of one command by threads, writes (simulated, costs of the thesis' table 6)",
+    paper: "Yu §6.8, Fig. 23(b)",
+    workload: "1 to 32 threads on 8 processors in virtual time, 4 KiB random writes through a \
+               write-back cache, which writers bypass when two fifths of it are dirty",
+    work: Simulation::of(
+        |quick, seed, costs| simulate(0, quick, seed, costs),
+        PANELS,
+        writes,
+    ),
+};
+
+const PANELS: &[Panel] = &[
+    Panel::lines(Metric::Merged),
+    Panel::lines(Metric::SingleCommands),
+];
+
+/// Reads without a cache, or writes through one.
+fn simulate(read_permille: u16, quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
+    let systems = on(Machine::of_thesis, costs);
+    let buffered = read_permille == 0;
+    by_threads(
+        &[1, 8, 16, 32],
+        read_permille,
+        buffered,
+        &systems,
+        (quick, seed),
+    )
+}
+
+fn writes(plan: &mut Plan) {
+    plan.claim(
+        "gathers",
+        "with one thread 89 % of ATM's commands are 32 pages",
+        Metric::Merged,
+        (cell(ATM.name, 1), cell(SYNC.name, 1)),
+        Bound::Between(21.0, 33.0),
+    );
+    plan.claim(
+        "premature",
+        "and fewer with more threads, as writers that bypass the cache unplug the queue",
+        Metric::Merged,
+        (cell(ATM.name, 32), cell(ATM.name, 1)),
+        Bound::AtMost(0.95),
+    );
+}
+
 fn plan(extent: Extent) -> Plan {
     let counts = extent.sweep(&[1, 8, 16, 32], &[8, 32]);
     let mut plan = Plan::sweep("threads", "", &counts, &PATHS, |system, count| {
         threads(system, SETTING, count, 100)
     });
+    reads(&mut plan);
+    plan.showing(PANELS.iter().copied())
+}
+
+fn reads(plan: &mut Plan) {
     plan.claim(
         "grows",
         "the number of merged reads grows with the threads",
@@ -37,8 +110,4 @@ fn plan(extent: Extent) -> Plan {
             Bound::AtMost(0.2),
         );
     }
-    plan.showing([
-        Panel::lines(Metric::Merged),
-        Panel::lines(Metric::SingleCommands),
-    ])
 }

@@ -11,7 +11,9 @@ pub(super) mod fig18;
 pub(super) mod fig21;
 pub(super) mod fig22;
 pub(super) mod fig23;
+mod simulated;
 pub(super) mod table6;
+pub(super) mod table7;
 
 use super::sample::Metric;
 use super::scenario::{Layout, LoadProcess, Scenario, Stack, Storage, System, Workload};

@@ -1,0 +1,148 @@
+//! Table 7: Iozone through the page cache, by path. `[Yu §6.2]`
+//!
+//! Two claims are judged apart: each path's throughput against the baseline's, and the order of the
+//! paths in each column. The read-ahead fix is on, as it evidently was in the thesis.
+
+use super::THROUGHPUT;
+use super::simulated::{Column, on, simulate};
+use crate::figure::claim::{Bound, Claim, Comparison, Quantifier};
+use crate::figure::plan::{Panel, Plan, cell};
+use crate::figure::simulation::Simulation;
+use crate::figure::{Figure, Work};
+use sim::model::Costs;
+use sim::model::figures::{Axis, Series};
+use sim::paths::{Load, Machine, Pattern};
+
+/// With the costs of the performance model.
+pub(in crate::figure) const MEASURED_COSTS: Figure = Figure {
+    name: "sim-thesis-table7a",
+    title: "Throughput through a cache, by path (simulated, costs of this kind of machine)",
+    work: work(|quick, seed, costs| table(Machine::of, quick, seed, costs)),
+    ..THESIS_COSTS
+};
+
+/// With what single requests cost in the thesis.
+pub(in crate::figure) const THESIS_COSTS: Figure = Figure {
+    name: "sim-thesis-table7b",
+    title: "Throughput through a cache, by path (simulated, costs of the thesis' table 6)",
+    paper: "Yu §6.2, Table 7",
+    workload: "1 and 32 threads on 8 processors in virtual time, 4 KiB through a write-back cache \
+               that is much smaller than the emulated device: sequential and random reads and \
+               writes, and half of each at random",
+    work: work(|quick, seed, costs| table(Machine::of_thesis, quick, seed, costs)),
+};
+
+const PANELS: &[Panel] = &[Panel::bars(THROUGHPUT)];
+
+const fn work(simulate: fn(bool, u64, &Costs) -> Vec<Series>) -> Work {
+    Simulation::over(&COLUMNS, simulate, PANELS, claims)
+}
+
+const COLUMNS: [&str; 10] = [
+    "SeqR 1", "SeqW 1", "RandR 1", "RandW 1", "RandM 1", "SeqR 32", "SeqW 32", "RandR 32",
+    "RandW 32", "RandM 32",
+];
+
+const LOADS: [(Pattern, u16); 5] = [
+    (Pattern::Sequential, 1_000),
+    (Pattern::Sequential, 0),
+    (Pattern::Random, 1_000),
+    (Pattern::Random, 0),
+    (Pattern::Random, 500),
+];
+
+/// Names a row's cells for their claims.
+macro_rules! row {
+    ($path:literal: $($column:literal $ratio:literal),*) => {
+        &[$((concat!($path, ", ", $column), $path, $column, $ratio)),*]
+    };
+}
+
+/// A cell: the name of its claim, the path, the column, and the thesis' throughput by that of the
+/// interrupt path.
+type Ratio = (&'static str, &'static str, &'static str, f64);
+
+/// The thesis' table. Of 2Q with 32 threads two cells are not readable; two follow from the text.
+const ROWS: [&[Ratio]; 5] = [
+    row!("sync": "SeqR 1" 0.87, "SeqW 1" 0.54, "RandR 1" 1.65, "RandW 1" 1.12, "RandM 1" 1.65,
+        "SeqR 32" 1.15, "SeqW 32" 0.74, "RandR 32" 2.07, "RandW 32" 1.09, "RandM 32" 2.02),
+    row!("stm": "SeqR 1" 0.87, "SeqW 1" 0.54, "RandR 1" 1.63, "RandW 1" 1.11, "RandM 1" 1.63,
+        "SeqR 32" 1.25, "SeqW 32" 1.44, "RandR 32" 3.99, "RandW 32" 2.26, "RandM 32" 4.05),
+    row!("atm": "SeqR 1" 0.90, "SeqW 1" 1.02, "RandR 1" 1.27, "RandW 1" 1.63, "RandM 1" 1.27,
+        "SeqR 32" 1.19, "SeqW 32" 1.65, "RandR 32" 1.93, "RandW 32" 2.40, "RandM 32" 3.22),
+    row!("htm": "SeqR 1" 0.87, "SeqW 1" 1.03, "RandR 1" 1.63, "RandW 1" 1.60, "RandM 1" 1.63,
+        "SeqR 32" 1.25, "SeqW 32" 1.62, "RandR 32" 4.00, "RandW 32" 2.40, "RandM 32" 3.05),
+    row!("2q": "SeqR 1" 0.89, "SeqW 1" 1.01, "RandR 1" 1.42, "RandW 1" 1.62, "RandM 1" 1.41,
+        "SeqR 32" 1.23, "RandR 32" 3.9, "RandM 32" 4.4),
+];
+
+const BASELINE: &str = "interrupt";
+
+/// Paths that differ by less in the thesis have no order.
+const APART: f64 = 1.1;
+
+fn table(machine: fn(&Costs) -> Machine, quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
+    let axis = Axis {
+        name: "workload",
+        unit: "",
+    };
+    let loads = [1, 32].into_iter().flat_map(|threads| {
+        LOADS.map(|(pattern, read_permille)| Load {
+            threads,
+            pattern,
+            read_permille,
+        })
+    });
+    let columns: Vec<_> = (1_u32..)
+        .zip(loads)
+        .map(|(place, load)| Column {
+            x: place.into(),
+            load,
+            buffered: true,
+        })
+        .collect();
+    simulate(axis, &columns, &on(machine, costs), (quick, seed))
+}
+
+fn claims(plan: &mut Plan) {
+    for (name, path, column, ratio) in ROWS.into_iter().flatten().copied() {
+        let rounded = |bound: f64| (bound * 100.0).round() / 100.0;
+        plan.claim(
+            name,
+            "so many times the interrupt path's throughput, within a factor 1.5 of the thesis'",
+            THROUGHPUT,
+            (cell(path, column), cell(BASELINE, column)),
+            Bound::Between(rounded(ratio / 1.5), rounded(ratio * 1.5)),
+        );
+    }
+    for column in COLUMNS {
+        let comparisons = ordered(column);
+        plan.claims.push(Claim {
+            name: column,
+            says: "the paths are in the thesis' order, as far as they differ there by 10 %",
+            metric: THROUGHPUT,
+            comparisons,
+            quantifier: Quantifier::Every,
+            bound: Bound::AtLeast(1.0),
+        });
+    }
+}
+
+/// Pairs of paths of which the first one has more in the thesis.
+fn ordered(column: &str) -> Vec<Comparison> {
+    let row = ROWS.into_iter().flatten().filter(|row| row.2 == column);
+    let row = row.map(|row| (row.1, row.3));
+    let ratios: Vec<_> = std::iter::once((BASELINE, 1.0)).chain(row).collect();
+    let mut pairs = Vec::new();
+    for &(of, more) in &ratios {
+        for &(to, less) in &ratios {
+            if more >= APART * less {
+                pairs.push(Comparison {
+                    of: cell(of, column),
+                    to: cell(to, column),
+                });
+            }
+        }
+    }
+    pairs
+}
