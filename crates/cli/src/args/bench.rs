@@ -146,6 +146,12 @@ pub struct LoadArgs {
     /// Age at which a dirty page of the cache is written back, in milliseconds [default: 5000]
     #[arg(long, value_name = "MILLISECONDS", requires = "cache")]
     pub dirty_expire: Option<u64>,
+    /// Let the cache take a read for sequential also if the page before it is cached
+    ///
+    /// Random reads that lie close together then look sequential, and the device reads pages ahead
+    /// that no app asks for.
+    #[arg(long, requires = "cache")]
+    pub context_look_up: bool,
     /// Requests that unplug a queue of the path
     #[arg(long, value_name = "REQUESTS", requires = "path")]
     pub unplug_threshold: Option<u32>,
@@ -219,6 +225,7 @@ impl LoadArgs {
         if let Some(expire) = self.dirty_expire {
             options.dirty_expire = Nanos::from_millis(expire);
         }
+        options.read_ahead.context_look_up = self.context_look_up;
         options.check().context("--dirty-expire")?;
         Ok(Some(options))
     }

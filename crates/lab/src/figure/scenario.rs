@@ -180,8 +180,10 @@ pub struct Workload {
     pub bytes: u32,
     /// Requests that each thread keeps in flight.
     pub depth: u32,
-    /// Percent of reads; all requests go anywhere.
+    /// Percent of reads.
     pub read_percent: u8,
+    /// Each thread's requests follow each other; otherwise they go anywhere.
+    pub sequential: bool,
     /// Requests per second of all threads, as an open loop.
     pub rate: Option<u64>,
     /// Requests start independently of each other, instead of evenly.
@@ -202,6 +204,7 @@ impl Workload {
             bytes: 4096,
             depth: 1,
             read_percent: 100,
+            sequential: false,
             rate: None,
             random: false,
             queues: 1,
@@ -233,8 +236,9 @@ impl Workload {
     #[must_use]
     pub fn text(&self, name: &str) -> String {
         use std::fmt::Write as _;
+        let pattern = if self.sequential { "rw" } else { "randrw" };
         let mut text = format!(
-            "{name}:rw=randrw,mix={},bs={},depth={},count={},class={}",
+            "{name}:rw={pattern},mix={},bs={},depth={},count={},class={}",
             self.read_percent,
             self.bytes,
             self.depth,
@@ -370,7 +374,7 @@ fn evenly(app: &Workload) -> impl Iterator<Item = Workload> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use load::{App, Pace};
+    use load::{Access, App, Pace};
 
     #[test]
     fn an_app_s_text_is_what_the_load_generator_reads() {
@@ -380,6 +384,7 @@ mod tests {
             Workload {
                 rate: Some(5000),
                 read_percent: 25,
+                sequential: true,
                 random: true,
                 queues: 3,
                 ..Workload::latency(1)
@@ -391,6 +396,7 @@ mod tests {
             assert_eq!((read.depth, read.count), (app.depth, app.count));
             assert_eq!((read.cpu, read.rate), (app.core, app.rate));
             assert_eq!(read.read_percent, app.read_percent);
+            assert_eq!(read.access == Access::Sequential, app.sequential);
             assert_eq!(read.pace == Pace::Poisson, app.random);
             assert_eq!(read.queues, app.queues);
             assert_eq!(read.class, Some(app.class));

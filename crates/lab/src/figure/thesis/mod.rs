@@ -5,6 +5,7 @@
 //! the device's, so that what is compared are the paths. Two processors carry all threads, the
 //! thesis had eight: where a path has many threads poll, they share them.
 
+pub(super) mod cached;
 pub(super) mod fig04;
 pub(super) mod fig09;
 pub(super) mod fig18;
