@@ -160,13 +160,17 @@ recover_the_right_one() {
 	go_on
 }
 
-# The file system is mounted: the front end says so, and goes on.
+# The file system is mounted: the front end says so, and goes on. Another one takes its place, which
+# does not end with the mount.
 refuse_to_detach() {
 	signal remote TERM
 	wait_until grep -q "/dev/ublkb3 is in use" /run/remote.log
 	cat /run/remote.log
 	go_on
 	! has_ended remote
+	kill_front_end
+	patiently attach_remote
+	go_on
 }
 
 has_stopped() {
@@ -217,8 +221,13 @@ recover_deep() {
 	expect "exit code of fio" "$code" 0
 }
 
+# It ends when the block device is closed.
 detach() {
+	exec 9</dev/ublkb3
 	signal remote TERM
+	wait_until grep -q "/dev/ublkb3 is in use" /run/remote.log
+	! has_ended remote
+	exec 9<&-
 	detached remote ublkb3
 }
 
