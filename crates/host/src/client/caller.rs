@@ -3,7 +3,8 @@
 //!
 //! A thread opens its channel with its first call and keeps it until its end, or until the
 //! namespace is dropped. A thread that cannot have one (the controller grants no further I/O queue,
-//! or the machine refuses another io_uring) calls through the host's thread, as without a path.
+//! or the machine refuses another io_uring) calls through the host's thread, as without a path, and
+//! asks again a second later.
 
 use super::call::{Call, Data};
 use super::own_channel::OwnChannel;
@@ -17,10 +18,15 @@ use reactor::uring::Options;
 use reactor::{BufferClass, PollPolicy};
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 use switch::{Path, PathRules};
 
 /// Pieces of one call that are under way at once.
 const DEPTH: u32 = 8;
+
+/// Time after which a thread that was refused a channel asks for one again: each attempt takes an
+/// io_uring.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Commands outstanding on a thread's connection: a runner sends for others, too.
 const QUEUE_DEPTH: u16 = 128;
@@ -31,16 +37,19 @@ pub(super) struct CallerPath {
     device: PathDevice,
 }
 
-/// A channel of the calling thread.
+/// A channel of the calling thread; it goes with the thread, or with the path.
 struct CallerChannel {
     path: Weak<CallerPath>,
-    own: OwnChannel<dyn Channel>,
+    /// The channel, or the time at which one was refused.
+    own: Result<OwnChannel<dyn Channel>, Instant>,
 }
 
 impl Drop for CallerChannel {
     fn drop(&mut self) {
         // Nothing is outstanding between two calls.
-        self.own.close(Nanos::from_secs(1));
+        if let Ok(own) = &mut self.own {
+            own.close(Nanos::from_secs(1));
+        }
     }
 }
 
@@ -69,7 +78,7 @@ impl CallerPath {
         let done = CHANNELS.try_with(|channels| {
             let mut channels = channels.borrow_mut();
             let at = self.find(&mut channels)?;
-            let result = run(&mut channels[at].own, call, data);
+            let result = run(channels[at].own.as_mut().ok()?, call, data);
             let is_over = |error: &RequestError| {
                 matches!(
                     error,
@@ -89,7 +98,10 @@ impl CallerPath {
     fn find(self: &Arc<Self>, channels: &mut Vec<CallerChannel>) -> Option<usize> {
         let is_ours = |open: &CallerChannel| std::ptr::eq(open.path.as_ptr(), Arc::as_ptr(self));
         if let Some(at) = channels.iter().position(is_ours) {
-            return Some(at);
+            match &channels[at].own {
+                Err(refused) if refused.elapsed() >= ASK_AGAIN => drop(channels.swap_remove(at)),
+                _ => return Some(at),
+            }
         }
         channels.retain(|open| open.path.strong_count() > 0);
         if channels.len() >= CALLER_CHANNELS_MAX {
@@ -108,7 +120,7 @@ impl CallerPath {
         let opened = OwnChannel::open(&options, PollPolicy::Never, |driver| {
             self.device.open(driver)
         });
-        let own = opened.ok()?;
+        let own = opened.map_err(|_| Instant::now());
         channels.push(CallerChannel {
             path: Arc::downgrade(self),
             own,
