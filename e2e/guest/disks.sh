@@ -4,6 +4,7 @@
 
 . /parameters
 read -r _ port </targets
+disks="vda nbd0"
 
 has_size() {
 	[ "$(cat "/sys/block/$1/size")" -gt 0 ]
@@ -17,72 +18,15 @@ attach() {
 }
 
 make_file_systems() {
-	mkfs.ext4 -q -b 4096 /dev/vda
+	make_ext4 vda
 	mkfs.xfs -q -f /dev/nbd0
-	mkdir -p /mnt/vda /mnt/nbd0
-	mount -t ext4 /dev/vda /mnt/vda
+	mkdir -p /mnt/nbd0
 	mount -t xfs /dev/nbd0 /mnt/nbd0
-}
-
-# write_files_again DISK: each is flushed, and read back from the disk.
-write_files_again() {
-	number=0
-	while [ ! -e /run/stop ]; do
-		number=$((number + 1))
-		at=$((number % 4))
-		dd if=/pattern of="/mnt/$1/file$at" bs=1M skip="$at" count=1 conv=fsync || touch /run/differs
-		echo 3 >/proc/sys/vm/drop_caches
-		dd if=/pattern bs=1M skip="$at" count=1 | cmp - "/mnt/$1/file$at" || touch /run/differs
-		echo "$number" >"/run/$1.new"
-		mv "/run/$1.new" "/run/$1"
-	done
-	touch "/run/$1-stopped"
-}
-
-start_load() {
-	for disk in vda nbd0; do
-		echo 0 >"/run/$disk"
-		write_files_again "$disk" >/dev/null 2>&1 </dev/null &
-	done
-}
-
-# more FILE NUMBER
-more() {
-	[ "$(cat "$1")" -ge "$2" ]
-}
-
-# Both loads go on: what waits for the target has come through.
-go_on() {
-	for disk in vda nbd0; do
-		patiently more "/run/$disk" $(($(cat "/run/$disk") + 2))
-	done
-	[ ! -e /run/differs ]
-}
-
-has_stopped() {
-	[ -e /run/vda-stopped ] && [ -e /run/nbd0-stopped ]
-}
-
-stop_load() {
-	touch /run/stop
-	patiently has_stopped
-	[ ! -e /run/differs ]
 }
 
 check() {
-	umount /mnt/vda
-	umount /mnt/nbd0
-	e2fsck -f -n /dev/vda
-	xfs_repair -n /dev/nbd0
-	mount -t ext4 /dev/vda /mnt/vda
-	mount -t xfs /dev/nbd0 /mnt/nbd0
-	for disk in vda nbd0; do
-		for at in 0 1 2 3; do
-			dd if=/pattern bs=1M skip="$at" count=1 | cmp - "/mnt/$disk/file$at"
-		done
-	done
-	umount /mnt/vda
-	umount /mnt/nbd0
+	check_files vda ext4 e2fsck -f -n
+	check_files nbd0 xfs xfs_repair -n
 }
 
 discard() {

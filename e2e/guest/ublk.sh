@@ -4,6 +4,7 @@
 
 . /parameters
 read -r _ port </targets
+disks=ublkb3
 
 # attach NAME ARGUMENT…: starts a front end; its output, number and exit code are in /run/NAME.*.
 attach() {
@@ -90,43 +91,6 @@ refused() {
 	grep -q "$pattern" /run/refused
 }
 
-make_file_system() {
-	mkfs.ext4 -q -b 4096 /dev/ublkb3
-	mkdir -p /mnt/ublk
-	mount -t ext4 /dev/ublkb3 /mnt/ublk
-}
-
-# Each file is flushed, and read back from the disk.
-write_files_again() {
-	number=0
-	while [ ! -e /run/stop ]; do
-		number=$((number + 1))
-		at=$((number % 4))
-		dd if=/pattern of="/mnt/ublk/file$at" bs=1M skip="$at" count=1 conv=fsync || touch /run/differs
-		echo 3 >/proc/sys/vm/drop_caches
-		dd if=/pattern bs=1M skip="$at" count=1 | cmp - "/mnt/ublk/file$at" || touch /run/differs
-		echo "$number" >/run/ublk.new
-		mv /run/ublk.new /run/ublk
-	done
-	touch /run/ublk-stopped
-}
-
-start_load() {
-	echo 0 >/run/ublk
-	write_files_again >/dev/null 2>&1 </dev/null &
-}
-
-# more FILE NUMBER
-more() {
-	[ "$(cat "$1")" -ge "$2" ]
-}
-
-# The load goes on: what waits has come through.
-go_on() {
-	patiently more /run/ublk $(($(cat /run/ublk) + 2))
-	[ ! -e /run/differs ]
-}
-
 # The copies of data are made by the threads that serve, and not by workers of their rings: only the
 # control command that started the device had one.
 copies_at_once() {
@@ -171,26 +135,6 @@ refuse_to_detach() {
 	kill_front_end
 	patiently attach_remote
 	go_on
-}
-
-has_stopped() {
-	[ -e /run/ublk-stopped ]
-}
-
-stop_load() {
-	touch /run/stop
-	patiently has_stopped
-	[ ! -e /run/differs ]
-}
-
-check() {
-	umount /mnt/ublk
-	e2fsck -f -n /dev/ublkb3
-	mount -t ext4 /dev/ublkb3 /mnt/ublk
-	for at in 0 1 2 3; do
-		dd if=/pattern bs=1M skip="$at" count=1 | cmp - "/mnt/ublk/file$at"
-	done
-	umount /mnt/ublk
 }
 
 discard() {
@@ -326,7 +270,7 @@ fail_and_clean_up() {
 
 step attached attach_first
 step taken refused "ublkb3 is served by process" --id 3 --null 16M
-step made make_file_system
+step made make_ext4 ublkb3
 step loaded start_load
 step before go_on
 step at-once copies_at_once
@@ -340,7 +284,7 @@ done
 step right-one recover_the_right_one
 step in-use refuse_to_detach
 step stopped stop_load
-step checked check
+step checked check_files ublkb3 ext4 e2fsck -f -n
 step discarded discard
 step recovered-deep recover_deep
 step detached detach

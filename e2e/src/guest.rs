@@ -215,6 +215,9 @@ pub fn disk_programs() -> Vec<&'static str> {
     [&programs()[..], &["nbd-client"]].concat()
 }
 
+/// Functions of the scenarios that mount disks.
+const FILE_LOAD: &str = include_str!("../guest/file_load.sh");
+
 /// Boots a guest with a disk over NBD by QEMU's client, of this URI, and one by the kernel's client,
 /// from this port; `watch` is told of its steps.
 ///
@@ -225,7 +228,7 @@ pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result
         targets: &[("disks", port)],
         modules: [&INITIATOR_MODULES[..], &["virtio_blk", "nbd"]].concat(),
         more_programs: &["nbd-client"],
-        ..Scenario::new(&[include_str!("../guest/disks.sh")])
+        ..Scenario::new(&[FILE_LOAD, include_str!("../guest/disks.sh")])
     };
     let vm = scenario.guest(data)?.disk(disk);
     Ok(Report::parse(&vm.run_watched(watch)?))
@@ -239,7 +242,7 @@ pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result
 pub fn run_vhost_disk(data: &Data, socket: &str, watch: Watch<'_>) -> Result<Report> {
     let scenario = Scenario {
         modules: [&INITIATOR_MODULES[..], &["virtio_blk"]].concat(),
-        ..Scenario::new(&[include_str!("../guest/vhost_disk.sh")])
+        ..Scenario::new(&[FILE_LOAD, include_str!("../guest/vhost_disk.sh")])
     };
     let vm = scenario.guest(data)?.vhost_disk(socket);
     Ok(Report::parse(&vm.run_watched(watch)?))
@@ -260,7 +263,7 @@ pub fn run_ublk(data: &Data, port: u16, watch: Watch<'_>) -> Result<Report> {
         targets: &[("ublk", port)],
         modules: [&INITIATOR_MODULES[..], &["ublk_drv"]].concat(),
         with_switchyard: true,
-        ..Scenario::new(&[include_str!("../guest/ublk.sh")])
+        ..Scenario::new(&[FILE_LOAD, include_str!("../guest/ublk.sh")])
     };
     Ok(Report::parse(&scenario.guest(data)?.run_watched(watch)?))
 }
