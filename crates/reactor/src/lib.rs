@@ -7,6 +7,7 @@
 pub mod arrivals;
 pub mod clock;
 mod core;
+mod core_thread;
 mod driver;
 mod idle;
 mod idle_spinner;
@@ -22,6 +23,7 @@ mod send_list;
 pub mod uring;
 
 pub use crate::core::{Context, Core, Service, yield_core};
+pub use core_thread::{CoreThread, start_core};
 pub use driver::{Driver, DriverStats, Wait, Wake};
 pub use idle::{IdlePolicy, PollPolicy};
 pub use idle_spinner::IdleSpinner;

@@ -27,11 +27,10 @@ use crate::device::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geom
 use crate::limits::{DISPATCHER_SOCKETS, SUBMITTER_DEPTH, SUBMITTER_DEPTH_MAX};
 use queue::{Bell, SharedQueue};
 use reactor::uring::{Options, UringDriver};
-use reactor::{Core, Driver, PollPolicy};
+use reactor::{Core, Driver, PollPolicy, start_core};
 use runner::Runner;
 use stats::PathStats;
 use std::fmt;
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use submitter::SubmitterChannel;
@@ -73,33 +72,18 @@ impl PathDevice {
         if !device.needs_dispatcher() {
             return Ok(device);
         }
-        let (opened, outcome) = sync_channel(1);
-        let inner = Arc::clone(&device.inner);
-        let parts = inner.parts();
-        drop(inner);
-        let thread = std::thread::Builder::new()
-            .name(format!("path/{path}"))
-            .spawn(move || {
-                let begun = UringDriver::new(&dispatcher_options())
-                    .map_err(|error| DeviceError::Invalid(format!("io_uring: {error}")))
-                    .and_then(|mut driver| Ok((parts.open(&mut driver)?, driver)));
-                match begun {
-                    Ok((dispatcher, driver)) => {
-                        // The starter waits for it.
-                        let _ = opened.send(Ok(()));
-                        let policy = PollPolicy::Never;
-                        // A ring that broke answers nothing more; submitters see to themselves.
-                        let _ = Core::new(driver, dispatcher, policy).run();
-                    }
-                    Err(error) => {
-                        let _ = opened.send(Err(error));
-                    }
-                }
-            })
-            .map_err(|error| DeviceError::Invalid(format!("cannot start a dispatcher: {error}")))?;
-        *device.inner.thread() = Some(thread);
-        let lost = || DeviceError::Invalid("the dispatcher ended at once".to_owned());
-        outcome.recv().map_err(|_| lost())??;
+        let parts = device.inner.parts();
+        let open = move || {
+            let mut driver = UringDriver::new(&dispatcher_options())
+                .map_err(|error| DeviceError::Invalid(format!("io_uring: {error}")))?;
+            let dispatcher = parts.open(&mut driver)?;
+            Ok((Core::new(driver, dispatcher, PollPolicy::Never), ()))
+        };
+        // A ring that broke answers nothing more; submitters see to themselves.
+        let ended = drop;
+        let refused = |error| DeviceError::Invalid(format!("cannot start a dispatcher: {error}"));
+        let started = start_core(format!("path/{path}"), open, ended, refused)?;
+        *device.inner.thread() = Some(started.thread);
         Ok(device)
     }
 

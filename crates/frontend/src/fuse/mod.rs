@@ -35,14 +35,13 @@ use job::Message;
 use limits::{DRAIN_MAX, NAMESPACES_MAX, SESSION_END_MAX};
 use mount::{Connection, Mount, MountOptions};
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{Core, MailboxSender, PollPolicy, placement};
+use reactor::{Core, MailboxSender, PollPolicy, placement, start_core};
 use rustix::process::{getgid, getuid};
 use service::Dataplane;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -309,32 +308,19 @@ fn start_dataplane(
     shared: &Arc<Shared>,
     connection: Connection,
 ) -> Result<(JoinHandle<()>, Opened), FuseError> {
-    let (opened, outcome) = sync_channel(1);
     let shared = Arc::clone(shared);
     let (core, poll) = (options.core, options.poll);
-    let thread = std::thread::Builder::new()
-        .name("fuse-dataplane".to_owned())
-        .spawn(move || {
-            let (mut core, counters) = match open_core(&namespaces, core, poll) {
-                Ok(opened) => opened,
-                Err(error) => {
-                    // The starter waits for it.
-                    let _ = opened.send(Err(error));
-                    return;
-                }
-            };
-            let _ = opened.send(Ok((core.sender(), counters)));
-            if let Err(error) = core.run() {
-                tracing::error!("io_uring: {error}; the files of the mount are dead");
-                shared.gate.shut();
-                // Messages on their way here have no other answer.
-                connection.abort();
-            }
-        })
-        .map_err(FuseError::Thread)?;
-    let lost = |_| FuseError::Thread(std::io::Error::other("it ended at once"));
-    let opened = outcome.recv().map_err(lost)??;
-    Ok((thread, opened))
+    let open = move || open_core(&namespaces, core, poll);
+    let ended = move |result| {
+        if let Err(error) = result {
+            tracing::error!("io_uring: {error}; the files of the mount are dead");
+            shared.gate.shut();
+            // Messages on their way here have no other answer.
+            connection.abort();
+        }
+    };
+    let started = start_core("fuse-dataplane", open, ended, FuseError::Thread)?;
+    Ok((started.thread, (started.sender, started.opened)))
 }
 
 /// The core of the dataplane thread, and its counters.

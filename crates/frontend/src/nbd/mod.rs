@@ -30,8 +30,8 @@ use listener::Listener;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, Driver as _, PollPolicy, placement};
 use service::{Message, NbdService};
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use switch::{Class, PerClass};
 
@@ -104,11 +104,9 @@ impl NbdServer {
         exports: &Arc<[Export]>,
         poll: PollPolicy,
     ) -> Result<(), FrontendError> {
-        let (opened, outcome) = mpsc::sync_channel(1);
         let devices = PerClass::from_fn(|class| Arc::clone(&devices[class]));
-        let (exports, open) = (Arc::clone(exports), Arc::clone(&self.open));
-        type Begun = (Core<UringDriver, NbdService>, Arc<IoCounters>);
-        let begin = move || -> Result<Begun, FrontendError> {
+        let (exports, connections) = (Arc::clone(exports), Arc::clone(&self.open));
+        let open = move || -> Result<_, FrontendError> {
             if let Some(core) = core {
                 placement::pin_to(core)
                     .map_err(|error| FrontendError::Option(error.to_string()))?;
@@ -121,30 +119,20 @@ impl NbdServer {
                 .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
             let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
             let (namespace, counters) = (driver.op_namespace(), Arc::clone(io.counters()));
-            let service = NbdService::new(exports, io, namespace, NBD_CONNECTIONS_MAX, open);
+            let service = NbdService::new(exports, io, namespace, NBD_CONNECTIONS_MAX, connections);
             Ok((Core::new(driver, service, poll), counters))
         };
-        let run = move || match begin() {
-            Ok((mut core, counters)) => {
-                // The starter waits for it.
-                let _ = opened.send(Ok((core.sender(), counters)));
-                if let Err(error) = core.run() {
-                    // Its clients' requests would wait for ever.
-                    tracing::error!("the io_uring of an NBD server's core broke: {error}");
-                    std::process::abort();
-                }
-            }
-            Err(error) => {
-                let _ = opened.send(Err(error));
+        let ended = |result| {
+            if let Err(error) = result {
+                // Its clients' requests would wait for ever.
+                tracing::error!("the io_uring of an NBD server's core broke: {error}");
+                std::process::abort();
             }
         };
-        let thread = std::thread::Builder::new().name("nbd".to_owned());
-        let thread = thread.spawn(run).map_err(FrontendError::thread)?;
-        self.threads.push(thread);
-        let lost = || FrontendError::Option("a core of the NBD server ended at once".to_owned());
-        let (sender, counters) = outcome.recv().map_err(|_| lost())??;
-        self.senders.push(sender);
-        self.counters.push(counters);
+        let started = reactor::start_core("nbd", open, ended, FrontendError::thread)?;
+        self.threads.push(started.thread);
+        self.senders.push(started.sender);
+        self.counters.push(started.opened);
         Ok(())
     }
 

@@ -37,8 +37,8 @@ use service::{Message, Shared, UblkService};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
@@ -300,28 +300,18 @@ impl UblkServer {
     }
 
     fn start_core(&mut self, part: CorePart, poll: PollPolicy) -> Result<(), UblkError> {
-        let (opened, outcome) = mpsc::sync_channel(1);
-        let run = move || match part.open(poll) {
-            Ok((mut core, counters)) => {
-                // The starter waits for it.
-                let _ = opened.send(Ok((core.sender(), counters)));
-                if let Err(error) = core.run() {
-                    // The next process carries out what this one had begun.
-                    tracing::error!("the io_uring of a ublk server's core broke: {error}");
-                    std::process::abort();
-                }
-            }
-            Err(error) => {
-                let _ = opened.send(Err(error));
+        let ended = |result| {
+            if let Err(error) = result {
+                // The next process carries out what this one had begun.
+                tracing::error!("the io_uring of a ublk server's core broke: {error}");
+                std::process::abort();
             }
         };
-        let thread = std::thread::Builder::new().name("ublk".to_owned());
-        self.threads
-            .push(thread.spawn(run).map_err(FrontendError::thread)?);
-        let lost = || FrontendError::Option("a core of the ublk server ended at once".into());
-        let (sender, counters) = outcome.recv().map_err(|_| lost())??;
-        self.senders.push(sender);
-        self.counters.push(counters);
+        let refused = |error| FrontendError::thread(error).into();
+        let started = reactor::start_core("ublk", move || part.open(poll), ended, refused)?;
+        self.threads.push(started.thread);
+        self.senders.push(started.sender);
+        self.counters.push(started.opened);
         Ok(())
     }
 

@@ -30,7 +30,7 @@ use service::{Message, VhostService};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
@@ -216,10 +216,8 @@ impl VhostServer {
         devices: &PerClass<Arc<dyn Device>>,
         poll: PollPolicy,
     ) -> Result<(), FrontendError> {
-        let (opened, outcome) = mpsc::sync_channel(1);
         let (devices, shared) = (devices.clone(), Arc::clone(&self.shared));
-        type Begun = (Core<UringDriver, VhostService>, Arc<IoCounters>);
-        let begin = move || -> Result<Begun, FrontendError> {
+        let open = move || -> Result<_, FrontendError> {
             if let Some(core) = core {
                 placement::pin_to(core)
                     .map_err(|error| FrontendError::Option(error.to_string()))?;
@@ -236,27 +234,17 @@ impl VhostServer {
             let service = VhostService::new(shared, io, namespace, queues);
             Ok((Core::new(driver, service, poll), counters))
         };
-        let run = move || match begin() {
-            Ok((mut core, counters)) => {
-                // The starter waits for it.
-                let _ = opened.send(Ok((core.sender(), counters)));
-                if let Err(error) = core.run() {
-                    // Its guest's requests would wait for ever.
-                    tracing::error!("the io_uring of a vhost-user server's core broke: {error}");
-                    std::process::abort();
-                }
-            }
-            Err(error) => {
-                let _ = opened.send(Err(error));
+        let ended = |result| {
+            if let Err(error) = result {
+                // Its guest's requests would wait for ever.
+                tracing::error!("the io_uring of a vhost-user server's core broke: {error}");
+                std::process::abort();
             }
         };
-        let thread = std::thread::Builder::new().name("vhost".to_owned());
-        self.threads
-            .push(thread.spawn(run).map_err(FrontendError::thread)?);
-        let lost = || FrontendError::Option("a core of the vhost-user server ended at once".into());
-        let (sender, counters) = outcome.recv().map_err(|_| lost())??;
-        self.senders.push(sender);
-        self.counters.push(counters);
+        let started = reactor::start_core("vhost", open, ended, FrontendError::thread)?;
+        self.threads.push(started.thread);
+        self.senders.push(started.sender);
+        self.counters.push(started.opened);
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ use crate::recovery::epoch::Phase;
 use base::Nanos;
 use base::units::{KIB, MIB};
 use reactor::uring::UringDriver;
-use reactor::{BufferClass, Core, MailboxSender, PollPolicy, SocketOptions};
+use reactor::{BufferClass, Core, MailboxSender, PollPolicy, SocketOptions, start_core};
 use service::{ClientService, Message};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -368,32 +368,18 @@ fn driver_options() -> reactor::uring::Options {
     }
 }
 
-type Started = Result<MailboxSender<Message>, reactor::uring::SetupError>;
-
-/// Starts the dataplane thread. The driver must be made on the thread that uses it.
+/// Starts the dataplane thread.
 fn start_thread(poll: PollPolicy) -> Result<(JoinHandle<()>, MailboxSender<Message>), HostError> {
-    let (started, starting) = mpsc::channel::<Started>();
-    let run = move || {
-        let driver = match UringDriver::new(&driver_options()) {
-            Ok(driver) => driver,
-            Err(error) => {
-                let _ = started.send(Err(error));
-                return;
-            }
-        };
-        let mut core = Core::new(driver, ClientService::new(), poll);
-        if started.send(Ok(core.sender())).is_ok() {
-            // A broken ring ends the thread; every caller then hears that the host is closed.
-            let _ = core.run();
-        }
+    let open = move || -> Result<_, HostError> {
+        let driver = UringDriver::new(&driver_options())?;
+        Ok((Core::new(driver, ClientService::new(), poll), ()))
     };
-    let thread = std::thread::Builder::new()
-        .name("switchyard-host".into())
-        .spawn(run)
-        .map_err(|source| HostError::Io {
-            what: "cannot start a thread",
-            source,
-        })?;
-    let sender = starting.recv().map_err(|_| HostError::Closed)??;
-    Ok((thread, sender))
+    // A broken ring ends the thread; every caller then hears that the host is closed.
+    let ended = drop;
+    let refused = |source| HostError::Io {
+        what: "cannot start a thread",
+        source,
+    };
+    let started = start_core("switchyard-host", open, ended, refused)?;
+    Ok((started.thread, started.sender))
 }
