@@ -22,7 +22,6 @@ const BACKLOG: i32 = 1024;
 #[derive(Debug)]
 pub(super) struct Listener {
     fd: OwnedFd,
-    options: SocketOptions,
     /// The ring's operation for the accept, or for the pause in it.
     accept: Option<u64>,
     closed: bool,
@@ -46,12 +45,13 @@ impl UringDriver {
             raw.set_only_v6(true)?;
         }
         raw.bind(&address.into())?;
-        raw.listen(BACKLOG)?;
-        let bound = raw.local_addr()?.as_socket();
-        let bound = bound.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let fd = OwnedFd::from(raw);
+        // An accepted connection inherits them: nine system calls less for each.
+        socket::configure(&fd, options)?;
+        rustix::net::listen(&fd, BACKLOG)?;
+        let bound = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
         let listener = Listener {
-            fd: raw.into(),
-            options: options.clone(),
+            fd,
             accept: None,
             closed: false,
         };
@@ -119,11 +119,15 @@ impl UringDriver {
         let Ok(fd) = io_result(result).map(|_| owned(result)) else {
             return;
         };
-        let Some(entry) = self.listeners.get(listener).filter(|entry| !entry.closed) else {
+        if self
+            .listeners
+            .get(listener)
+            .is_none_or(|entry| entry.closed)
+        {
             return;
-        };
+        }
         // Where this fails, the peer is gone already.
-        if let Ok(peer) = set_up(&fd, &entry.options) {
+        if let Ok(peer) = peer_of(&fd) {
             self.complete(key, Outcome::Accepted(Ok((Stream::Socket(fd), peer))));
         }
     }
@@ -159,9 +163,7 @@ impl UringDriver {
     }
 }
 
-/// Sets an accepted connection up. Returns its peer.
-fn set_up(fd: &OwnedFd, options: &SocketOptions) -> io::Result<SocketAddr> {
-    socket::configure(fd, options)?;
+fn peer_of(fd: &OwnedFd) -> io::Result<SocketAddr> {
     let peer = rustix::net::getpeername(fd)?.ok_or(io::ErrorKind::NotConnected)?;
     Ok(SocketAddr::try_from(peer)?)
 }
