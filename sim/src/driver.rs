@@ -3,8 +3,9 @@
 mod kernel;
 mod operations;
 
-use crate::network::Sent;
+use crate::network::{Concerns, Sent};
 use crate::shared::Shared;
+use crate::stirred::{CoreNumber, Stirred};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use kernel::Kernel;
@@ -75,7 +76,9 @@ enum Rest {
 /// Which sockets are received from, in which order, and when the core sleeps is decided by the
 /// io_uring driver's own [`Arrivals`]; the sockets, and the ring that watches them, are simulated.
 pub struct SimDriver {
-    number: u64,
+    number: CoreNumber,
+    /// The host that it is of, by the number of its first driver.
+    host: u64,
     core: Cell<CoreId>,
     /// Asked where it runs, the thread has moved one time in so many, to one of so many cores.
     wanders: Option<(u64, u32)>,
@@ -103,12 +106,19 @@ pub struct SimDriver {
     stats: DriverStats,
 }
 
-#[derive(Debug, Default)]
-struct Flag(AtomicBool);
+/// Something woke the core.
+#[derive(Debug)]
+struct Flag {
+    woken: AtomicBool,
+    number: CoreNumber,
+    stirred: Stirred,
+}
 
 impl Wake for Flag {
     fn wake(&self) {
-        self.0.store(true, Ordering::Release);
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            self.stirred.add(self.number);
+        }
     }
 }
 
@@ -123,8 +133,14 @@ impl SimDriver {
         let receive_buffers =
             BufferPool::new(&[receive]).expect("address space for the simulation");
         let number = world.borrow_mut().next_driver();
+        let waker = Flag {
+            woken: AtomicBool::new(false),
+            number,
+            stirred: world.borrow().network.stirred.clone(),
+        };
         Self {
             number,
+            host: number.into(),
             core: Cell::new(CoreId(0)),
             wanders: None,
             world,
@@ -137,7 +153,7 @@ impl SimDriver {
             ready: Vec::new(),
             buffers,
             receive_buffers,
-            waker: Arc::default(),
+            waker: Arc::new(waker),
             rest: Rest::Awake,
             postponed: None,
             busy_until: Time::ZERO,
@@ -235,12 +251,17 @@ impl SimDriver {
     /// From now on the driver's connections share the fate of that other one's: both are in the
     /// same host.
     pub fn belongs_to(&mut self, host: &Self) {
-        self.number = host.number;
+        self.host = host.host;
         self.shares_clock_with(host);
     }
 
     /// The host that it belongs to.
-    pub(crate) const fn number(&self) -> u64 {
+    pub(crate) const fn host(&self) -> u64 {
+        self.host
+    }
+
+    /// Its number among all drivers of the world.
+    pub(crate) const fn number(&self) -> CoreNumber {
         self.number
     }
 
@@ -275,7 +296,7 @@ impl SimDriver {
             sends || socket.watched && world.network.has_arrival(socket.end, now)
         };
         self.rest == Rest::Awake
-            || self.waker.0.load(Ordering::Acquire)
+            || self.waker.woken.load(Ordering::Acquire)
             || !self.ready.is_empty()
             || self.connecting.iter().any(|(at, ..)| *at <= now)
             || self.open().any(moved)
@@ -319,6 +340,7 @@ impl SimDriver {
     }
 
     fn adopt_end(&mut self, end: u64) -> SocketId {
+        self.world.borrow_mut().network.adopt(end, self.number);
         let socket = Socket {
             end,
             interest: Interest::new(self.now()),
@@ -378,7 +400,7 @@ impl SimDriver {
         }
         let stall = Nanos(world.prng.below(world.network.send_stall_max().0 + 1));
         sending.at = self.busy_until + stall;
-        world.network.note(sending.at);
+        world.network.note(sending.at, Concerns::Core(self.number));
     }
 
     fn connect(&mut self, key: OpKey, address: SocketAddr, timeout: Nanos) {
@@ -386,17 +408,17 @@ impl SimDriver {
         let now = world.now;
         if world.network.is_unreachable() {
             let at = now + timeout;
-            world.network.note(at);
+            world.network.note(at, Concerns::Core(self.number));
             let silence = Err(io::Error::from(io::ErrorKind::TimedOut));
             self.connecting.push((at, key, silence));
             return;
         }
         let end = world
             .network
-            .connect(address, self.number, now, &mut world.prng);
+            .connect(address, self.host, now, &mut world.prng);
         let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused));
         let at = now + Nanos(world.prng.below(timeout.0.clamp(1, 1_000_000)));
-        world.network.note(at);
+        world.network.note(at, Concerns::Core(self.number));
         self.connecting.push((at, key, end));
     }
 

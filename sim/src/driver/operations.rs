@@ -100,7 +100,7 @@ impl Driver for SimDriver {
         self.rest = Rest::Awake;
         self.slept += now.since(self.turned_at.max(self.busy_until));
         self.turned_at = now;
-        self.waker.0.store(false, Ordering::Release);
+        self.waker.woken.store(false, Ordering::Release);
         self.poll_accepts();
         self.poll_connects();
         self.poll_sends();
@@ -114,7 +114,8 @@ impl Driver for SimDriver {
         address: SocketAddr,
         _options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let bound = self.world.borrow_mut().network.listen(address);
+        let network = &mut self.world.borrow_mut().network;
+        let bound = network.listen(address, Some(self.number));
         let bound = bound.ok_or(io::ErrorKind::AddrInUse)?;
         self.listeners.push(Some((bound, None)));
         let number = u32::try_from(self.listeners.len() - 1).expect("few listeners");

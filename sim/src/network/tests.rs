@@ -4,7 +4,7 @@ use super::*;
 
 fn pair(network: &mut Network, prng: &mut Prng) -> (u64, u64) {
     let address = network
-        .listen("10.0.0.1:0".parse().expect("an address"))
+        .listen("10.0.0.1:0".parse().expect("an address"), None)
         .expect("free");
     let near = network
         .connect(address, 1, Time(0), prng)
