@@ -31,7 +31,10 @@ const SOCKETS: usize = 128;
 const RECEIVE_QUEUES: u64 = 3;
 
 /// Time of a turn that brings nothing. Others take none, unless the [pace](crate::Pace) says so.
+/// Of several in a row each takes twice as long as the one before, up to a limit: a core that polls
+/// for a device or a lull of its sockets would take thousands of turns in a millisecond.
 const IDLE_TURN: Nanos = Nanos(200);
+const IDLE_TURN_MAX: Nanos = Nanos(IDLE_TURN.0 << 8);
 
 /// A send that is not complete.
 #[derive(Debug)]
@@ -99,6 +102,8 @@ pub struct SimDriver {
     /// Deadline of a rest that the core takes when it is not busy any more.
     postponed: Option<Time>,
     busy_until: Time,
+    /// Time of the next turn, if that brings nothing.
+    idle_turn: Nanos,
     /// Time of the last turn, and how long there was nothing to do between turns.
     turned_at: Time,
     slept: Nanos,
@@ -157,6 +162,7 @@ impl SimDriver {
             rest: Rest::Awake,
             postponed: None,
             busy_until: Time::ZERO,
+            idle_turn: IDLE_TURN,
             turned_at: Time::ZERO,
             slept: Nanos::ZERO,
             next_op_namespace: 0,
@@ -197,9 +203,14 @@ impl SimDriver {
         let idle = self.rest == Rest::Awake && self.ready.is_empty();
         if idle || polls.is_some() {
             // A turn that brings nothing takes its time, too.
-            let until = self.world.borrow().now + polls.unwrap_or(IDLE_TURN);
+            let until = self.world.borrow().now + polls.unwrap_or(self.idle_turn);
             self.hold(until);
         }
+        self.idle_turn = if idle {
+            Nanos(2 * self.idle_turn.0).min(IDLE_TURN_MAX)
+        } else {
+            IDLE_TURN
+        };
         self.stats.sleeps += u64::from(self.rest != Rest::Awake);
         self.rest != Rest::Awake
     }
