@@ -18,11 +18,13 @@ macro_rules! integer_field {
     ($($ty:ty),+) => {$(
         impl Field for $ty {
             const SIZE: usize = size_of::<$ty>();
+            #[inline]
             fn get(bytes: &[u8]) -> Self {
                 let mut raw = [0; size_of::<$ty>()];
                 raw.copy_from_slice(&bytes[..size_of::<$ty>()]);
                 <$ty>::from_le_bytes(raw)
             }
+            #[inline]
             fn put(&self, bytes: &mut [u8]) {
                 bytes[..size_of::<$ty>()].copy_from_slice(&self.to_le_bytes());
             }

@@ -54,6 +54,8 @@ pub(super) struct SubmitterChannel {
     free: Vec<u32>,
     /// Requests that wait for earlier ones, in the order in which they came.
     held: VecDeque<u32>,
+    /// One of these may be sent by now: another request is over, or there was no room.
+    may_release: bool,
     /// Requests that write and are not over.
     writes: u32,
     runner: Runner,
@@ -79,6 +81,7 @@ impl SubmitterChannel {
             slots: (0..device.depth).map(|_| None).collect(),
             free: (0..device.depth).rev().collect(),
             held: VecDeque::new(),
+            may_release: false,
             writes: 0,
             runner,
             finished: VecDeque::new(),
@@ -184,6 +187,7 @@ impl SubmitterChannel {
         let pending = self.slots[slot as usize].take();
         let pending = pending.expect("a request is over once");
         self.free.push(slot);
+        self.may_release = true;
         self.writes -= u32::from(pending.operation.is_write());
         let mut data = data.or(pending.data);
         if let Some(place) = pending.bounce {
@@ -206,6 +210,7 @@ impl SubmitterChannel {
 
     /// Sends requests that waited for earlier ones.
     fn release(&mut self, cx: &mut Context<'_>) {
+        self.may_release = false;
         let mut index = 0;
         while let Some(&slot) = self.held.get(index) {
             let pending = self.slots[slot as usize].as_ref().expect("it is not over");
@@ -220,7 +225,10 @@ impl SubmitterChannel {
                         self.end_own(done);
                     }
                 }
-                Err(()) => return,
+                Err(()) => {
+                    self.may_release = true;
+                    return;
+                }
             }
         }
     }
@@ -255,7 +263,7 @@ impl SubmitterChannel {
         while let Some(done) = self.inbox.take() {
             self.end(done.slot, done.result, None);
         }
-        if !self.held.is_empty() {
+        if self.may_release && !self.held.is_empty() {
             self.release(cx);
             self.runner.turn(cx);
         }
