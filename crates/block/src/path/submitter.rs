@@ -11,11 +11,14 @@ use super::{Inner, PathDevice};
 use crate::device::{Channel, DeviceError, Submit, check, writable};
 use crate::request::{BlockError, Completion, Operation, Request};
 use crate::submitter_memory::SubmitterMemory;
-use base::Time;
+use base::{Nanos, Time};
 use reactor::{Context, Driver, IoSlice};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::path::{self, Properties, Route};
+
+/// The longest time between two looks for a stuck runner while no request ends, in hand-over times.
+const LOOKS_RARE: u64 = 16;
 
 /// A request that is not over.
 #[derive(Debug)]
@@ -62,8 +65,10 @@ pub(super) struct SubmitterChannel {
     finished: VecDeque<Completion>,
     closing: bool,
     closed: bool,
-    /// The time at which it looks whether a runner is stuck.
+    /// The time at which it looks whether a runner is stuck, and how long it waits before the
+    /// next look.
     look_at: Time,
+    look_after: Nanos,
 }
 
 impl SubmitterChannel {
@@ -88,6 +93,7 @@ impl SubmitterChannel {
             closing: false,
             closed: false,
             look_at: Time::NEVER,
+            look_after: inner.rules.handover,
             inner,
         })
     }
@@ -188,6 +194,7 @@ impl SubmitterChannel {
         let pending = pending.expect("a request is over once");
         self.free.push(slot);
         self.may_release = true;
+        self.look_after = self.inner.rules.handover;
         self.writes -= u32::from(pending.operation.is_write());
         let mut data = data.or(pending.data);
         if let Some(place) = pending.bounce {
@@ -269,7 +276,10 @@ impl SubmitterChannel {
         }
         let waits = self.outstanding() > 0 && !self.inner.queues.is_empty();
         if waits && self.look_at == Time::NEVER {
-            self.look_at = cx.now + self.inner.rules.handover;
+            self.look_at = cx.now + self.look_after;
+            // A device that takes long for everything is asked ever more rarely.
+            let most = LOOKS_RARE * self.inner.rules.handover.0;
+            self.look_after = Nanos(2 * self.look_after.0).min(Nanos(most));
         } else if !waits {
             self.look_at = Time::NEVER;
         }
