@@ -392,13 +392,17 @@ impl SimDriver {
         };
         let world = &mut *self.world.borrow_mut();
         // What is left is read when it is sent: it has to be there until then.
-        let bytes = sending.list.to_bytes(sending.sent);
-        let cost = Nanos(world.pace.send_per_kib.0 * bytes.len() as u64 / 1024);
+        let end = socket.end;
+        let left = sending.list.bytes() - sending.sent;
+        let room = usize::try_from(world.network.room(end)).unwrap_or(usize::MAX);
+        let sent = sending.sent..sending.sent + room.min(left);
+        let bytes = sending.list.to_bytes(sent);
+        let cost = Nanos(world.pace.send_per_kib.0 * left as u64 / 1024);
         // What a core sends in one turn it sends in order, one after the other.
         self.busy_until = self.busy_until.max(world.now) + cost;
         self.stats.sends += 1;
-        let (end, prng) = (socket.end, &mut world.prng);
-        match world.network.send(end, &bytes, self.busy_until, prng) {
+        let (prng, more) = (&mut world.prng, left > bytes.len());
+        match world.network.send(end, &bytes, more, self.busy_until, prng) {
             Sent::Broken => sending.broken = true,
             Sent::Taken(taken) => {
                 self.stats.sent_bytes += taken as u64;

@@ -11,13 +11,14 @@ use base::{Nanos, Prng, Time};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::io::Cursor;
 use std::net::SocketAddr;
 
 /// One end of a connection, as the other end's bytes arrive there.
 #[derive(Debug, Default)]
 struct End {
     /// Pieces on their way or arrived, in order.
-    arriving: VecDeque<(Time, Vec<u8>)>,
+    arriving: VecDeque<(Time, Cursor<Vec<u8>>)>,
     /// Time at which the last piece arrives, so that none overtakes it.
     last_arrival: Time,
     /// From this time on, what follows the last piece is the end of the stream.
@@ -300,8 +301,16 @@ impl Network {
         self.faults.window_bytes.saturating_sub(peer.unread)
     }
 
-    /// Sends from `end` to its peer what there is room for.
-    pub(crate) fn send(&mut self, end: u64, bytes: &[u8], now: Time, prng: &mut Prng) -> Sent {
+    /// Sends from `end` to its peer what there is room for. `more`: its owner left out what there
+    /// is no [`room`](Self::room) for.
+    pub(crate) fn send(
+        &mut self,
+        end: u64,
+        bytes: &[u8],
+        more: bool,
+        now: Time,
+        prng: &mut Prng,
+    ) -> Sent {
         let broken = self.end(end).broken.is_some_and(|at| at <= now);
         if broken || self.end(end ^ 1).closed {
             return Sent::Broken;
@@ -315,7 +324,7 @@ impl Network {
         if taken > 1 && chance(self.faults.partial_one_in, prng) {
             taken = 1 + usize::try_from(prng.below(taken as u64 - 1)).expect("a part of it");
         }
-        if taken < bytes.len() {
+        if taken < bytes.len() || more {
             self.totals.partial += 1;
             self.end(end ^ 1).awaited = true;
         }
@@ -352,7 +361,8 @@ impl Network {
             let peer = self.end(end ^ 1);
             peer.last_arrival = peer.last_arrival.max(now + delay);
             let arrives = peer.last_arrival;
-            peer.arriving.push_back((arrives, piece.to_vec()));
+            let piece = Cursor::new(piece.to_vec());
+            peer.arriving.push_back((arrives, piece));
             self.note(arrives, Concerns::End(end ^ 1));
             rest = after;
             pieces -= 1;
@@ -493,15 +503,17 @@ impl Network {
             if *at > now || bytes.len() >= limit {
                 break;
             }
-            let take = piece.len().min(limit - bytes.len());
-            if take == piece.len() && bytes.is_empty() {
-                bytes = std::mem::take(piece);
-                state.arriving.pop_front();
-            } else if take == piece.len() {
-                bytes.append(piece);
-                state.arriving.pop_front();
+            let from = usize::try_from(piece.position()).expect("within the piece");
+            let left = piece.get_ref().len() - from;
+            let take = left.min(limit - bytes.len());
+            if from == 0 && take == left && bytes.is_empty() {
+                bytes = std::mem::take(piece.get_mut());
             } else {
-                bytes.extend(piece.drain(..take));
+                bytes.extend_from_slice(&piece.get_ref()[from..from + take]);
+                piece.set_position((from + take) as u64);
+            }
+            if take == left {
+                state.arriving.pop_front();
             }
             // Pieces that arrived apart are joined half of the time.
             if prng.chance(1, 2) {

@@ -68,7 +68,7 @@ impl RawEnd {
         let shared = &mut *self.world.shared.borrow_mut();
         let sent = shared
             .network
-            .send(self.number, bytes, shared.now, &mut shared.prng);
+            .send(self.number, bytes, false, shared.now, &mut shared.prng);
         sent == Sent::Taken(bytes.len())
     }
 
