@@ -34,7 +34,7 @@ const RECEIVE_QUEUES: u64 = 3;
 /// Of several in a row each takes twice as long as the one before, up to a limit: a core that polls
 /// for a device or a lull of its sockets would take thousands of turns in a millisecond.
 const IDLE_TURN: Nanos = Nanos(200);
-const IDLE_TURN_MAX: Nanos = Nanos(IDLE_TURN.0 << 8);
+const IDLE_TURN_MAX: Nanos = Nanos(IDLE_TURN.0 << 9);
 
 /// A send that is not complete.
 #[derive(Debug)]

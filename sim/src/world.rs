@@ -170,7 +170,8 @@ impl World {
         network.tell_lies(driver.host(), lies, one_in);
     }
 
-    /// Lets all actors act, in an order that the seed chooses, and time pass, until `done` says so.
+    /// Lets all actors act, in an order that the seed chooses, and time pass, until `done` says so,
+    /// which is asked after every round of turns.
     ///
     /// # Panics
     /// If the actors keep acting without time ever moving: that is a loop without an end.
@@ -182,8 +183,10 @@ impl World {
     ) -> Outcome {
         let mut turns = 0;
         let mut agenda = Agenda::new(actors);
+        let mut acted = true;
         loop {
-            if done() {
+            // Time alone ends nothing.
+            if std::mem::take(&mut acted) && done() {
                 return Outcome::Done;
             }
             let now = self.now();
@@ -197,6 +200,7 @@ impl World {
             }
             if !agenda.due.is_empty() {
                 self.take_turns(actors, &mut agenda.due);
+                acted = true;
                 continue;
             }
             let next = event.map_or(next, |event| event.min(next));
