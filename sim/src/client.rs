@@ -6,7 +6,6 @@ mod judge;
 
 pub(crate) use content::version_of;
 
-use content::content;
 use extents::EXTENTS_AT_ONCE;
 
 use crate::application::{Application, Mix, Report, Tolerance, Workload};
@@ -454,14 +453,15 @@ impl Client {
     /// A request's content: the version and the address of each block, all over it.
     fn fill(&self, mut data: IoSlice, range: Range<usize>, kind: &Kind) -> IoSlice {
         let size = self.geometry.block_bytes as usize;
-        for (index, block) in range.enumerate() {
-            let content = match kind {
-                Kind::Write { version, .. } => content(block, *version, size),
-                Kind::Compare(_, expected) => content(block, expected[index], size),
-                _ => vec![0xEE; size],
-            };
-            data.copy_in(index * size, &content);
+        let mut bytes = vec![0xEE; range.len() * size];
+        for (index, (block, bytes)) in range.zip(bytes.chunks_mut(size)).enumerate() {
+            match kind {
+                Kind::Write { version, .. } => content::fill(block, *version, bytes),
+                Kind::Compare(_, expected) => content::fill(block, expected[index], bytes),
+                _ => {}
+            }
         }
+        data.copy_in(0, &bytes);
         data
     }
 

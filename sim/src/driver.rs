@@ -3,8 +3,9 @@
 mod kernel;
 mod operations;
 
-use crate::network::Sent;
+use crate::network::{Concerns, Sent};
 use crate::shared::Shared;
+use crate::stirred::{CoreNumber, Stirred};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use kernel::Kernel;
@@ -30,7 +31,10 @@ const SOCKETS: usize = 128;
 const RECEIVE_QUEUES: u64 = 3;
 
 /// Time of a turn that brings nothing. Others take none, unless the [pace](crate::Pace) says so.
+/// Of several in a row each takes twice as long as the one before, up to a limit: a core that polls
+/// for a device or a lull of its sockets would take thousands of turns in a millisecond.
 const IDLE_TURN: Nanos = Nanos(200);
+const IDLE_TURN_MAX: Nanos = Nanos(IDLE_TURN.0 << 9);
 
 /// A send that is not complete.
 #[derive(Debug)]
@@ -75,7 +79,9 @@ enum Rest {
 /// Which sockets are received from, in which order, and when the core sleeps is decided by the
 /// io_uring driver's own [`Arrivals`]; the sockets, and the ring that watches them, are simulated.
 pub struct SimDriver {
-    number: u64,
+    number: CoreNumber,
+    /// The host that it is of, by the number of its first driver.
+    host: u64,
     core: Cell<CoreId>,
     /// Asked where it runs, the thread has moved one time in so many, to one of so many cores.
     wanders: Option<(u64, u32)>,
@@ -96,6 +102,8 @@ pub struct SimDriver {
     /// Deadline of a rest that the core takes when it is not busy any more.
     postponed: Option<Time>,
     busy_until: Time,
+    /// Time of the next turn, if that brings nothing.
+    idle_turn: Nanos,
     /// Time of the last turn, and how long there was nothing to do between turns.
     turned_at: Time,
     slept: Nanos,
@@ -103,12 +111,19 @@ pub struct SimDriver {
     stats: DriverStats,
 }
 
-#[derive(Debug, Default)]
-struct Flag(AtomicBool);
+/// Something woke the core.
+#[derive(Debug)]
+struct Flag {
+    woken: AtomicBool,
+    number: CoreNumber,
+    stirred: Stirred,
+}
 
 impl Wake for Flag {
     fn wake(&self) {
-        self.0.store(true, Ordering::Release);
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            self.stirred.add(self.number);
+        }
     }
 }
 
@@ -123,8 +138,14 @@ impl SimDriver {
         let receive_buffers =
             BufferPool::new(&[receive]).expect("address space for the simulation");
         let number = world.borrow_mut().next_driver();
+        let waker = Flag {
+            woken: AtomicBool::new(false),
+            number,
+            stirred: world.borrow().network.stirred.clone(),
+        };
         Self {
             number,
+            host: number.into(),
             core: Cell::new(CoreId(0)),
             wanders: None,
             world,
@@ -137,10 +158,11 @@ impl SimDriver {
             ready: Vec::new(),
             buffers,
             receive_buffers,
-            waker: Arc::default(),
+            waker: Arc::new(waker),
             rest: Rest::Awake,
             postponed: None,
             busy_until: Time::ZERO,
+            idle_turn: IDLE_TURN,
             turned_at: Time::ZERO,
             slept: Nanos::ZERO,
             next_op_namespace: 0,
@@ -181,9 +203,14 @@ impl SimDriver {
         let idle = self.rest == Rest::Awake && self.ready.is_empty();
         if idle || polls.is_some() {
             // A turn that brings nothing takes its time, too.
-            let until = self.world.borrow().now + polls.unwrap_or(IDLE_TURN);
+            let until = self.world.borrow().now + polls.unwrap_or(self.idle_turn);
             self.hold(until);
         }
+        self.idle_turn = if idle {
+            Nanos(2 * self.idle_turn.0).min(IDLE_TURN_MAX)
+        } else {
+            IDLE_TURN
+        };
         self.stats.sleeps += u64::from(self.rest != Rest::Awake);
         self.rest != Rest::Awake
     }
@@ -235,12 +262,17 @@ impl SimDriver {
     /// From now on the driver's connections share the fate of that other one's: both are in the
     /// same host.
     pub fn belongs_to(&mut self, host: &Self) {
-        self.number = host.number;
+        self.host = host.host;
         self.shares_clock_with(host);
     }
 
     /// The host that it belongs to.
-    pub(crate) const fn number(&self) -> u64 {
+    pub(crate) const fn host(&self) -> u64 {
+        self.host
+    }
+
+    /// Its number among all drivers of the world.
+    pub(crate) const fn number(&self) -> CoreNumber {
         self.number
     }
 
@@ -275,7 +307,7 @@ impl SimDriver {
             sends || socket.watched && world.network.has_arrival(socket.end, now)
         };
         self.rest == Rest::Awake
-            || self.waker.0.load(Ordering::Acquire)
+            || self.waker.woken.load(Ordering::Acquire)
             || !self.ready.is_empty()
             || self.connecting.iter().any(|(at, ..)| *at <= now)
             || self.open().any(moved)
@@ -319,6 +351,7 @@ impl SimDriver {
     }
 
     fn adopt_end(&mut self, end: u64) -> SocketId {
+        self.world.borrow_mut().network.adopt(end, self.number);
         let socket = Socket {
             end,
             interest: Interest::new(self.now()),
@@ -359,13 +392,17 @@ impl SimDriver {
         };
         let world = &mut *self.world.borrow_mut();
         // What is left is read when it is sent: it has to be there until then.
-        let bytes = sending.list.to_bytes(sending.sent);
-        let cost = Nanos(world.pace.send_per_kib.0 * bytes.len() as u64 / 1024);
+        let end = socket.end;
+        let left = sending.list.bytes() - sending.sent;
+        let room = usize::try_from(world.network.room(end)).unwrap_or(usize::MAX);
+        let sent = sending.sent..sending.sent + room.min(left);
+        let bytes = sending.list.to_bytes(sent);
+        let cost = Nanos(world.pace.send_per_kib.0 * left as u64 / 1024);
         // What a core sends in one turn it sends in order, one after the other.
         self.busy_until = self.busy_until.max(world.now) + cost;
         self.stats.sends += 1;
-        let (end, prng) = (socket.end, &mut world.prng);
-        match world.network.send(end, &bytes, self.busy_until, prng) {
+        let (prng, more) = (&mut world.prng, left > bytes.len());
+        match world.network.send(end, &bytes, more, self.busy_until, prng) {
             Sent::Broken => sending.broken = true,
             Sent::Taken(taken) => {
                 self.stats.sent_bytes += taken as u64;
@@ -378,7 +415,7 @@ impl SimDriver {
         }
         let stall = Nanos(world.prng.below(world.network.send_stall_max().0 + 1));
         sending.at = self.busy_until + stall;
-        world.network.note(sending.at);
+        world.network.note(sending.at, Concerns::Core(self.number));
     }
 
     fn connect(&mut self, key: OpKey, address: SocketAddr, timeout: Nanos) {
@@ -386,17 +423,17 @@ impl SimDriver {
         let now = world.now;
         if world.network.is_unreachable() {
             let at = now + timeout;
-            world.network.note(at);
+            world.network.note(at, Concerns::Core(self.number));
             let silence = Err(io::Error::from(io::ErrorKind::TimedOut));
             self.connecting.push((at, key, silence));
             return;
         }
         let end = world
             .network
-            .connect(address, self.number, now, &mut world.prng);
+            .connect(address, self.host, now, &mut world.prng);
         let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused));
         let at = now + Nanos(world.prng.below(timeout.0.clamp(1, 1_000_000)));
-        world.network.note(at);
+        world.network.note(at, Concerns::Core(self.number));
         self.connecting.push((at, key, end));
     }
 

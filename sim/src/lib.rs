@@ -25,6 +25,7 @@ mod raw;
 pub mod rights;
 pub mod scaling;
 mod shared;
+mod stirred;
 pub mod storage;
 pub mod switched;
 pub mod tenants;

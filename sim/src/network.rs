@@ -4,19 +4,21 @@ mod faults;
 
 pub use faults::NetworkFaults;
 
+use crate::stirred::{CoreNumber, Stirred};
 use crate::trace::say;
 use crate::wiretap::Wiretap;
 use base::{Nanos, Prng, Time};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::io::Cursor;
 use std::net::SocketAddr;
 
 /// One end of a connection, as the other end's bytes arrive there.
 #[derive(Debug, Default)]
 struct End {
     /// Pieces on their way or arrived, in order.
-    arriving: VecDeque<(Time, Vec<u8>)>,
+    arriving: VecDeque<(Time, Cursor<Vec<u8>>)>,
     /// Time at which the last piece arrives, so that none overtakes it.
     last_arrival: Time,
     /// From this time on, what follows the last piece is the end of the stream.
@@ -29,6 +31,8 @@ struct End {
     closed: bool,
     /// The end that connected.
     origin: u64,
+    /// The core that has it.
+    core: Option<CoreNumber>,
     /// Bytes that were sent to it.
     carried: u64,
     /// Bytes of these that it has not received.
@@ -79,15 +83,34 @@ pub(crate) enum Sent {
     Taken(usize),
 }
 
+/// The core on which an event may have an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Concerns {
+    /// This one.
+    Core(CoreNumber),
+    /// The one that has this end then.
+    End(u64),
+}
+
+/// A listener.
+#[derive(Debug)]
+struct Listener {
+    core: Option<CoreNumber>,
+    /// Connections that wait to be accepted, and when each arrives.
+    waiting: VecDeque<(Time, u64)>,
+}
+
 /// All connections and listeners.
 #[derive(Debug)]
 pub(crate) struct Network {
     faults: NetworkFaults,
     /// Times at which something arrives, or may.
-    events: BinaryHeap<Reverse<Time>>,
+    events: BinaryHeap<Reverse<(Time, Concerns)>>,
+    /// Cores on which something has happened.
+    pub(crate) stirred: Stirred,
     ends: Vec<End>,
-    /// Connections that wait to be accepted, by the address they asked for.
-    listening: BTreeMap<SocketAddr, VecDeque<(Time, u64)>>,
+    /// By address.
+    listening: BTreeMap<SocketAddr, Listener>,
     next_port: u16,
     /// Ends that are not closed.
     open: BTreeSet<u64>,
@@ -142,6 +165,7 @@ impl Network {
         Self {
             faults,
             events: BinaryHeap::new(),
+            stirred: Stirred::default(),
             ends: Vec::new(),
             listening: BTreeMap::new(),
             next_port: 49_152,
@@ -161,8 +185,12 @@ impl Network {
         self.taps = Some(BTreeMap::new());
     }
 
-    /// Listens; port 0 takes the next free one.
-    pub(crate) fn listen(&mut self, mut address: SocketAddr) -> Option<SocketAddr> {
+    /// Listens, on this core if it is one's; port 0 takes the next free one.
+    pub(crate) fn listen(
+        &mut self,
+        mut address: SocketAddr,
+        core: Option<CoreNumber>,
+    ) -> Option<SocketAddr> {
         if address.port() == 0 {
             address.set_port(self.next_port);
             self.next_port += 1;
@@ -170,12 +198,14 @@ impl Network {
         if self.listening.contains_key(&address) {
             return None;
         }
-        self.listening.insert(address, VecDeque::new());
+        let waiting = VecDeque::new();
+        self.listening.insert(address, Listener { core, waiting });
         Some(address)
     }
 
     pub(crate) fn unlisten(&mut self, address: SocketAddr) {
-        for (_, end) in self.listening.remove(&address).unwrap_or_default() {
+        let listener = self.listening.remove(&address);
+        for (_, end) in listener.into_iter().flat_map(|listener| listener.waiting) {
             self.close(end, Time::ZERO);
         }
     }
@@ -194,10 +224,10 @@ impl Network {
         }
         let arrival = now + self.delay(prng);
         let near = self.ends.len() as u64;
-        self.listening
-            .get_mut(&address)?
-            .push_back((arrival, near + 1));
-        self.note(arrival);
+        let listener = self.listening.get_mut(&address)?;
+        listener.waiting.push_back((arrival, near + 1));
+        let concerns = listener.core.map_or(Concerns::End(near), Concerns::Core);
+        self.note(arrival, concerns);
         for number in [near, near + 1] {
             self.open.insert(number);
             self.ends.push(End {
@@ -210,7 +240,7 @@ impl Network {
 
     /// The next connection that has arrived at a listener.
     pub(crate) fn accept(&mut self, address: SocketAddr, now: Time) -> Option<u64> {
-        let waiting = self.listening.get_mut(&address)?;
+        let waiting = &mut self.listening.get_mut(&address)?.waiting;
         if waiting.front()?.0 > now {
             return None;
         }
@@ -227,8 +257,9 @@ impl Network {
 
     /// Returns true if a connection has arrived at a listener.
     pub(crate) fn has_connection(&self, address: SocketAddr, now: Time) -> bool {
-        let waiting = self.listening.get(&address).and_then(VecDeque::front);
-        waiting.is_some_and(|(at, _)| *at <= now)
+        let listener = self.listening.get(&address);
+        let first = listener.and_then(|listener| listener.waiting.front());
+        first.is_some_and(|(at, _)| *at <= now)
     }
 
     /// Returns true if [`receive`](Self::receive) would return anything.
@@ -244,9 +275,21 @@ impl Network {
         Nanos(prng.below(self.faults.delay_max.0 + 1))
     }
 
-    /// Something may happen then.
-    pub(crate) fn note(&mut self, at: Time) {
-        self.events.push(Reverse(at));
+    /// Something may happen then, of which this core has to know.
+    pub(crate) fn note(&mut self, at: Time, concerns: Concerns) {
+        self.events.push(Reverse((at, concerns)));
+    }
+
+    /// Something has happened of which the owner of this end has to know.
+    fn stir(&self, end: u64) {
+        if let Some(core) = self.ends[at(end)].core {
+            self.stirred.add(core);
+        }
+    }
+
+    /// From now on a core has this end.
+    pub(crate) fn adopt(&mut self, end: u64, core: CoreNumber) {
+        self.end(end).core = Some(core);
     }
 
     /// Bytes that `end` may send now.
@@ -258,8 +301,16 @@ impl Network {
         self.faults.window_bytes.saturating_sub(peer.unread)
     }
 
-    /// Sends from `end` to its peer what there is room for.
-    pub(crate) fn send(&mut self, end: u64, bytes: &[u8], now: Time, prng: &mut Prng) -> Sent {
+    /// Sends from `end` to its peer what there is room for. `more`: its owner left out what there
+    /// is no [`room`](Self::room) for.
+    pub(crate) fn send(
+        &mut self,
+        end: u64,
+        bytes: &[u8],
+        more: bool,
+        now: Time,
+        prng: &mut Prng,
+    ) -> Sent {
         let broken = self.end(end).broken.is_some_and(|at| at <= now);
         if broken || self.end(end ^ 1).closed {
             return Sent::Broken;
@@ -273,7 +324,7 @@ impl Network {
         if taken > 1 && chance(self.faults.partial_one_in, prng) {
             taken = 1 + usize::try_from(prng.below(taken as u64 - 1)).expect("a part of it");
         }
-        if taken < bytes.len() {
+        if taken < bytes.len() || more {
             self.totals.partial += 1;
             self.end(end ^ 1).awaited = true;
         }
@@ -310,8 +361,9 @@ impl Network {
             let peer = self.end(end ^ 1);
             peer.last_arrival = peer.last_arrival.max(now + delay);
             let arrives = peer.last_arrival;
-            peer.arriving.push_back((arrives, piece.to_vec()));
-            self.note(arrives);
+            let piece = Cursor::new(piece.to_vec());
+            peer.arriving.push_back((arrives, piece));
+            self.note(arrives, Concerns::End(end ^ 1));
             rest = after;
             pieces -= 1;
         }
@@ -370,9 +422,10 @@ impl Network {
                 state.severed = true;
                 state.arriving.retain(|(at, _)| *at <= now);
                 state.broken = Some(now + late);
-                self.note(now + late);
+                self.note(now + late, Concerns::End(side));
                 // A sender that waits for room is told that all is sent.
-                self.note(now + Nanos(1));
+                self.note(now + Nanos(1), Concerns::End(side));
+                self.stir(side);
             }
             return;
         }
@@ -425,7 +478,9 @@ impl Network {
             let times: Vec<_> = state.arriving.iter().map(|(at, _)| *at).collect();
             let ends = [state.ended, state.broken, Some(now + Nanos(1))];
             let ends = ends.into_iter().flatten();
-            times.into_iter().chain(ends).for_each(|at| self.note(at));
+            let times = times.into_iter().chain(ends);
+            times.for_each(|at| self.note(at, Concerns::End(side)));
+            self.stir(side);
         }
     }
 
@@ -438,6 +493,7 @@ impl Network {
         now: Time,
         prng: &mut Prng,
     ) -> Arrival {
+        let window = self.faults.window_bytes;
         let state = self.end(end);
         if state.broken.is_some_and(|at| at <= now) {
             return Arrival::Broken;
@@ -447,15 +503,17 @@ impl Network {
             if *at > now || bytes.len() >= limit {
                 break;
             }
-            let take = piece.len().min(limit - bytes.len());
-            if take == piece.len() && bytes.is_empty() {
-                bytes = std::mem::take(piece);
-                state.arriving.pop_front();
-            } else if take == piece.len() {
-                bytes.append(piece);
-                state.arriving.pop_front();
+            let from = usize::try_from(piece.position()).expect("within the piece");
+            let left = piece.get_ref().len() - from;
+            let take = left.min(limit - bytes.len());
+            if from == 0 && take == left && bytes.is_empty() {
+                bytes = std::mem::take(piece.get_mut());
             } else {
-                bytes.extend(piece.drain(..take));
+                bytes.extend_from_slice(&piece.get_ref()[from..from + take]);
+                piece.set_position((from + take) as u64);
+            }
+            if take == left {
+                state.arriving.pop_front();
             }
             // Pieces that arrived apart are joined half of the time.
             if prng.chance(1, 2) {
@@ -463,10 +521,15 @@ impl Network {
             }
         }
         if !bytes.is_empty() {
+            let full = state.unread >= window;
             state.unread = state.unread.saturating_sub(bytes.len() as u64);
-            if std::mem::take(&mut state.awaited) {
+            let awaited = std::mem::take(&mut state.awaited);
+            if awaited {
                 let told = now + self.delay(prng);
-                self.note(told.max(now + Nanos(1)));
+                self.note(told.max(now + Nanos(1)), Concerns::End(end ^ 1));
+            }
+            if awaited || full {
+                self.stir(end ^ 1);
             }
             Arrival::Bytes(bytes)
         } else if state.arriving.is_empty() && state.ended.is_some_and(|at| at <= now) {
@@ -484,6 +547,7 @@ impl Network {
             taps.remove(&(end & !1));
         }
         self.end(end).arriving = VecDeque::new();
+        self.stir(end ^ 1);
         let peer = self.end(end ^ 1);
         if peer.severed {
             // The peer is not told; it will find the connection broken.
@@ -491,17 +555,24 @@ impl Network {
         }
         let at = peer.last_arrival.max(now);
         peer.ended.get_or_insert(at);
-        self.note(at);
+        self.note(at, Concerns::End(end ^ 1));
         // A sender that waits for room finds the connection closed.
-        self.note(now + Nanos(1));
+        self.note(now + Nanos(1), Concerns::End(end ^ 1));
     }
 
-    /// The next time at which something may arrive anywhere.
+    /// Tells the cores of what happens by now. Returns the next time at which something may.
     pub(crate) fn next_event(&mut self, now: Time) -> Option<Time> {
-        while self.events.peek().is_some_and(|Reverse(at)| *at <= now) {
+        while let Some(&Reverse((at, concerns))) = self.events.peek() {
+            if at > now {
+                return Some(at);
+            }
             self.events.pop();
+            match concerns {
+                Concerns::Core(core) => self.stirred.add(core),
+                Concerns::End(end) => self.stir(end),
+            }
         }
-        self.events.peek().map(|Reverse(at)| *at)
+        None
     }
 
     /// Since when an end has something to receive.

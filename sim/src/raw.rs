@@ -42,7 +42,7 @@ impl World {
     /// Listens without a driver; port 0 takes the next free one. `None` if the address is in use.
     #[must_use]
     pub fn listen(&self, address: SocketAddr) -> Option<SocketAddr> {
-        self.shared.borrow_mut().network.listen(address)
+        self.shared.borrow_mut().network.listen(address, None)
     }
 
     /// Accepts the next connection that has arrived at such a listener.
@@ -68,7 +68,7 @@ impl RawEnd {
         let shared = &mut *self.world.shared.borrow_mut();
         let sent = shared
             .network
-            .send(self.number, bytes, shared.now, &mut shared.prng);
+            .send(self.number, bytes, false, shared.now, &mut shared.prng);
         sent == Sent::Taken(bytes.len())
     }
 

@@ -1,6 +1,7 @@
 //! State that all cores of a world share: time, chance and the network, their pace and memory.
 
 use crate::network::Network;
+use crate::stirred::CoreNumber;
 use base::{Nanos, Prng, Time};
 use reactor::BufferClass;
 
@@ -12,14 +13,14 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) pace: Pace,
     pub(crate) memory: Memory,
-    pub(crate) drivers: u64,
+    pub(crate) drivers: CoreNumber,
     /// Turns that were taken.
     pub(crate) turns: u64,
 }
 
 impl Shared {
     /// A number for one more driver.
-    pub(crate) fn next_driver(&mut self) -> u64 {
+    pub(crate) fn next_driver(&mut self) -> CoreNumber {
         self.drivers += 1;
         self.drivers
     }

@@ -3,6 +3,7 @@
 use crate::driver::SimDriver;
 use crate::network::{Lies, Network, NetworkFaults, NetworkTotals};
 use crate::shared::{Memory, Pace, Shared};
+use crate::stirred::CoreNumber;
 use base::{Nanos, Prng, Time};
 use reactor::{Core, Service, Wait};
 use std::cell::RefCell;
@@ -21,6 +22,11 @@ pub trait Actor {
     /// Returns true if something woke it, or will find it awake.
     fn is_woken(&self) -> bool {
         false
+    }
+    /// The number by which the world says that something may have woken it. One without a number
+    /// is asked at every step.
+    fn number(&self) -> Option<u32> {
+        None
     }
     /// Until when it is busy, and can take no turn.
     fn busy_until(&self) -> Time {
@@ -54,6 +60,10 @@ impl<S: Service> Actor for Core<SimDriver, S> {
 
     fn is_woken(&self) -> bool {
         self.driver.is_woken()
+    }
+
+    fn number(&self) -> Option<u32> {
+        Some(self.driver.number())
     }
 
     fn busy_until(&self) -> Time {
@@ -157,10 +167,11 @@ impl World {
     /// changed at random.
     pub fn tell_lies(&self, driver: &SimDriver, lies: Lies, one_in: u64) {
         let network = &mut self.shared.borrow_mut().network;
-        network.tell_lies(driver.number(), lies, one_in);
+        network.tell_lies(driver.host(), lies, one_in);
     }
 
-    /// Lets all actors act, in an order that the seed chooses, and time pass, until `done` says so.
+    /// Lets all actors act, in an order that the seed chooses, and time pass, until `done` says so,
+    /// which is asked after every round of turns.
     ///
     /// # Panics
     /// If the actors keep acting without time ever moving: that is a loop without an end.
@@ -171,41 +182,31 @@ impl World {
         mut done: impl FnMut() -> bool,
     ) -> Outcome {
         let mut turns = 0;
-        let mut due: Vec<usize> = (0..actors.len()).collect();
-        // All actors look around first.
-        let mut first = true;
+        let mut agenda = Agenda::new(actors);
+        let mut acted = true;
         loop {
-            if done() {
+            // Time alone ends nothing.
+            if std::mem::take(&mut acted) && done() {
                 return Outcome::Done;
             }
             let now = self.now();
-            let is_due = |actor: &dyn Actor| actor.deadline() <= now || actor.is_woken();
-            let mut next = Time::NEVER;
-            due.clear();
-            for (index, actor) in actors.iter().enumerate() {
-                let busy = actor.busy_until();
-                if first || busy <= now && is_due(&**actor) {
-                    due.push(index);
-                } else if busy > now && is_due(&**actor) {
-                    next = next.min(busy);
-                } else {
-                    next = next.min(actor.deadline().max(busy));
-                }
-            }
-            first = false;
+            let event = self.events(now, &mut agenda.stirred);
+            let next = agenda.update(actors, now);
             turns += 1;
             if turns == TURNS_WITHOUT_TIME_MAX {
-                let who = due.iter().map(|&i| (i, actors[i].deadline()));
+                let who = agenda.due.iter().map(|&i| (i, actors[i].deadline()));
                 let who: Vec<_> = who.collect();
                 panic!("somebody acts without end at {now:?}: (number, deadline) {who:?}");
             }
-            if !due.is_empty() {
-                self.take_turns(actors, &mut due);
+            if !agenda.due.is_empty() {
+                self.take_turns(actors, &mut agenda.due);
+                acted = true;
                 continue;
             }
-            let Some(next) = self.next_event(now, next) else {
+            let next = event.map_or(next, |event| event.min(next));
+            if next == Time::NEVER {
                 return Outcome::Stuck;
-            };
+            }
             if next > until {
                 return Outcome::OutOfTime;
             }
@@ -257,10 +258,82 @@ impl World {
         stalls.then(|| now + Nanos(1 + prng.below(pace.stall_max.0)))
     }
 
-    /// Returns the time of the next event.
-    fn next_event(&self, now: Time, deadline: Time) -> Option<Time> {
-        let arrival = self.shared.borrow_mut().network.next_event(now);
-        let next = deadline.min(arrival.unwrap_or(Time::NEVER));
-        (next != Time::NEVER).then_some(next)
+    /// Lists the cores on which something has happened by now. Returns the time of the next event.
+    fn events(&self, now: Time, stirred: &mut Vec<CoreNumber>) -> Option<Time> {
+        let network = &mut self.shared.borrow_mut().network;
+        let next = network.next_event(now);
+        network.stirred.take(stirred);
+        next
+    }
+}
+
+/// The time at which each actor acts, as long as nothing happens to it before.
+struct Agenda {
+    at: Vec<Time>,
+    /// Actors by the numbers of their cores, and those without one.
+    of_core: Vec<Option<usize>>,
+    others: Vec<usize>,
+    /// Cores on which something has happened.
+    stirred: Vec<CoreNumber>,
+    /// Actors that act now, or did.
+    due: Vec<usize>,
+    /// No actor has acted yet: all of them look around first.
+    first: bool,
+}
+
+impl Agenda {
+    fn new(actors: &[&mut dyn Actor]) -> Self {
+        let mut agenda = Self {
+            at: vec![Time::ZERO; actors.len()],
+            of_core: Vec::new(),
+            others: Vec::new(),
+            stirred: Vec::new(),
+            due: Vec::new(),
+            first: true,
+        };
+        for (index, actor) in actors.iter().enumerate() {
+            let Some(number) = actor.number() else {
+                agenda.others.push(index);
+                continue;
+            };
+            let number = number as usize;
+            if agenda.of_core.len() <= number {
+                agenda.of_core.resize(number + 1, None);
+            }
+            agenda.of_core[number] = Some(index);
+        }
+        agenda
+    }
+
+    /// Looks at the actors that have acted, and at those that something has happened to. Lists
+    /// those that are due; returns when the next one of the others is.
+    fn update(&mut self, actors: &[&mut dyn Actor], now: Time) -> Time {
+        let stirred = self.stirred.iter();
+        let stirred = stirred.filter_map(|&core| *self.of_core.get(core as usize)?);
+        for index in stirred
+            .chain(self.due.drain(..))
+            .chain(self.others.iter().copied())
+        {
+            let actor = &*actors[index];
+            let busy = actor.busy_until();
+            self.at[index] = if actor.is_woken() {
+                busy
+            } else {
+                actor.deadline().max(busy)
+            };
+        }
+        if std::mem::take(&mut self.first) {
+            self.due.extend(0..actors.len());
+            return Time::NEVER;
+        }
+        let mut next = Time::NEVER;
+        for (index, &at) in self.at.iter().enumerate() {
+            if at <= now {
+                self.due.push(index);
+            } else {
+                next = next.min(at);
+            }
+        }
+        next
     }
 }

@@ -105,9 +105,9 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Every occupied slot, in order of its number.
+    /// Every occupied slot, in order of its number. Slots beyond the last one are not looked at.
     pub fn iter(&self) -> impl Iterator<Item = (SlabKey, &T)> {
-        (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
+        let occupied = (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
             let value = slot.value.as_ref()?;
             Some((
                 SlabKey {
@@ -116,16 +116,19 @@ impl<T> Slab<T> {
                 },
                 value,
             ))
-        })
+        });
+        occupied.take(self.len())
     }
 
     /// Every occupied slot, to change, in order of its number.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (SlabKey, &mut T)> {
-        (0u32..).zip(&mut self.slots).filter_map(|(index, slot)| {
+        let len = self.len();
+        let occupied = (0u32..).zip(&mut self.slots).filter_map(|(index, slot)| {
             let generation = slot.generation;
             let value = slot.value.as_mut()?;
             Some((SlabKey { index, generation }, value))
-        })
+        });
+        occupied.take(len)
     }
 
     /// Returns the number of slots in use.

@@ -6,6 +6,7 @@
 
 use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS_MAX};
 use crate::memory::{IoSlice, Memory};
+use std::ops::Range;
 
 /// One range of a [`SendList`].
 #[derive(Debug)]
@@ -175,21 +176,32 @@ impl SendList {
         }
     }
 
-    /// Returns everything from byte `from` on, as one piece: for drivers without a kernel, and for
-    /// tests.
+    /// Returns a range of the bytes, as one piece: for drivers without a kernel, and for tests.
     #[must_use]
-    pub fn to_bytes(&self, from: usize) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.bytes);
+    pub fn to_bytes(&self, range: Range<usize>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(range.len());
+        let mut start = 0;
         for segment in &self.segments {
+            let len = match segment {
+                Segment::Header { len, .. } => *len,
+                Segment::Payload(slice) => slice.len(),
+            };
+            let within = |at: usize| at.clamp(start, start + len) - start;
+            let (from, to) = (within(range.start), within(range.end));
+            start += len;
             match segment {
-                Segment::Header { start, len } => {
-                    out.extend_from_slice(&self.headers[*start..start + len]);
+                Segment::Header { start, .. } => {
+                    out.extend_from_slice(&self.headers[start + from..start + to]);
                 }
-                Segment::Payload(slice) => slice.append_to(0, &mut out),
+                Segment::Payload(slice) => {
+                    let end = out.len();
+                    out.resize(end + to - from, 0);
+                    slice.copy_out(from, &mut out[end..]);
+                }
             }
         }
-        let mut out = out.split_off(from);
-        let aside = self.aside(from);
+        let aside = self.aside(range.start);
+        let aside = &aside[..aside.len().min(out.len())];
         out[..aside.len()].copy_from_slice(aside);
         out
     }
@@ -210,8 +222,9 @@ mod tests {
         list.push_payload(IoSlice::new(Memory::Region(region), 8, 7));
         list.push_header(b" three");
         assert_eq!(list.segments().len(), 3);
-        assert_eq!(list.to_bytes(0), b"one two payload three");
-        assert_eq!(list.to_bytes(4), b"two payload three");
+        assert_eq!(list.to_bytes(0..21), b"one two payload three");
+        assert_eq!(list.to_bytes(4..21), b"two payload three");
+        assert_eq!(list.to_bytes(6..18), b"o payload th");
         assert_eq!(list.bytes(), 21);
         assert!(!list.fits(64, 0));
         assert!(!list.fits(0, 2));

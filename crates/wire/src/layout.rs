@@ -12,17 +12,52 @@ pub(crate) trait Field: Sized {
     fn get(bytes: &[u8]) -> Self;
     /// Writes the value to the first `SIZE` bytes.
     fn put(&self, bytes: &mut [u8]);
+    /// Reads `N` values, one after the other.
+    fn get_array<const N: usize>(bytes: &[u8]) -> [Self; N] {
+        core::array::from_fn(|index| Self::get(&bytes[index * Self::SIZE..]))
+    }
+    /// Writes values, one after the other.
+    fn put_array(values: &[Self], bytes: &mut [u8]) {
+        for (index, value) in values.iter().enumerate() {
+            value.put(&mut bytes[index * Self::SIZE..]);
+        }
+    }
+}
+
+/// Arrays of bytes are long, and copied as a whole.
+impl Field for u8 {
+    const SIZE: usize = 1;
+    #[inline]
+    fn get(bytes: &[u8]) -> Self {
+        bytes[0]
+    }
+    #[inline]
+    fn put(&self, bytes: &mut [u8]) {
+        bytes[0] = *self;
+    }
+    #[inline]
+    fn get_array<const N: usize>(bytes: &[u8]) -> [Self; N] {
+        let mut raw = [0; N];
+        raw.copy_from_slice(&bytes[..N]);
+        raw
+    }
+    #[inline]
+    fn put_array(values: &[Self], bytes: &mut [u8]) {
+        bytes[..values.len()].copy_from_slice(values);
+    }
 }
 
 macro_rules! integer_field {
     ($($ty:ty),+) => {$(
         impl Field for $ty {
             const SIZE: usize = size_of::<$ty>();
+            #[inline]
             fn get(bytes: &[u8]) -> Self {
                 let mut raw = [0; size_of::<$ty>()];
                 raw.copy_from_slice(&bytes[..size_of::<$ty>()]);
                 <$ty>::from_le_bytes(raw)
             }
+            #[inline]
             fn put(&self, bytes: &mut [u8]) {
                 bytes[..size_of::<$ty>()].copy_from_slice(&self.to_le_bytes());
             }
@@ -30,17 +65,17 @@ macro_rules! integer_field {
     )+};
 }
 
-integer_field!(u8, u16, u32, u64, u128);
+integer_field!(u16, u32, u64, u128);
 
 impl<T: Field, const N: usize> Field for [T; N] {
     const SIZE: usize = T::SIZE * N;
+    #[inline]
     fn get(bytes: &[u8]) -> Self {
-        core::array::from_fn(|index| T::get(&bytes[index * T::SIZE..]))
+        T::get_array(bytes)
     }
+    #[inline]
     fn put(&self, bytes: &mut [u8]) {
-        for (index, item) in self.iter().enumerate() {
-            item.put(&mut bytes[index * T::SIZE..]);
-        }
+        T::put_array(self, bytes);
     }
 }
 

@@ -329,6 +329,10 @@ fn limits(seed: u64, foreign: bool, small: bool) -> Limits {
     }
 }
 
+/// Sends between two cuts where sends are small, at least: a host takes a hundred until it is
+/// connected, and with less it tries that for hours, over and over.
+const SMALL_CUT_ONE_IN_MIN: u64 = 200;
+
 fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     let mut prng = draws(seed, 4);
     let mut one_in = |feature, min: u64, max: u64| {
@@ -347,6 +351,11 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     let pieces = one_in(Feature::Pieces, 2, 9);
     let small = features.contains(&Feature::Windows);
     let window_bytes = 4096 << prng.below(7);
+    let cut_one_in = if small && cut_one_in > 0 {
+        cut_one_in.max(SMALL_CUT_ONE_IN_MIN)
+    } else {
+        cut_one_in
+    };
     NetworkFaults {
         window_bytes: if small {
             window_bytes

@@ -24,15 +24,13 @@ pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
     version
 }
 
-/// Returns what a write of `version` puts into `block`; version 0 is a block that was never
+/// Fills `out` with what a write of `version` puts into `block`; version 0 is a block that was never
 /// written.
-pub(super) fn content(block: usize, version: Version, size: usize) -> Vec<u8> {
+pub(super) fn fill(block: usize, version: Version, out: &mut [u8]) {
     let pattern = pattern(block, version);
-    let mut content = vec![0; size];
-    for part in content.chunks_mut(pattern.len()) {
+    for part in out.chunks_mut(pattern.len()) {
         part.copy_from_slice(&pattern[..part.len()]);
     }
-    content
 }
 
 /// Returns the pattern that fills a block.

@@ -1,6 +1,6 @@
 //! The driver's contract: operations of a core, and what they come to.
 
-use super::{RECEIVE_QUEUES, Rest, SimDriver};
+use super::{IDLE_TURN, RECEIVE_QUEUES, Rest, SimDriver};
 use base::units::CoreId;
 use base::{Nanos, Time};
 use reactor::arrivals::Wanted;
@@ -100,7 +100,9 @@ impl Driver for SimDriver {
         self.rest = Rest::Awake;
         self.slept += now.since(self.turned_at.max(self.busy_until));
         self.turned_at = now;
-        self.waker.0.store(false, Ordering::Release);
+        if self.waker.woken.swap(false, Ordering::AcqRel) {
+            self.idle_turn = IDLE_TURN;
+        }
         self.poll_accepts();
         self.poll_connects();
         self.poll_sends();
@@ -114,7 +116,8 @@ impl Driver for SimDriver {
         address: SocketAddr,
         _options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let bound = self.world.borrow_mut().network.listen(address);
+        let network = &mut self.world.borrow_mut().network;
+        let bound = network.listen(address, Some(self.number));
         let bound = bound.ok_or(io::ErrorKind::AddrInUse)?;
         self.listeners.push(Some((bound, None)));
         let number = u32::try_from(self.listeners.len() - 1).expect("few listeners");

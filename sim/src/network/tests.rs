@@ -4,7 +4,7 @@ use super::*;
 
 fn pair(network: &mut Network, prng: &mut Prng) -> (u64, u64) {
     let address = network
-        .listen("10.0.0.1:0".parse().expect("an address"))
+        .listen("10.0.0.1:0".parse().expect("an address"), None)
         .expect("free");
     let near = network
         .connect(address, 1, Time(0), prng)
@@ -20,7 +20,7 @@ fn bytes_arrive_in_order_however_they_are_cut_up() {
     let (near, far) = pair(&mut network, &mut prng);
     let sent: Vec<u8> = (0..=255).cycle().take(5_000).collect();
     for chunk in sent.chunks(700) {
-        network.send(near, chunk, Time(0), &mut prng);
+        network.send(near, chunk, false, Time(0), &mut prng);
     }
     network.close(near, Time(0));
     let (mut got, mut now) = (Vec::new(), Time(0));
@@ -43,7 +43,7 @@ fn a_hostile_network_cuts_and_both_ends_learn_of_it() {
         ..NetworkFaults::ROUGH
     });
     let (near, far) = pair(&mut network, &mut prng);
-    let sent = network.send(near, b"hello", Time(0), &mut prng);
+    let sent = network.send(near, b"hello", false, Time(0), &mut prng);
     assert_eq!(sent, Sent::Taken(5));
     let later = Time(0) + Nanos::from_secs(1);
     assert_eq!(network.receive(far, 100, later, &mut prng), Arrival::Broken);
@@ -51,7 +51,7 @@ fn a_hostile_network_cuts_and_both_ends_learn_of_it() {
         network.receive(near, 100, later, &mut prng),
         Arrival::Broken
     );
-    let sent = network.send(far, b"hello", later, &mut prng);
+    let sent = network.send(far, b"hello", false, later, &mut prng);
     assert_eq!(sent, Sent::Broken);
 }
 
@@ -67,7 +67,7 @@ fn a_cut_leaves_no_hole_in_the_stream() {
         let (near, far) = pair(&mut network, &mut prng);
         let sent: Vec<u8> = (0..200).collect();
         for chunk in sent.chunks(10) {
-            network.send(near, chunk, Time(0), &mut prng);
+            network.send(near, chunk, false, Time(0), &mut prng);
         }
         let (mut got, mut now) = (Vec::new(), Time(0));
         while let Some(next) = network.next_event(now) {

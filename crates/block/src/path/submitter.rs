@@ -11,11 +11,14 @@ use super::{Inner, PathDevice};
 use crate::device::{Channel, DeviceError, Submit, check, writable};
 use crate::request::{BlockError, Completion, Operation, Request};
 use crate::submitter_memory::SubmitterMemory;
-use base::Time;
+use base::{Nanos, Time};
 use reactor::{Context, Driver, IoSlice};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::path::{self, Properties, Route};
+
+/// The longest time between two looks for a stuck runner while no request ends, in hand-over times.
+const LOOKS_RARE: u64 = 16;
 
 /// A request that is not over.
 #[derive(Debug)]
@@ -54,14 +57,18 @@ pub(super) struct SubmitterChannel {
     free: Vec<u32>,
     /// Requests that wait for earlier ones, in the order in which they came.
     held: VecDeque<u32>,
+    /// One of these may be sent by now: another request is over, or there was no room.
+    may_release: bool,
     /// Requests that write and are not over.
     writes: u32,
     runner: Runner,
     finished: VecDeque<Completion>,
     closing: bool,
     closed: bool,
-    /// The time at which it looks whether a runner is stuck.
+    /// The time at which it looks whether a runner is stuck, and how long it waits before the
+    /// next look.
     look_at: Time,
+    look_after: Nanos,
 }
 
 impl SubmitterChannel {
@@ -79,12 +86,14 @@ impl SubmitterChannel {
             slots: (0..device.depth).map(|_| None).collect(),
             free: (0..device.depth).rev().collect(),
             held: VecDeque::new(),
+            may_release: false,
             writes: 0,
             runner,
             finished: VecDeque::new(),
             closing: false,
             closed: false,
             look_at: Time::NEVER,
+            look_after: inner.rules.handover,
             inner,
         })
     }
@@ -184,6 +193,8 @@ impl SubmitterChannel {
         let pending = self.slots[slot as usize].take();
         let pending = pending.expect("a request is over once");
         self.free.push(slot);
+        self.may_release = true;
+        self.look_after = self.inner.rules.handover;
         self.writes -= u32::from(pending.operation.is_write());
         let mut data = data.or(pending.data);
         if let Some(place) = pending.bounce {
@@ -206,6 +217,7 @@ impl SubmitterChannel {
 
     /// Sends requests that waited for earlier ones.
     fn release(&mut self, cx: &mut Context<'_>) {
+        self.may_release = false;
         let mut index = 0;
         while let Some(&slot) = self.held.get(index) {
             let pending = self.slots[slot as usize].as_ref().expect("it is not over");
@@ -220,7 +232,10 @@ impl SubmitterChannel {
                         self.end_own(done);
                     }
                 }
-                Err(()) => return,
+                Err(()) => {
+                    self.may_release = true;
+                    return;
+                }
             }
         }
     }
@@ -255,13 +270,16 @@ impl SubmitterChannel {
         while let Some(done) = self.inbox.take() {
             self.end(done.slot, done.result, None);
         }
-        if !self.held.is_empty() {
+        if self.may_release && !self.held.is_empty() {
             self.release(cx);
             self.runner.turn(cx);
         }
         let waits = self.outstanding() > 0 && !self.inner.queues.is_empty();
         if waits && self.look_at == Time::NEVER {
-            self.look_at = cx.now + self.inner.rules.handover;
+            self.look_at = cx.now + self.look_after;
+            // A device that takes long for everything is asked ever more rarely.
+            let most = LOOKS_RARE * self.inner.rules.handover.0;
+            self.look_after = Nanos(2 * self.look_after.0).min(Nanos(most));
         } else if !waits {
             self.look_at = Time::NEVER;
         }
