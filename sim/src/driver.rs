@@ -3,7 +3,7 @@
 mod kernel;
 mod operations;
 
-use crate::network::{Concerns, Sent};
+use crate::network::Concerns;
 use crate::shared::Shared;
 use crate::stirred::{CoreNumber, Stirred};
 use base::units::CoreId;
@@ -46,6 +46,8 @@ struct Sending {
     /// Earliest time of the next step.
     at: Time,
     broken: bool,
+    /// It stands in line for its next step.
+    in_line: bool,
 }
 
 impl Sending {
@@ -174,6 +176,8 @@ impl SimDriver {
     fn split(&mut self) -> (&mut Arrivals, Kernel<'_>) {
         let now = self.now();
         let kernel = Kernel {
+            number: self.number,
+            busy_until: &mut self.busy_until,
             sockets: &mut self.sockets,
             receive_buffers: &self.receive_buffers,
             ready: &mut self.ready,
@@ -378,44 +382,20 @@ impl SimDriver {
             sent: 0,
             at: Time::ZERO,
             broken: false,
+            in_line: false,
         });
         self.continue_sending(slot);
     }
 
-    /// Sends as much as the network takes.
+    /// Goes on with the send under way.
     fn continue_sending(&mut self, slot: SlabKey) {
-        let Some(socket) = self.sockets.get_mut(slot) else {
-            return;
-        };
-        let Some(sending) = &mut socket.sending else {
-            return;
-        };
-        let world = &mut *self.world.borrow_mut();
-        // What is left is read when it is sent: it has to be there until then.
-        let end = socket.end;
-        let left = sending.list.bytes() - sending.sent;
-        let room = usize::try_from(world.network.room(end)).unwrap_or(usize::MAX);
-        let sent = sending.sent..sending.sent + room.min(left);
-        let bytes = sending.list.to_bytes(sent);
-        let cost = Nanos(world.pace.send_per_kib.0 * left as u64 / 1024);
-        // What a core sends in one turn it sends in order, one after the other.
-        self.busy_until = self.busy_until.max(world.now) + cost;
-        self.stats.sends += 1;
-        let (prng, more) = (&mut world.prng, left > bytes.len());
-        match world.network.send(end, &bytes, more, self.busy_until, prng) {
-            Sent::Broken => sending.broken = true,
-            Sent::Taken(taken) => {
-                self.stats.sent_bytes += taken as u64;
-                sending.sent += taken;
-            }
+        if let Some(socket) = self.sockets.get_mut(slot)
+            && let Some(sending) = &mut socket.sending
+        {
+            sending.in_line = true;
+            let (arrivals, mut kernel) = self.split();
+            arrivals.sends(slot, &mut kernel);
         }
-        if !sending.is_over() {
-            self.stats.send_stalls += 1;
-            sending.list.set_aside(sending.sent);
-        }
-        let stall = Nanos(world.prng.below(world.network.send_stall_max().0 + 1));
-        sending.at = self.busy_until + stall;
-        world.network.note(sending.at, Concerns::Core(self.number));
     }
 
     fn connect(&mut self, key: OpKey, address: SocketAddr, timeout: Nanos) {
@@ -517,7 +497,11 @@ impl SimDriver {
             let Some(socket) = self.sockets.get_mut(key) else {
                 continue;
             };
-            let Some(sending) = socket.sending.as_ref().filter(|s| s.at <= now) else {
+            let Some(sending) = socket
+                .sending
+                .as_ref()
+                .filter(|s| s.at <= now && !s.in_line)
+            else {
                 continue;
             };
             if sending.is_over() {

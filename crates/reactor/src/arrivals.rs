@@ -10,7 +10,7 @@
 //! with the ring.
 
 use crate::driver::Wait;
-use crate::limits::HOT_SOCKETS_MAX;
+use crate::limits::{BOUNDED_SEND_BYTES, HOT_SOCKETS_MAX};
 use base::mutation::{self, Mutation};
 use base::{Nanos, SlabKey, Time};
 use std::collections::VecDeque;
@@ -142,6 +142,9 @@ pub trait Kernel {
     fn free_buffers(&self) -> usize;
     /// Receives what has arrived on a socket on which that is wanted, in bytes at most `most`.
     fn receive(&mut self, key: SlabKey, most: usize) -> Got;
+    /// Sends what was submitted on a socket, in bytes at most `most`. Returns true if more is left
+    /// that the socket may take.
+    fn send(&mut self, key: SlabKey, most: usize) -> bool;
     /// Lets the ring tell once when something arrives on a socket, if it does not yet.
     fn watch(&mut self, key: SlabKey);
     /// Returns the time now: later than when the turn began.
@@ -222,6 +225,8 @@ pub struct Arrivals {
     urgent_start: usize,
     hot_start: usize,
     line: Line,
+    /// Sockets with a quantum on which a send goes on, in order.
+    sends: VecDeque<SlabKey>,
     /// Time until which more sockets count as busy than can be hot.
     crowded_until: Time,
     /// Number of sockets with arrivals that go before those of others.
@@ -239,6 +244,8 @@ pub struct Arrivals {
     unseen_turns: u32,
     /// The next quantum of what may wait is for a socket with a quantum of its own.
     bounded_first: bool,
+    /// The last turn passed by the sockets with a quantum, because something came on others.
+    bounded_passed: bool,
 }
 
 impl Arrivals {
@@ -250,6 +257,7 @@ impl Arrivals {
             urgent_start: 0,
             hot_start: 0,
             line: Line::with_capacity(sockets),
+            sends: VecDeque::with_capacity(sockets),
             crowded_until: Time::ZERO,
             urgent_sockets: 0,
             urgent_until: Time::ZERO,
@@ -259,6 +267,7 @@ impl Arrivals {
             bulk_arrived: false,
             unseen_turns: 0,
             bounded_first: false,
+            bounded_passed: false,
         }
     }
 
@@ -287,7 +296,8 @@ impl Arrivals {
         }
         // A core that would sleep but for what completed at once (a send, as a rule) will do so on
         // its next turn, and looks then; unless there is always something.
-        if may_wait && self.unseen_turns < UNSEEN_TURNS_MAX && self.line.is_empty() {
+        let bounded = !self.line.is_empty() || !self.sends.is_empty();
+        if may_wait && self.unseen_turns < UNSEEN_TURNS_MAX && !bounded {
             self.unseen_turns += 1;
             return Next::Turn;
         }
@@ -308,6 +318,20 @@ impl Arrivals {
             self.stand_in_line(key, kernel);
         } else if !hot && !self.heat_up(key, now, kernel) {
             kernel.watch(key);
+        }
+    }
+
+    /// A send was submitted on a socket, or the socket has room for more of one: it goes on at once,
+    /// or in its turn where the socket has a quantum.
+    #[inline]
+    pub fn sends(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
+        let bounded = kernel
+            .interest(key)
+            .is_some_and(|socket| socket.queue() == Queue::Bounded);
+        if bounded {
+            self.sends.push_back(key);
+        } else {
+            kernel.send(key, usize::MAX);
         }
     }
 
@@ -449,13 +473,16 @@ impl Arrivals {
             // Nothing is left for a later look, which would never come.
             self.bulk_arrived = false;
             let kept = usize::from(!self.line.bounded.is_empty());
-            let mut most = kernel.free_buffers().saturating_sub(kept);
+            let before = kernel.free_buffers().saturating_sub(kept);
+            let mut most = before;
             most -= self.receive_line(Queue::Urgent, most, now, kernel);
             most -= self.receive_line(Queue::Others, most, now, kernel);
             if self.line.unbounded_is_empty() {
-                self.receive_hot(most, None, now, kernel);
+                most -= self.receive_hot(most, None, now, kernel);
             }
-            self.receive_line(Queue::Bounded, 1, now, kernel);
+            if !self.passes_bounded(most < before) && !self.send_bounded(kernel) {
+                self.receive_line(Queue::Bounded, 1, now, kernel);
+            }
         }
         self.join_line(now, kernel);
         let mut index = 0;
@@ -471,6 +498,34 @@ impl Arrivals {
                 index += 1;
             }
         }
+    }
+
+    /// Returns true if this turn, which has `brought` something from others or not, passes by the
+    /// sockets with a quantum: what came is answered before more is done for them. It does not do so
+    /// twice in a row, or others could keep them out.
+    fn passes_bounded(&mut self, brought: bool) -> bool {
+        let any = !self.line.bounded.is_empty() || !self.sends.is_empty();
+        self.bounded_passed = brought && any && !self.bounded_passed;
+        self.bounded_passed
+    }
+
+    /// Sends a piece on the next socket with a quantum. Returns true if one had something to send.
+    fn send_bounded(&mut self, kernel: &mut impl Kernel) -> bool {
+        let Some(key) = self.sends.pop_front() else {
+            return false;
+        };
+        let bounded = kernel
+            .interest(key)
+            .is_some_and(|socket| socket.queue() == Queue::Bounded);
+        let most = if bounded {
+            BOUNDED_SEND_BYTES
+        } else {
+            usize::MAX
+        };
+        if kernel.send(key, most) {
+            self.sends.push_back(key);
+        }
+        true
     }
 
     /// Receives from the sockets in line, until `most` have brought something or no receive buffer
@@ -512,7 +567,7 @@ impl Arrivals {
     /// of these sockets, so a core that slept would not be woken for them.
     fn can_receive_line(&self, kernel: &impl Kernel) -> bool {
         let waits = !self.line.is_empty() && kernel.free_buffers() > 0;
-        waits && !mutation::active(Mutation::LineForgotten)
+        (waits && !mutation::active(Mutation::LineForgotten)) || !self.sends.is_empty()
     }
 
     /// Puts a socket on which something arrived at the end of the line. The ring is not asked
@@ -564,6 +619,7 @@ impl Arrivals {
             self.receive_hot(most - received, Some(true), now, kernel);
         }
         let urgent_bytes = self.received_bytes - before;
+        let sent = !self.passes_bounded(urgent_bytes > 0) && self.send_bounded(kernel);
         let may_wait = |key: &SlabKey| {
             let socket = kernel.interest(*key);
             socket.is_some_and(|s| !s.is_urgent() && s.receives())
@@ -581,19 +637,20 @@ impl Arrivals {
         let grant = self.service.next(now, &backlog);
         if grant.is_none_or(|grant| grant.class.properties().may_wait) {
             let before = self.received_bytes;
-            let received = self.receive_rest(now, kernel);
+            let received = self.receive_rest(!sent, now, kernel);
             self.bulk_arrived = received > 0;
             self.granted_bytes = self.received_bytes - before;
         }
     }
 
     /// Receives from one socket with arrivals that may wait. Those with a quantum of their own and the
-    /// others take turns. Returns how many have brought something.
-    fn receive_rest(&mut self, now: Time, kernel: &mut impl Kernel) -> usize {
+    /// others take turns; only others where no `bounded` one is due. Returns how many have brought
+    /// something.
+    fn receive_rest(&mut self, bounded: bool, now: Time, kernel: &mut impl Kernel) -> usize {
         let bounded_first = self.bounded_first;
         self.bounded_first = !bounded_first;
         let mut received = 0;
-        if bounded_first {
+        if bounded && bounded_first {
             received = self.receive_line(Queue::Bounded, 1, now, kernel);
         }
         if received == 0 {
@@ -602,7 +659,7 @@ impl Arrivals {
         if received == 0 && self.line.unbounded_is_empty() {
             received = self.receive_hot(1, Some(false), now, kernel);
         }
-        if received == 0 && !bounded_first {
+        if received == 0 && bounded && !bounded_first {
             received = self.receive_line(Queue::Bounded, 1, now, kernel);
         }
         received

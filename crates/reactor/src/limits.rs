@@ -43,3 +43,7 @@ const _: () = assert!(
     SEND_HEADER_BYTES / 128 >= 64,
     "a caravan of 64 responses fits"
 );
+
+/// Bytes that a turn sends on a connection with a receive quantum: half a caravan of 64 KiB, so that
+/// what arrives on others meanwhile waits for some 15 µs.
+pub const BOUNDED_SEND_BYTES: usize = 32 << 10;

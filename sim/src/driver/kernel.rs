@@ -1,9 +1,10 @@
 //! The calls that decisions about arrivals make, answered by the simulated network.
 
 use super::{RECEIVE_BYTES, Socket};
-use crate::network::Arrival;
+use crate::network::{Arrival, Concerns, Sent};
 use crate::shared::Shared;
-use base::{Slab, SlabKey, Time};
+use crate::stirred::CoreNumber;
+use base::{Nanos, Slab, SlabKey, Time};
 use reactor::arrivals::{self, Got, Interest, Wanted};
 use reactor::{BufferPool, Completion, DriverStats, IoSlice, Outcome, Received};
 use std::cell::RefCell;
@@ -11,6 +12,8 @@ use std::io;
 
 /// The calls that decisions about arrivals make.
 pub(super) struct Kernel<'a> {
+    pub(super) number: CoreNumber,
+    pub(super) busy_until: &'a mut Time,
     pub(super) sockets: &'a mut Slab<Socket>,
     pub(super) receive_buffers: &'a BufferPool,
     pub(super) ready: &'a mut Vec<Completion>,
@@ -80,6 +83,48 @@ impl arrivals::Kernel for Kernel<'_> {
             self.ready.push(Completion { key, outcome });
         }
         got
+    }
+
+    fn send(&mut self, key: SlabKey, most: usize) -> bool {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return false;
+        };
+        let Some(sending) = &mut socket.sending else {
+            return false;
+        };
+        sending.in_line = false;
+        let world = &mut *self.world.borrow_mut();
+        // What is left is read when it is sent: it has to be there until then.
+        let end = socket.end;
+        let left = sending.list.bytes() - sending.sent;
+        let room = usize::try_from(world.network.room(end)).unwrap_or(usize::MAX);
+        let piece = left.min(most);
+        let sent = sending.sent..sending.sent + room.min(piece);
+        let bytes = sending.list.to_bytes(sent);
+        let cost = Nanos(world.pace.send_per_kib.0 * piece as u64 / 1024);
+        // What a core sends in one turn it sends in order, one after the other.
+        *self.busy_until = world.now.max(*self.busy_until) + cost;
+        self.stats.sends += 1;
+        let (prng, more) = (&mut world.prng, left > bytes.len());
+        match world
+            .network
+            .send(end, &bytes, more, *self.busy_until, prng)
+        {
+            Sent::Broken => sending.broken = true,
+            Sent::Taken(taken) => {
+                self.stats.sent_bytes += taken as u64;
+                sending.sent += taken;
+            }
+        }
+        if !sending.is_over() {
+            self.stats.send_stalls += 1;
+            sending.list.set_aside(sending.sent);
+        }
+        let stall = Nanos(world.prng.below(world.network.send_stall_max().0 + 1));
+        sending.at = *self.busy_until + stall;
+        world.network.note(sending.at, Concerns::Core(self.number));
+        // It goes on at that time, as where the socket was full.
+        false
     }
 
     fn watch(&mut self, key: SlabKey) {

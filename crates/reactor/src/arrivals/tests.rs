@@ -31,6 +31,9 @@ struct ModelSocket {
     readable_since: Option<u64>,
     /// Times that each other socket was served meanwhile, by the number in its key.
     passed: Vec<u32>,
+    /// Bytes of the send under way, and how many of them the socket takes for now.
+    sending: usize,
+    room: usize,
 }
 
 impl ModelSocket {
@@ -40,6 +43,11 @@ impl ModelSocket {
 
     fn waits(&self) -> bool {
         self.is_readable() && self.interest.receives()
+    }
+
+    /// Returns true if a send is under way that the socket takes more of.
+    fn sends(&self) -> bool {
+        self.sending > 0 && self.room > 0
     }
 }
 
@@ -54,7 +62,7 @@ struct Model {
     served: Vec<SlabKey>,
     /// Receives that were tried in this turn.
     tried: usize,
-    /// Sockets with a quantum that were served in this turn.
+    /// Receives and sends on sockets with a quantum in this turn.
     bounded: usize,
 }
 
@@ -105,6 +113,21 @@ impl Kernel for Model {
         Got::Bytes(bytes, bytes < room)
     }
 
+    fn send(&mut self, key: SlabKey, most: usize) -> bool {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return false;
+        };
+        if most < usize::MAX {
+            assert_eq!(socket.interest.queue(), Queue::Bounded);
+            self.bounded += 1;
+        }
+        let bytes = socket.sending.min(socket.room).min(most);
+        assert!(bytes > 0, "a send that can go on");
+        socket.sending -= bytes;
+        socket.room -= bytes;
+        socket.sends()
+    }
+
     fn watch(&mut self, key: SlabKey) {
         let socket = self.sockets.get_mut(key).expect("an open socket");
         assert!(!socket.interest.closing, "nobody waits for a closed socket");
@@ -126,6 +149,8 @@ impl ModelSocket {
             waits_since: None,
             readable_since: None,
             passed: vec![0; others],
+            sending: 0,
+            room: 0,
         }
     }
 }
@@ -197,6 +222,8 @@ struct Play {
     /// Turns since the core slept, once nothing arrives any more.
     awake: u32,
     sleeps: u32,
+    /// Nothing new is sent.
+    quiet: bool,
 }
 
 impl Play {
@@ -227,6 +254,7 @@ impl Play {
             quanta: prng.below(3),
             awake: 0,
             sleeps: 0,
+            quiet: false,
             prng,
         }
     }
@@ -290,12 +318,39 @@ impl Play {
         {
             self.change_quantum(key);
         }
+        self.send();
         if self.prng.chance(1, 500) && self.keys.len() > 1 {
             let Some(key) = self.random_key() else { return };
             self.keys.retain(|&other| other != key);
             self.arrivals.closes(key, &mut self.model);
             let socket = self.model.sockets.remove(key).expect("open");
             self.arrivals.closed(&socket.interest);
+        }
+    }
+
+    /// The owner submits a send here and there, and sockets that were full take more.
+    fn send(&mut self) {
+        for index in 0..self.keys.len() {
+            let key = self.keys[index];
+            let socket = self.model.sockets.get_mut(key).expect("open");
+            if socket.sends() {
+                continue;
+            }
+            let begins = socket.sending == 0 && !self.quiet && self.prng.chance(1, 20);
+            let goes_on = socket.sending > 0 && (self.quiet || self.prng.chance(1, 2));
+            if begins || goes_on {
+                let bytes = usize::try_from(1 + self.prng.below(200_000)).expect("a few bytes");
+                if begins {
+                    socket.sending = bytes;
+                }
+                let half = self.prng.chance(1, 4);
+                socket.room = if half {
+                    bytes.div_ceil(2)
+                } else {
+                    socket.sending
+                };
+                self.arrivals.sends(key, &mut self.model);
+            }
         }
     }
 
@@ -340,6 +395,10 @@ impl Play {
                 !socket.interest.receives() || socket.watched || waits_for_buffer,
                 "asleep, and nobody would tell of {key:?}: {socket:?}"
             );
+            assert!(
+                !socket.sends(),
+                "asleep with a send to go on with: {socket:?}"
+            );
         }
     }
 
@@ -380,9 +439,19 @@ impl Play {
             .map(|line| Vec::from_iter(line.iter().copied()));
         // A socket is tried from the line and from among the hot ones, and never again.
         let most = self.model.sockets.len() + self.arrivals.hot.len();
+        let passed = self.arrivals.bounded_passed || self.arrivals.prioritises(now);
         let next = self.arrivals.turn(wait, now, completed, &mut self.model);
         assert!(self.model.tried <= most);
         assert!(self.model.bounded <= 1, "one socket with a quantum a turn");
+        let unbounded = |key: &SlabKey| {
+            let socket = self.model.sockets.get(*key).expect("open");
+            socket.interest.queue() != Queue::Bounded
+        };
+        let brought = self.model.served.iter().any(unbounded);
+        assert!(
+            self.model.bounded == 0 || !brought || passed,
+            "passed by once at most"
+        );
         for line in lines {
             let place = |key: &SlabKey| line.iter().position(|waiting| waiting == key);
             let places = self.model.served.iter().filter_map(place);
@@ -411,7 +480,8 @@ impl Play {
 
     /// Whether anything is left that a receive waits for.
     fn is_done(&self) -> bool {
-        !self.model.sockets.iter().any(|(_, socket)| socket.waits())
+        let mut sockets = self.model.sockets.iter();
+        !sockets.any(|(_, socket)| socket.waits() || socket.sending > 0)
     }
 }
 
@@ -424,7 +494,7 @@ fn play(seed: u64) {
         play.turn(false);
     }
     // Nothing arrives any more: all that has is served, and then the core sleeps.
-    (play.keeps, play.rests) = (0, 0);
+    (play.keeps, play.rests, play.quiet) = (0, 0, true);
     play.own();
     let mut left = 10_000;
     while !play.is_done() {

@@ -39,6 +39,12 @@ impl UringDriver {
         self.continue_sending(slot);
     }
 
+    /// Goes on with the send under way, if there is one.
+    pub(super) fn continue_sending(&mut self, slot: SlabKey) {
+        let (arrivals, mut receiver) = self.split();
+        arrivals.sends(slot, &mut receiver);
+    }
+
     pub(super) fn submit_receive(&mut self, key: OpKey, socket: SocketId, into: Option<IoSlice>) {
         let slot = self.socket_key(socket);
         let entry = self.sockets.get_mut(slot).expect("just looked up");

@@ -36,7 +36,7 @@ use listener::Listener;
 use operations::{Operation, RingOp, shared_memory, table_entries};
 use ring::Ring;
 use rustix::thread::set_current_timer_slack;
-use socket::{Attempt, Sending, Socket};
+use socket::Socket;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -219,40 +219,6 @@ impl UringDriver {
         self.sockets
             .key_at(socket.0)
             .expect("the owner of a socket closes it last")
-    }
-
-    /// Sends as much as the kernel takes; what is left waits for room.
-    fn continue_sending(&mut self, key: SlabKey) {
-        let Some(socket) = self.sockets.get_mut(key) else {
-            return;
-        };
-        let Some(sending) = &mut socket.sending else {
-            return;
-        };
-        let mut finished = None;
-        while finished.is_none() {
-            match socket::send(&socket.fd, &sending.list, sending.sent, &mut self.iovecs) {
-                Attempt::Moved(bytes) => {
-                    self.stats.sends += 1;
-                    self.stats.sent_bytes += bytes as u64;
-                    sending.sent += bytes;
-                    if sending.sent >= sending.list.bytes() {
-                        finished = Some(Ok(()));
-                    }
-                }
-                Attempt::WouldBlock => break,
-                Attempt::Failed(error) => finished = Some(Err(error)),
-            }
-        }
-        let Some(result) = finished else {
-            self.stats.send_stalls += 1;
-            sending.list.set_aside(sending.sent);
-            self.watch_room(key);
-            return;
-        };
-        if let Some(Sending { key, list, .. }) = socket.sending.take() {
-            self.complete(key, Outcome::Sent { list, result });
-        }
     }
 
     /// Returns true if anything is in flight that must not outlive the driver.

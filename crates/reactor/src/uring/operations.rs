@@ -122,6 +122,11 @@ pub(super) fn poll_in(fd: &OwnedFd) -> squeue::Entry {
     opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), POLL_IN).build()
 }
 
+/// Watches a socket for room to send.
+pub(super) fn poll_out(fd: &OwnedFd) -> squeue::Entry {
+    opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), POLL_OUT).build()
+}
+
 /// The kernel's answer as a result.
 pub(super) fn io_result(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
@@ -157,22 +162,6 @@ impl UringDriver {
         let key = self.enter_operation(RingOp::Wake);
         let entry = opcode::PollAdd::new(fd, POLL_IN).multi(true).build();
         self.push(entry, key);
-    }
-
-    /// Lets the ring tell when a socket has room to send.
-    pub(super) fn watch_room(&mut self, key: SlabKey) {
-        let Some(socket) = self.sockets.get(key) else {
-            return;
-        };
-        if socket.poll_out.is_some() || socket.closing.is_some() {
-            return;
-        }
-        let fd = types::Fd(socket.fd.as_raw_fd());
-        let operation = self.enter_operation(RingOp::SendSpace(key));
-        self.push(opcode::PollAdd::new(fd, POLL_OUT).build(), operation);
-        if let Some(socket) = self.sockets.get_mut(key) {
-            socket.poll_out = Some(user_data(operation));
-        }
     }
 
     /// Takes an operation back from the ring; it completes all the same.

@@ -1,9 +1,9 @@
 //! The calls that decisions about arrivals make: receives, and the ring's poll entries.
 
 use super::UringDriver;
-use super::operations::{Operation, RingOp, enter, poll_in, user_data};
+use super::operations::{Operation, RingOp, enter, poll_in, poll_out, user_data};
 use super::ring::Ring;
-use super::socket::{self, Attempt, Receiving, Socket};
+use super::socket::{self, Attempt, Receiving, Sending, Socket};
 use crate::arrivals::{Arrivals, Got, Interest, Kernel, Wanted};
 use crate::clock::monotonic;
 use crate::driver::DriverStats;
@@ -20,6 +20,7 @@ pub(super) struct Receiver<'a> {
     receive_buffers: &'a BufferPool,
     ready: &'a mut Vec<Completion>,
     stats: &'a mut DriverStats,
+    iovecs: &'a mut Vec<libc::iovec>,
 }
 
 impl UringDriver {
@@ -33,8 +34,25 @@ impl UringDriver {
             receive_buffers: &self.receive_buffers,
             ready: &mut self.ready,
             stats: &mut self.stats,
+            iovecs: &mut self.iovecs,
         };
         (&mut self.arrivals, receiver)
+    }
+}
+
+impl Receiver<'_> {
+    /// Lets the ring tell when a socket has room to send.
+    fn watch_room(&mut self, key: SlabKey) {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return;
+        };
+        if socket.poll_out.is_some() || socket.closing.is_some() {
+            return;
+        }
+        let operation = enter(self.operations, RingOp::SendSpace(key));
+        let data = user_data(operation);
+        self.ring.push(poll_out(&socket.fd).user_data(data));
+        socket.poll_out = Some(data);
     }
 }
 
@@ -97,6 +115,45 @@ impl Kernel for Receiver<'_> {
             self.ready.push(Completion { key, outcome });
         }
         got
+    }
+
+    fn send(&mut self, key: SlabKey, most: usize) -> bool {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return false;
+        };
+        let Some(sending) = &mut socket.sending else {
+            return false;
+        };
+        let mut left = most;
+        let result = loop {
+            match socket::send(&socket.fd, &sending.list, sending.sent, left, self.iovecs) {
+                Attempt::Moved(bytes) => {
+                    self.stats.sends += 1;
+                    self.stats.sent_bytes += bytes as u64;
+                    sending.sent += bytes;
+                    left -= bytes;
+                    if sending.sent >= sending.list.bytes() {
+                        break Ok(());
+                    }
+                    if left == 0 {
+                        sending.list.set_aside(sending.sent);
+                        return true;
+                    }
+                }
+                Attempt::WouldBlock => {
+                    self.stats.send_stalls += 1;
+                    sending.list.set_aside(sending.sent);
+                    self.watch_room(key);
+                    return false;
+                }
+                Attempt::Failed(error) => break Err(error),
+            }
+        };
+        if let Some(Sending { key, list, .. }) = socket.sending.take() {
+            let outcome = Outcome::Sent { list, result };
+            self.ready.push(Completion { key, outcome });
+        }
+        false
     }
 
     fn watch(&mut self, key: SlabKey) {

@@ -82,19 +82,23 @@ pub(super) enum Attempt {
     Failed(io::Error),
 }
 
-/// Sends what of the list is left from byte `sent` on, as far as the kernel takes it.
+/// Sends what of the list is left from byte `sent` on, `most` bytes at most, as far as the kernel
+/// takes it.
 pub(super) fn send(
     fd: &OwnedFd,
     list: &SendList,
     sent: usize,
+    most: usize,
     iovecs: &mut Vec<libc::iovec>,
 ) -> Attempt {
     iovecs.clear();
+    let mut left = most;
     let mut push = |address: *const u8, len: usize| {
         let iov_base = address.cast_mut().cast::<libc::c_void>();
-        let iov_len = len;
+        let iov_len = len.min(left);
+        left -= iov_len;
         iovecs.push(libc::iovec { iov_base, iov_len });
-        iovecs.len() < SEND_SEGMENTS_MAX
+        iovecs.len() < SEND_SEGMENTS_MAX && left > 0
     };
     let mut end = 0;
     for segment in list.segments() {
@@ -220,20 +224,27 @@ const KEEP_ALIVE_PROBES: u32 = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     /// A peer that was switched off kept its connection, and all that belonged to it, for as long
     /// as nothing was sent to it.
     #[test]
     fn a_dead_peer_is_noticed_in_bounded_time() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let fd = OwnedFd::from(listener);
+        let address = listener.local_addr().expect("it is bound");
         let options = SocketOptions {
             user_timeout: Nanos::from_millis(12_345),
             keep_alive: Nanos::from_secs(21),
             ..SocketOptions::default()
         };
-        configure(&fd, &options).expect("a TCP socket");
+        let listener = OwnedFd::from(listener);
+        configure(&listener, &options).expect("a TCP socket");
+        let buffer_bytes = sockopt::socket_recv_buffer_size(&listener);
+        // A listener's connections inherit all of it.
+        let _peer = TcpStream::connect(address).expect("it listens");
+        let fd = rustix::net::accept(&listener).expect("a connection");
+        assert_eq!(sockopt::tcp_nodelay(&fd), Ok(true));
+        assert_eq!(sockopt::socket_recv_buffer_size(&fd), buffer_bytes);
         assert_eq!(sockopt::tcp_user_timeout(&fd), Ok(12_345));
         assert_eq!(sockopt::socket_keepalive(&fd), Ok(true));
         assert_eq!(sockopt::tcp_keepidle(&fd), Ok(Duration::from_secs(21)));
