@@ -11,7 +11,9 @@ use std::time::Duration;
 ///
 /// A neighbour reads 4 KiB at a time, writes now and then, and checks every answer: first
 /// undisturbed, then beside a load, in turns. For each load this prints the target's memory and
-/// processor time, and the neighbour's 99th percentiles with their ratio. A load is within its
+/// processor time, and the neighbour's 99th percentiles with their ratio; and those of the time
+/// until the neighbour's kernel had the answer, which leave out how long the neighbour waited for
+/// the processor that it shares with the load. A load is within its
 /// bound if no command of the neighbour fails, the ratio's median is at most 1.5, and a host can
 /// connect afterwards.
 #[derive(Args, Clone, Debug)]

@@ -3,9 +3,11 @@
 //! no proper host would.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use std::io::{Read as _, Write as _};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use std::io::{IoSliceMut, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, SystemTime};
 use switch::Class;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
@@ -80,6 +82,9 @@ pub(super) struct Client {
     input: Vec<u8>,
     buffer: Vec<u8>,
     cid: u16,
+    /// Time at which the kernel took the last packet that was read, where it
+    /// [tells](Client::tell_arrivals).
+    pub(super) arrived: Option<SystemTime>,
 }
 
 /// ICReq of a plain connection.
@@ -137,6 +142,7 @@ impl Client {
             input: Vec::new(),
             buffer: vec![0; 64 << 10],
             cid: 0,
+            arrived: None,
         };
         client.stream.write_all(&ic_req())?;
         match client.receive()?.header {
@@ -215,6 +221,31 @@ impl Client {
         Ok(completion)
     }
 
+    /// Lets the kernel tell when what is read arrived at the socket, however long its reader took
+    /// to be given a processor afterwards.
+    pub(super) fn tell_arrivals(&self) -> Result<()> {
+        Ok(setsockopt(
+            &self.stream,
+            sockopt::ReceiveTimestampns,
+            &true,
+        )?)
+    }
+
+    /// Reads what has arrived. Returns the number of bytes.
+    fn read(&mut self) -> Result<usize> {
+        let mut controls = nix::cmsg_space!(nix::sys::time::TimeSpec);
+        let mut buffers = [IoSliceMut::new(&mut self.buffer)];
+        let socket = self.stream.as_raw_fd();
+        let flags = MsgFlags::empty();
+        let message = recvmsg::<()>(socket, &mut buffers, Some(&mut controls), flags)?;
+        for control in message.cmsgs()? {
+            if let ControlMessageOwned::ScmTimestampns(time) = control {
+                self.arrived = Some(SystemTime::UNIX_EPOCH + Duration::from(time));
+            }
+        }
+        Ok(message.bytes)
+    }
+
     /// The next command identifier, below 2^15.
     pub(super) fn cid(&mut self) -> u16 {
         self.cid = (self.cid + 1) & 0x7fff;
@@ -289,7 +320,7 @@ impl Client {
             if let Some(pdu) = done {
                 return Ok(pdu);
             }
-            let count = self.stream.read(&mut self.buffer)?;
+            let count = self.read()?;
             ensure!(count > 0, "the target closed the connection");
             self.input.extend_from_slice(&self.buffer[..count]);
         }

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use base::{Latencies, Prng};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use wire::nvme::{IoOpcode, SglDescriptor};
 
 const HOST: &str = "nqn.2026-11.io.switchyard:neighbour";
@@ -47,6 +47,9 @@ pub(super) struct Measured {
     pub p99_us: f64,
     /// The longest.
     pub max_us: f64,
+    /// 99th percentile of the time from a command to when the kernel has its answer: what the
+    /// target and the network take, without the wait for a processor that the load shares.
+    pub answer_p99_us: f64,
     /// Reason of the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -67,6 +70,7 @@ impl Neighbour {
             true => admin.latency_queue(peer, HOST, (controller, 1), 128)?,
             false => Client::queue(peer, HOST, (controller, 1), 128)?,
         };
+        queue.tell_arrivals()?;
         Ok(Self {
             peer: peer.clone(),
             _admin: admin,
@@ -78,14 +82,27 @@ impl Neighbour {
     }
 
     /// Reads, and writes now and then, one command at a time.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the kernel says by this clock when an answer arrived"
+    )]
     pub(super) fn run(&mut self, time: Duration) -> Measured {
         let mut latencies = Latencies::new();
+        let mut answers = Latencies::new();
         let (mut failed, mut failure) = (0, None);
         let begun = Instant::now();
         while begun.elapsed() < time && failed < FAILURES_MAX {
             let start = Instant::now();
+            let sent = SystemTime::now();
             match self.command() {
-                Ok(()) => latencies.record(start.elapsed().into()),
+                Ok(()) => {
+                    latencies.record(start.elapsed().into());
+                    // The kernel begins to tell some time after it was asked to.
+                    let arrived = self.queue.arrived.take();
+                    if let Some(Ok(time)) = arrived.map(|arrived| arrived.duration_since(sent)) {
+                        answers.record(time.into());
+                    }
+                }
                 Err(error) => {
                     failed += 1;
                     failure.get_or_insert(format!("{error:#}"));
@@ -98,6 +115,7 @@ impl Neighbour {
             p50_us: latencies.quantile_us(0.5),
             p99_us: latencies.quantile_us(0.99),
             max_us: latencies.max_us(),
+            answer_p99_us: answers.quantile_us(0.99),
             failure,
         }
     }

@@ -33,6 +33,9 @@ pub(super) struct Line {
     pub(super) disturbed_p50_us: RunSummary,
     pub(super) undisturbed_p99_us: RunSummary,
     pub(super) disturbed_p99_us: RunSummary,
+    /// Of the time until the kernel has the answer.
+    pub(super) undisturbed_answer_p99_us: RunSummary,
+    pub(super) disturbed_answer_p99_us: RunSummary,
     pub(super) disturbed_max_us: RunSummary,
     /// Of the two in each pair.
     pub(super) ratio: RunSummary,
@@ -61,7 +64,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>6}",
+            "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>13}  {:>6}",
             "load",
             "done",
             "memory MiB",
@@ -69,6 +72,7 @@ impl fmt::Display for Report {
             "p99 alone us",
             "p99 beside us",
             "ratio",
+            "answers us",
             "failed"
         )?;
         for line in &self.loads {
@@ -84,7 +88,7 @@ impl fmt::Display for Report {
                 .map(|bytes| bytes as f64 / f64::from(1 << 20));
             write!(
                 f,
-                "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>6}",
+                "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>13}  {:>6}",
                 line.load,
                 line.done,
                 number(memory),
@@ -92,6 +96,10 @@ impl fmt::Display for Report {
                 spread(line.undisturbed_p99_us, 0),
                 spread(line.disturbed_p99_us, 0),
                 spread(line.ratio, 2),
+                format!(
+                    "{:.0} → {:.0}",
+                    line.undisturbed_answer_p99_us.median, line.disturbed_answer_p99_us.median
+                ),
                 line.failed
             )?;
             let by = line.confined_by.map(|by| format!("  by {by}"));

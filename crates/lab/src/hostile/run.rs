@@ -106,6 +106,8 @@ fn measure(name: &'static str, load: Load, args: &HostileArgs) -> Result<Line> {
         disturbed_p50_us: spread(&|pair| pair.disturbed.p50_us),
         undisturbed_p99_us: spread(&|pair| pair.undisturbed.p99_us),
         disturbed_p99_us: spread(&|pair| pair.disturbed.p99_us),
+        undisturbed_answer_p99_us: spread(&|pair| pair.undisturbed.answer_p99_us),
+        disturbed_answer_p99_us: spread(&|pair| pair.disturbed.answer_p99_us),
         disturbed_max_us: spread(&|pair| pair.disturbed.max_us),
         ratio,
         commands: runs().map(|run| run.commands).sum(),
