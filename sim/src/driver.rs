@@ -65,6 +65,7 @@ struct Socket {
     watched: bool,
     receiving: Option<(OpKey, Option<IoSlice>)>,
     sending: Option<Sending>,
+    closing: Option<OpKey>,
 }
 
 /// The state of a core between two turns.
@@ -204,6 +205,9 @@ impl SimDriver {
             Next::Sleep(until) => Rest::Asleep(until),
             Next::Turn => Rest::Awake,
         };
+        if let Some(slot) = self.arrivals.take_close() {
+            self.finish_close(slot);
+        }
         let idle = self.rest == Rest::Awake && self.ready.is_empty();
         if idle || polls.is_some() {
             // A turn that brings nothing takes its time, too.
@@ -362,6 +366,7 @@ impl SimDriver {
             watched: false,
             receiving: None,
             sending: None,
+            closing: None,
         };
         let key = self
             .sockets
@@ -417,22 +422,35 @@ impl SimDriver {
         self.connecting.push((at, key, end));
     }
 
-    fn close(&mut self, key: OpKey, socket: SocketId) {
+    fn close(&mut self, closing: OpKey, socket: SocketId) {
         let slot = self.key(socket);
-        let Some(socket) = self.forget(slot) else {
-            return;
-        };
-        if let Some(Sending { key, list, .. }) = socket.sending {
+        let (arrivals, mut kernel) = self.split();
+        arrivals.closes(slot, &mut kernel);
+        arrivals.close_in_turn(slot);
+        let socket = self.sockets.get_mut(slot).expect("just looked up");
+        socket.closing = Some(closing);
+        socket.watched = false;
+        let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
+        if let Some(Sending { key, list, .. }) = sending {
             let result = Err(io::ErrorKind::ConnectionAborted.into());
             self.complete(key, Outcome::Sent { list, result });
         }
-        self.abort_receive(socket.receiving);
-        let world = &mut *self.world.borrow_mut();
-        world.network.close(socket.end, world.now);
-        self.ready.push(Completion {
-            key,
-            outcome: Outcome::Closed,
-        });
+        self.abort_receive(receiving);
+    }
+
+    /// Closes a socket when its turn has come.
+    fn finish_close(&mut self, slot: SlabKey) {
+        if let Some(socket) = self.forget(slot)
+            && let Some(closing) = socket.closing
+        {
+            let world = &mut *self.world.borrow_mut();
+            world.network.close(socket.end, world.now);
+            let outcome = Outcome::Closed;
+            self.ready.push(Completion {
+                key: closing,
+                outcome,
+            });
+        }
     }
 
     /// Ends a receive of a socket that goes.

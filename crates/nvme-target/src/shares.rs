@@ -163,6 +163,9 @@ enum Party {
     Tenant(Arc<str>),
 }
 
+/// Accounts among which those that are closed are not looked for.
+const KNOWN_ACCOUNTS: usize = 64;
+
 /// The accounts of a core.
 #[derive(Debug)]
 pub(crate) struct Accounts {
@@ -170,6 +173,8 @@ pub(crate) struct Accounts {
     unowned: Rc<Parties>,
     throughput: Rc<Account>,
     known: BTreeMap<Party, Weak<Account>>,
+    /// Number of them at which those that are closed are taken out.
+    known_max: usize,
     /// Accounts opened so far.
     opened: u64,
 }
@@ -189,6 +194,7 @@ impl Default for Accounts {
             unowned: of(Purpose::Control),
             throughput: Rc::default(),
             known: BTreeMap::new(),
+            known_max: KNOWN_ACCOUNTS,
             opened: 0,
         }
     }
@@ -214,7 +220,10 @@ impl Accounts {
         tenant: Option<&Arc<str>>,
         class: Option<Class>,
     ) -> Rc<Parties> {
-        self.known.retain(|_, account| account.strong_count() > 0);
+        if self.known.len() >= self.known_max {
+            self.known.retain(|_, account| account.strong_count() > 0);
+            self.known_max = KNOWN_ACCOUNTS.max(2 * self.known.len());
+        }
         let host = self.account(Party::Host(nqn.to_owned(), id));
         let tenant = tenant.map(|name| self.account(Party::Tenant(Arc::clone(name))));
         let throughput = class == Some(Class::Throughput);

@@ -227,6 +227,10 @@ pub struct Arrivals {
     line: Line,
     /// Sockets with a quantum on which a send goes on, in order.
     sends: VecDeque<SlabKey>,
+    /// Sockets that are to be closed, in order.
+    closes: VecDeque<SlabKey>,
+    /// The one of them for which it is time.
+    close_due: Option<SlabKey>,
     /// Time until which more sockets count as busy than can be hot.
     crowded_until: Time,
     /// Number of sockets with arrivals that go before those of others.
@@ -258,6 +262,8 @@ impl Arrivals {
             hot_start: 0,
             line: Line::with_capacity(sockets),
             sends: VecDeque::with_capacity(sockets),
+            closes: VecDeque::with_capacity(sockets),
+            close_due: None,
             crowded_until: Time::ZERO,
             urgent_sockets: 0,
             urgent_until: Time::ZERO,
@@ -296,8 +302,8 @@ impl Arrivals {
         }
         // A core that would sleep but for what completed at once (a send, as a rule) will do so on
         // its next turn, and looks then; unless there is always something.
-        let bounded = !self.line.is_empty() || !self.sends.is_empty();
-        if may_wait && self.unseen_turns < UNSEEN_TURNS_MAX && !bounded {
+        let waits = !self.line.is_empty() || self.is_ending();
+        if may_wait && self.unseen_turns < UNSEEN_TURNS_MAX && !waits {
             self.unseen_turns += 1;
             return Next::Turn;
         }
@@ -378,12 +384,25 @@ impl Arrivals {
         };
         socket.wanted = Wanted::Nothing;
         socket.closing = true;
-        if socket.in_line {
+        socket.hot = false;
+        if std::mem::take(&mut socket.in_line) {
             self.line.remove(key);
         }
         if let Some(index) = self.hot.iter().position(|&hot| hot == key) {
             self.hot.swap_remove(index);
         }
+    }
+
+    /// A socket is to be closed when its [turn](Self::take_close) has come: to close one takes the
+    /// kernel as long as to send, and a host that is gone had a hundred.
+    pub fn close_in_turn(&mut self, key: SlabKey) {
+        self.closes.push_back(key);
+    }
+
+    /// Returns the socket that is to be closed now, if there is one. To be asked after each turn.
+    #[inline]
+    pub fn take_close(&mut self) -> Option<SlabKey> {
+        self.close_due.take()
     }
 
     /// A socket is no more.
@@ -480,7 +499,7 @@ impl Arrivals {
             if self.line.unbounded_is_empty() {
                 most -= self.receive_hot(most, None, now, kernel);
             }
-            if !self.passes_bounded(most < before) && !self.send_bounded(kernel) {
+            if !self.passes_bounded(most < before) && !self.end_bounded(kernel) {
                 self.receive_line(Queue::Bounded, 1, now, kernel);
             }
         }
@@ -501,16 +520,21 @@ impl Arrivals {
     }
 
     /// Returns true if this turn, which has `brought` something from others or not, passes by the
-    /// sockets with a quantum: what came is answered before more is done for them. It does not do so
+    /// sockets that close and those with a quantum: what came is answered before more is done for them. It does not do so
     /// twice in a row, or others could keep them out.
     fn passes_bounded(&mut self, brought: bool) -> bool {
-        let any = !self.line.bounded.is_empty() || !self.sends.is_empty();
+        let any = !self.line.bounded.is_empty() || self.is_ending();
         self.bounded_passed = brought && any && !self.bounded_passed;
         self.bounded_passed
     }
 
-    /// Sends a piece on the next socket with a quantum. Returns true if one had something to send.
-    fn send_bounded(&mut self, kernel: &mut impl Kernel) -> bool {
+    /// Lets the next socket be closed, or sends a piece on the next one with a quantum. Returns true if
+    /// there was one.
+    fn end_bounded(&mut self, kernel: &mut impl Kernel) -> bool {
+        self.close_due = self.closes.pop_front();
+        if self.close_due.is_some() {
+            return true;
+        }
         let Some(key) = self.sends.pop_front() else {
             return false;
         };
@@ -563,11 +587,17 @@ impl Arrivals {
         received
     }
 
+    /// Returns true while something is to be done for sockets without the ring: a send to go on with, or
+    /// a close.
+    fn is_ending(&self) -> bool {
+        !self.sends.is_empty() || !self.closes.is_empty()
+    }
+
     /// Returns true while sockets wait in line and a receive buffer is free. The ring watches none
     /// of these sockets, so a core that slept would not be woken for them.
     fn can_receive_line(&self, kernel: &impl Kernel) -> bool {
         let waits = !self.line.is_empty() && kernel.free_buffers() > 0;
-        (waits && !mutation::active(Mutation::LineForgotten)) || !self.sends.is_empty()
+        (waits && !mutation::active(Mutation::LineForgotten)) || self.is_ending()
     }
 
     /// Puts a socket on which something arrived at the end of the line. The ring is not asked
@@ -619,7 +649,7 @@ impl Arrivals {
             self.receive_hot(most - received, Some(true), now, kernel);
         }
         let urgent_bytes = self.received_bytes - before;
-        let sent = !self.passes_bounded(urgent_bytes > 0) && self.send_bounded(kernel);
+        let ended = !self.passes_bounded(urgent_bytes > 0) && self.end_bounded(kernel);
         let may_wait = |key: &SlabKey| {
             let socket = kernel.interest(*key);
             socket.is_some_and(|s| !s.is_urgent() && s.receives())
@@ -637,7 +667,7 @@ impl Arrivals {
         let grant = self.service.next(now, &backlog);
         if grant.is_none_or(|grant| grant.class.properties().may_wait) {
             let before = self.received_bytes;
-            let received = self.receive_rest(!sent, now, kernel);
+            let received = self.receive_rest(!ended, now, kernel);
             self.bulk_arrived = received > 0;
             self.granted_bytes = self.received_bytes - before;
         }

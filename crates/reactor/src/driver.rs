@@ -110,7 +110,8 @@ pub trait Driver {
     }
 
     /// Bounds a receive on this connection to `quantum` bytes (a payload with a destination
-    /// excepted), and the turn to one connection with a quantum; `None` removes the bound. For a
+    /// excepted), and the turn to one connection with a quantum, from which it receives or on which
+    /// it sends [a piece](crate::limits::BOUNDED_SEND_BYTES); `None` removes the bound. For a
     /// connection that asks for much while others ask for little. A driver without a kernel may
     /// ignore it.
     fn set_receive_quantum(&mut self, _socket: SocketId, _quantum: Option<NonZeroUsize>) {}

@@ -293,7 +293,7 @@ impl Play {
             let Some(socket) = self.model.sockets.get_mut(key) else {
                 continue;
             };
-            if socket.interest.receives() {
+            if socket.interest.receives() || socket.interest.closing {
                 continue;
             }
             if self.prng.chance(self.rests, 10) || socket.ended && socket.arrived == 0 {
@@ -323,8 +323,7 @@ impl Play {
             let Some(key) = self.random_key() else { return };
             self.keys.retain(|&other| other != key);
             self.arrivals.closes(key, &mut self.model);
-            let socket = self.model.sockets.remove(key).expect("open");
-            self.arrivals.closed(&socket.interest);
+            self.arrivals.close_in_turn(key);
         }
     }
 
@@ -441,6 +440,12 @@ impl Play {
         let most = self.model.sockets.len() + self.arrivals.hot.len();
         let passed = self.arrivals.bounded_passed || self.arrivals.prioritises(now);
         let next = self.arrivals.turn(wait, now, completed, &mut self.model);
+        if let Some(key) = self.arrivals.take_close() {
+            let socket = self.model.sockets.remove(key).expect("closed once");
+            assert!(socket.interest.closing && self.model.bounded == 0);
+            self.arrivals.closed(&socket.interest);
+            self.model.bounded += 1;
+        }
         assert!(self.model.tried <= most);
         assert!(self.model.bounded <= 1, "one socket with a quantum a turn");
         let unbounded = |key: &SlabKey| {

@@ -69,15 +69,16 @@ impl UringDriver {
         arrivals.wanted(slot, now, &mut receiver);
     }
 
-    /// Closes a socket: everything pending on it ends now, it itself once the ring let go of it.
+    /// Closes a socket: everything pending on it ends now, it itself when its turn has come and the
+    /// ring has let go of it.
     pub(super) fn close(&mut self, key: SlabKey, closing: OpKey) {
         let Some(socket) = self.sockets.get_mut(key) else {
             return;
         };
         assert!(socket.closing.is_none(), "a socket is closed once");
         socket.closing = Some(closing);
+        let released = socket.released;
         let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
-        let polls = [socket.poll_in, socket.poll_out];
         let (arrivals, mut receiver) = self.split();
         arrivals.closes(key, &mut receiver);
         if let Some(Sending { key, list, .. }) = sending {
@@ -86,7 +87,20 @@ impl UringDriver {
         if let Some(Receiving { key, into }) = receiving {
             self.refuse_receive(key, into, canceled());
         }
-        for operation in polls.into_iter().flatten() {
+        if released {
+            self.let_go(key);
+        } else {
+            self.arrivals.close_in_turn(key);
+        }
+    }
+
+    /// Takes a closing socket back from the ring, and closes it when the ring has let go of it.
+    pub(super) fn let_go(&mut self, key: SlabKey) {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return;
+        };
+        socket.let_go = true;
+        for operation in [socket.poll_in, socket.poll_out].into_iter().flatten() {
             self.cancel(operation);
         }
         self.finish_close(key);
@@ -109,7 +123,7 @@ impl UringDriver {
         let Some(closing) = socket.closing else {
             return;
         };
-        if socket.poll_in.is_none() && socket.poll_out.is_none() {
+        if socket.let_go && socket.poll_in.is_none() && socket.poll_out.is_none() {
             let Some(socket) = self.sockets.remove(key) else {
                 return;
             };

@@ -199,7 +199,11 @@ impl UringDriver {
         self.now = monotonic();
         let (now, completed) = (self.now, !self.ready.is_empty());
         let (arrivals, mut receiver) = self.split();
-        arrivals.turn(wait, now, completed, &mut receiver)
+        let next = arrivals.turn(wait, now, completed, &mut receiver);
+        if let Some(key) = arrivals.take_close() {
+            self.let_go(key);
+        }
+        next
     }
 
     /// Takes what the ring has, and hands out what completed. Returns true if the ring had

@@ -52,6 +52,8 @@ pub(super) struct Socket {
     pub(super) poll_out: Option<u64>,
     pub(super) interest: Interest,
     pub(super) closing: Option<OpKey>,
+    /// The turn of a closing socket has come.
+    pub(super) let_go: bool,
     /// True for a connection that is handed out when it has closed.
     pub(super) released: bool,
 }
@@ -66,6 +68,7 @@ impl Socket {
             poll_out: None,
             interest: Interest::new(now),
             closing: None,
+            let_go: false,
             released: false,
         }
     }
