@@ -399,6 +399,10 @@ mod tests {
             (accounts.anonymous.host.bytes.get(), accounts.known.len()),
             (0, 2)
         );
+        for number in 0..1_000 {
+            drop(greedy(&mut accounts, &number.to_string()));
+        }
+        assert!(accounts.known.len() <= KNOWN_ACCOUNTS);
         let again = greedy(&mut accounts, "a");
         assert_eq!(again.parties.host.bytes.get(), 0);
         another.take(4096);

@@ -3,9 +3,7 @@
 use super::client::{Client, Peer, capsule, dial, ic_req};
 use anyhow::{Result, ensure};
 use base::units::CoreId;
-use reactor::placement;
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
+use reactor::{placement, priority};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
@@ -19,9 +17,6 @@ const SETUP: Duration = Duration::from_secs(120);
 
 /// A pause of a load that has nothing to do.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// Niceness of a load: the neighbour goes first where both run, other work of the machine does not.
-const NICE: i32 = 5;
 
 /// I/O queues of a host that connects as many as it may: one identifier is left for nothing.
 const QUEUES: u16 = 127;
@@ -185,8 +180,8 @@ pub(super) fn beside<T>(
                 if let Some(core) = core {
                     placement::pin_to(core)?;
                 }
-                // Without the right to it the load takes more from the neighbour's own processor.
-                let _ = setpriority_process(Some(gettid()), NICE);
+                // Where that is not to be had, the load takes more from the neighbour's own processor.
+                let _ = priority::yield_to_all();
                 work(&worker)
             }));
         }
