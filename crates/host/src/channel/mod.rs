@@ -9,6 +9,7 @@
 mod barrier;
 mod commands;
 mod completions;
+mod displaced;
 mod extents;
 mod lanes;
 mod state;
@@ -16,6 +17,7 @@ mod submit;
 mod waiting;
 
 pub use barrier::QueueFull;
+pub(crate) use displaced::OtherWay;
 pub use state::ChannelState;
 
 use crate::association::Association;
@@ -73,6 +75,10 @@ struct Lanes {
     class: Class,
     /// The lanes serve a switchboard: they stay when a namespace goes.
     shared: bool,
+    /// The way of requests that find no queue.
+    other_way: OtherWay,
+    /// Time at which a channel that got no queue asks for one again.
+    ask_again_at: Time,
 }
 
 /// The requests of a channel that no lane has.
@@ -82,6 +88,8 @@ struct Requests {
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: VecDeque<Completion>,
+    /// Requests that are to go another way, because no lane has a queue.
+    displaced: VecDeque<Request>,
     /// Commands over extents that were not reaped yet.
     done_extents: VecDeque<Extents>,
     /// Memory of such commands, to be used again.
@@ -177,10 +185,13 @@ impl RemoteChannel {
                 next: 0,
                 class,
                 shared: true,
+                other_way: OtherWay::None,
+                ask_again_at: Time::NEVER,
             },
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),
                 done: VecDeque::with_capacity(capacity),
+                displaced: VecDeque::new(),
                 done_extents: VecDeque::new(),
                 spare: Vec::new(),
                 outstanding: 0,
@@ -424,6 +435,9 @@ impl Channel for RemoteChannel {
                 self.tick_lane(index, cx);
             }
         }
+        if self.state() == ChannelState::Gone {
+            self.displace(cx);
+        }
         if !self.requests.waiting.is_empty() || !self.recovery.is_empty() {
             self.drain_waiting(cx.now);
             self.follow_up(cx);
@@ -437,10 +451,10 @@ impl Channel for RemoteChannel {
         } else {
             (0..self.lanes.all.len()).map(of).min()
         };
-        let replay = if self.state() == ChannelState::Live {
-            self.recovery.deadline()
-        } else {
-            Time::NEVER
+        let replay = match self.state() {
+            ChannelState::Live => self.recovery.deadline(),
+            ChannelState::Gone => self.recovery.deadline().min(self.lanes.ask_again_at),
+            _ => Time::NEVER,
         };
         lanes.unwrap_or(Time::NEVER).min(replay)
     }
@@ -451,7 +465,7 @@ impl Channel for RemoteChannel {
         }
         self.closing = true;
         if self.state() == ChannelState::Gone {
-            return;
+            return self.gone(BlockError::Aborted);
         }
         self.leave(cx);
         self.gone(BlockError::Aborted);
@@ -474,9 +488,7 @@ impl Drop for RemoteChannel {
             if lane.open {
                 self.association.leave_open();
             }
-            if lane.queue_id > 0 {
-                self.association.release_queue(lane.queue_id);
-            }
         }
+        self.release_queues();
     }
 }

@@ -123,7 +123,7 @@ impl RemoteChannel {
 
     /// Reports a write of unknown effect. As long as it may still take effect, its blocks are not
     /// written anew.
-    fn report_lost_write(&mut self, replay: Replay, error: BlockError) {
+    pub(super) fn report_lost_write(&mut self, replay: Replay, error: BlockError) {
         let Replay {
             exchange,
             lost_with,

@@ -11,6 +11,7 @@ use crate::association::tenant_event::TenantEvent;
 use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
+use crate::recovery::epoch::Phase;
 use base::units::Lba;
 use block::{BlockError, Device, Operation, PathDevice};
 use std::io::{IoSlice, IoSliceMut};
@@ -400,6 +401,7 @@ impl Namespace {
         }
         if let Some(path) = &self.inner.path
             && let Some(result) = path.run(&call, &mut data)
+            && !self.may_repeat(&result)
         {
             return result;
         }
@@ -424,6 +426,16 @@ impl Namespace {
             }
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Returns true if a call failed for want of a queue of the calling thread's own: nothing of it
+    /// is under way any more, and the host's thread may carry it out anew.
+    fn may_repeat(&self, result: &Result<(), RequestError>) -> bool {
+        let remote = &self.inner.remote;
+        let association = remote.association();
+        let is_over = association.is_closing() || association.phase() == Phase::Gone;
+        let lacks_queue = matches!(result, Err(RequestError::Device(BlockError::Gone)));
+        lacks_queue && !is_over && !remote.state().is_gone()
     }
 
     fn receive(&self, replies: &Receiver<BlockingReply>) -> Result<BlockingReply, RequestError> {
