@@ -15,8 +15,8 @@ pub const ADMIN_DEPTH: u16 = 31;
 /// With one more the host waits: each of them took a connection loss, and a write that hangs.
 pub const FENCES_MAX: usize = 8;
 
-/// Aborts that are outstanding at a time; controllers announce at least four by custom, and more
-/// than a few mean that the connection should be reset instead.
+/// Aborts that are outstanding at a time: controllers announce at least four by custom. Further ones
+/// wait.
 pub const ABORTS_MAX: usize = 4;
 
 /// I/O queues that one channel opens at most: more connections per core only cost system calls.

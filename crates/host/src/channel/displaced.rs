@@ -86,6 +86,9 @@ impl RemoteChannel {
 
     /// Keeps what is left of a request for its other way, or reports it.
     fn send_elsewhere(&mut self, mut exchange: Exchange) {
+        if exchange.given_up.is_some() {
+            return self.tell_given_up(exchange);
+        }
         let request = exchange.request().copied();
         let request = request.filter(|request| {
             self.is_dispensable() && !request.private_data && !self.is_gone(&exchange)

@@ -7,7 +7,7 @@ use crate::controller::quiet_time;
 use crate::limits::ABORT_TIME;
 use crate::qpair::Join;
 use crate::recovery::epoch::Phase;
-use base::Time;
+use base::{Nanos, Time};
 use block::BlockError;
 use reactor::Context;
 use wire::fabrics::ConnectData;
@@ -188,10 +188,16 @@ impl RemoteChannel {
         }
     }
 
+    /// Time that an Abort may take.
+    pub(super) fn abort_time(&self) -> Nanos {
+        ABORT_TIME.min(self.association.options().command_timeout)
+    }
+
     /// Commands that take too long are aborted; if that does not help, the association is reset.
     pub(super) fn look_for_timeouts(&mut self, index: usize, cx: &mut Context<'_>) {
         // An Abort may take no longer than the command it is for.
-        let abort_time = ABORT_TIME.min(self.association.options().command_timeout);
+        let abort_time = self.abort_time();
+        self.detach_given_up(index, cx.now);
         let lane = &mut self.lanes.all[index];
         let table = lane.qpair.table();
         let mut start = 0;

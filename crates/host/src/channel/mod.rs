@@ -11,6 +11,7 @@ mod commands;
 mod completions;
 mod displaced;
 mod extents;
+mod giving_up;
 mod lanes;
 mod state;
 mod submit;
@@ -108,6 +109,8 @@ struct Requests {
     barriers: usize,
     /// The first of the barriers was sent.
     barrier_sent: bool,
+    /// No request that is not over has an earlier [limit](Exchange::limit).
+    next_limit: Time,
 }
 
 /// One core's channel to a remote namespace, or (shared) to all of a controller.
@@ -199,6 +202,7 @@ impl RemoteChannel {
                 capacity,
                 barriers: 0,
                 barrier_sent: false,
+                next_limit: Time::NEVER,
             },
             recovery: Recovery::new(capacity),
             association,
@@ -300,10 +304,10 @@ impl RemoteChannel {
         if self.state() != ChannelState::Live || barred {
             return true;
         }
-        if self.recovery.locks.is_empty() {
+        if !self.recovery.has_rules() {
             return !self.requests.waiting.is_empty();
         }
-        self.recovery.locks.blocks(exchange)
+        self.recovery.holds_back(exchange)
     }
 
     /// Lets the commands of all lanes leave by these rules from now on.
@@ -421,6 +425,9 @@ impl Channel for RemoteChannel {
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.follow(cx);
+        if self.requests.next_limit <= cx.now {
+            self.give_up_late(cx);
+        }
         if self.state() != ChannelState::Gone && !self.closing && self.is_deserted() {
             if self.lanes.all.iter().all(|lane| lane.qpair.is_closed()) {
                 self.gone(BlockError::Gone);
@@ -456,7 +463,8 @@ impl Channel for RemoteChannel {
             ChannelState::Gone => self.recovery.deadline().min(self.lanes.ask_again_at),
             _ => Time::NEVER,
         };
-        lanes.unwrap_or(Time::NEVER).min(replay)
+        let lanes = lanes.unwrap_or(Time::NEVER);
+        lanes.min(replay).min(self.requests.next_limit)
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
@@ -484,6 +492,7 @@ impl Drop for RemoteChannel {
         if let Some(waker) = self.waker.take() {
             self.association.remove_waker(waker);
         }
+        self.let_go_all();
         for lane in &self.lanes.all {
             if lane.open {
                 self.association.leave_open();
