@@ -2,12 +2,17 @@
 //! writes to the same blocks.
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
+#![allow(clippy::cast_possible_truncation)] // Patterns in tests are cut to bytes on purpose.
 
 mod peer;
+mod setup;
 
+use block::device::Ram;
+use block::layer::{Delay, DelayOptions};
 use block::{BlockError, Completion};
 use host::{Host, HostBuilder, Namespace, Queue, RequestError};
 use peer::{Behaviour, NQN, Peer};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use wire::nvme::Status;
@@ -319,15 +324,76 @@ fn many_are_given_up_at_once() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
+/// A target of ours with a device that takes its time: it has no answer to give for what it executes.
+#[test]
+fn a_slow_device_holds_nobody_up() {
+    let span = base::Nanos::from_millis(300);
+    let ram = Arc::new(Ram::new(1 << 20, 4096).unwrap());
+    let options = DelayOptions {
+        read: span,
+        write: span,
+        ..DelayOptions::default()
+    };
+    let running = setup::start(1);
+    let slow = target::NamespaceOptions {
+        device: Arc::new(Delay::new(ram, options)),
+        ..setup::namespace(2, 4096)
+    };
+    running.handle.add_namespace(setup::NQN, slow).unwrap();
+    let (_host, subsystem) = setup::connect(&running);
+    let namespace = subsystem.namespace(2).unwrap();
+    let mut queue = namespace.queue(8).unwrap();
+    for bytes in [4096, 65_536] {
+        // With the machine's help it is done in time.
+        let mut version = 0;
+        let last = loop {
+            version += 1;
+            queue.set_timeout(Some(SHORT));
+            queue
+                .write(version, 0, &vec![version as u8; bytes])
+                .unwrap();
+            if one(&mut queue).result == Err(BlockError::TimedOut) {
+                break version;
+            }
+        };
+        let read = loop {
+            queue.read(0, 0, bytes).unwrap();
+            let read = one(&mut queue);
+            if read.result == Err(BlockError::TimedOut) {
+                break read;
+            }
+        };
+        let mut memory = read.data.unwrap();
+        memory.copy_in(0, &vec![0xee; bytes]);
+        queue.set_timeout(None);
+        queue
+            .write(last + 1, 0, &vec![last as u8 + 1; bytes])
+            .unwrap();
+        assert_eq!(one(&mut queue).result, Ok(()));
+        queue.read(last + 2, 0, bytes).unwrap();
+        let read = one(&mut queue);
+        let found = read.data.unwrap();
+        assert!(
+            found
+                .bytes()
+                .unwrap()
+                .iter()
+                .all(|&byte| byte == last as u8 + 1)
+        );
+        assert!(memory.bytes().unwrap().iter().all(|&byte| byte == 0xee));
+    }
+    assert_eq!(subsystem.association().generation(), 1);
+}
+
 /// Runs a future on this thread.
 fn wait<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
-        fn wake(self: std::sync::Arc<Self>) {
+        fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
-    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut cx = std::task::Context::from_waker(&waker);
     let mut future = std::pin::pin!(future);
     loop {
