@@ -232,7 +232,7 @@ impl Machine {
         applications
     }
 
-    /// Whether applications give requests up.
+    /// Returns the way in which applications give requests up; `None` if they do not.
     fn gives_up(&self) -> Option<GivesUp> {
         let alone = self.plan.hosts == 1 && !self.has(Feature::HostCrashes);
         self.has(Feature::GiveUps).then_some(match alone {

@@ -316,7 +316,7 @@ impl Namespace {
         (namespace, canceller)
     }
 
-    /// How long a call that begins now waits.
+    /// Returns the patience of a call that begins now.
     pub(super) fn patience(&self) -> Patience {
         Patience {
             until: self

@@ -156,7 +156,7 @@ impl Queue {
     /// Gives requests that are submitted from now on so long, from their submission on; `None`, the
     /// default, as long as it takes. Barriers have no limit.
     ///
-    /// A request whose time is over completes with [`BlockError::TimedOut`](block::BlockError), and
+    /// A request that is not done by then completes with [`BlockError::TimedOut`](block::BlockError), and
     /// its memory comes back: at once, unless the memory is being received into or sent from, or the
     /// target may still ask for it. Then it comes within 5 s (or the command time-out, if that is
     /// shorter), after which the connections are made anew. A write that was given up may or may not

@@ -48,7 +48,7 @@ pub(super) struct BlockingRequest {
     pub(super) patience: Patience,
 }
 
-/// How long the caller of a request waits.
+/// Patience of a request's caller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patience {
     /// It does not wait any longer than that.
