@@ -366,6 +366,12 @@ impl Serve {
         self.process.signal(Signal::HUP)
     }
 
+    /// Number of its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.child.id()
+    }
+
     /// Sends it a signal.
     ///
     /// # Errors

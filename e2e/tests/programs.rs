@@ -18,8 +18,9 @@ fn run(name: &str, checks: Checks) -> Result<String> {
     let program = library.compile(name, checks)?;
     let target = Serve::start(&["--ram", "16M"])?;
     let mut command = library.command(program);
-    let text = Process::start(command.arg(target.address().to_string()))?;
-    let text = text.succeed(COMMAND_DEADLINE)?;
+    command.arg(target.address().to_string());
+    command.env("TARGET_PROCESS", target.id().to_string());
+    let text = Process::start(&mut command)?.succeed(COMMAND_DEADLINE)?;
     target.stop()?;
     Ok(text)
 }
@@ -64,6 +65,11 @@ fn blocking_calls_do_what_the_header_says() -> Result<()> {
 #[test]
 fn queues_do_what_the_header_says() -> Result<()> {
     run_both("queue")
+}
+
+#[test]
+fn requests_are_given_up_and_touch_nothing_afterwards() -> Result<()> {
+    run_both("limits")
 }
 
 #[test]

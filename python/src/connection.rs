@@ -199,6 +199,15 @@ impl Namespace {
             .map_err(request_error)
     }
 
+    /// The same namespace, of which each call may take so long; `None`: as long as it takes.
+    #[pyo3(signature = (timeout))]
+    fn with_timeout(&self, timeout: Option<Duration>) -> PyResult<Self> {
+        let namespace = self.inner.get("namespace")?;
+        Ok(Self {
+            inner: Open::new(namespace.with_timeout(timeout)),
+        })
+    }
+
     /// Makes a queue of the calling thread.
     #[pyo3(signature = (depth=128, *, connections=1, request_class=None))]
     fn queue(

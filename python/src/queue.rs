@@ -226,6 +226,24 @@ impl Queue {
         self.single(tag, |queue| queue.write_zeroes(tag, offset, length))
     }
 
+    /// Gives requests that are submitted from now on so long; `None`: as long as it takes.
+    #[pyo3(signature = (timeout))]
+    fn set_timeout(&self, timeout: Option<Duration>) -> PyResult<()> {
+        self.handle.with(|open| {
+            open.queue.set_timeout(timeout);
+            Ok(())
+        })
+    }
+
+    /// Gives up the single requests with this tag. Returns False if there is none.
+    fn cancel(&self, tag: u64) -> PyResult<bool> {
+        self.handle.with(|open| {
+            let found = open.queue.cancel(tag) | open.queue.cancel(tag | READ);
+            open.tell();
+            Ok(found)
+        })
+    }
+
     fn kick(&self) -> PyResult<()> {
         self.handle.with(|open| {
             open.queue.kick();

@@ -31,6 +31,8 @@ pub struct Application {
     pub law: Option<Law>,
     /// True if it reads and writes several extents by one command where its device takes them.
     pub extents: bool,
+    /// Gives some requests up, where its channel can.
+    pub gives_up: Option<GivesUp>,
     /// True if answers are judged. Those of a target that lies are not.
     pub judged: bool,
     /// After so many requests it asks for nothing for so long.
@@ -54,6 +56,7 @@ impl Application {
             host: 1,
             law: None,
             extents: false,
+            gives_up: None,
             judged: true,
             rest: None,
             report: Rc::default(),
@@ -101,6 +104,15 @@ pub enum Mix {
     Plain,
     /// Every operation there is, on ranges that others may be writing.
     Everything,
+}
+
+/// An application that gives requests up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivesUp {
+    /// Its host is the only one of its volume: newer writes wait for those that were given up.
+    Alone,
+    /// Other hosts write to the volume, now or later, and do not wait.
+    BesideOthers,
 }
 
 /// Errors that an application must be ready for, because something provokes them.

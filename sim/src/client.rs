@@ -2,20 +2,21 @@
 
 mod content;
 mod extents;
+mod giving_up;
 mod judge;
 
 pub(crate) use content::version_of;
 
 use extents::EXTENTS_AT_ONCE;
 
-use crate::application::{Application, Mix, Report, Tolerance, Workload};
+use crate::application::{Application, GivesUp, Mix, Report, Tolerance, Workload};
 use crate::cache::Medium;
 use crate::oracle::{self, Oracle, Step, Version};
 use crate::rights::{Law, Moment};
 use crate::trace::say;
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
-use block::{Capabilities, Channel, Extents, Geometry, Operation, Request, Submit};
+use block::{Capabilities, Channel, Extents, Geometry, Operation, Request};
 use host::RemoteChannel;
 use reactor::{Context, IoSlice, OpNamespace, Service};
 use std::cell::RefCell;
@@ -33,6 +34,8 @@ struct InFlight {
     asked: Option<Moment>,
     /// It is one extent of a command over several: what fails one of them fails all.
     together: bool,
+    /// It has a limit, or was cancelled.
+    given_up: bool,
 }
 
 #[derive(Debug)]
@@ -121,6 +124,8 @@ pub struct Client {
     refused_extents: Option<Extents>,
     /// Draws commands over extents, of so many at most; `None` where there are none.
     extents: Option<(Prng, usize)>,
+    /// Draws which requests are given up; `None` where none is.
+    gives_up: Option<(Prng, GivesUp)>,
     issued: u64,
     report: Rc<RefCell<Report>>,
     /// Times of answers to reads, and their latencies.
@@ -184,6 +189,7 @@ impl Client {
             refused: VecDeque::new(),
             refused_extents: None,
             extents: None,
+            gives_up: None,
             issued: 0,
             report,
             log: None,
@@ -210,6 +216,7 @@ impl Client {
             oracle,
             host,
             extents,
+            gives_up,
             judged,
             rest,
             report,
@@ -224,6 +231,7 @@ impl Client {
         if extents && most > 1 {
             client.extents = Some((Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
         }
+        client.gives_up = gives_up.map(|how| (Prng::from_seed(seed ^ 0x61FE), how));
         client.law = law;
         client.target = target;
         client.judged = judged;
@@ -386,6 +394,7 @@ impl Client {
     ) -> SlabKey {
         let in_flight = InFlight {
             together,
+            given_up: false,
             since,
             range,
             kind,
@@ -463,18 +472,6 @@ impl Client {
         }
         data.copy_in(0, &bytes);
         data
-    }
-
-    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> bool {
-        match self.channel.as_mut().submit(request, cx) {
-            Submit::Done(completion) => self.answered(completion, false),
-            Submit::Queued => {}
-            Submit::Busy(request) => {
-                self.refused.push_front(request);
-                return false;
-            }
-        }
-        true
     }
 
     fn issue(&mut self, cx: &mut Context<'_>) {
@@ -573,6 +570,7 @@ impl Service for Client {
             self.answered_extents(command, true);
         }
         self.issue(cx);
+        self.cancel_some(cx);
         self.channel.as_mut().kick(cx);
         if self.all_answered() && !self.closing && self.judged {
             self.closing = true;

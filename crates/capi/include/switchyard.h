@@ -280,6 +280,20 @@ int sw_open(struct sw_target *target, uint32_t nsid, struct sw_namespace **names
 int sw_close(struct sw_namespace *ns);
 
 /**
+ * Gives each call of this handle that begins from now on `timeout_us` microseconds, by whatever
+ * thread; negative, which is the default: as long as it takes.
+ *
+ * A call that is not done by then returns -ETIMEDOUT, at once unless its data is being transferred,
+ * and then within 5 s, or the command time-out if that is shorter. A write of it may or may not be
+ * done, in part or as a whole; newer writes to blocks that it may still write wait until that is
+ * decided. Memory of the caller's is not used after the return. Such calls are carried out by the
+ * library's thread, whatever the path of its options.
+ *
+ * Returns 0 or -EBADF.
+ */
+int sw_set_timeout(struct sw_namespace *ns, int64_t timeout_us);
+
+/**
  * Fills `info` as far as its size says.
  *
  * Returns 0 or a negative errno value.
@@ -495,6 +509,30 @@ int sw_queue_reap(struct sw_queue *queue,
                   uint32_t min,
                   uint32_t max,
                   int64_t timeout_us);
+
+/**
+ * Gives each request that is submitted from now on `timeout_us` microseconds; negative, which is the
+ * default: as long as it takes.
+ *
+ * A request that is not done by then completes with -ETIMEDOUT, and its memory is the caller's
+ * again: at once unless the memory is being received into or sent from, or the target may still ask
+ * for it, and then within 5 s, or the command time-out if that is shorter. A read's data that comes
+ * later is dropped. A write may or may not be done; newer writes to its blocks wait until that is
+ * decided, so it undoes none of them. It takes calls of sw_queue_reap to notice the time.
+ *
+ * Returns 0 or a negative errno value.
+ */
+int sw_queue_set_timeout(struct sw_queue *queue,
+                         int64_t timeout_us);
+
+/**
+ * Gives up every request that was submitted with `user`, as if its time were over. Each completes
+ * with -ECANCELED, or with the target's answer if that comes first, and is reaped as any other: its
+ * memory is the request's until then.
+ *
+ * Returns 0, -ENOENT where no request with `user` is under way, or another negative errno value.
+ */
+int sw_queue_cancel(struct sw_queue *queue, void *user);
 
 /**
  * A descriptor for poll(2) and event loops: readable whenever sw_queue_reap with a `min` of 0 may

@@ -36,6 +36,18 @@ impl<T: Clone> Handles<T> {
             .ok_or_else(|| closed(self.what))
     }
 
+    /// Puts another value in the place of one.
+    pub(crate) fn change(
+        &self,
+        handle: usize,
+        change: impl FnOnce(&T) -> T,
+    ) -> Result<(), Failure> {
+        let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
+        let value = values.get_mut(&handle).ok_or_else(|| closed(self.what))?;
+        *value = change(value);
+        Ok(())
+    }
+
     /// Removes a value, which the caller drops after the lock was given back.
     pub(crate) fn remove(&self, handle: usize) -> Result<T, Failure> {
         let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);

@@ -91,6 +91,26 @@ pub extern "C" fn sw_close(ns: *mut Namespace) -> c_int {
     })
 }
 
+/// Gives each call of this handle that begins from now on `timeout_us` microseconds, by whatever
+/// thread; negative, which is the default: as long as it takes.
+///
+/// A call that is not done by then returns -ETIMEDOUT, at once unless its data is being transferred,
+/// and then within 5 s, or the command time-out if that is shorter. A write of it may or may not be
+/// done, in part or as a whole; newer writes to blocks that it may still write wait until that is
+/// decided. Memory of the caller's is not used after the return. Such calls are carried out by the
+/// library's thread, whatever the path of its options.
+///
+/// Returns 0 or -EBADF.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_set_timeout(ns: *mut Namespace, timeout_us: i64) -> c_int {
+    call(|| {
+        let timeout = options::timeout(timeout_us);
+        NAMESPACES.change(ns.addr(), |namespace| namespace.with_timeout(timeout))?;
+        Ok(0)
+    })
+}
+
 /// Fills `info` as far as its size says.
 ///
 /// Returns 0 or a negative errno value.

@@ -7,6 +7,7 @@ use host::Class;
 use reactor::PollPolicy;
 use std::ffi::c_char;
 use std::ptr;
+use std::time::Duration;
 
 /// Class of requests: that of the connection, or the library's default, which is throughput.
 pub const SW_CLASS_DEFAULT: u32 = 0;
@@ -138,4 +139,9 @@ pub(crate) fn flags(given: u32, known: u32, names: &str) -> Result<(), Failure> 
 pub(crate) fn unknown(what: &str, value: u32, instead: &str) -> Failure {
     let message = format!("{what} is {value:#x}: use {instead}");
     Failure::new(libc::EINVAL, message)
+}
+
+/// Returns the time-out of so many microseconds; `None` for a negative number.
+pub(crate) fn timeout(microseconds: i64) -> Option<Duration> {
+    u64::try_from(microseconds).ok().map(Duration::from_micros)
 }

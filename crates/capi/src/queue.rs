@@ -11,7 +11,6 @@ use host::Operation;
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd as _;
 use std::ptr;
-use std::time::Duration;
 
 /// Requests and completions of one thread on a namespace. Opaque.
 #[derive(Debug)]
@@ -342,7 +341,7 @@ pub unsafe extern "C" fn sw_queue_reap(
         if max > 0 {
             memory::storable(completions)?;
         }
-        let timeout = u64::try_from(timeout_us).ok().map(Duration::from_micros);
+        let timeout = options::timeout(timeout_us);
         let max = c_int::try_from(max).unwrap_or(c_int::MAX).unsigned_abs();
         let taken = requests::with(queue.addr(), |open| {
             open.reap(min as usize, max as usize, timeout, |index, finished| {
@@ -356,6 +355,43 @@ pub unsafe extern "C" fn sw_queue_reap(
             })
         })?;
         Ok(count(taken))
+    })
+}
+
+/// Gives each request that is submitted from now on `timeout_us` microseconds; negative, which is the
+/// default: as long as it takes.
+///
+/// A request that is not done by then completes with -ETIMEDOUT, and its memory is the caller's
+/// again: at once unless the memory is being received into or sent from, or the target may still ask
+/// for it, and then within 5 s, or the command time-out if that is shorter. A read's data that comes
+/// later is dropped. A write may or may not be done; newer writes to its blocks wait until that is
+/// decided, so it undoes none of them. It takes calls of sw_queue_reap to notice the time.
+///
+/// Returns 0 or a negative errno value.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_set_timeout(queue: *mut Queue, timeout_us: i64) -> c_int {
+    call(|| {
+        requests::with(queue.addr(), |open| {
+            open.queue().set_timeout(options::timeout(timeout_us));
+            Ok(0)
+        })
+    })
+}
+
+/// Gives up every request that was submitted with `user`, as if its time were over. Each completes
+/// with -ECANCELED, or with the target's answer if that comes first, and is reaped as any other: its
+/// memory is the request's until then.
+///
+/// Returns 0, -ENOENT where no request with `user` is under way, or another negative errno value.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_queue_cancel(queue: *mut Queue, user: *mut c_void) -> c_int {
+    call(|| {
+        requests::with(queue.addr(), |open| {
+            open.cancel(user.expose_provenance())?;
+            Ok(0)
+        })
     })
 }
 

@@ -254,6 +254,23 @@ impl OpenQueue {
         Ok(Some(IoSlice::new(memory, at, length)))
     }
 
+    /// Gives up the requests of this pointer of the caller's.
+    pub(crate) fn cancel(&mut self, user: usize) -> Result<(), Failure> {
+        let Self { queue, table, .. } = self;
+        let pending = table.pending.iter().enumerate();
+        let theirs = pending.filter(|(_, pending)| pending.user == user);
+        let mut found = false;
+        for (tag, _) in theirs {
+            // A place that is free has no request.
+            found |= queue.cancel(tag as u64);
+        }
+        if found {
+            return Ok(());
+        }
+        let message = "no request with this pointer is under way: reap its completion";
+        Err(Failure::new(libc::ENOENT, message))
+    }
+
     /// Waits for `min` completions (of those outstanding) at the longest `timeout`, and gives at
     /// most `max` of them to `each`. Returns their number.
     pub(crate) fn reap(

@@ -23,8 +23,8 @@ pub use association::{Association, Phase};
 pub use block::{BlockError, Completion, Operation, Request};
 pub use channel::{ChannelState, QueueFull, RemoteChannel};
 pub use client::{
-    AsyncNamespace, Completions, Host, HostBuilder, Namespace, Queue, QueueOptions, SubmitError,
-    Subsystem, Transfer,
+    AsyncNamespace, Canceller, Completions, Host, HostBuilder, Namespace, Queue, QueueOptions,
+    SubmitError, Subsystem, Transfer,
 };
 pub use controller::{Controller, ControllerState};
 pub use discovery::referrals::discover;

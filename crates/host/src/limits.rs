@@ -15,8 +15,8 @@ pub const ADMIN_DEPTH: u16 = 31;
 /// With one more the host waits: each of them took a connection loss, and a write that hangs.
 pub const FENCES_MAX: usize = 8;
 
-/// Aborts that are outstanding at a time; controllers announce at least four by custom, and more
-/// than a few mean that the connection should be reset instead.
+/// Aborts that are outstanding at a time: controllers announce at least four by custom. Further ones
+/// wait.
 pub const ABORTS_MAX: usize = 4;
 
 /// I/O queues that one channel opens at most: more connections per core only cost system calls.
@@ -99,6 +99,10 @@ pub const REFERRALS_MAX: usize = 32;
 
 /// Controllers that one [`Host`](crate::Host) keeps at once.
 pub const CONTROLLERS_MAX: usize = 256;
+
+/// Time after which a queue, or a channel, that was refused is asked for again: each attempt costs
+/// something, and queues are given back seldom.
+pub const ASK_AGAIN: Nanos = Nanos::from_secs(1);
 
 /// Step in which data that a controller asked for is cut where a caravan ends, in bytes: its
 /// offsets must be multiples of 4, and less than a page is not worth a header.

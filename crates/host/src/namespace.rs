@@ -2,7 +2,7 @@
 
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
-use crate::channel::RemoteChannel;
+use crate::channel::{OtherWay, RemoteChannel};
 use crate::error::HostError;
 use crate::info::NamespaceInfo;
 use crate::recovery::epoch::Phase;
@@ -23,6 +23,7 @@ pub struct RemoteNamespace {
     info: NamespaceInfo,
     capabilities: Capabilities,
     class: Class,
+    other_way: OtherWay,
     queues: u16,
     depth: u16,
 }
@@ -65,6 +66,7 @@ impl RemoteNamespace {
         let options = association.options();
         Ok(Self {
             class: Class::DEFAULT,
+            other_way: OtherWay::None,
             queues: options.queues,
             depth: options.depth,
             association: Arc::clone(association),
@@ -87,6 +89,13 @@ impl RemoteNamespace {
     #[must_use]
     pub fn with_class(mut self, class: Class) -> Self {
         self.class = class;
+        self
+    }
+
+    /// The same namespace; requests of channels opened from it that find no queue go this way.
+    #[must_use]
+    pub(crate) const fn with_other_way(mut self, other_way: OtherWay) -> Self {
+        self.other_way = other_way;
         self
     }
 
@@ -121,7 +130,7 @@ impl RemoteNamespace {
                 remedy: "connect to it again",
             });
         }
-        let channel = RemoteChannel::new(
+        let mut channel = RemoteChannel::new(
             Arc::clone(&self.association),
             Arc::clone(&self.state),
             self.capabilities,
@@ -137,6 +146,7 @@ impl RemoteNamespace {
                 self.association.parameters().io_queues
             )));
         }
+        channel.set_other_way(self.other_way);
         Ok(channel)
     }
 }

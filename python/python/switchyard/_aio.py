@@ -20,7 +20,11 @@ class AsyncNamespace:
 
     >>> async with AsyncNamespace(disk) as aio:
     ...     await aio.write(0, b"\\x07" * 4096)
-    ...     data = await aio.read(0, 4096)
+    ...     async with asyncio.timeout(0.1):
+    ...         data = await aio.read(0, 4096)
+
+    The request of a coroutine that is cancelled is given up: a write may or may not be done, and
+    newer writes to its blocks wait until that is decided.
     """
 
     def __init__(self, namespace: Namespace, depth: int = 128) -> None:
@@ -102,10 +106,15 @@ class AsyncNamespace:
             return True
         self._next += 1
         self._futures[tag] = future
+        future.add_done_callback(lambda done: self._cancel(tag) if done.cancelled() else None)
         if not self._kicks:
             self._kicks = True
             self._loop.call_soon(self._kick)
         return True
+
+    def _cancel(self, tag: int) -> None:
+        if not self._closed and tag in self._futures:
+            self._queue.cancel(tag)
 
     def _kick(self) -> None:
         self._kicks = False

@@ -83,11 +83,13 @@ pub enum Feature {
     Extents,
     /// Cores of a target get to devices by an I/O path that they share.
     Paths,
+    /// Applications set limits for requests, and cancel some.
+    GiveUps,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 37] = [
+    pub const ALL: [(Self, &'static str); 38] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -125,6 +127,7 @@ impl Feature {
         (Self::FlowControl, "flow-control"),
         (Self::Extents, "extents"),
         (Self::Paths, "paths"),
+        (Self::GiveUps, "give-ups"),
     ];
 
     /// The name by which it is left out.

@@ -12,7 +12,7 @@ use super::tenants::{Tenants, host_name};
 use super::volume::Volume;
 use crate::Mix;
 use crate::app::{App, Job};
-use crate::application::Application;
+use crate::application::{Application, GivesUp};
 use crate::application::{Report, Workload};
 use crate::changing::Changes;
 use crate::controlling::Controlling;
@@ -224,11 +224,21 @@ impl Machine {
                     }),
                     rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
                     extents: self.has(Feature::Extents),
+                    gives_up: self.gives_up(),
                     ..Application::alone(self.plan.workload, seed)
                 });
             }
         }
         applications
+    }
+
+    /// Returns the way in which applications give requests up; `None` if they do not.
+    fn gives_up(&self) -> Option<GivesUp> {
+        let alone = self.plan.hosts == 1 && !self.has(Feature::HostCrashes);
+        self.has(Feature::GiveUps).then_some(match alone {
+            true => GivesUp::Alone,
+            false => GivesUp::BesideOthers,
+        })
     }
 
     /// Another volume may come in the place of this one, or it may be no namespace for a while.

@@ -240,7 +240,14 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
         device: has(Feature::Errors),
         gone: has(Feature::OtherVolume) || has(Feature::Removals),
         changes: has(Feature::Resizes) || has(Feature::Rights),
-        late: has(Feature::Late) || has(Feature::Pauses) || has(Feature::Jumps),
+        late: [
+            Feature::Late,
+            Feature::Pauses,
+            Feature::Jumps,
+            Feature::GiveUps,
+        ]
+        .into_iter()
+        .any(has),
         forgets: has(Feature::Foreign) && has(Feature::Cache),
     }
 }

@@ -63,6 +63,7 @@ impl Client {
     fn judge(&mut self, request: InFlight, completion: Completion, sent: bool) {
         let answer = completion.result;
         let untouched = self.judge_by_law(&request, answer);
+        let comes_late = sent && self.may_come_late(&request, answer);
         let range = request.range;
         if let (Kind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
             // The target has no patience for ever; the channel keeps its own order all the same.
@@ -98,7 +99,7 @@ impl Client {
             }
             // A command of it may still be on its way to the target, where the namespace comes back:
             // no other host is kept from its blocks (docs/decisions/0004-replay.md).
-            Kind::Write { .. } if sent && answer == Err(BlockError::Gone) => {}
+            Kind::Write { .. } if comes_late || sent && answer == Err(BlockError::Gone) => {}
             Kind::Write { version, .. } => {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.fail(range, version);

@@ -272,7 +272,7 @@ impl CacheChannel {
                 state.block(&self.bell);
                 drop(state);
                 self.pending(key).waits = true;
-                self.write_back(&pages, cx);
+                self.write_back(&pages, true, cx);
             }
             Err(()) => {
                 let error = state.last_error;

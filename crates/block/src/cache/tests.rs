@@ -173,6 +173,24 @@ fn it_passes_over_a_path_with_unawaited_write_back() {
     }
 }
 
+/// Pages that a Flush waits for were gathered until the time of the plug had passed.
+#[test]
+fn a_flush_does_not_wait_for_the_plug() {
+    for path in [Path::Atm, Path::Htm, Path::VfsHtm] {
+        let below = PathDevice::start(ram(4096), path, PathRules::default());
+        let below = below.expect("the path starts");
+        let cache = Cache::over_path(below.clone(), options(256, 32, 128)).expect("legal options");
+        let mut bench = open(&cache);
+        for round in 0..4 {
+            bench.write(2, &[round; 4096]).expect("a write");
+            bench.operate(Operation::Flush, 0, 0).expect("a flush");
+        }
+        let plugged = below.snapshot().elections_lost;
+        assert_eq!(plugged, 0, "{path}");
+        bench.close();
+    }
+}
+
 #[test]
 fn what_was_read_or_written_is_read_without_the_device() {
     let below = Arc::new(Stats::new(ram(512)));

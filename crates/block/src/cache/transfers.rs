@@ -82,8 +82,23 @@ impl Transfers {
     }
 
     /// Begins a transfer, which the memory and the channel's depth limit in number.
-    pub(super) fn submit(&mut self, io: Io, mut request: Request, cx: &mut Context<'_>) {
-        let by_write_back = matches!(io, Io::WriteBack { .. });
+    pub(super) fn submit(&mut self, io: Io, request: Request, cx: &mut Context<'_>) {
+        self.begin(io, false, request, cx);
+    }
+
+    /// The same for pages that are written back, which some request waits for or not: if none does,
+    /// the device may gather them.
+    pub(super) fn write_back(
+        &mut self,
+        io: Io,
+        awaited: bool,
+        request: Request,
+        cx: &mut Context<'_>,
+    ) {
+        self.begin(io, !awaited, request, cx);
+    }
+
+    fn begin(&mut self, io: Io, by_write_back: bool, mut request: Request, cx: &mut Context<'_>) {
         let Ok(key) = self.ios.insert(io) else {
             unreachable!("there are as many slots as transfers can be under way");
         };

@@ -217,6 +217,20 @@ impl Association {
         self.fence_version.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Holds newer writes of these blocks back on every channel: an older one was given up, and the
+    /// controller has not answered it.
+    pub(crate) fn hold_blocks(&self, span: Span) {
+        self.lock().fence_snapshot.hold(span);
+        self.fence_version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Ends a [hold](Self::hold_blocks).
+    pub(crate) fn let_go_blocks(&self, span: Span) {
+        self.lock().fence_snapshot.let_go(span);
+        self.fence_version.fetch_add(1, Ordering::SeqCst);
+        self.announce();
+    }
+
     /// Returns the version of the fences: one load of a cache line that hardly ever changes.
     #[inline]
     pub(crate) fn fence_version(&self) -> u64 {
@@ -317,6 +331,14 @@ impl Association {
         self.lock().aborts.push(request);
         self.aborts.store(true, Ordering::SeqCst);
         self.announce();
+    }
+
+    /// Puts aborts back that cannot be sent yet.
+    pub(crate) fn keep_aborts(&self, mut requests: Vec<AbortRequest>) {
+        if !requests.is_empty() {
+            self.lock().aborts.append(&mut requests);
+            self.aborts.store(true, Ordering::SeqCst);
+        }
     }
 
     pub(crate) fn take_aborts(&self) -> Vec<AbortRequest> {

@@ -107,8 +107,14 @@ impl RemoteChannel {
             mut exchange,
             outcome,
         } = finished;
+        if exchange.detached {
+            return self.let_go(&exchange, matches!(outcome, Outcome::Lost));
+        }
         let completion = match outcome {
             Outcome::Answered(completion) => completion,
+            Outcome::TimedOut if exchange.given_up.is_some() => {
+                return self.tell_given_up(exchange);
+            }
             Outcome::TimedOut => return self.finish(exchange, Err(BlockError::TimedOut)),
             Outcome::Lost if mutation::active(Mutation::LostWriteDone) => {
                 return self.finish(exchange, Ok(()));
@@ -117,6 +123,7 @@ impl RemoteChannel {
         };
         match judge(completion.status) {
             Verdict::Done => self.part_done(exchange, cx.now),
+            Verdict::Retry(_) if exchange.given_up.is_some() => self.tell_given_up(exchange),
             Verdict::Retry(error) if exchange.retries >= RETRIES_PER_REQUEST_MAX => {
                 self.finish(exchange, Err(error));
             }
@@ -132,13 +139,16 @@ impl RemoteChannel {
     /// A command succeeded; its request may need another one for the rest of its range.
     #[inline]
     fn part_done(&mut self, mut exchange: Exchange, now: Time) {
-        let replayed = exchange.replayed;
+        let (replayed, given_up) = (exchange.replayed, exchange.given_up);
         let Some(request) = exchange.request_mut() else {
             return self.finish(exchange, Ok(()));
         };
         if request.blocks_left == 0 || mutation::active(Mutation::SplitDoneEarly) {
             self.finish(exchange, Ok(()));
             return;
+        }
+        if given_up.is_some() {
+            return self.tell_given_up(exchange);
         }
         let state = &self.namespaces[usize::from(request.namespace)].state;
         if state.is_gone() {

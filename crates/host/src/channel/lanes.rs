@@ -7,7 +7,7 @@ use crate::controller::quiet_time;
 use crate::limits::ABORT_TIME;
 use crate::qpair::Join;
 use crate::recovery::epoch::Phase;
-use base::Time;
+use base::{Nanos, Time};
 use block::BlockError;
 use reactor::Context;
 use wire::fabrics::ConnectData;
@@ -46,16 +46,24 @@ impl RemoteChannel {
     }
 
     /// Opens every lane on the association that is live.
-    fn join(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn join(&mut self, cx: &mut Context<'_>) {
+        let granted_before = self.parameters.io_queues;
         self.parameters = self.association.parameters();
         let writes_at = self.safe_replay_time();
         self.recovery.join(self.epoch.generation, writes_at);
+        if self.parameters.io_queues < granted_before && self.is_dispensable() {
+            // Others come first: they have no other way.
+            self.release_queues();
+            return self.begin_to_displace(cx);
+        }
         self.number_lanes();
         if !self.has_queue() {
             // Others have queues and go on; requests that wait here would wait for ever.
-            let error = crate::ConnectionError::Unusable(NO_QUEUE_LEFT);
-            self.association.set_error(Some(error));
-            return self.gone(BlockError::Gone);
+            if !self.is_dispensable() {
+                let error = crate::ConnectionError::Unusable(NO_QUEUE_LEFT);
+                self.association.set_error(Some(error));
+            }
+            return self.begin_to_displace(cx);
         }
         self.state.enter(ChannelState::Joining);
         for index in 0..self.lanes.all.len() {
@@ -78,6 +86,16 @@ impl RemoteChannel {
         for lane in &mut self.lanes.all {
             if lane.queue_id == 0 {
                 lane.queue_id = self.association.take_queue(granted).unwrap_or(0);
+            }
+        }
+    }
+
+    /// Gives the queues of all lanes back.
+    pub(super) fn release_queues(&mut self) {
+        for lane in &mut self.lanes.all {
+            if lane.queue_id > 0 {
+                self.association.release_queue(lane.queue_id);
+                lane.queue_id = 0;
             }
         }
     }
@@ -170,10 +188,16 @@ impl RemoteChannel {
         }
     }
 
+    /// Time that an Abort may take.
+    pub(super) fn abort_time(&self) -> Nanos {
+        ABORT_TIME.min(self.association.options().command_timeout)
+    }
+
     /// Commands that take too long are aborted; if that does not help, the association is reset.
     pub(super) fn look_for_timeouts(&mut self, index: usize, cx: &mut Context<'_>) {
         // An Abort may take no longer than the command it is for.
-        let abort_time = ABORT_TIME.min(self.association.options().command_timeout);
+        let abort_time = self.abort_time();
+        self.detach_given_up(index, cx.now);
         let lane = &mut self.lanes.all[index];
         let table = lane.qpair.table();
         let mut start = 0;

@@ -9,13 +9,16 @@
 mod barrier;
 mod commands;
 mod completions;
+mod displaced;
 mod extents;
+mod giving_up;
 mod lanes;
 mod state;
 mod submit;
 mod waiting;
 
 pub use barrier::QueueFull;
+pub(crate) use displaced::OtherWay;
 pub use state::ChannelState;
 
 use crate::association::Association;
@@ -73,6 +76,10 @@ struct Lanes {
     class: Class,
     /// The lanes serve a switchboard: they stay when a namespace goes.
     shared: bool,
+    /// The way of requests that find no queue.
+    other_way: OtherWay,
+    /// Time at which a channel that got no queue asks for one again.
+    ask_again_at: Time,
 }
 
 /// The requests of a channel that no lane has.
@@ -82,6 +89,8 @@ struct Requests {
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: VecDeque<Completion>,
+    /// Requests that are to go another way, because no lane has a queue.
+    displaced: VecDeque<Request>,
     /// Commands over extents that were not reaped yet.
     done_extents: VecDeque<Extents>,
     /// Memory of such commands, to be used again.
@@ -100,6 +109,8 @@ struct Requests {
     barriers: usize,
     /// The first of the barriers was sent.
     barrier_sent: bool,
+    /// No request that is not over has an earlier [limit](Exchange::limit).
+    next_limit: Time,
 }
 
 /// One core's channel to a remote namespace, or (shared) to all of a controller.
@@ -177,10 +188,13 @@ impl RemoteChannel {
                 next: 0,
                 class,
                 shared: true,
+                other_way: OtherWay::None,
+                ask_again_at: Time::NEVER,
             },
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),
                 done: VecDeque::with_capacity(capacity),
+                displaced: VecDeque::new(),
                 done_extents: VecDeque::new(),
                 spare: Vec::new(),
                 outstanding: 0,
@@ -188,6 +202,7 @@ impl RemoteChannel {
                 capacity,
                 barriers: 0,
                 barrier_sent: false,
+                next_limit: Time::NEVER,
             },
             recovery: Recovery::new(capacity),
             association,
@@ -289,10 +304,10 @@ impl RemoteChannel {
         if self.state() != ChannelState::Live || barred {
             return true;
         }
-        if self.recovery.locks.is_empty() {
+        if !self.recovery.has_rules() {
             return !self.requests.waiting.is_empty();
         }
-        self.recovery.locks.blocks(exchange)
+        self.recovery.holds_back(exchange)
     }
 
     /// Lets the commands of all lanes leave by these rules from now on.
@@ -410,6 +425,9 @@ impl Channel for RemoteChannel {
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.follow(cx);
+        if self.requests.next_limit <= cx.now {
+            self.give_up_late(cx);
+        }
         if self.state() != ChannelState::Gone && !self.closing && self.is_deserted() {
             if self.lanes.all.iter().all(|lane| lane.qpair.is_closed()) {
                 self.gone(BlockError::Gone);
@@ -424,6 +442,9 @@ impl Channel for RemoteChannel {
                 self.tick_lane(index, cx);
             }
         }
+        if self.state() == ChannelState::Gone {
+            self.displace(cx);
+        }
         if !self.requests.waiting.is_empty() || !self.recovery.is_empty() {
             self.drain_waiting(cx.now);
             self.follow_up(cx);
@@ -437,12 +458,13 @@ impl Channel for RemoteChannel {
         } else {
             (0..self.lanes.all.len()).map(of).min()
         };
-        let replay = if self.state() == ChannelState::Live {
-            self.recovery.deadline()
-        } else {
-            Time::NEVER
+        let replay = match self.state() {
+            ChannelState::Live => self.recovery.deadline(),
+            ChannelState::Gone => self.recovery.deadline().min(self.lanes.ask_again_at),
+            _ => Time::NEVER,
         };
-        lanes.unwrap_or(Time::NEVER).min(replay)
+        let lanes = lanes.unwrap_or(Time::NEVER);
+        lanes.min(replay).min(self.requests.next_limit)
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
@@ -451,7 +473,7 @@ impl Channel for RemoteChannel {
         }
         self.closing = true;
         if self.state() == ChannelState::Gone {
-            return;
+            return self.gone(BlockError::Aborted);
         }
         self.leave(cx);
         self.gone(BlockError::Aborted);
@@ -470,13 +492,12 @@ impl Drop for RemoteChannel {
         if let Some(waker) = self.waker.take() {
             self.association.remove_waker(waker);
         }
+        self.let_go_all();
         for lane in &self.lanes.all {
             if lane.open {
                 self.association.leave_open();
             }
-            if lane.queue_id > 0 {
-                self.association.release_queue(lane.queue_id);
-            }
         }
+        self.release_queues();
     }
 }

@@ -9,7 +9,7 @@
 //!   │  │              │
 //!   └──│──────────────┤ every lane is closed
 //!      ▼              ▼
-//!      └──────────► Gone ───► Joining, Waiting: where a later association grants a queue
+//!      └──────────► Gone ───► Joining, Waiting: where a queue can be had again
 //! ```
 
 use base::state::State;

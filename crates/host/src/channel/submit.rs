@@ -11,7 +11,18 @@ impl RemoteChannel {
     pub(crate) fn submit_to(
         &mut self,
         namespace: usize,
+        request: Request,
+        cx: &mut Context<'_>,
+    ) -> Submit {
+        self.submit_limited(namespace, request, Time::NEVER, cx)
+    }
+
+    /// The same for a request that is given up at `limit`.
+    pub(super) fn submit_limited(
+        &mut self,
+        namespace: usize,
         mut request: Request,
+        limit: Time,
         cx: &mut Context<'_>,
     ) -> Submit {
         if self.requests.outstanding >= self.requests.capacity {
@@ -68,6 +79,8 @@ impl RemoteChannel {
             let private = request.is_some_and(|request| request.private_data);
             return refused(BlockError::TimedOut, exchange.data.filter(|_| !private));
         }
+        exchange.limit = limit;
+        self.requests.next_limit = self.requests.next_limit.min(limit);
         self.start_or_keep(exchange, cx.now);
         Submit::Queued
     }

@@ -26,6 +26,7 @@ impl RemoteChannel {
                 Next::Nothing => break,
                 Next::Wait => {}
                 Next::Report(replay, error) => self.report_lost_write(replay, error),
+                Next::Send(exchange) if exchange.given_up.is_some() => self.tell_given_up(exchange),
                 Next::Send(exchange) if self.is_untaken(&exchange) => {
                     self.finish(exchange, Err(BlockError::Unsupported));
                 }
@@ -61,7 +62,7 @@ impl RemoteChannel {
                 self.finish(exchange, Err(BlockError::TimedOut));
                 continue;
             }
-            if self.recovery.locks.blocks(&exchange) {
+            if self.recovery.holds_back(&exchange) {
                 if self.requests.barriers > 0 {
                     self.requests.waiting.push_front(exchange);
                     return;
@@ -85,6 +86,9 @@ impl RemoteChannel {
         self.rewind(&mut exchange);
         let is_write = exchange.operation().is_some_and(Operation::is_write);
         if !is_write {
+            if exchange.given_up.is_some() {
+                return self.tell_given_up(exchange);
+            }
             if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX && !self.closing {
                 return self.finish(exchange, Err(BlockError::TimedOut));
             }
@@ -93,8 +97,9 @@ impl RemoteChannel {
             }
         }
         let replay = self.recovery.lost(exchange);
-        if self.closing {
-            return self.report_lost_write(replay, BlockError::Aborted);
+        let closing = self.closing.then_some(BlockError::Aborted);
+        if let Some(error) = replay.exchange.given_up.or(closing) {
+            return self.report_lost_write(replay, error);
         }
         self.recovery.keep(replay);
     }
@@ -123,7 +128,7 @@ impl RemoteChannel {
 
     /// Reports a write of unknown effect. As long as it may still take effect, its blocks are not
     /// written anew.
-    fn report_lost_write(&mut self, replay: Replay, error: BlockError) {
+    pub(super) fn report_lost_write(&mut self, replay: Replay, error: BlockError) {
         let Replay {
             exchange,
             lost_with,

@@ -4,19 +4,21 @@ use super::call::{Call, Data};
 use super::caller::CallerPath;
 use super::queue::{Queue, QueueOptions};
 use super::reply::{BlockingReply, ReplyTo};
-use super::service::{BlockingRequest, Message};
+use super::service::{BlockingRequest, Message, Patience};
 use super::{Host, HostInner, range};
 use crate::association::Association;
 use crate::association::tenant_event::TenantEvent;
 use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
+use crate::recovery::epoch::Phase;
 use base::units::Lba;
 use block::{BlockError, Device, Operation, PathDevice};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 use switch::{Class, Path, PathRules};
 
 /// Pieces of one call that are under way at once: enough to keep a connection busy, few enough to
@@ -109,6 +111,8 @@ impl Subsystem {
                 remote,
                 subsystem: self.clone(),
             }),
+            timeout: None,
+            cancelled: None,
         })
     }
 
@@ -149,6 +153,31 @@ impl Drop for NamespaceInner {
 #[derive(Clone, Debug)]
 pub struct Namespace {
     inner: Arc<NamespaceInner>,
+    /// Time that each call may take.
+    timeout: Option<Duration>,
+    /// Set when its calls are cancelled.
+    cancelled: Option<Arc<AtomicBool>>,
+}
+
+/// Cancels calls: made by [`Namespace::cancellable`].
+#[derive(Clone, Debug)]
+pub struct Canceller {
+    namespace: Arc<NamespaceInner>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Canceller {
+    /// Gives up the calls and futures of the handle that this belongs to, from any thread. They fail
+    /// with [`BlockError::Aborted`], but for those that are answered meanwhile; so does every later
+    /// one. A write that was given up may or may not be done.
+    pub fn cancel(&self) {
+        if !self.cancelled.swap(true, Ordering::Relaxed) {
+            // There is only one of each handle, and this may be the host's own thread, which must
+            // not wait.
+            let sender = &self.namespace.host().sender;
+            sender.send_always(Message::Cancel(self.namespace.id));
+        }
+    }
 }
 
 impl Namespace {
@@ -238,6 +267,63 @@ impl Namespace {
     /// As [`queue`](Self::queue).
     pub fn queue_with(&self, options: &QueueOptions) -> Result<Queue, HostError> {
         Queue::open(&self.inner.remote, self.inner.subsystem.clone(), options)
+    }
+
+    /// The same namespace; each call and future of this handle, and of its clones, may take so long;
+    /// with `None`, which is the default, as long as it will.
+    ///
+    /// One that is not done then fails with [`BlockError::TimedOut`], and a write of it may or may
+    /// not be done, in part or as a whole. What the target was not sent yet is not sent any more.
+    /// Newer writes to blocks that it may still write wait until that is decided. A call returns at
+    /// once, unless the connection is in the midst of its data: then within 5 s, or the command
+    /// time-out if that is shorter. The host's thread carries these calls out, whatever its
+    /// [path](super::HostBuilder::path).
+    #[must_use]
+    pub fn with_timeout(&self, timeout: impl Into<Option<Duration>>) -> Self {
+        Self {
+            timeout: timeout.into(),
+            ..self.clone()
+        }
+    }
+
+    /// The same namespace with something that cancels all calls and futures of this handle and of
+    /// its clones, from another thread. The host's thread carries them out.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = host::Host::builder().build()?;
+    /// # let disk = host.connect("127.0.0.1:4420", "nqn.2026-11.io.switchyard:default")?.namespace(1)?;
+    /// let (disk, canceller) = disk.cancellable();
+    /// let reader = std::thread::spawn(move || disk.read(0, &mut [0; 4096]));
+    /// canceller.cancel();
+    /// if let Err(error) = reader.join().expect("it does not panic") {
+    ///     println!("{error}"); // "request aborted", unless it was done before
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn cancellable(&self) -> (Self, Canceller) {
+        let cancelled = Arc::<AtomicBool>::default();
+        let namespace = Self {
+            cancelled: Some(Arc::clone(&cancelled)),
+            ..self.clone()
+        };
+        let canceller = Canceller {
+            namespace: Arc::clone(&self.inner),
+            cancelled,
+        };
+        (namespace, canceller)
+    }
+
+    /// Returns the patience of a call that begins now.
+    pub(super) fn patience(&self) -> Patience {
+        Patience {
+            until: self
+                .timeout
+                .and_then(|span| Instant::now().checked_add(span)),
+            cancelled: self.cancelled.clone(),
+        }
     }
 
     /// The message that a request is to the host's thread.
@@ -375,6 +461,7 @@ impl Namespace {
             blocks: 0,
             data: Vec::new(),
             reply: ReplyTo::Caller(reply),
+            patience: Patience::default(),
         };
         let message = Message::Request(self.inner.id, request);
         self.inner
@@ -398,18 +485,22 @@ impl Namespace {
         if self.inner.subsystem.association().is_closing() {
             return Err(BlockError::Gone.into());
         }
-        if let Some(path) = &self.inner.path
+        if self.timeout.is_none()
+            && self.cancelled.is_none()
+            && let Some(path) = &self.inner.path
             && let Some(result) = path.run(&call, &mut data)
+            && !self.may_repeat(&result)
         {
             return result;
         }
         let (reply, replies) = channel();
+        let patience = self.patience();
         let mut next = 0;
         let mut out = 0;
         let mut failed = None;
         while next < call.pieces || out > 0 {
             while failed.is_none() && next < call.pieces && out < PIECES_IN_FLIGHT {
-                self.send_piece(&call, next, &data, &reply)?;
+                self.send_piece(&call, next, &data, &reply, &patience)?;
                 next += 1;
                 out += 1;
             }
@@ -426,6 +517,16 @@ impl Namespace {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
+    /// Returns true if a call failed for want of a queue of the calling thread's own: nothing of it
+    /// is under way any more, and the host's thread may carry it out anew.
+    fn may_repeat(&self, result: &Result<(), RequestError>) -> bool {
+        let remote = &self.inner.remote;
+        let association = remote.association();
+        let is_over = association.is_closing() || association.phase() == Phase::Gone;
+        let lacks_queue = matches!(result, Err(RequestError::Device(BlockError::Gone)));
+        lacks_queue && !is_over && !remote.state().is_gone()
+    }
+
     fn receive(&self, replies: &Receiver<BlockingReply>) -> Result<BlockingReply, RequestError> {
         let host = self.inner.host();
         host.receive(replies).map_err(|_| RequestError::Closed)
@@ -437,6 +538,7 @@ impl Namespace {
         piece: usize,
         data: &Data<'_, '_>,
         reply: &Sender<BlockingReply>,
+        patience: &Patience,
     ) -> Result<(), RequestError> {
         let (at, size) = call.range(piece);
         let (lba, blocks) = call.blocks(piece);
@@ -447,6 +549,7 @@ impl Namespace {
             blocks,
             data: data.piece(at, size),
             reply: ReplyTo::Caller(reply.clone()),
+            patience: patience.clone(),
         };
         let message = Message::Request(self.inner.id, request);
         self.inner

@@ -8,8 +8,9 @@
 
 use super::call::{Call, Data};
 use super::own_channel::OwnChannel;
+use crate::channel::OtherWay;
 use crate::error::{HostError, RequestError};
-use crate::limits::{CALLER_CHANNELS_MAX, TRANSFER_BYTES_MAX};
+use crate::limits::{ASK_AGAIN, CALLER_CHANNELS_MAX, TRANSFER_BYTES_MAX};
 use crate::namespace::RemoteNamespace;
 use base::units::KIB;
 use base::{Nanos, Time};
@@ -23,10 +24,6 @@ use switch::{Path, PathRules};
 
 /// Pieces of one call that are under way at once.
 const DEPTH: u32 = 8;
-
-/// Time after which a thread that was refused a channel asks for one again: each attempt takes an
-/// io_uring.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Commands outstanding on a thread's connection: a runner sends for others, too.
 const QUEUE_DEPTH: u16 = 128;
@@ -62,7 +59,8 @@ impl CallerPath {
     /// When the machine refuses a thread or an io_uring, or every I/O queue that the controller
     /// grants is taken.
     pub(super) fn start(namespace: &RemoteNamespace, path: Path) -> Result<Arc<Self>, HostError> {
-        let below = Arc::new(namespace.clone().with_queues(1, QUEUE_DEPTH));
+        let below = namespace.clone().with_queues(1, QUEUE_DEPTH);
+        let below = Arc::new(below.with_other_way(OtherWay::Repeated));
         let device = PathDevice::start(below, path, PathRules::default())?;
         let device = device.with_requests(DEPTH, TRANSFER_BYTES_MAX);
         Ok(Arc::new(Self { device }))
@@ -86,7 +84,7 @@ impl CallerPath {
                 )
             };
             if result.as_ref().is_err_and(is_over) {
-                // Its ring is broken, or its queue was not granted again: another one may do.
+                // Its ring is broken, or its queue was not granted again.
                 channels.swap_remove(at);
             }
             Some(result)
@@ -99,7 +97,9 @@ impl CallerPath {
         let is_ours = |open: &CallerChannel| std::ptr::eq(open.path.as_ptr(), Arc::as_ptr(self));
         if let Some(at) = channels.iter().position(is_ours) {
             match &channels[at].own {
-                Err(refused) if refused.elapsed() >= ASK_AGAIN => drop(channels.swap_remove(at)),
+                Err(refused) if refused.elapsed() >= Duration::from(ASK_AGAIN) => {
+                    drop(channels.swap_remove(at))
+                }
                 _ => return Some(at),
             }
         }

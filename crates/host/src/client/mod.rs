@@ -15,7 +15,7 @@ mod reply;
 mod service;
 mod transfer;
 
-pub use blocking::{Namespace, Subsystem};
+pub use blocking::{Canceller, Namespace, Subsystem};
 pub use queue::{Completions, Queue, QueueOptions, SubmitError};
 pub use transfer::{AsyncNamespace, Transfer};
 

@@ -78,7 +78,16 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
     /// Submits a request. It leaves at the next kick or wait.
     #[allow(clippy::result_large_err)] // The caller gets its request back, to submit it later.
     pub(super) fn submit(&mut self, request: Request) -> Result<(), Request> {
-        match self.with(|channel, cx| channel.submit(request, cx)) {
+        self.submit_by(|channel, cx| channel.submit(request, cx))
+    }
+
+    /// Submits a request by `submit`.
+    #[allow(clippy::result_large_err)] // As above.
+    pub(super) fn submit_by(
+        &mut self,
+        submit: impl FnOnce(&mut C, &mut Context<'_>) -> Submit,
+    ) -> Result<(), Request> {
+        match self.with(submit) {
             Submit::Queued => self.outstanding += 1,
             Submit::Done(done) => self.done.push_back(done),
             Submit::Busy(request) => return Err(request),

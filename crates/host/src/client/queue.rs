@@ -70,6 +70,8 @@ pub struct Queue {
     own: OwnChannel<RemoteChannel>,
     namespace: RemoteNamespace,
     readiness: Option<Readiness>,
+    /// Time after which requests are given up.
+    timeout: Option<Duration>,
     /// An error of the ring outside of a wait, for the next one.
     failure: Option<io::Error>,
     /// Keeps the controller connected; dropped last.
@@ -110,6 +112,7 @@ impl Queue {
             own,
             namespace,
             readiness: None,
+            timeout: None,
             failure: None,
             _subsystem: subsystem,
             _thread: PhantomData,
@@ -143,7 +146,33 @@ impl Queue {
     /// The request itself, when the queue is full.
     #[allow(clippy::result_large_err)] // The caller gets its request back, to submit it later.
     pub fn submit(&mut self, request: Request) -> Result<(), Request> {
-        self.own.submit(request)
+        let span = self.timeout.map(Nanos::from);
+        self.own.submit_by(|channel, cx| {
+            let limit = span.map_or(Time::NEVER, |span| cx.now + span);
+            channel.submit_until(request, limit, cx)
+        })
+    }
+
+    /// Gives requests that are submitted from now on so long, from their submission on; `None`, the
+    /// default, as long as it takes. Barriers have no limit.
+    ///
+    /// A request that is not done by then completes with [`BlockError::TimedOut`](block::BlockError), and
+    /// its memory comes back: at once, unless the memory is being received into or sent from, or the
+    /// target may still ask for it. Then it comes within 5 s (or the command time-out, if that is
+    /// shorter), after which the connections are made anew. A write that was given up may or may not
+    /// be done; newer writes to its blocks wait until that is decided, so it undoes none of them.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Gives up every request that was submitted under `tag`, as if its time were over; it completes
+    /// with [`BlockError::Aborted`](block::BlockError), or with the target's answer if that comes
+    /// first. Returns false if none is under way.
+    pub fn cancel(&mut self, tag: u64) -> bool {
+        let found = self.own.with(|channel, cx| channel.cancel(tag, cx));
+        self.own.apply();
+        self.arm_again();
+        found
     }
 
     /// Makes a request of `length` bytes at `offset`, both multiples of the block size, to be

@@ -7,12 +7,14 @@ use crate::controller::Controller;
 use crate::limits::BLOCKING_REQUESTS_MAX;
 use crate::namespace::RemoteNamespace;
 use base::units::Lba;
-use base::{Slab, SlabKey, Time};
+use base::{Nanos, Slab, SlabKey, Time};
 use block::{BlockError, Channel, DeviceError, Operation, Request, Submit};
 use reactor::{Completion, Context, IoSlice, Service};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 /// Messages of callers to the thread.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(super) enum Message {
     Release(u64),
     /// Do this on the channel with this number.
     Request(u64, BlockingRequest),
+    /// Give up what was cancelled of the channel with this number.
+    Cancel(u64),
     /// Close everything and end.
     Shutdown,
 }
@@ -41,6 +45,35 @@ pub(super) struct BlockingRequest {
     /// Data to write or compare; room for data to read.
     pub(super) data: Vec<u8>,
     pub(super) reply: ReplyTo,
+    pub(super) patience: Patience,
+}
+
+/// Patience of a request's caller.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Patience {
+    /// It does not wait any longer than that.
+    pub(super) until: Option<Instant>,
+    /// Set when it does not wait any more.
+    pub(super) cancelled: Option<Arc<AtomicBool>>,
+}
+
+impl Patience {
+    /// The reason for which the caller does not wait any more.
+    fn is_over(&self) -> Option<BlockError> {
+        let cancelled = self.cancelled.as_ref();
+        if cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
+            return Some(BlockError::Aborted);
+        }
+        let is_late = self.until.is_some_and(|until| until <= Instant::now());
+        is_late.then_some(BlockError::TimedOut)
+    }
+
+    /// The end of it by the clock of a driver.
+    fn limit(&self, now: Time) -> Time {
+        self.until.map_or(Time::NEVER, |until| {
+            now + Nanos::from(until.saturating_duration_since(Instant::now()))
+        })
+    }
 }
 
 impl BlockingRequest {
@@ -59,6 +92,8 @@ struct OpenChannel {
     channel: RemoteChannel,
     /// Requests that found no place, in order.
     backlog: VecDeque<BlockingRequest>,
+    /// No caller of the backlog stops to wait before that.
+    backlog_until: Time,
     closing: bool,
 }
 
@@ -90,6 +125,7 @@ impl ClientService {
         let open = OpenChannel {
             channel: namespace.open_remote(cx.driver)?,
             backlog: VecDeque::new(),
+            backlog_until: Time::NEVER,
             closing: false,
         };
         self.channels.insert(id, open);
@@ -98,6 +134,32 @@ impl ClientService {
 }
 
 impl OpenChannel {
+    /// Answers what waits and is given up.
+    fn give_up(&mut self, now: Time) {
+        let mut until = Time::NEVER;
+        for _ in 0..self.backlog.len() {
+            let Some(request) = self.backlog.pop_front() else {
+                break;
+            };
+            if let Some(error) = request.patience.is_over() {
+                request.answer(Err(error));
+            } else {
+                until = until.min(request.patience.limit(now));
+                self.backlog.push_back(request);
+            }
+        }
+        self.backlog_until = until;
+    }
+
+    /// Takes a request.
+    fn take(&mut self, request: BlockingRequest, now: Time) {
+        if let Some(error) = request.patience.is_over() {
+            return request.answer(Err(error));
+        }
+        self.backlog_until = self.backlog_until.min(request.patience.limit(now));
+        self.backlog.push_back(request);
+    }
+
     /// Hands the channel what waits, as far as it takes it.
     fn submit(&mut self, requests: &mut Slab<BlockingRequest>, cx: &mut Context<'_>) {
         while let Some(request) = self.backlog.pop_front() {
@@ -113,6 +175,7 @@ impl OpenChannel {
                 }
             };
             let (operation, lba, blocks) = (request.operation, request.lba, request.blocks);
+            let limit = request.patience.limit(cx.now);
             let key = match requests.insert(request) {
                 Ok(key) => key,
                 Err(request) => {
@@ -120,7 +183,7 @@ impl OpenChannel {
                     break;
                 }
             };
-            let tag = u64::from(key.index) << 8 | u64::from(key.generation);
+            let tag = tag(key);
             let submitted = match operation {
                 None => self.channel.barrier(tag, cx).is_ok(),
                 Some(operation) => {
@@ -131,7 +194,7 @@ impl OpenChannel {
                         blocks,
                         data,
                     };
-                    match self.channel.submit(request, cx) {
+                    match self.channel.submit_until(request, limit, cx) {
                         Submit::Queued => true,
                         Submit::Done(done) => {
                             finish(requests, done);
@@ -166,6 +229,10 @@ fn slice_for(request: &BlockingRequest, cx: &mut Context<'_>) -> Result<Option<I
         slice.copy_in(0, &request.data);
     }
     Ok(Some(slice))
+}
+
+fn tag(key: SlabKey) -> u64 {
+    u64::from(key.index) << 8 | u64::from(key.generation)
 }
 
 fn finish(requests: &mut Slab<BlockingRequest>, done: block::Completion) {
@@ -216,9 +283,20 @@ impl Service for ClientService {
                 }
             }
             Message::Request(id, request) => match self.channels.get_mut(&id) {
-                Some(open) => open.backlog.push_back(request),
+                Some(open) => open.take(request, cx.now),
                 None => request.answer(Err(BlockError::Gone)),
             },
+            Message::Cancel(id) => {
+                let Some(open) = self.channels.get_mut(&id) else {
+                    return;
+                };
+                open.give_up(cx.now);
+                for (key, request) in self.requests.iter() {
+                    if request.patience.is_over() == Some(BlockError::Aborted) {
+                        open.channel.cancel(tag(key), cx);
+                    }
+                }
+            }
             Message::Shutdown => {
                 self.shutting_down = true;
                 for open in self.channels.values_mut() {
@@ -239,6 +317,9 @@ impl Service for ClientService {
         self.controllers.retain(|controller| !controller.closed());
         for open in self.channels.values_mut() {
             open.channel.tick(cx);
+            if open.backlog_until <= cx.now {
+                open.give_up(cx.now);
+            }
             loop {
                 open.submit(&mut self.requests, cx);
                 let mut reaped = false;
@@ -257,7 +338,8 @@ impl Service for ClientService {
 
     fn deadline(&self) -> Time {
         let controllers = self.controllers.iter().map(Controller::deadline);
-        let channels = self.channels.values().map(|open| open.channel.deadline());
+        let open = self.channels.values();
+        let channels = open.map(|open| open.channel.deadline().min(open.backlog_until));
         controllers.chain(channels).min().unwrap_or(Time::NEVER)
     }
 

@@ -22,7 +22,9 @@ use std::task::{Context, Poll};
 ///
 /// Offsets and lengths are in bytes and must be multiples of the block size; any length is taken.
 /// A request is sent when its future is first polled, and carried out also if the future is
-/// dropped after that. Any executor may poll it.
+/// dropped after that: then its memory is freed when it is done. To give it up, bound the namespace's
+/// calls ([`Namespace::with_timeout`]) or cancel them ([`Namespace::cancellable`]). Any executor may
+/// poll it.
 ///
 /// ```no_run
 /// # async fn example(namespace: host::Namespace) -> Result<(), host::RequestError> {
@@ -217,6 +219,7 @@ impl Transfer {
         };
         let step = usize::try_from(most).unwrap_or(usize::MAX);
         let shared = Arc::<Shared>::default();
+        let patience = self.namespace.patience();
         let mut unsent = VecDeque::new();
         for piece in 0..count {
             let at = piece * most;
@@ -228,6 +231,7 @@ impl Transfer {
                 blocks: u32::try_from(length / block).map_err(|_| BlockError::Malformed)?,
                 data: self.memory(at, length, count == 1),
                 reply: ReplyTo::task(&shared),
+                patience: patience.clone(),
             };
             unsent.push_back(self.namespace.message(request));
         }

@@ -3,7 +3,8 @@
 use crate::command::BlockRequest;
 use crate::command::extents::ExtentsRequest;
 use crate::recovery::span::Span;
-use block::Operation;
+use base::Time;
+use block::{BlockError, Operation};
 use reactor::IoSlice;
 use wire::nvme::Command;
 
@@ -37,6 +38,12 @@ pub(crate) struct Exchange {
     pub(crate) retries: u8,
     /// It was lost with a connection: its range is locked against newer writes.
     pub(crate) replayed: bool,
+    /// The submitter gave it up, and is told this unless the controller's answer comes first.
+    pub(crate) given_up: Option<BlockError>,
+    /// The submitter was told so, and has its memory: only the controller's answer is missing.
+    pub(crate) detached: bool,
+    /// Time at which the submitter gives it up.
+    pub(crate) limit: Time,
 }
 
 /// Content of a command. Its identifier and data pointer are set when it is sent.
@@ -70,6 +77,9 @@ impl Exchange {
             timeouts: 0,
             retries: 0,
             replayed: false,
+            given_up: None,
+            detached: false,
+            limit: Time::NEVER,
         }
     }
 
@@ -150,6 +160,13 @@ impl Exchange {
             reclaimed &= request.reclaim();
         }
         reclaimed
+    }
+
+    /// Returns true if a driver's operation may use the data although [`reclaim`](Self::reclaim) says
+    /// that it is ours alone: it had other owners, or is a device's.
+    pub(crate) fn is_foreign(&self) -> bool {
+        let memory = |data: &IoSlice| data.bytes().is_none();
+        self.lent || self.data.as_ref().is_some_and(memory)
     }
 
     /// Returns another slice of the data that R2Ts ask for, and which sends share: from `offset` on,

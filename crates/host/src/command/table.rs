@@ -352,7 +352,7 @@ impl CommandTable {
         let exchange = slot.exchange.as_mut()?;
         let request = exchange.request().copied()?;
         let done = completion.status.is_success() && !exchange.replayed && request.is_plain_end();
-        if !done {
+        if !done || exchange.detached {
             return None;
         }
         let cached = request.is_cached().then_some(request.namespace);
@@ -374,6 +374,28 @@ impl CommandTable {
         }
         self.finished.pop_back();
         Some(self.vacate(index))
+    }
+
+    /// The first slot from `start` on of which the command is not answered, and is one of `which`.
+    pub(crate) fn unanswered(
+        &self,
+        start: u16,
+        which: impl Fn(&Exchange) -> bool,
+    ) -> Option<(u16, &Exchange)> {
+        let open = |slot: &Slot| matches!(slot.state, SlotState::Queued | SlotState::Outstanding);
+        let slots = self.slots.iter().enumerate().skip(usize::from(start));
+        let mut commands = slots.filter(|(_, slot)| open(slot));
+        commands.find_map(|(index, slot)| {
+            let exchange = slot.exchange.as_ref().filter(|exchange| which(exchange))?;
+            Some((u16::try_from(index).expect("at most the depth"), exchange))
+        })
+    }
+
+    /// Takes a command out that was not sent.
+    pub(crate) fn withdraw(&mut self, index: u16) -> Exchange {
+        self.release(index, Outcome::Lost);
+        self.finished.pop_back();
+        self.vacate(index)
     }
 
     fn vacate(&mut self, index: u16) -> Exchange {

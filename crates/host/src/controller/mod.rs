@@ -393,8 +393,13 @@ impl Controller {
         if self.association.phase() == Phase::Recovering {
             return self.lose(None, cx);
         }
+        let mut later = Vec::new();
         for request in self.association.take_aborts() {
-            if request.generation != self.generation || self.aborts_out >= ABORTS_MAX {
+            if request.generation != self.generation {
+                continue;
+            }
+            if self.aborts_out >= ABORTS_MAX {
+                later.push(request);
                 continue;
             }
             self.aborts_out += 1;
@@ -404,6 +409,7 @@ impl Controller {
             };
             self.ask_admin(Purpose::Abort, &AdminCommand::Abort(abort), 0, cx);
         }
+        self.association.keep_aborts(later);
         if self.state() == ControllerState::Live {
             self.keep_alive(cx);
         }

@@ -68,7 +68,7 @@ const JOIN_TAG: u64 = u64::MAX;
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qpair {
-    config: QpairConfig,
+    pub(super) config: QpairConfig,
     op_namespace: OpNamespace,
     index: u32,
     /// Number of times that the connection was opened; part of the operation keys.

@@ -1,6 +1,7 @@
 //! The TCP transport's host side: one connection is one queue pair. `[NVMe-TCP 1.0 §3]`
 
 mod connection;
+mod giving_up;
 mod headers;
 mod outgoing;
 mod payload;

@@ -257,10 +257,10 @@ impl Qpair {
         let exchange = slot.exchange.as_mut().expect("checked when the data began");
         if let Work::Extents(request) = &mut exchange.work {
             request.copy_in(slot.received, bytes);
-        } else {
-            let data = exchange.data.as_mut();
-            let data = data.expect("a command that reads has data");
+        } else if let Some(data) = &mut exchange.data {
             data.copy_in(at, bytes);
+        } else {
+            debug_assert!(exchange.detached, "a command that reads has data");
         }
         slot.received += u32::try_from(bytes.len()).expect("at most a transfer");
     }

@@ -129,6 +129,8 @@ pub(crate) struct FenceSnapshot {
     lost: u64,
     /// Blocks of writes that were reported while their fence stood: an old copy may still come.
     closed: Vec<(u64, Span)>,
+    /// Blocks of writes that were given up, and that the live association has not answered.
+    held: Vec<Span>,
 }
 
 impl FenceSnapshot {
@@ -166,6 +168,29 @@ impl FenceSnapshot {
     /// Returns true if a new write of these blocks could be undone by an old one.
     pub(crate) fn closes(&self, span: Span) -> bool {
         self.closed.iter().any(|(_, closed)| closed.overlaps(span))
+    }
+
+    /// Holds newer writes of these blocks back: an older one was given up, and may still be done.
+    pub(crate) fn hold(&mut self, span: Span) {
+        self.held.push(span);
+    }
+
+    /// The older write is over, or its blocks are closed.
+    pub(crate) fn let_go(&mut self, span: Span) {
+        if let Some(place) = self.held.iter().position(|&held| held == span) {
+            self.held.swap_remove(place);
+        }
+    }
+
+    /// Returns true if a new write of these blocks has to wait.
+    pub(crate) fn holds(&self, span: Span) -> bool {
+        self.held.iter().any(|held| held.overlaps(span))
+    }
+
+    /// Returns true if some new write may have to wait.
+    #[inline]
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// Returns true if no block is fenced.

@@ -95,6 +95,43 @@ impl Recovery {
         !self.fences.is_open() && exchange.written().any(|span| self.fences.closes(span))
     }
 
+    /// Returns true if some new write may have to wait for an older one.
+    #[inline]
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.locks.is_empty() || self.fences.holds_any()
+    }
+
+    /// Returns true if a new request has to wait for an older write.
+    pub(crate) fn holds_back(&self, exchange: &Exchange) -> bool {
+        let held = |span| self.fences.holds(span);
+        self.locks.blocks(exchange) || (self.fences.holds_any() && exchange.written().any(held))
+    }
+
+    /// The requests that are to be sent again.
+    pub(crate) fn lost_ones(&self) -> impl Iterator<Item = &Exchange> {
+        self.lost.iter().map(|replay| &replay.exchange)
+    }
+
+    /// Takes the first of `which` that is to be sent again. Where an old command of it may come
+    /// although no fence says so, it is kept, and `error` reported when that is over.
+    pub(crate) fn give_up(
+        &mut self,
+        now: Time,
+        which: impl Fn(&Exchange) -> bool,
+        error: BlockError,
+    ) -> Option<Option<Replay>> {
+        let place = self
+            .lost
+            .iter()
+            .position(|replay| which(&replay.exchange))?;
+        let exchange = &mut self.lost[place].exchange;
+        if exchange.replayed && self.writes_at > now {
+            exchange.given_up = Some(error);
+            return Some(None);
+        }
+        Some(self.lost.remove(place))
+    }
+
     /// Returns true if no request is to be sent again.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

@@ -4,7 +4,8 @@
 //! alone with its core, nothing has to be put in order, so the submitter runs the egress itself, as
 //! in SyncPath (docs/decisions/0023-direct-lanes.md). While `Throughput` work is outstanding on the
 //! core, or other submitters have `Latency` work there, requests take the way through the ingress.
-//! Each request takes one way from its beginning to its end.
+//! Each request takes one way from its beginning to its end, unless the controller grants the lane no
+//! queue any more: then what it has goes through the ingress, until there is one again.
 
 use crate::channel::{ChannelState, RemoteChannel};
 use crate::switch::request_steering::LoadTable;
@@ -75,11 +76,23 @@ impl DirectLane {
             return None;
         }
         let done = self.channel.reap()?;
+        self.ended(bytes_of(done.data.as_ref()), loads);
+        Some(done)
+    }
+
+    /// Takes a request that finds no queue here any more: it goes through the ingress instead.
+    pub(super) fn take_displaced(&mut self, loads: &LoadTable) -> Option<Request> {
+        let request = self.channel.take_displaced()?;
+        self.ended(bytes_of(request.data.as_ref()), loads);
+        Some(request)
+    }
+
+    /// A request of so many bytes left the lane.
+    #[inline]
+    fn ended(&mut self, bytes: u64, loads: &LoadTable) {
         self.outstanding -= 1;
-        let bytes = bytes_of(done.data.as_ref());
         self.bytes -= bytes;
         loads.direct(self.core).end(bytes);
-        Some(done)
     }
 
     /// Closes it, once nothing is outstanding.

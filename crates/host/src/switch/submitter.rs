@@ -6,6 +6,7 @@ use super::direct_lane::DirectLane;
 use super::ingress::{Ingress, IngressRequest, Submitter};
 use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH};
 use super::request_steering::LoadTable;
+use crate::channel::OtherWay;
 use crate::namespace::RemoteNamespace;
 use base::Time;
 use block::{
@@ -13,6 +14,7 @@ use block::{
     Request, Submit, SubmitterMemory,
 };
 use reactor::{Context, Driver, IoSlice, OpNamespace};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use switch::Class;
@@ -132,7 +134,7 @@ pub struct SwitchedChannel {
     slots: Vec<Option<Pending>>,
     free: Vec<u32>,
     /// Something was put into the ingress since the last kick.
-    put: bool,
+    is_put: bool,
     /// This thread may be moved.
     registration: Option<Registration>,
     /// Bytes of data outstanding.
@@ -141,6 +143,8 @@ pub struct SwitchedChannel {
     reported: u32,
     /// A lane of the thread's own, for `Latency` work.
     direct: Option<DirectLane>,
+    /// Requests of that lane, which has no queue any more, that the ingress has no room for.
+    displaced: VecDeque<Request>,
     closing: bool,
 }
 
@@ -163,7 +167,7 @@ impl SwitchedChannel {
             core: 0,
             slots: (0..depth).map(|_| None).collect(),
             free: (0..device.depth).rev().collect(),
-            put: false,
+            is_put: false,
             registration: device
                 .steered
                 .then(|| device.board.inner.steering.join(device.class))
@@ -171,6 +175,7 @@ impl SwitchedChannel {
             outstanding_bytes: 0,
             reported: device.remote.state().unflushed.reported(),
             direct: None,
+            displaced: VecDeque::new(),
             closing: false,
             device,
         };
@@ -236,6 +241,7 @@ impl SwitchedChannel {
         }
         let depth = u16::try_from(self.device.depth).unwrap_or(u16::MAX);
         let remote = self.device.remote.clone().with_queues(1, depth);
+        let remote = remote.with_other_way(OtherWay::Taken);
         let channel = remote.with_class(self.device.class).open_remote(driver);
         channel.ok().map(DirectLane::new)
     }
@@ -293,6 +299,76 @@ impl SwitchedChannel {
     }
 }
 
+impl SwitchedChannel {
+    /// Puts a request into the ingress; hands it back where there is no room.
+    #[allow(clippy::result_large_err)] // The caller gets its request back, to submit it later.
+    #[inline]
+    fn put(&mut self, request: Request) -> Result<(), Request> {
+        let Some(&slot) = self.free.last() else {
+            return Err(request);
+        };
+        let mut bounce = None;
+        let mut range = None;
+        if let Some(data) = &request.data {
+            let length = narrow(data.len());
+            let Some(placed) = self.memory.place(data, request.operation) else {
+                return Err(request);
+            };
+            (bounce, range) = (placed.bounce, Some((narrow(placed.offset), length)));
+        }
+        let entry = IngressRequest {
+            submitter: self.number,
+            slot,
+            target: self.device.target,
+            namespace: self.device.namespace,
+            class: self.device.class,
+            steered: false,
+            operation: request.operation,
+            lba: request.lba,
+            blocks: request.blocks,
+            data: range,
+        };
+        if self.ingress().put(entry).is_err() {
+            if let Some(place) = bounce {
+                self.memory.free(place);
+            }
+            return Err(request);
+        }
+        self.submitter.asked();
+        self.free.pop();
+        self.is_put = true;
+        self.outstanding_bytes += request.data.as_ref().map_or(0, IoSlice::len) as u64;
+        self.slots[slot as usize] = Some(Pending {
+            tag: request.tag,
+            data: request.data,
+            bounce,
+            reads: request.operation == Operation::Read,
+            flushes: request.operation == Operation::Flush,
+        });
+        Ok(())
+    }
+
+    /// Hands the ingress what the thread's own lane has no queue for.
+    fn redirect(&mut self) {
+        let Some(direct) = &mut self.direct else {
+            return;
+        };
+        let loads = &self.device.board.inner.loads;
+        while let Some(request) = direct.take_displaced(loads) {
+            self.displaced.push_back(request);
+        }
+        if self.is_broken() {
+            return;
+        }
+        while let Some(request) = self.displaced.pop_front() {
+            if let Err(request) = self.put(request) {
+                self.displaced.push_front(request);
+                return;
+            }
+        }
+    }
+}
+
 fn narrow(offset: usize) -> u32 {
     u32::try_from(offset).expect("a channel's memory is less than 4 GiB")
 }
@@ -316,62 +392,23 @@ impl Channel for SwitchedChannel {
         if let Err(error) = self.check(&mut request) {
             return refused(error, request.data);
         }
-        let reads = request.operation == Operation::Read;
         let loads = &self.device.board.inner.loads;
         if let Some(direct) = &mut self.direct
             && direct.is_better(request.operation, self.core, loads)
         {
             return direct.submit(request, self.core, loads, cx);
         }
-        let Some(&slot) = self.free.last() else {
-            return Submit::Busy(request);
-        };
-        let mut bounce = None;
-        let mut range = None;
-        if let Some(data) = &request.data {
-            let length = narrow(data.len());
-            let Some(placed) = self.memory.place(data, request.operation) else {
-                return Submit::Busy(request);
-            };
-            (bounce, range) = (placed.bounce, Some((narrow(placed.offset), length)));
+        match self.put(request) {
+            Ok(()) => Submit::Queued,
+            Err(request) => Submit::Busy(request),
         }
-        let entry = IngressRequest {
-            submitter: self.number,
-            slot,
-            target: self.device.target,
-            namespace: self.device.namespace,
-            class: self.device.class,
-            steered: false,
-            operation: request.operation,
-            lba: request.lba,
-            blocks: request.blocks,
-            data: range,
-        };
-        if self.ingress().put(entry).is_err() {
-            if let Some(place) = bounce {
-                self.memory.free(place);
-            }
-            return Submit::Busy(request);
-        }
-        self.submitter.asked();
-        self.free.pop();
-        self.put = true;
-        self.outstanding_bytes += request.data.as_ref().map_or(0, IoSlice::len) as u64;
-        self.slots[slot as usize] = Some(Pending {
-            tag: request.tag,
-            data: request.data,
-            bounce,
-            reads,
-            flushes: request.operation == Operation::Flush,
-        });
-        Submit::Queued
     }
 
     fn kick(&mut self, cx: &mut Context<'_>) {
         if let Some(direct) = &mut self.direct {
             direct.channel().kick(cx);
         }
-        if std::mem::take(&mut self.put) {
+        if std::mem::take(&mut self.is_put) {
             self.ingress().ring();
         }
         self.look_where(cx.driver);
@@ -396,6 +433,13 @@ impl Channel for SwitchedChannel {
             return Some(done);
         }
         if self.is_broken() {
+            if let Some(request) = self.displaced.pop_front() {
+                return Some(Completion {
+                    tag: request.tag,
+                    result: Err(BlockError::Gone),
+                    data: request.data,
+                });
+            }
             let slot = self.slots.iter().position(Option::is_some)?;
             return Some(self.complete_one(narrow(slot), Err(BlockError::Gone)));
         }
@@ -410,13 +454,16 @@ impl Channel for SwitchedChannel {
             if self.closing {
                 direct.close_if_quiet(cx);
             }
+            self.redirect();
         }
         self.kick(cx);
     }
 
     fn deadline(&self) -> Time {
+        // What has a place waits for room in the ingress, of which no thread tells.
+        let waits_for_ingress = !self.displaced.is_empty() && !self.free.is_empty();
         // Asked before a sleep: from now on a dataplane thread with a completion wakes this thread.
-        if !self.submitter.may_sleep() {
+        if !self.submitter.may_sleep() || waits_for_ingress {
             return Time::ZERO;
         }
         let direct = self.direct.as_ref();
@@ -444,7 +491,8 @@ impl Channel for SwitchedChannel {
 
     fn closed(&self) -> bool {
         let direct = self.direct.as_ref().map(DirectLane::channel_ref);
-        self.closing && self.free.len() == self.slots.len() && direct.is_none_or(Channel::closed)
+        let is_quiet = self.displaced.is_empty() && self.free.len() == self.slots.len();
+        self.closing && is_quiet && direct.is_none_or(Channel::closed)
     }
 }
 

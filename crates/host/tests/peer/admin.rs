@@ -58,9 +58,22 @@ impl Connection {
                 self.state.seen.keep_alives.fetch_add(1, Ordering::SeqCst);
                 self.done(cid)
             }
-            AdminCommand::Abort(_) => {
+            AdminCommand::Abort(abort) => {
                 self.state.seen.aborts.fetch_add(1, Ordering::SeqCst);
-                self.complete(cid, Status::SUCCESS, 1)
+                let mut held = self.state.held.lock().unwrap();
+                let is_it = |held: &super::Held| {
+                    (held.queue_id, held.command.cid()) == (abort.sq_id, abort.cid)
+                };
+                let place = held.iter().position(is_it);
+                let aborts = self.state.behaviour.lock().unwrap().aborts;
+                let Some(place) = place.filter(|_| aborts) else {
+                    drop(held);
+                    return self.complete(cid, Status::SUCCESS, 1);
+                };
+                let mut connection = held.swap_remove(place).connection(&self.state);
+                drop(held);
+                connection.complete(abort.cid, Status::ABORTED_BY_REQUEST, 0)?;
+                self.done(cid)
             }
             _ => self.done(cid),
         }

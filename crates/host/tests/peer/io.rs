@@ -13,6 +13,18 @@ impl Connection {
                 behaviour.swallow -= 1;
                 return Ok(());
             }
+            if behaviour.hold > 0 {
+                behaviour.hold -= 1;
+                self.state.seen.held.fetch_add(1, Ordering::SeqCst);
+                self.state.held.lock().unwrap().push(Held {
+                    stream: self.stream.try_clone().unwrap(),
+                    format: self.format,
+                    queue_id: self.queue_id,
+                    command: *command,
+                    capsule: capsule.to_vec(),
+                });
+                return Ok(());
+            }
             if behaviour.refusals > 0 {
                 behaviour.refusals -= 1;
                 drop(behaviour);

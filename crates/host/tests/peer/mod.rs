@@ -121,6 +121,10 @@ pub struct Behaviour {
     pub damaged: usize,
     /// So many I/O commands are swallowed first.
     pub swallow: usize,
+    /// So many I/O commands are kept first, until [`Peer::release`].
+    pub hold: usize,
+    /// What is kept is ended by an Abort.
+    pub aborts: bool,
     /// Connect is refused with this status.
     pub refuse_connect: Option<Status>,
     /// Announces that it ends controllers on demand.
@@ -161,6 +165,8 @@ impl Default for Behaviour {
             refusals: 0,
             damaged: 0,
             swallow: 0,
+            hold: 0,
+            aborts: false,
             refuse_connect: None,
             fences: true,
             slow_fences: false,
@@ -193,6 +199,8 @@ pub struct Seen {
     pub next_cntlid: AtomicUsize,
     pub writes: AtomicUsize,
     pub io_commands: AtomicUsize,
+    /// Commands that were kept.
+    pub held: AtomicUsize,
     pub last_connection_bytes: AtomicUsize,
     /// Connections that the host reset, so that nothing of them arrives later.
     pub resets: AtomicUsize,
@@ -206,6 +214,7 @@ struct State {
     /// Requests that wait for an event, and whether one happened while none waited.
     events: Mutex<(Vec<LateAnswer>, bool)>,
     /// End Controllers that wait.
+    held: Mutex<Vec<Held>>,
     fences: Mutex<Vec<LateAnswer>>,
     sockets: Mutex<Vec<TcpStream>>,
     stop: AtomicBool,
@@ -253,6 +262,7 @@ impl Peer {
             blocks: AtomicU64::new((bytes / BLOCK) as u64),
             events: Mutex::new((Vec::new(), false)),
             fences: Mutex::new(Vec::new()),
+            held: Mutex::new(Vec::new()),
             sockets: Mutex::new(Vec::new()),
             stop: AtomicBool::new(false),
         });
@@ -289,6 +299,18 @@ impl Peer {
     pub fn cut_oldest(&self) {
         let socket = self.state.sockets.lock().unwrap().remove(0);
         let _ = socket.shutdown(Shutdown::Both);
+    }
+
+    /// Carries out what is kept; how many commands that is.
+    pub fn release(&self) -> usize {
+        let held = std::mem::take(&mut *self.state.held.lock().unwrap());
+        let count = held.len();
+        for held in held {
+            let (command, capsule) = (held.command, held.capsule.clone());
+            let mut connection = held.connection(&self.state);
+            let _ = connection.io(&command, &capsule);
+        }
+        count
     }
 
     /// Answers the End Controllers that wait; how many.
@@ -358,6 +380,24 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
             connection.run();
             let _ = connection.stream.shutdown(Shutdown::Both);
         });
+    }
+}
+
+/// A command that is kept.
+struct Held {
+    stream: TcpStream,
+    format: PduFormat,
+    queue_id: u16,
+    command: Command,
+    capsule: Vec<u8>,
+}
+
+impl Held {
+    /// The connection that it came by, to answer it.
+    fn connection(self, state: &Arc<State>) -> Connection {
+        let mut connection = Connection::new(self.stream, Arc::clone(state), usize::MAX);
+        connection.format = self.format;
+        connection
     }
 }
 

@@ -10,9 +10,15 @@ const EVERYWHERE: Range<u64> = 0..u64::MAX;
 
 impl CacheChannel {
     /// Writes pages back, in the order given, neighbours as one request. Pages that are clean, on
-    /// their way or claimed are passed over. Returns how many of them were looked at: fewer than
-    /// all while there is no memory for more.
-    pub(super) fn write_back(&mut self, pages: &[u64], cx: &mut Context<'_>) -> usize {
+    /// their way or claimed are passed over. Where a request waits for them (`awaited`) they are
+    /// written as its own data is, by the way that does not gather. Returns how many of them were
+    /// looked at: fewer than all while there is no memory for more.
+    pub(super) fn write_back(
+        &mut self,
+        pages: &[u64],
+        awaited: bool,
+        cx: &mut Context<'_>,
+    ) -> usize {
         let most = self.transfers.most_pages();
         let mut at = 0;
         while at < pages.len() {
@@ -44,7 +50,7 @@ impl CacheChannel {
             let request = self.page_request(operation, &run, &memory);
             drop(memory);
             self.transfers
-                .submit(Io::WriteBack { pages: run }, request, cx);
+                .write_back(Io::WriteBack { pages: run }, awaited, request, cx);
         }
         at
     }
@@ -91,7 +97,8 @@ impl CacheChannel {
 
     fn follow_plan(&mut self, cx: &mut Context<'_>) {
         let plan = std::mem::take(&mut self.plan);
-        self.plan_at += self.write_back(&plan[self.plan_at..], cx);
+        let awaited = self.wanted_epoch().is_some();
+        self.plan_at += self.write_back(&plan[self.plan_at..], awaited, cx);
         self.plan = plan;
     }
 

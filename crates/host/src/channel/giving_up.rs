@@ -1,0 +1,200 @@
+//! Requests that their submitters give up: by a limit that passes, or by a cancellation.
+//!
+//! What was not sent is removed. What is with the controller is aborted, and its memory goes back to
+//! the submitter at once if neither an operation of the driver nor the controller needs it any more;
+//! otherwise with the answer, or with the end of the connection. Until then the command keeps its
+//! place in the table, what is read for it is dropped, and newer writes to the blocks that it writes
+//! wait, on every channel of the association: it must not undo one of them
+//! (docs/decisions/0004-replay.md).
+
+use super::RemoteChannel;
+use crate::association::AbortRequest;
+use crate::command::exchange::{Exchange, Work};
+use crate::recovery::span::Span;
+use base::Time;
+use block::{BlockError, Completion, Request, Submit};
+use reactor::Context;
+
+impl RemoteChannel {
+    /// Submits a request that is given up at `limit`, with [`BlockError::TimedOut`]. Whether a write
+    /// was done is not known then.
+    pub fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit {
+        if limit <= cx.now && !self.closing {
+            return Submit::Done(Completion {
+                tag: request.tag,
+                result: Err(BlockError::TimedOut),
+                data: request.data,
+            });
+        }
+        self.submit_limited(0, request, limit, cx)
+    }
+
+    /// Gives up every request with this tag, with [`BlockError::Aborted`]; one that is answered
+    /// meanwhile ends with its answer. Returns false if there is none. Whether a write was done is
+    /// not known afterwards. Barriers and commands over extents are not given up.
+    pub fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
+        let which = |exchange: &Exchange| exchange.tag == tag;
+        self.give_up(which, BlockError::Aborted, cx) > 0
+    }
+
+    /// Gives up the requests of which the limit has passed.
+    pub(super) fn give_up_late(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        self.give_up(|exchange| exchange.limit <= now, BlockError::TimedOut, cx);
+        let lanes = self.lanes.all.iter_mut().flat_map(|lane| {
+            let table = &*lane.qpair.table();
+            let mut start = 0;
+            std::iter::from_fn(move || {
+                let (slot, exchange) = table.unanswered(start, is_wanted)?;
+                start = slot + 1;
+                Some(exchange.limit)
+            })
+        });
+        let kept = self
+            .requests
+            .waiting
+            .iter()
+            .chain(self.recovery.lost_ones());
+        let kept = kept.filter(|exchange| is_wanted(exchange));
+        let limits = lanes.chain(kept.map(|exchange| exchange.limit));
+        self.requests.next_limit = limits.min().unwrap_or(Time::NEVER);
+    }
+
+    /// Gives up the requests that `which` chooses. Returns their number.
+    fn give_up(
+        &mut self,
+        which: impl Fn(&Exchange) -> bool,
+        error: BlockError,
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let which = |exchange: &Exchange| is_wanted(exchange) && which(exchange);
+        let mut count = 0;
+        while let Some(place) = self.requests.waiting.iter().position(which) {
+            let exchange = self.requests.waiting.remove(place);
+            self.finish(exchange.expect("it was found there"), Err(error));
+            count += 1;
+        }
+        while let Some(replay) = self.recovery.give_up(cx.now, which, error) {
+            if let Some(replay) = replay {
+                self.report_lost_write(replay, error);
+            }
+            count += 1;
+        }
+        for lane in 0..self.lanes.all.len() {
+            let mut start = 0;
+            while let Some((slot, _)) = self.lanes.all[lane].qpair.table().unanswered(start, which)
+            {
+                self.give_up_in_lane(lane, slot, error, cx);
+                start = slot + 1;
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn give_up_in_lane(
+        &mut self,
+        index: usize,
+        slot: u16,
+        error: BlockError,
+        cx: &mut Context<'_>,
+    ) {
+        let abort_time = self.abort_time();
+        let lane = &mut self.lanes.all[index];
+        if let Some(exchange) = lane.qpair.withdraw(slot) {
+            return self.finish(exchange, Err(error));
+        }
+        let table = lane.qpair.table();
+        let cid = table.cid(slot);
+        let entry = table.slot(slot);
+        let exchange = entry.exchange.as_mut().expect("it was found there");
+        exchange.given_up = Some(error);
+        if !entry.aborting {
+            entry.aborting = true;
+            entry.deadline = entry.deadline.min(cx.now + abort_time);
+        }
+        self.association.request_abort(AbortRequest {
+            generation: self.epoch.generation,
+            queue_id: lane.queue_id,
+            cid,
+        });
+        self.detach(index, slot, cx.now);
+    }
+
+    /// Tells the submitters of given-up requests of a lane so, where their memory is free by now.
+    pub(super) fn detach_given_up(&mut self, index: usize, now: Time) {
+        let waits = |exchange: &Exchange| exchange.given_up.is_some() && !exchange.detached;
+        let mut start = 0;
+        while let Some((slot, _)) = self.lanes.all[index].qpair.table().unanswered(start, waits) {
+            self.detach(index, slot, now);
+            start = slot + 1;
+        }
+    }
+
+    /// Tells the submitter of a given-up request so, if its memory is free.
+    fn detach(&mut self, index: usize, slot: u16, now: Time) {
+        let qpair = &mut self.lanes.all[index].qpair;
+        let Some(data) = qpair.detach(slot, now) else {
+            return;
+        };
+        let exchange = qpair.table().slot(slot).exchange.as_mut();
+        let exchange = exchange.expect("it was found there");
+        let (tag, error) = (exchange.tag, exchange.given_up);
+        let was_locked = std::mem::take(&mut exchange.replayed);
+        let spans: Vec<Span> = exchange.written().collect();
+        for span in spans {
+            self.association.hold_blocks(span);
+            if was_locked {
+                self.recovery.locks.unlock(span);
+            }
+        }
+        self.recovery.refresh(&self.association);
+        self.requests.done.push_back(Completion {
+            tag,
+            result: Err(error.unwrap_or(BlockError::Aborted)),
+            data,
+        });
+    }
+
+    /// Tells the submitter of a request that it gave it up, and that nothing of it is left.
+    pub(super) fn tell_given_up(&mut self, exchange: Exchange) {
+        let error = exchange.given_up.unwrap_or(BlockError::Aborted);
+        self.finish(exchange, Err(error));
+    }
+
+    /// A command of which the submitter knows was answered, or lost with its connection. Newer
+    /// writes to its blocks go on, unless it may still be done.
+    pub(super) fn let_go(&mut self, exchange: &Exchange, is_lost: bool) {
+        for span in exchange.written() {
+            if is_lost {
+                self.association.fence_blocks(self.recovery.joined, span);
+            }
+            self.association.let_go_blocks(span);
+        }
+    }
+
+    /// The same for whatever the lanes have.
+    pub(super) fn let_go_all(&mut self) {
+        for index in 0..self.lanes.all.len() {
+            let is_detached = |exchange: &Exchange| exchange.detached;
+            let mut start = 0;
+            loop {
+                let table = self.lanes.all[index].qpair.table();
+                let Some((slot, exchange)) = table.unanswered(start, is_detached) else {
+                    break;
+                };
+                let spans: Vec<Span> = exchange.written().collect();
+                for span in spans {
+                    self.association.fence_blocks(self.recovery.joined, span);
+                    self.association.let_go_blocks(span);
+                }
+                start = slot + 1;
+            }
+        }
+    }
+}
+
+/// Returns true if the submitter of a block request waits for its end.
+fn is_wanted(exchange: &Exchange) -> bool {
+    matches!(exchange.work, Work::Block(_)) && exchange.given_up.is_none()
+}

@@ -1,0 +1,48 @@
+//! Commands of which the submitters do not wait for the end.
+
+use super::connection::Qpair;
+use crate::command::exchange::{Direction, Exchange};
+use base::Time;
+use reactor::IoSlice;
+
+impl Qpair {
+    /// Takes a command out that is in no send. A lane has counted it into a caravan, and keeps it.
+    pub(crate) fn withdraw(&mut self, index: u16) -> Option<Exchange> {
+        if self.tx.is_paced() {
+            return None;
+        }
+        let place = self.tx.queue.iter().position(|&queued| queued == index)?;
+        self.tx.queue.remove(place);
+        Some(self.table.withdraw(index))
+    }
+
+    /// Takes the data of a command away, which stays in the table until it is answered: what arrives
+    /// for it is dropped. `None` where an operation of the driver may still use the data, or the
+    /// controller may still ask for it.
+    pub(crate) fn detach(&mut self, index: u16, now: Time) -> Option<Option<IoSlice>> {
+        let sends = !self.tx.send.is_idle();
+        let deadline = now + self.config.command_timeout;
+        let slot = self.table.slot(index);
+        let is_asked_for = slot.received == slot.data_bytes && !slot.has_transfers();
+        let exchange = slot.exchange.as_mut()?;
+        let is_free = match exchange.direction {
+            Direction::None => true,
+            // Otherwise a receive is filling it.
+            Direction::In => exchange.data.is_some(),
+            Direction::Out => {
+                is_asked_for && exchange.reclaim() && !(sends && exchange.is_foreign())
+            }
+        };
+        if !is_free {
+            return None;
+        }
+        exchange.detached = true;
+        let private = exchange
+            .request()
+            .is_some_and(|request| request.private_data);
+        let data = exchange.data.take().filter(|_| !private);
+        slot.aborting = false;
+        slot.deadline = deadline;
+        Some(data)
+    }
+}

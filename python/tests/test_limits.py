@@ -1,0 +1,85 @@
+"""Limits and cancellation, against a target that stands still for a while."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+import switchyard
+
+SHORT = timedelta(milliseconds=50)
+
+
+@contextlib.contextmanager
+def stopped(serve) -> Iterator[None]:
+    process = serve.process.pid
+    os.kill(process, signal.SIGSTOP)
+    while True:
+        with open(f"/proc/{process}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] == "T":
+                break
+        time.sleep(0.001)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def test_calls_have_limits(serve, disk):
+    disk.write(0, bytes([1]) * 4096)
+    bounded = disk.with_timeout(SHORT)
+    with stopped(serve):
+        with pytest.raises(TimeoutError):
+            bounded.read(0, 4096)
+        with pytest.raises(TimeoutError):
+            bounded.write(0, bytes([2]) * 4096)
+    disk.write(0, bytes([3]) * 4096)
+    assert disk.read(0, 4096) == bytes([3]) * 4096
+    assert bounded.with_timeout(None).read(0, 4096) == bytes([3]) * 4096
+
+
+def test_requests_of_a_queue_have_limits_and_are_cancelled(serve, disk):
+    with disk.queue(8) as queue:
+        queue.submit_read(1, 0, 4096)
+        assert queue.reap(1) == [(1, 0, bytes(4096))]
+        with stopped(serve):
+            queue.set_timeout(SHORT)
+            queue.submit_read(2, 0, 4096)
+            assert queue.reap(1) == [(2, errno.ETIMEDOUT, None)]
+            with pytest.raises(TimeoutError):
+                queue.read_many([0, 4096], 4096)
+            queue.set_timeout(None)
+            queue.submit_write(3, 0, bytes([1]) * 4096)
+            queue.submit_read(4, 0, 4096)
+            assert queue.reap(0) == []
+            assert queue.cancel(3) and queue.cancel(4)
+            assert not queue.cancel(5)
+            done = queue.reap(2)
+            assert sorted(done) == [(3, errno.ECANCELED, None), (4, errno.ECANCELED, None)]
+        queue.write_many([0], bytes([2]) * 4096)
+        assert queue.read_many([0], 4096) == [bytes([2]) * 4096]
+
+
+def test_coroutines_that_are_cancelled_give_their_requests_up(serve, disk):
+    async def main() -> None:
+        async with switchyard.AsyncNamespace(disk) as aio:
+            await aio.write(0, bytes([1]) * 4096)
+            with stopped(serve):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(SHORT.total_seconds()):
+                        await aio.write(0, bytes([2]) * 4096)
+                read = asyncio.ensure_future(aio.read(0, 4096))
+                await asyncio.sleep(0)
+                read.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await read
+            await aio.write(0, bytes([3]) * 4096)
+            assert await aio.read(0, 4096) == bytes([3]) * 4096
+
+    asyncio.run(main())
