@@ -1,8 +1,10 @@
 //! The network: byte streams that arrive in order, in pieces of any size, late, or not at all.
 
 mod faults;
+mod totals;
 
-pub use faults::NetworkFaults;
+pub use faults::{Lies, NetworkFaults};
+pub use totals::NetworkTotals;
 
 use crate::stirred::{CoreNumber, Stirred};
 use crate::trace::say;
@@ -50,30 +52,6 @@ pub(crate) enum Arrival {
     Broken,
 }
 
-/// The lies on a connection, by direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lies {
-    /// The host to an honest target.
-    OfHost,
-    /// The target to an honest host.
-    OfTarget,
-    /// Each to the other.
-    OfBoth,
-}
-
-impl Lies {
-    /// Each.
-    pub const ALL: [Self; 3] = [Self::OfHost, Self::OfTarget, Self::OfBoth];
-
-    fn are_told(self, by_host: bool) -> bool {
-        match self {
-            Self::OfHost => by_host,
-            Self::OfTarget => !by_host,
-            Self::OfBoth => true,
-        }
-    }
-}
-
 /// The result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
@@ -119,39 +97,6 @@ pub(crate) struct Network {
     /// Connections that are watched, if any are.
     taps: Option<BTreeMap<u64, Wiretap>>,
     pub(crate) totals: NetworkTotals,
-}
-
-/// Totals of the network so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NetworkTotals {
-    /// Bytes that were handed to it.
-    pub bytes: u64,
-    /// Connections that it cut on its own.
-    pub cuts: u64,
-    /// Connections that were broken with these, or by a crash.
-    pub severed: u64,
-    /// Bits that it flipped.
-    pub flips: u64,
-    /// Sends of liars that it changed.
-    pub lies: u64,
-    /// Connects that it refused.
-    pub refusals: u64,
-    /// Sends that it took in part.
-    pub partial: u64,
-}
-
-impl NetworkTotals {
-    /// Faults by their kind.
-    pub(crate) const fn faults(&self) -> [(&'static str, u64); 6] {
-        [
-            ("cuts", self.cuts),
-            ("severed connections", self.severed),
-            ("refused connects", self.refusals),
-            ("flipped bits", self.flips),
-            ("lies", self.lies),
-            ("partial sends", self.partial),
-        ]
-    }
 }
 
 /// Shortest time for which only a keep-alive notices a silent cut; at most twice as long.

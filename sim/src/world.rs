@@ -314,14 +314,12 @@ impl Agenda {
             .chain(self.due.drain(..))
             .chain(self.others.iter().copied())
         {
-            let actor = &*actors[index];
-            let busy = actor.busy_until();
-            self.at[index] = if actor.is_woken() {
-                busy
-            } else {
-                actor.deadline().max(busy)
-            };
+            self.at[index] = acts_at(&*actors[index]);
         }
+        debug_assert!(
+            self.first || self.agrees(actors, now),
+            "a core was not told of what happened to it"
+        );
         if std::mem::take(&mut self.first) {
             self.due.extend(0..actors.len());
             return Time::NEVER;
@@ -335,5 +333,24 @@ impl Agenda {
             }
         }
         next
+    }
+
+    /// Returns true if asking every actor says the same.
+    fn agrees(&self, actors: &[&mut dyn Actor], now: Time) -> bool {
+        let mut both = self.at.iter().zip(actors);
+        both.all(|(&at, actor)| {
+            let asked = acts_at(&**actor);
+            asked == at || asked.max(at) <= now
+        })
+    }
+}
+
+/// The time at which an actor acts if nothing happens to it before.
+fn acts_at(actor: &dyn Actor) -> Time {
+    let busy = actor.busy_until();
+    if actor.is_woken() {
+        busy
+    } else {
+        actor.deadline().max(busy)
     }
 }

@@ -400,7 +400,8 @@ mod tests {
             (0, 2)
         );
         for number in 0..1_000 {
-            drop(greedy(&mut accounts, &number.to_string()));
+            let name = number.to_string();
+            drop(greedy(&mut accounts, &name));
         }
         assert!(accounts.known.len() <= KNOWN_ACCOUNTS);
         let again = greedy(&mut accounts, "a");

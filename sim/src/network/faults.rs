@@ -75,3 +75,27 @@ impl NetworkFaults {
         ..Self::CALM
     };
 }
+
+/// The lies on a connection, by direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// The host to an honest target.
+    OfHost,
+    /// The target to an honest host.
+    OfTarget,
+    /// Each to the other.
+    OfBoth,
+}
+
+impl Lies {
+    /// Each.
+    pub const ALL: [Self; 3] = [Self::OfHost, Self::OfTarget, Self::OfBoth];
+
+    pub(super) fn are_told(self, by_host: bool) -> bool {
+        match self {
+            Self::OfHost => by_host,
+            Self::OfTarget => !by_host,
+            Self::OfBoth => true,
+        }
+    }
+}

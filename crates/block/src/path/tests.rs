@@ -295,6 +295,34 @@ fn a_runner_that_does_not_run_is_deposed() {
     assert_eq!(preempted.reap().expect("it is over").result, Ok(()));
 }
 
+/// A thread that waits long for a slow device looks for a runner that is stuck more and more rarely.
+#[test]
+fn a_submitter_looks_for_a_stuck_runner_ever_more_rarely() {
+    let options = DelayOptions {
+        write: Nanos::from_secs(1),
+        ..DelayOptions::default()
+    };
+    let device = start(Arc::new(Delay::new(ram(64), options)), Path::Stm);
+    let (mut first, mut second) = (driver(), driver());
+    let mut running = device.open(&mut first).expect("it opens");
+    let mut waiting = device.open(&mut second).expect("it opens");
+    let mut now = Time::ZERO + Nanos::from_millis(1);
+    submit(&mut *running, &mut first, now, 1);
+    turn(&mut *running, &mut first, now);
+    // It has polled for long enough, and sleeps until its device has an answer.
+    now = now + Nanos::from_millis(5);
+    turn(&mut *running, &mut first, now);
+    assert!(running.deadline() > now);
+    submit(&mut *waiting, &mut second, now, 2);
+    turn(&mut *waiting, &mut second, now);
+    for after in [1, 2, 4, 8, 16, 16] {
+        now = now + Nanos::from_millis(after);
+        assert_eq!(waiting.deadline(), now);
+        turn(&mut *waiting, &mut second, now);
+    }
+    assert_eq!(device.snapshot().taken_over, 0);
+}
+
 /// A thread that ends in the middle leaves nobody waiting.
 #[test]
 fn a_submitter_that_dies_leaves_nobody_waiting() {
