@@ -147,6 +147,12 @@ pub struct SourceArgs {
     /// Requests wait until then, and are carried out when the target is back.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = super::seconds)]
     pub io_timeout: Duration,
+    /// Send to the target as another stack does, to compare with: linux, nvme-tcp or poll
+    ///
+    /// As for bench; the target has to be started so as well. The front end itself still serves L
+    /// before T: --class T gives all requests one class.
+    #[arg(long, value_name = "NAME", requires = "target")]
+    pub baseline: Option<switch::knobs::Preset>,
     #[command(flatten)]
     pub host: HostArgs,
 }
