@@ -565,10 +565,11 @@ impl Connection {
             return;
         }
         self.sent_plain(list);
-        if self.list.is_empty() && self.encryption.run() {
-            if let Phase::Negotiating(negotiation) = &mut self.phase {
-                negotiation.begin_tls();
-            }
+        if self.list.is_empty()
+            && self.encryption.run()
+            && let Phase::Negotiating(negotiation) = &mut self.phase
+        {
+            negotiation.begin_tls();
         }
     }
 
