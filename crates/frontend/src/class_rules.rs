@@ -17,7 +17,7 @@ pub struct ClassRule {
     /// The most bytes of data; a request without data has 0.
     pub max_bytes: Option<u64>,
     /// The most requests under way, this one included: of the mount (FUSE), the connection (NBD) or
-    /// the queue (vhost-user).
+    /// the queue (vhost-user, ublk).
     pub max_depth: Option<usize>,
     /// Class of the requests.
     pub class: Class,

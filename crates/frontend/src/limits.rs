@@ -28,6 +28,10 @@ pub const NBD_TRANSFER_TIME: Nanos = Nanos::from_secs(60);
 /// Time for the requests under way when a front end detaches; then connections are reset.
 pub const DRAIN_TIME: Nanos = Nanos::from_secs(10);
 
+/// The most data of one send through TLS, in bytes. Each connection with TLS has memory for one:
+/// 32 MiB for all connections.
+pub const NBD_SEALED_BYTES: usize = 128 * 1024;
+
 /// Requests of one core of a front end under way.
 pub const CORE_REQUESTS_MAX: usize = 4096;
 

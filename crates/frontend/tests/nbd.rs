@@ -50,6 +50,7 @@ fn options(socket: &Path) -> NbdOptions {
         address: Address::Unix(socket.to_owned()),
         class: Class::Throughput,
         rules: ClassRules::default(),
+        tls: None,
         read_only: false,
         cores: Vec::new(),
         poll: PollPolicy::Never,

@@ -39,6 +39,7 @@ fn served() -> &'static Served {
             address: Address::Unix(path.clone()),
             class: Class::Throughput,
             rules: ClassRules::default(),
+            tls: None,
             read_only: true,
             cores: Vec::new(),
             poll: PollPolicy::Never,

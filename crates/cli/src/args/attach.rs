@@ -1,11 +1,11 @@
 //! `switchyard attach`.
 
 use super::{Cores, FlashSpec, HostArgs, LocalDevice, Poll, block_size};
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use control::Size;
 use control::model::{ApiAddress, BlockSize, DEFAULT_NQN};
 use frontend::ClassChoice;
-use frontend::nbd::Address;
+use frontend::nbd::{Address, TlsOptions};
 use std::path::PathBuf;
 use std::time::Duration;
 use switch::Class;
@@ -147,6 +147,12 @@ pub struct SourceArgs {
     /// Requests wait until then, and are carried out when the target is back.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = super::seconds)]
     pub io_timeout: Duration,
+    /// Send to the target as another stack does, to compare with: linux, nvme-tcp or poll
+    ///
+    /// As for bench; the target has to be started so as well. The front end itself still serves L
+    /// before T: --class T gives all requests one class.
+    #[arg(long, value_name = "NAME", requires = "target")]
+    pub baseline: Option<switch::knobs::Preset>,
     #[command(flatten)]
     pub host: HostArgs,
 }
@@ -174,15 +180,34 @@ impl SourceArgs {
   qemu-img convert image.qcow2 'nbd+unix:///?socket=/run/disk.sock'
   switchyard attach nbd --listen 127.0.0.1:10809 --file disk.img --class L
   nbd-client 127.0.0.1 10809 /dev/nbd0
+  switchyard attach nbd --listen 192.0.2.1:10809 --file disk.img \\
+      --tls-certificates /etc/pki/nbd --tls-verify-peer
 
 Exit codes: 0 detached, 2 an error")]
 pub struct AttachNbdArgs {
     /// Listen on this Unix socket, which only this user may open
     #[arg(long, value_name = "PATH", group = "address")]
     pub socket: Option<PathBuf>,
-    /// Listen on this loopback address; port 0 takes a free one
+    /// Listen on this address; port 0 takes a free one
+    ///
+    /// A loopback address, or any where TLS is required and verifies clients.
     #[arg(long, value_name = "HOST:PORT", group = "address")]
     pub listen: Option<Address>,
+    /// Serve by TLS with the files of this folder: server-cert.pem and server-key.pem; to verify
+    /// clients also ca-cert.pem, and ca-crl.pem where there is one
+    #[arg(long, value_name = "DIRECTORY")]
+    pub tls_certificates: Option<PathBuf>,
+    /// Clients may use TLS (on) or have to (require)
+    #[arg(
+        long,
+        value_enum,
+        default_value = "require",
+        requires = "tls_certificates"
+    )]
+    pub tls: TlsPolicy,
+    /// Serve only clients with a certificate of the authority in ca-cert.pem
+    #[arg(long, requires = "tls_certificates")]
+    pub tls_verify_peer: bool,
     #[command(flatten)]
     pub source: SourceArgs,
     /// Class of the requests: L (latency) or T (throughput)
@@ -205,6 +230,26 @@ impl AttachNbdArgs {
         let listen = || self.listen.clone().expect("the command line demands one");
         self.socket.clone().map_or_else(listen, Address::Unix)
     }
+
+    /// Returns the encryption that is asked for.
+    pub fn tls(&self) -> Option<TlsOptions> {
+        self.tls_certificates
+            .clone()
+            .map(|certificates| TlsOptions {
+                certificates,
+                require: self.tls == TlsPolicy::Require,
+                verify_peer: self.tls_verify_peer,
+            })
+    }
+}
+
+/// The rule for clients of a server with certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TlsPolicy {
+    /// Plain text is possible as well
+    On,
+    /// Plain text is refused
+    Require,
 }
 
 /// Make the device a file of a directory

@@ -3,6 +3,8 @@
 // Every file of tests has this as a module of its own, and uses some of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod attached;
+
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};

@@ -10,18 +10,20 @@
 //! An ending connection receives nothing more; it is closed when its requests are complete and
 //! their replies are sent.
 
-use super::export::{ALLOCATION_CONTEXT, Export};
-use super::negotiation::{Negotiation, Session, Step};
+use super::export::Export;
+use super::negotiation::{Encryption, Negotiation, Session, Step};
 use super::payload::Payload;
 use super::protocol::{
-    Form, NbdError, REPLY_HEADER_MAX, Replies, RequestHeader, Writer, command, command_flag,
+    Form, NbdError, REPLY_HEADER_MAX, RequestHeader, Writer, command, command_flag, writes,
 };
+use super::reply::{Owner, Reply};
+use super::tls::{Stage, Tls, TlsChannel};
 use crate::device_io::{DeviceIo, Finished};
 use crate::limits::{
     NBD_NEGOTIATION_TIME, NBD_REQUEST_BYTES_MAX, NBD_REQUESTS_MAX, NBD_TRANSFER_TIME,
 };
 use base::{SlabKey, Time};
-use block::{BlockError, Operation};
+use block::Operation;
 use reactor::{Context, IoSlice, SendList, SocketId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,24 +34,6 @@ const NEGOTIATION_OUTPUT: usize = 2048;
 
 /// Data that is shorter comes through the receive buffer, where its neighbours come along.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
-
-/// The part of a request that its completion needs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
-    pub(super) connection: SlabKey,
-    cookie: u64,
-    offset: u64,
-    length: u64,
-    command: u16,
-}
-
-/// The answer to a request.
-#[derive(Debug)]
-struct Reply {
-    owner: Owner,
-    result: Result<(), NbdError>,
-    data: Vec<IoSlice>,
-}
 
 #[derive(Debug)]
 enum Phase {
@@ -92,12 +76,24 @@ pub(super) struct Connection {
     payload_by: Time,
     send_by: Time,
     output: Writer,
+    encryption: Stage,
 }
 
 impl Connection {
-    pub(super) fn new(socket: SocketId, exports: &Arc<[Export]>, now: Time) -> Self {
+    /// A connection of which the client may begin TLS, or must, as `tls` says.
+    pub(super) fn new(
+        socket: SocketId,
+        exports: &Arc<[Export]>,
+        tls: Option<&Tls>,
+        now: Time,
+    ) -> Self {
         let mut output = Writer::default();
-        let negotiation = Negotiation::new(Arc::clone(exports), &mut output);
+        let encryption = match tls {
+            None => Encryption::Unavailable,
+            Some(tls) if tls.required => Encryption::Required,
+            Some(_) => Encryption::Offered,
+        };
+        let negotiation = Negotiation::new(Arc::clone(exports), encryption, &mut output);
         let mut connection = Self {
             socket,
             exports: Arc::clone(exports),
@@ -122,6 +118,7 @@ impl Connection {
             payload_by: Time::NEVER,
             send_by: Time::NEVER,
             output,
+            encryption: tls.map_or(Stage::Off, |tls| Stage::Plain(tls.clone())),
         };
         connection.put_output();
         connection
@@ -129,7 +126,8 @@ impl Connection {
 
     /// Returns true if it takes requests: it is not ending.
     pub(super) fn takes_requests(&self) -> bool {
-        !matches!(self.phase, Phase::Ending)
+        // What comes before the answer to STARTTLS is sent is not read.
+        !matches!(self.phase, Phase::Ending) && !matches!(self.encryption, Stage::Beginning(_))
     }
 
     /// Returns true if a request waits for room.
@@ -153,13 +151,40 @@ impl Connection {
 
     /// Returns true if nothing is left to do but to close.
     pub(super) fn is_over(&self) -> bool {
-        let sent = self.list.is_empty() && self.spare.is_some() && self.replies.is_empty();
+        let sent = self.is_sent() && !self.tls().is_some_and(TlsChannel::is_busy);
         matches!(self.phase, Phase::Ending) && self.in_flight == 0 && sent && !self.close_sent
+    }
+
+    /// Returns true if all replies were sent, or given to the channel of TLS.
+    fn is_sent(&self) -> bool {
+        self.list.is_empty() && self.spare.is_some() && self.replies.is_empty()
     }
 
     /// Returns true if nothing of it is left anywhere.
     pub(super) fn is_gone(&self) -> bool {
-        self.closed && self.in_flight == 0 && !self.receiving && self.spare.is_some()
+        self.closed && self.in_flight == 0 && !self.receiving && !self.is_sending()
+    }
+
+    /// Returns true while the driver has a list of it.
+    fn is_sending(&self) -> bool {
+        match self.tls() {
+            Some(tls) => tls.is_sending(),
+            None => self.spare.is_none(),
+        }
+    }
+
+    fn tls(&self) -> Option<&TlsChannel> {
+        match &self.encryption {
+            Stage::Running(tls) => Some(tls),
+            _ => None,
+        }
+    }
+
+    fn tls_mut(&mut self) -> Option<&mut TlsChannel> {
+        match &mut self.encryption {
+            Stage::Running(tls) => Some(tls),
+            _ => None,
+        }
     }
 
     /// Takes no further request; what is under way is answered.
@@ -197,11 +222,32 @@ impl Connection {
         if self.payload.is_some() && now >= self.payload_by {
             return Some("did not send the data of a write");
         }
-        (self.spare.is_none() && now >= self.send_by).then_some("did not take replies")
+        (self.is_sending() && now >= self.send_by).then_some("did not take replies")
     }
 
-    /// Takes bytes that were received. Returns an error for what is not NBD.
+    /// Takes bytes that were received; `plain` is memory for their plain text. Returns an error for
+    /// what is not NBD, or not TLS.
     pub(super) fn receive(
+        &mut self,
+        bytes: &[u8],
+        plain: &mut Vec<u8>,
+        key: SlabKey,
+        io: &mut DeviceIo<Owner>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), &'static str> {
+        let Some(tls) = self.tls_mut() else {
+            return self.take(bytes, key, io, cx);
+        };
+        plain.clear();
+        let opened = tls.open(bytes, plain);
+        self.take(plain, key, io, cx)?;
+        if !opened? {
+            self.end();
+        }
+        Ok(())
+    }
+
+    fn take(
         &mut self,
         bytes: &[u8],
         key: SlabKey,
@@ -271,6 +317,13 @@ impl Connection {
                     match step {
                         Step::More if taken == 0 => return Ok(at),
                         Step::More => {}
+                        Step::StartTls if at < bytes.len() => {
+                            return Err("sent data behind STARTTLS");
+                        }
+                        Step::StartTls => {
+                            self.encryption.begin();
+                            return Ok(at);
+                        }
                         Step::Begin(session) => {
                             self.form = session.form;
                             self.phase = Phase::Serving(session);
@@ -313,9 +366,14 @@ impl Connection {
         if has_payload && header.length > NBD_REQUEST_BYTES_MAX.into() {
             return Err("sent more data than a request may have");
         }
-        let refused = self.refuse(&header, session);
+        let export = &self.exports[session.export];
+        let refused = if self.draining {
+            Some(NbdError::Shutdown)
+        } else {
+            export.refuse(&header, session)
+        };
         let moves = refused.is_none() && matches!(header.command, command::READ | command::WRITE);
-        let class = self.exports[session.export].class_of(&header, self.in_flight + 1);
+        let class = export.class_of(&header, self.in_flight + 1);
         let mut data = Vec::new();
         if moves {
             let bytes = usize::try_from(header.length).expect("a request is bounded");
@@ -339,7 +397,7 @@ impl Connection {
             self.refused(header, key, error);
         } else if header.command == command::BLOCK_STATUS {
             self.replies.push_back(Reply {
-                owner: owner(header, key),
+                owner: Owner::new(header, key),
                 result: Ok(()),
                 data,
             });
@@ -350,54 +408,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the error of a request that is wrong, as far as its header shows it.
-    fn refuse(&self, header: &RequestHeader, session: Session) -> Option<NbdError> {
-        use command_flag::{DONT_FRAGMENT, FUA, NO_HOLE, PAYLOAD_LEN, REQ_ONE};
-        let export = &self.exports[session.export];
-        let extended = session.form == Form::Extended;
-        let allowed = match header.command {
-            command::READ => FUA | DONT_FRAGMENT,
-            command::WRITE if extended => FUA | PAYLOAD_LEN,
-            command::WRITE | command::TRIM => FUA,
-            command::FLUSH => FUA,
-            command::WRITE_ZEROES => FUA | NO_HOLE,
-            command::BLOCK_STATUS => FUA | REQ_ONE,
-            _ => return Some(NbdError::Invalid),
-        };
-        if self.draining {
-            return Some(NbdError::Shutdown);
-        }
-        if header.flags & !allowed != 0 {
-            return Some(NbdError::Invalid);
-        }
-        let writes = writes(header.command);
-        if writes && export.is_read_only() {
-            return Some(NbdError::Permission);
-        }
-        if header.command == command::FLUSH {
-            return None;
-        }
-        let geometry = export.device.geometry();
-        let block = u64::from(geometry.block_bytes);
-        let end = header.offset.checked_add(header.length);
-        if end.is_none_or(|end| end > geometry.bytes()) {
-            return Some(NbdError::of(BlockError::OutOfRange, writes));
-        }
-        let moves = matches!(header.command, command::READ | command::WRITE);
-        if moves && header.length > export.request_bytes_max().into() {
-            return Some(NbdError::Invalid);
-        }
-        let status = header.command == command::BLOCK_STATUS;
-        if status && !session.allocation {
-            return Some(NbdError::Invalid);
-        }
-        let aligned = header.offset.is_multiple_of(block) && header.length.is_multiple_of(block);
-        (header.length == 0 || !aligned).then_some(NbdError::Invalid)
-    }
-
     fn refused(&mut self, header: RequestHeader, key: SlabKey, error: NbdError) {
         self.replies.push_back(Reply {
-            owner: owner(header, key),
+            owner: Owner::new(header, key),
             result: Err(error),
             data: Vec::new(),
         });
@@ -435,12 +448,15 @@ impl Connection {
         };
         self.in_flight += 1;
         let range = (header.offset, header.length);
-        io.submit(class, operation, range, data, owner(header, key));
+        io.submit(class, operation, range, data, Owner::new(header, key));
     }
 
     /// The memory into which the next bytes may be received; it comes back by
     /// [`received`](Self::received).
     pub(super) fn destination(&mut self) -> Option<IoSlice> {
+        if self.tls().is_some() {
+            return None;
+        }
         let payload = self.payload.as_mut()?;
         let current = payload.current.as_ref()?;
         let direct = current.len() >= DIRECT_BYTES_MIN && self.stash.is_empty();
@@ -497,34 +513,10 @@ impl Connection {
             if !self.list.fits(REPLY_HEADER_MAX, 1 + reply.data.len()) {
                 return;
             }
-            let Some(Reply {
-                owner,
-                result,
-                data,
-            }) = self.replies.pop_front()
-            else {
-                return;
-            };
-            let (replies, output) = (Replies { form: self.form }, &mut self.output);
-            let Owner {
-                cookie,
-                offset,
-                length,
-                command,
-                ..
-            } = owner;
-            match result {
-                Err(error) => replies.error(output, cookie, offset, error),
-                Ok(()) if command == command::READ => {
-                    replies.data(output, cookie, offset, length);
-                }
-                Ok(()) if command == command::BLOCK_STATUS => {
-                    replies.allocated(output, cookie, (offset, length), ALLOCATION_CONTEXT);
-                }
-                Ok(()) => replies.done(output, cookie, offset),
-            }
+            let reply = self.replies.pop_front().expect("it is there");
+            reply.write_header(self.form, &mut self.output);
             self.put_output();
-            for slice in data {
+            for slice in reply.data {
                 self.list_bytes += slice.len();
                 self.list.push_payload(slice);
             }
@@ -540,19 +532,48 @@ impl Connection {
 
     /// Takes the list that has to be sent, unless another one is being sent.
     pub(super) fn take_list(&mut self, now: Time) -> Option<Box<SendList>> {
+        let list = match self.tls().map(TlsChannel::is_free) {
+            None => self.take_plain()?,
+            Some(is_free) => {
+                let plain = if is_free { self.take_plain() } else { None };
+                let over = matches!(self.phase, Phase::Ending) && self.in_flight == 0;
+                let over = over && plain.is_none() && self.is_sent();
+                self.tls_mut()?.seal(plain, over)?
+            }
+        };
+        self.send_by = now + NBD_TRANSFER_TIME;
+        Some(list)
+    }
+
+    fn take_plain(&mut self) -> Option<Box<SendList>> {
         if self.list.is_empty() {
             return None;
         }
         let spare = self.spare.take()?;
         self.sending_bytes = std::mem::take(&mut self.list_bytes);
-        self.send_by = now + NBD_TRANSFER_TIME;
         let list = std::mem::replace(&mut self.list, spare);
         self.encode();
         Some(list)
     }
 
     /// A list was sent, or never will be.
-    pub(super) fn sent(&mut self, mut list: Box<SendList>) {
+    pub(super) fn sent(&mut self, list: Box<SendList>) {
+        if let Some(tls) = self.tls_mut() {
+            if let Some(plain) = tls.sent(list) {
+                self.sent_plain(plain);
+            }
+            return;
+        }
+        self.sent_plain(list);
+        if self.list.is_empty()
+            && self.encryption.run()
+            && let Phase::Negotiating(negotiation) = &mut self.phase
+        {
+            negotiation.begin_tls();
+        }
+    }
+
+    fn sent_plain(&mut self, mut list: Box<SendList>) {
         list.clear();
         self.spare = Some(list);
         self.held -= std::mem::take(&mut self.sending_bytes);
@@ -563,22 +584,8 @@ impl Connection {
         self.end();
         self.replies.clear();
         self.list.clear();
+        if let Some(plain) = self.tls_mut().and_then(TlsChannel::abandon) {
+            self.sent_plain(plain);
+        }
     }
-}
-
-const fn owner(header: RequestHeader, connection: SlabKey) -> Owner {
-    Owner {
-        connection,
-        cookie: header.cookie,
-        offset: header.offset,
-        length: header.length,
-        command: header.command,
-    }
-}
-
-const fn writes(command: u16) -> bool {
-    matches!(
-        command,
-        command::WRITE | command::TRIM | command::WRITE_ZEROES
-    )
 }

@@ -1,9 +1,10 @@
 //! Exports: the names under which clients find the device.
 
-use super::protocol::{Form, RequestHeader, command, flag};
+use super::negotiation::Session;
+use super::protocol::{Form, NbdError, RequestHeader, command, command_flag, flag, writes};
 use crate::class_rules::SizeRules;
 use crate::limits::{NBD_REQUEST_BYTES_MAX, NBD_REQUEST_PIECES_MAX};
-use block::Device;
+use block::{BlockError, Device};
 use std::sync::Arc;
 use switch::Class;
 
@@ -71,6 +72,47 @@ impl Export {
         piece
             .saturating_mul(NBD_REQUEST_PIECES_MAX)
             .min(NBD_REQUEST_BYTES_MAX)
+    }
+
+    /// Returns the error of a request that is wrong, as far as its header shows it.
+    pub(super) fn refuse(&self, header: &RequestHeader, session: Session) -> Option<NbdError> {
+        use command_flag::{DONT_FRAGMENT, FUA, NO_HOLE, PAYLOAD_LEN, REQ_ONE};
+        let extended = session.form == Form::Extended;
+        let allowed = match header.command {
+            command::READ => FUA | DONT_FRAGMENT,
+            command::WRITE if extended => FUA | PAYLOAD_LEN,
+            command::WRITE | command::TRIM => FUA,
+            command::FLUSH => FUA,
+            command::WRITE_ZEROES => FUA | NO_HOLE,
+            command::BLOCK_STATUS => FUA | REQ_ONE,
+            _ => return Some(NbdError::Invalid),
+        };
+        if header.flags & !allowed != 0 {
+            return Some(NbdError::Invalid);
+        }
+        let writes = writes(header.command);
+        if writes && self.is_read_only() {
+            return Some(NbdError::Permission);
+        }
+        if header.command == command::FLUSH {
+            return None;
+        }
+        let geometry = self.device.geometry();
+        let block = u64::from(geometry.block_bytes);
+        let end = header.offset.checked_add(header.length);
+        if end.is_none_or(|end| end > geometry.bytes()) {
+            return Some(NbdError::of(BlockError::OutOfRange, writes));
+        }
+        let moves = matches!(header.command, command::READ | command::WRITE);
+        if moves && header.length > self.request_bytes_max().into() {
+            return Some(NbdError::Invalid);
+        }
+        let status = header.command == command::BLOCK_STATUS;
+        if status && !session.allocation {
+            return Some(NbdError::Invalid);
+        }
+        let aligned = header.offset.is_multiple_of(block) && header.length.is_multiple_of(block);
+        (header.length == 0 || !aligned).then_some(NbdError::Invalid)
     }
 
     /// Minimum, preferred and maximum block size, in bytes. `[NBD "Block size constraints"]`

@@ -69,18 +69,20 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Listens. A Unix socket that a server left behind is replaced, one in use is not.
-    pub(super) fn bind(address: &Address) -> Result<Self, FrontendError> {
+    /// Listens; beyond this machine only where each client has to prove its name. A Unix socket
+    /// that a server left behind is replaced, one in use is not.
+    pub(super) fn bind(address: &Address, knows_clients: bool) -> Result<Self, FrontendError> {
         let refused = |source| FrontendError::Listen {
             address: address.to_string(),
             source,
         };
         let socket = match address {
-            Address::Tcp(tcp) if !tcp.ip().is_loopback() => {
+            Address::Tcp(tcp) if !tcp.ip().is_loopback() && !knows_clients => {
                 return Err(FrontendError::Option(format!(
-                    "{tcp}: NBD knows neither users nor secrets, so whatever reaches this address \
-                     could read and write; listen on a loopback address or a Unix socket, and \
-                     bring it to other machines by a tunnel such as ssh -L"
+                    "{tcp}: without TLS that is required and verifies clients, whatever reaches \
+                     this address could read and write; verify clients, or listen on a loopback \
+                     address or a Unix socket and bring that to other machines by a tunnel such \
+                     as ssh -L"
                 )));
             }
             Address::Tcp(tcp) => bind_tcp(*tcp).map_err(refused)?,

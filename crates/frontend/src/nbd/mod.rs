@@ -11,11 +11,14 @@ mod listener;
 mod negotiation;
 mod payload;
 mod protocol;
+mod reply;
 mod service;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub use listener::Address;
+pub use tls::TlsOptions;
 
 use crate::ClassRules;
 use crate::class_rules::SizeRules;
@@ -34,6 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use switch::{Class, PerClass};
+use tls::Tls;
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -44,6 +48,8 @@ pub struct NbdOptions {
     pub class: Class,
     /// Rules that go before it; the other exports have none.
     pub rules: ClassRules,
+    /// Encryption; `None` for plain text.
+    pub tls: Option<TlsOptions>,
     /// Refuses writes.
     pub read_only: bool,
     /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
@@ -75,6 +81,7 @@ impl NbdServer {
         placement::check_allowed(&options.cores)
             .map_err(|error| FrontendError::Option(error.to_string()))?;
         let exports = exports(devices, options);
+        let tls = options.tls.as_ref().map(tls::load).transpose()?;
         let mut server = Self {
             listener: None,
             threads: Vec::new(),
@@ -89,9 +96,10 @@ impl NbdServer {
             pinned.collect()
         };
         for core in cores {
-            server.start_core(core, devices, &exports, options.poll)?;
+            server.start_core(core, devices, &exports, tls.clone(), options.poll)?;
         }
-        let listener = listener::Bound::bind(&options.address)?;
+        let knows_clients = options.tls.as_ref().is_some_and(TlsOptions::knows_clients);
+        let listener = listener::Bound::bind(&options.address, knows_clients)?;
         let (senders, open) = (server.senders.clone(), Arc::clone(&server.open));
         server.listener = Some(listener.start(senders, open)?);
         Ok(server)
@@ -102,6 +110,7 @@ impl NbdServer {
         core: Option<CoreId>,
         devices: &PerClass<Arc<dyn Device>>,
         exports: &Arc<[Export]>,
+        tls: Option<Tls>,
         poll: PollPolicy,
     ) -> Result<(), FrontendError> {
         let devices = PerClass::from_fn(|class| Arc::clone(&devices[class]));
@@ -119,7 +128,14 @@ impl NbdServer {
                 .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
             let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
             let (namespace, counters) = (driver.op_namespace(), Arc::clone(io.counters()));
-            let service = NbdService::new(exports, io, namespace, NBD_CONNECTIONS_MAX, connections);
+            let service = NbdService::new(
+                exports,
+                tls,
+                io,
+                namespace,
+                NBD_CONNECTIONS_MAX,
+                connections,
+            );
             Ok((Core::new(driver, service, poll), counters))
         };
         let ended = |result| {

@@ -30,16 +30,32 @@ pub(super) struct Session {
 pub(super) enum Step {
     /// It waits for more bytes.
     More,
+    /// The client may begin TLS once the output is sent; options follow within it.
+    StartTls,
     /// The client chose an export: requests follow.
     Begin(Session),
     /// The connection has to be closed, once the output is sent.
     Close,
 }
 
+/// Encryption of the connection, as far as options depend on it. `[NBD "TLS support"]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encryption {
+    /// The server has no certificate.
+    Unavailable,
+    /// The client may begin it.
+    Offered,
+    /// The client must begin it before anything else.
+    Required,
+    /// Options come through it.
+    InForce,
+}
+
 /// A handshake.
 #[derive(Debug)]
 pub(super) struct Negotiation {
     exports: Arc<[Export]>,
+    encryption: Encryption,
     /// The client's flags have come.
     greeted: bool,
     no_zeroes: bool,
@@ -52,11 +68,12 @@ pub(super) struct Negotiation {
 
 impl Negotiation {
     /// A handshake; `output` begins with the server's greeting.
-    pub(super) fn new(exports: Arc<[Export]>, output: &mut Writer) -> Self {
+    pub(super) fn new(exports: Arc<[Export]>, encryption: Encryption, output: &mut Writer) -> Self {
         output.u64(NBD_MAGIC).u64(OPTION_MAGIC);
         output.u16(FIXED_NEWSTYLE | NO_ZEROES);
         Self {
             exports,
+            encryption,
             greeted: false,
             no_zeroes: false,
             form: Form::Simple,
@@ -69,6 +86,13 @@ impl Negotiation {
     /// No export is given out any more.
     pub(super) fn shut_down(&mut self) {
         self.shutting_down = true;
+    }
+
+    /// TLS has begun. Nothing that was negotiated in plain text holds: another may have said it.
+    pub(super) fn begin_tls(&mut self) {
+        self.encryption = Encryption::InForce;
+        self.form = Form::Simple;
+        self.allocation = None;
     }
 
     /// Takes one step with the front of `input`. Returns the bytes that it took, none where it waits
@@ -103,7 +127,19 @@ impl Negotiation {
     }
 
     fn option(&mut self, number: u32, data: &[u8], output: &mut Writer) -> Step {
+        let offers = matches!(self.encryption, Encryption::Offered | Encryption::Required);
         match number {
+            option::STARTTLS if offers && data.is_empty() => {
+                output.option_reply(number, reply::ACK, &[]);
+                return Step::StartTls;
+            }
+            option::STARTTLS if self.encryption != Encryption::Unavailable => {
+                output.option_reply(number, reply::ERR_INVALID, b"not now, or with data");
+            }
+            option::EXPORT_NAME if self.encryption == Encryption::Required => return Step::Close,
+            _ if self.encryption == Encryption::Required && number != option::ABORT => {
+                output.option_reply(number, reply::ERR_TLS_REQD, b"begin TLS first");
+            }
             option::EXPORT_NAME => return self.export_name(data, output),
             option::ABORT => {
                 output.option_reply(number, reply::ACK, &[]);

@@ -25,6 +25,7 @@ pub(super) mod option {
     pub(in crate::nbd) const EXPORT_NAME: u32 = 1;
     pub(in crate::nbd) const ABORT: u32 = 2;
     pub(in crate::nbd) const LIST: u32 = 3;
+    pub(in crate::nbd) const STARTTLS: u32 = 5;
     pub(in crate::nbd) const INFO: u32 = 6;
     pub(in crate::nbd) const GO: u32 = 7;
     pub(in crate::nbd) const STRUCTURED_REPLY: u32 = 8;
@@ -41,6 +42,7 @@ pub(super) mod reply {
     pub(in crate::nbd) const META_CONTEXT: u32 = 4;
     pub(in crate::nbd) const ERR_UNSUP: u32 = 1 << 31 | 1;
     pub(in crate::nbd) const ERR_INVALID: u32 = 1 << 31 | 3;
+    pub(in crate::nbd) const ERR_TLS_REQD: u32 = 1 << 31 | 5;
     pub(in crate::nbd) const ERR_UNKNOWN: u32 = 1 << 31 | 6;
     pub(in crate::nbd) const ERR_SHUTDOWN: u32 = 1 << 31 | 7;
 }
@@ -74,6 +76,14 @@ pub(super) mod command {
     pub(in crate::nbd) const TRIM: u16 = 4;
     pub(in crate::nbd) const WRITE_ZEROES: u16 = 6;
     pub(in crate::nbd) const BLOCK_STATUS: u16 = 7;
+}
+
+/// Returns true for requests that change the device.
+pub(super) const fn writes(command: u16) -> bool {
+    matches!(
+        command,
+        command::WRITE | command::TRIM | command::WRITE_ZEROES
+    )
 }
 
 /// Flags of requests. `[NBD "Command flags"]`

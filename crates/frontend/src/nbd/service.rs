@@ -1,7 +1,9 @@
 //! The NBD server on one core.
 
-use super::connection::{Connection, Owner};
+use super::connection::Connection;
 use super::export::Export;
+use super::reply::Owner;
+use super::tls::Tls;
 use crate::device_io::DeviceIo;
 use crate::limits::DRAIN_TIME;
 use base::{Nanos, Slab, SlabKey, Time};
@@ -29,6 +31,9 @@ pub(super) enum Message {
 #[derive(Debug)]
 pub(super) struct NbdService {
     exports: Arc<[Export]>,
+    tls: Option<Tls>,
+    /// Plain text of what one connection received.
+    plain: Vec<u8>,
     io: DeviceIo<Owner>,
     op_namespace: OpNamespace,
     connections: Slab<Connection>,
@@ -48,6 +53,7 @@ pub(super) struct NbdService {
 impl NbdService {
     pub(super) fn new(
         exports: Arc<[Export]>,
+        tls: Option<Tls>,
         io: DeviceIo<Owner>,
         op_namespace: OpNamespace,
         connections: usize,
@@ -55,6 +61,8 @@ impl NbdService {
     ) -> Self {
         Self {
             exports,
+            tls,
+            plain: Vec::new(),
             io,
             op_namespace,
             connections: Slab::with_capacity(connections),
@@ -84,7 +92,8 @@ impl NbdService {
         }
         let mut result = received.result.map_err(|_| None);
         if let (Ok(()), Some((buffer, len))) = (&result, &received.rest) {
-            let taken = connection.receive(&buffer[..*len], key, &mut self.io, cx);
+            let (bytes, plain) = (&buffer[..*len], &mut self.plain);
+            let taken = connection.receive(bytes, plain, key, &mut self.io, cx);
             result = taken.map_err(Some);
         }
         if let Err(reason) = result {
@@ -175,7 +184,7 @@ impl NbdService {
             return;
         }
         let socket = cx.driver.adopt(stream);
-        let connection = Connection::new(socket, &self.exports, cx.now);
+        let connection = Connection::new(socket, &self.exports, self.tls.as_ref(), cx.now);
         match self.connections.insert(connection) {
             Ok(key) => self.active.push(key),
             Err(_) => unreachable!("the listener bounds the connections"),

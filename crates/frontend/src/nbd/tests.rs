@@ -1,7 +1,7 @@
 //! The handshake, byte by byte, and with bytes that no client sends.
 
 use super::export::Export;
-use super::negotiation::{Negotiation, Step};
+use super::negotiation::{Encryption, Negotiation, Step};
 use super::protocol::{Form, NBD_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, Reader, Writer};
 use super::protocol::{RequestHeader, option, reply};
 use base::Prng;
@@ -30,7 +30,7 @@ fn exports() -> Arc<[Export]> {
 /// A handshake that is past its greeting.
 fn greeted() -> Negotiation {
     let mut output = Writer::default();
-    let mut negotiation = Negotiation::new(exports(), &mut output);
+    let mut negotiation = Negotiation::new(exports(), Encryption::Unavailable, &mut output);
     let mut greeting = Reader::new(&output.0);
     assert_eq!(greeting.u64(), Some(NBD_MAGIC));
     assert_eq!(greeting.u64(), Some(OPTION_MAGIC));
@@ -122,7 +122,7 @@ fn unknown_options_are_refused_and_the_client_goes_on() {
 fn nonsense_closes_the_connection() {
     let mut output = Writer::default();
     for flags in [[0, 0, 0, 0], [0, 0, 0, 7], [0xff; 4]] {
-        let mut negotiation = Negotiation::new(exports(), &mut output);
+        let mut negotiation = Negotiation::new(exports(), Encryption::Unavailable, &mut output);
         assert_eq!(negotiation.step(&flags, &mut output).1, Step::Close);
     }
     let mut too_long = Writer::default();
@@ -146,7 +146,7 @@ fn pieces_make_no_difference() {
     bytes.extend(option_bytes(option::GO, &go(b"")));
     let run = |piece: usize| {
         let mut output = Writer::default();
-        let mut negotiation = Negotiation::new(exports(), &mut output);
+        let mut negotiation = Negotiation::new(exports(), Encryption::Unavailable, &mut output);
         let (mut buffer, mut last) = (Vec::new(), Step::More);
         for piece in bytes.chunks(piece) {
             buffer.extend_from_slice(piece);

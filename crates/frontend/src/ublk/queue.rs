@@ -22,6 +22,8 @@ pub(super) struct Queue<D> {
     pub(super) request_bytes: usize,
     pub(super) descriptions: D,
     pub(super) tags: Vec<Tag>,
+    /// Requests under way.
+    pub(super) requests: usize,
 }
 
 impl<D> Queue<D> {
@@ -39,6 +41,7 @@ impl<D> Queue<D> {
             request_bytes,
             descriptions,
             tags,
+            requests: 0,
         }
     }
 }

@@ -138,11 +138,11 @@ impl<D: Descriptions> UblkService<D> {
     fn commanded(&mut self, place: Place, result: io::Result<usize>, cx: &mut Context<'_>) {
         match result {
             Ok(_) => {
-                let depth = 1 + self.waiting.len() + self.copying + self.io.under_way();
                 let queue = &mut self.queues[place.queue];
+                queue.requests += 1;
                 let request = Request::parse(&queue.descriptions.read(place.tag));
                 let bytes = request.map_or(0, |request| request.data_bytes());
-                let by_rule = self.shared.rules.class(bytes, depth);
+                let by_rule = self.shared.rules.class(bytes, queue.requests);
                 let class = by_rule.unwrap_or(self.shared.class);
                 queue.tags[usize::from(place.tag)].take(class);
                 match request {
@@ -166,6 +166,7 @@ impl<D: Descriptions> UblkService<D> {
     /// Ends a request with so many bytes, or an error; the tag waits for the next one.
     fn answer(&mut self, place: Place, result: Result<u64, Errno>, cx: &mut Context<'_>) {
         self.tag(place).answer();
+        self.queues[place.queue].requests -= 1;
         let result = match result {
             Ok(bytes) => i32::try_from(bytes).expect("a request's data is bounded"),
             Err(errno) => -errno.raw_os_error(),

@@ -4,8 +4,8 @@
 use super::abi::{DESCRIPTOR_BYTES, data_offset};
 use super::queue::{Descriptions, Queue};
 use super::service::{Message, Shared, UblkService};
-use crate::DeviceIo;
 use crate::class_rules::SizeRules;
+use crate::{ClassRule, ClassRules, DeviceIo, IoCounters};
 use base::units::CoreId;
 use base::{Nanos, Time};
 use block::Device;
@@ -148,10 +148,15 @@ struct Bed {
     kernel: Rc<RefCell<Kernel>>,
     data: File,
     completions: Vec<Completion>,
+    counters: [Arc<IoCounters>; 1],
 }
 
 impl Bed {
     fn new(device: Arc<dyn Device>, read_only: bool) -> Self {
+        Self::by_rules(device, read_only, SizeRules::default())
+    }
+
+    fn by_rules(device: Arc<dyn Device>, read_only: bool, rules: SizeRules) -> Self {
         let kernel = Rc::new(RefCell::new(Kernel::default()));
         let inner = UringDriver::new(&Options::default()).expect("a ring");
         let mut driver = Split {
@@ -160,6 +165,7 @@ impl Bed {
         };
         let devices = PerClass::from_fn(|_| Arc::clone(&device));
         let io = DeviceIo::open(&devices, 16, &mut driver).expect("it opens");
+        let counters = [Arc::clone(io.counters())];
         let queue = |number| {
             let shown = Shown(Rc::clone(&kernel), number);
             Queue::new(number, DEPTH, REQUEST_BYTES, shown)
@@ -181,7 +187,7 @@ impl Bed {
         let shared = Arc::new(Shared {
             class: Class::Latency,
             read_only,
-            rules: SizeRules::default(),
+            rules,
             broken: AtomicBool::new(false),
         });
         let file = file.expect("there is room");
@@ -192,6 +198,7 @@ impl Bed {
             kernel,
             data,
             completions: Vec::new(),
+            counters,
         }
     }
 
@@ -312,6 +319,37 @@ fn every_tag_has_a_command_from_the_start_until_the_device_stops() {
     assert!(!bed.service.finished());
     assert_eq!(bed.one(FLUSH, 0, 0), 0);
     assert_eq!(bed.kernel.borrow().held.len(), tags);
+    bed.stop();
+}
+
+#[test]
+fn the_depth_of_a_rule_is_that_of_the_queue() {
+    let rule = ClassRule {
+        cgroup: None,
+        command: None,
+        user: None,
+        max_bytes: None,
+        max_depth: Some(1),
+        class: Class::Throughput,
+    };
+    let ram = Arc::new(Ram::new(DEVICE_BYTES, 4096).expect("memory"));
+    let mut bed = Bed::by_rules(ram, false, ClassRules::new(vec![rule]).of_unknown());
+    let reads = |bed: &Bed| {
+        let counts = IoCounters::total(&bed.counters);
+        (
+            counts[Class::Throughput].reads,
+            counts[Class::Latency].reads,
+        )
+    };
+    // One of each queue, and a second one of the first.
+    for tag in [(0, 0), (1, 0), (0, 1)] {
+        bed.request(tag, READ, 0, 8);
+    }
+    bed.results(3);
+    assert_eq!(reads(&bed), (2, 1));
+    bed.request((0, 1), READ, 0, 8);
+    bed.results(1);
+    assert_eq!(reads(&bed), (3, 1));
     bed.stop();
 }
 

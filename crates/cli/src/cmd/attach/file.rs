@@ -191,7 +191,10 @@ mod tests {
         let file = file.expect("the example is good");
         assert!(file.api.is_some());
         let kinds = file.wanted.iter().map(|wanted| wanted.command.kind());
-        assert_eq!(kinds.collect::<Vec<_>>(), ["vhost", "nbd", "ublk", "fuse"]);
+        assert_eq!(
+            kinds.collect::<Vec<_>>(),
+            ["vhost", "nbd", "nbd", "ublk", "fuse"]
+        );
         assert!(file.wanted.iter().any(|wanted| !wanted.rules.is_empty()));
     }
 

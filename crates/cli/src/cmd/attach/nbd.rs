@@ -66,17 +66,19 @@ pub(super) fn start(args: &AttachNbdArgs, rules: &ClassRules) -> Result<Started>
         address: args.address(),
         class: args.class,
         rules: rules.clone(),
+        tls: args.tls(),
         read_only: args.read_only,
         cores: cores(args.cores.as_ref()),
         poll: args.poll.into(),
     };
     let server = NbdServer::start(source.device(), &options)?;
     let device = &source.device()[args.class];
+    let scheme = if options.tls.is_some() { "nbds" } else { "nbd" };
     let ready = Ready {
         kind: "nbd",
         uri: match server.address() {
-            Address::Unix(path) => format!("nbd+unix:///?socket={}", in_uri(&path)?),
-            Address::Tcp(address) => format!("nbd://{address}"),
+            Address::Unix(path) => format!("{scheme}+unix:///?socket={}", in_uri(&path)?),
+            Address::Tcp(address) => format!("{scheme}://{address}"),
         },
         bytes: device.geometry().bytes(),
         block_bytes: device.geometry().block_bytes,

@@ -9,6 +9,7 @@ use control::model;
 use control::plane::devices;
 use host::{Phase, Subsystem};
 use std::sync::Arc;
+use switch::knobs::Preset;
 use switch::{Class, PathRules, PerClass};
 
 /// Commands of each queue of a remote namespace.
@@ -54,7 +55,9 @@ impl Source {
 
     fn remote(args: &SourceArgs, address: &str, nsid: Option<u32>) -> Result<Self> {
         let timeout = Some(args.io_timeout).filter(|timeout| !timeout.is_zero());
-        let host = builder(&args.host).loss_timeout(timeout).build()?;
+        let knobs = args.baseline.unwrap_or(Preset::Switchyard).knobs();
+        let host = builder(&args.host).loss_timeout(timeout).knobs(knobs);
+        let host = host.build()?;
         let subsystem = host.connect(address, &args.nqn)?;
         let all = || {
             subsystem

@@ -1,0 +1,85 @@
+//! The examples, each with the least that it can do: they set up, measure, print, and clean up.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::attached::have;
+use common::{Folder, stderr, stdout};
+use std::path::Path;
+use std::process::Command;
+
+/// Runs an example, and returns what it printed; nothing of it is left.
+fn example(name: &str, settings: &[(&str, &str)]) -> String {
+    let folder = Folder::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let executable = std::env::current_exe().unwrap();
+    // target/PROFILE/deps/TEST
+    let target = executable.ancestors().nth(3).unwrap();
+    let mut command = Command::new(script.join(name));
+    command.envs(settings.iter().copied());
+    command.env("SECONDS_EACH", "1").env("RUNS", "1");
+    command.env("SWITCHYARD_BIN", env!("CARGO_BIN_EXE_switchyard"));
+    command.env("CARGO_TARGET_DIR", target);
+    // Other users reach what lies below it.
+    command.env("TMPDIR", folder.path(""));
+    let output = command.output().unwrap();
+    let printed = stdout(&output);
+    assert!(output.status.success(), "{printed}{}", stderr(&output));
+    let left = std::fs::read_dir(folder.path("")).unwrap().count();
+    assert_eq!(left, 0, "{}", stderr(&output));
+    printed
+}
+
+/// Returns true as root with these programs: loop devices and mounts take that.
+fn as_root_with(programs: &[&str]) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: not root");
+        return false;
+    }
+    let loops = Command::new("losetup").arg("--find").output();
+    if !loops.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no loop device");
+        return false;
+    }
+    have(programs)
+}
+
+/// Each row has a number for each of two columns.
+fn has_rows(printed: &str, rows: &[&str]) {
+    for row in rows {
+        let line = printed.lines().find_map(|line| line.strip_prefix(row));
+        let line = line.unwrap_or_else(|| panic!("no {row}: {printed}"));
+        let is_number = |word: &&str| word.parse::<u64>().is_ok_and(|number| number > 0);
+        let numbers = line.split_whitespace().filter(is_number).count();
+        assert_eq!(numbers, 2, "{printed}");
+    }
+}
+
+#[test]
+fn databases_run_on_a_disk_of_a_target() {
+    let small = [("KEYS", "20000"), ("SCALE", "1"), ("SIZE", "256M")];
+    if as_root_with(&["db_bench", "fio"]) {
+        let printed = example("rocksdb/run", &small);
+        has_rows(&printed, &["reads per second", "synced writes per second"]);
+        let printed = example("rocksdb/beside", &small);
+        has_rows(
+            &printed,
+            &["reads per second, beside bulk", "MiB/s of both"],
+        );
+    }
+    if as_root_with(&["pg_createcluster"]) {
+        let printed = example("postgres/run", &small);
+        has_rows(&printed, &["read (select by key)"]);
+    }
+}
+
+#[test]
+fn a_virtual_machine_reads_beside_its_bulk_job() {
+    if !have(&["qemu-system-x86_64", "busybox", "fio", "xz", "apt-get"]) {
+        return;
+    }
+    let printed = example("vm/run", &[("ACCEL", "tcg"), ("SIZE", "64M")]);
+    has_rows(&printed, &["reads per second, beside bulk"]);
+}

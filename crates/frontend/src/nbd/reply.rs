@@ -1,0 +1,58 @@
+//! Requests that were begun, and the answers to them.
+
+use super::export::ALLOCATION_CONTEXT;
+use super::protocol::{Form, NbdError, Replies, RequestHeader, Writer, command};
+use base::SlabKey;
+use reactor::IoSlice;
+
+/// The part of a request that its completion needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) connection: SlabKey,
+    cookie: u64,
+    offset: u64,
+    length: u64,
+    pub(super) command: u16,
+}
+
+impl Owner {
+    pub(super) const fn new(header: RequestHeader, connection: SlabKey) -> Self {
+        Self {
+            connection,
+            cookie: header.cookie,
+            offset: header.offset,
+            length: header.length,
+            command: header.command,
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) owner: Owner,
+    pub(super) result: Result<(), NbdError>,
+    pub(super) data: Vec<IoSlice>,
+}
+
+impl Reply {
+    /// Writes all of it but its data, which follow.
+    pub(super) fn write_header(&self, form: Form, output: &mut Writer) {
+        let replies = Replies { form };
+        let Owner {
+            cookie,
+            offset,
+            length,
+            command,
+            ..
+        } = self.owner;
+        match self.result {
+            Err(error) => replies.error(output, cookie, offset, error),
+            Ok(()) if command == command::READ => replies.data(output, cookie, offset, length),
+            Ok(()) if command == command::BLOCK_STATUS => {
+                replies.allocated(output, cookie, (offset, length), ALLOCATION_CONTEXT);
+            }
+            Ok(()) => replies.done(output, cookie, offset),
+        }
+    }
+}

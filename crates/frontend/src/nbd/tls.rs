@@ -1,0 +1,335 @@
+//! TLS between the socket of a client and the protocol: bytes in, bytes out.
+//!
+//! A client asks for it by an option of the handshake (`STARTTLS`), and begins the handshake anew
+//! within it. Only TLS 1.3 is spoken, and no session is resumed.
+
+use crate::error::FrontendError;
+use crate::limits::NBD_SEALED_BYTES;
+use reactor::{Segment, SendList};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use std::fmt::Display;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Data of one record, in bytes: the most that TLS allows. `[RFC 8446 §5.1]`
+const RECORD_BYTES: usize = 16 * 1024;
+
+/// Room for what TLS adds to the records of one send, and for the messages of a handshake.
+const OVERHEAD_BYTES: usize = 4096;
+
+/// Encryption of a server, by files of a folder as other NBD servers take them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// The folder: `server-cert.pem` (the chain), `server-key.pem`, and to verify clients
+    /// `ca-cert.pem` and, where there is one, `ca-crl.pem`.
+    pub certificates: PathBuf,
+    /// Serves clients with TLS alone.
+    pub require: bool,
+    /// Serves clients with a certificate of the authority alone.
+    pub verify_peer: bool,
+}
+
+impl TlsOptions {
+    /// Returns true if no client is served that the authority does not know.
+    #[must_use]
+    pub const fn knows_clients(&self) -> bool {
+        self.require && self.verify_peer
+    }
+}
+
+/// Reads the files of the folder.
+///
+/// # Errors
+/// A file that is missing, or that is not as it must be.
+pub(super) fn load(options: &TlsOptions) -> Result<Tls, FrontendError> {
+    let file = |name: &str| options.certificates.join(name);
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = builder
+        .with_protocol_versions(&[&TLS13])
+        .expect("the provider has suites of TLS 1.3");
+    let builder = if options.verify_peer {
+        let path = file("ca-cert.pem");
+        let mut authorities = RootCertStore::empty();
+        for authority in read_all::<CertificateDer<'static>>(&path)? {
+            let added = authorities.add(authority);
+            added.map_err(|error| wrong(&path, &error))?;
+        }
+        let revoked = file("ca-crl.pem");
+        let revoked = if revoked.exists() {
+            read_all::<CertificateRevocationListDer<'static>>(&revoked)?
+        } else {
+            Vec::new()
+        };
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+        let verifier = verifier.with_crls(revoked).build();
+        builder.with_client_cert_verifier(verifier.map_err(|error| wrong(&path, &error))?)
+    } else {
+        builder.with_no_client_auth()
+    };
+    let (chain, key) = (file("server-cert.pem"), file("server-key.pem"));
+    let certificates = read_all(&chain)?;
+    let key = PrivateKeyDer::from_pem_file(&key).map_err(|error| wrong(&key, &error))?;
+    let config = builder.with_single_cert(certificates, key);
+    let mut config = config.map_err(|error| wrong(&chain, &error))?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Tls {
+        config: Arc::new(config),
+        required: options.require,
+    })
+}
+
+fn wrong(path: &Path, error: &dyn Display) -> FrontendError {
+    FrontendError::Option(format!("{}: {error}", path.display()))
+}
+
+/// All items of this kind in a file, one at least.
+fn read_all<T: PemObject>(path: &Path) -> Result<Vec<T>, FrontendError> {
+    let items = T::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<T>, _>>);
+    let items = items.map_err(|error| wrong(path, &error))?;
+    if items.is_empty() {
+        return Err(wrong(path, &"there is none in it"));
+    }
+    Ok(items)
+}
+
+/// Encryption that a server offers.
+#[derive(Clone, Debug)]
+pub(super) struct Tls {
+    config: Arc<ServerConfig>,
+    /// Clients must use it.
+    pub(super) required: bool,
+}
+
+/// Stage of a connection on its way to TLS.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The server has none.
+    Off,
+    /// The client has not asked for it.
+    Plain(Tls),
+    /// The answer to the client's question is being sent.
+    Beginning(Tls),
+    /// All bytes pass the channel.
+    Running(Box<TlsChannel>),
+}
+
+impl Stage {
+    /// The client asked for TLS.
+    pub(super) fn begin(&mut self) {
+        *self = match std::mem::replace(self, Self::Off) {
+            Self::Plain(tls) => Self::Beginning(tls),
+            other => other,
+        };
+    }
+
+    /// The answer was sent, if one had to be. Returns true if TLS begins.
+    pub(super) fn run(&mut self) -> bool {
+        let Self::Beginning(tls) = self else {
+            return false;
+        };
+        let channel = TlsChannel::new(Arc::clone(&tls.config));
+        *self = Self::Running(Box::new(channel));
+        true
+    }
+}
+
+/// Encryption of one connection.
+#[derive(Debug)]
+pub(super) struct TlsChannel {
+    connection: ServerConnection,
+    /// The list that is being encrypted: its next segment, and the bytes of that which are done.
+    plain: Option<(Box<SendList>, usize, usize)>,
+    /// Memory of what is sent; `None` while it is.
+    sealed: Option<Box<SendList>>,
+    /// The data of one record.
+    record: Vec<u8>,
+    /// Nothing is sent any more.
+    abandoned: bool,
+}
+
+impl TlsChannel {
+    /// A channel that waits for its client to begin.
+    fn new(config: Arc<ServerConfig>) -> Self {
+        let connection = ServerConnection::new(config);
+        let sealed = SendList::with_capacity(NBD_SEALED_BYTES + OVERHEAD_BYTES, 2);
+        Self {
+            connection: connection.expect("a configuration that was checked"),
+            plain: None,
+            sealed: Some(Box::new(sealed)),
+            record: Vec::new(),
+            abandoned: false,
+        }
+    }
+
+    /// Takes bytes from the socket, and appends their plain text to `plain`. Returns false when the
+    /// client has ended its side.
+    pub(super) fn open(
+        &mut self,
+        mut bytes: &[u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<bool, &'static str> {
+        while !bytes.is_empty() {
+            let taken = self.connection.read_tls(&mut bytes);
+            let taken = taken.map_err(|_| "sent more than TLS allows at a time")?;
+            let state = self.connection.process_new_packets();
+            let state = state.map_err(|error| {
+                tracing::debug!("TLS with a client: {error}");
+                "broke the rules of TLS"
+            })?;
+            let (at, len) = (plain.len(), state.plaintext_bytes_to_read());
+            plain.resize(at + len, 0);
+            let read = self.connection.reader().read_exact(&mut plain[at..]);
+            read.expect("as many as there are");
+            if state.peer_has_closed() || taken == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns true if it can take another list.
+    pub(super) const fn is_free(&self) -> bool {
+        self.plain.is_none()
+    }
+
+    /// Encrypts what there is to send, beginning with the rest of an earlier list, as much as one
+    /// send takes; with `last` set, tells the client that nothing follows. Returns `None` where
+    /// there is nothing to send, and while something is being sent.
+    ///
+    /// # Panics
+    /// With a list where the channel is not [free](Self::is_free).
+    pub(super) fn seal(
+        &mut self,
+        list: Option<Box<SendList>>,
+        last: bool,
+    ) -> Option<Box<SendList>> {
+        if let Some(list) = list {
+            assert!(self.plain.is_none(), "the channel is free");
+            self.plain = Some((list, 0, 0));
+        }
+        if self.abandoned {
+            return None;
+        }
+        if last && self.plain.is_none() {
+            // Once: the library knows that it was sent.
+            self.connection.send_close_notify();
+        }
+        let mut sealed = self.sealed.take()?;
+        loop {
+            while self.connection.wants_write() {
+                let mut room = Room(&mut sealed);
+                if self.connection.write_tls(&mut room).is_err() {
+                    return Some(sealed);
+                }
+            }
+            let is_full = sealed.bytes() + RECORD_BYTES > NBD_SEALED_BYTES;
+            if is_full || !self.seal_record() {
+                break;
+            }
+        }
+        if sealed.is_empty() {
+            self.sealed = Some(sealed);
+            return None;
+        }
+        Some(sealed)
+    }
+
+    /// Encrypts one record. Returns false where there is nothing to encrypt.
+    fn seal_record(&mut self) -> bool {
+        let Some((list, segment, done)) = &mut self.plain else {
+            return false;
+        };
+        self.record.clear();
+        while let Some(next) = list.segments().get(*segment) {
+            let at = self.record.len();
+            let (len, room) = (segment_bytes(next) - *done, RECORD_BYTES - at);
+            match next {
+                Segment::Header { start, .. } => {
+                    let from = start + *done;
+                    let bytes = &list.headers()[from..from + len.min(room)];
+                    self.record.extend_from_slice(bytes);
+                }
+                Segment::Payload(slice) => {
+                    self.record.resize(at + len.min(room), 0);
+                    slice.copy_out(*done, &mut self.record[at..]);
+                }
+            }
+            if len > room {
+                *done += room;
+                break;
+            }
+            (*segment, *done) = (*segment + 1, 0);
+        }
+        if self.record.is_empty() {
+            return false;
+        }
+        let written = self.connection.writer().write_all(&self.record);
+        written.expect("what was encrypted before has been taken");
+        true
+    }
+
+    /// A list that [`seal`](Self::seal) returned was sent. Returns the list that it took, once all
+    /// of that was sent.
+    pub(super) fn sent(&mut self, mut sealed: Box<SendList>) -> Option<Box<SendList>> {
+        sealed.clear();
+        self.sealed = Some(sealed);
+        let (list, segment, _) = self.plain.as_ref()?;
+        let all = *segment == list.segments().len();
+        if all { self.take_back() } else { None }
+    }
+
+    /// Sends nothing more. Returns the list that is not sent as a whole.
+    pub(super) fn abandon(&mut self) -> Option<Box<SendList>> {
+        self.abandoned = true;
+        self.take_back()
+    }
+
+    fn take_back(&mut self) -> Option<Box<SendList>> {
+        self.plain.take().map(|(list, ..)| list)
+    }
+
+    /// Returns true while the driver has a list.
+    pub(super) const fn is_sending(&self) -> bool {
+        self.sealed.is_none()
+    }
+
+    /// Returns true while something is being sent or has to be.
+    pub(super) fn is_busy(&self) -> bool {
+        let has_to_send = self.plain.is_some() || self.connection.wants_write();
+        self.is_sending() || (has_to_send && !self.abandoned)
+    }
+}
+
+fn segment_bytes(segment: &Segment) -> usize {
+    match segment {
+        Segment::Header { len, .. } => *len,
+        Segment::Payload(slice) => slice.len(),
+    }
+}
+
+/// Writes into what room a list has left.
+struct Room<'a>(&'a mut SendList);
+
+impl io::Write for Room<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let most = NBD_SEALED_BYTES + OVERHEAD_BYTES - self.0.bytes();
+        let len = bytes.len().min(most);
+        if len == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.0.push_header(&bytes[..len]);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
