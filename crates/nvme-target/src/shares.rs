@@ -399,9 +399,9 @@ mod tests {
             (accounts.anonymous.host.bytes.get(), accounts.known.len()),
             (0, 2)
         );
-        for number in 0..1_000 {
-            let name = number.to_string();
-            drop(greedy(&mut accounts, &name));
+        let names: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
+        for name in &names {
+            drop(greedy(&mut accounts, name));
         }
         assert!(accounts.known.len() <= KNOWN_ACCOUNTS);
         let again = greedy(&mut accounts, "a");
