@@ -25,6 +25,7 @@ processes=()
 release() { :; }
 
 clean_up() {
+    trap '' INT TERM
     set +e
     release
     local index
@@ -32,7 +33,7 @@ clean_up() {
         kill "${processes[index]}" 2>/dev/null
         wait "${processes[index]}" 2>/dev/null
     done
-    rm -rf "$work"
+    rm -rf --one-file-system "$work"
 }
 trap clean_up EXIT
 trap 'exit 1' INT TERM

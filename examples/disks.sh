@@ -9,7 +9,10 @@ mounts=()
 
 release() {
     local it
-    for it in "${mounts[@]}"; do umount "$it"; done
+    for it in "${mounts[@]}"; do
+        # A program that was interrupted may still be on its way out.
+        umount "$it" || { sleep 1; umount "$it"; } || umount --lazy "$it"
+    done
     for it in "${loops[@]}"; do losetup --detach "$it"; done
 }
 

@@ -205,7 +205,7 @@ impl SimDriver {
             Next::Sleep(until) => Rest::Asleep(until),
             Next::Turn => Rest::Awake,
         };
-        if let Some(slot) = self.arrivals.take_close() {
+        while let Some(slot) = self.arrivals.take_close() {
             self.finish_close(slot);
         }
         let idle = self.rest == Rest::Awake && self.ready.is_empty();
@@ -380,6 +380,10 @@ impl SimDriver {
     fn send(&mut self, key: OpKey, socket: SocketId, list: Box<SendList>) {
         let slot = self.key(socket);
         let socket = self.sockets.get_mut(slot).expect("just looked up");
+        if socket.closing.is_some() {
+            let result = Err(io::ErrorKind::ConnectionAborted.into());
+            return self.complete(key, Outcome::Sent { list, result });
+        }
         assert!(socket.sending.is_none(), "one send at a time per socket");
         socket.sending = Some(Sending {
             key,
@@ -428,6 +432,7 @@ impl SimDriver {
         arrivals.closes(slot, &mut kernel);
         arrivals.close_in_turn(slot);
         let socket = self.sockets.get_mut(slot).expect("just looked up");
+        assert!(socket.closing.is_none(), "a socket is closed once");
         socket.closing = Some(closing);
         socket.watched = false;
         let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
@@ -443,13 +448,9 @@ impl SimDriver {
         if let Some(socket) = self.forget(slot)
             && let Some(closing) = socket.closing
         {
-            let world = &mut *self.world.borrow_mut();
-            world.network.close(socket.end, world.now);
-            let outcome = Outcome::Closed;
-            self.ready.push(Completion {
-                key: closing,
-                outcome,
-            });
+            let now = self.world.borrow().now;
+            self.world.borrow_mut().network.close(socket.end, now);
+            self.complete(closing, Outcome::Closed);
         }
     }
 

@@ -128,3 +128,6 @@ const _: () = assert!(TRANSFER_BYTES_MAX.is_multiple_of(4096));
 /// Buffers of a core that requests leave to its controllers, which could not connect again without
 /// any while requests that wait for them hold all others.
 pub const CONTROLLER_BUFFERS: usize = 4;
+
+/// The longest command time-out, a year: with it, deadlines are times that come.
+pub const COMMAND_TIMEOUT_MAX: Nanos = Nanos::from_secs(365 * 24 * 60 * 60);

@@ -152,6 +152,63 @@ fn a_newer_write_waits_for_one_that_was_given_up() {
     }
 }
 
+/// The answer lay in the socket of a queue that nothing waited on any more, and a newer write to
+/// the same block waited for it without end.
+#[test]
+fn a_newer_write_does_not_wait_for_ever_for_a_queue_that_is_left_alone() {
+    let peer = Peer::start(1 << 20, in_capsule());
+    let namespace = connect(&peer, builder().command_timeout(Duration::from_secs(1)));
+    let (mut queue, mut other) = (namespace.queue(8).unwrap(), namespace.queue(8).unwrap());
+    give_up_write(&peer, &mut queue);
+    other.write(2, 0, &[2; BLOCK]).unwrap();
+    assert_eq!(peer.release(), 1);
+    let done = one(&mut other);
+    assert_eq!((done.tag, done.result), (2, Err(BlockError::TimedOut)));
+    other.write(3, 0, &[3; BLOCK]).unwrap();
+    let done = loop {
+        assert_eq!(queue.wait(0).unwrap().count(), 0, "it was reported");
+        if let Some(done) = other.wait(0).unwrap().next() {
+            break done.result;
+        }
+    };
+    assert_eq!(done, Ok(()));
+    assert_eq!(peer.memory()[..BLOCK], [3; BLOCK]);
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
+
+/// A queue that was closed forgot the write, which the target could still do after a newer one.
+#[test]
+fn closing_a_queue_with_an_unanswered_write_ends_the_association() {
+    let peer = Peer::start(1 << 20, in_capsule());
+    let namespace = connect(&peer, builder());
+    let (mut queue, mut other) = (namespace.queue(8).unwrap(), namespace.queue(8).unwrap());
+    give_up_write(&peer, &mut queue);
+    drop(queue);
+    let mut tag = 2;
+    loop {
+        other.write(tag, 0, &[2; BLOCK]).unwrap();
+        match one(&mut other).result {
+            Ok(()) => break,
+            // Its blocks are closed until the target has ended the association.
+            result => assert_eq!(result, Err(BlockError::TimedOut)),
+        }
+        tag += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 2);
+}
+
+/// Gives up a write of the first block that the target holds back, and takes its completion.
+fn give_up_write(peer: &Peer, queue: &mut Queue) {
+    peer.change(|behaviour| behaviour.hold = 1);
+    queue.write(1, 0, &[1; BLOCK]).unwrap();
+    while peer.seen.held.load(Ordering::SeqCst) == 0 {
+        assert_eq!(queue.wait(0).unwrap().count(), 0);
+    }
+    assert!(queue.cancel(1));
+    assert_eq!(one(queue).result, Err(BlockError::Aborted));
+}
+
 #[test]
 fn what_the_controller_aborts_is_over() {
     // Its data was not asked for yet.

@@ -10,7 +10,7 @@
 //! with the ring.
 
 use crate::driver::Wait;
-use crate::limits::{BOUNDED_SEND_BYTES, HOT_SOCKETS_MAX};
+use crate::limits::{BOUNDED_SEND_BYTES, CLOSES_WAITING_MAX, HOT_SOCKETS_MAX};
 use base::mutation::{self, Mutation};
 use base::{Nanos, SlabKey, Time};
 use std::collections::VecDeque;
@@ -231,6 +231,8 @@ pub struct Arrivals {
     closes: VecDeque<SlabKey>,
     /// The one of them for which it is time.
     close_due: Option<SlabKey>,
+    /// The last thing done for sockets that close or have a quantum was a close.
+    closed_last: bool,
     /// Time until which more sockets count as busy than can be hot.
     crowded_until: Time,
     /// Number of sockets with arrivals that go before those of others.
@@ -264,6 +266,7 @@ impl Arrivals {
             sends: VecDeque::with_capacity(sockets),
             closes: VecDeque::with_capacity(sockets),
             close_due: None,
+            closed_last: false,
             crowded_until: Time::ZERO,
             urgent_sockets: 0,
             urgent_until: Time::ZERO,
@@ -385,6 +388,7 @@ impl Arrivals {
         socket.wanted = Wanted::Nothing;
         socket.closing = true;
         socket.hot = false;
+        self.sends.retain(|&other| other != key);
         if std::mem::take(&mut socket.in_line) {
             self.line.remove(key);
         }
@@ -399,10 +403,15 @@ impl Arrivals {
         self.closes.push_back(key);
     }
 
-    /// Returns the socket that is to be closed now, if there is one. To be asked after each turn.
+    /// Returns the next socket that is to be closed now, if there is one: one for a turn, and more
+    /// while more than [`CLOSES_WAITING_MAX`] wait. To be asked after each turn, until there is none.
     #[inline]
     pub fn take_close(&mut self) -> Option<SlabKey> {
-        self.close_due.take()
+        let due = self.close_due.take();
+        if due.is_none() && self.closes.len() > CLOSES_WAITING_MAX {
+            return self.closes.pop_front();
+        }
+        due
     }
 
     /// A socket is no more.
@@ -491,8 +500,10 @@ impl Arrivals {
         } else {
             // Nothing is left for a later look, which would never come.
             self.bulk_arrived = false;
-            let kept = usize::from(!self.line.bounded.is_empty());
-            let before = kernel.free_buffers().saturating_sub(kept);
+            let free = kernel.free_buffers();
+            // The last buffer is for both in turns.
+            let keeps = !self.line.bounded.is_empty() && (free > 1 || self.bounded_passed);
+            let before = free.saturating_sub(usize::from(keeps));
             let mut most = before;
             most -= self.receive_line(Queue::Urgent, most, now, kernel);
             most -= self.receive_line(Queue::Others, most, now, kernel);
@@ -531,9 +542,12 @@ impl Arrivals {
     /// Lets the next socket be closed, or sends a piece on the next one with a quantum. Returns true if
     /// there was one.
     fn end_bounded(&mut self, kernel: &mut impl Kernel) -> bool {
-        self.close_due = self.closes.pop_front();
-        if self.close_due.is_some() {
-            return true;
+        if !std::mem::replace(&mut self.closed_last, false) {
+            self.close_due = self.closes.pop_front();
+            self.closed_last = self.close_due.is_some();
+            if self.closed_last {
+                return true;
+            }
         }
         let Some(key) = self.sends.pop_front() else {
             return false;

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
-/// A thread that runs a core whose service takes messages `M`.
+/// A thread that runs a core, with a service that takes messages `M`.
 #[derive(Debug)]
 pub struct CoreThread<M, T> {
     /// The thread, which ends when the service has finished or the ring is broken.

@@ -47,3 +47,7 @@ const _: () = assert!(
 /// Bytes that a turn sends on a connection with a receive quantum: half a caravan of 64 KiB, so that
 /// what arrives on others meanwhile waits for some 15 µs.
 pub const BOUNDED_SEND_BYTES: usize = 32 << 10;
+
+/// Sockets of a core that wait to be closed, one in a turn; of more, the turn closes all. They hold
+/// descriptors and places.
+pub const CLOSES_WAITING_MAX: usize = 1024;

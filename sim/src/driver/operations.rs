@@ -37,6 +37,9 @@ impl Driver for SimDriver {
             Op::Receive { socket, into } => {
                 let slot = self.key(socket);
                 let socket = self.sockets.get_mut(slot).expect("just looked up");
+                if socket.closing.is_some() {
+                    return self.abort_receive(Some((key, into)));
+                }
                 assert!(
                     socket.receiving.is_none(),
                     "one receive at a time per socket"

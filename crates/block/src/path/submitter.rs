@@ -215,6 +215,12 @@ impl SubmitterChannel {
         self.end(slot, completion.result, completion.data);
     }
 
+    fn take_own_done(&mut self) {
+        while let Some(completion) = self.runner.own_done() {
+            self.end_own(completion);
+        }
+    }
+
     /// Sends requests that waited for earlier ones.
     fn release(&mut self, cx: &mut Context<'_>) {
         self.may_release = false;
@@ -264,24 +270,27 @@ impl SubmitterChannel {
             self.look_at = Time::NEVER;
         }
         self.runner.turn(cx);
-        while let Some(completion) = self.runner.own_done() {
-            self.end_own(completion);
-        }
+        self.take_own_done();
         while let Some(done) = self.inbox.take() {
             self.end(done.slot, done.result, None);
         }
         if self.may_release && !self.held.is_empty() {
             self.release(cx);
             self.runner.turn(cx);
+            self.take_own_done();
         }
         let waits = self.outstanding() > 0 && !self.inner.queues.is_empty();
-        if waits && self.look_at == Time::NEVER {
-            self.look_at = cx.now + self.look_after;
+        let soon = cx.now + self.look_after;
+        if !waits {
+            self.look_at = Time::NEVER;
+        } else if self.look_at == Time::NEVER {
+            self.look_at = soon;
             // A device that takes long for everything is asked ever more rarely.
             let most = LOOKS_RARE * self.inner.rules.handover.0;
             self.look_after = Nanos(2 * self.look_after.0).min(Nanos(most));
-        } else if !waits {
-            self.look_at = Time::NEVER;
+        } else {
+            // A request that ended brings the look forward.
+            self.look_at = self.look_at.min(soon);
         }
         self.close_if_idle(cx);
     }

@@ -11,10 +11,10 @@
 //! their replies are sent.
 
 use super::export::Export;
-use super::negotiation::{Encryption, Negotiation, Session, Step};
+use super::negotiation::{Encryption, Negotiation, Step};
 use super::payload::Payload;
 use super::protocol::{
-    Form, NbdError, REPLY_HEADER_MAX, RequestHeader, Writer, command, command_flag, writes,
+    Form, NbdError, REPLY_HEADER_MAX, RequestHeader, Session, Writer, command, command_flag, writes,
 };
 use super::reply::{Owner, Reply};
 use super::tls::{Stage, Tls, TlsChannel};
@@ -532,6 +532,10 @@ impl Connection {
 
     /// Takes the list that has to be sent, unless another one is being sent.
     pub(super) fn take_list(&mut self, now: Time) -> Option<Box<SendList>> {
+        if self.tls().is_some_and(TlsChannel::is_abandoned) {
+            self.abandon();
+            return None;
+        }
         let list = match self.tls().map(TlsChannel::is_free) {
             None => self.take_plain()?,
             Some(is_free) => {
@@ -584,6 +588,7 @@ impl Connection {
         self.end();
         self.replies.clear();
         self.list.clear();
+        self.list_bytes = 0;
         if let Some(plain) = self.tls_mut().and_then(TlsChannel::abandon) {
             self.sent_plain(plain);
         }

@@ -1,7 +1,8 @@
 //! Exports: the names under which clients find the device.
 
-use super::negotiation::Session;
-use super::protocol::{Form, NbdError, RequestHeader, command, command_flag, flag, writes};
+use super::protocol::{
+    Form, NbdError, RequestHeader, Session, command, command_flag, flag, writes,
+};
 use crate::class_rules::SizeRules;
 use crate::limits::{NBD_REQUEST_BYTES_MAX, NBD_REQUEST_PIECES_MAX};
 use block::{BlockError, Device};

@@ -6,24 +6,14 @@
 
 use super::export::{ALLOCATION, ALLOCATION_CONTEXT, Export};
 use super::protocol::{
-    FIXED_NEWSTYLE, Form, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, Reader, Writer, info, option, reply,
+    FIXED_NEWSTYLE, Form, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, Reader, Session, Writer, info,
+    option, reply,
 };
 use crate::limits::{NBD_OPTION_BYTES_MAX, NBD_OPTIONS_MAX};
 use std::sync::Arc;
 
 /// Bytes of an option's header: magic, option, length.
 const OPTION_HEADER_BYTES: usize = 16;
-
-/// The choices of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Session {
-    /// Number of the export.
-    pub(super) export: usize,
-    /// Form of requests and replies.
-    pub(super) form: Form,
-    /// The client asked for the context `base:allocation`.
-    pub(super) allocation: bool,
-}
 
 /// The state of a handshake after some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

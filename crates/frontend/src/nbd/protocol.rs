@@ -368,3 +368,14 @@ impl Replies {
 fn simple(writer: &mut Writer, error: u32, cookie: u64) {
     writer.u32(SIMPLE_REPLY_MAGIC).u32(error).u64(cookie);
 }
+
+/// The choices of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    /// Number of the export.
+    pub(super) export: usize,
+    /// Form of requests and replies.
+    pub(super) form: Form,
+    /// The client asked for the context `base:allocation`.
+    pub(super) allocation: bool,
+}

@@ -13,7 +13,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::fmt::Display;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +48,10 @@ impl TlsOptions {
 /// # Errors
 /// A file that is missing, or that is not as it must be.
 pub(super) fn load(options: &TlsOptions) -> Result<Tls, FrontendError> {
+    if options.verify_peer && !options.require {
+        let reason = "to verify clients, TLS has to be required: others would be served without it";
+        return Err(FrontendError::Option(reason.to_owned()));
+    }
     let file = |name: &str| options.certificates.join(name);
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -62,10 +66,10 @@ pub(super) fn load(options: &TlsOptions) -> Result<Tls, FrontendError> {
             added.map_err(|error| wrong(&path, &error))?;
         }
         let revoked = file("ca-crl.pem");
-        let revoked = if revoked.exists() {
-            read_all::<CertificateRevocationListDer<'static>>(&revoked)?
-        } else {
-            Vec::new()
+        let revoked = match revoked.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(wrong(&revoked, &error)),
+            Ok(_) => read_all::<CertificateRevocationListDer<'static>>(&revoked)?,
         };
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
         let verifier = verifier.with_crls(revoked).build();
@@ -193,6 +197,11 @@ impl TlsChannel {
             }
         }
         Ok(true)
+    }
+
+    /// Returns true if nothing is sent any more.
+    pub(super) const fn is_abandoned(&self) -> bool {
+        self.abandoned
     }
 
     /// Returns true if it can take another list.
@@ -323,7 +332,7 @@ impl io::Write for Room<'_> {
         let most = NBD_SEALED_BYTES + OVERHEAD_BYTES - self.0.bytes();
         let len = bytes.len().min(most);
         if len == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+            return Err(ErrorKind::WriteZero.into());
         }
         self.0.push_header(&bytes[..len]);
         Ok(len)

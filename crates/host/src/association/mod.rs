@@ -219,14 +219,14 @@ impl Association {
 
     /// Holds newer writes of these blocks back on every channel: an older one was given up, and the
     /// controller has not answered it.
-    pub(crate) fn hold_blocks(&self, span: Span) {
-        self.lock().fence_snapshot.hold(span);
+    pub(crate) fn hold_blocks(&self, generation: u64, span: Span) {
+        self.lock().fence_snapshot.hold(generation, span);
         self.fence_version.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Ends a [hold](Self::hold_blocks).
-    pub(crate) fn let_go_blocks(&self, span: Span) {
-        self.lock().fence_snapshot.let_go(span);
+    pub(crate) fn let_go_blocks(&self, generation: u64, span: Span) {
+        self.lock().fence_snapshot.let_go(generation, span);
         self.fence_version.fetch_add(1, Ordering::SeqCst);
         self.announce();
     }

@@ -143,7 +143,7 @@ impl RemoteChannel {
         let was_locked = std::mem::take(&mut exchange.replayed);
         let spans: Vec<Span> = exchange.written().collect();
         for span in spans {
-            self.association.hold_blocks(span);
+            self.association.hold_blocks(self.recovery.joined, span);
             if was_locked {
                 self.recovery.locks.unlock(span);
             }
@@ -165,12 +165,21 @@ impl RemoteChannel {
     /// A command of which the submitter knows was answered, or lost with its connection. Newer
     /// writes to its blocks go on, unless it may still be done.
     pub(super) fn let_go(&mut self, exchange: &Exchange, is_lost: bool) {
+        let generation = self.recovery.joined;
         for span in exchange.written() {
             if is_lost {
-                self.association.fence_blocks(self.recovery.joined, span);
+                self.fence_given_up(span);
             }
-            self.association.let_go_blocks(span);
+            self.association.let_go_blocks(generation, span);
         }
+    }
+
+    /// Fences the blocks of a write that was given up, and that no connection answers any more. The
+    /// controller may still do it, so its association has to end: nothing else says when it cannot.
+    fn fence_given_up(&self, span: Span) {
+        let generation = self.recovery.joined;
+        self.association.report_lost(generation, None);
+        self.association.fence_blocks(generation, span);
     }
 
     /// The same for whatever the lanes have.
@@ -185,8 +194,8 @@ impl RemoteChannel {
                 };
                 let spans: Vec<Span> = exchange.written().collect();
                 for span in spans {
-                    self.association.fence_blocks(self.recovery.joined, span);
-                    self.association.let_go_blocks(span);
+                    self.fence_given_up(span);
+                    self.association.let_go_blocks(self.recovery.joined, span);
                 }
                 start = slot + 1;
             }

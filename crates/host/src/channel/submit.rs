@@ -86,8 +86,9 @@ impl RemoteChannel {
     }
 
     /// Starts a new command on a free lane, or keeps it until there is one and nothing goes before it.
-    pub(super) fn start_or_keep(&mut self, exchange: Exchange, now: Time) {
+    pub(super) fn start_or_keep(&mut self, mut exchange: Exchange, now: Time) {
         self.requests.outstanding += 1;
+        self.limit_held(&mut exchange, now);
         let lane = if self.must_wait(&exchange) {
             None
         } else {

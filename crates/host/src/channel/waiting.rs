@@ -43,7 +43,7 @@ impl RemoteChannel {
             if self.requests.barrier_sent {
                 return;
             }
-            let Some(exchange) = self.requests.waiting.pop_front() else {
+            let Some(mut exchange) = self.requests.waiting.pop_front() else {
                 break;
             };
             if exchange.is_barrier() && !self.is_all_through() {
@@ -63,6 +63,7 @@ impl RemoteChannel {
                 continue;
             }
             if self.recovery.holds_back(&exchange) {
+                self.limit_held(&mut exchange, now);
                 if self.requests.barriers > 0 {
                     self.requests.waiting.push_front(exchange);
                     return;
@@ -78,6 +79,16 @@ impl RemoteChannel {
             };
             self.requests.barrier_sent |= exchange.is_barrier();
             self.start(lane, exchange, now);
+        }
+    }
+
+    /// Bounds the time for which a write waits because an older one to its blocks was given up: the
+    /// channel that gave it up learns of the answer when its thread runs, which may be never.
+    pub(super) fn limit_held(&mut self, exchange: &mut Exchange, now: Time) {
+        if self.recovery.is_held(exchange) {
+            let limit = now + self.association.options().command_timeout;
+            exchange.limit = exchange.limit.min(limit);
+            self.requests.next_limit = self.requests.next_limit.min(limit);
         }
     }
 

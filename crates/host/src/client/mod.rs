@@ -22,7 +22,7 @@ pub use transfer::{AsyncNamespace, Transfer};
 use crate::association::Association;
 use crate::controller::Controller;
 use crate::error::{ConnectionError, HostError};
-use crate::limits::{CONTROLLERS_MAX, THREAD_LOOK};
+use crate::limits::{COMMAND_TIMEOUT_MAX, CONTROLLERS_MAX, THREAD_LOOK};
 use crate::options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
 use crate::recovery::epoch::Phase;
 use base::Nanos;
@@ -88,10 +88,10 @@ impl HostBuilder {
         self
     }
 
-    /// Time after which a command is aborted.
+    /// Time after which a command is aborted; a year at most.
     #[must_use]
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
-        self.template.command_timeout = timeout.into();
+        self.template.command_timeout = Nanos::from(timeout).min(COMMAND_TIMEOUT_MAX);
         self
     }
 

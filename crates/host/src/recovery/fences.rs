@@ -129,8 +129,9 @@ pub(crate) struct FenceSnapshot {
     lost: u64,
     /// Blocks of writes that were reported while their fence stood: an old copy may still come.
     closed: Vec<(u64, Span)>,
-    /// Blocks of writes that were given up, and that the live association has not answered.
-    held: Vec<Span>,
+    /// Blocks of writes that were given up, and that the live association, of this generation, has
+    /// not answered.
+    held: Vec<(u64, Span)>,
 }
 
 impl FenceSnapshot {
@@ -141,8 +142,16 @@ impl FenceSnapshot {
         let standing = fences.standing.iter();
         self.standing
             .extend(standing.map(|fence| (fence.generation, fence.overdue)));
-        self.closed.retain(|&(generation, _)| {
-            generation > fences.lost || self.standing.iter().any(|&(other, _)| other == generation)
+        let stands = |generation| self.standing.iter().any(|&(other, _)| other == generation);
+        let closed = &mut self.closed;
+        closed.retain(|&(generation, _)| generation > fences.lost || stands(generation));
+        // A write of an association that was lost is not answered any more.
+        self.held.retain(|&(generation, span)| {
+            let is_live = generation > fences.lost;
+            if !is_live && stands(generation) {
+                closed.push((generation, span));
+            }
+            is_live
         });
     }
 
@@ -170,21 +179,23 @@ impl FenceSnapshot {
         self.closed.iter().any(|(_, closed)| closed.overlaps(span))
     }
 
-    /// Holds newer writes of these blocks back: an older one was given up, and may still be done.
-    pub(crate) fn hold(&mut self, span: Span) {
-        self.held.push(span);
+    /// Holds newer writes of these blocks back: an older one was given up, and may still be done by
+    /// the association of this generation.
+    pub(crate) fn hold(&mut self, generation: u64, span: Span) {
+        self.held.push((generation, span));
     }
 
     /// The older write is over, or its blocks are closed.
-    pub(crate) fn let_go(&mut self, span: Span) {
-        if let Some(place) = self.held.iter().position(|&held| held == span) {
+    pub(crate) fn let_go(&mut self, generation: u64, span: Span) {
+        let this = (generation, span);
+        if let Some(place) = self.held.iter().position(|&held| held == this) {
             self.held.swap_remove(place);
         }
     }
 
     /// Returns true if a new write of these blocks has to wait.
     pub(crate) fn holds(&self, span: Span) -> bool {
-        self.held.iter().any(|held| held.overlaps(span))
+        self.held.iter().any(|(_, held)| held.overlaps(span))
     }
 
     /// Returns true if some new write may have to wait.
@@ -297,6 +308,23 @@ mod tests {
         fences.lower(1);
         fence_snapshot.update(&fences);
         assert!(fence_snapshot.is_open());
+    }
+
+    /// They were held for ever where the thread that gave the write up did not wait any more.
+    #[test]
+    fn blocks_that_a_lost_association_held_are_closed_until_its_fence_falls() {
+        let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
+        fence_snapshot.hold(1, span(0, 4));
+        assert!(fence_snapshot.holds(span(3, 5)) && fence_snapshot.is_open());
+        fences.raise(1, 7, at(0));
+        fence_snapshot.update(&fences);
+        assert!(!fence_snapshot.holds_any() && fence_snapshot.closes(span(3, 5)));
+        fence_snapshot.hold(2, span(0, 4));
+        fence_snapshot.let_go(1, span(0, 4));
+        assert!(fence_snapshot.holds(span(0, 1)), "another one holds them");
+        fences.lower(1);
+        fence_snapshot.update(&fences);
+        assert!(fence_snapshot.is_open() && fence_snapshot.holds_any());
     }
 
     #[test]

@@ -103,8 +103,14 @@ impl Recovery {
 
     /// Returns true if a new request has to wait for an older write.
     pub(crate) fn holds_back(&self, exchange: &Exchange) -> bool {
+        self.locks.blocks(exchange) || self.is_held(exchange)
+    }
+
+    /// Returns true if an older write to blocks that it writes was given up, and may still be done.
+    #[inline]
+    pub(crate) fn is_held(&self, exchange: &Exchange) -> bool {
         let held = |span| self.fences.holds(span);
-        self.locks.blocks(exchange) || (self.fences.holds_any() && exchange.written().any(held))
+        self.fences.holds_any() && exchange.written().any(held)
     }
 
     /// The requests that are to be sent again.

@@ -490,9 +490,9 @@ impl Channel for SwitchedChannel {
     }
 
     fn closed(&self) -> bool {
-        let direct = self.direct.as_ref().map(DirectLane::channel_ref);
+        let is_closed = |direct: &DirectLane| !direct.is_busy() && direct.channel_ref().closed();
         let is_quiet = self.displaced.is_empty() && self.free.len() == self.slots.len();
-        self.closing && is_quiet && direct.is_none_or(Channel::closed)
+        self.closing && is_quiet && self.direct.as_ref().is_none_or(is_closed)
     }
 }
 

@@ -200,7 +200,7 @@ impl UringDriver {
         let (now, completed) = (self.now, !self.ready.is_empty());
         let (arrivals, mut receiver) = self.split();
         let next = arrivals.turn(wait, now, completed, &mut receiver);
-        if let Some(key) = arrivals.take_close() {
+        while let Some(key) = self.arrivals.take_close() {
             self.let_go(key);
         }
         next
