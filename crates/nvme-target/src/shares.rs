@@ -163,9 +163,6 @@ enum Party {
     Tenant(Arc<str>),
 }
 
-/// Accounts among which those that are closed are not looked for.
-const KNOWN_ACCOUNTS: usize = 64;
-
 /// The accounts of a core.
 #[derive(Debug)]
 pub(crate) struct Accounts {
@@ -173,8 +170,6 @@ pub(crate) struct Accounts {
     unowned: Rc<Parties>,
     throughput: Rc<Account>,
     known: BTreeMap<Party, Weak<Account>>,
-    /// Number of them at which those that are closed are taken out.
-    known_max: usize,
     /// Accounts opened so far.
     opened: u64,
 }
@@ -194,7 +189,6 @@ impl Default for Accounts {
             unowned: of(Purpose::Control),
             throughput: Rc::default(),
             known: BTreeMap::new(),
-            known_max: KNOWN_ACCOUNTS,
             opened: 0,
         }
     }
@@ -220,10 +214,7 @@ impl Accounts {
         tenant: Option<&Arc<str>>,
         class: Option<Class>,
     ) -> Rc<Parties> {
-        if self.known.len() >= self.known_max {
-            self.known.retain(|_, account| account.strong_count() > 0);
-            self.known_max = KNOWN_ACCOUNTS.max(2 * self.known.len());
-        }
+        self.known.retain(|_, account| account.strong_count() > 0);
         let host = self.account(Party::Host(nqn.to_owned(), id));
         let tenant = tenant.map(|name| self.account(Party::Tenant(Arc::clone(name))));
         let throughput = class == Some(Class::Throughput);
@@ -399,11 +390,6 @@ mod tests {
             (accounts.anonymous.host.bytes.get(), accounts.known.len()),
             (0, 2)
         );
-        let names: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
-        for name in &names {
-            drop(greedy(&mut accounts, name));
-        }
-        assert!(accounts.known.len() <= KNOWN_ACCOUNTS);
         let again = greedy(&mut accounts, "a");
         assert_eq!(again.parties.host.bytes.get(), 0);
         another.take(4096);
