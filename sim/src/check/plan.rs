@@ -301,6 +301,8 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
         Feature::TargetCrashes,
         Feature::Jumps,
         Feature::Denials,
+        // A write that was given up while the target may still ask for its data.
+        Feature::GiveUps,
     ];
     let has = |feature| features.contains(&feature);
     // Hosts that were told of no write cache ask again once a namespace appears that has one.
