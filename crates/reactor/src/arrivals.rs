@@ -9,11 +9,18 @@
 //! waits; leave a socket that is waited for without a place among the hot ones, in the line, or
 //! with the ring.
 
+mod interest;
+mod line;
+mod paced;
+
+pub use interest::{Interest, Wanted};
+
 use crate::driver::Wait;
-use crate::limits::{BOUNDED_SEND_BYTES, CLOSES_WAITING_MAX, HOT_SOCKETS_MAX};
+use crate::limits::HOT_SOCKETS_MAX;
 use base::mutation::{self, Mutation};
 use base::{Nanos, SlabKey, Time};
-use std::collections::VecDeque;
+use line::{Line, Queue};
+use paced::Paced;
 use switch::class_scheduler::{self, Order};
 use switch::limits::LOAD_RESET;
 use switch::{Class, ClassScheduler, Knobs, PerClass};
@@ -37,87 +44,6 @@ const BULK_BYTES: usize = 32 << 10;
 
 /// Turns in a row that may pass by what has arrived, because something else completed at once.
 const UNSEEN_TURNS_MAX: u32 = 8;
-
-/// The receive that is outstanding on a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// No receive is outstanding.
-    Nothing,
-    /// Whatever comes.
-    Anything,
-    /// The rest of a payload, to where it belongs.
-    Payload,
-}
-
-/// The part of a socket that the decisions need.
-#[derive(Debug)]
-pub struct Interest {
-    /// The receive that is outstanding.
-    pub wanted: Wanted,
-    /// Class of what arrives.
-    pub class: Class,
-    /// Data came lately: the socket is read directly on every turn.
-    pub hot: bool,
-    /// Time at which it became hot.
-    hot_since: Time,
-    last_arrival: Time,
-    /// The last two arrivals were no further apart than a silent socket stays hot.
-    recurs: bool,
-    /// The last receive brought much at once.
-    bulk: bool,
-    /// Time of the last receive that left nothing behind.
-    drained: Time,
-    /// Something arrived, and others were before it.
-    pub in_line: bool,
-    /// Bytes that one receive takes at most; `usize::MAX` without a quantum.
-    quantum: usize,
-    /// The last receive took its quantum, so more may have arrived.
-    cut: bool,
-    /// The socket closes: nothing is received any more.
-    pub closing: bool,
-}
-
-impl Interest {
-    /// Makes the state of a socket that was adopted at `now`, on which nothing is received yet.
-    #[must_use]
-    pub const fn new(now: Time) -> Self {
-        Self {
-            wanted: Wanted::Nothing,
-            class: Class::DEFAULT,
-            hot: false,
-            hot_since: Time::ZERO,
-            last_arrival: now,
-            recurs: false,
-            bulk: false,
-            drained: Time::ZERO,
-            in_line: false,
-            quantum: usize::MAX,
-            cut: false,
-            closing: false,
-        }
-    }
-
-    /// Returns true if what arrives must not wait for what arrives on others.
-    #[must_use]
-    pub const fn is_urgent(&self) -> bool {
-        !self.class.properties().may_wait
-    }
-
-    fn receives(&self) -> bool {
-        self.wanted != Wanted::Nothing
-    }
-
-    /// The queue in which the socket waits for its turn.
-    const fn queue(&self) -> Queue {
-        if self.is_urgent() {
-            Queue::Urgent
-        } else if self.quantum < usize::MAX {
-            Queue::Bounded
-        } else {
-            Queue::Others
-        }
-    }
-}
 
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,62 +86,6 @@ pub enum Next {
     Turn,
 }
 
-/// The queues of the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Queue {
-    /// Sockets with arrivals that go before those of others.
-    Urgent,
-    /// Sockets without a quantum.
-    Others,
-    /// Sockets with a quantum, of which a turn serves one.
-    Bounded,
-}
-
-/// Sockets on which something arrived, and that a turn did not serve, in order of arrival.
-#[derive(Debug)]
-struct Line {
-    /// Sockets with arrivals that go before those of others.
-    urgent: VecDeque<SlabKey>,
-    others: VecDeque<SlabKey>,
-    bounded: VecDeque<SlabKey>,
-}
-
-impl Line {
-    /// A line that a core's `sockets` stand in without an allocation.
-    fn with_capacity(sockets: usize) -> Self {
-        Self {
-            urgent: VecDeque::with_capacity(sockets),
-            others: VecDeque::with_capacity(sockets),
-            bounded: VecDeque::with_capacity(sockets),
-        }
-    }
-
-    fn of(&mut self, queue: Queue) -> &mut VecDeque<SlabKey> {
-        match queue {
-            Queue::Urgent => &mut self.urgent,
-            Queue::Others => &mut self.others,
-            Queue::Bounded => &mut self.bounded,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.unbounded_is_empty() && self.bounded.is_empty()
-    }
-
-    /// Returns true if no socket waits that could have been served on an earlier turn, had there
-    /// been a buffer.
-    fn unbounded_is_empty(&self) -> bool {
-        self.urgent.is_empty() && self.others.is_empty()
-    }
-
-    /// Removes a socket.
-    fn remove(&mut self, key: SlabKey) {
-        for queue in [&mut self.urgent, &mut self.others, &mut self.bounded] {
-            queue.retain(|&other| other != key);
-        }
-    }
-}
-
 /// The sockets of a core on which something arrives, or may.
 #[derive(Debug)]
 pub struct Arrivals {
@@ -225,14 +95,7 @@ pub struct Arrivals {
     urgent_start: usize,
     hot_start: usize,
     line: Line,
-    /// Sockets with a quantum on which a send goes on, in order.
-    sends: VecDeque<SlabKey>,
-    /// Sockets that are to be closed, in order.
-    closes: VecDeque<SlabKey>,
-    /// The one of them for which it is time.
-    close_due: Option<SlabKey>,
-    /// The last thing done for sockets that close or have a quantum was a close.
-    closed_last: bool,
+    paced: Paced,
     /// Time until which more sockets count as busy than can be hot.
     crowded_until: Time,
     /// Number of sockets with arrivals that go before those of others.
@@ -250,8 +113,6 @@ pub struct Arrivals {
     unseen_turns: u32,
     /// The next quantum of what may wait is for a socket with a quantum of its own.
     bounded_first: bool,
-    /// The last turn passed by the sockets with a quantum, because something came on others.
-    bounded_passed: bool,
 }
 
 impl Arrivals {
@@ -263,10 +124,7 @@ impl Arrivals {
             urgent_start: 0,
             hot_start: 0,
             line: Line::with_capacity(sockets),
-            sends: VecDeque::with_capacity(sockets),
-            closes: VecDeque::with_capacity(sockets),
-            close_due: None,
-            closed_last: false,
+            paced: Paced::with_capacity(sockets),
             crowded_until: Time::ZERO,
             urgent_sockets: 0,
             urgent_until: Time::ZERO,
@@ -276,7 +134,6 @@ impl Arrivals {
             bulk_arrived: false,
             unseen_turns: 0,
             bounded_first: false,
-            bounded_passed: false,
         }
     }
 
@@ -305,7 +162,7 @@ impl Arrivals {
         }
         // A core that would sleep but for what completed at once (a send, as a rule) will do so on
         // its next turn, and looks then; unless there is always something.
-        let waits = !self.line.is_empty() || self.is_ending();
+        let waits = !self.line.is_empty() || !self.paced.is_empty();
         if may_wait && self.unseen_turns < UNSEEN_TURNS_MAX && !waits {
             self.unseen_turns += 1;
             return Next::Turn;
@@ -334,11 +191,9 @@ impl Arrivals {
     /// or in its turn where the socket has a quantum.
     #[inline]
     pub fn sends(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
-        let bounded = kernel
-            .interest(key)
-            .is_some_and(|socket| socket.queue() == Queue::Bounded);
-        if bounded {
-            self.sends.push_back(key);
+        let interest = kernel.interest(key);
+        if interest.is_some_and(|socket| socket.queue() == Queue::Bounded) {
+            self.paced.send(key);
         } else {
             kernel.send(key, usize::MAX);
         }
@@ -388,7 +243,7 @@ impl Arrivals {
         socket.wanted = Wanted::Nothing;
         socket.closing = true;
         socket.hot = false;
-        self.sends.retain(|&other| other != key);
+        self.paced.ends(key);
         if std::mem::take(&mut socket.in_line) {
             self.line.remove(key);
         }
@@ -400,18 +255,15 @@ impl Arrivals {
     /// A socket is to be closed when its [turn](Self::take_close) has come: to close one takes the
     /// kernel as long as to send, and a host that is gone had a hundred.
     pub fn close_in_turn(&mut self, key: SlabKey) {
-        self.closes.push_back(key);
+        self.paced.close(key);
     }
 
     /// Returns the next socket that is to be closed now, if there is one: one for a turn, and more
-    /// while more than [`CLOSES_WAITING_MAX`] wait. To be asked after each turn, until there is none.
+    /// while more than [`CLOSES_WAITING_MAX`](crate::limits::CLOSES_WAITING_MAX) wait. To be asked
+    /// after each turn, until there is none.
     #[inline]
     pub fn take_close(&mut self) -> Option<SlabKey> {
-        let due = self.close_due.take();
-        if due.is_none() && self.closes.len() > CLOSES_WAITING_MAX {
-            return self.closes.pop_front();
-        }
-        due
+        self.paced.take_close()
     }
 
     /// A socket is no more.
@@ -502,7 +354,7 @@ impl Arrivals {
             self.bulk_arrived = false;
             let free = kernel.free_buffers();
             // The last buffer is for both in turns.
-            let keeps = !self.line.bounded.is_empty() && (free > 1 || self.bounded_passed);
+            let keeps = !self.line.bounded.is_empty() && (free > 1 || self.paced.was_passed());
             let before = free.saturating_sub(usize::from(keeps));
             let mut most = before;
             most -= self.receive_line(Queue::Urgent, most, now, kernel);
@@ -510,7 +362,7 @@ impl Arrivals {
             if self.line.unbounded_is_empty() {
                 most -= self.receive_hot(most, None, now, kernel);
             }
-            if !self.passes_bounded(most < before) && !self.end_bounded(kernel) {
+            if !self.passes_bounded(most < before) && !self.paced.go_on(kernel) {
                 self.receive_line(Queue::Bounded, 1, now, kernel);
             }
         }
@@ -530,40 +382,10 @@ impl Arrivals {
         }
     }
 
-    /// Returns true if this turn, which has `brought` something from others or not, passes by the
-    /// sockets that close and those with a quantum: what came is answered before more is done for them. It does not do so
-    /// twice in a row, or others could keep them out.
+    /// Returns true if this turn, which has `brought` something from other sockets or not, passes by
+    /// those with a quantum, and those that close.
     fn passes_bounded(&mut self, brought: bool) -> bool {
-        let any = !self.line.bounded.is_empty() || self.is_ending();
-        self.bounded_passed = brought && any && !self.bounded_passed;
-        self.bounded_passed
-    }
-
-    /// Lets the next socket be closed, or sends a piece on the next one with a quantum. Returns true if
-    /// there was one.
-    fn end_bounded(&mut self, kernel: &mut impl Kernel) -> bool {
-        if !std::mem::replace(&mut self.closed_last, false) {
-            self.close_due = self.closes.pop_front();
-            self.closed_last = self.close_due.is_some();
-            if self.closed_last {
-                return true;
-            }
-        }
-        let Some(key) = self.sends.pop_front() else {
-            return false;
-        };
-        let bounded = kernel
-            .interest(key)
-            .is_some_and(|socket| socket.queue() == Queue::Bounded);
-        let most = if bounded {
-            BOUNDED_SEND_BYTES
-        } else {
-            usize::MAX
-        };
-        if kernel.send(key, most) {
-            self.sends.push_back(key);
-        }
-        true
+        self.paced.passes(brought, !self.line.bounded.is_empty())
     }
 
     /// Receives from the sockets in line, until `most` have brought something or no receive buffer
@@ -601,17 +423,11 @@ impl Arrivals {
         received
     }
 
-    /// Returns true while something is to be done for sockets without the ring: a send to go on with, or
-    /// a close.
-    fn is_ending(&self) -> bool {
-        !self.sends.is_empty() || !self.closes.is_empty()
-    }
-
     /// Returns true while sockets wait in line and a receive buffer is free. The ring watches none
     /// of these sockets, so a core that slept would not be woken for them.
     fn can_receive_line(&self, kernel: &impl Kernel) -> bool {
         let waits = !self.line.is_empty() && kernel.free_buffers() > 0;
-        (waits && !mutation::active(Mutation::LineForgotten)) || self.is_ending()
+        (waits && !mutation::active(Mutation::LineForgotten)) || !self.paced.is_empty()
     }
 
     /// Puts a socket on which something arrived at the end of the line. The ring is not asked
@@ -663,7 +479,8 @@ impl Arrivals {
             self.receive_hot(most - received, Some(true), now, kernel);
         }
         let urgent_bytes = self.received_bytes - before;
-        let ended = !self.passes_bounded(urgent_bytes > 0) && self.end_bounded(kernel);
+        let passes = self.passes_bounded(urgent_bytes > 0);
+        let bounded = !passes && !self.paced.go_on(kernel);
         let may_wait = |key: &SlabKey| {
             let socket = kernel.interest(*key);
             socket.is_some_and(|s| !s.is_urgent() && s.receives())
@@ -681,7 +498,7 @@ impl Arrivals {
         let grant = self.service.next(now, &backlog);
         if grant.is_none_or(|grant| grant.class.properties().may_wait) {
             let before = self.received_bytes;
-            let received = self.receive_rest(!ended, now, kernel);
+            let received = self.receive_rest(bounded, now, kernel);
             self.bulk_arrived = received > 0;
             self.granted_bytes = self.received_bytes - before;
         }

@@ -421,6 +421,11 @@ impl Play {
         }
         let places = line.urgent.len() + line.others.len() + line.bounded.len();
         assert!(places <= self.model.sockets.len());
+        let is_open = |key: &SlabKey| {
+            let socket = self.model.sockets.get(*key);
+            socket.is_some_and(|socket| socket.sends() && !socket.interest.closing)
+        };
+        assert!(self.arrivals.paced.sends.iter().all(is_open));
     }
 
     fn turn(&mut self, quiet: bool) {
@@ -438,7 +443,7 @@ impl Play {
             .map(|line| Vec::from_iter(line.iter().copied()));
         // A socket is tried from the line and from among the hot ones, and never again.
         let most = self.model.sockets.len() + self.arrivals.hot.len();
-        let passed = self.arrivals.bounded_passed || self.arrivals.prioritises(now);
+        let passed = self.arrivals.paced.was_passed() || self.arrivals.prioritises(now);
         let next = self.arrivals.turn(wait, now, completed, &mut self.model);
         if let Some(key) = self.arrivals.take_close() {
             let socket = self.model.sockets.remove(key).expect("closed once");
