@@ -119,7 +119,7 @@ impl ConnectionError {
             },
             Self::Protocol { .. } | Self::Terminated { .. } => Errno::PROTO,
             Self::Refused { .. } => Errno::ACCESS,
-            Self::TimedOut { .. } => Errno::TIMEDOUT,
+            Self::TimedOut { .. } | Self::GivenUp { .. } => Errno::TIMEDOUT,
             Self::OtherVolume { .. } => Errno::STALE,
             Self::Unusable(_) => Errno::OPNOTSUPP,
         };

@@ -155,6 +155,13 @@ pub enum ConnectionError {
         /// The time-out in seconds.
         seconds: u64,
     },
+    /// A request was given up, by a limit or a cancellation, and not answered. The controller may
+    /// still carry it out, and only the end of its association says when it cannot.
+    #[error("{address}: no answer to a request that was given up; the connections are made anew")]
+    GivenUp {
+        /// The controller's address.
+        address: SocketAddr,
+    },
     /// The identifiers of a namespace changed: its NSID names another volume.
     #[error(
         "namespace {nsid} is another volume now (its identifiers changed); requests for the old one \

@@ -301,8 +301,6 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
         Feature::TargetCrashes,
         Feature::Jumps,
         Feature::Denials,
-        // A write that was given up while the target may still ask for its data.
-        Feature::GiveUps,
     ];
     let has = |feature| features.contains(&feature);
     // Hosts that were told of no write cache ask again once a namespace appears that has one.
@@ -310,6 +308,7 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
     Provoked {
         losses: appears || losses.into_iter().any(has),
         violations: has(Feature::Flips),
+        given_up: has(Feature::GiveUps),
     }
 }
 

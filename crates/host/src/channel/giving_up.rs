@@ -8,6 +8,7 @@
 //! (docs/decisions/0004-replay.md).
 
 use super::RemoteChannel;
+use crate::ConnectionError;
 use crate::association::AbortRequest;
 use crate::command::exchange::{Exchange, Work};
 use crate::recovery::span::Span;
@@ -164,38 +165,33 @@ impl RemoteChannel {
 
     /// A command of which the submitter knows was answered, or lost with its connection. Newer
     /// writes to its blocks go on, unless it may still be done.
-    pub(super) fn let_go(&mut self, exchange: &Exchange, is_lost: bool) {
+    pub(super) fn let_go(&self, exchange: &Exchange, is_lost: bool) {
         let generation = self.recovery.joined;
         for span in exchange.written() {
             if is_lost {
-                self.fence_given_up(span);
+                // The controller may still do it: nothing but the association's end says when it
+                // cannot, and until then the blocks are fenced.
+                let address = self.association.options().address;
+                let error = ConnectionError::GivenUp { address };
+                self.association.report_lost(generation, Some(error));
+                self.association.fence_blocks(generation, span);
             }
             self.association.let_go_blocks(generation, span);
         }
     }
 
-    /// Fences the blocks of a write that was given up, and that no connection answers any more. The
-    /// controller may still do it, so its association has to end: nothing else says when it cannot.
-    fn fence_given_up(&self, span: Span) {
-        let generation = self.recovery.joined;
-        self.association.report_lost(generation, None);
-        self.association.fence_blocks(generation, span);
-    }
-
-    /// The same for whatever the lanes have.
+    /// The commands of which submitters know are lost with the channel.
     pub(super) fn let_go_all(&mut self) {
         for index in 0..self.lanes.all.len() {
             let is_detached = |exchange: &Exchange| exchange.detached;
             let mut start = 0;
             loop {
                 let table = self.lanes.all[index].qpair.table();
-                let Some((slot, exchange)) = table.unanswered(start, is_detached) else {
+                let Some((slot, _)) = table.unanswered(start, is_detached) else {
                     break;
                 };
-                let spans: Vec<Span> = exchange.written().collect();
-                for span in spans {
-                    self.fence_given_up(span);
-                    self.association.let_go_blocks(self.recovery.joined, span);
+                if let Some(exchange) = table.slot(slot).exchange.take() {
+                    self.let_go(&exchange, true);
                 }
                 start = slot + 1;
             }

@@ -2,6 +2,7 @@
 //! for commands that take too long.
 
 use super::{ChannelState, RemoteChannel};
+use crate::ConnectionError;
 use crate::association::AbortRequest;
 use crate::controller::quiet_time;
 use crate::limits::ABORT_TIME;
@@ -60,7 +61,7 @@ impl RemoteChannel {
         if !self.has_queue() {
             // Others have queues and go on; requests that wait here would wait for ever.
             if !self.is_dispensable() {
-                let error = crate::ConnectionError::Unusable(NO_QUEUE_LEFT);
+                let error = ConnectionError::Unusable(NO_QUEUE_LEFT);
                 self.association.set_error(Some(error));
             }
             return self.begin_to_displace(cx);
@@ -201,12 +202,14 @@ impl RemoteChannel {
         let lane = &mut self.lanes.all[index];
         let table = lane.qpair.table();
         let mut start = 0;
-        let mut reset = false;
+        let (mut reset, mut given_up) = (false, true);
         while let Some(slot) = table.overdue(start, cx.now) {
             let cid = table.cid(slot);
             let entry = table.slot(slot);
             if entry.aborting {
                 reset = true;
+                let exchange = entry.exchange.as_ref();
+                given_up &= exchange.is_some_and(|exchange| exchange.given_up.is_some());
             } else if let Some(exchange) = &mut entry.exchange {
                 // Once for each time that it is sent.
                 exchange.timeouts = exchange.timeouts.saturating_add(1);
@@ -225,10 +228,15 @@ impl RemoteChannel {
         }
         if reset {
             let options = self.association.options();
-            let error = crate::ConnectionError::TimedOut {
-                address: options.address,
-                what: "a command, nor to its Abort",
-                seconds: options.command_timeout.0 / 1_000_000_000,
+            let address = options.address;
+            let error = if given_up {
+                ConnectionError::GivenUp { address }
+            } else {
+                ConnectionError::TimedOut {
+                    address,
+                    what: "a command, nor to its Abort",
+                    seconds: options.command_timeout.0 / 1_000_000_000,
+                }
             };
             self.association
                 .report_lost(self.epoch.generation, Some(error));
