@@ -9,19 +9,22 @@
 
 mod certificates;
 
+use base::Nanos;
 use block::Device;
 use block::device::Ram;
+use block::layer::{Delay, DelayOptions};
 use certificates::Authority;
 use reactor::PollPolicy;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassRules;
 use switchyard_frontend::nbd::{Address, NbdOptions, NbdServer, TlsOptions};
@@ -427,6 +430,37 @@ fn half_a_handshake_is_given_up() {
     }
 }
 
+/// A client that was gone before two replies, one after the other, kept its place for ever: the
+/// second reply could be neither encrypted nor dropped.
+#[test]
+fn a_client_that_is_gone_before_its_replies_keeps_no_place() {
+    let mut bed = Bed::stopped();
+    let slow = DelayOptions {
+        read: Nanos::from_millis(100),
+        ..DelayOptions::default()
+    };
+    let devices = devices().map(|device| Arc::new(Delay::new(device, slow)) as Arc<dyn Device>);
+    let server = NbdServer::start(&devices, &bed.options(true, false)).unwrap();
+    bed.server = Some(server);
+    let mut client = bed.client();
+    assert!(option(&mut client, GO, &[0; 6]).ends_with(&[ACK]));
+    for cookie in 0..4 {
+        client.write_all(&request(0, cookie, 0, 4096)).unwrap();
+        // The replies come at different times.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(client);
+    let server = bed.server.as_ref().unwrap();
+    let begun = Instant::now();
+    while server.connections() > 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it keeps its place"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn only_clients_of_the_authority_are_served() {
     let mut bed = Bed::stopped();
@@ -467,17 +501,23 @@ fn certificates_that_cannot_be_used_are_named() {
         let error = start(require, verify, Some("192.0.2.1:1"));
         assert!(error.contains("verify clients"), "{error}");
     }
+    // Those without TLS would be served without a certificate.
+    let error = start(false, true, None);
+    assert!(error.contains("has to be required"), "{error}");
     let error = start(true, true, Some("192.0.2.1:1"));
     assert!(error.contains("cannot listen"), "{error}");
     let file = |name: &str| bed.authority.path("server").join(name);
     for (name, content) in [
         ("ca-crl.pem", Some("no list")),
+        // A link to nowhere is no list either.
+        ("ca-crl.pem", None),
         ("ca-cert.pem", Some("no certificate")),
         ("ca-cert.pem", None),
         ("server-key.pem", None),
         ("server-cert.pem", None),
     ] {
         match content {
+            None if name == "ca-crl.pem" => symlink("nowhere", file(name)).unwrap(),
             Some(content) => std::fs::write(file(name), content).unwrap(),
             None => std::fs::remove_file(file(name)).unwrap(),
         }

@@ -6,7 +6,7 @@ use crate::device::flash::Flash;
 use crate::device::{FileDevice, FileOptions, Ram};
 use crate::layer::{Delay, DelayOptions};
 use crate::test_driver::driver;
-use crate::{BlockError, Completion, Extents, Operation, Request, Submit, SubmitExtents};
+use crate::{BlockError, Extents, Operation, Request, Submit, SubmitExtents};
 use base::units::{Lba, MIB};
 use base::{Nanos, Prng, Time};
 use reactor::{Context, IoSlice};
@@ -203,11 +203,7 @@ impl Device for AllOrNothing {
 impl Channel for AllOrNothingChannel {
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
         if request.lba == DENIED {
-            return Submit::Done(Completion {
-                tag: request.tag,
-                result: Err(BlockError::Denied),
-                data: request.data,
-            });
+            return Submit::Done(request.ended(Err(BlockError::Denied)));
         }
         self.0.submit(request, cx)
     }
@@ -299,7 +295,7 @@ fn a_runner_that_does_not_run_is_deposed() {
 #[test]
 fn a_submitter_looks_for_a_stuck_runner_ever_more_rarely() {
     let options = DelayOptions {
-        write: Nanos::from_secs(1),
+        write: Nanos::from_millis(50),
         ..DelayOptions::default()
     };
     let device = start(Arc::new(Delay::new(ram(64), options)), Path::Stm);
@@ -320,6 +316,18 @@ fn a_submitter_looks_for_a_stuck_runner_ever_more_rarely() {
         assert_eq!(waiting.deadline(), now);
         turn(&mut *waiting, &mut second, now);
     }
+    // A request that ends brings the next look forward: another runner may be stuck by now.
+    turn(&mut *running, &mut first, now);
+    for after in [16, 16, 16] {
+        now = now + Nanos::from_millis(after);
+        turn(&mut *waiting, &mut second, now);
+    }
+    submit(&mut *waiting, &mut second, now, 3);
+    now = now + Nanos::from_millis(3);
+    turn(&mut *running, &mut first, now);
+    turn(&mut *waiting, &mut second, now);
+    assert_eq!(waiting.reap().map(|done| done.tag), Some(2));
+    assert_eq!(waiting.deadline(), now + Nanos::from_millis(1));
     assert_eq!(device.snapshot().taken_over, 0);
 }
 
