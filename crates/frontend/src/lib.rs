@@ -7,6 +7,7 @@
 
 mod class_choice;
 mod class_rules;
+mod core_thread;
 pub mod device_io;
 pub mod errno;
 mod error;

@@ -22,6 +22,7 @@ pub use tls::TlsOptions;
 
 use crate::ClassRules;
 use crate::class_rules::SizeRules;
+use crate::core_thread;
 use crate::device_io::DeviceIo;
 use crate::error::FrontendError;
 use crate::io_counters::{IoCounters, IoCounts};
@@ -30,7 +31,7 @@ use base::units::CoreId;
 use block::Device;
 use export::Export;
 use listener::Listener;
-use reactor::uring::{Options as DriverOptions, UringDriver};
+use reactor::uring::Options as DriverOptions;
 use reactor::{Core, Driver as _, PollPolicy, placement};
 use service::{Message, NbdService};
 use std::sync::Arc;
@@ -116,16 +117,11 @@ impl NbdServer {
         let devices = PerClass::from_fn(|class| Arc::clone(&devices[class]));
         let (exports, connections) = (Arc::clone(exports), Arc::clone(&self.open));
         let open = move || -> Result<_, FrontendError> {
-            if let Some(core) = core {
-                placement::pin_to(core)
-                    .map_err(|error| FrontendError::Option(error.to_string()))?;
-            }
             let driver_options = DriverOptions {
                 sockets: NBD_CONNECTIONS_MAX + LANE_SOCKETS,
                 ..DriverOptions::default()
             };
-            let mut driver = UringDriver::new(&driver_options)
-                .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
+            let mut driver = core_thread::driver(core, &driver_options)?;
             let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
             let (namespace, counters) = (driver.op_namespace(), Arc::clone(io.counters()));
             let service = NbdService::new(
@@ -138,14 +134,7 @@ impl NbdServer {
             );
             Ok((Core::new(driver, service, poll), counters))
         };
-        let ended = |result| {
-            if let Err(error) = result {
-                // Its clients' requests would wait for ever.
-                tracing::error!("the io_uring of an NBD server's core broke: {error}");
-                std::process::abort();
-            }
-        };
-        let started = reactor::start_core("nbd", open, ended, FrontendError::thread)?;
+        let started = core_thread::start("nbd", open)?;
         self.threads.push(started.thread);
         self.senders.push(started.sender);
         self.counters.push(started.opened);

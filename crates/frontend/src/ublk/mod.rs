@@ -19,6 +19,7 @@ mod service;
 
 pub use error::UblkError;
 
+use crate::core_thread;
 use crate::limits::{
     DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
 };
@@ -300,15 +301,7 @@ impl UblkServer {
     }
 
     fn start_core(&mut self, part: CorePart, poll: PollPolicy) -> Result<(), UblkError> {
-        let ended = |result| {
-            if let Err(error) = result {
-                // The next process carries out what this one had begun.
-                tracing::error!("the io_uring of a ublk server's core broke: {error}");
-                std::process::abort();
-            }
-        };
-        let refused = |error| FrontendError::thread(error).into();
-        let started = reactor::start_core("ublk", move || part.open(poll), ended, refused)?;
+        let started = core_thread::start("ublk", move || part.open(poll))?;
         self.threads.push(started.thread);
         self.senders.push(started.sender);
         self.counters.push(started.opened);
@@ -461,9 +454,6 @@ struct CorePart {
 
 impl CorePart {
     fn open(self, poll: PollPolicy) -> Result<Opened, UblkError> {
-        if let Some(core) = self.core {
-            placement::pin_to(core).map_err(|error| FrontendError::Option(error.to_string()))?;
-        }
         // Memory that this thread takes is not made free by writing to the device that it serves.
         // Without it, only a machine without any free memory is slower.
         let _ = rustix::process::configure_io_flusher_behavior(true);
@@ -474,8 +464,7 @@ impl CorePart {
             file_operations: defaults.file_operations + tags,
             ..defaults
         };
-        let mut driver = UringDriver::new(&driver_options)
-            .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
+        let mut driver = core_thread::driver(self.core, &driver_options)?;
         let io = DeviceIo::open(&self.devices, tags, &mut driver).map_err(FrontendError::Device)?;
         let id = self.info.id;
         let unusable = |source| UblkError::Device {

@@ -18,13 +18,14 @@ mod service;
 mod session;
 
 use crate::class_rules::SizeRules;
+use crate::core_thread;
 use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
 use crate::virtio_blk::ID_BYTES;
 use crate::virtio_blk::config::Properties;
 use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, unix_socket};
 use base::units::CoreId;
 use block::Device;
-use reactor::uring::{Options as DriverOptions, UringDriver};
+use reactor::uring::Options as DriverOptions;
 use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
 use service::{Message, VhostService};
 use std::os::unix::net::UnixStream;
@@ -218,30 +219,18 @@ impl VhostServer {
     ) -> Result<(), FrontendError> {
         let (devices, shared) = (devices.clone(), Arc::clone(&self.shared));
         let open = move || -> Result<_, FrontendError> {
-            if let Some(core) = core {
-                placement::pin_to(core)
-                    .map_err(|error| FrontendError::Option(error.to_string()))?;
-            }
             let driver_options = DriverOptions {
                 sockets: LANE_SOCKETS,
                 ..DriverOptions::default()
             };
-            let mut driver = UringDriver::new(&driver_options)
-                .map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
+            let mut driver = core_thread::driver(core, &driver_options)?;
             let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
             let (namespace, queues) = (driver.op_namespace(), shared.queues);
             let counters = Arc::clone(io.counters());
             let service = VhostService::new(shared, io, namespace, queues);
             Ok((Core::new(driver, service, poll), counters))
         };
-        let ended = |result| {
-            if let Err(error) = result {
-                // Its guest's requests would wait for ever.
-                tracing::error!("the io_uring of a vhost-user server's core broke: {error}");
-                std::process::abort();
-            }
-        };
-        let started = reactor::start_core("vhost", open, ended, FrontendError::thread)?;
+        let started = core_thread::start("vhost", open)?;
         self.threads.push(started.thread);
         self.senders.push(started.sender);
         self.counters.push(started.opened);
