@@ -62,6 +62,15 @@ pub struct Request {
     pub data: Option<IoSlice>,
 }
 
+impl Request {
+    /// Ends the request: its completion, with its data.
+    #[must_use]
+    pub fn ended(self, result: Result<(), BlockError>) -> Completion {
+        let Self { tag, data, .. } = self;
+        Completion { tag, result, data }
+    }
+}
+
 /// The answer to a request.
 #[derive(Debug)]
 pub struct Completion {

@@ -383,9 +383,7 @@ impl CacheChannel {
 impl Channel for CacheChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         if let Some(error) = self.refuse(&mut request) {
-            let Request { tag, data, .. } = request;
-            let result = Err(error);
-            return Submit::Done(Completion { tag, result, data });
+            return Submit::Done(request.ended(Err(error)));
         }
         if self.pendings.is_full() || self.finished.len() >= CACHE_QUEUE_DEPTH {
             return Submit::Busy(request);

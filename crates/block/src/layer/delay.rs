@@ -125,9 +125,7 @@ impl LayerChannel for DelayChannel {
             return Submit::Busy(request);
         }
         if self.closing {
-            let Request { tag, data, .. } = request;
-            let result = Err(BlockError::Aborted);
-            return Submit::Done(Completion { tag, result, data });
+            return Submit::Done(request.ended(Err(BlockError::Aborted)));
         }
         let delay = self.options.of(&request, self.block_bytes);
         self.in_flight.enter(&mut request, delay);

@@ -457,9 +457,7 @@ impl LayerChannel for FaultChannel {
             return Submit::Busy(request);
         }
         if self.closing {
-            let Request { tag, data, .. } = request;
-            let result = Err(BlockError::Aborted);
-            return Submit::Done(Completion { tag, result, data });
+            return Submit::Done(request.ended(Err(BlockError::Aborted)));
         }
         let strike = self.shared.strike(&request);
         let effect = strike.map(|strike| strike.effect);
@@ -468,12 +466,7 @@ impl LayerChannel for FaultChannel {
             request.data.as_ref().map_or(0, IoSlice::len),
         );
         if let Err(error) = self.prepare(&mut request, effect) {
-            let Request { tag, data, .. } = request;
-            return Submit::Done(Completion {
-                tag,
-                result: Err(error),
-                data,
-            });
+            return Submit::Done(request.ended(Err(error)));
         }
         let random = strike.map_or(0, |strike| {
             let mut random = self.shared.random(strike.rule, strike.number);

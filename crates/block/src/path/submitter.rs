@@ -310,9 +310,7 @@ impl SubmitterChannel {
 impl Channel for SubmitterChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         if let Some(error) = self.refuse(&mut request) {
-            let Request { tag, data, .. } = request;
-            let result = Err(error);
-            return Submit::Done(Completion { tag, result, data });
+            return Submit::Done(request.ended(Err(error)));
         }
         let Some(&slot) = self.free.last() else {
             return Submit::Busy(request);

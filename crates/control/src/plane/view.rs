@@ -125,12 +125,7 @@ struct ViewChannel {
 impl Channel for ViewChannel {
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
         if let Err(error) = block::check(&request, self.geometry, self.capabilities) {
-            let Request { tag, data, .. } = request;
-            return Submit::Done(Completion {
-                tag,
-                result: Err(error),
-                data,
-            });
+            return Submit::Done(request.ended(Err(error)));
         }
         self.channel.submit(request, cx)
     }

@@ -70,12 +70,7 @@ impl RemoteChannel {
         }
         self.recovery.refresh(&self.association);
         for _ in 0..self.recovery.len() {
-            let namespaces = &self.namespaces;
-            let is_gone = |exchange: &Exchange| {
-                let number = exchange.namespace();
-                number.is_some_and(|number| namespaces[usize::from(number)].state.is_gone())
-            };
-            match self.recovery.next(cx.now, is_gone) {
+            match self.next_lost(cx.now) {
                 Next::Nothing => break,
                 Next::Wait => {}
                 Next::Report(replay, error) => self.report_lost_write(replay, error),

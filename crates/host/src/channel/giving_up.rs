@@ -20,13 +20,6 @@ impl RemoteChannel {
     /// Submits a request that is given up at `limit`, with [`BlockError::TimedOut`]. Whether a write
     /// was done is not known then.
     pub fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit {
-        if limit <= cx.now && !self.closing {
-            return Submit::Done(Completion {
-                tag: request.tag,
-                result: Err(BlockError::TimedOut),
-                data: request.data,
-            });
-        }
         self.submit_limited(0, request, limit, cx)
     }
 

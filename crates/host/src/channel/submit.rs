@@ -4,7 +4,7 @@ use super::{ChannelState, RemoteChannel, commands};
 use crate::command::exchange::Exchange;
 use base::Time;
 use block::{BlockError, Capabilities, Completion, Operation, Request, Submit};
-use reactor::{Context, IoSlice};
+use reactor::Context;
 
 impl RemoteChannel {
     /// Takes a request for the namespace with this number.
@@ -28,20 +28,15 @@ impl RemoteChannel {
         if self.requests.outstanding >= self.requests.capacity {
             return Submit::Busy(request);
         }
-        let tag = request.tag;
         let entry = &self.namespaces[namespace];
-        let refused = |error, data: Option<IoSlice>| {
-            Submit::Done(Completion {
-                tag,
-                result: Err(error),
-                data,
-            })
-        };
         if self.closing {
-            return refused(BlockError::Aborted, request.data);
+            return Submit::Done(request.ended(Err(BlockError::Aborted)));
         }
         if self.state() == ChannelState::Gone || entry.state.is_gone() {
-            return refused(BlockError::Gone, request.data);
+            return Submit::Done(request.ended(Err(BlockError::Gone)));
+        }
+        if limit <= cx.now {
+            return Submit::Done(request.ended(Err(BlockError::TimedOut)));
         }
         let capabilities = Capabilities {
             read_only: entry.state.read_only(),
@@ -49,7 +44,7 @@ impl RemoteChannel {
         };
         let geometry = entry.state.geometry();
         if let Err(error) = block::check(&request, geometry, capabilities) {
-            return refused(error, request.data);
+            return Submit::Done(request.ended(Err(error)));
         }
         let latest;
         let parameters = if self.state() == ChannelState::Live {
@@ -59,7 +54,7 @@ impl RemoteChannel {
             &latest
         };
         if let Err(error) = commands::allowed(&mut request, geometry, parameters) {
-            return refused(error, request.data);
+            return Submit::Done(request.ended(Err(error)));
         }
         let buffers = cx.driver.buffers();
         let nsid = entry.state.nsid;
@@ -77,7 +72,11 @@ impl RemoteChannel {
         if self.recovery.is_fenced(&exchange) {
             let request = exchange.request();
             let private = request.is_some_and(|request| request.private_data);
-            return refused(BlockError::TimedOut, exchange.data.filter(|_| !private));
+            return Submit::Done(Completion {
+                tag: exchange.tag,
+                result: Err(BlockError::TimedOut),
+                data: exchange.data.filter(|_| !private),
+            });
         }
         exchange.limit = limit;
         self.requests.next_limit = self.requests.next_limit.min(limit);

@@ -17,12 +17,7 @@ impl RemoteChannel {
         }
         self.recovery.refresh(&self.association);
         for _ in 0..self.recovery.len() {
-            let namespaces = &self.namespaces;
-            let is_gone = |exchange: &Exchange| {
-                let number = exchange.namespace();
-                number.is_some_and(|number| namespaces[usize::from(number)].state.is_gone())
-            };
-            match self.recovery.next(now, is_gone) {
+            match self.next_lost(now) {
                 Next::Nothing => break,
                 Next::Wait => {}
                 Next::Report(replay, error) => self.report_lost_write(replay, error),
@@ -80,6 +75,15 @@ impl RemoteChannel {
             self.requests.barrier_sent |= exchange.is_barrier();
             self.start(lane, exchange, now);
         }
+    }
+
+    /// Returns the next step with a request that was lost.
+    pub(super) fn next_lost(&mut self, now: Time) -> Next {
+        let namespaces = &self.namespaces;
+        self.recovery.next(now, |exchange| {
+            let number = exchange.namespace();
+            number.is_some_and(|number| namespaces[usize::from(number)].state.is_gone())
+        })
     }
 
     /// Bounds the time for which a write waits because an older one to its blocks was given up: the

@@ -375,22 +375,14 @@ fn narrow(offset: usize) -> u32 {
 
 impl Channel for SwitchedChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
-        let tag = request.tag;
-        let refused = |error, data| {
-            Submit::Done(Completion {
-                tag,
-                result: Err(error),
-                data,
-            })
-        };
         if self.closing {
-            return refused(BlockError::Aborted, request.data);
+            return Submit::Done(request.ended(Err(BlockError::Aborted)));
         }
         if self.is_broken() || self.device.remote.state().is_gone() {
-            return refused(BlockError::Gone, request.data);
+            return Submit::Done(request.ended(Err(BlockError::Gone)));
         }
         if let Err(error) = self.check(&mut request) {
-            return refused(error, request.data);
+            return Submit::Done(request.ended(Err(error)));
         }
         let loads = &self.device.board.inner.loads;
         if let Some(direct) = &mut self.direct

@@ -435,20 +435,10 @@ fn take_piece(slot: &mut Slot, scratch: &RegionHandle, count: usize) -> Result<(
 impl Channel for FileChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         if let Some(error) = self.refuse(&mut request) {
-            let Request { tag, data, .. } = request;
-            return Submit::Done(Completion {
-                tag,
-                result: Err(error),
-                data,
-            });
+            return Submit::Done(request.ended(Err(error)));
         }
         if request.operation == Operation::Flush && self.capabilities.read_only {
-            let Request { tag, data, .. } = request;
-            return Submit::Done(Completion {
-                tag,
-                result: Ok(()),
-                data,
-            });
+            return Submit::Done(request.ended(Ok(())));
         }
         // What is finished but not reaped counts as well, so that the list of these is bounded.
         if self.slots.len() + self.finished.len() >= FILE_QUEUE_DEPTH {

@@ -140,9 +140,7 @@ impl Channel for FlashChannel {
             return Submit::Busy(request);
         }
         if self.closing {
-            let Request { tag, data, .. } = request;
-            let result = Err(BlockError::Aborted);
-            return Submit::Done(Completion { tag, result, data });
+            return Submit::Done(request.ended(Err(BlockError::Aborted)));
         }
         let access = self.access(request.operation, request.lba, request.blocks);
         match self.ram.submit(request, cx) {
