@@ -105,9 +105,10 @@ impl Queue {
         if let Some(class) = options.class {
             namespace = namespace.with_class(class);
         }
-        let own = OwnChannel::open(&driver, options.poll, |driver| {
+        let mut own = OwnChannel::open(&driver, options.poll, |driver| {
             namespace.open_remote(driver).map(Box::new)
         })?;
+        own.done.reserve(own.channel().capacity());
         Ok(Self {
             own,
             namespace,
