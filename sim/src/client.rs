@@ -8,8 +8,9 @@ mod judge;
 pub(crate) use content::version_of;
 
 use extents::EXTENTS_AT_ONCE;
+use giving_up::GivingUp;
 
-use crate::application::{Application, GivesUp, Mix, Report, Tolerance, Workload};
+use crate::application::{Application, Mix, Report, Tolerance, Workload};
 use crate::cache::Medium;
 use crate::oracle::{self, Oracle, Step, Version};
 use crate::rights::{Law, Moment};
@@ -125,7 +126,7 @@ pub struct Client {
     /// Draws commands over extents, of so many at most; `None` where there are none.
     extents: Option<(Prng, usize)>,
     /// Draws which requests are given up; `None` where none is.
-    gives_up: Option<(Prng, GivesUp)>,
+    gives_up: Option<GivingUp>,
     issued: u64,
     report: Rc<RefCell<Report>>,
     /// Times of answers to reads, and their latencies.
@@ -231,7 +232,7 @@ impl Client {
         if extents && most > 1 {
             client.extents = Some((Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
         }
-        client.gives_up = gives_up.map(|how| (Prng::from_seed(seed ^ 0x61FE), how));
+        client.gives_up = gives_up.map(|how| GivingUp::new(seed, how));
         client.law = law;
         client.target = target;
         client.judged = judged;

@@ -46,6 +46,8 @@ mutations! {
     EndControllerEarly = "end-controller-early",
     /// A newer write passes one that was lost with a connection and is sent again.
     ReplayNotLocked = "replay-not-locked",
+    /// A newer write passes one that was given up and not answered.
+    HoldForgotten = "hold-forgotten",
     /// The host reports a write that was lost with a connection as done.
     LostWriteDone = "lost-write-done",
     /// The host forgets a read that was lost with a connection.
@@ -120,6 +122,8 @@ mutations! {
     ColdSocketForgotten = "cold-socket-forgotten",
     /// The driver sleeps although sockets wait in line for a receive buffer that is free.
     LineForgotten = "line-forgotten",
+    /// The driver sleeps although a send in pieces, or a close, is to go on.
+    PieceForgotten = "piece-forgotten",
 }
 
 impl std::str::FromStr for Mutation {

@@ -427,7 +427,9 @@ impl Arrivals {
     /// of these sockets, so a core that slept would not be woken for them.
     fn can_receive_line(&self, kernel: &impl Kernel) -> bool {
         let waits = !self.line.is_empty() && kernel.free_buffers() > 0;
-        (waits && !mutation::active(Mutation::LineForgotten)) || !self.paced.is_empty()
+        let goes_on = !self.paced.is_empty();
+        (waits && !mutation::active(Mutation::LineForgotten))
+            || (goes_on && !mutation::active(Mutation::PieceForgotten))
     }
 
     /// Puts a socket on which something arrived at the end of the line. The ring is not asked

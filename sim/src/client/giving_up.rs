@@ -3,19 +3,46 @@
 use super::{Client, InFlight, Way, slab_key, tag};
 use crate::application::GivesUp;
 use crate::trace::say;
-use base::Nanos;
+use base::{Nanos, Prng};
 use block::{BlockError, Request, Submit};
 use reactor::Context;
 
-/// The longest that a request with a limit is waited for: some are done by then, and some are not.
-const PATIENCE: Nanos = Nanos::from_micros(2_000);
+/// The way in which a client gives requests up.
+#[derive(Debug)]
+pub(super) struct GivingUp {
+    prng: Prng,
+    how: GivesUp,
+    /// A request in so many has a limit,
+    limit_one_in: u64,
+    /// of at most so long: some are done by then, and some are not.
+    patience: Nanos,
+    /// One time in so many that it may, it cancels a request.
+    cancel_one_in: u64,
+}
+
+impl GivingUp {
+    pub(super) fn new(seed: u64, how: GivesUp) -> Self {
+        let mut prng = Prng::from_seed(seed ^ 0x61FE);
+        let mut one_of = |choices: [u64; 3]| {
+            let drawn = usize::try_from(prng.below(3)).expect("a few");
+            choices[drawn]
+        };
+        Self {
+            how,
+            limit_one_in: one_of([2, 16, 64]),
+            patience: Nanos::from_micros(one_of([100, 500, 2_000])),
+            cancel_one_in: one_of([16, 128, 512]),
+            prng,
+        }
+    }
+}
 
 impl Client {
     /// Submits a request. Returns false if the channel has no room for it.
     pub(super) fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> bool {
-        let limit = self.gives_up.as_mut().and_then(|(prng, _)| {
-            prng.chance(1, 16)
-                .then(|| cx.now + Nanos(prng.below(PATIENCE.0)))
+        let limit = self.gives_up.as_mut().and_then(|gives_up| {
+            let limited = gives_up.prng.chance(1, gives_up.limit_one_in);
+            limited.then(|| cx.now + Nanos(gives_up.prng.below(gives_up.patience.0)))
         });
         let submit = match (&mut self.channel, limit) {
             (Way::Remote(channel), Some(limit)) => {
@@ -42,20 +69,20 @@ impl Client {
     /// nothing holds back.
     pub(super) fn may_come_late(&self, request: &InFlight, answer: Result<(), BlockError>) -> bool {
         let gave_up = matches!(answer, Err(BlockError::TimedOut | BlockError::Aborted));
-        let others = matches!(self.gives_up, Some((_, GivesUp::BesideOthers)));
+        let gives_up = self.gives_up.as_ref();
+        let others = gives_up.is_some_and(|gives_up| gives_up.how == GivesUp::BesideOthers);
         request.given_up && gave_up && others
     }
 
     /// Cancels a request now and then.
     pub(super) fn cancel_some(&mut self, cx: &mut Context<'_>) {
-        let (Way::Remote(channel), Some((prng, _))) = (&mut self.channel, &mut self.gives_up)
-        else {
+        let (Way::Remote(channel), Some(gives_up)) = (&mut self.channel, &mut self.gives_up) else {
             return;
         };
-        if self.in_flight.is_empty() || !prng.chance(1, 128) {
+        if self.in_flight.is_empty() || !gives_up.prng.chance(1, gives_up.cancel_one_in) {
             return;
         }
-        let drawn = usize::try_from(prng.below(self.in_flight.len() as u64));
+        let drawn = usize::try_from(gives_up.prng.below(self.in_flight.len() as u64));
         let mut keys = self.in_flight.iter().map(|(key, _)| key);
         let key = keys.nth(drawn.unwrap_or(0)).expect("fewer than there are");
         drop(keys);
