@@ -368,9 +368,11 @@ mod tests {
             namespaces: vec![namespace],
             caches: vec![CacheSnapshot {
                 device: "fast".to_owned(),
-                hits: 4,
-                dirty: 2,
-                ..CacheSnapshot::default()
+                counters: block::CacheSnapshot {
+                    hits: 4,
+                    dirty: 2,
+                    ..block::CacheSnapshot::default()
+                },
             }],
             controllers: vec![ControllerSnapshot {
                 id: 7,

@@ -375,7 +375,10 @@ impl Plane {
         let caches = opened.devices.iter();
         let caches = caches.filter_map(|(name, open)| Some((name, open.cache.as_ref()?)));
         caches
-            .map(|(name, cache)| CacheSnapshot::of(name, &cache.snapshot()))
+            .map(|(name, cache)| CacheSnapshot {
+                device: name.clone(),
+                counters: cache.snapshot(),
+            })
             .collect()
     }
 

@@ -175,11 +175,11 @@ impl Serving {
 fn caches_are_written(control: &Control) -> bool {
     let mut written = true;
     for cache in control.snapshot().caches {
-        if cache.dirty > 0 {
+        if cache.counters.dirty > 0 {
             written = false;
             tracing::error!(
                 device = cache.device,
-                pages = cache.dirty,
+                pages = cache.counters.dirty,
                 "the device does not have what its cache was to write back: these pages of 4 KiB \
                  are lost"
             );

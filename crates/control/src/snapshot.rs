@@ -54,37 +54,9 @@ pub struct Snapshot {
 pub struct CacheSnapshot {
     /// The device's name.
     pub device: String,
-    /// Pages of reads that were in the cache.
-    pub hits: u64,
-    /// Pages of reads that were read for them.
-    pub misses: u64,
-    /// Pages that were read ahead.
-    pub read_ahead: u64,
-    /// Pages that were written back.
-    pub written_back: u64,
-    /// Pages of write-backs that failed.
-    pub failed: u64,
-    /// Writes that bypassed the cache because of a limit.
-    pub bypassed: u64,
-    /// Pages that differ from the device now.
-    pub dirty: u64,
-}
-
-impl CacheSnapshot {
-    /// The counters of a device's cache.
-    #[must_use]
-    pub fn of(device: &str, cache: &block::CacheSnapshot) -> Self {
-        Self {
-            device: device.to_owned(),
-            hits: cache.hits,
-            misses: cache.misses,
-            read_ahead: cache.read_ahead,
-            written_back: cache.written_back,
-            failed: cache.failed,
-            bypassed: cache.bypassed,
-            dirty: cache.dirty.into(),
-        }
-    }
+    /// Its counters.
+    #[serde(flatten)]
+    pub counters: block::CacheSnapshot,
 }
 
 /// Connections of all cores.

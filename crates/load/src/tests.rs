@@ -370,9 +370,9 @@ fn apps_share_a_cache_and_the_report_counts_what_it_did() {
             assert_eq!(report.cache.len(), 1);
             assert_eq!(report.path.len(), usize::from(path.is_some()));
             let cache = report.cache[0];
-            assert!(cache.hits + cache.misses > 0, "{cache:?}");
-            assert!(cache.dirty_peak > 0, "{cache:?}");
-            assert_eq!((cache.lost, cache.failed), (0, 0), "{cache:?}");
+            assert!(cache.counters.hits + cache.counters.misses > 0, "{cache:?}");
+            assert!(cache.counters.dirty_peak > 0, "{cache:?}");
+            assert_eq!((cache.lost, cache.counters.failed), (0, 0), "{cache:?}");
             assert_eq!(report.apps[0].software_us, None);
             assert!(report.to_string().contains("\ncache: "), "{report}");
         }

@@ -51,6 +51,7 @@ use base::{Nanos, Time};
 use bell::Bell;
 use channel::CacheChannel;
 use reactor::{Driver, Region};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -132,7 +133,8 @@ impl CacheOptions {
 }
 
 /// Counters of a cache since it was made, in pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CacheSnapshot {
     /// Pages of reads that were in the cache.
     pub hits: u64,
@@ -142,7 +144,7 @@ pub struct CacheSnapshot {
     pub read_ahead: u64,
     /// Pages that were written back.
     pub written_back: u64,
-    /// Write-backs that failed.
+    /// Pages of write-backs that failed.
     pub failed: u64,
     /// Writes that bypassed the cache because of a limit; durable ones are not counted.
     pub bypassed: u64,

@@ -6,9 +6,10 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{Kind, Labels, Value, family};
 use crate::snapshot::{CacheSnapshot, Snapshot};
+use block::CacheSnapshot as Counters;
 
 /// A counter's kind, name and help, and its value in a snapshot.
-type Column = (Kind, &'static str, &'static str, fn(&CacheSnapshot) -> u64);
+type Column = (Kind, &'static str, &'static str, fn(&Counters) -> u64);
 
 const COLUMNS: [Column; 7] = [
     (
@@ -51,7 +52,7 @@ const COLUMNS: [Column; 7] = [
         Kind::Gauge,
         "cache_dirty",
         "Pages that differ from the device",
-        |cache| cache.dirty,
+        |cache| cache.dirty.into(),
     ),
 ];
 
@@ -59,7 +60,7 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
     for (kind, name, help, value) in COLUMNS {
         let of = |cache: &CacheSnapshot| {
             let labels: Labels = vec![("device", cache.device.clone())];
-            (labels, Value::Count(value(cache)))
+            (labels, Value::Count(value(&cache.counters)))
         };
         let values = snapshot.caches.iter().map(of);
         family(encoder, kind, name, help, None, values)?;
