@@ -10,7 +10,7 @@ mod setup;
 use block::device::Ram;
 use block::layer::{Delay, DelayOptions};
 use block::{BlockError, Completion};
-use host::{Host, HostBuilder, Namespace, Queue, RequestError};
+use host::{Host, HostBuilder, Namespace, Queue, QueueOptions, RequestError};
 use peer::{Behaviour, NQN, Peer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -207,6 +207,78 @@ fn give_up_write(peer: &Peer, queue: &mut Queue) {
     }
     assert!(queue.cancel(1));
     assert_eq!(one(queue).result, Err(BlockError::Aborted));
+}
+
+/// A queue with two connections, of which one has a write of the first block that was given up and
+/// that the target holds back.
+fn beside_a_held_write(builder: HostBuilder) -> (Peer, Namespace, Queue) {
+    let behaviour = Behaviour {
+        barriers: true,
+        ..in_capsule()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    let namespace = connect(&peer, builder);
+    let options = QueueOptions {
+        depth: 8,
+        connections: 2,
+        ..QueueOptions::default()
+    };
+    let mut queue = namespace.queue_with(&options).unwrap();
+    give_up_write(&peer, &mut queue);
+    (peer, namespace, queue)
+}
+
+/// The barrier went out by the other connection at once, and the target did the write after it.
+#[test]
+fn a_barrier_waits_for_a_write_that_was_given_up() {
+    let (peer, _namespace, mut queue) = beside_a_held_write(builder());
+    queue.barrier(2).unwrap();
+    queue.write(3, 8 * BLOCK as u64, &[3; BLOCK]).unwrap();
+    assert_eq!(queue.wait_for(1, SHORT).unwrap().count(), 0);
+    assert_eq!(peer.release(), 1);
+    for tag in [2, 3] {
+        let done = one(&mut queue);
+        assert_eq!((done.tag, done.result), (tag, Ok(())));
+    }
+    assert_eq!(*peer.seen.before_barriers.lock().unwrap(), [1]);
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
+
+/// The target may do a write that was lost with its connection until it says that it has ended that
+/// controller.
+#[test]
+fn a_barrier_waits_for_the_fence_of_a_write_that_was_given_up() {
+    let (peer, namespace, mut queue) = beside_a_held_write(builder());
+    peer.change(|behaviour| behaviour.slow_fences = true);
+    peer.cut_all();
+    namespace.write(8 * BLOCK as u64, &[2; BLOCK]).unwrap();
+    queue.read(2, 8 * BLOCK as u64, BLOCK).unwrap();
+    assert_eq!(one(&mut queue).result, Ok(()));
+    queue.barrier(3).unwrap();
+    assert_eq!(queue.wait_for(1, SHORT).unwrap().count(), 0);
+    assert!(peer.seen.before_barriers.lock().unwrap().is_empty());
+    while peer.end_controllers() == 0 {
+        std::thread::yield_now();
+    }
+    let done = one(&mut queue);
+    assert_eq!((done.tag, done.result), (3, Ok(())));
+}
+
+#[test]
+fn a_barrier_fails_where_a_write_that_was_given_up_may_still_be_done() {
+    let patience = Some(Duration::from_millis(300));
+    let (peer, namespace, mut queue) = beside_a_held_write(builder().loss_timeout(patience));
+    peer.change(|behaviour| behaviour.slow_fences = true);
+    peer.cut_all();
+    queue.barrier(2).unwrap();
+    queue.read(3, 8 * BLOCK as u64, BLOCK).unwrap();
+    let done = one(&mut queue);
+    assert_eq!((done.tag, done.result), (2, Err(BlockError::TimedOut)));
+    assert_eq!(one(&mut queue).result, Ok(()), "what follows goes on");
+    assert!(peer.seen.before_barriers.lock().unwrap().is_empty());
+    while !matches!(namespace.barrier(), Ok(())) {
+        peer.end_controllers();
+    }
 }
 
 #[test]

@@ -3,11 +3,13 @@
 //!
 //! A barrier is sent when every request that was submitted before it is done, and what is submitted
 //! after it is sent when it is done. So whatever is sent again, on whichever lane, belongs to one
-//! side of it: a barrier that is lost is sent again as it is.
+//! side of it: a barrier that is lost is sent again as it is. A write that was given up is done when
+//! it is answered, or when the association that it was lost with has ended.
 
 use super::{ChannelState, RemoteChannel};
 use crate::command::exchange::Exchange;
-use block::{BlockError, Completion};
+use crate::recovery::fences::ReplayPermission;
+use block::{BlockError, Completion, Operation};
 use reactor::Context;
 
 /// The channel has as many requests as it takes; submit again when some are done.
@@ -22,7 +24,8 @@ impl RemoteChannel {
     ///
     /// It completes with [`BlockError::Unsupported`] where the target does not announce barriers:
     /// then wait for what has to be first; and with another error where the order was not kept
-    /// ([`BlockError::TimedOut`] where the target had no patience).
+    /// ([`BlockError::TimedOut`] where the target had no patience, or where it does not confirm that a
+    /// write that was reported as lost cannot be done any more).
     ///
     /// # Errors
     /// [`QueueFull`].
@@ -60,9 +63,24 @@ impl RemoteChannel {
         Ok(())
     }
 
-    /// Returns true if nothing is under way but the request at hand and those that wait behind it.
-    pub(super) fn is_all_through(&self) -> bool {
+    /// Returns the permission of the barrier at hand, the oldest request that waits. It waits for the
+    /// requests before it, also for writes of which the submitters know that they gave them up, and
+    /// for the fences of such writes that were lost. It fails where those will not fall.
+    pub(super) fn barrier_permission(&mut self) -> ReplayPermission {
         let done = self.requests.done.len() + self.requests.done_extents.len();
-        self.requests.outstanding == done + self.requests.waiting.len() + 1
+        let is_last = self.requests.outstanding == done + self.requests.waiting.len() + 1;
+        if !is_last || self.has_detached_write() {
+            return ReplayPermission::Fenced;
+        }
+        self.recovery.order_permission()
+    }
+
+    /// Returns true if a write that was given up is not answered.
+    fn has_detached_write(&mut self) -> bool {
+        let is_one = |exchange: &Exchange| {
+            exchange.detached && exchange.operation().is_some_and(Operation::is_write)
+        };
+        let mut lanes = self.lanes.all.iter_mut();
+        lanes.any(|lane| lane.qpair.table().unanswered(0, is_one).is_some())
     }
 }

@@ -4,6 +4,7 @@
 use super::{ChannelState, RemoteChannel};
 use crate::command::exchange::Exchange;
 use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
+use crate::recovery::fences::ReplayPermission;
 use crate::recovery::replay::{Next, Replay};
 use base::Time;
 use base::mutation::{self, Mutation};
@@ -41,9 +42,18 @@ impl RemoteChannel {
             let Some(mut exchange) = self.requests.waiting.pop_front() else {
                 break;
             };
-            if exchange.is_barrier() && !self.is_all_through() {
-                self.requests.waiting.push_front(exchange);
-                return;
+            if exchange.is_barrier() {
+                match self.barrier_permission() {
+                    ReplayPermission::Allowed => {}
+                    ReplayPermission::Fenced => {
+                        self.requests.waiting.push_front(exchange);
+                        return;
+                    }
+                    ReplayPermission::Overdue => {
+                        self.finish(exchange, Err(BlockError::TimedOut));
+                        continue;
+                    }
+                }
             }
             if self.is_gone(&exchange) {
                 self.finish(exchange, Err(BlockError::Gone));

@@ -231,7 +231,8 @@ impl Queue {
         self.put(tag, Operation::Write { durable: true }, offset, data)
     }
 
-    /// Puts every write that completed before on stable storage.
+    /// Puts every write that completed with success before on stable storage. One that was given up
+    /// may be done after it.
     ///
     /// # Errors
     /// [`SubmitError::Full`].
