@@ -4,7 +4,6 @@
 use super::{ChannelState, RemoteChannel};
 use crate::command::exchange::Exchange;
 use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
-use crate::recovery::fences::ReplayPermission;
 use crate::recovery::replay::{Next, Replay};
 use base::Time;
 use base::mutation::{self, Mutation};
@@ -36,25 +35,12 @@ impl RemoteChannel {
             }
         }
         for _ in 0..self.requests.waiting.len() {
-            if self.requests.barrier_sent {
+            if self.requests.barrier_sent || !self.pass_barriers() {
                 return;
             }
             let Some(mut exchange) = self.requests.waiting.pop_front() else {
                 break;
             };
-            if exchange.is_barrier() {
-                match self.barrier_permission() {
-                    ReplayPermission::Allowed => {}
-                    ReplayPermission::Fenced => {
-                        self.requests.waiting.push_front(exchange);
-                        return;
-                    }
-                    ReplayPermission::Overdue => {
-                        self.finish(exchange, Err(BlockError::TimedOut));
-                        continue;
-                    }
-                }
-            }
             if self.is_gone(&exchange) {
                 self.finish(exchange, Err(BlockError::Gone));
                 continue;
@@ -174,7 +160,11 @@ impl RemoteChannel {
             self.report_lost_write(replay, error);
         }
         while let Some(exchange) = self.requests.waiting.pop_front() {
-            self.finish(exchange, Err(error));
+            if exchange.detached {
+                self.end_barrier();
+            } else {
+                self.finish(exchange, Err(error));
+            }
         }
     }
 }

@@ -461,7 +461,7 @@ impl Namespace {
             blocks: 0,
             data: Vec::new(),
             reply: ReplyTo::Caller(reply),
-            patience: Patience::default(),
+            patience: self.patience(),
         };
         let message = Message::Request(self.inner.id, request);
         self.inner
