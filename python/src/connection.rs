@@ -208,6 +208,26 @@ impl Namespace {
         })
     }
 
+    /// The same namespace, of which `cancel` gives up the calls.
+    fn cancellable(&self) -> PyResult<Self> {
+        let (namespace, _) = self.inner.get("namespace")?.cancellable();
+        Ok(Self {
+            inner: Open::new(namespace),
+        })
+    }
+
+    /// Gives up the calls of an object that `cancellable` made.
+    fn cancel(&self) -> PyResult<()> {
+        let canceller = self.inner.get("namespace")?.canceller();
+        let canceller = canceller.ok_or_else(|| {
+            let message =
+                "calls of this object cannot be cancelled: make them by one of cancellable()";
+            crate::os_error(22, message)
+        })?;
+        canceller.cancel();
+        Ok(())
+    }
+
     /// Makes a queue of the calling thread.
     #[pyo3(signature = (depth=128, *, connections=1, request_class=None))]
     fn queue(

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -42,6 +43,24 @@ def test_calls_have_limits(serve, disk):
     disk.write(0, bytes([3]) * 4096)
     assert disk.read(0, 4096) == bytes([3]) * 4096
     assert bounded.with_timeout(None).read(0, 4096) == bytes([3]) * 4096
+
+
+def test_calls_are_cancelled_by_another_thread(serve, disk):
+    with pytest.raises(OSError) as refused:
+        disk.cancel()
+    assert refused.value.errno == errno.EINVAL
+    theirs = disk.cancellable()
+    assert theirs.read(0, 4096) == bytes(4096)
+    with stopped(serve), ThreadPoolExecutor() as pool:
+        calls = [pool.submit(theirs.read, 0, 4096) for _ in range(2)]
+        time.sleep(SHORT.total_seconds())
+        theirs.cancel()
+        for call in calls:
+            assert call.exception().errno == errno.ECANCELED
+    with pytest.raises(OSError) as late:
+        theirs.with_timeout(SHORT).flush()
+    assert late.value.errno == errno.ECANCELED
+    assert disk.read(0, 4096) == bytes(4096)
 
 
 def test_requests_of_a_queue_have_limits_and_are_cancelled(serve, disk):

@@ -12,8 +12,9 @@
  * it was built to unwind; a release build ends the process, since what threads share may be half
  * done.
  *
- * Requests have no deadline or cancellation of their own: a deadline for all of a connection is
- * command_timeout_ms, and a lost connection fails requests after loss_timeout_ms.
+ * Calls and requests may have limits (sw_set_timeout, sw_queue_set_timeout) and be given up
+ * (sw_cancel, sw_queue_cancel). Without a limit, command_timeout_ms bounds every command, and a lost
+ * connection fails requests after loss_timeout_ms.
  */
 
 #ifndef SWITCHYARD_H
@@ -292,6 +293,28 @@ int sw_close(struct sw_namespace *ns);
  * Returns 0 or -EBADF.
  */
 int sw_set_timeout(struct sw_namespace *ns, int64_t timeout_us);
+
+/**
+ * Stores another handle of the namespace, of which sw_cancel gives up the calls; sw_close closes it.
+ * The library's thread carries them out, whatever the path of its options.
+ *
+ * Returns 0, -EBADF, or another negative errno value.
+ *
+ * # Safety
+ * `namespace_out` must be valid.
+ */
+int sw_cancellable(struct sw_namespace *ns,
+                   struct sw_namespace **namespace_out);
+
+/**
+ * Gives up the calls of a handle that sw_cancellable made, from any thread. They return -ECANCELED,
+ * unless they are answered first, as soon as their memory is free (sw_set_timeout says when), and so
+ * does every call of the handle that begins later. A write may or may not be done, as where its time
+ * is over. Queues that were made of the handle go on.
+ *
+ * Returns 0, -EBADF, or -EINVAL for any other handle.
+ */
+int sw_cancel(struct sw_namespace *ns);
 
 /**
  * Fills `info` as far as its size says.

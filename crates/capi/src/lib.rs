@@ -19,8 +19,9 @@ mod version;
 
 pub use error::{SW_EPANIC, sw_error_message};
 pub use namespace::{
-    Namespace, NamespaceInfo, SW_FUA, sw_close, sw_discard, sw_flush, sw_namespace_info, sw_open,
-    sw_read, sw_readv, sw_set_timeout, sw_write, sw_write_zeroes, sw_writev,
+    Namespace, NamespaceInfo, SW_FUA, sw_cancel, sw_cancellable, sw_close, sw_discard, sw_flush,
+    sw_namespace_info, sw_open, sw_read, sw_readv, sw_set_timeout, sw_write, sw_write_zeroes,
+    sw_writev,
 };
 pub use options::{
     Options, QueueOptions, SW_CLASS_DEFAULT, SW_CLASS_LATENCY, SW_CLASS_THROUGHPUT, SW_DATA_DIGEST,

@@ -1,7 +1,7 @@
 //! Namespaces and blocking calls.
 #![allow(unsafe_code)] // Exported names, and pointers that are handed to `memory`.
 
-use crate::error::call;
+use crate::error::{Failure, call};
 use crate::handles::Handles;
 use crate::memory::{self, Versioned};
 use crate::options;
@@ -107,6 +107,50 @@ pub extern "C" fn sw_set_timeout(ns: *mut Namespace, timeout_us: i64) -> c_int {
     call(|| {
         let timeout = options::timeout(timeout_us);
         NAMESPACES.change(ns.addr(), |namespace| namespace.with_timeout(timeout))?;
+        Ok(0)
+    })
+}
+
+/// Stores another handle of the namespace, of which sw_cancel gives up the calls; sw_close closes it.
+/// The library's thread carries them out, whatever the path of its options.
+///
+/// Returns 0, -EBADF, or another negative errno value.
+///
+/// # Safety
+/// `namespace_out` must be valid.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_cancellable(
+    ns: *mut Namespace,
+    namespace_out: *mut *mut Namespace,
+) -> c_int {
+    call(|| {
+        memory::storable(namespace_out)?;
+        let (namespace, _) = NAMESPACES.get(ns.addr())?.cancellable();
+        let handle = NAMESPACES.insert(namespace);
+        // SAFETY: the header asks for a place for the handle.
+        unsafe { memory::store(namespace_out, ptr::without_provenance_mut(handle)) }?;
+        Ok(0)
+    })
+}
+
+/// Gives up the calls of a handle that sw_cancellable made, from any thread. They return -ECANCELED,
+/// unless they are answered first, as soon as their memory is free (sw_set_timeout says when), and so
+/// does every call of the handle that begins later. A write may or may not be done, as where its time
+/// is over. Queues that were made of the handle go on.
+///
+/// Returns 0, -EBADF, or -EINVAL for any other handle.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_cancel(ns: *mut Namespace) -> c_int {
+    call(|| {
+        let canceller = NAMESPACES.get(ns.addr())?.canceller();
+        let canceller = canceller.ok_or_else(|| {
+            let message = "calls of this handle cannot be cancelled: make them by a handle of \
+                           sw_cancellable";
+            Failure::new(libc::EINVAL, message)
+        })?;
+        canceller.cancel();
         Ok(0)
     })
 }

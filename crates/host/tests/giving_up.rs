@@ -10,7 +10,7 @@ mod setup;
 use block::device::Ram;
 use block::layer::{Delay, DelayOptions};
 use block::{BlockError, Completion};
-use host::{Host, HostBuilder, Namespace, Queue, RequestError};
+use host::{Host, HostBuilder, Namespace, Queue, QueueOptions, RequestError};
 use peer::{Behaviour, NQN, Peer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -207,6 +207,159 @@ fn give_up_write(peer: &Peer, queue: &mut Queue) {
     }
     assert!(queue.cancel(1));
     assert_eq!(one(queue).result, Err(BlockError::Aborted));
+}
+
+/// A queue with two connections, of which one has a write of the first block that was given up and
+/// that the target holds back.
+fn beside_a_held_write(builder: HostBuilder) -> (Peer, Namespace, Queue) {
+    let peer = Peer::start(1 << 20, barriers());
+    let namespace = connect(&peer, builder);
+    let options = QueueOptions {
+        depth: 8,
+        connections: 2,
+        ..QueueOptions::default()
+    };
+    let mut queue = namespace.queue_with(&options).unwrap();
+    give_up_write(&peer, &mut queue);
+    (peer, namespace, queue)
+}
+
+/// The barrier went out by the other connection at once, and the target did the write after it.
+#[test]
+fn a_barrier_waits_for_a_write_that_was_given_up() {
+    let (peer, _namespace, mut queue) = beside_a_held_write(builder());
+    queue.barrier(2).unwrap();
+    queue.write(3, 8 * BLOCK as u64, &[3; BLOCK]).unwrap();
+    assert_eq!(queue.wait_for(1, SHORT).unwrap().count(), 0);
+    assert_eq!(peer.release(), 1);
+    for tag in [2, 3] {
+        let done = one(&mut queue);
+        assert_eq!((done.tag, done.result), (tag, Ok(())));
+    }
+    assert_eq!(*peer.seen.before_barriers.lock().unwrap(), [1]);
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
+
+/// The target may do a write that was lost with its connection until it says that it has ended that
+/// controller.
+#[test]
+fn a_barrier_waits_for_the_fence_of_a_write_that_was_given_up() {
+    let (peer, namespace, mut queue) = beside_a_held_write(builder());
+    peer.change(|behaviour| behaviour.slow_fences = true);
+    peer.cut_all();
+    // Reads, because a write may be lost as well, and wait for the fence.
+    namespace.read(0, &mut [0; BLOCK]).unwrap();
+    queue.read(2, 0, BLOCK).unwrap();
+    assert_eq!(one(&mut queue).result, Ok(()));
+    queue.barrier(3).unwrap();
+    assert_eq!(queue.wait_for(1, SHORT).unwrap().count(), 0);
+    assert!(peer.seen.before_barriers.lock().unwrap().is_empty());
+    while peer.end_controllers() == 0 {
+        std::thread::yield_now();
+    }
+    let done = one(&mut queue);
+    assert_eq!((done.tag, done.result), (3, Ok(())));
+}
+
+#[test]
+fn a_barrier_fails_where_a_write_that_was_given_up_may_still_be_done() {
+    let patience = Some(Duration::from_secs(2));
+    let (peer, namespace, mut queue) = beside_a_held_write(builder().loss_timeout(patience));
+    peer.change(|behaviour| behaviour.slow_fences = true);
+    peer.cut_all();
+    queue.barrier(2).unwrap();
+    queue.read(3, 8 * BLOCK as u64, BLOCK).unwrap();
+    let done = one(&mut queue);
+    assert_eq!((done.tag, done.result), (2, Err(BlockError::TimedOut)));
+    assert_eq!(one(&mut queue).result, Ok(()), "what follows goes on");
+    assert!(peer.seen.before_barriers.lock().unwrap().is_empty());
+    while let Err(error) = namespace.barrier() {
+        is_error(Err(error), BlockError::TimedOut);
+        peer.end_controllers();
+    }
+}
+
+fn barriers() -> Behaviour {
+    Behaviour {
+        barriers: true,
+        ..in_capsule()
+    }
+}
+
+/// What is behind a barrier was submitted to come after what is before it, and is sent no sooner
+/// because the barrier was given up.
+#[test]
+fn a_barrier_that_waits_is_given_up_and_its_place_kept() {
+    let peer = Peer::start(1 << 20, barriers());
+    let namespace = connect(&peer, builder());
+    let mut queue = namespace.queue(8).unwrap();
+    peer.change(|behaviour| behaviour.hold = 1);
+    queue.write(1, 0, &[1; BLOCK]).unwrap();
+    while peer.seen.held.load(Ordering::SeqCst) == 0 {
+        assert_eq!(queue.wait(0).unwrap().count(), 0);
+    }
+    for _ in 0..100 {
+        queue.barrier(2).unwrap();
+        assert!(queue.cancel(2) && !queue.cancel(2));
+        let done = one(&mut queue);
+        assert_eq!((done.tag, done.result), (2, Err(BlockError::Aborted)));
+    }
+    queue.write(3, 8 * BLOCK as u64, &[3; BLOCK]).unwrap();
+    for span in [SHORT, Duration::ZERO] {
+        queue.set_timeout(Some(span));
+        queue.barrier(4).unwrap();
+        let done = one(&mut queue);
+        assert_eq!((done.tag, done.result), (4, Err(BlockError::TimedOut)));
+    }
+    queue.set_timeout(None);
+    queue.barrier(5).unwrap();
+    queue.write(6, 16 * BLOCK as u64, &[6; BLOCK]).unwrap();
+    assert_eq!(queue.wait(0).unwrap().count(), 0);
+    assert_eq!(peer.seen.io_commands.load(Ordering::SeqCst), 1);
+    assert_eq!(peer.release(), 1);
+    for tag in [1, 3, 5, 6] {
+        let done = one(&mut queue);
+        assert_eq!((done.tag, done.result), (tag, Ok(())));
+    }
+    assert_eq!(*peer.seen.before_barriers.lock().unwrap(), [2]);
+    assert_eq!(queue.outstanding(), 0);
+}
+
+#[test]
+fn a_barrier_that_the_target_has_is_given_up() {
+    let peer = Peer::start(1 << 20, barriers());
+    let namespace = connect(&peer, builder());
+    let mut queue = namespace.queue(8).unwrap();
+    let done = late(&mut queue, &peer, |queue| queue.barrier(1).unwrap());
+    assert_eq!((done.tag, done.result), (1, Err(BlockError::TimedOut)));
+    until(&peer.seen.aborts, 1);
+    queue.barrier(2).unwrap();
+    queue.write(3, 0, &[3; BLOCK]).unwrap();
+    for tag in [2, 3] {
+        let done = one(&mut queue);
+        assert_eq!((done.tag, done.result), (tag, Ok(())));
+    }
+    assert_eq!(peer.release(), 1);
+
+    peer.change(|behaviour| behaviour.hold = 1);
+    is_error(
+        namespace.with_timeout(SHORT).barrier(),
+        BlockError::TimedOut,
+    );
+    peer.change(|behaviour| behaviour.hold = 0);
+    // If it was sent, it arrives before this.
+    namespace.read(0, &mut [0; BLOCK]).unwrap();
+    peer.change(|behaviour| behaviour.hold = 1);
+    let held = peer.seen.held.load(Ordering::SeqCst);
+    let (theirs, canceller) = namespace.cancellable();
+    std::thread::scope(|scope| {
+        let call = scope.spawn(move || theirs.barrier());
+        until(&peer.seen.held, held + 1);
+        canceller.cancel();
+        is_error(call.join().unwrap(), BlockError::Aborted);
+    });
+    namespace.write(0, &[4; BLOCK]).unwrap();
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
 #[test]

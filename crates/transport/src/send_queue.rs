@@ -328,12 +328,21 @@ impl<T: Default> SendQueue<T> {
     }
 
     /// Returns the number of sends that will be over when all that is complete now has left.
+    #[inline]
     #[must_use]
     pub fn mark(&self) -> u64 {
         self.sent + self.complete.len() as u64 + u64::from(self.is_sending())
     }
 
+    /// Returns the number of sends that will be over when the caravan that fills has left, too.
+    #[inline]
+    #[must_use]
+    pub fn filling_mark(&self) -> u64 {
+        self.mark() + 1
+    }
+
     /// Returns true if as many sends are over as [`mark`](Self::mark) said.
+    #[inline]
     #[must_use]
     pub const fn has_left(&self, mark: u64) -> bool {
         self.sent >= mark

@@ -49,6 +49,13 @@ class Namespace:
     def with_timeout(self, timeout: timedelta | None) -> Namespace:
         """The same namespace, of which each call may take so long; then it raises TimeoutError."""
 
+    def cancellable(self) -> Namespace:
+        """The same namespace, of which ``cancel`` gives up the calls, from any thread."""
+
+    def cancel(self) -> None:
+        """Gives up the calls of an object that ``cancellable`` made, also those that begin later:
+        they raise OSError with ECANCELED, unless they are answered first."""
+
     def queue(
         self, depth: int = 128, *, connections: int = 1, request_class: str | None = None
     ) -> Queue: ...

@@ -2,6 +2,7 @@
    environment. */
 #include "common.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -46,6 +47,35 @@ static void blocking(sw_namespace *disk, pid_t target) {
     OK(sw_read(disk, back, BLOCK, BLOCK));
     CHECK(!memcmp(data, back, BLOCK));
     IS(-EBADF, sw_set_timeout(NULL, 1));
+}
+
+static void *read_until_cancelled(void *handle) {
+    unsigned char data[BLOCK];
+    IS(-ECANCELED, sw_read(handle, data, BLOCK, 0));
+    return NULL;
+}
+
+static void cancelled(sw_namespace *disk, pid_t target) {
+    sw_namespace *theirs;
+    pthread_t threads[2];
+    unsigned char data[BLOCK];
+    IS(-EINVAL, sw_cancel(disk));
+    CHECK(strstr(sw_error_message(), "sw_cancellable"));
+    OK(sw_cancellable(disk, &theirs));
+    OK(sw_read(theirs, data, BLOCK, 0));
+    stop(target);
+    for (int i = 0; i < 2; i++)
+        OK(pthread_create(&threads[i], NULL, read_until_cancelled, theirs));
+    usleep(SHORT_US);
+    OK(sw_cancel(theirs));
+    for (int i = 0; i < 2; i++)
+        OK(pthread_join(threads[i], NULL));
+    IS(-ECANCELED, sw_flush(theirs));
+    go_on(target);
+    IS(-ECANCELED, sw_read(theirs, data, BLOCK, 0));
+    OK(sw_close(theirs));
+    IS(-EBADF, sw_cancel(theirs));
+    OK(sw_read(disk, data, BLOCK, 0));
 }
 
 static sw_completion one(sw_queue *queue) {
@@ -118,6 +148,7 @@ int main(int argc, char **argv) {
     OK(sw_connect(argv[1], NQN, NULL, &connected));
     OK(sw_open(connected, 1, &disk));
     blocking(disk, target);
+    cancelled(disk, target);
     queued(disk, target);
     OK(sw_close(disk));
     OK(sw_disconnect(connected));

@@ -3,11 +3,14 @@
 //!
 //! A barrier is sent when every request that was submitted before it is done, and what is submitted
 //! after it is sent when it is done. So whatever is sent again, on whichever lane, belongs to one
-//! side of it: a barrier that is lost is sent again as it is.
+//! side of it: a barrier that is lost is sent again as it is. A write that was given up is done when
+//! it is answered, or when the association that it was lost with has ended.
 
 use super::{ChannelState, RemoteChannel};
 use crate::command::exchange::Exchange;
-use block::{BlockError, Completion};
+use crate::recovery::fences::ReplayPermission;
+use base::Time;
+use block::{BlockError, Completion, Operation};
 use reactor::Context;
 
 /// The channel has as many requests as it takes; submit again when some are done.
@@ -22,11 +25,27 @@ impl RemoteChannel {
     ///
     /// It completes with [`BlockError::Unsupported`] where the target does not announce barriers:
     /// then wait for what has to be first; and with another error where the order was not kept
-    /// ([`BlockError::TimedOut`] where the target had no patience).
+    /// ([`BlockError::TimedOut`] where the target had no patience, or where it does not confirm that a
+    /// write that was reported as lost cannot be done any more).
     ///
     /// # Errors
     /// [`QueueFull`].
     pub fn barrier(&mut self, tag: u64, cx: &mut Context<'_>) -> Result<(), QueueFull> {
+        self.barrier_until(tag, Time::NEVER, cx)
+    }
+
+    /// Submits a barrier that is given up at `limit`, with [`BlockError::TimedOut`]. The channel keeps
+    /// its own order all the same: what follows waits for what was submitted before, but no more for
+    /// what the target has of other queues.
+    ///
+    /// # Errors
+    /// [`QueueFull`].
+    pub fn barrier_until(
+        &mut self,
+        tag: u64,
+        limit: Time,
+        cx: &mut Context<'_>,
+    ) -> Result<(), QueueFull> {
         if self.requests.outstanding >= self.requests.capacity {
             return Err(QueueFull);
         }
@@ -40,6 +59,7 @@ impl RemoteChannel {
         let refused = match nsid {
             _ if self.closing => Some(BlockError::Aborted),
             _ if self.state() == ChannelState::Gone => Some(BlockError::Gone),
+            _ if limit <= cx.now => Some(BlockError::TimedOut),
             Some(_) if known => None,
             _ => Some(BlockError::Unsupported),
         };
@@ -52,17 +72,98 @@ impl RemoteChannel {
             });
         } else if let Some(nsid) = nsid {
             self.requests.barriers += 1;
-            self.requests
-                .waiting
-                .push_back(Exchange::barrier(tag, nsid));
+            self.requests.next_limit = self.requests.next_limit.min(limit);
+            let mut exchange = Exchange::barrier(tag, nsid);
+            exchange.limit = limit;
+            self.requests.waiting.push_back(exchange);
             self.drain_waiting(cx.now);
         }
         Ok(())
     }
 
-    /// Returns true if nothing is under way but the request at hand and those that wait behind it.
-    pub(super) fn is_all_through(&self) -> bool {
-        let done = self.requests.done.len() + self.requests.done_extents.len();
-        self.requests.outstanding == done + self.requests.waiting.len() + 1
+    /// A barrier is over for its submitter: what follows it goes on, unless another one is before it.
+    pub(super) fn end_barrier(&mut self) {
+        self.requests.barriers -= 1;
+        let waiting = self.requests.waiting.iter();
+        let waiting = waiting.filter(|exchange| exchange.is_barrier()).count();
+        self.requests.barrier_sent = self.requests.barriers > waiting;
+    }
+
+    /// Ends the barriers before all requests that wait, as far as they are not to be sent. Returns
+    /// false while such a barrier may neither be sent nor end.
+    pub(super) fn pass_barriers(&mut self) -> bool {
+        while let Some(front) = self.requests.waiting.front()
+            && front.is_barrier()
+        {
+            let is_over = front.detached;
+            match self.barrier_permission() {
+                ReplayPermission::Fenced => return false,
+                ReplayPermission::Allowed if !is_over => return true,
+                ReplayPermission::Allowed | ReplayPermission::Overdue => {}
+            }
+            let exchange = self.requests.waiting.pop_front();
+            if is_over {
+                self.end_barrier();
+            } else if let Some(exchange) = exchange {
+                self.finish(exchange, Err(BlockError::TimedOut));
+            }
+        }
+        true
+    }
+
+    /// Returns the permission of the oldest request that waits, a barrier. It waits for the
+    /// requests before it, also for writes of which the submitters know that they gave them up, and
+    /// for the fences of such writes that were lost. It fails where those will not fall.
+    fn barrier_permission(&mut self) -> ReplayPermission {
+        let requests = &self.requests;
+        let done = requests.done.len() + requests.done_extents.len();
+        let waiting = requests.waiting.iter();
+        let waiting = waiting.filter(|exchange| !exchange.detached).count();
+        if requests.outstanding != done + waiting || self.has_detached_write() {
+            return ReplayPermission::Fenced;
+        }
+        self.recovery.order_permission()
+    }
+
+    /// Tells the submitter of a barrier that waits that it is given up. It keeps its place, for the
+    /// order of what is before and behind it.
+    pub(super) fn detach_barrier(&mut self, place: usize, error: BlockError) {
+        let exchange = &mut self.requests.waiting[place];
+        exchange.given_up = Some(error);
+        exchange.detached = true;
+        self.requests.done.push_back(Completion {
+            tag: exchange.tag,
+            result: Err(error),
+            data: None,
+        });
+    }
+
+    /// Removes barriers of which the submitters know that stand beside another one, and add nothing
+    /// to the order. So there are never more of them than requests.
+    pub(super) fn merge_barriers(&mut self) {
+        let mut place = 1;
+        while let Some(exchange) = self.requests.waiting.get(place) {
+            let before = &self.requests.waiting[place - 1];
+            if !exchange.is_barrier() || !before.is_barrier() {
+                place += 1;
+            } else if exchange.detached {
+                self.requests.waiting.remove(place);
+                self.end_barrier();
+            } else if before.detached {
+                self.requests.waiting.remove(place - 1);
+                self.end_barrier();
+            } else {
+                place += 1;
+            }
+        }
+    }
+
+    /// Returns true if a write that was given up is not answered.
+    fn has_detached_write(&mut self) -> bool {
+        let is_one = |exchange: &Exchange| {
+            exchange.detached && exchange.operation().is_some_and(Operation::is_write)
+        };
+        let mut lanes = self.lanes.all.iter_mut();
+        lanes.any(|lane| lane.qpair.table().unanswered(0, is_one).is_some())
     }
 }

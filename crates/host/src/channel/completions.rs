@@ -63,8 +63,7 @@ impl RemoteChannel {
             }
         }
         if exchange.is_barrier() {
-            self.requests.barriers -= 1;
-            self.requests.barrier_sent = false;
+            self.end_barrier();
         }
         let private = exchange
             .request()

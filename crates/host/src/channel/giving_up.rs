@@ -25,10 +25,14 @@ impl RemoteChannel {
 
     /// Gives up every request with this tag, with [`BlockError::Aborted`]; one that is answered
     /// meanwhile ends with its answer. Returns false if there is none. Whether a write was done is
-    /// not known afterwards. Barriers and commands over extents are not given up.
+    /// not known afterwards. Commands over extents are not given up.
     pub fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
         let which = |exchange: &Exchange| exchange.tag == tag;
-        self.give_up(which, BlockError::Aborted, cx) > 0
+        let found = self.give_up(which, BlockError::Aborted, cx) > 0;
+        // What was behind a barrier goes on.
+        self.drain_waiting(cx.now);
+        self.follow_up(cx);
+        found
     }
 
     /// Gives up the requests of which the limit has passed.
@@ -64,10 +68,15 @@ impl RemoteChannel {
         let which = |exchange: &Exchange| is_wanted(exchange) && which(exchange);
         let mut count = 0;
         while let Some(place) = self.requests.waiting.iter().position(which) {
+            count += 1;
+            if self.requests.waiting[place].is_barrier() {
+                self.detach_barrier(place, error);
+                continue;
+            }
             let exchange = self.requests.waiting.remove(place);
             self.finish(exchange.expect("it was found there"), Err(error));
-            count += 1;
         }
+        self.merge_barriers();
         while let Some(replay) = self.recovery.give_up(cx.now, which, error) {
             if let Some(replay) = replay {
                 self.report_lost_write(replay, error);
@@ -134,6 +143,7 @@ impl RemoteChannel {
         let exchange = qpair.table().slot(slot).exchange.as_mut();
         let exchange = exchange.expect("it was found there");
         let (tag, error) = (exchange.tag, exchange.given_up);
+        let is_barrier = exchange.is_barrier();
         let was_locked = std::mem::take(&mut exchange.replayed);
         let spans: Vec<Span> = exchange.written().collect();
         for span in spans {
@@ -141,6 +151,9 @@ impl RemoteChannel {
             if was_locked {
                 self.recovery.locks.unlock(span);
             }
+        }
+        if is_barrier {
+            self.end_barrier();
         }
         self.recovery.refresh(&self.association);
         self.requests.done.push_back(Completion {
@@ -192,7 +205,7 @@ impl RemoteChannel {
     }
 }
 
-/// Returns true if the submitter of a block request waits for its end.
+/// Returns true if the submitter of a block request or a barrier waits for its end.
 fn is_wanted(exchange: &Exchange) -> bool {
-    matches!(exchange.work, Work::Block(_)) && exchange.given_up.is_none()
+    matches!(exchange.work, Work::Block(_) | Work::Barrier(_)) && exchange.given_up.is_none()
 }

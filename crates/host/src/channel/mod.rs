@@ -85,7 +85,8 @@ struct Lanes {
 /// The requests of a channel that no lane has.
 #[derive(Debug)]
 struct Requests {
-    /// Requests that no lane has yet, in order; never more than `capacity`.
+    /// Requests that no lane has yet, in order; never more than `capacity`, and between them barriers
+    /// that were given up.
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: VecDeque<Completion>,
@@ -107,7 +108,7 @@ struct Requests {
     capacity: usize,
     /// Barriers that are not done.
     barriers: usize,
-    /// The first of the barriers was sent.
+    /// The first of the barriers was sent: it does not wait with the others.
     barrier_sent: bool,
     /// No request that is not over has an earlier [limit](Exchange::limit).
     next_limit: Time,

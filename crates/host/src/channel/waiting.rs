@@ -35,16 +35,12 @@ impl RemoteChannel {
             }
         }
         for _ in 0..self.requests.waiting.len() {
-            if self.requests.barrier_sent {
+            if self.requests.barrier_sent || !self.pass_barriers() {
                 return;
             }
             let Some(mut exchange) = self.requests.waiting.pop_front() else {
                 break;
             };
-            if exchange.is_barrier() && !self.is_all_through() {
-                self.requests.waiting.push_front(exchange);
-                return;
-            }
             if self.is_gone(&exchange) {
                 self.finish(exchange, Err(BlockError::Gone));
                 continue;
@@ -164,7 +160,11 @@ impl RemoteChannel {
             self.report_lost_write(replay, error);
         }
         while let Some(exchange) = self.requests.waiting.pop_front() {
-            self.finish(exchange, Err(error));
+            if exchange.detached {
+                self.end_barrier();
+            } else {
+                self.finish(exchange, Err(error));
+            }
         }
     }
 }

@@ -316,6 +316,17 @@ impl Namespace {
         (namespace, canceller)
     }
 
+    /// Returns what cancels the calls and futures of this handle, where it is one that
+    /// [`cancellable`](Self::cancellable) made, or a clone of it.
+    #[must_use]
+    pub fn canceller(&self) -> Option<Canceller> {
+        let cancelled = self.cancelled.clone()?;
+        Some(Canceller {
+            namespace: Arc::clone(&self.inner),
+            cancelled,
+        })
+    }
+
     /// Returns the patience of a call that begins now.
     pub(super) fn patience(&self) -> Patience {
         Patience {
@@ -461,7 +472,7 @@ impl Namespace {
             blocks: 0,
             data: Vec::new(),
             reply: ReplyTo::Caller(reply),
-            patience: Patience::default(),
+            patience: self.patience(),
         };
         let message = Message::Request(self.inner.id, request);
         self.inner

@@ -155,13 +155,15 @@ impl Queue {
     }
 
     /// Gives requests that are submitted from now on so long, from their submission on; `None`, the
-    /// default, as long as it takes. Barriers have no limit.
+    /// default, as long as it takes.
     ///
     /// A request that is not done by then completes with [`BlockError::TimedOut`](block::BlockError), and
     /// its memory comes back: at once, unless the memory is being received into or sent from, or the
     /// target may still ask for it. Then it comes within 5 s (or the command time-out, if that is
     /// shorter), after which the connections are made anew. A write that was given up may or may not
-    /// be done; newer writes to its blocks wait until that is decided, so it undoes none of them.
+    /// be done; newer writes to its blocks wait until that is decided, so it undoes none of them. What
+    /// is behind a barrier that was given up comes after what this queue was given before it all the
+    /// same.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
@@ -231,7 +233,8 @@ impl Queue {
         self.put(tag, Operation::Write { durable: true }, offset, data)
     }
 
-    /// Puts every write that completed before on stable storage.
+    /// Puts every write that completed with success before on stable storage. One that was given up
+    /// may be done after it.
     ///
     /// # Errors
     /// [`SubmitError::Full`].
@@ -284,7 +287,11 @@ impl Queue {
     /// # Errors
     /// [`QueueFull`].
     pub fn barrier(&mut self, tag: u64) -> Result<(), QueueFull> {
-        self.own.with(|channel, cx| channel.barrier(tag, cx))?;
+        let span = self.timeout.map(Nanos::from);
+        self.own.with(|channel, cx| {
+            let limit = span.map_or(Time::NEVER, |span| cx.now + span);
+            channel.barrier_until(tag, limit, cx)
+        })?;
         self.own.note_submitted();
         Ok(())
     }

@@ -185,7 +185,7 @@ impl OpenChannel {
             };
             let tag = tag(key);
             let submitted = match operation {
-                None => self.channel.barrier(tag, cx).is_ok(),
+                None => self.channel.barrier_until(tag, limit, cx).is_ok(),
                 Some(operation) => {
                     let request = Request {
                         tag,

@@ -162,13 +162,6 @@ impl Exchange {
         reclaimed
     }
 
-    /// Returns true if a driver's operation may use the data although [`reclaim`](Self::reclaim) says
-    /// that it is ours alone: it had other owners, or is a device's.
-    pub(crate) fn is_foreign(&self) -> bool {
-        let memory = |data: &IoSlice| data.bytes().is_none();
-        self.lent || self.data.as_ref().is_some_and(memory)
-    }
-
     /// Returns another slice of the data that R2Ts ask for, and which sends share: from `offset` on,
     /// `length` bytes.
     pub(crate) fn duplicate(&self, offset: u32, length: u32) -> Option<IoSlice> {

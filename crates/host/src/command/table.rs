@@ -148,6 +148,9 @@ pub(crate) struct CommandTable {
     transfers: Vec<Transfers>,
     /// The answer of each slot that is `Answered`.
     answers: Vec<Completion>,
+    /// Mark of the last send that carries data of each slot's command, as the connection's sends
+    /// are counted; 0 where none does.
+    marks: Vec<u64>,
     free: Vec<u16>,
     /// Bits of a command identifier that are the slot's number.
     index_bits: u32,
@@ -170,6 +173,7 @@ impl CommandTable {
             slots: (0..depth).map(|_| Slot::empty()).collect(),
             transfers: vec![Transfers::NONE; usize::from(depth)],
             answers: vec![Completion::new(0, 0, Status::SUCCESS); usize::from(depth)],
+            marks: vec![0; usize::from(depth)],
             free: (0..depth).rev().collect(),
             index_bits: u32::from(depth.next_power_of_two()).trailing_zeros(),
             finished: VecDeque::with_capacity(usize::from(depth)),
@@ -215,6 +219,7 @@ impl CommandTable {
         slot.deadline = deadline;
         slot.aborting = false;
         slot.exchange = Some(exchange);
+        self.marks[usize::from(index)] = 0;
         self.patient += usize::from(deadline == Time::NEVER);
         index
     }
@@ -288,22 +293,34 @@ impl CommandTable {
         self.slots[usize::from(index)].has_transfers = transfers.count > 0;
     }
 
+    /// Notes that the send with this mark carries data of the command.
+    #[inline]
+    pub(crate) fn carried_by(&mut self, index: u16, mark: u64) {
+        self.marks[usize::from(index)] = mark;
+    }
+
+    /// Mark of the last send that carries data of the command; 0 where none does.
+    #[inline]
+    pub(crate) fn mark(&self, index: u16) -> u64 {
+        self.marks[usize::from(index)]
+    }
+
     /// The answer of a command that was answered while a send still read its data.
     pub(crate) fn early_answer(&self, index: u16) -> Option<Completion> {
         let index = usize::from(index);
         (self.slots[index].state == SlotState::Answered).then(|| self.answers[index])
     }
 
-    /// Ends a command with the controller's answer. While its data is still shared with a send it
-    /// only becomes `Answered`; returns whether it is over.
-    pub(crate) fn answer(&mut self, index: u16, completion: Completion) -> bool {
+    /// Ends a command with the controller's answer. While a send still reads its data (`is_carried`,
+    /// or the data is shared) it only becomes `Answered`. Returns true if it is over.
+    pub(crate) fn answer(&mut self, index: u16, completion: Completion, is_carried: bool) -> bool {
         let slot = &mut self.slots[usize::from(index)];
         let exchange = slot
             .exchange
             .as_mut()
             .expect("answered commands are occupied");
         slot.has_transfers = false;
-        if !exchange.reclaim() {
+        if is_carried || !exchange.reclaim() {
             slot.enter(SlotState::Answered, &mut self.entered);
             self.answers[usize::from(index)] = completion;
             return false;
@@ -459,7 +476,7 @@ mod tests {
         assert_eq!(table.find(old), None, "not sent yet");
         table.sent(slot);
         assert_eq!(table.find(old), Some(slot));
-        assert!(table.answer(slot, Completion::new(old, 0, Status::SUCCESS)));
+        assert!(table.answer(slot, Completion::new(old, 0, Status::SUCCESS), false));
         assert_eq!(table.find(old), None);
         assert_eq!(table.take_finished().unwrap().exchange.tag, 1);
         let again = table.insert(exchange(2), Time::NEVER);
@@ -480,7 +497,7 @@ mod tests {
         assert!(table.is_timed());
         table.sent(slot);
         let cid = table.cid(slot);
-        assert!(table.answer(slot, Completion::new(cid, 0, Status::SUCCESS)));
+        assert!(table.answer(slot, Completion::new(cid, 0, Status::SUCCESS), false));
         assert!(table.take_finished().is_some());
         assert!(!table.is_timed());
         table.insert(exchange(3), Time(9));

@@ -20,7 +20,7 @@ impl Qpair {
     /// for it is dropped. `None` where an operation of the driver may still use the data, or the
     /// controller may still ask for it.
     pub(crate) fn detach(&mut self, index: u16, now: Time) -> Option<Option<IoSlice>> {
-        let sends = !self.tx.send.is_idle();
+        let is_carried = self.is_carried(index);
         let deadline = now + self.config.command_timeout;
         let slot = self.table.slot(index);
         let is_asked_for = slot.received == slot.data_bytes && !slot.has_transfers();
@@ -29,9 +29,7 @@ impl Qpair {
             Direction::None => true,
             // Otherwise a receive is filling it.
             Direction::In => exchange.data.is_some(),
-            Direction::Out => {
-                is_asked_for && exchange.reclaim() && !(sends && exchange.is_foreign())
-            }
+            Direction::Out => is_asked_for && !is_carried && exchange.reclaim(),
         };
         if !is_free {
             return None;
@@ -44,5 +42,11 @@ impl Qpair {
         slot.aborting = false;
         slot.deadline = deadline;
         Some(data)
+    }
+
+    /// Returns true while a send carries data of the command, or waits with some. A device's memory
+    /// is not counted as a buffer's owners are, so nothing else says that it is in use.
+    pub(super) fn is_carried(&self, index: u16) -> bool {
+        !self.tx.send.has_left(self.table.mark(index))
     }
 }

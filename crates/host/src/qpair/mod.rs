@@ -7,6 +7,8 @@ mod outgoing;
 mod payload;
 mod receive;
 mod state;
+#[cfg(test)]
+mod tests;
 mod transmit;
 
 pub(crate) use connection::{Join, Qpair, QpairConfig};

@@ -219,11 +219,13 @@ impl Outgoing {
 
     /// Ends, after a send, the answered commands of which no send holds the data any more.
     pub(super) fn finish_answered(&mut self, table: &mut CommandTable) {
+        let send = &self.send;
         self.answered.retain(|&index| {
             let Some(completion) = table.early_answer(index) else {
                 return false;
             };
-            !table.answer(index, completion)
+            let is_carried = !send.has_left(table.mark(index));
+            !table.answer(index, completion, is_carried)
         });
     }
 

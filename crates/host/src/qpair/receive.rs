@@ -328,7 +328,8 @@ impl Qpair {
         if slot.has_transfers() {
             self.tx.transfers.retain(|&waiting| waiting != index);
         }
-        if !self.table.answer(index, completion) {
+        let is_carried = self.is_carried(index);
+        if !self.table.answer(index, completion, is_carried) {
             self.tx.defer_answer(index);
         }
         Ok(())

@@ -60,6 +60,7 @@ impl Qpair {
         self.tx.send.push_command(command, sent);
         if let Some(data) = in_capsule {
             self.tx.send.push_payload(data);
+            self.table.carried_by(index, self.tx.send.filling_mark());
         }
         true
     }
@@ -189,6 +190,7 @@ impl Qpair {
             let data = data.expect("the data of a command that sends is shared");
             self.tx.send.push_h2c_data(&pdu);
             self.tx.send.push_payload(data);
+            self.table.carried_by(index, self.tx.send.filling_mark());
             self.tx.load_data(length);
         }
     }

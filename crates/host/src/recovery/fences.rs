@@ -174,6 +174,20 @@ impl FenceSnapshot {
         }
     }
 
+    /// Returns the permission of a request that takes effect after every write that was reported
+    /// while its fence stood.
+    pub(crate) fn order_permission(&self) -> ReplayPermission {
+        let mut permission = ReplayPermission::Allowed;
+        for &(generation, _) in &self.closed {
+            match self.replay_permission(generation) {
+                ReplayPermission::Overdue => return ReplayPermission::Overdue,
+                // Without a fence the controller has not learned of the loss.
+                _ => permission = ReplayPermission::Fenced,
+            }
+        }
+        permission
+    }
+
     /// Returns true if a new write of these blocks could be undone by an old one.
     pub(crate) fn closes(&self, span: Span) -> bool {
         self.closed.iter().any(|(_, closed)| closed.overlaps(span))
@@ -300,6 +314,8 @@ mod tests {
         );
         fence_snapshot.close(1, span(4, 8), true);
         assert!(fence_snapshot.closes(span(7, 9)) && !fence_snapshot.closes(span(8, 9)));
+        let order = |snapshot: &FenceSnapshot| snapshot.order_permission();
+        assert_eq!(order(&fence_snapshot), ReplayPermission::Overdue);
         let elsewhere = Span {
             nsid: 2,
             ..span(4, 8)
@@ -311,6 +327,7 @@ mod tests {
         fences.lower(1);
         fence_snapshot.update(&fences);
         assert!(fence_snapshot.is_open());
+        assert_eq!(order(&fence_snapshot), ReplayPermission::Allowed);
     }
 
     /// They were held for ever where the thread that gave the write up did not wait any more.
@@ -337,9 +354,12 @@ mod tests {
         assert!(fence_snapshot.is_open(), "that association is live");
         fence_snapshot.close(1, span(0, 1), true);
         assert!(fence_snapshot.closes(span(0, 1)));
+        let order = |snapshot: &FenceSnapshot| snapshot.order_permission();
+        assert_eq!(order(&fence_snapshot), ReplayPermission::Fenced);
         fences.raise(1, 7, at(0));
         fence_snapshot.update(&fences);
         assert!(fence_snapshot.closes(span(0, 1)), "now it has a fence");
+        assert_eq!(order(&fence_snapshot), ReplayPermission::Fenced);
         fences.lower(1);
         fence_snapshot.update(&fences);
         assert!(fence_snapshot.is_open());

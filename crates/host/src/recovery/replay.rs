@@ -95,6 +95,11 @@ impl Recovery {
         !self.fences.is_open() && exchange.written().any(|span| self.fences.closes(span))
     }
 
+    /// Returns the permission of a request that comes after every write that was reported as lost.
+    pub(crate) fn order_permission(&self) -> ReplayPermission {
+        self.fences.order_permission()
+    }
+
     /// Returns true if some new write may have to wait for an older one.
     #[inline]
     pub(crate) fn has_rules(&self) -> bool {

@@ -136,6 +136,7 @@ impl Connection {
             vendor: wire::nvme::vendor::Extensions {
                 cache_life: self.behaviour.cache_life.unwrap_or(0),
                 end_controller: self.behaviour.fences,
+                barrier: self.behaviour.barriers,
                 ..wire::nvme::vendor::Extensions::default()
             }
             .encode(),

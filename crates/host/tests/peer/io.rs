@@ -67,10 +67,19 @@ impl Connection {
                 self.done(cid)
             }
             IoCommand::Flush { .. } | IoCommand::Verify(_) => self.done(cid),
+            IoCommand::Barrier(_) if self.behaviour.barriers => self.barrier(cid),
             IoCommand::Barrier(_) | IoCommand::ReadExtents(_) | IoCommand::WriteExtents(_) => {
                 self.complete(cid, Status::INVALID_OPCODE.with_dnr(), 0)
             }
         }
+    }
+
+    /// Notes the writes that were done before a barrier.
+    fn barrier(&mut self, cid: u16) -> Step {
+        let seen = &self.state.seen;
+        let writes = seen.writes.load(Ordering::SeqCst);
+        seen.before_barriers.lock().unwrap().push(writes);
+        self.done(cid)
     }
 
     /// Whether a command is longer than the controller said it may be.

@@ -129,6 +129,8 @@ pub struct Behaviour {
     pub refuse_connect: Option<Status>,
     /// Announces that it ends controllers on demand.
     pub fences: bool,
+    /// Announces barriers.
+    pub barriers: bool,
     /// End Controller is answered only when [`Peer::end_controllers`] says so.
     pub slow_fences: bool,
     /// What it says about the length of single commands, and insists on; nothing if `None`.
@@ -169,6 +171,7 @@ impl Default for Behaviour {
             aborts: false,
             refuse_connect: None,
             fences: true,
+            barriers: false,
             slow_fences: false,
             lengths: None,
             ready_after: 1,
@@ -198,6 +201,8 @@ pub struct Seen {
     pub ended: Mutex<Vec<u16>>,
     pub next_cntlid: AtomicUsize,
     pub writes: AtomicUsize,
+    /// Writes that were done when each barrier arrived.
+    pub before_barriers: Mutex<Vec<usize>>,
     pub io_commands: AtomicUsize,
     /// Commands that were kept.
     pub held: AtomicUsize,
