@@ -80,6 +80,8 @@ struct Lanes {
     other_way: OtherWay,
     /// Time at which a channel that got no queue asks for one again.
     ask_again_at: Time,
+    /// First and last time at which the lanes could not be opened, since the channel was live.
+    unopened: Option<(Time, Time)>,
 }
 
 /// The requests of a channel that no lane has.
@@ -190,6 +192,7 @@ impl RemoteChannel {
                 shared: true,
                 other_way: OtherWay::None,
                 ask_again_at: Time::NEVER,
+                unopened: None,
             },
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),

@@ -127,6 +127,10 @@ pub struct Behaviour {
     pub aborts: bool,
     /// Connect is refused with this status.
     pub refuse_connect: Option<Status>,
+    /// Connect of an I/O queue is refused with this status.
+    pub refuse_io_connect: Option<Status>,
+    /// CAP.MQES, which an I/O queue does not exceed.
+    pub max_queue_entries: u16,
     /// Announces that it ends controllers on demand.
     pub fences: bool,
     /// End Controller is answered only when [`Peer::end_controllers`] says so.
@@ -168,6 +172,8 @@ impl Default for Behaviour {
             hold: 0,
             aborts: false,
             refuse_connect: None,
+            refuse_io_connect: None,
+            max_queue_entries: 1023,
             fences: true,
             slow_fences: false,
             lengths: None,
@@ -201,6 +207,8 @@ pub struct Seen {
     pub io_commands: AtomicUsize,
     /// Commands that were kept.
     pub held: AtomicUsize,
+    /// Most commands that were kept at once.
+    pub held_at_once: AtomicUsize,
     pub last_connection_bytes: AtomicUsize,
     /// Connections that the host reset, so that nothing of them arrives later.
     pub resets: AtomicUsize,
@@ -622,7 +630,7 @@ impl Connection {
             FabricsCommand::Connect(connect) => self.connect(cid, &connect, data),
             FabricsCommand::PropertyGet(get) => {
                 let value = match get.property {
-                    Property::CAP => capabilities().to_bits(),
+                    Property::CAP => capabilities(self.behaviour.max_queue_entries).to_bits(),
                     Property::CSTS => {
                         self.looks += 1;
                         let shut = self.state.seen.shutdowns.load(Ordering::SeqCst) > 0;
@@ -655,6 +663,14 @@ impl Connection {
         }
         if let Some(status) = self.behaviour.refuse_connect {
             return self.complete(cid, status, 0);
+        }
+        if connect.queue_id > 0 {
+            if let Some(status) = self.behaviour.refuse_io_connect {
+                return self.complete(cid, status, 0);
+            }
+            if connect.sq_size > self.behaviour.max_queue_entries {
+                return self.complete(cid, Status::CONNECT_INVALID_PARAMETERS, 0);
+            }
         }
         let response = ConnectResponse {
             cntlid: if connect.queue_id == 0 {
@@ -721,9 +737,9 @@ fn range(command: &LbaCommand) -> std::ops::Range<usize> {
     start..start + command.blocks as usize * BLOCK
 }
 
-fn capabilities() -> Capabilities {
+fn capabilities(max_queue_entries: u16) -> Capabilities {
     Capabilities {
-        max_queue_entries: 1023,
+        max_queue_entries,
         contiguous_queues: true,
         arbitration: 0,
         timeout: 4,
