@@ -91,6 +91,9 @@ struct Requests {
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: VecDeque<Completion>,
+    /// Flushes of shared lanes among them that spoke of the target's cache: their tags, and the
+    /// number of its losses that they know of.
+    flushed: VecDeque<(u64, u32)>,
     /// Requests that are to go another way, because no lane has a queue.
     displaced: VecDeque<Request>,
     /// Commands over extents that were not reaped yet.
@@ -197,6 +200,7 @@ impl RemoteChannel {
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),
                 done: VecDeque::with_capacity(capacity),
+                flushed: VecDeque::new(),
                 displaced: VecDeque::new(),
                 done_extents: VecDeque::new(),
                 spare: Vec::new(),
@@ -282,6 +286,15 @@ impl RemoteChannel {
     fn is_gone(&self, exchange: &Exchange) -> bool {
         let number = exchange.namespace();
         number.is_some_and(|number| self.namespaces[usize::from(number)].state.is_gone())
+    }
+
+    /// Returns how many losses of the target's cache the Flush that was reaped last, with this tag,
+    /// knows of; 0 where it was another request, or failed otherwise.
+    #[inline]
+    pub(crate) fn take_losses(&mut self, tag: u64) -> u32 {
+        let flushed = &mut self.requests.flushed;
+        let flush = flushed.pop_front_if(|(flush, _)| *flush == tag);
+        flush.map_or(0, |(_, losses)| losses)
     }
 
     /// The lane that has room and comes next.

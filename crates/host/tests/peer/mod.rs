@@ -78,6 +78,8 @@ pub enum Mischief {
     SuccessAfter { offset: u32, length: u32 },
     /// A termination request.
     Terminate,
+    /// Success, although nothing was done, and a termination request with it.
+    DoneAndTerminate,
     /// Nothing at all, and the connection is closed.
     Hangup,
 }
