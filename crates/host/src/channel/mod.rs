@@ -474,7 +474,10 @@ impl Channel for RemoteChannel {
         } else {
             (0..self.lanes.all.len()).map(of).min()
         };
+        let has_room = || self.lanes.all.iter().any(|lane| lane.qpair.has_room());
         let replay = match self.state() {
+            // An answer, which makes room, is followed by what waits.
+            ChannelState::Live if !self.recovery.is_empty() && !has_room() => Time::NEVER,
             ChannelState::Live => self.recovery.deadline(),
             ChannelState::Gone => self.recovery.deadline().min(self.lanes.ask_again_at),
             _ => Time::NEVER,
