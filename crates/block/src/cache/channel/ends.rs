@@ -206,9 +206,7 @@ impl CacheChannel {
             }
             state.table.release(claim);
         }
-        if std::mem::take(&mut self.is_writer) {
-            state.has_writer = false;
-        }
+        state.resign(&self.bell);
         if matches!(self.stage, Stage::Open | Stage::Draining) {
             state.leave(&self.bell);
         }
