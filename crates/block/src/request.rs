@@ -22,7 +22,8 @@ pub enum Operation {
         /// Complete only once the zeroes are on stable storage (FUA).
         durable: bool,
     },
-    /// The content of the range is no longer needed. It reads as zeroes afterwards.
+    /// The content of the range is no longer needed. Afterwards it reads as zeroes, or, where
+    /// another system serves the device, as what was written to it at any time before.
     Deallocate,
     /// Fails with [`BlockError::CompareFailure`] where the range differs from the request's data.
     Compare,

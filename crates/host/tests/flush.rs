@@ -4,10 +4,15 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 mod peer;
+mod setup;
 
-use block::BlockError;
-use host::{Host, Namespace, RequestError};
+use block::conformance::Bench;
+use block::{BlockError, Operation};
+use host::{Host, Namespace, RequestError, Switchboard, SwitchboardOptions};
 use peer::{Behaviour, Mischief, Peer, connected};
+use reactor::placement::allowed_cores;
+use switch::Knobs;
+use wire::nvme::identify_controller::NvmIdentifyController;
 
 fn session(cache_life: u64) -> (Peer, Host, Namespace) {
     let behaviour = Behaviour {
@@ -77,4 +82,64 @@ fn a_target_that_does_not_say_is_not_believed() {
     assert!(is_lost(namespace.flush()));
     comes_back(&peer, 0);
     namespace.flush().unwrap();
+}
+
+/// The answer to the first part came with the end of its connection, and only the second part was
+/// sent again.
+#[test]
+fn a_request_of_several_commands_begins_again_with_the_first() {
+    let behaviour = Behaviour {
+        cache_life: Some(7),
+        lengths: Some(NvmIdentifyController {
+            wzsl: 1,
+            ..NvmIdentifyController::default()
+        }),
+        ..Behaviour::default()
+    };
+    let (peer, _host, subsystem) = connected(behaviour);
+    let namespace = subsystem.namespace(1).unwrap();
+    peer.fill(&[1; 16_384]);
+    peer.change(|behaviour| {
+        // What it says is done is lost with its cache.
+        behaviour.mischief = Some(Mischief::DoneAndTerminate);
+        behaviour.cache_life = Some(8);
+    });
+    namespace.write_zeroes(0, 16_384).unwrap();
+    namespace.flush().unwrap();
+    assert!(peer.memory()[..16_384].iter().all(|&byte| byte == 0));
+}
+
+/// The answer of a Flush was taken after a loss that came later than it, and was believed to report
+/// that loss; a write whose answer was taken next was lost, and promised by the next Flush.
+#[test]
+fn a_flush_of_a_switchboard_reports_no_loss_that_is_later_than_its_answer() {
+    let zeroes = Operation::WriteZeroes {
+        deallocate: false,
+        durable: false,
+    };
+    let (peer, _host, subsystem) = connected(Behaviour {
+        cache_life: Some(7),
+        ..Behaviour::default()
+    });
+    let cores = vec![allowed_cores().unwrap()[0]];
+    let knobs = Knobs::switchyard();
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+    let device = setup::switched(&board, &subsystem, 1);
+    let mut late = Bench::open(setup::driver(), &device).unwrap();
+    let mut other = Bench::open(setup::driver(), &device).unwrap();
+    for (operation, blocks) in [(Operation::Flush, 0), (zeroes, 1)] {
+        let request = late.request(operation, 0, blocks);
+        assert!(matches!(late.submit(request), block::Submit::Queued));
+    }
+    // It is sent, and answered, after both.
+    other.read(0, 1).unwrap();
+    comes_back(&peer, 8);
+    let lost = Err(BlockError::CacheLost);
+    assert_eq!(other.operate(Operation::Flush, 0, 0), lost);
+    assert_eq!(late.wait().result, Ok(()), "the loss is later");
+    assert_eq!(late.wait().result, Ok(()));
+    assert_eq!(late.operate(Operation::Flush, 0, 0), lost);
+    late.operate(Operation::Flush, 0, 0).unwrap();
+    late.shut();
+    other.shut();
 }

@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 mod peer;
+mod setup;
 
-use block::BlockError;
+use base::{Nanos, Time};
+use block::conformance::Bench;
+use block::{BlockError, Operation, Submit};
 use host::{Host, Phase, QueueOptions, RemoteNamespace, Subsystem, Switchboard};
 use host::{RequestError, SwitchboardOptions};
 use peer::{Behaviour, Peer, connected};
@@ -89,6 +92,40 @@ fn a_channel_whose_queue_is_not_granted_again_fails_and_the_others_go_on() {
         std::thread::yield_now();
     }
     assert_eq!(peer.memory()[..1024], [3; 1024]);
+}
+
+/// It was due at once for as long as the lanes were full.
+#[test]
+fn a_channel_sleeps_while_lost_requests_find_no_room() {
+    let zeroes = Operation::WriteZeroes {
+        deallocate: false,
+        durable: false,
+    };
+    let (peer, _host, subsystem) = connect();
+    let remote = RemoteNamespace::new(subsystem.association(), 1).unwrap();
+    let mut bench = Bench::open(setup::driver(), &remote.with_queues(2, 4)).unwrap();
+    // All on two queues, and half of them again on one.
+    peer.change(|behaviour| behaviour.hold = 12);
+    for lba in 0..8 {
+        let request = bench.request(zeroes, lba, 1);
+        assert!(matches!(bench.submit(request), Submit::Queued));
+    }
+    for held in [8, 12] {
+        bench.turn_until("requests are kept", |_| {
+            peer.seen.held.load(Ordering::SeqCst) == held
+        });
+        if held == 8 {
+            peer.change(|behaviour| behaviour.io_queues = 1);
+            peer.cut_all();
+        }
+    }
+    bench.turn(Nanos::ZERO);
+    assert!(bench.deadline() > Time::ZERO);
+    peer.release();
+    for _ in 0..8 {
+        bench.wait().result.unwrap();
+    }
+    bench.shut();
 }
 
 #[test]

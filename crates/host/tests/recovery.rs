@@ -153,6 +153,63 @@ fn a_target_that_stays_away_fails_requests_after_the_loss_timeout() {
     ));
 }
 
+/// Its admin queue works all the time.
+#[test]
+fn a_target_that_refuses_io_queues_fails_requests_after_the_loss_timeout() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder().loss_timeout(Some(Duration::from_secs(1))));
+    let refuse = Some(wire::nvme::Status::CONNECT_CONTROLLER_BUSY);
+    peer.change(|behaviour| behaviour.refuse_io_connect = refuse);
+    peer.cut_all();
+    let error = failure(namespace.read(0, &mut [0; 512]));
+    assert_eq!(error, block::BlockError::Gone);
+    let association = namespace.device().association().clone();
+    let reason = association.last_error().unwrap().to_string();
+    assert!(reason.contains("Connect"), "{reason}");
+
+    // It is asked again on the next association.
+    peer.change(|behaviour| behaviour.refuse_io_connect = None);
+    peer.cut_all();
+    while namespace.read(0, &mut [0; 512]).is_err() {
+        std::thread::yield_now();
+    }
+}
+
+/// Its queues were asked for with their old size, which it refused.
+#[test]
+fn a_target_that_comes_back_with_shorter_queues_gets_as_many_commands_as_they_hold() {
+    const SHORT: usize = 7;
+    const REQUESTS: usize = 32;
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder());
+    let mut queue = namespace.queue(REQUESTS as u16).unwrap();
+    queue.flush(0).unwrap();
+    assert_eq!(queue.wait(1).unwrap().count(), 1);
+    peer.fill(&[1; REQUESTS * 512]);
+    peer.change(|behaviour| {
+        behaviour.max_queue_entries = SHORT as u16;
+        behaviour.hold = REQUESTS;
+    });
+    peer.cut_all();
+    for tag in 0..REQUESTS as u64 {
+        queue.write_zeroes(tag, tag * 512, 512).unwrap();
+    }
+    queue.kick();
+    let mut taken = 0;
+    while queue.outstanding() > 0 {
+        for done in queue.wait(0).unwrap() {
+            done.result.unwrap();
+        }
+        let held = peer.seen.held.load(Ordering::SeqCst);
+        if held >= (taken + SHORT).min(REQUESTS) {
+            taken += peer.release();
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(peer.seen.held_at_once.load(Ordering::SeqCst), SHORT);
+    assert!(peer.memory()[..REQUESTS * 512].iter().all(|&b| b == 0));
+}
+
 #[test]
 fn a_queue_of_ones_own_recovers_too() {
     let peer = Peer::start(1 << 20, Behaviour::default());

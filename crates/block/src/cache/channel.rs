@@ -78,8 +78,6 @@ pub(super) struct CacheChannel {
     plan: Vec<u64>,
     plan_at: usize,
     scratch: Vec<(u64, Frame)>,
-    /// This channel writes back because of `dirty_background` or `dirty_expire`.
-    is_writer: bool,
     paused_until: Time,
     /// Time before which it does not look for pages that are dirty for too long.
     next_look: Time,
@@ -121,7 +119,6 @@ impl CacheChannel {
             plan: Vec::new(),
             plan_at: 0,
             scratch: Vec::new(),
-            is_writer: false,
             paused_until: Time::ZERO,
             next_look: Time::ZERO,
             errors_seen,

@@ -9,7 +9,7 @@
 //! the device has them `[Yu Figure 23]`. A page that is dirty for
 //! [`dirty_expire`](CacheOptions::dirty_expire) is written back however few there are, together with
 //! all that are dirty for at least half as long, as long as any thread with an open channel serves
-//! its driver.
+//! its driver. A thread that stops with pages on their way to the device keeps those alone.
 //!
 //! One lock guards the pages of all threads. It is held for look-ups and copies between memory,
 //! never over I/O.
@@ -183,8 +183,9 @@ struct State {
     last_error: BlockError,
     /// Failed write-backs that a Flush has reported.
     reported: u64,
-    /// A channel writes back because of `dirty_background` or `dirty_expire`.
-    has_writer: bool,
+    /// Channel that writes back because of `dirty_background` or `dirty_expire`, and the time at
+    /// which it ran last.
+    writer: Option<(Arc<Bell>, Time)>,
     /// The device is being changed: no channel reads ahead or writes back by itself.
     held: bool,
     counters: CacheSnapshot,
@@ -267,7 +268,7 @@ impl Cache {
             errors: 0,
             last_error: BlockError::WriteFailure,
             reported: 0,
-            has_writer: false,
+            writer: None,
             held: false,
             counters: CacheSnapshot::default(),
         };

@@ -434,3 +434,18 @@ fn options_that_contradict_each_other_are_refused() {
         assert!(text.contains("from 100ms to 3600s"), "{text}");
     }
 }
+
+/// It read as zeroes for as long as the page was cached, and as what the device made of it later.
+#[test]
+fn a_clean_page_that_is_partly_deallocated_is_read_anew() {
+    let ram = ram(512);
+    let cache = cache(ram.clone(), options(64, 8, 32));
+    let mut bench = open(&cache);
+    assert_eq!(bench.read(0, 8), Ok(vec![0; 4096]));
+    assert_eq!(bench.operate(Operation::Deallocate, 1, 2), Ok(()));
+    let mut below = open(&*ram);
+    below.write(2, &[7; 512]).expect("memory");
+    below.close();
+    assert_eq!(bench.read(2, 1), Ok(vec![7; 512]));
+    bench.close();
+}

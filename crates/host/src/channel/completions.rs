@@ -27,12 +27,15 @@ impl RemoteChannel {
     }
 
     /// A Flush was done: it fails all the same where it promised what was lost before.
-    fn flushed(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
+    fn flushed(&mut self, request: &BlockRequest, tag: u64) -> Result<(), BlockError> {
         let (mark, reported) = request.promise();
         let entry = &mut self.namespaces[usize::from(request.namespace)];
         let unflushed = &entry.state.unflushed;
         unflushed.flushed(mark);
         let losses = unflushed.losses();
+        if self.lanes.shared {
+            self.requests.flushed.push_back((tag, losses));
+        }
         if losses == reported {
             return Ok(());
         }
@@ -59,7 +62,7 @@ impl RemoteChannel {
             if request.is_cached() {
                 self.wrote(request.namespace);
             } else if request.operation == Operation::Flush {
-                result = self.flushed(&request);
+                result = self.flushed(&request, exchange.tag);
             }
         }
         if exchange.is_barrier() {

@@ -39,6 +39,10 @@ impl RemoteChannel {
 
     /// Closes every lane.
     pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
+        if self.state() == ChannelState::Joining {
+            let first = self.lanes.unopened.map_or(cx.now, |(first, _)| first);
+            self.lanes.unopened = Some((first, cx.now));
+        }
         self.recovery.leave(cx.now);
         self.state.enter(ChannelState::Leaving);
         for lane in &mut self.lanes.all {
@@ -52,6 +56,15 @@ impl RemoteChannel {
         self.parameters = self.association.parameters();
         let writes_at = self.safe_replay_time();
         self.recovery.join(self.epoch.generation, writes_at);
+        self.rewind_kept();
+        if self.is_refused() {
+            // Its requests wait no longer than for a controller, and others have queues and go on.
+            self.lanes.unopened = None;
+            self.release_queues();
+            self.begin_to_displace(cx);
+            self.lanes.ask_again_at = Time::NEVER;
+            return;
+        }
         if self.parameters.io_queues < granted_before && self.is_dispensable() {
             // Others come first: they have no other way.
             self.release_queues();
@@ -72,6 +85,14 @@ impl RemoteChannel {
                 break;
             }
         }
+    }
+
+    /// Returns true if the lanes could not be opened for as long as a loss may last, although the
+    /// association was live.
+    fn is_refused(&self) -> bool {
+        let limit = self.association.options().loss_timeout;
+        let unopened = self.lanes.unopened.zip(limit);
+        unopened.is_some_and(|((first, last), limit)| last.since(first) >= limit)
     }
 
     /// Gives lanes that have no queue one, as far as the controller grants them. It may grant fewer
@@ -130,8 +151,10 @@ impl RemoteChannel {
             &options.subsystem,
             &options.host.nqn,
         );
-        // [NVMe Base 2.0 §3.3.1.2]: one entry of the queue stays empty, so zero-based is right.
-        let depth = u16::try_from(lane.qpair.depth()).expect("at most 4096");
+        // [NVMe Base 2.0 §3.3.1.2]: one entry of the queue stays empty, so zero-based is right. The
+        // controller may allow fewer than it did when the channel was made.
+        let depth = u16::try_from(lane.qpair.table().depth()).expect("at most 4096");
+        let depth = depth.min(self.parameters.depth.max(1));
         let join = Join {
             queue_id: lane.queue_id,
             sq_size: depth,
@@ -168,8 +191,12 @@ impl RemoteChannel {
         }
         if ended && matches!(state, ChannelState::Live | ChannelState::Joining) {
             let error = lane.qpair.take_error();
-            self.association.report_lost(self.epoch.generation, error);
             self.leave(cx);
+            if self.is_refused() {
+                self.association.set_error(error);
+            } else {
+                self.association.report_lost(self.epoch.generation, error);
+            }
         }
         if self.state() == ChannelState::Leaving {
             self.follow(cx);
@@ -184,6 +211,7 @@ impl RemoteChannel {
             .all(|lane| lane.qpair.is_live() || !lane.open);
         if all {
             self.state.enter(ChannelState::Live);
+            self.lanes.unopened = None;
             self.drain_waiting(cx.now);
             self.follow_up(cx);
         }

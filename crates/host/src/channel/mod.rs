@@ -80,6 +80,8 @@ struct Lanes {
     other_way: OtherWay,
     /// Time at which a channel that got no queue asks for one again.
     ask_again_at: Time,
+    /// First and last time at which the lanes could not be opened, since the channel was live.
+    unopened: Option<(Time, Time)>,
 }
 
 /// The requests of a channel that no lane has.
@@ -90,6 +92,9 @@ struct Requests {
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: VecDeque<Completion>,
+    /// Flushes of shared lanes among them that spoke of the target's cache: their tags, and the
+    /// number of its losses that they know of.
+    flushed: VecDeque<(u64, u32)>,
     /// Requests that are to go another way, because no lane has a queue.
     displaced: VecDeque<Request>,
     /// Commands over extents that were not reaped yet.
@@ -191,10 +196,12 @@ impl RemoteChannel {
                 shared: true,
                 other_way: OtherWay::None,
                 ask_again_at: Time::NEVER,
+                unopened: None,
             },
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),
                 done: VecDeque::with_capacity(capacity),
+                flushed: VecDeque::new(),
                 displaced: VecDeque::new(),
                 done_extents: VecDeque::new(),
                 spare: Vec::new(),
@@ -280,6 +287,15 @@ impl RemoteChannel {
     fn is_gone(&self, exchange: &Exchange) -> bool {
         let number = exchange.namespace();
         number.is_some_and(|number| self.namespaces[usize::from(number)].state.is_gone())
+    }
+
+    /// Returns how many losses of the target's cache the Flush that was reaped last, with this tag,
+    /// knows of; 0 where it was another request, or failed otherwise.
+    #[inline]
+    pub(crate) fn take_losses(&mut self, tag: u64) -> u32 {
+        let flushed = &mut self.requests.flushed;
+        let flush = flushed.pop_front_if(|(flush, _)| *flush == tag);
+        flush.map_or(0, |(_, losses)| losses)
     }
 
     /// The lane that has room and comes next.
@@ -459,7 +475,10 @@ impl Channel for RemoteChannel {
         } else {
             (0..self.lanes.all.len()).map(of).min()
         };
+        let has_room = || self.lanes.all.iter().any(|lane| lane.qpair.has_room());
         let replay = match self.state() {
+            // An answer, which makes room, is followed by what waits.
+            ChannelState::Live if !self.recovery.is_empty() && !has_room() => Time::NEVER,
             ChannelState::Live => self.recovery.deadline(),
             ChannelState::Gone => self.recovery.deadline().min(self.lanes.ask_again_at),
             _ => Time::NEVER,

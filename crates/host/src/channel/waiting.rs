@@ -137,6 +137,17 @@ impl RemoteChannel {
         }
     }
 
+    /// Lets the requests that are kept start again as well: of some that no connection was lost
+    /// with, the first parts were answered by an earlier association.
+    pub(super) fn rewind_kept(&mut self) {
+        for _ in 0..self.recovery.len() {
+            if let Some(mut replay) = self.recovery.take() {
+                self.rewind(&mut replay.exchange);
+                self.recovery.keep(replay);
+            }
+        }
+    }
+
     /// Reports a write of unknown effect. As long as it may still take effect, its blocks are not
     /// written anew.
     pub(super) fn report_lost_write(&mut self, replay: Replay, error: BlockError) {

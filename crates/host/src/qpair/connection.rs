@@ -80,6 +80,8 @@ pub(crate) struct Qpair {
     pub(super) max_h2c_data: u32,
     pub(super) in_capsule_bytes: u32,
     pub(super) table: CommandTable,
+    /// Commands that the controller takes on the queue, at most as many as the table.
+    room: usize,
     pub(super) tx: Outgoing,
     pub(super) receiver: Receiver,
     /// The C2HData PDU of which payload is arriving.
@@ -111,6 +113,7 @@ impl Qpair {
             max_h2c_data: 0,
             in_capsule_bytes: 0,
             table: CommandTable::new(depth),
+            room: usize::from(depth),
             tx: Outgoing::new(depth),
             receiver: Receiver::new(new_framer()),
             arriving: None,
@@ -156,10 +159,6 @@ impl Qpair {
         &mut self.table
     }
 
-    pub(crate) fn depth(&self) -> usize {
-        self.table.depth()
-    }
-
     fn key(&self, kind: u8) -> OpKey {
         let slot = base::SlabKey {
             index: self.index,
@@ -177,6 +176,7 @@ impl Qpair {
         self.arriving = None;
         self.error = None;
         self.scan_at = Time::NEVER;
+        self.room = self.table.depth().min(usize::from(join.sq_size));
         self.join = Some(join);
         // The driver's own time-out ends the operation; ours only backs it up.
         self.enter(ConnectionState::Connecting, Time::NEVER);
@@ -248,7 +248,7 @@ impl Qpair {
     /// Returns true if the connection takes another command.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.state() == ConnectionState::Live && self.table.has_room()
+        self.state() == ConnectionState::Live && self.table.len() < self.room
     }
 
     /// Takes a command.

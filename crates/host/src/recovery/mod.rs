@@ -12,8 +12,9 @@
 //!    stands ([`replay`]).
 //! 4. *No write undone.* A write that is reported while its fence stands leaves its blocks fenced:
 //!    no channel writes them anew until the fence is lowered ([`fences`]).
-//! 5. *No overtaking.* No newer write leaves while an overlapping one is to be sent again
-//!    ([`range_locks`]).
+//! 5. *No overtaking.* No newer write of a channel leaves while an overlapping one of it is to be
+//!    sent again ([`range_locks`]). Writes of two channels that are outstanding together have no
+//!    order, also where both channels are one submitter's: its own lane, and the ingress.
 //! 6. *One completion.* A request is completed once: by its answer, or by one report, never while a
 //!    command of it can still be answered ([`replay`]).
 //! 7. *No false Flush.* A Flush fails that would promise writes which a target has lost

@@ -41,6 +41,8 @@ pub(super) struct IngressRequest {
 pub(super) struct IngressCompletion {
     pub(super) slot: u32,
     pub(super) result: Result<(), BlockError>,
+    /// Losses of the target's cache that a Flush knows of: those before it was answered.
+    pub(super) losses: u32,
 }
 
 /// The ingress queues that one dataplane thread serves.

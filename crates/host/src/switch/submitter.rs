@@ -3,7 +3,7 @@
 use super::Switchboard;
 use super::application_steering::Registration;
 use super::direct_lane::DirectLane;
-use super::ingress::{Ingress, IngressRequest, Submitter};
+use super::ingress::{Ingress, IngressCompletion, IngressRequest, Submitter};
 use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH};
 use super::request_steering::LoadTable;
 use crate::channel::OtherWay;
@@ -255,7 +255,8 @@ impl SwitchedChannel {
         self.device.board.inner.health.is_broken()
     }
 
-    fn complete_one(&mut self, slot: u32, result: Result<(), BlockError>) -> Completion {
+    fn complete_one(&mut self, done: IngressCompletion) -> Completion {
+        let IngressCompletion { slot, result, .. } = done;
         let pending = self.slots[slot as usize]
             .take()
             .expect("a request is answered once");
@@ -271,7 +272,7 @@ impl SwitchedChannel {
         Completion {
             tag: pending.tag,
             result: if pending.flushes {
-                self.flushed(result)
+                self.flushed(result, done.losses)
             } else {
                 result
             },
@@ -281,19 +282,13 @@ impl SwitchedChannel {
 
     /// Returns the result of a Flush for this thread. A lane reports a loss of the target's cache to
     /// the first thread that flushes by it, and every thread has to know of those since its own last
-    /// report: its writes may be among what was lost.
-    fn flushed(&mut self, result: Result<(), BlockError>) -> Result<(), BlockError> {
-        let losses = self.device.remote.state().unflushed.losses();
-        let news = losses != self.reported;
+    /// report: its writes may be among what was lost. A loss after the answer of the Flush is not
+    /// one of those: it may be that of a write that is taken after it.
+    fn flushed(&mut self, result: Result<(), BlockError>, losses: u32) -> Result<(), BlockError> {
+        let news = losses > self.reported;
+        self.reported = self.reported.max(losses);
         match result {
-            Ok(()) if news => {
-                self.reported = losses;
-                Err(BlockError::CacheLost)
-            }
-            Err(BlockError::CacheLost) => {
-                self.reported = losses;
-                result
-            }
+            Ok(()) if news => Err(BlockError::CacheLost),
             _ => result,
         }
     }
@@ -433,10 +428,14 @@ impl Channel for SwitchedChannel {
                 });
             }
             let slot = self.slots.iter().position(Option::is_some)?;
-            return Some(self.complete_one(narrow(slot), Err(BlockError::Gone)));
+            return Some(self.complete_one(IngressCompletion {
+                slot: narrow(slot),
+                result: Err(BlockError::Gone),
+                losses: 0,
+            }));
         }
         let done = self.submitter.take()?;
-        Some(self.complete_one(done.slot, done.result))
+        Some(self.complete_one(done))
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

@@ -16,13 +16,16 @@ impl Connection {
             if behaviour.hold > 0 {
                 behaviour.hold -= 1;
                 self.state.seen.held.fetch_add(1, Ordering::SeqCst);
-                self.state.held.lock().unwrap().push(Held {
+                let mut held = self.state.held.lock().unwrap();
+                held.push(Held {
                     stream: self.stream.try_clone().unwrap(),
                     format: self.format,
                     queue_id: self.queue_id,
                     command: *command,
                     capsule: capsule.to_vec(),
                 });
+                let at_once = &self.state.seen.held_at_once;
+                at_once.fetch_max(held.len(), Ordering::SeqCst);
                 return Ok(());
             }
             if behaviour.refusals > 0 {

@@ -2,6 +2,16 @@
 
 use super::*;
 
+fn termination() -> Vec<u8> {
+    let request = TermReq {
+        status: wire::tcp::FatalErrorStatus::PDU_SEQUENCE_ERROR,
+        information: 0,
+    };
+    let mut out = [0; 152];
+    let size = request.encode(Role::Controller, &[0; 72], &mut out);
+    out[..size].to_vec()
+}
+
 impl Connection {
     #[allow(clippy::too_many_lines)] // One arm for each way to misbehave.
     pub(super) fn misbehave(&mut self, mischief: Mischief, command: &Command) -> Step {
@@ -100,14 +110,13 @@ impl Connection {
                 self.done(cid)
             }
             Mischief::SecondIcResp => self.send(&self.ic_resp().to_bytes()),
-            Mischief::Terminate => {
-                let request = TermReq {
-                    status: wire::tcp::FatalErrorStatus::PDU_SEQUENCE_ERROR,
-                    information: 0,
-                };
-                let mut out = [0; 152];
-                let size = request.encode(Role::Controller, &[0; 72], &mut out);
-                self.send(&out[..size])
+            Mischief::Terminate => self.send(&termination()),
+            Mischief::DoneAndTerminate => {
+                let completion = Completion::new(cid, 0xffff, Status::SUCCESS);
+                let mut out = [0; 128];
+                let size = CapsuleResp { completion }.encode(&self.format, &mut out);
+                // In one segment, so that they arrive together.
+                self.send(&[&out[..size], &termination()].concat())
             }
             Mischief::Hangup => Err(Over),
             damaged => self.send_damaged(damaged, cid),

@@ -78,6 +78,8 @@ pub enum Mischief {
     SuccessAfter { offset: u32, length: u32 },
     /// A termination request.
     Terminate,
+    /// Success, although nothing was done, and a termination request with it.
+    DoneAndTerminate,
     /// Nothing at all, and the connection is closed.
     Hangup,
 }
@@ -127,6 +129,10 @@ pub struct Behaviour {
     pub aborts: bool,
     /// Connect is refused with this status.
     pub refuse_connect: Option<Status>,
+    /// Connect of an I/O queue is refused with this status.
+    pub refuse_io_connect: Option<Status>,
+    /// CAP.MQES, which an I/O queue does not exceed.
+    pub max_queue_entries: u16,
     /// Announces that it ends controllers on demand.
     pub fences: bool,
     /// Announces barriers.
@@ -170,6 +176,8 @@ impl Default for Behaviour {
             hold: 0,
             aborts: false,
             refuse_connect: None,
+            refuse_io_connect: None,
+            max_queue_entries: 1023,
             fences: true,
             barriers: false,
             slow_fences: false,
@@ -206,6 +214,8 @@ pub struct Seen {
     pub io_commands: AtomicUsize,
     /// Commands that were kept.
     pub held: AtomicUsize,
+    /// Most commands that were kept at once.
+    pub held_at_once: AtomicUsize,
     pub last_connection_bytes: AtomicUsize,
     /// Connections that the host reset, so that nothing of them arrives later.
     pub resets: AtomicUsize,
@@ -627,7 +637,7 @@ impl Connection {
             FabricsCommand::Connect(connect) => self.connect(cid, &connect, data),
             FabricsCommand::PropertyGet(get) => {
                 let value = match get.property {
-                    Property::CAP => capabilities().to_bits(),
+                    Property::CAP => capabilities(self.behaviour.max_queue_entries).to_bits(),
                     Property::CSTS => {
                         self.looks += 1;
                         let shut = self.state.seen.shutdowns.load(Ordering::SeqCst) > 0;
@@ -660,6 +670,14 @@ impl Connection {
         }
         if let Some(status) = self.behaviour.refuse_connect {
             return self.complete(cid, status, 0);
+        }
+        if connect.queue_id > 0 {
+            if let Some(status) = self.behaviour.refuse_io_connect {
+                return self.complete(cid, status, 0);
+            }
+            if connect.sq_size > self.behaviour.max_queue_entries {
+                return self.complete(cid, Status::CONNECT_INVALID_PARAMETERS, 0);
+            }
         }
         let response = ConnectResponse {
             cntlid: if connect.queue_id == 0 {
@@ -726,9 +744,9 @@ fn range(command: &LbaCommand) -> std::ops::Range<usize> {
     start..start + command.blocks as usize * BLOCK
 }
 
-fn capabilities() -> Capabilities {
+fn capabilities(max_queue_entries: u16) -> Capabilities {
     Capabilities {
-        max_queue_entries: 1023,
+        max_queue_entries,
         contiguous_queues: true,
         arbitration: 0,
         timeout: 4,

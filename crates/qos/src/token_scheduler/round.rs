@@ -56,15 +56,17 @@ impl<T> TokenScheduler<T> {
         while let Some(index) = self.resting.pop() {
             self.deactivate(index);
         }
+        let kept = std::mem::take(&mut self.kept);
         if self.places.used() > 0 {
             self.pool.visit(self.thread);
             self.deadline = now + wait.max(ROUND_MIN).min(self.pool.round());
+        } else if kept {
+            // A tenant that stops asking gives back what it kept. Until then it has a share of each
+            // round, which the others leave to it.
+            self.pool.visit(self.thread);
+            self.deadline = now + self.pool.round();
         } else {
             self.deactivate_all();
-            if std::mem::take(&mut self.kept) {
-                // A tenant that stops asking gives back what it kept.
-                self.deadline = now + self.pool.round();
-            }
         }
     }
 

@@ -144,8 +144,9 @@ impl CacheChannel {
         self.finish_if_over(key);
     }
 
-    /// Makes the cache agree with a request that was passed down. After a failure the content
-    /// below is unknown: clean pages are forgotten, and dirty ones will be written.
+    /// Makes the cache agree with a request that was passed down. After a failure, and after a
+    /// Deallocate, the content below is unknown: clean pages are forgotten, and dirty ones will be
+    /// written.
     fn agree(&mut self, key: SlabKey, state: &mut State) {
         let mut cached = std::mem::take(&mut self.scratch);
         let pending = self.pendings.get(key).expect("the request is not over");
@@ -155,6 +156,7 @@ impl CacheChannel {
             let part = pending.overlap(page);
             let whole = part.len == self.page_bytes(page);
             let at = frame as usize * PAGE_BYTES + part.in_page;
+            let is_known = pending.operation != Operation::Deallocate;
             match (&pending.data, pending.result) {
                 (_, Err(_)) if state.table.is_unsaved(frame) => {}
                 (_, Err(_)) => state.table.forget(page),
@@ -164,7 +166,9 @@ impl CacheChannel {
                         state.table.clean(frame);
                     }
                 }
-                (None, Ok(())) if whole => state.table.forget(page),
+                (None, Ok(())) if whole || !(is_known || state.table.is_unsaved(frame)) => {
+                    state.table.forget(page);
+                }
                 (None, Ok(())) => self.region.zero(at, part.len),
             }
         }
@@ -206,9 +210,7 @@ impl CacheChannel {
             }
             state.table.release(claim);
         }
-        if std::mem::take(&mut self.is_writer) {
-            state.has_writer = false;
-        }
+        state.resign(&self.bell);
         if matches!(self.stage, Stage::Open | Stage::Draining) {
             state.leave(&self.bell);
         }

@@ -2,11 +2,38 @@
 
 use super::Time;
 use super::ends::copy_page;
-use super::{CacheChannel, Context, Io, Nanos, Operation, PAGE_BYTES, Phase, RETRY_PAUSE, Stage};
+use super::{Bell, CacheChannel, Context, Io, Nanos, Operation, PAGE_BYTES, Phase, RETRY_PAUSE};
+use super::{Stage, State};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// All pages.
 const EVERYWHERE: Range<u64> = 0..u64::MAX;
+
+impl State {
+    /// Notes that the channel with this bell runs, if it is the one that writes back for all.
+    fn writer_runs(&mut self, bell: &Arc<Bell>, now: Time) {
+        if let Some((writer, ran_at)) = &mut self.writer
+            && Arc::ptr_eq(writer, bell)
+        {
+            *ran_at = now;
+        }
+    }
+
+    /// Returns the time from which the channel with this bell may write back for all. Another one
+    /// that does so is replaced when it has not run for a while: its thread may never run again.
+    fn writer_from(&self, bell: &Arc<Bell>) -> Time {
+        match &self.writer {
+            Some((writer, ran_at)) if !Arc::ptr_eq(writer, bell) => *ran_at + RETRY_PAUSE,
+            _ => Time::ZERO,
+        }
+    }
+
+    /// The channel with this bell writes back for all no more.
+    pub(super) fn resign(&mut self, bell: &Arc<Bell>) {
+        self.writer.take_if(|(writer, _)| Arc::ptr_eq(writer, bell));
+    }
+}
 
 impl CacheChannel {
     /// Writes pages back, in the order given, neighbours as one request. Pages that are clean, on
@@ -72,12 +99,10 @@ impl CacheChannel {
     /// Writes back what a Flush, the limit of dirty pages or their age demands, as far as there is
     /// memory.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.may_write_back() {
+        if !self.may_write_back(cx.now) {
             self.plan.clear();
             self.plan_at = 0;
-            if std::mem::take(&mut self.is_writer) {
-                self.shared.lock().has_writer = false;
-            }
+            self.shared.lock().resign(&self.bell);
             return;
         }
         if self.plan_at < self.plan.len() {
@@ -91,8 +116,10 @@ impl CacheChannel {
 
     /// Returns true unless the device is being resized or erased, or was resized, and nothing waits
     /// for the channel's write-back.
-    fn may_write_back(&self) -> bool {
-        !self.is_stale() && (self.wanted_epoch().is_some() || !self.shared.lock().held)
+    fn may_write_back(&self, now: Time) -> bool {
+        let mut state = self.shared.lock();
+        state.writer_runs(&self.bell, now);
+        !self.is_stale() && (!state.held || self.wanted_epoch().is_some())
     }
 
     fn follow_plan(&mut self, cx: &mut Context<'_>) {
@@ -123,14 +150,11 @@ impl CacheChannel {
         let expired = since.is_some_and(|since| since + options.dirty_expire <= cx.now)
             && cx.now >= self.next_look;
         let wants = self.stage == Stage::Open && cx.now >= self.paused_until && (many || expired);
-        if !wants || (state.has_writer && !self.is_writer) {
-            if std::mem::take(&mut self.is_writer) {
-                state.has_writer = false;
-            }
+        if !wants || state.writer_from(&self.bell) > cx.now {
+            state.resign(&self.bell);
             return false;
         }
-        state.has_writer = true;
-        self.is_writer = true;
+        state.writer = Some((Arc::clone(&self.bell), cx.now));
         self.next_look = cx.now + RETRY_PAUSE;
         if many {
             let table = &state.table;
@@ -143,18 +167,18 @@ impl CacheChannel {
         !self.plan.is_empty()
     }
 
-    /// Returns the time at which a page will be dirty for too long, if this channel is to write it
-    /// back then.
+    /// Returns the time at which a page will be dirty for too long, and this channel is to write it
+    /// back.
     pub(super) fn next_expiry(&self) -> Time {
         let state = self.shared.lock();
-        let others = state.held || (state.has_writer && !self.is_writer);
-        if self.stage != Stage::Open || self.is_stale() || others {
+        if self.stage != Stage::Open || self.is_stale() || state.held {
             return Time::NEVER;
         }
+        let earliest = state.writer_from(&self.bell).max(self.next_look);
         let since = state.table.dirty_since();
         since.map_or(Time::NEVER, |since| {
             let expired = since + self.shared.options.dirty_expire;
-            expired.max(self.next_look).max(self.paused_until)
+            expired.max(earliest).max(self.paused_until)
         })
     }
 }

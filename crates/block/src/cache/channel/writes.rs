@@ -21,7 +21,11 @@ impl CacheChannel {
                 Step::Bypass => self.pending(key).bypass = true,
                 Step::Read { framed } => {
                     let Some(memory) = self.transfers.read_memory() else {
-                        self.shared.lock().table.forget(page);
+                        let mut state = self.shared.lock();
+                        state.table.forget(page);
+                        // Another channel may have found it being filled.
+                        state.wake();
+                        drop(state);
                         self.pending(key).waits = true;
                         continue;
                     };

@@ -77,6 +77,42 @@ fn a_channel_that_closes_leaves_its_pages_to_those_that_stay() {
     });
 }
 
+/// No other channel wrote anything back for as long as it did not run.
+#[test]
+fn a_channel_that_writes_back_and_does_not_run_any_more_is_replaced() {
+    const HANG: u64 = crate::limits::CACHE_WRITES as u64;
+    const LEFT: u64 = 8;
+    let rule = FaultRule {
+        operation: FaultOperation::Write,
+        times: Some(HANG),
+        ..FaultRule::new(FaultEffect::Hang)
+    };
+    let below = faulty(ram(4096), rule);
+    let dirty_background = 0;
+    let cache = cache(
+        below.clone(),
+        CacheOptions {
+            dirty_background,
+            ..expiring()
+        },
+    );
+    let mut stuck = open(&cache);
+    for page in 0..HANG + LEFT {
+        // No neighbours: each takes a transfer of its own.
+        let written = stuck.write(2 * page, &[5; 4096]);
+        written.expect("it is in the cache");
+    }
+    stuck.turn(Nanos::ZERO);
+    assert_eq!(below.strikes()[0], HANG);
+    let mut bench = open(&cache);
+    bench.turn_until("write-back", |_| u64::from(cache.snapshot().dirty) == HANG);
+    assert_eq!(cache.snapshot().written_back, LEFT);
+    below.release();
+    stuck.turn_until("the rest", |_| cache.snapshot().dirty == 0);
+    bench.close();
+    stuck.close();
+}
+
 /// It failed where a page was on its way at that moment.
 #[test]
 fn a_device_is_changed_when_the_pages_on_their_way_have_arrived() {

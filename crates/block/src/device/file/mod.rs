@@ -261,16 +261,27 @@ impl Device for FileDevice {
             let reason = format!("{path} is open for reading only and cannot be erased");
             return Err(DeviceError::Invalid(reason));
         }
-        let erased = open::erase(&self.file, offset, len);
+        let erased = open::erase(&self.file, offset, len).and_then(|file| self.sync(&file));
         erased.map_err(|error| self.io_error("erase a part of", error, "check the disk"))
     }
 }
 
 impl FileDevice {
+    /// Puts a file of the device on stable storage. The system reports a loss to descriptions that
+    /// are opened later only where it has not reported it before, so no Flush succeeds after one.
+    fn sync(&self, file: &File) -> std::io::Result<()> {
+        let synced = file.sync_all();
+        let is_lost = |error: &std::io::Error| error.kind() != std::io::ErrorKind::Interrupted;
+        if synced.as_ref().is_err_and(is_lost) {
+            self.shared.flush_failed.store(true, Ordering::Release);
+        }
+        synced
+    }
+
     fn set_len(&self, bytes: u64) -> Result<(), DeviceError> {
         self.file
             .set_len(bytes)
-            .and_then(|()| self.file.sync_all())
+            .and_then(|()| self.sync(&self.file))
             .map_err(|error| {
                 self.io_error(
                     "resize",

@@ -77,8 +77,9 @@ pub(super) fn reopen(file: &File, options: &FileOptions, mode: IoMode) -> io::Re
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Makes a range read as zeroes, on stable storage: by the file system, or written.
-pub(super) fn erase(file: &File, offset: u64, len: u64) -> io::Result<()> {
+/// Makes a range read as zeroes: by the file system, or written. Returns the description that it
+/// did that with, which is to be synced.
+pub(super) fn erase(file: &File, offset: u64, len: u64) -> io::Result<File> {
     // Past no cache: zeroes in ordinary memory need not be aligned then.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let file = OpenOptions::new().write(true).open(path)?;
@@ -98,7 +99,7 @@ pub(super) fn erase(file: &File, offset: u64, len: u64) -> io::Result<()> {
             }
         }
     }
-    file.sync_all()
+    Ok(file)
 }
 
 /// The size of a file or block device in bytes.

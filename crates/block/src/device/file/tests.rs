@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const SIZE: u64 = 8 << 20;
@@ -665,4 +666,24 @@ fn a_file_keeps_its_identity_and_another_in_its_place_has_its_own() {
     let device = open(&options);
     device.resize(SIZE / 1024).expect("a regular file");
     assert_eq!(device.identity().expect("a file"), first);
+}
+
+/// The system reports a loss once; a channel that is opened after that report flushed with success.
+#[test]
+fn no_flush_succeeds_after_an_erase_that_could_not_be_synced() {
+    let directory = Directory::temporary();
+    let mut device = open(&directory.options(4096));
+    let mut bench = Bench::open(driver(), &device).expect("it opens");
+    assert_eq!(bench.operate(Operation::Flush, 0, 0), Ok(()));
+    // It takes zeroes, and cannot be synced.
+    let null = File::options().read(true).write(true).open("/dev/null");
+    let file = std::mem::replace(&mut device.file, Arc::new(null.expect("it is there")));
+    device.erase(0, 1).expect_err("it cannot be synced");
+    let failed = Err(BlockError::WriteFailure);
+    assert_eq!(bench.operate(Operation::Flush, 0, 0), failed);
+    device.file = file;
+    let mut later = Bench::open(driver(), &device).expect("it opens");
+    assert_eq!(later.operate(Operation::Flush, 0, 0), failed);
+    later.close();
+    bench.close();
 }

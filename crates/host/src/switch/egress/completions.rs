@@ -13,7 +13,8 @@ impl EgressService {
     pub(super) fn take_completions(&mut self, now: Time) {
         for index in 0..self.egresses.list.len() {
             while let Some(done) = self.egresses.list[index].channel.reap() {
-                let egress = &self.egresses.list[index];
+                let egress = &mut self.egresses.list[index];
+                let losses = egress.channel.take_losses(done.tag);
                 let (submitter, slot, class) = unpack(done.tag);
                 let bytes = done.data.as_ref().map_or(0, IoSlice::len) as u64;
                 let target = usize::from(egress.target);
@@ -27,6 +28,7 @@ impl EgressService {
                     IngressCompletion {
                         slot,
                         result: done.result,
+                        losses,
                     },
                 );
             }
@@ -91,7 +93,12 @@ impl EgressService {
 
     /// A request is answered on the spot; its submitter is notified at once.
     pub(super) fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
-        self.finish(submitter, IngressCompletion { slot, result });
+        let done = IngressCompletion {
+            slot,
+            result,
+            losses: 0,
+        };
+        self.finish(submitter, done);
         if self.submitters.answered.last() != Some(&submitter) {
             self.submitters.answered.push(submitter);
         }

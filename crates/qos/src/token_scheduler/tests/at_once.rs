@@ -61,6 +61,31 @@ fn who_pays_at_once_gets_no_more_than_who_waits() {
     );
 }
 
+/// Nothing waited on its thread, so a round was closed before the thread had claimed its share, and
+/// that was shared anew: the other got more by coming more often.
+#[test]
+fn who_waits_on_one_thread_gets_no_more_than_who_pays_at_once_on_another() {
+    for often in 1..=4 {
+        let mut world = World::new(2, &[best_effort(100), best_effort(100)]);
+        for round in 0..20_000 {
+            world.fill(0, 0, PricedOperation::Read, 16);
+            for _ in 0..often {
+                world.pass(Nanos(ROUND.0 / often));
+                world.round(0);
+            }
+            world.round(1);
+            // Two thirds of what a round generates, and less at first: it hardly ever waits.
+            let wanted = 7.min(1 + round / 100);
+            if !(0..wanted).all(|_| world.pay_at_once(1, 1, PricedOperation::Read, 1)) {
+                world.fill(1, 1, PricedOperation::Read, 1);
+            }
+        }
+        let shares = [0, 1].map(|tenant| world.spent_by(tenant).0 as f64);
+        let quotient = shares[1] / shares[0];
+        assert!((0.95..1.05).contains(&quotient), "{often}: {quotient}");
+    }
+}
+
 #[test]
 fn who_stops_paying_at_once_keeps_nothing() {
     let mut world = World::new(1, &[best_effort(100)]);
