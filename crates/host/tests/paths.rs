@@ -9,13 +9,19 @@ mod peer;
 use block::BlockError;
 use host::{Host, HostBuilder, Namespace, RequestError};
 use peer::{Behaviour, Mischief, NQN, Peer};
+use std::future::Future as _;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
 use std::time::Duration;
 use switch::Path;
 
 const MIB: usize = 1 << 20;
+
+/// A test that waits for longer hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn builder(path: Path) -> HostBuilder {
     Host::builder()
@@ -217,4 +223,32 @@ fn a_call_whose_queue_is_not_granted_again_goes_on_through_the_host() {
         });
         assert_eq!(peer.memory()[..1024], [[2; 512], [3; 512]].concat());
     }
+}
+
+/// They took all places of the host's thread.
+#[test]
+fn targets_that_do_not_answer_hold_up_no_other_one() {
+    let host = builder(Path::Sync).build().unwrap();
+    let peers = [(); 3].map(|()| Peer::start(MIB, Behaviour::default()));
+    let namespaces = peers.each_ref().map(|peer| {
+        let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+        subsystem.namespace(1).unwrap().asynchronous()
+    });
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut unanswered = Vec::new();
+    for (peer, namespace) in peers.iter().zip(&namespaces).take(2) {
+        peer.change(|behaviour| behaviour.swallow = usize::MAX);
+        for _ in 0..200 {
+            let mut read = Box::pin(namespace.read(0, vec![0; 512]));
+            assert!(read.as_mut().poll(&mut cx).is_pending());
+            unanswered.push(read);
+        }
+    }
+    let (done, results) = channel();
+    // The host's thread carries it out, as what can be cancelled.
+    let (other, _canceller) = namespaces[2].namespace().cancellable();
+    std::thread::spawn(move || {
+        let _ = done.send(other.read(0, &mut [0; 512]));
+    });
+    results.recv_timeout(PATIENCE).unwrap().unwrap();
 }
