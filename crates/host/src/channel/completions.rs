@@ -33,6 +33,9 @@ impl RemoteChannel {
         let unflushed = &entry.state.unflushed;
         unflushed.flushed(mark);
         let losses = unflushed.losses();
+        let requests = &mut self.requests;
+        let place = requests.reaped + requests.done.len() as u64;
+        requests.flushes.push_back((place, losses));
         if losses == reported {
             return Ok(());
         }

@@ -89,6 +89,13 @@ struct Requests {
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: VecDeque<Completion>,
+    /// Number of completions that were reaped.
+    reaped: u64,
+    /// Flushes among `done`: the number of completions before each, and the losses of the cache that
+    /// were known when it was done.
+    flushes: VecDeque<(u64, u32)>,
+    /// The losses of the Flush that was reaped last.
+    losses: u32,
     /// Requests that are to go another way, because no lane has a queue.
     displaced: VecDeque<Request>,
     /// Commands over extents that were not reaped yet.
@@ -194,6 +201,9 @@ impl RemoteChannel {
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),
                 done: VecDeque::with_capacity(capacity),
+                reaped: 0,
+                flushes: VecDeque::new(),
+                losses: 0,
                 displaced: VecDeque::new(),
                 done_extents: VecDeque::new(),
                 spare: Vec::new(),
@@ -219,6 +229,7 @@ impl RemoteChannel {
         capabilities: Capabilities,
     ) -> usize {
         let reported = state.unflushed.reported();
+        self.requests.losses = reported;
         self.namespaces.push(ChannelNamespace {
             reported,
             state,
@@ -410,9 +421,20 @@ impl Channel for RemoteChannel {
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        let done = self.requests.done.pop_front()?;
-        self.requests.outstanding -= 1;
+        let requests = &mut self.requests;
+        let done = requests.done.pop_front()?;
+        requests.outstanding -= 1;
+        let flush = requests.flushes.front();
+        if let Some(&(_, losses)) = flush.filter(|(place, _)| *place == requests.reaped) {
+            requests.flushes.pop_front();
+            requests.losses = losses;
+        }
+        requests.reaped += 1;
         Some(done)
+    }
+
+    fn losses(&self) -> Option<u32> {
+        Some(self.requests.losses)
     }
 
     fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
