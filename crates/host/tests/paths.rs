@@ -295,6 +295,17 @@ fn write(bench: &mut Bench<UringDriver>, lba: u64, fill: u8) -> u64 {
     tag
 }
 
+/// Turns both channels until `done`.
+fn turn_both(benches: &mut [Bench<UringDriver>; 2], mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "it waits for ever");
+        for bench in &mut *benches {
+            bench.turn(Nanos::from_millis(1));
+        }
+    }
+}
+
 /// It answered for all threads.
 #[test]
 fn a_thread_that_gets_no_queue_again_does_not_fail_the_others() {
@@ -330,6 +341,45 @@ fn a_thread_that_gets_no_queue_again_does_not_fail_the_others() {
     assert_eq!((memory[1024], memory[1536], memory[2048]), (8, 9, 0));
     for mut bench in benches {
         bench.shut();
+    }
+}
+
+/// The blocks of a write that its runner left behind were open: it could undo a newer one.
+#[test]
+fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
+    for is_lost in [false, true] {
+        let behaviour = Behaviour {
+            slow_fences: true,
+            ..Behaviour::default()
+        };
+        let peer = Peer::start(MIB, behaviour);
+        let (_namespace, device) = share(&peer);
+        let open = || Bench::open(setup::driver(), &device).unwrap();
+        let mut benches = [open(), open()];
+        peer.change(|behaviour| behaviour.swallow = 2);
+        write(&mut benches[1], 1, 7);
+        let left = write(&mut benches[0], 2, 8);
+        // It was elected, and takes both.
+        benches[1].turn(Nanos::ZERO);
+        let seen = || peer.seen.io_commands.load(Ordering::SeqCst);
+        turn_both(&mut benches, || seen() == 2);
+        if is_lost {
+            peer.cut_all();
+            let met = || peer.seen.associations.load(Ordering::SeqCst);
+            turn_both(&mut benches, || met() == 2);
+        }
+        let [mut waits, runner] = benches;
+        drop(runner);
+        let done = waits.wait();
+        assert_eq!((done.tag, done.result), (left, Err(BlockError::Aborted)));
+        assert_eq!(waits.write(2, &[9; 512]), Err(BlockError::TimedOut));
+        let end = Instant::now() + PATIENCE;
+        while waits.write(2, &[9; 512]).is_err() {
+            assert!(Instant::now() < end, "it waits for ever");
+            peer.end_controllers();
+        }
+        assert_eq!(peer.memory()[1024..1536], [9; 512]);
+        waits.shut();
     }
 }
 

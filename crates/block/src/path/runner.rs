@@ -515,10 +515,22 @@ impl Runner {
     }
 }
 
+/// Stands for the channel below after that was dropped.
+#[derive(Debug)]
+struct Dropped;
+
+impl Channel for Dropped {
+    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        Submit::Done(request.ended(Err(BlockError::Aborted)))
+    }
+}
+
 impl Drop for Runner {
     /// A thread that ends in the middle leaves no other thread waiting: what it has under way for
     /// others ends as aborted, and what still waits is run by one of those that wait.
     fn drop(&mut self) {
+        // First: the channel closes the blocks that what is under way may still write.
+        self.below = Box::new(Dropped);
         let aborted = |entry: &Entry| entry.finish(Err(BlockError::Aborted), None);
         for (_, single) in self.single.iter() {
             if let Single::Queued(_, entry) = single {

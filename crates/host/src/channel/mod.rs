@@ -21,6 +21,7 @@ pub use barrier::QueueFull;
 pub(crate) use displaced::OtherWay;
 pub use state::ChannelState;
 
+use crate::ConnectionError;
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
 use crate::association::parameters::Parameters;
@@ -387,6 +388,35 @@ impl RemoteChannel {
         }
     }
 
+    /// Closes the blocks of the writes that the channel leaves behind, as long as a command of them
+    /// may take effect. Without a [close](Channel::close) only the end of the association says when
+    /// none can any more.
+    fn close_blocks(&mut self) {
+        while let Some(replay) = self.recovery.take() {
+            if replay.lost_with > 0 {
+                for span in replay.exchange.written() {
+                    self.association.fence_blocks(replay.lost_with, span);
+                }
+            }
+        }
+        let generation = self.recovery.joined;
+        let address = self.association.options().address;
+        for lane in &mut self.lanes.all {
+            let is_left = |exchange: &Exchange| !exchange.detached;
+            let mut start = 0;
+            while let Some((slot, exchange)) = lane.qpair.table().unanswered(start, is_left) {
+                for span in exchange.written() {
+                    if !self.closing {
+                        let error = ConnectionError::GivenUp { address };
+                        self.association.report_lost(generation, Some(error));
+                    }
+                    self.association.fence_blocks(generation, span);
+                }
+                start = slot + 1;
+            }
+        }
+    }
+
     /// Sends what an event made ready, unless the lanes are shared: then their owner pumps them at
     /// the end of its turn, in an order of its own.
     fn follow_up(&mut self, cx: &mut Context<'_>) {
@@ -515,6 +545,7 @@ impl Drop for RemoteChannel {
             self.association.remove_waker(waker);
         }
         self.let_go_all();
+        self.close_blocks();
         for lane in &self.lanes.all {
             if lane.open {
                 self.association.leave_open();
