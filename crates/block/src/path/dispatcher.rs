@@ -37,7 +37,7 @@ impl Dispatcher {
 }
 
 impl Drop for Dispatcher {
-    /// A dispatcher whose ring broke, or that panics, leaves its part to submitters.
+    /// A dispatcher with a broken ring, or that panics, leaves its part to submitters.
     fn drop(&mut self) {
         self.bell.stop_serving();
     }

@@ -7,6 +7,7 @@
 //! submitter runs; it exists only where the path has a part for it, and sleeps when there is
 //! nothing to do.
 
+mod command;
 mod dispatcher;
 mod inbox;
 #[cfg(test)]
@@ -80,7 +81,7 @@ impl PathDevice {
             let dispatcher = parts.open(&mut driver)?;
             Ok((Core::new(driver, dispatcher, PollPolicy::Never), ()))
         };
-        // A dispatcher whose ring broke leaves its part to submitters when it is dropped.
+        // A dispatcher with a broken ring leaves its part to submitters when it is dropped.
         let ended = drop;
         let refused = |error| DeviceError::Invalid(format!("cannot start a dispatcher: {error}"));
         let started = start_core(format!("path/{path}"), open, ended, refused)?;

@@ -1,6 +1,7 @@
 //! Running queues: takes batches, makes commands of them, sends them through the channel of the
 //! thread that runs, and hands their completions out.
 
+use super::command::{Command, Merged, Single, joins, key_of, kind_of, merged, single, tag_of};
 use super::inbox::Inbox;
 use super::queue::{Entry, Look, SharedQueue, Term};
 use super::stats::PathStats;
@@ -8,11 +9,11 @@ use crate::device::{Channel, Device, Submit};
 use crate::extents::{Extent, Extents, SubmitExtents};
 use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
-use base::{Nanos, Slab, SlabKey, Time};
-use reactor::{Context, IoSlice, Memory};
+use base::{Nanos, Slab, Time};
+use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use switch::path::{self, Merge};
+use switch::path;
 
 /// Longest time for which a runner polls a device that completes nothing: a wake-up costs a tenth
 /// of it at most.
@@ -80,36 +81,6 @@ struct Held {
     under_way: u32,
     /// The term is over; what is under way still has to complete.
     over: bool,
-}
-
-#[derive(Debug)]
-enum Single {
-    /// A request of this thread that takes no queue; with its tag.
-    Own(u64),
-    /// A request of the queue with this index.
-    Queued(usize, Entry),
-}
-
-#[derive(Debug)]
-struct Merged {
-    queue: usize,
-    entries: Vec<Entry>,
-}
-
-#[derive(Debug)]
-enum Command {
-    Single(Request),
-    Merged(Extents),
-}
-
-fn tag_of(key: SlabKey) -> u64 {
-    u64::from(key.index) << 8 | u64::from(key.generation)
-}
-
-fn key_of(tag: u64) -> SlabKey {
-    let [generation, ..] = tag.to_le_bytes();
-    let index = u32::try_from(tag >> 8).expect("a tag of ours");
-    SlabKey { index, generation }
 }
 
 impl Runner {
@@ -227,8 +198,8 @@ impl Runner {
         self.below.losses()
     }
 
-    /// Returns true if another thread has to run the queues. A thread in whose call nothing is
-    /// outstanding returns from it, and does not look at its channel until the next one.
+    /// Returns true if another thread has to run the queues. A blocking call with nothing outstanding
+    /// returns, and its thread does not look at its channel until the next one.
     fn leaves(&self) -> bool {
         let is_idle = |own: &Own| own.only_in_calls && own.outstanding <= own.inbox.len();
         self.closing || self.gone || self.own.as_ref().is_some_and(is_idle)
@@ -548,71 +519,4 @@ impl Drop for Runner {
             }
         }
     }
-}
-
-/// Ranks operations, so that those which can be merged lie side by side.
-fn kind_of(operation: Operation) -> u8 {
-    match operation {
-        Operation::Read => 0,
-        Operation::Write { durable: false } => 1,
-        Operation::Write { durable: true } => 2,
-        Operation::WriteZeroes { .. }
-        | Operation::Deallocate
-        | Operation::Compare
-        | Operation::Verify
-        | Operation::Flush => 3,
-    }
-}
-
-/// Returns true if a request may join a command of this operation that ends before block `end`.
-fn joins(merge: Merge, operation: Operation, end: u64, next: &Entry) -> bool {
-    let moves = matches!(operation, Operation::Read | Operation::Write { .. });
-    moves && next.operation == operation && merge.joins(end, next.lba.0)
-}
-
-fn slice(entry: &Entry) -> Option<IoSlice> {
-    let memory = || Memory::Region(entry.inbox.region.handle());
-    let data = entry.data;
-    data.map(|(offset, len)| IoSlice::new(memory(), offset, len))
-}
-
-fn single(slots: &mut Slab<Single>, queue: usize, entry: Entry) -> Command {
-    let request = Request {
-        tag: 0,
-        operation: entry.operation,
-        lba: entry.lba,
-        blocks: entry.blocks,
-        data: slice(&entry),
-    };
-    let Ok(key) = slots.insert(Single::Queued(queue, entry)) else {
-        unreachable!("a batch has as many requests as there are slots");
-    };
-    Command::Single(Request {
-        tag: tag_of(key),
-        ..request
-    })
-}
-
-fn merged(
-    slots: &mut Slab<Merged>,
-    queue: usize,
-    entries: Vec<Entry>,
-    mut extents: Vec<Extent>,
-) -> Command {
-    let operation = entries[0].operation;
-    extents.extend(entries.iter().map(|entry| Extent {
-        tag: entry.slot.into(),
-        lba: entry.lba,
-        blocks: entry.blocks,
-        data: slice(entry),
-        result: Ok(()),
-    }));
-    let Ok(key) = slots.insert(Merged { queue, entries }) else {
-        unreachable!("a batch has no more commands than there are slots");
-    };
-    Command::Merged(Extents {
-        tag: tag_of(key),
-        operation,
-        extents,
-    })
 }
