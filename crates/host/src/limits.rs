@@ -112,7 +112,7 @@ pub const H2C_DATA_STEP: u32 = 4096;
 /// nothing, and short enough to report a broken host soon.
 pub const THREAD_LOOK: Duration = Duration::from_millis(200);
 
-/// Blocking requests of one [`Host`](crate::Host) in flight; further callers wait their turn.
+/// Blocking requests of one namespace in flight; further callers wait their turn.
 pub const BLOCKING_REQUESTS_MAX: usize = 256;
 
 /// Namespaces to which one thread has channels of its own for blocking calls; it reaches further

@@ -163,6 +163,11 @@ impl fmt::Debug for RemoteNamespace {
 }
 
 impl Device for RemoteNamespace {
+    fn outlives_channels(&self) -> bool {
+        let is_over = self.association.is_closing() || self.association.phase() == Phase::Gone;
+        !is_over && !self.state.is_gone()
+    }
+
     fn geometry(&self) -> Geometry {
         self.state.geometry()
     }

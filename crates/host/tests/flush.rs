@@ -6,12 +6,13 @@
 mod peer;
 mod setup;
 
+use base::Nanos;
 use block::conformance::Bench;
-use block::{BlockError, Operation};
+use block::{BlockError, Completion, Operation, Submit};
 use host::{Host, Namespace, RequestError, Switchboard, SwitchboardOptions};
 use peer::{Behaviour, Mischief, Peer, connected};
 use reactor::placement::allowed_cores;
-use switch::Knobs;
+use switch::{Knobs, Path};
 use wire::nvme::identify_controller::NvmIdentifyController;
 
 fn session(cache_life: u64) -> (Peer, Host, Namespace) {
@@ -129,7 +130,7 @@ fn a_flush_of_a_switchboard_reports_no_loss_that_is_later_than_its_answer() {
     let mut other = Bench::open(setup::driver(), &device).unwrap();
     for (operation, blocks) in [(Operation::Flush, 0), (zeroes, 1)] {
         let request = late.request(operation, 0, blocks);
-        assert!(matches!(late.submit(request), block::Submit::Queued));
+        assert!(matches!(late.submit(request), Submit::Queued));
     }
     // It is sent, and answered, after both.
     other.read(0, 1).unwrap();
@@ -142,4 +143,39 @@ fn a_flush_of_a_switchboard_reports_no_loss_that_is_later_than_its_answer() {
     late.operate(Operation::Flush, 0, 0).unwrap();
     late.shut();
     other.shut();
+}
+
+/// Only the thread heard of it of which the Flush was the first that the channel carried.
+#[test]
+fn each_thread_of_a_path_hears_of_a_loss_once() {
+    for path in Path::ALL {
+        let (peer, _host, namespace) = session(7);
+        let device = namespace.device_by(path).unwrap().with_requests(8, 4096);
+        let mut first = Bench::open(setup::driver(), &device).unwrap();
+        let mut second = Bench::open(setup::driver(), &device).unwrap();
+        first.write(0, &[1; 512]).unwrap();
+        second.write(1, &[2; 512]).unwrap();
+        comes_back(&peer, 8);
+        // Where a submitter runs the queue, the Flush goes by the other thread's channel.
+        let read = second.request(Operation::Read, 2, 1);
+        assert!(matches!(second.submit(read), Submit::Queued));
+        let flush = first.request(Operation::Flush, 0, 0);
+        assert!(matches!(first.submit(flush), Submit::Queued));
+        let (mut read, mut flushed) = (None, None);
+        while read.is_none() || flushed.is_none() {
+            first.turn(Nanos::from_millis(1));
+            second.turn(Nanos::from_millis(1));
+            read = read.or_else(|| second.finished());
+            flushed = flushed.or_else(|| first.finished());
+        }
+        let result = |done: Option<Completion>| done.unwrap().result;
+        assert_eq!(result(read), Ok(()), "{path}");
+        assert_eq!(result(flushed), Err(BlockError::CacheLost), "{path}");
+        let flush = |bench: &mut Bench<_>| bench.operate(Operation::Flush, 0, 0);
+        assert_eq!(flush(&mut second), Err(BlockError::CacheLost), "{path}");
+        assert_eq!(flush(&mut first), Ok(()), "{path}");
+        assert_eq!(flush(&mut second), Ok(()), "{path}");
+        first.shut();
+        second.shut();
+    }
 }

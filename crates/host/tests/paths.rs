@@ -5,17 +5,27 @@
 #![allow(clippy::cast_possible_truncation)] // Patterns in tests are cut to bytes on purpose.
 
 mod peer;
+mod setup;
 
-use block::BlockError;
+use base::Nanos;
+use block::conformance::Bench;
+use block::{BlockError, Operation, PathDevice, Submit};
 use host::{Host, HostBuilder, Namespace, RequestError};
 use peer::{Behaviour, Mischief, NQN, Peer};
+use reactor::uring::UringDriver;
+use std::future::Future as _;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 use switch::Path;
 
 const MIB: usize = 1 << 20;
+
+/// A test that waits for longer hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn builder(path: Path) -> HostBuilder {
     Host::builder()
@@ -217,4 +227,186 @@ fn a_call_whose_queue_is_not_granted_again_goes_on_through_the_host() {
         });
         assert_eq!(peer.memory()[..1024], [[2; 512], [3; 512]].concat());
     }
+}
+
+/// Its thread sent the other's request when its own was answered, and returned: the answer came by a
+/// connection that no thread looked at.
+#[test]
+fn a_thread_that_returns_leaves_no_request_of_another_one_behind() {
+    for path in Path::ALL {
+        let peer = Peer::start(MIB, Behaviour::default());
+        let namespace = open(&peer, path);
+        let (opened, returned) = (Barrier::new(3), Barrier::new(2));
+        let (done, results) = channel();
+        let (begins, begun) = channel();
+        let results = std::thread::scope(|scope| {
+            let (namespace, opened, returned, peer) = (&namespace, &opened, &returned, &peer);
+            let (first, second) = (done.clone(), done);
+            scope.spawn(move || {
+                namespace.read(0, &mut [0; 512]).unwrap();
+                opened.wait();
+                opened.wait();
+                let _ = first.send(namespace.read(0, &mut [0; 512]));
+                // It calls no more, and lives until the other one has returned.
+                returned.wait();
+            });
+            scope.spawn(move || {
+                namespace.read(0, &mut [0; 512]).unwrap();
+                opened.wait();
+                opened.wait();
+                while peer.seen.held.load(Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                let _ = begins.send(());
+                let _ = second.send(namespace.read(512, &mut [0; 512]));
+            });
+            opened.wait();
+            peer.change(|behaviour| behaviour.hold = 2);
+            opened.wait();
+            begun.recv().unwrap();
+            // Most likely its request is in the queue then.
+            std::thread::sleep(Duration::from_millis(20));
+            let end = Instant::now() + PATIENCE;
+            let mut returns = Vec::new();
+            while returns.len() < 2 && Instant::now() < end {
+                peer.release();
+                returns.extend(results.recv_timeout(Duration::from_millis(1)));
+            }
+            returned.wait();
+            returns
+        });
+        assert_eq!(results.len(), 2, "{path}: a call did not return");
+        assert!(results.iter().all(Result::is_ok), "{path}: {results:?}");
+    }
+}
+
+/// A host, and a device that threads share by `stm`.
+fn share(peer: &Peer) -> (Namespace, PathDevice) {
+    let namespace = open(peer, Path::Sync);
+    let device = namespace.device_by(Path::Stm).unwrap();
+    (namespace, device.with_requests(8, 4096))
+}
+
+fn write(bench: &mut Bench<UringDriver>, lba: u64, fill: u8) -> u64 {
+    let mut request = bench.request(Operation::Write { durable: false }, lba, 1);
+    request.data.as_mut().unwrap().copy_in(0, &[fill; 512]);
+    let tag = request.tag;
+    assert!(matches!(bench.submit(request), Submit::Queued));
+    tag
+}
+
+/// Turns both channels until `done`.
+fn turn_both(benches: &mut [Bench<UringDriver>; 2], mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "it waits for ever");
+        for bench in &mut *benches {
+            bench.turn(Nanos::from_millis(1));
+        }
+    }
+}
+
+/// It answered for all threads.
+#[test]
+fn a_thread_that_gets_no_queue_again_does_not_fail_the_others() {
+    let behaviour = Behaviour {
+        io_queues: 3,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(MIB, behaviour);
+    let (_namespace, device) = share(&peer);
+    let open = || Bench::open(setup::driver(), &device).unwrap();
+    let mut benches = [open(), open()];
+    peer.change(|behaviour| behaviour.io_queues = 2);
+    peer.cut_all();
+    // The second one has the last queue, and is elected.
+    write(&mut benches[1], 1, 7);
+    write(&mut benches[0], 2, 8);
+    benches[1].turn(Nanos::ZERO);
+    let (mut kept, mut lost) = (None, None);
+    let end = Instant::now() + PATIENCE;
+    while kept.is_none() || lost.is_none() {
+        assert!(Instant::now() < end, "it waits for ever");
+        for bench in &mut benches {
+            bench.turn(Nanos::from_millis(1));
+        }
+        kept = kept.or_else(|| benches[0].finished());
+        lost = lost.or_else(|| benches[1].finished());
+    }
+    assert_eq!(kept.map(|done| done.result), Some(Ok(())));
+    assert_eq!(lost.map(|done| done.result), Some(Err(BlockError::Gone)));
+    benches[0].write(3, &[9; 512]).unwrap();
+    assert_eq!(benches[1].write(4, &[9; 512]), Err(BlockError::Gone));
+    let memory = peer.memory();
+    assert_eq!((memory[1024], memory[1536], memory[2048]), (8, 9, 0));
+    for mut bench in benches {
+        bench.shut();
+    }
+}
+
+/// The blocks of a write that its runner left behind were open: it could undo a newer one.
+#[test]
+fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
+    for is_lost in [false, true] {
+        let behaviour = Behaviour {
+            slow_fences: true,
+            ..Behaviour::default()
+        };
+        let peer = Peer::start(MIB, behaviour);
+        let (_namespace, device) = share(&peer);
+        let open = || Bench::open(setup::driver(), &device).unwrap();
+        let mut benches = [open(), open()];
+        peer.change(|behaviour| behaviour.swallow = 2);
+        write(&mut benches[1], 1, 7);
+        let left = write(&mut benches[0], 2, 8);
+        // It was elected, and takes both.
+        benches[1].turn(Nanos::ZERO);
+        let seen = || peer.seen.io_commands.load(Ordering::SeqCst);
+        turn_both(&mut benches, || seen() == 2);
+        if is_lost {
+            peer.cut_all();
+            let met = || peer.seen.associations.load(Ordering::SeqCst);
+            turn_both(&mut benches, || met() == 2);
+        }
+        let [mut waits, runner] = benches;
+        drop(runner);
+        let done = waits.wait();
+        assert_eq!((done.tag, done.result), (left, Err(BlockError::Aborted)));
+        assert_eq!(waits.write(2, &[9; 512]), Err(BlockError::TimedOut));
+        let end = Instant::now() + PATIENCE;
+        while waits.write(2, &[9; 512]).is_err() {
+            assert!(Instant::now() < end, "it waits for ever");
+            peer.end_controllers();
+        }
+        assert_eq!(peer.memory()[1024..1536], [9; 512]);
+        waits.shut();
+    }
+}
+
+/// They took all places of the host's thread.
+#[test]
+fn targets_that_do_not_answer_hold_up_no_other_one() {
+    let host = builder(Path::Sync).build().unwrap();
+    let peers = [(); 3].map(|()| Peer::start(MIB, Behaviour::default()));
+    let namespaces = peers.each_ref().map(|peer| {
+        let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+        subsystem.namespace(1).unwrap().asynchronous()
+    });
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut unanswered = Vec::new();
+    for (peer, namespace) in peers.iter().zip(&namespaces).take(2) {
+        peer.change(|behaviour| behaviour.swallow = usize::MAX);
+        for _ in 0..200 {
+            let mut read = Box::pin(namespace.read(0, vec![0; 512]));
+            assert!(read.as_mut().poll(&mut cx).is_pending());
+            unanswered.push(read);
+        }
+    }
+    let (done, results) = channel();
+    // The host's thread carries it out, as what can be cancelled.
+    let (other, _canceller) = namespaces[2].namespace().cancellable();
+    std::thread::spawn(move || {
+        let _ = done.send(other.read(0, &mut [0; 512]));
+    });
+    results.recv_timeout(PATIENCE).unwrap().unwrap();
 }

@@ -101,6 +101,12 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     /// When what is behind the device cannot be opened.
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError>;
 
+    /// Returns true if a channel that answers [`BlockError::Gone`] has lost only its own way to the
+    /// device, so that another channel may carry the request out.
+    fn outlives_channels(&self) -> bool {
+        false
+    }
+
     /// Returns the time that the device itself took; `None` where only the software could tell.
     fn device_time(&self) -> Option<DeviceTime> {
         None
@@ -196,6 +202,17 @@ pub trait Channel: std::fmt::Debug {
 
     /// Takes the next finished request.
     fn reap(&mut self) -> Option<Completion> {
+        None
+    }
+
+    /// Losses of the device's volatile cache that were known when the Flush was done that was
+    /// [reaped](Self::reap) last; before the first one, those that other channels have reported.
+    /// `None` for a channel that counts none.
+    ///
+    /// A channel fails a Flush with [`BlockError::CacheLost`] where the number is not that of the
+    /// Flush before. An owner that carries Flushes of several others by one channel tells each of
+    /// them of every loss.
+    fn losses(&self) -> Option<u32> {
         None
     }
 

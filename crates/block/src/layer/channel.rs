@@ -69,6 +69,10 @@ impl<L: LayerChannel> Channel for L {
         self.finished()
     }
 
+    fn losses(&self) -> Option<u32> {
+        self.inner().losses()
+    }
+
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.inner_mut().tick(cx);
         self.collect(cx.now);

@@ -36,6 +36,13 @@ impl Dispatcher {
     }
 }
 
+impl Drop for Dispatcher {
+    /// A dispatcher with a broken ring, or that panics, leaves its part to submitters.
+    fn drop(&mut self) {
+        self.bell.stop_serving();
+    }
+}
+
 impl Service for Dispatcher {
     type Message = Infallible;
 

@@ -14,6 +14,9 @@ pub(super) struct Done {
     /// The submitter's name for the request.
     pub(super) slot: u32,
     pub(super) result: Result<(), BlockError>,
+    /// [Losses](crate::Channel::losses) of the device's cache that were known when it was done, for
+    /// a Flush.
+    pub(super) losses: Option<u32>,
 }
 
 /// One submitter's inbox.
@@ -58,6 +61,11 @@ impl Inbox {
         let bit = 1 << queue;
         self.handed.load(Ordering::Relaxed) & bit != 0
             && self.handed.fetch_and(!bit, Ordering::Acquire) & bit != 0
+    }
+
+    /// Requests that are over and were not taken.
+    pub(super) fn len(&self) -> usize {
+        self.done.len()
     }
 
     /// Takes the next request that is over.

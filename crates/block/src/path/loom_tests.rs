@@ -94,10 +94,7 @@ fn run(queue: &SharedQueue, term: super::queue::Term, leaves: bool) {
     while queue.take_batch(term, first, Runner::Submitter, NOW, &mut batch) == Look::Batch {
         first = false;
         for entry in batch.drain(..) {
-            entry.inbox.finish(Done {
-                slot: entry.slot,
-                result: Ok(()),
-            });
+            entry.finish(Ok(()), None);
         }
         if leaves {
             return queue.leave(term, NOW);

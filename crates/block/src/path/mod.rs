@@ -7,6 +7,7 @@
 //! submitter runs; it exists only where the path has a part for it, and sleeps when there is
 //! nothing to do.
 
+mod command;
 mod dispatcher;
 mod inbox;
 #[cfg(test)]
@@ -28,19 +29,20 @@ use crate::limits::{DISPATCHER_SOCKETS, SUBMITTER_DEPTH, SUBMITTER_DEPTH_MAX};
 use queue::{Bell, SharedQueue};
 use reactor::uring::{Options, UringDriver};
 use reactor::{Core, Driver, PollPolicy, start_core};
-use runner::Runner;
+use runner::{Own, Runner};
 use stats::PathStats;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use submitter::SubmitterChannel;
-use switch::path::{self, Path, PathRules, QueueKind};
+use switch::path::{Path, PathRules, QueueKind};
 
 /// A device behind a path.
 #[derive(Clone)]
 pub struct PathDevice {
     inner: Arc<Inner>,
     awaited: bool,
+    only_in_calls: bool,
     depth: u32,
     bytes: u32,
 }
@@ -79,7 +81,7 @@ impl PathDevice {
             let dispatcher = parts.open(&mut driver)?;
             Ok((Core::new(driver, dispatcher, PollPolicy::Never), ()))
         };
-        // A ring that broke answers nothing more; submitters see to themselves.
+        // A dispatcher with a broken ring leaves its part to submitters when it is dropped.
         let ended = drop;
         let refused = |error| DeviceError::Invalid(format!("cannot start a dispatcher: {error}"));
         let started = start_core(format!("path/{path}"), open, ended, refused)?;
@@ -121,6 +123,7 @@ impl PathDevice {
                 thread: Mutex::new(None),
             }),
             awaited: true,
+            only_in_calls: false,
             depth: SUBMITTER_DEPTH,
             bytes,
         })
@@ -146,6 +149,16 @@ impl PathDevice {
     #[must_use]
     pub fn unawaited(mut self) -> Self {
         self.awaited = false;
+        self
+    }
+
+    /// The same device for threads that drive their channels only while requests of their own are
+    /// outstanding, as blocking calls do. Such a thread takes no batch when its last request is
+    /// done, and that completion is [reaped](Channel::reap) only when it has nothing under way for
+    /// other threads.
+    #[must_use]
+    pub fn in_calls(mut self) -> Self {
+        self.only_in_calls = true;
         self
     }
 
@@ -185,14 +198,8 @@ struct Parts {
 impl Parts {
     fn open(self, driver: &mut dyn Driver) -> Result<Dispatcher, DeviceError> {
         let channel = self.below.open(driver)?;
-        let runner = Runner::new(
-            channel,
-            path::Runner::Dispatcher,
-            Arc::clone(&self.queues),
-            self.below.geometry().block_bytes,
-            self.below.capabilities(),
-            self.stats,
-        );
+        let queues = Arc::clone(&self.queues);
+        let runner = Runner::new(self.below, channel, None, queues, self.stats);
         self.bell.serve(driver.waker());
         Ok(Dispatcher::new(
             self.bell,
@@ -214,15 +221,9 @@ impl Inner {
         }
     }
 
-    fn runner(&self, below: Box<dyn Channel>, who: path::Runner) -> Runner {
-        Runner::new(
-            below,
-            who,
-            Arc::clone(&self.queues),
-            self.below.geometry().block_bytes,
-            self.below.capabilities(),
-            Arc::clone(&self.stats),
-        )
+    fn runner(&self, below: Box<dyn Channel>, own: Own) -> Runner {
+        let (device, queues) = (Arc::clone(&self.below), Arc::clone(&self.queues));
+        Runner::new(device, below, Some(own), queues, Arc::clone(&self.stats))
     }
 
     fn thread(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {

@@ -5,9 +5,9 @@
 //! becomes the runner. It is held for a few words of work: never while a command is built, sent or
 //! waited for.
 
-use super::inbox::Inbox;
+use super::inbox::{Done, Inbox};
 use super::stats::PathStats;
-use crate::request::Operation;
+use crate::request::{BlockError, Operation};
 use base::units::Lba;
 use base::{Time, WakeFlag};
 #[cfg(loom)]
@@ -35,12 +35,25 @@ pub(super) struct Entry {
     pub(super) data: Option<(usize, usize)>,
 }
 
+impl Entry {
+    /// Tells its submitter that it is over.
+    pub(super) fn finish(&self, result: Result<(), BlockError>, losses: Option<u32>) {
+        self.inbox.finish(Done {
+            slot: self.slot,
+            result,
+            losses,
+        });
+    }
+}
+
 /// Wakes the dispatcher.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
     wake_flag: WakeFlag,
     waker: OnceLock<Arc<dyn Wake>>,
     ended: AtomicBool,
+    /// The dispatcher ended, or its channel to the device is gone.
+    unserved: AtomicBool,
 }
 
 impl Bell {
@@ -65,6 +78,15 @@ impl Bell {
         if let Some(waker) = self.waker.get() {
             waker.wake();
         }
+    }
+
+    /// The dispatcher runs no queue any more: submitters have its part.
+    pub(super) fn stop_serving(&self) {
+        self.unserved.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_unserved(&self) -> bool {
+        self.unserved.load(Ordering::Acquire)
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -148,8 +170,10 @@ impl SharedQueue {
         let next = state.gate.arrive(now, entry.properties);
         state.requests.push_back(entry);
         match next {
-            Next::Run(Runner::Submitter) => Some(self.begin(&mut state, now)),
-            Next::Run(Runner::Dispatcher) | Next::At(_) => {
+            Next::Run(runner) if self.is_for_submitters(runner) => {
+                Some(self.begin(&mut state, now))
+            }
+            Next::Run(_) | Next::At(_) => {
                 drop(state);
                 self.stats.lost();
                 self.bell.ring();
@@ -160,6 +184,11 @@ impl SharedQueue {
                 None
             }
         }
+    }
+
+    /// Returns true if a submitter has the part of this runner.
+    fn is_for_submitters(&self, runner: Runner) -> bool {
+        runner == Runner::Submitter || self.bell.is_unserved()
     }
 
     fn begin(&self, state: &mut State, now: Time) -> Term {
@@ -182,6 +211,9 @@ impl SharedQueue {
 
     /// The dispatcher looks whether it has to run the queue.
     pub(super) fn begin_dispatched(&self, now: Time) -> Option<Term> {
+        if self.bell.is_unserved() {
+            return None;
+        }
         let mut state = self.lock();
         let runs = match state.gate.next(now) {
             Next::Run(Runner::Dispatcher) => true,
@@ -209,8 +241,11 @@ impl SharedQueue {
             return None;
         }
         if !state.gate.is_running() {
-            // A submitter that was to run it ended without a word.
-            let runs = state.gate.next(now) == Next::Run(Runner::Submitter);
+            // The thread that was to run it ended without a word.
+            let Next::Run(runner) = state.gate.next(now) else {
+                return None;
+            };
+            let runs = self.is_for_submitters(runner);
             return runs.then(|| self.begin(&mut state, now));
         }
         self.stats.taken_over();
@@ -238,11 +273,7 @@ impl SharedQueue {
             return Look::Over;
         }
         if !first && !state.gate.goes_on(now, runner) {
-            let after = state.gate.after(now);
-            drop(state);
-            if after != Next::Nothing {
-                self.bell.ring();
-            }
+            self.pass_on(&state, now);
             return Look::Over;
         }
         let State { gate, requests, .. } = &mut *state;
@@ -269,35 +300,62 @@ impl SharedQueue {
         }
         state.gate.stop();
         self.note_run(now);
+        self.pass_on(&state, now);
+    }
+
+    /// Tells the thread that has to run the queue next, which no thread runs, that it has to.
+    fn pass_on(&self, state: &State, now: Time) {
         match (state.gate.after(now), state.requests.front()) {
-            (Next::Run(Runner::Submitter), Some(entry)) => entry.inbox.hand(self.index),
+            (Next::Run(runner), Some(entry)) if self.is_for_submitters(runner) => {
+                entry.inbox.hand(self.index);
+            }
             (Next::Run(_) | Next::At(_), _) => self.bell.ring(),
             (Next::Nothing, _) => {}
         }
     }
 
-    /// A submitter ends: its requests leave the queue, and it runs it no more.
-    pub(super) fn withdraw(&self, inbox: &Arc<Inbox>, now: Time) {
+    /// The dispatcher can send nothing any more: submitters run its queues.
+    pub(super) fn stop_serving(&self) {
+        self.bell.stop_serving();
+    }
+
+    /// Puts a request back that a runner took and cannot send.
+    pub(super) fn put_back(&self, entry: Entry, now: Time) {
+        let mut state = self.lock();
+        // A runner of the queue looks at it again; without one, it is passed on.
+        let _ = state.gate.arrive(now, entry.properties);
+        state.requests.push_front(entry);
+        self.pass_on(&state, now);
+    }
+
+    /// Takes the requests of a submitter out that ends, or cannot send: it runs the queue no more.
+    /// Returns the requests.
+    pub(super) fn withdraw(&self, inbox: &Arc<Inbox>, now: Time) -> Vec<Entry> {
         let mut state = self.lock();
         let State { gate, requests, .. } = &mut *state;
-        requests.retain(|entry| {
-            let stays = !Arc::ptr_eq(&entry.inbox, inbox);
-            if !stays {
+        let mut own = Vec::new();
+        for _ in 0..requests.len() {
+            let entry = requests.pop_front().expect("there are as many");
+            if Arc::ptr_eq(&entry.inbox, inbox) {
                 gate.take(entry.properties);
+                own.push(entry);
+            } else {
+                requests.push_back(entry);
             }
-            stays
-        });
+        }
         // Under the lock: from here on no runner hands the queue to it.
         if inbox.take_handed(self.index) && matches!(gate.next(now), Next::Run(_)) {
             let term = self.begin(&mut state, now);
             drop(state);
             self.leave(term, now);
         }
+        own
     }
 
     /// The time at which the dispatcher has to run the queue.
     pub(super) fn due(&self, now: Time) -> Time {
         match self.lock().gate.next(now) {
+            _ if self.bell.is_unserved() => Time::NEVER,
             Next::Nothing => Time::NEVER,
             Next::At(time) => time,
             Next::Run(Runner::Submitter) if self.kind != QueueKind::Shadow => Time::NEVER,

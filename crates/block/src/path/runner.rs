@@ -1,18 +1,19 @@
 //! Running queues: takes batches, makes commands of them, sends them through the channel of the
 //! thread that runs, and hands their completions out.
 
-use super::inbox::Done;
+use super::command::{Command, Merged, Single, joins, key_of, kind_of, merged, single, tag_of};
+use super::inbox::Inbox;
 use super::queue::{Entry, Look, SharedQueue, Term};
 use super::stats::PathStats;
-use crate::device::{Capabilities, Channel, Submit};
+use crate::device::{Channel, Device, Submit};
 use crate::extents::{Extent, Extents, SubmitExtents};
 use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
-use base::{Nanos, Slab, SlabKey, Time};
-use reactor::{Context, IoSlice, Memory};
+use base::{Nanos, Slab, Time};
+use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use switch::path::{self, Merge};
+use switch::path;
 
 /// Longest time for which a runner polls a device that completes nothing: a wake-up costs a tenth
 /// of it at most.
@@ -24,13 +25,18 @@ const BATCHES_A_TURN: u32 = 8;
 /// One thread's part in running the queues of a device.
 #[derive(Debug)]
 pub(super) struct Runner {
+    device: Arc<dyn Device>,
     below: Box<dyn Channel>,
     who: path::Runner,
+    /// The submitter that it belongs to.
+    own: Option<Own>,
     queues: Arc<[SharedQueue]>,
     terms: Vec<Option<Held>>,
     /// Requests and commands that are under way.
     single: Slab<Single>,
     merged: Slab<Merged>,
+    /// Requests of merged commands: where one fails, each of them becomes a command of its own.
+    merged_requests: usize,
     /// Commands that wait to be sent: for room in the channel below, or for the next turn.
     unsent: VecDeque<Command>,
     batch: Vec<Entry>,
@@ -48,10 +54,22 @@ pub(super) struct Runner {
     /// The last turn ended before all was sent that can be: no completion brings the next one.
     unfinished: bool,
     closing: bool,
+    /// The channel below is gone, and the device is not: others send.
+    gone: bool,
     /// The time of the last turn, and that until which the device is polled.
     now: Time,
     polls_until: Time,
     stats: Arc<PathStats>,
+}
+
+/// The submitter that a runner belongs to.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) inbox: Arc<Inbox>,
+    /// It runs queues only while requests of its own are outstanding.
+    pub(super) only_in_calls: bool,
+    /// Its requests that it has not ended.
+    pub(super) outstanding: usize,
 }
 
 /// A queue that this thread runs.
@@ -65,52 +83,29 @@ struct Held {
     over: bool,
 }
 
-#[derive(Debug)]
-enum Single {
-    /// A request of this thread that takes no queue; with its tag.
-    Own(u64),
-    /// A request of the queue with this index.
-    Queued(usize, Entry),
-}
-
-#[derive(Debug)]
-struct Merged {
-    queue: usize,
-    entries: Vec<Entry>,
-}
-
-#[derive(Debug)]
-enum Command {
-    Single(Request),
-    Merged(Extents),
-}
-
-fn tag_of(key: SlabKey) -> u64 {
-    u64::from(key.index) << 8 | u64::from(key.generation)
-}
-
-fn key_of(tag: u64) -> SlabKey {
-    let [generation, ..] = tag.to_le_bytes();
-    let index = u32::try_from(tag >> 8).expect("a tag of ours");
-    SlabKey { index, generation }
-}
-
 impl Runner {
     pub(super) fn new(
+        device: Arc<dyn Device>,
         below: Box<dyn Channel>,
-        who: path::Runner,
+        own: Option<Own>,
         queues: Arc<[SharedQueue]>,
-        block_bytes: u32,
-        capabilities: Capabilities,
         stats: Arc<PathStats>,
     ) -> Self {
+        let capabilities = device.capabilities();
         Self {
             terms: queues.iter().map(|_| None).collect(),
+            block_bytes: device.geometry().block_bytes.into(),
+            device,
             below,
-            who,
+            who: match own {
+                Some(_) => path::Runner::Submitter,
+                None => path::Runner::Dispatcher,
+            },
+            own,
             queues,
             single: Slab::with_capacity(PATH_QUEUE_DEPTH),
             merged: Slab::with_capacity(PATH_QUEUE_DEPTH),
+            merged_requests: 0,
             unsent: VecDeque::new(),
             batch: Vec::new(),
             spare_entries: Vec::new(),
@@ -118,12 +113,12 @@ impl Runner {
             own_done: VecDeque::new(),
             commands: 0,
             extents_max: capabilities.extents_max as usize,
-            block_bytes: block_bytes.into(),
             bytes_max: capabilities.max_transfer_bytes.into(),
             submitted: false,
             refused: false,
             unfinished: false,
             closing: false,
+            gone: false,
             now: Time::ZERO,
             polls_until: Time::ZERO,
             stats,
@@ -186,6 +181,30 @@ impl Runner {
         self.own_done.pop_front()
     }
 
+    /// Notes how many requests of its own submitter are not ended.
+    pub(super) fn note_outstanding(&mut self, outstanding: usize) {
+        if let Some(own) = &mut self.own {
+            own.outstanding = outstanding;
+        }
+    }
+
+    /// Returns true if the channel below is gone although the device is not.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Losses of the device's cache, as [`Channel::losses`].
+    pub(super) fn losses(&self) -> Option<u32> {
+        self.below.losses()
+    }
+
+    /// Returns true if another thread has to run the queues. A blocking call with nothing outstanding
+    /// returns, and its thread does not look at its channel until the next one.
+    fn leaves(&self) -> bool {
+        let is_idle = |own: &Own| own.only_in_calls && own.outstanding <= own.inbox.len();
+        self.closing || self.gone || self.own.as_ref().is_some_and(is_idle)
+    }
+
     /// Runs what this thread has to run, as far as it goes without waiting.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
         self.now = cx.now;
@@ -221,6 +240,7 @@ impl Runner {
 
     /// Takes a batch of a queue, if this thread runs it and may. Returns whether it has one.
     fn look(&mut self, index: usize, cx: &Context<'_>) -> bool {
+        let leaves = self.leaves();
         let queue = &self.queues[index];
         let Some(held) = &mut self.terms[index] else {
             return false;
@@ -229,16 +249,28 @@ impl Runner {
             queue.note_run(cx.now);
             return false;
         }
-        let room = self.single.capacity() - self.single.len() >= BATCH_REQUESTS_MAX;
-        if held.over || !room || !self.unsent.is_empty() {
-            if held.under_way == 0 && self.unsent.is_empty() {
+        if leaves && !held.over {
+            match &self.own {
+                Some(own) if self.gone => {
+                    // What its own submitter has in the queue fails as all of it does from now on.
+                    for entry in queue.withdraw(&own.inbox, cx.now) {
+                        entry.finish(Err(BlockError::Gone), None);
+                    }
+                }
+                None if self.gone => queue.stop_serving(),
+                _ => {}
+            }
+            queue.leave(held.term, cx.now);
+            held.over = true;
+        }
+        if held.over {
+            if held.under_way == 0 {
                 self.terms[index] = None;
             }
             return false;
         }
-        if self.closing {
-            queue.leave(held.term, cx.now);
-            self.terms[index] = None;
+        let taken = self.single.len() + self.merged_requests;
+        if taken + BATCH_REQUESTS_MAX > self.single.capacity() || !self.unsent.is_empty() {
             return false;
         }
         let first = std::mem::take(&mut held.first);
@@ -281,6 +313,7 @@ impl Runner {
             self.begun(queue);
             let command = if entries.len() > 1 {
                 let extents = self.spare_extents.pop().unwrap_or_default();
+                self.merged_requests += entries.len();
                 merged(&mut self.merged, queue, entries, extents)
             } else {
                 let entry = entries.pop().expect("the first one");
@@ -339,12 +372,24 @@ impl Runner {
             Single::Own(tag) => self.own_done.push_back(Completion { tag, ..completion }),
             Single::Queued(queue, entry) => {
                 self.ended(queue);
-                entry.inbox.finish(Done {
-                    slot: entry.slot,
-                    result: completion.result,
-                });
+                self.finish_entry(queue, entry, completion.result);
             }
         }
+    }
+
+    /// Ends a request of a queue. Where the channel below is gone and the device is not, another
+    /// thread sends it, unless it is the own submitter's.
+    fn finish_entry(&mut self, queue: usize, entry: Entry, result: Result<(), BlockError>) {
+        if result == Err(BlockError::Gone) && self.device.outlives_channels() {
+            self.gone = true;
+            let own = self.own.as_ref();
+            if !own.is_some_and(|own| Arc::ptr_eq(&own.inbox, &entry.inbox)) {
+                return self.queues[queue].put_back(entry, self.now);
+            }
+        }
+        let flushes = entry.operation == Operation::Flush;
+        let losses = flushes.then(|| self.below.losses()).flatten();
+        entry.finish(result, losses);
     }
 
     fn finish_merged(&mut self, mut extents: Extents) {
@@ -352,6 +397,7 @@ impl Runner {
         let merged = self.merged.remove(key_of(extents.tag));
         let Merged { queue, mut entries } = merged.expect("a command completes once");
         self.ended(queue);
+        self.merged_requests -= entries.len();
         assert_eq!(
             entries.len(),
             extents.extents.len(),
@@ -366,10 +412,7 @@ impl Runner {
                     let command = single(&mut self.single, queue, entry);
                     self.unsent.push_back(command);
                 }
-                result => entry.inbox.finish(Done {
-                    slot: entry.slot,
-                    result,
-                }),
+                result => self.finish_entry(queue, entry, result),
             }
         }
         self.spare_entries.push(entries);
@@ -443,16 +486,23 @@ impl Runner {
     }
 }
 
+/// Stands for the channel below after that was dropped.
+#[derive(Debug)]
+struct Dropped;
+
+impl Channel for Dropped {
+    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        Submit::Done(request.ended(Err(BlockError::Aborted)))
+    }
+}
+
 impl Drop for Runner {
     /// A thread that ends in the middle leaves no other thread waiting: what it has under way for
     /// others ends as aborted, and what still waits is run by one of those that wait.
     fn drop(&mut self) {
-        let aborted = |entry: &Entry| {
-            entry.inbox.finish(Done {
-                slot: entry.slot,
-                result: Err(BlockError::Aborted),
-            });
-        };
+        // First: the channel closes the blocks that what is under way may still write.
+        self.below = Box::new(Dropped);
+        let aborted = |entry: &Entry| entry.finish(Err(BlockError::Aborted), None);
         for (_, single) in self.single.iter() {
             if let Single::Queued(_, entry) = single {
                 aborted(entry);
@@ -469,71 +519,4 @@ impl Drop for Runner {
             }
         }
     }
-}
-
-/// Ranks operations, so that those which can be merged lie side by side.
-fn kind_of(operation: Operation) -> u8 {
-    match operation {
-        Operation::Read => 0,
-        Operation::Write { durable: false } => 1,
-        Operation::Write { durable: true } => 2,
-        Operation::WriteZeroes { .. }
-        | Operation::Deallocate
-        | Operation::Compare
-        | Operation::Verify
-        | Operation::Flush => 3,
-    }
-}
-
-/// Returns true if a request may join a command of this operation that ends before block `end`.
-fn joins(merge: Merge, operation: Operation, end: u64, next: &Entry) -> bool {
-    let moves = matches!(operation, Operation::Read | Operation::Write { .. });
-    moves && next.operation == operation && merge.joins(end, next.lba.0)
-}
-
-fn slice(entry: &Entry) -> Option<IoSlice> {
-    let memory = || Memory::Region(entry.inbox.region.handle());
-    let data = entry.data;
-    data.map(|(offset, len)| IoSlice::new(memory(), offset, len))
-}
-
-fn single(slots: &mut Slab<Single>, queue: usize, entry: Entry) -> Command {
-    let request = Request {
-        tag: 0,
-        operation: entry.operation,
-        lba: entry.lba,
-        blocks: entry.blocks,
-        data: slice(&entry),
-    };
-    let Ok(key) = slots.insert(Single::Queued(queue, entry)) else {
-        unreachable!("a batch has as many requests as there are slots");
-    };
-    Command::Single(Request {
-        tag: tag_of(key),
-        ..request
-    })
-}
-
-fn merged(
-    slots: &mut Slab<Merged>,
-    queue: usize,
-    entries: Vec<Entry>,
-    mut extents: Vec<Extent>,
-) -> Command {
-    let operation = entries[0].operation;
-    extents.extend(entries.iter().map(|entry| Extent {
-        tag: entry.slot.into(),
-        lba: entry.lba,
-        blocks: entry.blocks,
-        data: slice(entry),
-        result: Ok(()),
-    }));
-    let Ok(key) = slots.insert(Merged { queue, entries }) else {
-        unreachable!("a batch has no more commands than there are slots");
-    };
-    Command::Merged(Extents {
-        tag: tag_of(key),
-        operation,
-        extents,
-    })
 }

@@ -4,9 +4,9 @@
 //! they were submitted: a later one waits here until the earlier ones are complete. So no queue,
 //! runner or merged command has to keep an order.
 
-use super::inbox::Inbox;
+use super::inbox::{Done, Inbox};
 use super::queue::Entry;
-use super::runner::Runner;
+use super::runner::{Own, Runner};
 use super::{Inner, PathDevice};
 use crate::device::{Channel, DeviceError, Submit, check, writable};
 use crate::request::{BlockError, Completion, Operation, Request};
@@ -15,7 +15,7 @@ use base::{Nanos, Time};
 use reactor::{Context, Driver, IoSlice};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use switch::path::{self, Properties, Route};
+use switch::path::{Properties, Route};
 
 /// The longest time between two looks for a stuck runner while no request ends, in hand-over times.
 const LOOKS_RARE: u64 = 16;
@@ -34,6 +34,8 @@ struct Pending {
     bounce: Option<u32>,
     /// It was sent; otherwise it waits for an earlier one.
     sent: bool,
+    /// Losses of the device's cache that a Flush of this thread had reported when it came.
+    reported: u32,
 }
 
 impl Pending {
@@ -50,6 +52,7 @@ impl Pending {
 pub(super) struct SubmitterChannel {
     inner: Arc<Inner>,
     awaited: bool,
+    only_in_calls: bool,
     inbox: Arc<Inbox>,
     memory: SubmitterMemory,
     bytes: u32,
@@ -62,6 +65,8 @@ pub(super) struct SubmitterChannel {
     /// Requests that write and are not over.
     writes: u32,
     runner: Runner,
+    /// Losses of the device's cache that a Flush of this thread has reported.
+    reported: u32,
     finished: VecDeque<Completion>,
     closing: bool,
     closed: bool,
@@ -76,11 +81,19 @@ impl SubmitterChannel {
         let inner = Arc::clone(&device.inner);
         let memory = SubmitterMemory::new(device.depth, device.bytes as usize)?;
         let below = inner.below.open(driver)?;
-        let runner = inner.runner(below, path::Runner::Submitter);
         let region = memory.region().clone();
+        let inbox = Arc::new(Inbox::new(device.depth as usize, region, driver.waker()));
+        let own = Own {
+            inbox: Arc::clone(&inbox),
+            only_in_calls: device.only_in_calls,
+            outstanding: 0,
+        };
+        let runner = inner.runner(below, own);
         Ok(Self {
             awaited: device.awaited,
-            inbox: Arc::new(Inbox::new(device.depth as usize, region, driver.waker())),
+            only_in_calls: device.only_in_calls,
+            reported: runner.losses().unwrap_or(0),
+            inbox,
             memory,
             bytes: device.bytes,
             slots: (0..device.depth).map(|_| None).collect(),
@@ -106,6 +119,9 @@ impl SubmitterChannel {
     fn refuse(&self, request: &mut Request) -> Option<BlockError> {
         if self.closing {
             return Some(BlockError::Aborted);
+        }
+        if self.runner.is_gone() {
+            return Some(BlockError::Gone);
         }
         let geometry = self.inner.below.geometry();
         let capabilities = crate::Capabilities {
@@ -215,6 +231,42 @@ impl SubmitterChannel {
         self.end(slot, completion.result, completion.data);
     }
 
+    /// Returns the result of a Flush for this thread. The channel that it went by reports each loss
+    /// of the device's cache once, to whichever thread's Flush it carries; each thread has to know
+    /// of every loss, since its writes may be among what was lost.
+    fn judged(&self, done: &Done) -> Result<(), BlockError> {
+        let pending = self.slots[done.slot as usize].as_ref();
+        let reported = pending.map(|pending| pending.reported);
+        match (done.result, done.losses) {
+            (Ok(()) | Err(BlockError::CacheLost), Some(_)) if done.losses == reported => Ok(()),
+            (Ok(()), Some(_)) => Err(BlockError::CacheLost),
+            (result, _) => result,
+        }
+    }
+
+    /// Takes what other threads, and this one as a runner, have finished of its requests.
+    fn take_done(&mut self) {
+        while let Some(done) = self.inbox.take() {
+            let result = self.judged(&done);
+            if let (Err(BlockError::CacheLost), Some(losses)) = (result, done.losses) {
+                self.reported = self.reported.max(losses);
+            }
+            self.end(done.slot, result, None);
+        }
+    }
+
+    fn turn_runner(&mut self, cx: &mut Context<'_>) {
+        self.runner.note_outstanding(self.outstanding());
+        self.runner.turn(cx);
+        self.take_own_done();
+    }
+
+    /// Returns true if what is finished waits until nothing is under way for other threads: the
+    /// thread does not drive its channel after that.
+    fn serves_others(&self) -> bool {
+        self.only_in_calls && self.outstanding() == 0 && self.runner.is_active()
+    }
+
     fn take_own_done(&mut self) {
         while let Some(completion) = self.runner.own_done() {
             self.end_own(completion);
@@ -269,15 +321,11 @@ impl SubmitterChannel {
         if cx.now >= self.look_at {
             self.look_at = Time::NEVER;
         }
-        self.runner.turn(cx);
-        self.take_own_done();
-        while let Some(done) = self.inbox.take() {
-            self.end(done.slot, done.result, None);
-        }
+        self.turn_runner(cx);
+        self.take_done();
         if self.may_release && !self.held.is_empty() {
             self.release(cx);
-            self.runner.turn(cx);
-            self.take_own_done();
+            self.turn_runner(cx);
         }
         let waits = self.outstanding() > 0 && !self.inner.queues.is_empty();
         let soon = cx.now + self.look_after;
@@ -328,6 +376,7 @@ impl Channel for SubmitterChannel {
             data: request.data,
             bounce: None,
             sent: false,
+            reported: self.reported,
         };
         let conflicts = self.conflicts(&pending, None);
         self.free.pop();
@@ -365,10 +414,14 @@ impl Channel for SubmitterChannel {
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        self.runner.note_outstanding(self.outstanding());
         self.runner.complete(completion, cx);
     }
 
     fn reap(&mut self) -> Option<Completion> {
+        if self.serves_others() {
+            return None;
+        }
         self.finished.pop_front()
     }
 
@@ -381,7 +434,7 @@ impl Channel for SubmitterChannel {
     }
 
     fn deadline(&self) -> Time {
-        if !self.finished.is_empty() {
+        if !self.finished.is_empty() && !self.serves_others() {
             return Time::ZERO;
         }
         let below = self.runner.deadline(self.inner.path.polls());
@@ -404,7 +457,7 @@ impl Channel for SubmitterChannel {
 impl Drop for SubmitterChannel {
     fn drop(&mut self) {
         for queue in self.inner.queues.iter() {
-            queue.withdraw(&self.inbox, Time::ZERO);
+            drop(queue.withdraw(&self.inbox, Time::ZERO));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Every path over real drivers and many threads.
 
+mod leaving;
+
 use super::*;
 use crate::conformance::{self, Bench, Suite};
 use crate::device::flash::Flash;

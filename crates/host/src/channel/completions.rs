@@ -27,15 +27,15 @@ impl RemoteChannel {
     }
 
     /// A Flush was done: it fails all the same where it promised what was lost before.
-    fn flushed(&mut self, request: &BlockRequest, tag: u64) -> Result<(), BlockError> {
+    fn flushed(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
         let (mark, reported) = request.promise();
         let entry = &mut self.namespaces[usize::from(request.namespace)];
         let unflushed = &entry.state.unflushed;
         unflushed.flushed(mark);
         let losses = unflushed.losses();
-        if self.lanes.shared {
-            self.requests.flushed.push_back((tag, losses));
-        }
+        let requests = &mut self.requests;
+        let place = requests.reaped + requests.done.len() as u64 + 1;
+        requests.flushes.push_back((place, losses));
         if losses == reported {
             return Ok(());
         }
@@ -62,7 +62,7 @@ impl RemoteChannel {
             if request.is_cached() {
                 self.wrote(request.namespace);
             } else if request.operation == Operation::Flush {
-                result = self.flushed(&request, exchange.tag);
+                result = self.flushed(&request);
             }
         }
         if exchange.is_barrier() {

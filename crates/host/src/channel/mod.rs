@@ -21,6 +21,7 @@ pub use barrier::QueueFull;
 pub(crate) use displaced::OtherWay;
 pub use state::ChannelState;
 
+use crate::ConnectionError;
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
 use crate::association::parameters::Parameters;
@@ -92,9 +93,13 @@ struct Requests {
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: VecDeque<Completion>,
-    /// Flushes of shared lanes among them that spoke of the target's cache: their tags, and the
-    /// number of its losses that they know of.
-    flushed: VecDeque<(u64, u32)>,
+    /// Number of completions that were reaped.
+    reaped: u64,
+    /// Flushes among `done`: the number of completions up to each, and the losses of the cache that
+    /// were known when it was done.
+    flushes: VecDeque<(u64, u32)>,
+    /// The Flush that was reaped last: the number of completions up to it, and the losses.
+    flush: (u64, u32),
     /// Requests that are to go another way, because no lane has a queue.
     displaced: VecDeque<Request>,
     /// Commands over extents that were not reaped yet.
@@ -201,7 +206,9 @@ impl RemoteChannel {
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),
                 done: VecDeque::with_capacity(capacity),
-                flushed: VecDeque::new(),
+                reaped: 0,
+                flushes: VecDeque::new(),
+                flush: (0, 0),
                 displaced: VecDeque::new(),
                 done_extents: VecDeque::new(),
                 spare: Vec::new(),
@@ -227,6 +234,7 @@ impl RemoteChannel {
         capabilities: Capabilities,
     ) -> usize {
         let reported = state.unflushed.reported();
+        self.requests.flush.1 = reported;
         self.namespaces.push(ChannelNamespace {
             reported,
             state,
@@ -289,13 +297,16 @@ impl RemoteChannel {
         number.is_some_and(|number| self.namespaces[usize::from(number)].state.is_gone())
     }
 
-    /// Returns how many losses of the target's cache the Flush that was reaped last, with this tag,
-    /// knows of; 0 where it was another request, or failed otherwise.
+    /// Returns how many losses of the target's cache the completion that was reaped last knows of:
+    /// 0 where it was of another request than a Flush, or of one that failed otherwise.
     #[inline]
-    pub(crate) fn take_losses(&mut self, tag: u64) -> u32 {
-        let flushed = &mut self.requests.flushed;
-        let flush = flushed.pop_front_if(|(flush, _)| *flush == tag);
-        flush.map_or(0, |(_, losses)| losses)
+    pub(crate) fn reaped_losses(&self) -> u32 {
+        let (place, losses) = self.requests.flush;
+        if place == self.requests.reaped {
+            losses
+        } else {
+            0
+        }
     }
 
     /// The lane that has room and comes next.
@@ -393,6 +404,35 @@ impl RemoteChannel {
         }
     }
 
+    /// Closes the blocks of the writes that the channel leaves behind, as long as a command of them
+    /// may take effect. Without a [close](Channel::close) only the end of the association says when
+    /// none can any more.
+    fn close_blocks(&mut self) {
+        while let Some(replay) = self.recovery.take() {
+            if replay.lost_with > 0 {
+                for span in replay.exchange.written() {
+                    self.association.fence_blocks(replay.lost_with, span);
+                }
+            }
+        }
+        let generation = self.recovery.joined;
+        let address = self.association.options().address;
+        for lane in &mut self.lanes.all {
+            let is_left = |exchange: &Exchange| !exchange.detached;
+            let mut start = 0;
+            while let Some((slot, exchange)) = lane.qpair.table().unanswered(start, is_left) {
+                for span in exchange.written() {
+                    if !self.closing {
+                        let error = ConnectionError::GivenUp { address };
+                        self.association.report_lost(generation, Some(error));
+                    }
+                    self.association.fence_blocks(generation, span);
+                }
+                start = slot + 1;
+            }
+        }
+    }
+
     /// Sends what an event made ready, unless the lanes are shared: then their owner pumps them at
     /// the end of its turn, in an order of its own.
     fn follow_up(&mut self, cx: &mut Context<'_>) {
@@ -427,9 +467,18 @@ impl Channel for RemoteChannel {
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        let done = self.requests.done.pop_front()?;
-        self.requests.outstanding -= 1;
+        let requests = &mut self.requests;
+        let done = requests.done.pop_front()?;
+        requests.outstanding -= 1;
+        requests.reaped += 1;
+        let reaped = requests.reaped;
+        let flush = requests.flushes.pop_front_if(|(place, _)| *place == reaped);
+        requests.flush = flush.unwrap_or(requests.flush);
         Some(done)
+    }
+
+    fn losses(&self) -> Option<u32> {
+        Some(self.requests.flush.1)
     }
 
     fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
@@ -513,6 +562,7 @@ impl Drop for RemoteChannel {
             self.association.remove_waker(waker);
         }
         self.let_go_all();
+        self.close_blocks();
         for lane in &self.lanes.all {
             if lane.open {
                 self.association.leave_open();

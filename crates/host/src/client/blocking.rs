@@ -8,6 +8,7 @@ use super::service::{BlockingRequest, Message, Patience};
 use super::{Host, HostInner, range};
 use crate::association::Association;
 use crate::association::tenant_event::TenantEvent;
+use crate::channel::OtherWay;
 use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
@@ -226,7 +227,9 @@ impl Namespace {
     /// The namespace as a device that is reached by an I/O path: threads that open the same device,
     /// or clones of it, share its queues. Other parameters of the path are for
     /// [`PathDevice::start`] over [`device`](Self::device). The namespace must be kept as long as
-    /// the device is used.
+    /// the device is used. A thread may have requests of others under way: it has to drive its
+    /// channel when that asks for it, until it has closed it. A thread that is granted no I/O queue
+    /// again after a loss gets [`BlockError::Gone`], and the others go on.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -243,7 +246,8 @@ impl Namespace {
     /// When the machine refuses a thread or an io_uring, or every I/O queue that the controller
     /// grants is taken.
     pub fn device_by(&self, path: Path) -> Result<PathDevice, HostError> {
-        let remote = Arc::new(self.device());
+        let remote = self.device().with_other_way(OtherWay::Repeated);
+        let remote = Arc::new(remote);
         Ok(PathDevice::start(remote, path, PathRules::default())?)
     }
 

@@ -43,7 +43,7 @@ struct CallerChannel {
 
 impl Drop for CallerChannel {
     fn drop(&mut self) {
-        // Nothing is outstanding between two calls.
+        // Nothing is outstanding between two calls, for other threads neither.
         if let Ok(own) = &mut self.own {
             own.close(Nanos::from_secs(1));
         }
@@ -62,7 +62,7 @@ impl CallerPath {
         let below = namespace.clone().with_queues(1, QUEUE_DEPTH);
         let below = Arc::new(below.with_other_way(OtherWay::Repeated));
         let device = PathDevice::start(below, path, PathRules::default())?;
-        let device = device.with_requests(DEPTH, TRANSFER_BYTES_MAX);
+        let device = device.with_requests(DEPTH, TRANSFER_BYTES_MAX).in_calls();
         Ok(Arc::new(Self { device }))
     }
 

@@ -90,6 +90,8 @@ impl BlockingRequest {
 #[derive(Debug)]
 struct OpenChannel {
     channel: RemoteChannel,
+    /// Requests that the channel has.
+    requests: Slab<BlockingRequest>,
     /// Requests that found no place, in order.
     backlog: VecDeque<BlockingRequest>,
     /// No caller of the backlog stops to wait before that.
@@ -102,7 +104,6 @@ struct OpenChannel {
 pub(super) struct ClientService {
     controllers: Vec<Controller>,
     channels: BTreeMap<u64, OpenChannel>,
-    requests: Slab<BlockingRequest>,
     shutting_down: bool,
 }
 
@@ -111,7 +112,6 @@ impl ClientService {
         Self {
             controllers: Vec::new(),
             channels: BTreeMap::new(),
-            requests: Slab::with_capacity(BLOCKING_REQUESTS_MAX),
             shutting_down: false,
         }
     }
@@ -122,8 +122,11 @@ impl ClientService {
         namespace: &RemoteNamespace,
         cx: &mut Context<'_>,
     ) -> Result<(), DeviceError> {
+        let channel = namespace.open_remote(cx.driver)?;
+        let places = channel.capacity().min(BLOCKING_REQUESTS_MAX);
         let open = OpenChannel {
-            channel: namespace.open_remote(cx.driver)?,
+            channel,
+            requests: Slab::with_capacity(places),
             backlog: VecDeque::new(),
             backlog_until: Time::NEVER,
             closing: false,
@@ -161,7 +164,7 @@ impl OpenChannel {
     }
 
     /// Hands the channel what waits, as far as it takes it.
-    fn submit(&mut self, requests: &mut Slab<BlockingRequest>, cx: &mut Context<'_>) {
+    fn submit(&mut self, cx: &mut Context<'_>) {
         while let Some(request) = self.backlog.pop_front() {
             if self.closing {
                 request.answer(Err(BlockError::Aborted));
@@ -176,7 +179,7 @@ impl OpenChannel {
             };
             let (operation, lba, blocks) = (request.operation, request.lba, request.blocks);
             let limit = request.patience.limit(cx.now);
-            let key = match requests.insert(request) {
+            let key = match self.requests.insert(request) {
                 Ok(key) => key,
                 Err(request) => {
                     self.backlog.push_front(request);
@@ -197,7 +200,7 @@ impl OpenChannel {
                     match self.channel.submit_until(request, limit, cx) {
                         Submit::Queued => true,
                         Submit::Done(done) => {
-                            finish(requests, done);
+                            finish(&mut self.requests, done);
                             true
                         }
                         Submit::Busy(_) => false,
@@ -205,7 +208,7 @@ impl OpenChannel {
                 }
             };
             if !submitted {
-                if let Some(request) = requests.remove(key) {
+                if let Some(request) = self.requests.remove(key) {
                     self.backlog.push_front(request);
                 }
                 break;
@@ -291,7 +294,7 @@ impl Service for ClientService {
                     return;
                 };
                 open.give_up(cx.now);
-                for (key, request) in self.requests.iter() {
+                for (key, request) in open.requests.iter() {
                     if request.patience.is_over() == Some(BlockError::Aborted) {
                         open.channel.cancel(tag(key), cx);
                     }
@@ -320,16 +323,20 @@ impl Service for ClientService {
             if open.backlog_until <= cx.now {
                 open.give_up(cx.now);
             }
-            loop {
-                open.submit(&mut self.requests, cx);
-                let mut reaped = false;
+        }
+        loop {
+            let (mut reaped, mut waits) = (false, false);
+            for open in self.channels.values_mut() {
+                open.submit(cx);
                 while let Some(done) = open.channel.reap() {
                     reaped = true;
-                    finish(&mut self.requests, done);
+                    finish(&mut open.requests, done);
                 }
-                if !reaped || open.backlog.is_empty() {
-                    break;
-                }
+                waits |= !open.backlog.is_empty();
+            }
+            // A buffer that is free now may be what another channel's request waits for.
+            if !reaped || !waits {
+                break;
             }
         }
         self.channels

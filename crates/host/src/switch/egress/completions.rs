@@ -13,8 +13,8 @@ impl EgressService {
     pub(super) fn take_completions(&mut self, now: Time) {
         for index in 0..self.egresses.list.len() {
             while let Some(done) = self.egresses.list[index].channel.reap() {
-                let egress = &mut self.egresses.list[index];
-                let losses = egress.channel.take_losses(done.tag);
+                let egress = &self.egresses.list[index];
+                let losses = egress.channel.reaped_losses();
                 let (submitter, slot, class) = unpack(done.tag);
                 let bytes = done.data.as_ref().map_or(0, IoSlice::len) as u64;
                 let target = usize::from(egress.target);

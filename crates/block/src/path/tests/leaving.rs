@@ -1,0 +1,352 @@
+//! Runners that return to their programs, that lose their way to the device, or that end.
+
+use super::*;
+use crate::Completion;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+fn at(micros: u64) -> Time {
+    Time::ZERO + Nanos::from_micros(micros)
+}
+
+/// Submits a request over one block, in memory of the channel.
+fn put(channel: &mut dyn Channel, driver: &mut UringDriver, now: Time, read: bool, lba: u64) {
+    let request = Request {
+        tag: lba,
+        operation: if read {
+            Operation::Read
+        } else {
+            Operation::Write { durable: false }
+        },
+        lba: Lba(lba),
+        blocks: 1,
+        data: channel.memory(BLOCK as usize),
+    };
+    let submit = channel.submit(request, &mut Context { now, driver });
+    assert!(matches!(submit, Submit::Queued), "{submit:?}");
+}
+
+fn reap(channel: &mut dyn Channel) -> Option<(u64, Result<(), BlockError>)> {
+    channel.reap().map(|done| (done.tag, done.result))
+}
+
+/// Reads take 10 ms, writes 50.
+fn delayed() -> PathDevice {
+    let options = DelayOptions {
+        read: Nanos::from_millis(10),
+        write: Nanos::from_millis(50),
+        ..DelayOptions::default()
+    };
+    start(Arc::new(Delay::new(ram(64), options)), Path::Stm).in_calls()
+}
+
+/// It took the other's request and returned, and the answer waited for its next call.
+#[test]
+fn a_thread_whose_call_is_done_takes_no_batch() {
+    let device = delayed();
+    let (mut first, mut second) = (driver(), driver());
+    let mut returns = device.open(&mut first).expect("it opens");
+    let mut waits = device.open(&mut second).expect("it opens");
+    put(&mut *returns, &mut first, at(10), true, 1);
+    turn(&mut *returns, &mut first, at(10));
+    put(&mut *waits, &mut second, at(20), true, 2);
+    turn(&mut *waits, &mut second, at(20));
+    turn(&mut *returns, &mut first, at(10_010));
+    assert_eq!(reap(&mut *returns), Some((1, Ok(()))));
+    turn(&mut *waits, &mut second, at(10_020));
+    assert!(waits.deadline() <= at(20_020), "it runs the queue");
+    turn(&mut *waits, &mut second, at(20_020));
+    assert_eq!(reap(&mut *waits), Some((2, Ok(()))));
+    assert_eq!(device.snapshot().taken_over, 0);
+}
+
+/// The other's request was sent with its own, and takes longer.
+#[test]
+fn a_call_is_done_when_nothing_is_under_way_for_others() {
+    let device = delayed();
+    let (mut first, mut second) = (driver(), driver());
+    let mut serves = device.open(&mut first).expect("it opens");
+    let mut waits = device.open(&mut second).expect("it opens");
+    put(&mut *serves, &mut first, at(10), true, 1);
+    put(&mut *waits, &mut second, at(10), false, 2);
+    turn(&mut *serves, &mut first, at(10));
+    turn(&mut *serves, &mut first, at(10_010));
+    assert_eq!(reap(&mut *serves), None);
+    turn(&mut *serves, &mut first, at(20_000));
+    let next = serves.deadline();
+    assert!(next > at(20_000) && next <= at(50_010), "{next:?}");
+    turn(&mut *serves, &mut first, at(50_010));
+    assert_eq!(reap(&mut *serves), Some((1, Ok(()))));
+    turn(&mut *waits, &mut second, at(50_010));
+    assert_eq!(reap(&mut *waits), Some((2, Ok(()))));
+}
+
+/// A device with channels that lose their way to it.
+#[derive(Debug)]
+struct Ways {
+    ram: Ram,
+    opened: AtomicUsize,
+    /// The channel with this number is gone.
+    gone: usize,
+    /// All are.
+    all: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Way {
+    below: Box<dyn Channel>,
+    gone: bool,
+    all: Arc<AtomicBool>,
+}
+
+impl Ways {
+    fn start(path: Path, gone: usize) -> (PathDevice, Arc<AtomicBool>) {
+        let all = Arc::new(AtomicBool::new(false));
+        let ways = Self {
+            ram: Ram::new(64 * u64::from(BLOCK), BLOCK).expect("memory"),
+            opened: AtomicUsize::new(0),
+            gone,
+            all: Arc::clone(&all),
+        };
+        let device = PathDevice::unattended(Arc::new(ways), path, PathRules::default());
+        (device.expect("good rules").with_requests(8, BLOCK), all)
+    }
+}
+
+impl Device for Ways {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.ram.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let number = self.opened.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(Way {
+            below: self.ram.open(driver)?,
+            gone: number == self.gone,
+            all: Arc::clone(&self.all),
+        }))
+    }
+
+    fn outlives_channels(&self) -> bool {
+        !self.all.load(Ordering::SeqCst)
+    }
+}
+
+impl Way {
+    fn is_gone(&self) -> bool {
+        self.gone || self.all.load(Ordering::SeqCst)
+    }
+}
+
+impl Channel for Way {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.is_gone() {
+            return Submit::Done(request.ended(Err(BlockError::Gone)));
+        }
+        self.below.submit(request, cx)
+    }
+
+    fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
+        if self.is_gone() {
+            return SubmitExtents::Done(command.ended(Err(BlockError::Gone)));
+        }
+        self.below.submit_extents(command, cx)
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.below.reap()
+    }
+
+    fn reap_extents(&mut self) -> Option<Extents> {
+        self.below.reap_extents()
+    }
+}
+
+/// All failed, whichever thread they were of.
+#[test]
+fn a_submitter_that_lost_its_way_fails_alone() {
+    let (device, all) = Ways::start(Path::Stm, 0);
+    let (mut first, mut second) = (driver(), driver());
+    let mut lost = device.open(&mut first).expect("it opens");
+    let mut others = device.open(&mut second).expect("it opens");
+    put(&mut *lost, &mut first, at(1), false, 1);
+    put(&mut *others, &mut second, at(1), false, 2);
+    turn(&mut *lost, &mut first, at(2));
+    assert_eq!(reap(&mut *lost), Some((1, Err(BlockError::Gone))));
+    turn(&mut *others, &mut second, at(3));
+    assert_eq!(reap(&mut *others), Some((2, Ok(()))));
+    // It wins no election any more.
+    let request = Request {
+        tag: 3,
+        operation: Operation::Flush,
+        lba: Lba(0),
+        blocks: 0,
+        data: None,
+    };
+    let mut cx = Context {
+        now: at(4),
+        driver: &mut first,
+    };
+    let Submit::Done(done) = lost.submit(request, &mut cx) else {
+        panic!("it is gone");
+    };
+    assert_eq!(done.result, Err(BlockError::Gone));
+    all.store(true, Ordering::SeqCst);
+    put(&mut *others, &mut second, at(5), false, 4);
+    turn(&mut *others, &mut second, at(6));
+    assert_eq!(reap(&mut *others), Some((4, Err(BlockError::Gone))));
+}
+
+/// Turns a submitter by its clock until its request is done.
+fn finish(
+    channel: &mut dyn Channel,
+    driver: &mut UringDriver,
+    from: u64,
+) -> Result<(), BlockError> {
+    for step in 0..100 {
+        turn(channel, driver, at(from + 1_000 * step));
+        if let Some((_, result)) = reap(channel) {
+            return result;
+        }
+    }
+    panic!("it waits for ever");
+}
+
+#[test]
+fn submitters_run_the_queues_of_a_dispatcher_that_lost_its_way() {
+    for path in [Path::Interrupt, Path::Poll] {
+        let (device, _) = Ways::start(path, 0);
+        let (mut first, mut second) = (driver(), driver());
+        let mut dispatcher = device.dispatcher(&mut second).expect("it opens");
+        let mut channel = device.open(&mut first).expect("it opens");
+        for round in 0..3 {
+            let now = 1_000_000 * round;
+            put(&mut *channel, &mut first, at(now), false, round);
+            let mut cx = Context {
+                now: at(now),
+                driver: &mut second,
+            };
+            reactor::Service::maintain(&mut dispatcher, &mut cx);
+            assert!(reactor::Service::deadline(&dispatcher) > at(now), "{path}");
+            assert_eq!(finish(&mut *channel, &mut first, now), Ok(()), "{path}");
+        }
+    }
+}
+
+/// Requests waited for ever for a dispatcher whose ring was broken.
+#[test]
+fn submitters_run_the_queues_of_a_dispatcher_that_ended() {
+    let dispatched = Path::ALL.into_iter().filter(|&path| path != Path::Sync);
+    for (path, awaited) in dispatched.flat_map(|path| [(path, true), (path, false)]) {
+        let device = PathDevice::unattended(dram_ssd(64), path, PathRules::default());
+        let device = device.expect("good rules").with_requests(8, BLOCK);
+        let device = if awaited { device } else { device.unawaited() };
+        let (mut first, mut second) = (driver(), driver());
+        let dispatcher = device.dispatcher(&mut second).expect("it opens");
+        let mut channel = device.open(&mut first).expect("it opens");
+        put(&mut *channel, &mut first, at(1), false, 1);
+        drop(dispatcher);
+        assert_eq!(finish(&mut *channel, &mut first, 2), Ok(()), "{path}");
+        put(&mut *channel, &mut first, at(1_000_000), false, 2);
+        assert_eq!(
+            finish(&mut *channel, &mut first, 1_000_001),
+            Ok(()),
+            "{path}"
+        );
+    }
+}
+
+/// A device that takes commands over extents, and fails all of them at once.
+#[derive(Debug)]
+struct FailsLate {
+    ram: Ram,
+    fails: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct FailsLateChannel {
+    fails: Arc<AtomicBool>,
+    commands: Vec<Extents>,
+}
+
+impl Device for FailsLate {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.ram.capabilities()
+    }
+
+    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(FailsLateChannel {
+            fails: Arc::clone(&self.fails),
+            commands: Vec::new(),
+        }))
+    }
+}
+
+impl Channel for FailsLateChannel {
+    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        Submit::Done(request.ended(Err(BlockError::TimedOut)))
+    }
+
+    fn submit_extents(&mut self, command: Extents, _: &mut Context<'_>) -> SubmitExtents {
+        self.commands.push(command);
+        SubmitExtents::Queued
+    }
+
+    fn reap_extents(&mut self) -> Option<Extents> {
+        if !self.fails.load(Ordering::SeqCst) {
+            return None;
+        }
+        let command = self.commands.pop()?;
+        Some(command.ended(Err(BlockError::TimedOut)))
+    }
+}
+
+/// Each of their requests became a command of its own, and there was no place for so many.
+#[test]
+fn many_merged_commands_may_fail_at_once() {
+    const SUBMITTERS: u64 = 5;
+    const DEPTH: u64 = 1_024;
+    let fails = Arc::new(AtomicBool::new(false));
+    let below = FailsLate {
+        ram: Ram::new(SUBMITTERS * DEPTH * u64::from(BLOCK), BLOCK).expect("memory"),
+        fails: Arc::clone(&fails),
+    };
+    let device = PathDevice::unattended(Arc::new(below), Path::Poll, PathRules::default());
+    let device = device.expect("good rules").with_requests(1_024, BLOCK);
+    let (mut own, mut dispatchers) = (driver(), driver());
+    let mut dispatcher = device.dispatcher(&mut dispatchers).expect("it opens");
+    let mut dispatch = || {
+        let mut cx = Context {
+            now: at(2),
+            driver: &mut dispatchers,
+        };
+        reactor::Service::maintain(&mut dispatcher, &mut cx);
+    };
+    let mut channels = Vec::new();
+    for first in 0..SUBMITTERS {
+        let mut channel = device.open(&mut own).expect("it opens");
+        for lba in first * DEPTH..(first + 1) * DEPTH {
+            put(&mut *channel, &mut own, at(1), false, lba);
+        }
+        channels.push(channel);
+        dispatch();
+    }
+    fails.store(true, Ordering::SeqCst);
+    for _ in 0..100 {
+        dispatch();
+    }
+    for channel in &mut channels {
+        turn(&mut **channel, &mut own, at(2));
+        for _ in 0..DEPTH {
+            let done = reap(&mut **channel).map(|(_, result)| result);
+            assert_eq!(done, Some(Err(BlockError::TimedOut)));
+        }
+    }
+}
