@@ -309,6 +309,14 @@ impl SharedController {
         self.decide(rules)
     }
 
+    /// Returns true if its host may not use its subsystem any more, by the subsystem or by these
+    /// rules.
+    pub(crate) fn is_denied(&self, rules: &Arc<AccessRules>) -> bool {
+        let subsystem = self.subsystem.as_ref();
+        subsystem.is_some_and(|subsystem| subsystem.denies(&self.host_nqn))
+            || matches!(self.decide(rules), AccessDecision::Refused)
+    }
+
     /// Returns the tenants of its host by these rules; they are consulted once.
     pub(crate) fn tenants(&self, rules: &Arc<AccessRules>) -> Arc<HostTenants> {
         self.ask(rules)
