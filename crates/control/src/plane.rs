@@ -215,28 +215,6 @@ impl Plane {
         self.opened().devices.insert(name, device);
         Ok(())
     }
-
-    /// Lets every host in, or only those by name; the others' controllers end.
-    fn set_allow_any_host(&self, nqn: &str, allow: bool) -> Result<(), ApplyError> {
-        self.target.allow_any_host(nqn, allow).map_err(refused)?;
-        if allow {
-            return Ok(());
-        }
-        let snapshot = self.target.snapshot();
-        let subsystem = snapshot
-            .subsystems
-            .iter()
-            .find(|subsystem| subsystem.nqn == nqn);
-        let allowed = subsystem.map_or(&[][..], |subsystem| &subsystem.allowed_hosts);
-        for controller in &snapshot.controllers {
-            if controller.nqn == nqn && !allowed.contains(&controller.host_nqn) {
-                self.target
-                    .deny_host(nqn, &controller.host_nqn)
-                    .map_err(refused)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl DataPlane for Plane {
@@ -272,7 +250,9 @@ impl DataPlane for Plane {
             }
             Action::AllowHost { nqn, host } => target.allow_host(nqn, host).map_err(refused),
             Action::DenyHost { nqn, host } => target.deny_host(nqn, host).map_err(refused),
-            Action::SetAllowAnyHost { nqn, allow } => self.set_allow_any_host(nqn, *allow),
+            Action::SetAllowAnyHost { nqn, allow } => {
+                target.allow_any_host(nqn, *allow).map_err(refused)
+            }
             Action::AddReferral { referral } => {
                 target.add_referral(to_referral(referral)?).map_err(refused)
             }

@@ -15,6 +15,7 @@ pub mod limits;
 mod log_budget;
 mod message;
 mod namespace;
+mod network;
 mod permit;
 pub mod probe;
 mod qos;

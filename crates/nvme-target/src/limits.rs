@@ -127,7 +127,7 @@ pub struct Limits {
     pub io_queues: u16,
     /// Connections of the target, on all cores together.
     pub connections: usize,
-    /// Of these, those from one address; at least 1.
+    /// Of these, those from one address, or of IPv6 one /64; at least 1.
     pub connections_per_address: usize,
     /// Connections that have not got through Connect yet, and at most half of `connections`; for
     /// one more, the oldest of them goes.
@@ -137,7 +137,7 @@ pub struct Limits {
     /// Of these, those of one host (HOSTNQN and HOSTID); at least 1. Names are the hosts' own, so
     /// this keeps back those that go wrong, and the next those that mean harm.
     pub controllers_per_host: usize,
-    /// Of these, those of hosts at one address; at least 1.
+    /// Of these, those of hosts at one address, or of IPv6 in one /64; at least 1.
     pub controllers_per_address: usize,
     /// Of these, those of all hosts of a tenant; at least 1. The tenant "default" has no such
     /// limit, for its hosts have nothing in common.
@@ -203,7 +203,7 @@ pub struct Limits {
     /// Time that a barrier may take, and for which the commands behind it may wait. It fails then: shorter than
     /// hosts have patience with the commands behind it.
     pub barrier_timeout: Nanos,
-    /// Barriers in force of hosts at one address without a tenant, which choose their own names; 1
+    /// Barriers in force of hosts at one address (of IPv6, in one /64) without a tenant, which choose their own names; 1
     /// to [`BARRIERS_ACTIVE_MAX`]. Others of them wait.
     pub barriers_per_address: usize,
     /// Data that commands which wait for barriers may keep in buffers of a core, in bytes; at least

@@ -1,6 +1,6 @@
 //! Bounds what peers can make a core log.
 //!
-//! Each peer, by its address, may cause a few lines in a while, and all of a core's together some
+//! Each peer, by its [network](crate::network), may cause a few lines in a while, and all of a core's together some
 //! more: a peer that breaks the rules a thousand times a second neither fills the log nor keeps
 //! lines of others out of it. Lines that were suppressed are counted, and the peer's next line says so.
 //!
@@ -8,6 +8,7 @@
 //! TRACE is for developers, and has a line for each state of each command.
 
 use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
+use crate::network::network;
 use base::{Nanos, Time};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use std::net::IpAddr;
 #[derive(Debug, Default)]
 pub(crate) struct LogBudget {
     all: Lines,
-    /// By a hash of the peer's address, with a key of this process: peers with equal hashes share,
+    /// By a hash of the peer's network, with a key of this process: peers with equal hashes share,
     /// and none can choose the peer that it shares with.
     peers: Box<[Lines]>,
     hasher: RandomState,
@@ -51,7 +52,7 @@ impl LogBudget {
             self.peers = vec![Lines::default(); LOG_PEERS].into();
         }
         let places = self.peers.len() as u64;
-        let place = self.hasher.hash_one(peer) % places;
+        let place = self.hasher.hash_one(network(peer)) % places;
         let peer = &mut self.peers[usize::try_from(place).expect("a place of a small table")];
         let may = peer.has_room(now, LOG_PEER_PERIOD, LOG_LINES_PER_PEER)
             && self
@@ -91,6 +92,15 @@ mod tests {
             budget.allow(peer(1), Time(10_000_000_000)),
             Some(suppressed)
         );
+    }
+
+    /// A machine has all addresses of its /64.
+    #[test]
+    fn addresses_of_one_network_are_one_peer() {
+        let mut budget = LogBudget::default();
+        let peer = |last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
+        let logged = (0..1_000).filter(|&last| budget.allow(peer(last), Time(5)).is_some());
+        assert_eq!(logged.count(), LOG_LINES_PER_PEER as usize);
     }
 
     /// A core had ten lines a second for all peers together, so that one of them could use up all.

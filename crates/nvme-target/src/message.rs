@@ -11,7 +11,6 @@ use crate::request::Ticket;
 use crate::session::handover::Handover;
 use base::SlabKey;
 use reactor::Stream;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A message to a core, from another core or from the control plane. Made by the target alone.
@@ -39,13 +38,8 @@ pub(crate) enum CoreMessage {
     },
     /// An event of a tenant: its hosts are notified, if they enabled such events.
     TenantEvent(Arc<str>),
-    /// A host may not use a subsystem any more.
-    EndHost {
-        subsystem: u32,
-        host_nqn: String,
-        /// Address that they connected from; `None` for any.
-        from: Option<IpAddr>,
-    },
+    /// Controllers of hosts that may not use their subsystem any more end.
+    EndDenied,
     /// The connection of an I/O queue ends, because its controller does.
     EndQueue { connection: SlabKey, cntlid: u16 },
     /// A command of a queue of this core is to be aborted, and the Abort command answered.

@@ -1,8 +1,10 @@
-//! The limits on connections of all cores together, and of those from one address.
+//! The limits on connections of all cores together, and of those from one address or, of IPv6, one
+//! /64.
 //!
 //! Each connection owns a [`ConnectionPermit`] for as long as anything of it is left, also while it
 //! moves between cores. Permits are taken and returned when connections come and go, never by I/O.
 
+use crate::network::network;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,6 +61,7 @@ impl Permits {
     /// # Errors
     /// The limit that is reached.
     pub(crate) fn take(&self, from: IpAddr) -> Result<ConnectionPermit, PermitRefused> {
+        let from = network(from);
         let mut taken = lock(&self.taken);
         if taken.all >= self.limit {
             return Err(PermitRefused::All);
@@ -109,5 +112,20 @@ mod tests {
         drop(from(1).expect("it is free again"));
         drop(elsewhere);
         assert_eq!(lock(&permits.taken).by_address.len(), 1);
+    }
+
+    /// A machine has all addresses of its /64, and could have all connections by taking one after
+    /// the other.
+    #[test]
+    fn addresses_of_one_network_share_permits() {
+        let permits = Permits::new(4, 1);
+        let from = |address: &str| permits.take(address.parse().expect("an address"));
+        let first = from("2001:db8::1").expect("the first of its network");
+        assert_eq!(from("2001:db8::2").err(), Some(PermitRefused::Address));
+        let _other = from("2001:db8:0:1::1").expect("another network");
+        let _mapped = from("::ffff:192.0.2.1").expect("another network");
+        assert_eq!(from("192.0.2.1").err(), Some(PermitRefused::Address));
+        drop(first);
+        assert!(from("2001:db8::2").is_ok());
     }
 }

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use switch::Class;
+use switch::light_hosts::Host;
 
 /// Purpose of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +37,9 @@ pub(crate) const RESERVE_PART: usize = 8;
 /// Holdings of one party on a core.
 #[derive(Debug, Default)]
 struct Account {
-    /// A number that no other account of the core ever has; 0 for those of unknown hosts.
-    number: u64,
+    /// The demand of a host lately, with a number that no other account of the core ever has; 0 for
+    /// those of unknown hosts.
+    host: Cell<Host>,
     /// Bytes of payload buffers.
     bytes: Cell<u64>,
     /// Send lists.
@@ -232,7 +234,7 @@ impl Accounts {
         }
         self.opened += 1;
         let account = Rc::new(Account {
-            number: self.opened,
+            host: Cell::new(Host::new(self.opened)),
             ..Account::default()
         });
         self.known.insert(party, Rc::downgrade(&account));
@@ -252,9 +254,9 @@ impl Holding {
         Self { bytes: 0, parties }
     }
 
-    /// Returns the number of the host on this core; 0 while it is unknown.
-    pub(crate) fn host(&self) -> u64 {
-        self.parties.host.number
+    /// Returns what the core keeps of the host's demand: of number 0 while it is unknown.
+    pub(crate) fn host(&self) -> &Cell<Host> {
+        &self.parties.host.host
     }
 
     /// The parties of the connection are known: its holdings count for them.

@@ -63,6 +63,13 @@ pub(crate) struct Changing {
     pub(crate) removed: bool,
 }
 
+impl Changing {
+    /// Returns true if it is for every host, or for this one by name.
+    fn names(&self, host_nqn: &str) -> bool {
+        self.allow_any_host || self.allowed_hosts.contains(host_nqn)
+    }
+}
+
 impl Subsystem {
     pub(crate) fn new(index: u32, options: SubsystemOptions) -> Self {
         Self {
@@ -86,7 +93,14 @@ impl Subsystem {
 
     pub(crate) fn allows(&self, host_nqn: &str) -> bool {
         let changing = self.lock();
-        !changing.removed && (changing.allow_any_host || changing.allowed_hosts.contains(host_nqn))
+        !changing.removed && changing.names(host_nqn)
+    }
+
+    /// Returns true if a host may not use it that could while it is not removed: commands to one
+    /// that is removed are answered first.
+    pub(crate) fn denies(&self, host_nqn: &str) -> bool {
+        let changing = self.lock();
+        !changing.removed && !changing.names(host_nqn)
     }
 
     pub(crate) fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
@@ -108,12 +122,12 @@ mod tests {
         options.allow_any_host = false;
         options.allowed_hosts.push("nqn.host".to_owned());
         let subsystem = Subsystem::new(0, options);
-        assert!(subsystem.allows("nqn.host"));
-        assert!(!subsystem.allows("nqn.other"));
+        assert!(subsystem.allows("nqn.host") && !subsystem.denies("nqn.host"));
+        assert!(!subsystem.allows("nqn.other") && subsystem.denies("nqn.other"));
         subsystem.lock().allow_any_host = true;
         assert!(subsystem.allows("nqn.other"));
         subsystem.lock().removed = true;
-        assert!(!subsystem.allows("nqn.host"));
+        assert!(!subsystem.allows("nqn.host") && !subsystem.denies("nqn.host"));
         assert!(subsystem.serial.len() <= 20);
     }
 }

@@ -226,14 +226,38 @@ fn a_subsystem_goes_with_its_connections_and_comes_back() {
 fn a_host_that_is_denied_loses_its_controllers() {
     let bed = Bed::new();
     let (mut admin, mut client) = bed.host();
-    bed.handle()
-        .allow_any_host(NQN, false)
-        .expect("it is there");
-    bed.handle()
-        .deny_host(NQN, common::HOST)
-        .expect("it is there");
+    let target = bed.handle();
+    target.allow_host(NQN, common::HOST).expect("it is there");
+    target.allow_any_host(NQN, false).expect("it is there");
+    assert!(client.read(0, 1).0.status.is_success());
+    target.deny_host(NQN, common::HOST).expect("it is there");
     assert!(admin.try_receive().is_none());
     assert!(client.try_receive().is_none());
+}
+
+/// Each controller of a stranger took a change of its own: with some hundreds of them, the mailboxes
+/// were full, and the change failed half way.
+#[test]
+fn strangers_lose_their_controllers_at_once_where_hosts_are_let_in_by_name_alone() {
+    const FRIEND: &str = "nqn.2026-11.com.example:friend";
+    let bed = Bed::with(Limits::default(), 2);
+    let (_admin, mut friend) = bed.host_named(FRIEND, 1);
+    let mut lookout = Client::discovery(bed.address(), 60_000);
+    let strangers: Vec<_> = (0..200).map(|_| bed.admin()).collect();
+    let (_, mut queue) = bed.host();
+    let target = bed.handle();
+    target.allow_host(NQN, FRIEND).expect("it is there");
+    target.allow_any_host(NQN, false).expect("it is there");
+    for mut stranger in strangers {
+        assert!(stranger.try_receive().is_none());
+    }
+    assert!(queue.try_receive().is_none());
+    common::eventually("their controllers are gone", || {
+        target.snapshot().controllers.len() == 2
+    });
+    assert!(friend[0].read(0, 1).0.status.is_success());
+    let keep_alive = lookout.execute(AdminCommand::KeepAlive.encode(0), &[]);
+    assert!(keep_alive.status.is_success());
 }
 
 #[test]

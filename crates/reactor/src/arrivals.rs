@@ -362,7 +362,7 @@ impl Arrivals {
             if self.line.unbounded_is_empty() {
                 most -= self.receive_hot(most, None, now, kernel);
             }
-            if !self.passes_bounded(most < before) && !self.paced.go_on(kernel) {
+            if !self.passes_bounded(most < before) && !self.go_on(true, kernel) {
                 self.receive_line(Queue::Bounded, 1, now, kernel);
             }
         }
@@ -386,6 +386,14 @@ impl Arrivals {
     /// those with a quantum, and those that close.
     fn passes_bounded(&mut self, brought: bool) -> bool {
         self.paced.passes(brought, !self.line.bounded.is_empty())
+    }
+
+    /// Does one piece of what is paced. Returns false if there was none, or if a turn that
+    /// `may_receive` receives from a socket with a quantum instead.
+    fn go_on(&mut self, may_receive: bool, kernel: &mut impl Kernel) -> bool {
+        let receives_wait =
+            may_receive && !self.line.bounded.is_empty() && kernel.free_buffers() > 0;
+        self.paced.go_on(receives_wait, kernel)
     }
 
     /// Receives from the sockets in line, until `most` have brought something or no receive buffer
@@ -482,7 +490,6 @@ impl Arrivals {
         }
         let urgent_bytes = self.received_bytes - before;
         let passes = self.passes_bounded(urgent_bytes > 0);
-        let bounded = !passes && !self.paced.go_on(kernel);
         let may_wait = |key: &SlabKey| {
             let socket = kernel.interest(*key);
             socket.is_some_and(|s| !s.is_urgent() && s.receives())
@@ -498,7 +505,9 @@ impl Arrivals {
         });
         self.granted_bytes = urgent_bytes;
         let grant = self.service.next(now, &backlog);
-        if grant.is_none_or(|grant| grant.class.properties().may_wait) {
+        let granted = grant.is_none_or(|grant| grant.class.properties().may_wait);
+        let bounded = !passes && !self.go_on(granted, kernel);
+        if granted {
             let before = self.received_bytes;
             let received = self.receive_rest(bounded, now, kernel);
             self.bulk_arrived = received > 0;
@@ -511,7 +520,7 @@ impl Arrivals {
     /// something.
     fn receive_rest(&mut self, bounded: bool, now: Time, kernel: &mut impl Kernel) -> usize {
         let bounded_first = self.bounded_first;
-        self.bounded_first = !bounded_first;
+        self.bounded_first ^= bounded;
         let mut received = 0;
         if bounded && bounded_first {
             received = self.receive_line(Queue::Bounded, 1, now, kernel);

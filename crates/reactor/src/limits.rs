@@ -48,6 +48,10 @@ const _: () = assert!(
 /// what arrives on others meanwhile waits for some 15 µs.
 pub const BOUNDED_SEND_BYTES: usize = 32 << 10;
 
+/// Such sends in a row while connections with a quantum wait to be received from: in two of them the
+/// answers to one receive leave, which brings a caravan.
+pub const BOUNDED_SENDS_MAX: u32 = 2;
+
 /// Sockets of a core that wait to be closed, one in a turn; of more, the turn closes all. They hold
 /// descriptors and places.
 pub const CLOSES_WAITING_MAX: usize = 1024;

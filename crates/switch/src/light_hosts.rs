@@ -7,11 +7,17 @@
 //! receive: the light host waits for one caravan at most, as a `Latency` request waits for one of
 //! `Throughput`. Where all hosts ask for much, or there is only one, nothing is held back.
 //!
+//! A host is light by all that it asked for lately: its light queues do not make it light beside its
+//! deep ones, nor do many of them together.
+//!
 //! One [`LightHosts`] for each core of a target, told of every receive that brought commands. Must
-//! never: hold a host back for its own light queues; or beside a host from which nothing came for
-//! [`LIGHT_HOST_WINDOW`].
+//! never: hold a host back for its own light queues; beside a host that asks for much; or beside one
+//! from which nothing came for [`LIGHT_HOST_WINDOW`].
 
-use crate::limits::{CARAVAN_BYTES, CONTROL_QUANTUM_BYTES, LIGHT_HOST_WINDOW, LIGHT_RECEIVE_BYTES};
+use crate::limits::{
+    CARAVAN_BYTES, CONTROL_QUANTUM_BYTES, LIGHT_HOST_BULK_FACTOR, LIGHT_HOST_BYTES,
+    LIGHT_HOST_WINDOW, LIGHT_RECEIVE_BYTES,
+};
 use base::Time;
 use std::num::NonZeroUsize;
 
@@ -52,28 +58,78 @@ impl Asked {
     }
 }
 
+/// A host, and what it asked a core for lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Host {
+    /// A number that no other host of the core has.
+    number: u64,
+    /// Bytes of data, bulk counted [`LIGHT_HOST_BULK_FACTOR`] times, of which [`LIGHT_HOST_BYTES`]
+    /// are forgotten in each [`LIGHT_HOST_WINDOW`].
+    bytes: u64,
+    /// Time at which it asked last.
+    at: Time,
+}
+
+impl Host {
+    /// Makes the state of a host that has asked for nothing, with a number that no other one has.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self {
+            number,
+            bytes: 0,
+            at: Time::ZERO,
+        }
+    }
+
+    /// Counts what a receive brought.
+    #[inline]
+    fn count(&mut self, asked: Asked, now: Time) {
+        // More is not kept, so that a host is light again after two windows at most.
+        let most = 2 * LIGHT_HOST_BYTES;
+        let passed = now.since(self.at).0.min(2 * LIGHT_HOST_WINDOW.0);
+        let forgotten = passed * LIGHT_HOST_BYTES / LIGHT_HOST_WINDOW.0;
+        let factor = match asked.is_light() {
+            true => 1,
+            false => LIGHT_HOST_BULK_FACTOR,
+        };
+        let bytes = asked.data_bytes.saturating_mul(factor);
+        self.bytes = self.bytes.saturating_sub(forgotten);
+        self.bytes = self.bytes.saturating_add(bytes).min(most);
+        self.at = now;
+    }
+
+    /// Returns true if it asked for so much that others are not held back beside it.
+    #[inline]
+    const fn asks_for_much(&self) -> bool {
+        self.bytes > LIGHT_HOST_BYTES
+    }
+}
+
 /// Hosts that asked a core for little, lately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LightHosts {
     /// The last two different ones, the latest first, each with the time at which it asked: enough
-    /// to know whether there is one beside any given host.
+    /// to know whether there is one beside any given host. After one of them asked for much, the
+    /// other one is the only one known until a third asks again.
     latest: [Option<(u64, Time)>; 2],
 }
 
 impl LightHosts {
-    /// Notes what a receive of the host with this number brought. Returns the quantum of the next
+    /// Notes what a receive of the host brought. Returns the quantum of the next
     /// receives on that connection, in bytes; `None` for no quantum.
     #[inline]
-    pub fn asked(&mut self, host: u64, asked: Asked, now: Time) -> Option<NonZeroUsize> {
+    pub fn asked(&mut self, host: &mut Host, asked: Asked, now: Time) -> Option<NonZeroUsize> {
         if asked.commands == 0 {
             // A new queue, of which nothing is known either.
             return self.control_quantum(host, now);
         }
-        if asked.is_light() {
-            self.note(host, now);
-            return None;
+        host.count(asked, now);
+        if host.asks_for_much() {
+            self.forget(host.number);
+        } else if asked.is_light() {
+            self.note(host.number, now);
         }
-        let held_back = asked.is_heavy() && self.any_beside(host, now);
+        let held_back = asked.is_heavy() && self.any_beside(host.number, now);
         held_back.then(|| asked.quantum())
     }
 
@@ -81,12 +137,12 @@ impl LightHosts {
     /// yet: such commands and connections are work for the core, of which nothing is known before.
     #[inline]
     #[must_use]
-    pub fn control_quantum(&self, host: u64, now: Time) -> Option<NonZeroUsize> {
+    pub fn control_quantum(&self, host: &Host, now: Time) -> Option<NonZeroUsize> {
         let quantum = NonZeroUsize::new(CONTROL_QUANTUM_BYTES)?;
-        self.any_beside(host, now).then_some(quantum)
+        self.any_beside(host.number, now).then_some(quantum)
     }
 
-    /// Returns true if a host other than this one asked for little within [`LIGHT_HOST_WINDOW`].
+    /// Returns true if a light host other than this one asked within [`LIGHT_HOST_WINDOW`].
     #[inline]
     fn any_beside(&self, host: u64, now: Time) -> bool {
         let lately =
@@ -100,6 +156,14 @@ impl LightHosts {
             self.latest[1] = self.latest[0];
         }
         self.latest[0] = Some((host, now));
+    }
+
+    /// A host is not light any more.
+    #[inline]
+    fn forget(&mut self, host: u64) {
+        for place in &mut self.latest {
+            *place = place.filter(|&(other, _)| other != host);
+        }
     }
 }
 
@@ -124,70 +188,164 @@ mod tests {
         }
     }
 
+    /// A core with four hosts, by number.
+    struct Core {
+        hosts: [Host; 4],
+        light: LightHosts,
+    }
+
+    impl Core {
+        fn new() -> Self {
+            Self {
+                hosts: [0, 1, 2, 3].map(Host::new),
+                light: LightHosts::default(),
+            }
+        }
+
+        fn asked(&mut self, host: usize, asked: Asked, now: Time) -> Option<usize> {
+            let quantum = self.light.asked(&mut self.hosts[host], asked, now);
+            quantum.map(NonZeroUsize::get)
+        }
+    }
+
     #[test]
     fn a_deep_queue_brings_a_caravan_at_a_time_beside_a_light_host() {
-        let mut hosts = LightHosts::default();
+        let mut core = Core::new();
         let now = Time(1_000_000);
-        assert_eq!(hosts.asked(1, reads(128), now), None);
-        assert_eq!(hosts.asked(2, LIGHT, now), None);
-        let quantum = hosts.asked(1, reads(128), now).map(NonZeroUsize::get);
+        assert_eq!(core.asked(1, reads(128), now), None);
+        assert_eq!(core.asked(2, LIGHT, now), None);
+        let quantum = core.asked(1, reads(128), now);
         assert_eq!(quantum, Some(16 * 72));
         // It stays so while receives bring just that.
-        assert_eq!(
-            hosts.asked(1, reads(16), now).map(NonZeroUsize::get),
-            quantum
-        );
+        assert_eq!(core.asked(1, reads(16), now), quantum);
         // A queue that has just been connected is not trusted with more.
         let nothing = Asked {
             commands: 0,
             data_bytes: 0,
             received_bytes: 1096,
         };
-        let quantum = hosts.asked(3, nothing, now).map(NonZeroUsize::get);
-        assert_eq!(quantum, Some(CONTROL_QUANTUM_BYTES));
-        assert!(!hosts.any_beside(2, now), "asking for nothing is not light");
+        assert_eq!(core.asked(3, nothing, now), Some(CONTROL_QUANTUM_BYTES));
+        assert!(
+            !core.light.any_beside(2, now),
+            "asking for nothing is not light"
+        );
         // The light host's own bulk is not held back for its own sake.
-        assert_eq!(hosts.asked(2, reads(128), now), None);
-        assert_eq!(hosts.asked(1, reads(128), now + LIGHT_HOST_WINDOW), None);
+        assert_eq!(core.asked(2, reads(16), now), None);
+        assert_eq!(core.asked(1, reads(128), now + LIGHT_HOST_WINDOW), None);
     }
 
     #[test]
     fn a_command_larger_than_a_caravan_comes_alone() {
-        let mut hosts = LightHosts::default();
+        let mut core = Core::new();
         let now = Time(1_000_000);
-        hosts.asked(2, LIGHT, now);
+        core.asked(2, LIGHT, now);
         let large = Asked {
             commands: 8,
             data_bytes: 8 << 20,
             received_bytes: 8 * 72,
         };
-        assert_eq!(hosts.asked(1, large, now).map(NonZeroUsize::get), Some(72));
+        assert_eq!(core.asked(1, large, now), Some(72));
+    }
+
+    /// One queue with a read at a time made its host light: the host's deep queues were not held
+    /// back, and those of all others were.
+    #[test]
+    fn a_host_with_a_deep_queue_is_not_light_by_another_queue() {
+        let mut core = Core::new();
+        let mut now = Time(1_000_000);
+        core.asked(2, LIGHT, now);
+        assert_eq!(core.asked(2, reads(128), now), None);
+        assert_eq!(core.asked(1, reads(128), now), None);
+        // Nor while receives of its deep queue happen to bring one command, or just a caravan.
+        for round in 0..1_000 {
+            now = now + Nanos::from_micros(50);
+            let asked = if round % 4 == 0 { reads(16) } else { LIGHT };
+            core.asked(2, asked, now);
+            assert_eq!(core.asked(1, reads(128), now), None, "round {round}");
+        }
+        now = now + LIGHT_HOST_WINDOW + LIGHT_HOST_WINDOW;
+        core.asked(2, LIGHT, now);
+        assert!(core.asked(1, reads(128), now).is_some(), "it rested");
+    }
+
+    #[test]
+    fn many_light_queues_are_not_a_light_host() {
+        let mut core = Core::new();
+        let start = Time(1_000_000);
+        let mut now = start;
+        // 32 of them, each with a read every 160 µs.
+        while now.since(start) < LIGHT_HOST_WINDOW + LIGHT_HOST_WINDOW {
+            now = now + Nanos::from_micros(5);
+            core.asked(2, LIGHT, now);
+        }
+        assert_eq!(core.asked(1, reads(128), now), None);
+    }
+
+    #[test]
+    fn a_host_with_a_read_at_a_time_stays_light_although_one_is_large_now_and_then() {
+        let mut core = Core::new();
+        let mut now = Time(1_000_000);
+        for round in 0..5_000 {
+            now = now + Nanos::from_micros(20);
+            let asked = if round % 500 == 0 { reads(32) } else { LIGHT };
+            core.asked(2, asked, now);
+            if round > 0 {
+                let held_back = core.asked(1, reads(128), now).is_some();
+                assert!(held_back, "round {round}");
+            }
+        }
+    }
+
+    /// Returns how much a host asked for lately, from all that it ever asked for.
+    fn asked_lately(all: &[(Time, u64)]) -> u64 {
+        let mut lately = (Time::ZERO, 0_u64);
+        for &(at, bytes) in all {
+            let forgotten = u128::from(at.since(lately.0).0) * u128::from(LIGHT_HOST_BYTES)
+                / u128::from(LIGHT_HOST_WINDOW.0);
+            let forgotten = u64::try_from(forgotten).unwrap_or(u64::MAX);
+            let left = lately.1.saturating_sub(forgotten) + bytes;
+            lately = (at, left.min(2 * LIGHT_HOST_BYTES));
+        }
+        lately.1
     }
 
     proptest! {
-        /// Against the obvious account: the time at which each host was light last.
+        /// Against the obvious account: all that each host asked for, and the time at which it was
+        /// light last.
         #[test]
         fn a_host_is_held_back_only_beside_another_light_one(
-            steps in prop::collection::vec((0_u64..4, 1_u64..200, 0_u64..2_000_000), 1..200)
+            steps in prop::collection::vec((0_usize..4, 1_u64..200, 0_u64..2_000_000), 1..200),
+            often_light in any::<bool>(),
         ) {
-            let mut hosts = LightHosts::default();
-            let mut light = BTreeMap::new();
+            let mut core = Core::new();
+            let mut all = [const { Vec::new() }; 4];
+            let mut light: BTreeMap<usize, Time> = BTreeMap::new();
+            // Those that asked since one of them was light no more.
+            let mut since: BTreeMap<usize, Time> = BTreeMap::new();
             let mut now = Time(1_000_000_000);
             for (host, commands, later) in steps {
                 now = now + Nanos(later);
+                let commands = if often_light { commands.div_ceil(20) } else { commands };
                 let asked = reads(commands);
-                let beside = light.iter().any(|(&other, &at): (&u64, &Time)| {
+                let small = asked.data_bytes <= LIGHT_RECEIVE_BYTES;
+                let factor = if small { 1 } else { LIGHT_HOST_BULK_FACTOR };
+                all[host].push((now, asked.data_bytes * factor));
+                if asked_lately(&all[host]) > LIGHT_HOST_BYTES {
+                    if light.remove(&host).is_some() {
+                        since.clear();
+                    }
+                } else if small {
+                    light.insert(host, now);
+                    since.insert(host, now);
+                }
+                let beside = |hosts: &BTreeMap<usize, Time>| hosts.iter().any(|(&other, &at)| {
                     other != host && now.since(at) < LIGHT_HOST_WINDOW
                 });
-                let quantum = hosts.asked(host, asked, now);
-                if asked.data_bytes <= LIGHT_RECEIVE_BYTES {
-                    light.insert(host, now);
-                    prop_assert_eq!(quantum, None);
-                } else {
-                    let heavy = asked.data_bytes >= CARAVAN_BYTES / 2;
-                    prop_assert_eq!(quantum.is_some(), heavy && beside);
-                    prop_assert!(quantum.is_none_or(|bytes| bytes.get() % 72 == 0));
-                }
+                let heavy = asked.data_bytes >= CARAVAN_BYTES / 2;
+                let quantum = core.asked(host, asked, now);
+                prop_assert!(quantum.is_none() || heavy && beside(&light));
+                prop_assert!(quantum.is_some() || !heavy || !beside(&since));
+                prop_assert!(quantum.is_none_or(|bytes| bytes % 72 == 0));
             }
         }
     }

@@ -61,6 +61,14 @@ pub const CONTROL_QUANTUM_BYTES: usize = 1152;
 /// of a caravan, so that a light host is itself no load that another one has to wait for.
 pub const LIGHT_RECEIVE_BYTES: u64 = CARAVAN_BYTES / 4;
 
+/// Data that a light host asks for within [`LIGHT_HOST_WINDOW`] at most: twice what reads of 4 KiB
+/// come to that follow each other after 20 µs.
+pub const LIGHT_HOST_BYTES: u64 = 64 * CARAVAN_BYTES;
+
+/// Factor by which the data counts among them that a receive of more than [`LIGHT_RECEIVE_BYTES`]
+/// asks for: a light host may ask for four caravans of such bulk.
+pub const LIGHT_HOST_BULK_FACTOR: u64 = 16;
+
 /// Requests of a caravan at most: the deepest queue that a lane has.
 pub const CARAVAN_REQUESTS_MAX: u32 = 4096;
 

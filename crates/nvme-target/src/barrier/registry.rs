@@ -9,6 +9,7 @@
 //! Must never: have two barriers of a scope in force; keep a barrier without its command.
 
 use crate::limits::BARRIERS_ACTIVE_MAX;
+use crate::network::network;
 use crate::qos::access::{DEFAULT_TENANT, HostTenants};
 use crate::request::Ticket;
 use std::collections::btree_map::Entry;
@@ -94,7 +95,7 @@ pub(crate) struct Barrier {
     /// The core of its queue, and its place there.
     pub(crate) owner: usize,
     pub(crate) ticket: Ticket,
-    /// Address of its host.
+    /// Network of its host.
     pub(crate) from: IpAddr,
     /// Cores on which something that came before it is left.
     cores: AtomicUsize,
@@ -112,7 +113,7 @@ impl Barrier {
             scope: Arc::clone(scope),
             owner,
             ticket,
-            from,
+            from: network(from),
             cores: AtomicUsize::new(cores),
         })
     }
@@ -127,12 +128,12 @@ impl Barrier {
 /// The barriers of the target, by scope.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// Barriers in force of hosts at one address that are no tenant, at most.
+    /// Barriers in force of hosts of one network that are no tenant, at most.
     per_address: usize,
     scopes: BTreeMap<Arc<Scope>, Line>,
     /// Number of scopes with a barrier in force.
     active: usize,
-    /// Numbers of them that are of single hosts, by address.
+    /// Numbers of them that are of single hosts, by network.
     of_address: BTreeMap<IpAddr, usize>,
     /// Scopes with a first barrier that waits for a place among them, in order.
     turn: VecDeque<Arc<Scope>>,
@@ -156,7 +157,7 @@ pub(crate) struct Ended {
 }
 
 impl Registry {
-    /// Returns a registry in which hosts at one address that are no tenant have at most so many
+    /// Returns a registry in which hosts of one network that are no tenant have at most so many
     /// barriers in force.
     pub(crate) fn new(per_address: usize) -> Self {
         Self {
@@ -318,6 +319,21 @@ mod tests {
         assert_eq!((ended, registry.of_address.len()), (100, 1));
         registry.leave(&other);
         assert!(registry.of_address.is_empty());
+    }
+
+    /// A machine has all addresses of its /64, and could have a barrier in force from each.
+    #[test]
+    fn hosts_of_one_network_share_places() {
+        let mut registry = Registry::new(1);
+        let mut active = |host: &str, from: &str| {
+            let ticket = barrier(&alone(host), 0).ticket;
+            let from = from.parse().expect("an address");
+            let barrier = Barrier::new(&alone(host), 0, ticket, from, 1);
+            registry.enter(&barrier).len()
+        };
+        assert_eq!(active("a", "2001:db8::1"), 1);
+        assert_eq!(active("b", "2001:db8::2"), 0);
+        assert_eq!(active("c", "2001:db8:0:1::2"), 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use crate::barrier::registry::Scopes;
 use crate::limits::{ERROR_LOG_ENTRIES, Limits};
+use crate::network::network;
 use crate::qos::access::{AccessDecision, AccessRules, HostTenants};
 use crate::request::Ticket;
 use crate::stats::CoreStats;
@@ -70,11 +71,12 @@ impl Controllers {
         from: IpAddr,
         tenant: Option<&Arc<str>>,
     ) -> Option<ControllerLimit> {
+        let from = network(from);
         let (mut of_host, mut of_address, mut of_tenant) = (0, 0, 0);
         let (mut of_discovery, mut of_discovery_here) = (0, 0);
         for other in self.by_id.values() {
             let (here, discovers) = (
-                other.peer.ip() == from,
+                network(other.peer.ip()) == from,
                 other.kind == ControllerKind::Discovery,
             );
             of_host += usize::from(other.host_id == host.1 && other.host_nqn == host.0);
@@ -309,6 +311,14 @@ impl SharedController {
         self.decide(rules)
     }
 
+    /// Returns true if its host may not use its subsystem any more, by the subsystem or by these
+    /// rules.
+    pub(crate) fn is_denied(&self, rules: &Arc<AccessRules>) -> bool {
+        let subsystem = self.subsystem.as_ref();
+        subsystem.is_some_and(|subsystem| subsystem.denies(&self.host_nqn))
+            || matches!(self.decide(rules), AccessDecision::Refused)
+    }
+
     /// Returns the tenants of its host by these rules; they are consulted once.
     pub(crate) fn tenants(&self, rules: &Arc<AccessRules>) -> Arc<HostTenants> {
         self.ask(rules)
@@ -412,7 +422,10 @@ mod tests {
     use super::*;
 
     fn controller(id: u16) -> SharedController {
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        controller_of(id, SocketAddr::from(([127, 0, 0, 1], 1)))
+    }
+
+    fn controller_of(id: u16, peer: SocketAddr) -> SharedController {
         let host = ("nqn.host".to_owned(), [1; 16]);
         let connection = SlabKey {
             index: 0,
@@ -534,5 +547,27 @@ mod tests {
             None
         );
         assert_eq!(connect(ControllerKind::Io, "t4", from(3), None), None);
+    }
+
+    /// A machine has all addresses of its /64, and could have all controllers from one after the
+    /// other.
+    #[test]
+    fn addresses_of_one_network_share_controllers() {
+        let limits = Limits {
+            controllers_per_address: 3,
+            ..Limits::default()
+        };
+        let peer = |net, last| SocketAddr::from(([0x2001, 0xdb8, 0, net, 0, 0, 0, last], 1));
+        let mut controllers = Controllers::default();
+        for last in 0..3 {
+            let made = controllers.insert(9, |id| controller_of(id, peer(0, last)));
+            assert!(made.is_some());
+        }
+        let full = |from: SocketAddr| {
+            let (kind, host) = (ControllerKind::Io, ("nqn.other", [2; 16]));
+            controllers.full(&limits, kind, host, from.ip(), None)
+        };
+        assert_eq!(full(peer(0, 3)), Some(ControllerLimit::Address));
+        assert_eq!(full(peer(1, 0)), None);
     }
 }

@@ -13,7 +13,6 @@ use crate::service::poll_group::PollGroup;
 use crate::service::requests;
 use base::SlabKey;
 use reactor::Context;
-use std::net::IpAddr;
 use std::sync::Arc;
 use wire::nvme::Status;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
@@ -75,24 +74,13 @@ impl PollGroup {
         }
     }
 
-    /// Ends a host's controllers of a subsystem.
-    pub(super) fn end_host(
-        &mut self,
-        subsystem: u32,
-        (host_nqn, from): (&str, Option<IpAddr>),
-        cx: &mut Context<'_>,
-    ) {
+    /// Ends the controllers of hosts that may not use their subsystem any more.
+    pub(super) fn end_denied(&mut self, cx: &mut Context<'_>) {
+        let rules = self.core.shared.rules();
         for (_, connection) in self.connections.iter_mut() {
-            let Owner::Admin(controller) = &connection.owner else {
-                continue;
-            };
-            let SharedController {
-                host_nqn: name,
-                peer,
-                ..
-            } = &*controller.shared;
-            let meant = name == host_nqn && from.is_none_or(|from| from == peer.ip());
-            if connection.access.subsystem == subsystem && meant {
+            if let Owner::Admin(controller) = &connection.owner
+                && controller.shared.is_denied(&rules)
+            {
                 connection.close(&mut self.core, cx);
             }
         }

@@ -79,14 +79,16 @@ impl Connection {
         if self.state() >= ConnectionState::Closing {
             return;
         }
-        let (host, hosts) = (self.holding.host(), &mut core.switch.light_hosts);
+        let hosts = &mut core.switch.light_hosts;
+        let mut host = self.holding.host().get();
         let quantum = match (self.session.output.class(), asked) {
             // Strict priority has quanta of its own.
             (Some(class), _) if !class.properties().may_wait => None,
-            (Some(_), Some(asked)) => hosts.asked(host, asked, cx.now),
+            (Some(_), Some(asked)) => hosts.asked(&mut host, asked, cx.now),
             (Some(_), None) => None,
-            (None, _) => hosts.control_quantum(host, cx.now),
+            (None, _) => hosts.control_quantum(&host, cx.now),
         };
+        self.holding.host().set(host);
         // Input after a termination request is discarded, the sooner the better.
         let ends = self.state() >= ConnectionState::Terminating;
         let applies = core.switch.knobs().light_hosts && !ends;

@@ -73,11 +73,7 @@ impl Service for PollGroup {
             CoreMessage::Change { steps, ack } => self.change(steps, &ack, cx),
             CoreMessage::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
             CoreMessage::TenantEvent(tenant) => self.notify_tenant(&tenant, cx),
-            CoreMessage::EndHost {
-                subsystem,
-                host_nqn,
-                from,
-            } => self.end_host(subsystem, (&host_nqn, from), cx),
+            CoreMessage::EndDenied => self.end_denied(cx),
             CoreMessage::EndQueue { connection, cntlid } => self.end_queue(connection, cntlid, cx),
             CoreMessage::Abort {
                 connection,

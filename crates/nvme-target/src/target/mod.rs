@@ -452,25 +452,30 @@ impl Target {
         let _order = self.change()?;
         let subsystem = self.subsystem(nqn)?;
         subsystem.lock().allowed_hosts.remove(host_nqn);
-        if !subsystem.allows(host_nqn) && !mutation::active(Mutation::DeniedHostStays) {
-            self.shared.deliver_all(|| CoreMessage::EndHost {
-                subsystem: subsystem.index,
-                host_nqn: host_nqn.to_owned(),
-                from: None,
-            });
-        }
+        self.end_denied();
         self.discovery_changed();
         Ok(())
     }
 
-    /// Lets every host use a subsystem, or only those that are allowed by name. Controllers that
-    /// exist stay.
+    /// Ends the controllers of hosts that may not use their subsystem any more. Each core finds its
+    /// own: however many there are, this is one message.
+    pub(crate) fn end_denied(&self) {
+        if !mutation::active(Mutation::DeniedHostStays) {
+            self.shared.deliver_all(|| CoreMessage::EndDenied);
+        }
+    }
+
+    /// Lets every host use a subsystem, or only those that are allowed by name: controllers of
+    /// others end.
     ///
     /// # Errors
     /// [`TargetError::NoSubsystem`].
     pub fn allow_any_host(&self, nqn: &str, allow: bool) -> Result<(), TargetError> {
         let _order = self.change()?;
         self.subsystem(nqn)?.lock().allow_any_host = allow;
+        if !allow {
+            self.end_denied();
+        }
         self.discovery_changed();
         Ok(())
     }

@@ -7,9 +7,8 @@
 
 use crate::change::step::Step;
 use crate::error::TargetError;
-use crate::message::CoreMessage;
 use crate::namespace::Namespace;
-use crate::qos::access::{AccessDecision, AccessRules, Tenancy};
+use crate::qos::access::{AccessRules, Tenancy};
 use crate::qos::device::{Declared, DeviceQos};
 use crate::qos::events::TenantEvent;
 use crate::target::{Target, check_name};
@@ -40,9 +39,9 @@ impl Target {
             // Accounts say what is promised: the cores see it in their next rounds.
             return Ok(());
         }
-        let controllers = || -> Vec<_> { self.shared.controllers().iter().cloned().collect() };
+        let controllers: Vec<_> = self.shared.controllers().iter().cloned().collect();
         // Here, so that the cores find the answer ready.
-        for controller in controllers() {
+        for controller in controllers {
             controller.decide(&rules);
         }
         if let Err(error) = self.apply(&[Step::AskRules]) {
@@ -51,17 +50,7 @@ impl Target {
             self.shared.post(&[Step::AskRules]);
             return Err(error.into());
         }
-        for controller in controllers() {
-            if let (AccessDecision::Refused, Some(subsystem)) =
-                (controller.decide(&rules), &controller.subsystem)
-            {
-                self.shared.deliver_all(|| CoreMessage::EndHost {
-                    subsystem: subsystem.index,
-                    host_nqn: controller.host_nqn.clone(),
-                    from: Some(controller.peer.ip()),
-                });
-            }
-        }
+        self.end_denied();
         self.discovery_changed();
         Ok(())
     }
@@ -193,5 +182,94 @@ impl Target {
         let mut devices = self.scheduled_devices().into_iter();
         let found = devices.find(|(other, _)| Arc::ptr_eq(other, qos));
         found.unwrap_or_else(|| (Arc::clone(qos), Vec::new()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::ack::Pausing;
+    use crate::controller::registry::{ControllerKind, Place, SharedController};
+    use crate::limits::Limits;
+    use crate::message::CoreMessage;
+    use crate::qos::access::Others;
+    use crate::subsystem::SubsystemOptions;
+    use base::SlabKey;
+    use std::net::SocketAddr;
+
+    const NQN: &str = "nqn.2026-11.com.example:a";
+
+    #[derive(Debug)]
+    struct Awake;
+
+    impl reactor::Wake for Awake {
+        fn wake(&self) {}
+    }
+
+    /// A host may have a thousand controllers. There was a message for each, for which the core
+    /// walked all its connections.
+    #[test]
+    fn one_message_ends_all_controllers_that_a_change_refuses() {
+        let target = Target::new(Limits::default(), 1).expect("the defaults are in range");
+        let options = SubsystemOptions::open_to_all(NQN);
+        target.add_subsystem(options).expect("a new subsystem");
+        let subsystem = target.shared.subsystem(NQN);
+        for host in 0..100 {
+            let make = |id| {
+                let host = (format!("nqn.host{host}"), [1; 16]);
+                let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+                let connection = SlabKey {
+                    index: u32::from(id),
+                    generation: 0,
+                };
+                let admin = Place {
+                    core: 0,
+                    connection,
+                };
+                SharedController::new(
+                    id,
+                    ControllerKind::Io,
+                    subsystem.clone(),
+                    host,
+                    peer,
+                    admin,
+                    0,
+                )
+            };
+            let made = target.shared.controllers().insert(100, make);
+            assert!(made.is_some());
+        }
+        let mut mailbox = reactor::Mailbox::new(Arc::new(Awake));
+        *target.shared.cores() = vec![mailbox.sender()];
+        let refused = Tenancy {
+            others: Others::Refuse,
+            ..Tenancy::default()
+        };
+        let mut ends = 0;
+        std::thread::scope(|scope| {
+            let change = scope.spawn(|| {
+                let changed = target.set_tenants(&refused);
+                changed.and_then(|()| target.allow_any_host(NQN, false))
+            });
+            loop {
+                let done = change.is_finished();
+                while let Some(message) = mailbox.pop() {
+                    match message.0 {
+                        CoreMessage::Change { ack, .. } => drop(Pausing::new(&ack)),
+                        CoreMessage::Notify { .. } => {}
+                        other => {
+                            assert!(matches!(other, CoreMessage::EndDenied), "{other:?}");
+                            ends += 1;
+                        }
+                    }
+                }
+                if done {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            change.join().expect("no panic").expect("no error");
+        });
+        assert_eq!(ends, 2, "one for each change");
     }
 }

@@ -4,7 +4,7 @@
 
 use super::line::Queue;
 use super::{Interest, Kernel};
-use crate::limits::{BOUNDED_SEND_BYTES, CLOSES_WAITING_MAX};
+use crate::limits::{BOUNDED_SEND_BYTES, BOUNDED_SENDS_MAX, CLOSES_WAITING_MAX};
 use base::SlabKey;
 use std::collections::VecDeque;
 
@@ -19,6 +19,8 @@ pub(super) struct Paced {
     close_due: Option<SlabKey>,
     /// The last piece was a close: the next one is for others, if they have any.
     closed_last: bool,
+    /// Sends since it was the turn of a receive.
+    sent: u32,
     /// The last turn passed by this work, and by receives with a quantum.
     passed: bool,
 }
@@ -31,6 +33,7 @@ impl Paced {
             closes: VecDeque::with_capacity(sockets),
             close_due: None,
             closed_last: false,
+            sent: 0,
             passed: false,
         }
     }
@@ -81,8 +84,9 @@ impl Paced {
     }
 
     /// Does one piece: lets the next socket be closed, or sends on the next one with a quantum.
-    /// Returns false if there was none, or if it is the turn of a receive.
-    pub(super) fn go_on(&mut self, kernel: &mut impl Kernel) -> bool {
+    /// Returns false if there was none, or if it is the turn of a receive, where a socket with a
+    /// quantum waits for one.
+    pub(super) fn go_on(&mut self, receives_wait: bool, kernel: &mut impl Kernel) -> bool {
         if !std::mem::take(&mut self.closed_last) {
             self.close_due = self.closes.pop_front();
             self.closed_last = self.close_due.is_some();
@@ -90,9 +94,14 @@ impl Paced {
                 return true;
             }
         }
+        if receives_wait && self.sent >= BOUNDED_SENDS_MAX {
+            self.sent = 0;
+            return false;
+        }
         let Some(key) = self.sends.pop_front() else {
             return false;
         };
+        self.sent = self.sent.saturating_add(1);
         // The quantum may be gone by now.
         let most = match kernel.interest(key).map(Interest::queue) {
             Some(Queue::Bounded) => BOUNDED_SEND_BYTES,

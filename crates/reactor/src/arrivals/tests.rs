@@ -563,3 +563,65 @@ fn hot_sockets_take_turns_where_urgent_arrivals_are_near() {
     }
     assert_eq!(served, [0, turns / 2, turns / 2]);
 }
+
+/// While one socket with a quantum had something to send, no other one was received from: a host
+/// that was slow to take its answers kept the requests of all others out.
+#[test]
+fn sockets_with_a_quantum_are_received_from_while_others_send() {
+    for case in 0..8_u32 {
+        let [urgent_near, others_close, bounded_first] = [1, 2, 4].map(|bit| case & bit > 0);
+        let mut model = Model::new(5);
+        let mut arrivals = Arrivals::new(5);
+        arrivals.bounded_first = bounded_first;
+        let mut add = |model: &mut Model, class, quantum| {
+            let mut interest = Interest::new(model.now);
+            arrivals.set_class(&mut interest, class, model.now);
+            interest.quantum = quantum;
+            let socket = ModelSocket::new(interest, 5);
+            model.sockets.insert(socket).expect("room")
+        };
+        let bulk = Class::Throughput;
+        let near = if urgent_near { Class::Latency } else { bulk };
+        add(&mut model, near, usize::MAX);
+        let sender = add(&mut model, bulk, 1152);
+        let receiver = add(&mut model, bulk, 1152);
+        let other = add(&mut model, bulk, usize::MAX);
+        let closing = add(&mut model, bulk, usize::MAX);
+        let socket = model.sockets.get_mut(sender).expect("open");
+        (socket.sending, socket.room) = (usize::MAX, usize::MAX);
+        arrivals.sends(sender, &mut model);
+        let (mut served, turns) = (0, 240);
+        for _ in 0..turns {
+            let now = model.now;
+            assert_eq!(arrivals.prioritises(now), urgent_near);
+            for key in [receiver, other] {
+                let socket = model.sockets.get_mut(key).expect("open");
+                if socket.interest.receives() {
+                    continue;
+                }
+                socket.arrived += 1 << 20;
+                socket.interest.wanted = Wanted::Anything;
+                model.note();
+                arrivals.wanted(key, now, &mut model);
+                arrivals.arrived(key, now, &mut model);
+            }
+            if others_close {
+                arrivals.close_in_turn(closing);
+            }
+            model.bounded = 0;
+            arrivals.turn(Wait::No, now, false, &mut model);
+            model.bounded += usize::from(arrivals.take_close().is_some());
+            assert!(model.bounded <= 1, "one socket with a quantum a turn");
+            model.free_buffers = RECEIVE_BUFFERS;
+            let received = std::mem::take(&mut model.served);
+            served += usize::from(received.contains(&receiver));
+            model.now = now + Nanos(100);
+        }
+        let sent = usize::MAX - model.sockets.get_mut(sender).expect("open").sending;
+        let sends = sent / crate::limits::BOUNDED_SEND_BYTES;
+        // Every second turn passes by such sockets or closes another one. Of three others one
+        // receives, and where urgent arrivals are near, every second one of these is for `other`.
+        assert!(served >= turns / 16, "{served} of {turns}");
+        assert!(sends >= turns / 8, "{sends} of {turns}");
+    }
+}
