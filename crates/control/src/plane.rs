@@ -470,6 +470,10 @@ fn refused(error: TargetError) -> ApplyError {
         | TargetError::Name { .. }
         | TargetError::Invalid(_) => (ApplyErrorKind::Invalid, "correct it and try again"),
         TargetError::Undone(_) => (ApplyErrorKind::Failed, "try again when there is less to do"),
+        TargetError::NotUndone(_) => (
+            ApplyErrorKind::Failed,
+            "make the change again when there is less to do, or remove what it was made to",
+        ),
         TargetError::Device(_) | TargetError::Listen { .. } | TargetError::Core { .. } => {
             (ApplyErrorKind::Failed, "see the reason above")
         }
