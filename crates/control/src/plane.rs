@@ -26,12 +26,15 @@ use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use target::{
     DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target, TargetError,
 };
 use tenancy::tenancy;
 use view::{View, whole_blocks};
+
+/// Time between two looks at the cache of a device that is removed.
+const CACHE_POLL: Duration = Duration::from_millis(5);
 
 /// A target, and the devices that it shares.
 #[derive(Debug)]
@@ -103,6 +106,30 @@ impl Plane {
                 "add the device first",
             )
         })
+    }
+
+    /// Removes a device that no namespace uses, once its cache has written everything back.
+    fn remove_device(&self, name: &str) -> Result<(), ApplyError> {
+        if let Some(cache) = self.device(name)?.cache {
+            let patience: Duration = self.target.limits().change_timeout.into();
+            let end = Instant::now() + patience;
+            while cache.has_channels() && Instant::now() < end {
+                std::thread::sleep(CACHE_POLL);
+            }
+            let dirty = cache.snapshot().dirty;
+            if dirty > 0 || cache.has_channels() {
+                let message = format!(
+                    "device {name:?} does not answer its cache, or does not take what that has to \
+                     write back ({dirty} pages of 4 KiB), so it is not removed"
+                );
+                let remedy = "add a namespace over it to have the pages written again; the end of \
+                              the target loses them";
+                return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
+            }
+        }
+        self.opened().devices.remove(name);
+        self.recalibrations.forget(name);
+        Ok(())
     }
 
     fn add_subsystem(&self, subsystem: &Subsystem) -> Result<(), ApplyError> {
@@ -248,12 +275,7 @@ impl DataPlane for Plane {
                 self.opened().devices.insert(name.clone(), opened);
                 Ok(())
             }
-            Action::RemoveDevice { name } => {
-                self.device(name)?;
-                self.opened().devices.remove(name);
-                self.recalibrations.forget(name);
-                Ok(())
-            }
+            Action::RemoveDevice { name } => self.remove_device(name),
             Action::AddSubsystem { subsystem } => self.add_subsystem(subsystem),
             Action::RemoveSubsystem { nqn } => self.remove_subsystem(nqn),
             Action::AddNamespace { nqn, namespace } => {

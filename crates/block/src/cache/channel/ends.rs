@@ -219,6 +219,7 @@ impl CacheChannel {
 impl Drop for CacheChannel {
     fn drop(&mut self) {
         self.abandon();
+        self.shared.lock().channels -= 1;
     }
 }
 
