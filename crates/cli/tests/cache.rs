@@ -63,6 +63,23 @@ impl Cached {
         text
     }
 
+    /// Adds, by the interface, the device and a subsystem with a namespace over it.
+    fn add(&self) {
+        let disk = self.folder.path("disk.img");
+        let device = format!(
+            r#"{{"name": "disk", "device": {{"type": "file", "path": "{disk}", "size": "16M",
+            "create": true, "block_size": 4096, "cache": "4M", "cache_dirty_expire_ms": 3600000}}}}"#
+        );
+        let subsystem = format!(
+            r#"{{"nqn": "{NQN}", "allow_any_host": true,
+            "namespaces": [{{"nsid": 1, "device": "disk"}}]}}"#
+        );
+        for (path, body) in [("devices", device), ("subsystems", subsystem)] {
+            let added = self.ask(&format!("POST /v1/{path}"), &body);
+            assert!(added.starts_with("HTTP/1.1 201"), "{added}");
+        }
+    }
+
     /// The value of a metric of the cache.
     fn metric(&self, name: &str) -> u64 {
         let text = self.ask("GET /metrics", "");
@@ -127,6 +144,35 @@ fn writes_that_a_crash_took_from_the_cache_are_reported_by_the_next_flush() {
     let mut found = [0; 4096];
     disk.read(4096, &mut found).unwrap();
     assert_eq!(found, PATTERN, "it was durable");
+}
+
+/// The life of the caches was that of the machine where the first cache came by the interface, and a
+/// Flush succeeded after a crash that had taken what was to be flushed.
+#[test]
+fn a_cache_that_the_interface_adds_is_lost_with_the_process_as_well() {
+    let mut cached = Cached::new("");
+    let (socket, disks) = (cached.folder.path("api.sock"), cached.folder.path(""));
+    cached.config =
+        format!("api = \"unix:{socket}\"\ncores = [0]\ndevice_folders = [\"{disks}\"]\n");
+    let serve = |address: &str| {
+        let mut serving = cached.serve(address);
+        while !serving.line().starts_with("interface at ") {}
+        cached.add();
+        serving
+    };
+    let serving = serve(&own_address());
+    let address = serving.address().to_owned();
+    let host = Host::builder().build().unwrap();
+    let disk = host.connect(&address, NQN).unwrap().namespace(1).unwrap();
+    disk.write(0, &PATTERN).unwrap();
+    serving.signal("-KILL");
+    drop(serving);
+    assert_eq!(cached.first_page(), [0; 4096], "it was lost");
+    let _serving = serve(&address);
+    let flushed = disk.flush();
+    let error = flushed.expect_err("a write was lost").to_string();
+    assert_eq!(error, BlockError::CacheLost.to_string());
+    disk.flush().unwrap();
 }
 
 /// It was removed with what its cache had not written, and nothing said so.

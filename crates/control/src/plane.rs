@@ -40,6 +40,8 @@ const CACHE_POLL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Plane {
     target: Arc<Target>,
+    /// The life of the devices' caches, which are memory of this process: each start is another.
+    cache_life: u64,
     /// The processors of the target's threads, in the target's order.
     cores: Vec<u32>,
     started: Instant,
@@ -83,8 +85,10 @@ impl Plane {
     /// A plane over `target`, which shares nothing yet and runs on `cores`.
     #[must_use]
     pub fn new(target: Arc<Target>, cores: Vec<u32>) -> Self {
+        let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
         Self {
             target,
+            cache_life: (high ^ low).max(1),
             cores,
             started: Instant::now(),
             opened: Mutex::default(),
@@ -172,6 +176,7 @@ impl Plane {
         let OpenDevice {
             device,
             content,
+            cache,
             shared,
             used_by_many,
             ..
@@ -192,6 +197,13 @@ impl Plane {
             read_only: namespace.read_only,
             qos: shared.map(|(qos, _)| qos),
         };
+        if cache.is_some() {
+            // Before a host sees the namespace.
+            let life = self.cache_life;
+            self.target
+                .set_cache_life(&owner.nqn, life)
+                .map_err(refused)?;
+        }
         self.target
             .add_namespace(&owner.nqn, options)
             .map_err(refused)?;

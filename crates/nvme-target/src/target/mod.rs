@@ -309,6 +309,17 @@ impl Target {
         }
     }
 
+    /// Gives a subsystem's write caches another life than the [target's](Limits::cache_life), for
+    /// Identify: before a namespace is added whose device can lose what the target's others keep.
+    /// Nothing is lost by that: hosts that are connected ask again when the namespace is added.
+    ///
+    /// # Errors
+    /// [`TargetError::NoSubsystem`].
+    pub fn set_cache_life(&self, nqn: &str, life: u64) -> Result<(), TargetError> {
+        self.subsystem(nqn)?.lock().cache_life = Some(life);
+        Ok(())
+    }
+
     /// Adds a namespace to a subsystem; hosts are notified.
     ///
     /// # Errors
