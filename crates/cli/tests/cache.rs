@@ -49,13 +49,40 @@ impl Cached {
         page
     }
 
-    /// The value of a metric of the cache.
-    fn metric(&self, name: &str) -> u64 {
+    /// The interface's answer.
+    fn ask(&self, head: &str, body: &str) -> String {
         let mut stream = UnixStream::connect(self.folder.path("api.sock")).unwrap();
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let length = body.len();
+        let request = format!(
+            "{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Adds, by the interface, the device and a subsystem with a namespace over it.
+    fn add(&self) {
+        let disk = self.folder.path("disk.img");
+        let device = format!(
+            r#"{{"name": "disk", "device": {{"type": "file", "path": "{disk}", "size": "16M",
+            "create": true, "block_size": 4096, "cache": "4M", "cache_dirty_expire_ms": 3600000}}}}"#
+        );
+        let subsystem = format!(
+            r#"{{"nqn": "{NQN}", "allow_any_host": true,
+            "namespaces": [{{"nsid": 1, "device": "disk"}}]}}"#
+        );
+        for (path, body) in [("devices", device), ("subsystems", subsystem)] {
+            let added = self.ask(&format!("POST /v1/{path}"), &body);
+            assert!(added.starts_with("HTTP/1.1 201"), "{added}");
+        }
+    }
+
+    /// The value of a metric of the cache.
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.ask("GET /metrics", "");
         let start = format!("switchyard_{name}{{device=\"disk\"}} ");
         let value = text.lines().find_map(|line| line.strip_prefix(&start));
         let value = value.unwrap_or_else(|| panic!("no {start} in {text}"));
@@ -117,6 +144,72 @@ fn writes_that_a_crash_took_from_the_cache_are_reported_by_the_next_flush() {
     let mut found = [0; 4096];
     disk.read(4096, &mut found).unwrap();
     assert_eq!(found, PATTERN, "it was durable");
+}
+
+/// The life of the caches was that of the machine where the first cache came by the interface, and a
+/// Flush succeeded after a crash that had taken what was to be flushed.
+#[test]
+fn a_cache_that_the_interface_adds_is_lost_with_the_process_as_well() {
+    let mut cached = Cached::new("");
+    let (socket, disks) = (cached.folder.path("api.sock"), cached.folder.path(""));
+    cached.config =
+        format!("api = \"unix:{socket}\"\ncores = [0]\ndevice_folders = [\"{disks}\"]\n");
+    let serve = |address: &str| {
+        let mut serving = cached.serve(address);
+        while !serving.line().starts_with("interface at ") {}
+        cached.add();
+        serving
+    };
+    let serving = serve(&own_address());
+    let address = serving.address().to_owned();
+    let host = Host::builder().build().unwrap();
+    let disk = host.connect(&address, NQN).unwrap().namespace(1).unwrap();
+    disk.write(0, &PATTERN).unwrap();
+    serving.signal("-KILL");
+    drop(serving);
+    assert_eq!(cached.first_page(), [0; 4096], "it was lost");
+    let _serving = serve(&address);
+    let flushed = disk.flush();
+    let error = flushed.expect_err("a write was lost").to_string();
+    assert_eq!(error, BlockError::CacheLost.to_string());
+    disk.flush().unwrap();
+}
+
+/// It was removed with what its cache had not written, and nothing said so.
+#[test]
+fn a_device_with_pages_that_cannot_be_written_is_not_removed() {
+    let fault = "[devices.disk.fault]\nseed = 1\n\
+                 rules = [{ operation = \"write\", error = \"media\", times = 2 }]";
+    let cached = Cached::new(fault);
+    let mut serving = cached.serve("127.0.0.1:0");
+    let host = Host::builder().build().unwrap();
+    let disk = host.connect(serving.address(), NQN).unwrap();
+    let disk = disk.namespace(1).unwrap();
+    disk.write(0, &PATTERN).unwrap();
+    drop((disk, host));
+    while !serving.line().starts_with("interface at ") {}
+    let namespaces = format!("/v1/subsystems/{NQN}/namespaces");
+    let remove = || {
+        let removed = cached.ask(&format!("DELETE {namespaces}/1"), "");
+        assert!(removed.starts_with("HTTP/1.1 204"), "{removed}");
+        cached.ask("DELETE /v1/devices/disk", "")
+    };
+    // The write-back at the end of the channel fails, and so does the next one.
+    for _ in 0..2 {
+        let kept = remove();
+        assert!(kept.contains("1 pages of 4 KiB"), "{kept}");
+        let again = cached.ask(
+            &format!("POST {namespaces}"),
+            r#"{"nsid": 1, "device": "disk"}"#,
+        );
+        assert!(again.starts_with("HTTP/1.1 201"), "{again}");
+    }
+    assert_eq!(cached.first_page(), [0; 4096]);
+    let removed = remove();
+    assert!(removed.starts_with("HTTP/1.1 204"), "{removed}");
+    assert_eq!(cached.first_page(), PATTERN);
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
 }
 
 /// The last write-back fails: that is an error at the end, not a success.

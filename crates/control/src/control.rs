@@ -2,7 +2,7 @@
 //!
 //! [`Control`] owns the configuration in force and the dataplane. A change is checked against the
 //! model as a whole, then carried out action by action, and the model follows the dataplane step
-//! by step: whatever fails, and wherever, both say the same afterwards.
+//! by step: an action that fails is in neither, unless the dataplane says that it could not undo it.
 //!
 //! Calls block while the dataplane works; the HTTP interface makes them on threads that may.
 
@@ -264,11 +264,8 @@ impl Control {
     /// # Errors
     /// The reason for which [`replace`](Self::replace) would refuse it.
     pub fn plan(&self, new: &Configuration) -> Result<Vec<Action>, ChangeError> {
-        config::validate(new)?;
-        let mut new = new.clone();
-        new.sort();
         let changes = lock(&self.change);
-        let actions = diff(&self.configuration(), &new)?;
+        let actions = actions_between(&self.configuration(), new)?;
         check_folders(&changes.file, added(&actions))?;
         Ok(actions)
     }
@@ -278,10 +275,7 @@ impl Control {
     /// # Errors
     /// Why not; see [`ChangeError`] for what is in force then.
     pub fn replace(&self, new: &Configuration) -> Result<Vec<Action>, ChangeError> {
-        config::validate(new)?;
-        let mut new = new.clone();
-        new.sort();
-        self.change_with(|before| Ok(diff(before, &new)?))
+        self.change_with(|before| actions_between(before, new))
     }
 
     /// Puts what the TOML file at `path` changed since it was last put in force in force, and
@@ -342,6 +336,17 @@ impl fmt::Debug for Control {
             .field("configuration", &self.configuration())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the actions that turn one configuration into another, which is checked.
+fn actions_between(
+    before: &Configuration,
+    after: &Configuration,
+) -> Result<Vec<Action>, ChangeError> {
+    config::validate(after)?;
+    let mut after = after.clone();
+    after.sort();
+    Ok(diff(before, &after)?)
 }
 
 /// Returns the devices that `actions` add.

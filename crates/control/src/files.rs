@@ -6,6 +6,8 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::limits::STATE_BYTES_MAX;
+
 /// The text of the regular file at `path`. A pipe or a device is refused instead of waited for.
 ///
 /// # Errors
@@ -33,8 +35,14 @@ fn invalid(reason: &str) -> io::Error {
 /// content or the new one, and once this returned, the new one. Only its owner may read it.
 ///
 /// # Errors
-/// What the kernel says; the old content stays then.
+/// What the kernel says. The old content stays, or is there again; where it cannot be put back, the
+/// error says that the new one is there.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    replace_by(path, text, File::sync_all)
+}
+
+/// The same, with what makes the file's name durable in its open directory.
+fn replace_by(path: &Path, text: &str, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -43,14 +51,38 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut temporary = name.to_owned();
     temporary.push(".new");
     let temporary = directory.join(temporary);
-    let written = write_durably(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-    if written.is_err() {
-        // At worst a part of it stays, which the next attempt overwrites.
-        let _ = std::fs::remove_file(&temporary);
+    // Opened and read first: once the file has its new content, little may fail.
+    let directory = File::open(directory)?;
+    let old = match read_regular(path, STATE_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        read => Some(read),
+    };
+    put(&temporary, path, text)?;
+    let Err(error) = sync(&directory) else {
+        return Ok(());
+    };
+    let restored = match old {
+        None => std::fs::remove_file(path),
+        Some(old) => old.and_then(|old| put(&temporary, path, &old)),
+    };
+    match restored {
+        // As durable as it is without another attempt.
+        Ok(()) => Err(error),
+        Err(restore) => Err(io::Error::new(
+            error.kind(),
+            format!("{error}, and the old content cannot be put back ({restore}): it is replaced"),
+        )),
     }
-    written?;
-    // The new name is durable with its directory.
-    File::open(directory)?.sync_all()
+}
+
+/// Puts a file with this content in the place of the one at `path`.
+fn put(temporary: &Path, path: &Path, text: &str) -> io::Result<()> {
+    let put = write_durably(temporary, text).and_then(|()| std::fs::rename(temporary, path));
+    if put.is_err() {
+        // At worst a part of it stays, which the next attempt overwrites.
+        let _ = std::fs::remove_file(temporary);
+    }
+    put
 }
 
 fn write_durably(path: &Path, text: &str) -> io::Result<()> {
@@ -60,4 +92,29 @@ fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
     file.write_all(text.as_bytes())?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuse(_: &File) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    /// The new content was there, and the caller was told that the old one was.
+    #[test]
+    fn a_directory_that_cannot_be_synchronized_has_the_old_content() {
+        let folder = std::env::temp_dir().join(format!("switchyard-files-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("state.json");
+        replace_by(&file, "new", refuse).expect_err("it is not durable");
+        assert!(!file.exists());
+        replace(&file, "old").expect("a new file");
+        replace_by(&file, "new", refuse).expect_err("it is not durable");
+        let read = read_regular(&file, 100).expect("a file");
+        assert_eq!(read, "old");
+        assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1);
+        std::fs::remove_dir_all(&folder).expect("it is ours");
+    }
 }

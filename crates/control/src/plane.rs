@@ -26,17 +26,22 @@ use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use target::{
     DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target, TargetError,
 };
 use tenancy::tenancy;
 use view::{View, whole_blocks};
 
+/// Time between two looks at the cache of a device that is removed.
+const CACHE_POLL: Duration = Duration::from_millis(5);
+
 /// A target, and the devices that it shares.
 #[derive(Debug)]
 pub struct Plane {
     target: Arc<Target>,
+    /// The life of the devices' caches, which are memory of this process: each start is another.
+    cache_life: u64,
     /// The processors of the target's threads, in the target's order.
     cores: Vec<u32>,
     started: Instant,
@@ -80,8 +85,10 @@ impl Plane {
     /// A plane over `target`, which shares nothing yet and runs on `cores`.
     #[must_use]
     pub fn new(target: Arc<Target>, cores: Vec<u32>) -> Self {
+        let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
         Self {
             target,
+            cache_life: (high ^ low).max(1),
             cores,
             started: Instant::now(),
             opened: Mutex::default(),
@@ -103,6 +110,30 @@ impl Plane {
                 "add the device first",
             )
         })
+    }
+
+    /// Removes a device that no namespace uses, once its cache has written everything back.
+    fn remove_device(&self, name: &str) -> Result<(), ApplyError> {
+        if let Some(cache) = self.device(name)?.cache {
+            let patience: Duration = self.target.limits().change_timeout.into();
+            let end = Instant::now() + patience;
+            while cache.has_channels() && Instant::now() < end {
+                std::thread::sleep(CACHE_POLL);
+            }
+            let dirty = cache.snapshot().dirty;
+            if dirty > 0 || cache.has_channels() {
+                let message = format!(
+                    "device {name:?} does not answer its cache, or does not take what that has to \
+                     write back ({dirty} pages of 4 KiB), so it is not removed"
+                );
+                let remedy = "add a namespace over it to have the pages written again; the end of \
+                              the target loses them";
+                return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
+            }
+        }
+        self.opened().devices.remove(name);
+        self.recalibrations.forget(name);
+        Ok(())
     }
 
     fn add_subsystem(&self, subsystem: &Subsystem) -> Result<(), ApplyError> {
@@ -145,6 +176,7 @@ impl Plane {
         let OpenDevice {
             device,
             content,
+            cache,
             shared,
             used_by_many,
             ..
@@ -165,6 +197,13 @@ impl Plane {
             read_only: namespace.read_only,
             qos: shared.map(|(qos, _)| qos),
         };
+        if cache.is_some() {
+            // Before a host sees the namespace.
+            let life = self.cache_life;
+            self.target
+                .set_cache_life(&owner.nqn, life)
+                .map_err(refused)?;
+        }
         self.target
             .add_namespace(&owner.nqn, options)
             .map_err(refused)?;
@@ -226,12 +265,7 @@ impl DataPlane for Plane {
                 self.opened().devices.insert(name.clone(), opened);
                 Ok(())
             }
-            Action::RemoveDevice { name } => {
-                self.device(name)?;
-                self.opened().devices.remove(name);
-                self.recalibrations.forget(name);
-                Ok(())
-            }
+            Action::RemoveDevice { name } => self.remove_device(name),
             Action::AddSubsystem { subsystem } => self.add_subsystem(subsystem),
             Action::RemoveSubsystem { nqn } => self.remove_subsystem(nqn),
             Action::AddNamespace { nqn, namespace } => {
@@ -453,6 +487,10 @@ fn refused(error: TargetError) -> ApplyError {
         | TargetError::Name { .. }
         | TargetError::Invalid(_) => (ApplyErrorKind::Invalid, "correct it and try again"),
         TargetError::Undone(_) => (ApplyErrorKind::Failed, "try again when there is less to do"),
+        TargetError::NotUndone(_) => (
+            ApplyErrorKind::Failed,
+            "make the change again when there is less to do, or remove what it was made to",
+        ),
         TargetError::Device(_) | TargetError::Listen { .. } | TargetError::Core { .. } => {
             (ApplyErrorKind::Failed, "see the reason above")
         }

@@ -84,13 +84,7 @@ impl Serving {
         warn_of_few_files(open_files::raise(), wanted);
         let store = options.state_path.as_deref().map(StateFile::open);
         let store = store.transpose()?;
-        let remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
-        let remembered = remembered.as_ref().map(|state| &state.in_force);
-        let has_cache = [Some(configuration), remembered].into_iter().flatten();
-        let has_cache = has_cache
-            .flat_map(|c| c.devices.values())
-            .any(|d| d.cache.is_some());
-        let target = Target::new(limits(configuration, has_cache), cores.len())?;
+        let target = Target::new(limits(configuration), cores.len())?;
         let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
         let control = Control::resume(configuration, plane, store)?;
         let running = RunningTarget::start(
@@ -226,23 +220,19 @@ fn numbers(cores: &[CoreId]) -> Vec<u32> {
 }
 
 /// Returns the configuration's limits, which were checked, as the target takes them.
-fn limits(configuration: &Configuration, has_cache: bool) -> Limits {
+fn limits(configuration: &Configuration) -> Limits {
     Limits {
         header_digest: configuration.digests.header,
         data_digest: configuration.digests.data,
-        cache_life: cache_life(has_cache),
+        cache_life: cache_life(),
         ..configuration.limits.for_target()
     }
 }
 
-/// Returns the life of the devices' write caches: what files have not flushed is with the kernel,
-/// so it outlives this process and not the machine. 0 where the kernel does not tell. A device's
-/// `cache` is memory of this process, so each start is another life.
-fn cache_life(has_cache: bool) -> u64 {
-    if has_cache {
-        let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
-        return (high ^ low).max(1);
-    }
+/// Returns the life of the write caches below the devices: what files have not flushed is with the
+/// kernel, so it outlives this process and not the machine. 0 where the kernel does not tell. The
+/// plane gives subsystems whose devices have a `cache` another life.
+fn cache_life() -> u64 {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let boot = boot.map(|id| uuid::Uuid::parse_str(id.trim()));
     let (high, low) = match boot {

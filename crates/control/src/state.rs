@@ -130,7 +130,8 @@ impl StateFile {
     /// Remembers these; when it returns, they are there after a crash.
     ///
     /// # Errors
-    /// What is in the way. What was remembered before stays.
+    /// What is in the way. What was remembered before stays, as far as [`files::replace`] can keep
+    /// it.
     pub fn save(&self, file: &Configuration, in_force: &Configuration) -> Result<(), StateError> {
         let written = Written {
             version: VERSION,

@@ -179,3 +179,20 @@ fn each_thread_of_a_path_hears_of_a_loss_once() {
         second.shut();
     }
 }
+
+/// A cache that a live target adds has lost nothing, and what it loses later is a loss.
+#[test]
+fn a_life_that_changes_under_a_live_association_is_no_loss() {
+    let (peer, _host, namespace) = session(7);
+    namespace.write(0, &[1; 512]).unwrap();
+    peer.change(|behaviour| behaviour.cache_life = Some(8));
+    peer.resize(4096);
+    while namespace.size() != 2 << 20 {
+        std::thread::yield_now();
+    }
+    comes_back(&peer, 8);
+    namespace.flush().unwrap();
+    namespace.write(0, &[1; 512]).unwrap();
+    comes_back(&peer, 9);
+    assert!(is_lost(namespace.flush()));
+}

@@ -56,9 +56,12 @@ pub enum TargetError {
     /// A knob is out of its range.
     #[error("knobs: {0}")]
     Knobs(#[from] KnobError),
-    /// A core could not follow, or not in time; nothing has changed.
+    /// A core could not follow, or not in time; all is as before.
     #[error("the change was undone: {0}")]
     Undone(String),
+    /// A core could not follow, or not in time, and some cores have what was changed.
+    #[error("the change failed and could not be undone everywhere: {0}")]
+    NotUndone(String),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}; {remedy}")]
     Listen {

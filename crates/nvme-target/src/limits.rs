@@ -211,7 +211,8 @@ pub struct Limits {
     pub barrier_held_bytes: usize,
     /// Which life of the devices' volatile write caches it is, for Identify: it changes whenever
     /// they may have lost what was acknowledged and not flushed. 0 says nothing, as any other
-    /// target does; hosts then take every lost connection for such a loss.
+    /// target does; hosts then take every lost connection for such a loss. A subsystem may have
+    /// [another one](crate::Target::set_cache_life).
     pub cache_life: u64,
 }
 

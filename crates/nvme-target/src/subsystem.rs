@@ -59,6 +59,9 @@ pub(crate) struct Changing {
     pub(crate) allow_any_host: bool,
     pub(crate) allowed_hosts: BTreeSet<String>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
+    /// The life of its write caches, where it is another one than the
+    /// [target's](crate::Limits::cache_life).
+    pub(crate) cache_life: Option<u64>,
     /// The subsystem is being removed: no host connects any more.
     pub(crate) removed: bool,
 }
@@ -81,6 +84,7 @@ impl Subsystem {
                 allow_any_host: options.allow_any_host,
                 allowed_hosts: options.allowed_hosts.into_iter().collect(),
                 namespaces: BTreeMap::new(),
+                cache_life: None,
                 removed: false,
             }),
         }

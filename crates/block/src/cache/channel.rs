@@ -102,6 +102,7 @@ impl CacheChannel {
         let bell = Arc::new(Bell::new(driver.waker()));
         let mut state = shared.lock();
         state.open.push(Arc::clone(&bell));
+        state.channels += 1;
         let errors_seen = state.reported;
         drop(state);
         Ok(Self {

@@ -178,6 +178,8 @@ struct State {
     blocked: Vec<Arc<Bell>>,
     /// Bells of the open channels.
     open: Vec<Arc<Bell>>,
+    /// Channels that exist: those that are open, and those that are closing.
+    channels: usize,
     /// Failed write-backs so far, and the error of the last one.
     errors: u64,
     last_error: BlockError,
@@ -265,6 +267,7 @@ impl Cache {
             table: Table::new(pages, dirty_max),
             blocked: Vec::new(),
             open: Vec::new(),
+            channels: 0,
             errors: 0,
             last_error: BlockError::WriteFailure,
             reported: 0,
@@ -320,6 +323,13 @@ impl Cache {
             dirty: state.table.unsaved_pages(),
             ..state.counters
         }
+    }
+
+    /// Returns true while there is a channel, which may write pages back, even after it was told to
+    /// close.
+    #[must_use]
+    pub fn has_channels(&self) -> bool {
+        self.shared.lock().channels > 0
     }
 
     /// Bytes of the largest transfer of the cache's own.

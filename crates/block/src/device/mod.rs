@@ -20,6 +20,7 @@ use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
 use reactor::{Context, Driver, IoSlice, RegionHandle};
 use std::io;
+use std::ops::Range;
 
 /// Size and block size of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +123,15 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         Err(DeviceError::Invalid(format!("{self:?} cannot be resized")))
     }
 
-    /// Makes a range read as zeroes, on stable storage: the old content is never seen again. Called
-    /// as [`resize`](Self::resize) is; takes its time.
+    /// Returns the blocks beyond the device's end that keep their content until they are
+    /// [erased](Self::erase), so that the resize that gave them up can be undone. Empty where a
+    /// resize drops the content at once.
+    fn given_up(&self) -> Range<u64> {
+        0..0
+    }
+
+    /// Makes a range, which may be [given up](Self::given_up), read as zeroes, on stable storage:
+    /// the old content is never seen again. Called as [`resize`](Self::resize) is; takes its time.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] for a range that is not within the device, or a device that cannot

@@ -9,6 +9,7 @@ use block::{
     Submit, SubmitExtents,
 };
 use reactor::{Context, Driver};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct View {
     device: Arc<dyn Device>,
     blocks: AtomicU64,
+    /// End of the blocks that it has had since it last erased what it gave up.
+    had: AtomicU64,
     /// Other namespaces may use the device, too.
     shared: bool,
 }
@@ -36,6 +39,7 @@ impl View {
         Ok(Self {
             device,
             blocks: AtomicU64::new(blocks),
+            had: AtomicU64::new(blocks),
             shared,
         })
     }
@@ -97,20 +101,33 @@ impl Device for View {
             let reason = "a namespace has at least one block";
             return Err(DeviceError::Invalid(reason.to_owned()));
         }
-        let before = self.geometry().blocks;
         if self.shared {
             fits(&*self.device, blocks)?;
-        } else if blocks < before {
-            self.device.erase(blocks, before - blocks)?;
         } else if blocks > self.device.geometry().blocks {
             self.device.resize(blocks)?;
         }
         self.blocks.store(blocks, Ordering::Release);
+        self.had.fetch_max(blocks, Ordering::Relaxed);
         Ok(())
     }
 
+    fn given_up(&self) -> Range<u64> {
+        let blocks = self.geometry().blocks;
+        let end = if self.shared {
+            blocks
+        } else {
+            self.had.load(Ordering::Relaxed)
+        };
+        blocks..end
+    }
+
     fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.device.erase(first, blocks)
+        let given_up = self.given_up();
+        self.device.erase(first, blocks)?;
+        if first <= given_up.start && given_up.end <= first + blocks {
+            self.had.store(given_up.start, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 
@@ -215,10 +232,19 @@ mod tests {
         };
         memory(&view).copy_in(200 * 4096, &[7; 4096]);
         memory(&view).copy_in(0, &[8; 4096]);
+        // A resize that is undone has erased nothing.
+        let mut block = [1; 4096];
         view.resize(100).unwrap();
+        assert_eq!(view.given_up(), 100..256);
+        view.resize(256).unwrap();
+        assert!(view.given_up().is_empty());
+        memory(&view).copy_out(200 * 4096, &mut block);
+        assert_eq!(block, [7; 4096]);
+        view.resize(100).unwrap();
+        view.erase(100, 156).unwrap();
+        assert!(view.given_up().is_empty());
         view.resize(512).unwrap();
         assert_eq!(ram.geometry().blocks, 512);
-        let mut block = [1; 4096];
         memory(&view).copy_out(200 * 4096, &mut block);
         assert_eq!(block, [0; 4096]);
         memory(&view).copy_out(0, &mut block);

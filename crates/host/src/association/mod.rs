@@ -364,6 +364,12 @@ impl Association {
         knowledge.parameters = parameters;
     }
 
+    /// The live controller was asked anew: it has lost nothing, whatever the life of its write caches
+    /// is called from now on.
+    pub(crate) fn learn_cache_life(&self, life: u64) {
+        self.lock().parameters.cache_life = life;
+    }
+
     /// Returns true if acknowledged, unflushed writes must still be there after a reconnect.
     fn caches_live(&self, before: u64, now: u64) -> bool {
         // A user that trusts the target says that it loses nothing unless it reports a loss.

@@ -10,7 +10,10 @@ use wire::limits::IDENTIFY_BYTES;
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_lists::{NamespaceId, parse_namespace_descriptors, parse_namespace_list};
 use wire::nvme::log_page::LogPageId;
-use wire::nvme::{AdminCommand, GetLogPage, Identify, IdentifyNamespace, Status};
+use wire::nvme::vendor::Extensions;
+use wire::nvme::{
+    AdminCommand, GetLogPage, Identify, IdentifyController, IdentifyNamespace, Status,
+};
 
 /// A question that takes several admin commands.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ impl Inquiry {
 enum ScanStage {
     /// The log of changed namespaces: reading it lets the controller report the next change.
     Changed,
+    /// The controller: its write caches may have another life now.
+    Controller,
     /// Active namespaces above this one.
     List { above: u32 },
     /// One namespace.
@@ -57,6 +62,8 @@ pub(super) struct NamespaceScan {
     todo: VecDeque<u32>,
     pub(super) found: Vec<NamespaceInfo>,
     pub(super) unusable: BTreeMap<u32, &'static str>,
+    /// The life of the controller's write caches, where it was asked for.
+    pub(super) cache_life: Option<u64>,
 }
 
 impl NamespaceScan {
@@ -71,6 +78,7 @@ impl NamespaceScan {
             todo: VecDeque::new(),
             found: Vec::new(),
             unusable: BTreeMap::new(),
+            cache_life: None,
         }
     }
 
@@ -82,6 +90,7 @@ impl NamespaceScan {
                 let get = GetLogPage::new(LogPageId::CHANGED_NAMESPACES, nsid, 0, bytes);
                 return (AdminCommand::GetLogPage(get), IDENTIFY_BYTES);
             }
+            ScanStage::Controller => (Cns::CONTROLLER, 0),
             ScanStage::List { above } => (Cns::ACTIVE_NAMESPACES, above),
             ScanStage::Namespace(nsid) => (Cns::NAMESPACE, nsid),
             ScanStage::Descriptors(nsid) => (Cns::NAMESPACE_DESCRIPTORS, nsid),
@@ -98,7 +107,13 @@ impl NamespaceScan {
         };
         match self.stage {
             // Which ones changed does not matter: all are looked at.
-            ScanStage::Changed => self.stage = ScanStage::List { above: 0 },
+            ScanStage::Changed => self.stage = ScanStage::Controller,
+            ScanStage::Controller => {
+                let identify = IdentifyController::parse_prefix(data);
+                let identify = identify.filter(|_| status.is_success());
+                self.cache_life = identify.map(|i| Extensions::parse(&i.vendor).cache_life);
+                self.stage = ScanStage::List { above: 0 };
+            }
             ScanStage::List { above } => {
                 if !status.is_success() {
                     return Progress::Failed("it does not list its active namespaces");

@@ -381,6 +381,9 @@ impl Controller {
             Progress::Finished => {
                 match self.inquiry.take() {
                     Some(Inquiry::Namespaces(scan)) => {
+                        if let Some(life) = scan.cache_life {
+                            self.association.learn_cache_life(life);
+                        }
                         self.association.learn_namespaces(scan.found, scan.unusable);
                     }
                     Some(Inquiry::Discovery(scan)) => {

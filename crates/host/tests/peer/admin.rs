@@ -54,6 +54,8 @@ impl Connection {
                 }
                 Ok(())
             }
+            // The log of changed namespaces: which ones changed does not matter to our host.
+            AdminCommand::GetLogPage(_) => self.send_data(cid, &[0; 4096]),
             AdminCommand::KeepAlive => {
                 self.state.seen.keep_alives.fetch_add(1, Ordering::SeqCst);
                 self.done(cid)
@@ -134,7 +136,7 @@ impl Connection {
                 0
             },
             vendor: wire::nvme::vendor::Extensions {
-                cache_life: self.behaviour.cache_life.unwrap_or(0),
+                cache_life: self.state.behaviour.lock().unwrap().cache_life.unwrap_or(0),
                 end_controller: self.behaviour.fences,
                 barrier: self.behaviour.barriers,
                 ..wire::nvme::vendor::Extensions::default()

@@ -144,7 +144,10 @@ fn transfer_shift(view: &View<'_>) -> u8 {
 /// VWC. What the host is told here holds as long as its controller does.
 fn volatile_write_cache(controller: &Controller) -> u8 {
     let cached = controller.has_volatile_cache();
-    controller.uncached.set(!cached);
+    // A host that asks again may go on by the first answer.
+    controller
+        .uncached
+        .set(controller.uncached.get() || !cached);
     let present = if cached {
         IdentifyController::VWC_PRESENT
     } else {
@@ -214,20 +217,22 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
         vwc: volatile_write_cache(controller),
         ioccsz: (64 + view.limits.in_capsule_bytes) / 16,
         ofcs: IdentifyController::OFCS_DISCONNECT,
-        vendor: extensions(view).encode(),
+        vendor: extensions(controller, view).encode(),
         ..common
     }
 }
 
 /// Returns the vendor extensions that the target announces.
-fn extensions(view: &View<'_>) -> Extensions {
+fn extensions(controller: &Controller, view: &View<'_>) -> Extensions {
+    let subsystem = controller.shared.subsystem.as_ref();
+    let life = subsystem.and_then(|subsystem| subsystem.lock().cache_life);
     Extensions {
         end_controller: view.limits.end_controller,
         queue_classes: true,
         barrier: view.limits.barrier,
         tenant_events: true,
         extents: view.limits.extent_terms(),
-        cache_life: view.limits.cache_life,
+        cache_life: life.unwrap_or(view.limits.cache_life),
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! Every change is made here: in the shared configuration first, then on every core by message,
 //! under pause where commands could be affected, and hosts are notified last. One change at a time; a
-//! caller waits until every core has it, or gets an error and finds nothing changed.
+//! caller waits until every core has it, or gets an error and finds nothing changed, unless the error
+//! says that it could not be undone.
 
+mod resize;
 pub(crate) mod running;
 mod slo_watch;
 mod snapshot;
@@ -307,6 +309,17 @@ impl Target {
         }
     }
 
+    /// Gives a subsystem's write caches another life than the [target's](Limits::cache_life), for
+    /// Identify: before a namespace is added whose device can lose what the target's others keep.
+    /// Nothing is lost by that: hosts that are connected ask again when the namespace is added.
+    ///
+    /// # Errors
+    /// [`TargetError::NoSubsystem`].
+    pub fn set_cache_life(&self, nqn: &str, life: u64) -> Result<(), TargetError> {
+        self.subsystem(nqn)?.lock().cache_life = Some(life);
+        Ok(())
+    }
+
     /// Adds a namespace to a subsystem; hosts are notified.
     ///
     /// # Errors
@@ -377,33 +390,6 @@ impl Target {
         };
         let namespace = subsystem.namespace(nsid).ok_or_else(missing)?;
         Ok((subsystem, namespace))
-    }
-
-    /// Changes the size of a namespace while it is in use; hosts are notified. Where a core cannot
-    /// open the device again, it has the size from before.
-    ///
-    /// # Errors
-    /// A device that cannot be resized, or a core that did not follow, or not in time.
-    pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: u64) -> Result<(), TargetError> {
-        let _order = self.change()?;
-        let (subsystem, namespace) = self.namespace(nqn, nsid)?;
-        let device = &namespace.options.device;
-        let before = device.geometry().blocks;
-        let to = |blocks| {
-            let resize = || Ok(device.resize(blocks)?);
-            self.paused(&subsystem, nsid, AfterPause::Reopen, resize)
-        };
-        if let Err(error) = to(blocks) {
-            // Cores that followed would take commands for blocks that others do not have.
-            if device.geometry().blocks != before
-                && let Err(error) = to(before)
-            {
-                tracing::error!(nqn, nsid, %error, "a resize that failed cannot be undone");
-            }
-            return Err(error);
-        }
-        self.namespace_changed(&subsystem, nsid);
-        Ok(())
     }
 
     /// Removes a namespace: its commands under way finish, later ones are refused; hosts are notified.

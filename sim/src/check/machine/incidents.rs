@@ -160,7 +160,7 @@ impl Machine {
         });
         match wait_by(waiter, || what(&shared)) {
             Ok(()) => true,
-            Err(TargetError::Undone(_)) => false,
+            Err(TargetError::Undone(_) | TargetError::NotUndone(_)) => false,
             Err(error) => panic!("a change is refused: {error}"),
         }
     }

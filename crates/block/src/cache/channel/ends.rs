@@ -221,6 +221,7 @@ impl CacheChannel {
 impl Drop for CacheChannel {
     fn drop(&mut self) {
         self.abandon();
+        self.shared.lock().channels -= 1;
     }
 }
 
