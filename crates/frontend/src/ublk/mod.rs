@@ -30,6 +30,7 @@ use base::units::CoreId;
 use block::{Device, Geometry};
 use control::Driver;
 use descriptors::Descriptors;
+use in_use::Use;
 use queue::Queue;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
@@ -50,6 +51,8 @@ pub struct UblkOptions {
     /// The N of `/dev/ublkbN`, also of a device that a killed server left behind; `None` takes a free
     /// one.
     pub id: Option<u32>,
+    /// Identity of the volume, which a device that a killed server left behind has to share.
+    pub identity: u64,
     /// Class of the requests: the kernel tells nothing about their priority.
     pub class: Class,
     /// Rules that go before it.
@@ -65,11 +68,13 @@ pub struct UblkOptions {
 }
 
 impl UblkOptions {
-    /// The default options: a free number, default class, writable, one core, one queue.
+    /// The default options: a free number, no identity, default class, writable, one core, one
+    /// queue.
     #[must_use]
     pub fn new() -> Self {
         Self {
             id: None,
+            identity: 0,
             class: Class::DEFAULT,
             rules: ClassRules::default(),
             read_only: false,
@@ -90,6 +95,8 @@ pub struct UblkServer {
     device: Arc<dyn Device>,
     /// The size that the kernel was told.
     geometry: Geometry,
+    /// The size that the kernel has refused to take.
+    refused: Option<Geometry>,
     /// The block device is another server's that was killed.
     recovered: bool,
     /// The block device is there, and served by this process.
@@ -123,18 +130,22 @@ impl UblkServer {
         let read_only = options.read_only || device.capabilities().read_only;
         let wanted = wanted(&*device, options, read_only, kernel)?;
         let found = match options.id {
-            Some(id) => recovery::find(&mut driver, id, &wanted.parameters, options.queues)?,
+            Some(id) => recovery::find(&mut driver, id, &wanted, options.queues)?,
             None => Found::Nothing,
         };
-        let (info, recovered) = match found {
-            Found::Left(info) => (info, true),
-            Found::Nothing => (add(&mut driver, wanted.info)?, false),
+        let (info, geometry, recovered) = match found {
+            Found::Left(info, geometry) => (info, geometry, true),
+            Found::Nothing => {
+                let info = add(&mut driver, wanted.info)?;
+                (info, wanted.parameters.geometry, false)
+            }
         };
         let mut server = Self {
             driver,
             info,
             file: None,
-            geometry: wanted.parameters.geometry,
+            geometry,
+            refused: None,
             device,
             recovered,
             started: false,
@@ -183,10 +194,11 @@ impl UblkServer {
         IoCounters::total(&self.counters)
     }
 
-    /// Returns a user of the block device, in words, if one is found.
+    /// Returns a file system, swap or a device on top of the block device, in words, if one is found.
+    /// Processes that have it open are looked for by [`detach`](Self::detach) alone.
     #[must_use]
     pub fn user(&self) -> Option<String> {
-        in_use::user_of(&self.name())
+        in_use::Parts::of(&self.name()).holder()
     }
 
     /// Returns true if the block device is gone: another program removed it.
@@ -199,16 +211,18 @@ impl UblkServer {
     /// `UBLK_F_UPDATE_SIZE` (Linux 6.15); to be called now and then.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's, once for each size.
     pub fn follow_size(&mut self) -> Result<(), UblkError> {
         let geometry = self.device.geometry();
         let changed =
             geometry != self.geometry && geometry.block_bytes == self.geometry.block_bytes;
-        if !changed || self.info.flags & features::UPDATE_SIZE == 0 {
+        let told = !changed || self.refused == Some(geometry);
+        if told || self.info.flags & features::UPDATE_SIZE == 0 {
             return Ok(());
         }
         let (command, id) = (Control::UpdateSize, self.info.id);
         let result = self.driver.execute(command, id, abi::sectors(geometry));
+        self.refused = result.is_err().then_some(geometry);
         result.map_err(UblkError::command(command, id))?;
         self.geometry = geometry;
         Ok(())
@@ -217,11 +231,16 @@ impl UblkServer {
     /// Removes the block device and ends the threads. Does nothing the second time.
     ///
     /// # Errors
-    /// [`UblkError::InUse`] while the block device is open: then everything goes on as before.
+    /// [`UblkError::InUse`] while the block device is open, and [`UblkError::MayBeInUse`] where this
+    /// process may not find that out: then everything goes on as before.
     pub fn detach(&mut self) -> Result<(), UblkError> {
-        if let Some(user) = self.user() {
-            let path = self.path().display().to_string();
-            return Err(UblkError::InUse { path, user });
+        if !self.ended {
+            let path = || self.path().display().to_string();
+            match in_use::look(&self.name()) {
+                Use::None => {}
+                Use::By(user) => return Err(UblkError::InUse { path: path(), user }),
+                Use::Unknown => return Err(UblkError::MayBeInUse { path: path() }),
+            }
         }
         self.end();
         Ok(())
@@ -407,6 +426,7 @@ fn wanted(
         id: options.id.unwrap_or(ANY_ID),
         process: -1,
         flags: features::NEEDED | kernel & features::UPDATE_SIZE,
+        identity: options.identity,
     };
     let parameters = Parameters {
         geometry,

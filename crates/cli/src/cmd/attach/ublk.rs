@@ -76,6 +76,7 @@ pub(super) fn start(args: &AttachUblkArgs, rules: &ClassRules) -> Result<Started
     let source = Source::open(&args.source, args.read_only, Some(1))?;
     let options = UblkOptions {
         id: args.id,
+        identity: source.identity,
         class: args.class,
         rules: rules.clone(),
         read_only: args.read_only,
