@@ -75,3 +75,10 @@ pub const GUEST_REGIONS_MAX: usize = 32;
 
 /// Time for which a vhost-user front end may be silent in the middle of a message.
 pub const VHOST_MESSAGE_TIME: Nanos = Nanos::from_secs(10);
+
+/// Lines that clients or guests of a server can make it log in each [`LOG_PERIOD`]: enough to see
+/// what goes on, too few to fill a disk.
+pub const LOG_LINES_MAX: u32 = 5;
+
+/// The period of [`LOG_LINES_MAX`].
+pub const LOG_PERIOD: Nanos = Nanos::from_secs(10);

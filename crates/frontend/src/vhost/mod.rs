@@ -20,6 +20,7 @@ mod session;
 use crate::class_rules::SizeRules;
 use crate::core_thread;
 use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
+use crate::log_budget::LogBudget;
 use crate::virtio_blk::ID_BYTES;
 use crate::virtio_blk::config::Properties;
 use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, unix_socket};
@@ -49,7 +50,7 @@ pub struct VhostOptions {
     pub read_only: bool,
     /// Request queues: 1 to [`VRINGS_MAX`]; `None` for one each core.
     pub queues: Option<u16>,
-    /// The device's name in the guest, of which the first 20 bytes count.
+    /// The device's name in the guest, of at most 20 bytes.
     pub id: String,
     /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
     pub cores: Vec<CoreId>,
@@ -89,6 +90,7 @@ struct Shared {
     cores: OnceLock<Vec<MailboxSender<Message>>>,
     /// Time at which nothing is waited for any more.
     end_by: Mutex<Option<Instant>>,
+    log: Arc<LogBudget>,
 }
 
 impl Shared {
@@ -288,6 +290,12 @@ fn share(
             "{queues} queues are not possible: choose 1 to {VRINGS_MAX}"
         )));
     }
+    if options.id.len() > ID_BYTES {
+        return Err(FrontendError::Option(format!(
+            "the serial number {:?} is too long: give one of at most {ID_BYTES} bytes",
+            options.id
+        )));
+    }
     let mut id = [0; ID_BYTES];
     for (to, from) in id.iter_mut().zip(options.id.bytes()) {
         *to = from;
@@ -301,6 +309,7 @@ fn share(
         connected: AtomicBool::new(false),
         cores: OnceLock::new(),
         end_by: Mutex::new(None),
+        log: Arc::default(),
         device,
     })
 }
