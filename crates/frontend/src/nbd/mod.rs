@@ -26,7 +26,7 @@ use crate::core_thread;
 use crate::device_io::DeviceIo;
 use crate::error::FrontendError;
 use crate::io_counters::{IoCounters, IoCounts};
-use crate::limits::{CORE_REQUESTS_MAX, LANE_SOCKETS, NBD_CONNECTIONS_MAX};
+use crate::limits::{CORE_REQUESTS_MAX, LANE_SOCKETS, NBD_CONNECTIONS_MAX, NBD_NEGOTIATIONS_MAX};
 use base::units::CoreId;
 use block::Device;
 use export::Export;
@@ -96,8 +96,17 @@ impl NbdServer {
         } else {
             pinned.collect()
         };
+        // Clients are dealt to the cores in turn.
+        let negotiations = NBD_NEGOTIATIONS_MAX.div_ceil(cores.len());
         for core in cores {
-            server.start_core(core, devices, &exports, tls.clone(), options.poll)?;
+            server.start_core(
+                core,
+                devices,
+                &exports,
+                tls.clone(),
+                negotiations,
+                options.poll,
+            )?;
         }
         let knows_clients = options.tls.as_ref().is_some_and(TlsOptions::knows_clients);
         let listener = listener::Bound::bind(&options.address, knows_clients)?;
@@ -112,6 +121,7 @@ impl NbdServer {
         devices: &PerClass<Arc<dyn Device>>,
         exports: &Arc<[Export]>,
         tls: Option<Tls>,
+        negotiations: usize,
         poll: PollPolicy,
     ) -> Result<(), FrontendError> {
         let devices = PerClass::from_fn(|class| Arc::clone(&devices[class]));
@@ -124,14 +134,7 @@ impl NbdServer {
             let mut driver = core_thread::driver(core, &driver_options)?;
             let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
             let (namespace, counters) = (driver.op_namespace(), Arc::clone(io.counters()));
-            let service = NbdService::new(
-                exports,
-                tls,
-                io,
-                namespace,
-                NBD_CONNECTIONS_MAX,
-                connections,
-            );
+            let service = NbdService::new(exports, tls, io, namespace, negotiations, connections);
             Ok((Core::new(driver, service, poll), counters))
         };
         let started = core_thread::start("nbd", open)?;
