@@ -19,7 +19,7 @@ mod service;
 
 pub use error::UblkError;
 
-use crate::core_thread;
+use crate::core_thread::{self, Cores};
 use crate::limits::{
     DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
 };
@@ -33,7 +33,7 @@ use descriptors::Descriptors;
 use in_use::Use;
 use queue::Queue;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
+use reactor::{Core, Driver as _, PollPolicy};
 use recovery::Found;
 use service::{Message, Shared, UblkService};
 use std::fs::File;
@@ -41,7 +41,6 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 
@@ -103,9 +102,7 @@ pub struct UblkServer {
     started: bool,
     ended: bool,
     shared: Arc<Shared>,
-    senders: Vec<MailboxSender<Message>>,
-    threads: Vec<JoinHandle<()>>,
-    counters: Vec<Arc<IoCounters>>,
+    cores: Cores<Message>,
 }
 
 impl UblkServer {
@@ -119,8 +116,7 @@ impl UblkServer {
         devices: &PerClass<Arc<dyn Device>>,
         options: &UblkOptions,
     ) -> Result<Self, UblkError> {
-        placement::check_allowed(&options.cores)
-            .map_err(|error| FrontendError::Option(error.to_string()))?;
+        let cores = core_thread::places(&options.cores)?;
         let mut driver = Driver::open()?;
         let kernel = driver.features()?;
         if kernel & features::NEEDED != features::NEEDED {
@@ -156,11 +152,9 @@ impl UblkServer {
                 rules: options.rules.of_unknown(),
                 broken: AtomicBool::new(false),
             }),
-            senders: Vec::new(),
-            threads: Vec::new(),
-            counters: Vec::new(),
+            cores: Cores::new(),
         };
-        server.bring_up(devices, options, wanted.parameters)?;
+        server.bring_up(devices, &cores, options.poll, wanted.parameters)?;
         Ok(server)
     }
 
@@ -191,7 +185,7 @@ impl UblkServer {
     /// Returns the counts of requests since the start, by class.
     #[must_use]
     pub fn counts(&self) -> PerClass<IoCounts> {
-        IoCounters::total(&self.counters)
+        self.cores.counts()
     }
 
     /// Returns a file system, swap or a device on top of the block device, in words, if one is found.
@@ -204,7 +198,7 @@ impl UblkServer {
     /// Returns true if the block device is gone: another program removed it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
+        self.cores.have_ended()
     }
 
     /// Tells the kernel the size of a device that has become another one, where it has
@@ -260,7 +254,8 @@ impl UblkServer {
     fn bring_up(
         &mut self,
         devices: &PerClass<Arc<dyn Device>>,
-        options: &UblkOptions,
+        cores: &[Option<CoreId>],
+        poll: PollPolicy,
         parameters: Parameters,
     ) -> Result<(), UblkError> {
         let id = self.info.id;
@@ -270,11 +265,6 @@ impl UblkServer {
         }
         let file = Arc::new(open_device(id)?);
         self.file = Some(Arc::clone(&file));
-        let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
-            vec![None]
-        } else {
-            options.cores.iter().copied().map(Some).collect()
-        };
         for (index, &core) in cores.iter().enumerate().take(self.info.queues.into()) {
             let queues = (0..self.info.queues).skip(index).step_by(cores.len());
             let part = CorePart {
@@ -285,7 +275,7 @@ impl UblkServer {
                 devices: devices.clone(),
                 shared: Arc::clone(&self.shared),
             };
-            self.start_core(part, options.poll)?;
+            self.cores.start("ublk", move || part.open(poll))?;
         }
         let command = if self.recovered {
             Control::EndRecovery
@@ -319,14 +309,6 @@ impl UblkServer {
         }
     }
 
-    fn start_core(&mut self, part: CorePart, poll: PollPolicy) -> Result<(), UblkError> {
-        let started = core_thread::start("ublk", move || part.open(poll))?;
-        self.threads.push(started.thread);
-        self.senders.push(started.sender);
-        self.counters.push(started.opened);
-        Ok(())
-    }
-
     /// Ends everything; does nothing the second time.
     fn end(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
@@ -335,12 +317,9 @@ impl UblkServer {
         // Its requests wait for the next process.
         let keep = self.recovered && !self.started;
         if keep || !self.stop() {
-            self.tell(|| Message::Leave);
+            self.cores.tell(|| Message::Leave);
         }
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-        self.senders.clear();
+        self.cores.join();
         self.file = None;
         if !keep {
             self.command_in_time(Control::DeleteDevice, UBLK_DELETE_TIME);
@@ -353,7 +332,7 @@ impl UblkServer {
             return true;
         }
         tracing::warn!("requests are under way still: they are given up");
-        self.tell(|| Message::Abort);
+        self.cores.tell(|| Message::Abort);
         self.command_in_time(Control::StopDevice, DRAIN_TIME)
     }
 
@@ -375,13 +354,6 @@ impl UblkServer {
                 tracing::warn!("{}", UblkError::command(command, id)(error));
                 false
             }
-        }
-    }
-
-    fn tell(&self, message: impl Fn() -> Message) {
-        for sender in &self.senders {
-            // A few for each core.
-            sender.send_always(message());
         }
     }
 }

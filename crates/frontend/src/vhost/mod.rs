@@ -18,16 +18,16 @@ mod service;
 mod session;
 
 use crate::class_rules::SizeRules;
-use crate::core_thread;
+use crate::core_thread::{self, Cores};
 use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
 use crate::log_budget::LogBudget;
 use crate::virtio_blk::ID_BYTES;
 use crate::virtio_blk::config::Properties;
-use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, unix_socket};
+use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, unix_socket};
 use base::units::CoreId;
 use block::Device;
 use reactor::uring::Options as DriverOptions;
-use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
+use reactor::{Core, Driver as _, MailboxSender, PollPolicy};
 use service::{Message, VhostService};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -121,9 +121,7 @@ pub struct VhostServer {
     /// Closed to end the control thread.
     end: Option<UnixStream>,
     control: Option<JoinHandle<()>>,
-    senders: Vec<MailboxSender<Message>>,
-    threads: Vec<JoinHandle<()>>,
-    counters: Vec<Arc<IoCounters>>,
+    cores: Cores<Message>,
 }
 
 impl VhostServer {
@@ -136,27 +134,19 @@ impl VhostServer {
         devices: &PerClass<Arc<dyn Device>>,
         options: &VhostOptions,
     ) -> Result<Self, FrontendError> {
-        placement::check_allowed(&options.cores)
-            .map_err(|error| FrontendError::Option(error.to_string()))?;
-        let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
-            vec![None]
-        } else {
-            options.cores.iter().copied().map(Some).collect()
-        };
+        let cores = core_thread::places(&options.cores)?;
         let shared = Arc::new(share(devices, options, cores.len())?);
         let mut server = Self {
             shared,
             socket: None,
             end: None,
             control: None,
-            senders: Vec::new(),
-            threads: Vec::new(),
-            counters: Vec::new(),
+            cores: Cores::new(),
         };
         for core in cores {
             server.start_core(core, devices, options.poll)?;
         }
-        let senders = server.senders.clone();
+        let senders = server.cores.senders().to_vec();
         server.shared.cores.set(senders).expect("set once");
         server.listen(&options.socket)?;
         Ok(server)
@@ -183,7 +173,7 @@ impl VhostServer {
     /// Returns the counts of requests since the start, by class.
     #[must_use]
     pub fn counts(&self) -> PerClass<IoCounts> {
-        IoCounters::total(&self.counters)
+        self.cores.counts()
     }
 
     /// Finishes the requests under way, for ten seconds at most, and ends. Does nothing the second
@@ -232,11 +222,7 @@ impl VhostServer {
             let service = VhostService::new(shared, io, namespace, queues);
             Ok((Core::new(driver, service, poll), counters))
         };
-        let started = core_thread::start("vhost", open)?;
-        self.threads.push(started.thread);
-        self.senders.push(started.sender);
-        self.counters.push(started.opened);
-        Ok(())
+        self.cores.start("vhost", open)
     }
 }
 
@@ -267,13 +253,8 @@ impl VhostServer {
             }
             (None, None) => {}
         }
-        for sender in self.senders.drain(..) {
-            // One for each core.
-            sender.send_always(Message::End);
-        }
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.cores.tell(|| Message::End);
+        self.cores.join();
     }
 }
 
