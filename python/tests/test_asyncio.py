@@ -29,6 +29,20 @@ def test_coroutines_share_a_queue(disk):
     asyncio.run(main())
 
 
+def test_a_write_that_waits_for_a_place_has_the_data_of_its_call(disk):
+    async def main() -> None:
+        async with switchyard.AsyncNamespace(disk, depth=1) as aio:
+            data = bytearray(b"\x01" * 4096)
+            writes = [asyncio.ensure_future(aio.write(at, data)) for at in (0, 4096)]
+            # Both were asked for; the second one waits for the first.
+            await asyncio.sleep(0)
+            data[:] = b"\x02" * 4096
+            await asyncio.gather(*writes)
+            assert await aio.read(0, 8192) == b"\x01" * 8192
+
+    asyncio.run(main())
+
+
 def test_errors_and_cancellation_concern_their_own_request(disk):
     async def main() -> None:
         aio = switchyard.AsyncNamespace(disk)

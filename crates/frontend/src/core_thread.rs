@@ -1,9 +1,13 @@
 //! Cores of a front end: a thread each, with a ring of its own.
 
 use crate::error::FrontendError;
+use crate::io_counters::{IoCounters, IoCounts};
 use base::units::CoreId;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{Core, CoreThread, Service, placement, start_core};
+use reactor::{Core, MailboxSender, Service, placement, start_core};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use switch::PerClass;
 
 /// Makes the driver of the calling thread, which stays on `core` from now on if there is one.
 pub(crate) fn driver(
@@ -16,26 +20,91 @@ pub(crate) fn driver(
     UringDriver::new(options).map_err(|error| FrontendError::Option(format!("io_uring: {error}")))
 }
 
-/// Starts the thread of a core, as [`start_core`] does. A ring that breaks ends the process: the
-/// requests of clients would wait for ever, and the next process goes on with them where the
-/// interface can.
-pub(crate) fn start<S, T, E>(
-    name: &'static str,
-    open: impl FnOnce() -> Result<(Core<UringDriver, S>, T), E> + Send + 'static,
-) -> Result<CoreThread<S::Message, T>, E>
-where
-    S: Service + 'static,
-    S::Message: 'static,
-    T: Send + 'static,
-    E: From<FrontendError> + Send + 'static,
-{
-    let ended = move |result| {
-        if let Err(error) = result {
-            tracing::error!("the io_uring of a core of {name} broke: {error}");
-            std::process::abort();
+/// Returns the places of a server's threads: its processors, or one that the kernel chooses.
+///
+/// # Errors
+/// A processor that may not be used.
+pub(crate) fn places(cores: &[CoreId]) -> Result<Vec<Option<CoreId>>, FrontendError> {
+    placement::check_allowed(cores).map_err(|error| FrontendError::Option(error.to_string()))?;
+    if cores.is_empty() {
+        return Ok(vec![None]);
+    }
+    Ok(cores.iter().copied().map(Some).collect())
+}
+
+/// The cores of a server. `M` is the message to one.
+#[derive(Debug)]
+pub(crate) struct Cores<M> {
+    senders: Vec<MailboxSender<M>>,
+    threads: Vec<JoinHandle<()>>,
+    counters: Vec<Arc<IoCounters>>,
+}
+
+impl<M: Send + 'static> Cores<M> {
+    /// No core.
+    pub(crate) const fn new() -> Self {
+        Self {
+            senders: Vec::new(),
+            threads: Vec::new(),
+            counters: Vec::new(),
         }
-    };
-    start_core(name, open, ended, |error| {
-        FrontendError::thread(error).into()
-    })
+    }
+
+    /// Starts the thread of another one, as [`start_core`] does. A ring that breaks ends the process:
+    /// the requests of clients would wait for ever, and the next process goes on with them where the
+    /// interface can.
+    pub(crate) fn start<S, E>(
+        &mut self,
+        name: &'static str,
+        open: impl FnOnce() -> Result<(Core<UringDriver, S>, Arc<IoCounters>), E> + Send + 'static,
+    ) -> Result<(), E>
+    where
+        S: Service<Message = M> + 'static,
+        E: From<FrontendError> + Send + 'static,
+    {
+        let ended = move |result| {
+            if let Err(error) = result {
+                tracing::error!("the io_uring of a core of {name} broke: {error}");
+                std::process::abort();
+            }
+        };
+        let refused = |error| FrontendError::thread(error).into();
+        let started = start_core(name, open, ended, refused)?;
+        self.threads.push(started.thread);
+        self.senders.push(started.sender);
+        self.counters.push(started.opened);
+        Ok(())
+    }
+
+    /// The ways to them.
+    pub(crate) fn senders(&self) -> &[MailboxSender<M>] {
+        &self.senders
+    }
+
+    /// Sends each of them a message.
+    pub(crate) fn tell(&self, message: impl Fn() -> M) {
+        for sender in &self.senders {
+            // A few for each core.
+            sender.send_always(message());
+        }
+    }
+
+    /// Returns the counts of requests since the start, by class.
+    pub(crate) fn counts(&self) -> PerClass<IoCounts> {
+        IoCounters::total(&self.counters)
+    }
+
+    /// Returns true if all have ended.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until all have ended.
+    pub(crate) fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A core that panicked has said so.
+            let _ = thread.join();
+        }
+        self.senders.clear();
+    }
 }

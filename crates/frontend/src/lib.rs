@@ -14,6 +14,7 @@ mod error;
 pub mod fuse;
 mod io_counters;
 pub mod limits;
+mod log_budget;
 pub mod nbd;
 pub mod ublk;
 mod unix_socket;

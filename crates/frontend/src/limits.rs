@@ -19,13 +19,22 @@ pub const NBD_OPTION_BYTES_MAX: usize = 16 * 1024;
 /// Options of one client: a few dozen are more than any sends.
 pub const NBD_OPTIONS_MAX: u32 = 256;
 
+/// Connections of a server in the handshake: a further one ends the oldest of them, so that clients
+/// which never finish it do not keep others out.
+pub const NBD_NEGOTIATIONS_MAX: usize = 64;
+
 /// Time for a whole handshake.
 pub const NBD_NEGOTIATION_TIME: Nanos = Nanos::from_secs(10);
 
 /// Time for the data of one write to arrive, and for replies to be taken by the client.
 pub const NBD_TRANSFER_TIME: Nanos = Nanos::from_secs(60);
 
-/// Time for the requests under way when a front end detaches; then connections are reset.
+/// The same where another client has waited for memory for so long. A client that takes all buffers
+/// of a core at 25 MB/s keeps within it.
+pub const NBD_CROWDED_TIME: Nanos = Nanos::from_secs(5);
+
+/// Time for the requests under way when a front end detaches; then they are given up, and connections
+/// are reset: a device that has not answered by then may never do.
 pub const DRAIN_TIME: Nanos = Nanos::from_secs(10);
 
 /// The most data of one send through TLS, in bytes. Each connection with TLS has memory for one:
@@ -75,3 +84,10 @@ pub const GUEST_REGIONS_MAX: usize = 32;
 
 /// Time for which a vhost-user front end may be silent in the middle of a message.
 pub const VHOST_MESSAGE_TIME: Nanos = Nanos::from_secs(10);
+
+/// Lines that clients or guests of a server can make it log in each [`LOG_PERIOD`]: enough to see
+/// what goes on, too few to fill a disk.
+pub const LOG_LINES_MAX: u32 = 5;
+
+/// The period of [`LOG_LINES_MAX`].
+pub const LOG_PERIOD: Nanos = Nanos::from_secs(10);

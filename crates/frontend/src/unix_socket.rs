@@ -1,14 +1,17 @@
 //! Unix sockets that a front end listens on.
 
+use rustix::fs::OFlags;
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 /// Listens on `path`, which only the user of the process may open; the socket does not block. One
 /// that a process left behind is replaced, one in use is not.
 pub(crate) fn listen(path: &Path, backlog: i32, send_bytes: Option<usize>) -> io::Result<Socket> {
+    let _lock = Lock::take(path)?;
     let found = fs::symlink_metadata(path);
     if found.is_ok_and(|found| found.file_type().is_socket()) {
         // One without a listener was left behind by a process that was killed.
@@ -33,4 +36,69 @@ pub(crate) fn listen(path: &Path, backlog: i32, send_bytes: Option<usize>) -> io
     socket.listen(backlog)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+/// The lock of a path while it is looked at and listened on: of two servers that find the same socket
+/// left behind, the second one would replace the socket of the first. Removed when dropped.
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    fn take(path: &Path) -> io::Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let path = PathBuf::from(name);
+        loop {
+            let mut options = File::options();
+            let options = options.write(true).create(true).truncate(false).mode(0o600);
+            let flags = OFlags::NOFOLLOW.bits().cast_signed();
+            let file = options.custom_flags(flags).open(&path)?;
+            file.lock()?;
+            // The server that had it has removed it: another one may have it by another file.
+            let own = file.metadata()?;
+            let is_own = |there: fs::Metadata| (there.dev(), there.ino()) == (own.dev(), own.ino());
+            if fs::symlink_metadata(&path).is_ok_and(is_own) {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::Barrier;
+
+    /// Two servers replaced one stale socket, and the first of them was reached by no client any more.
+    #[test]
+    fn of_two_servers_at_one_socket_that_was_left_one_listens() {
+        let name = format!("switchyard-unix-socket-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        for _ in 0..500 {
+            drop(UnixListener::bind(&path).expect("it is free"));
+            let barrier = Barrier::new(2);
+            let start = || {
+                barrier.wait();
+                listen(&path, 1, None)
+            };
+            let started: Vec<Socket> = std::thread::scope(|scope| {
+                let starts = [scope.spawn(start), scope.spawn(start)];
+                let ended = starts.map(|start| start.join().expect("it does not panic"));
+                ended.into_iter().flatten().collect()
+            });
+            assert_eq!(started.len(), 1);
+            UnixStream::connect(&path).expect("it is reached");
+            fs::remove_file(&path).expect("it is there");
+        }
+        assert!(!path.with_extension("lock").exists());
+    }
 }

@@ -8,10 +8,13 @@
 )]
 
 use base::Nanos;
+use block::BlockError;
 use block::Device;
 use block::device::{FileDevice, FileOptions, Ram};
-use block::layer::{Delay, DelayOptions};
+use block::layer::fault::FaultOperation;
+use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
 use reactor::PollPolicy;
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -37,6 +40,7 @@ const BLOCK_STATUS: u16 = 7;
 const EINVAL: u32 = 22;
 const EPERM: u32 = 1;
 const ENOSPC: u32 = 28;
+const ENOTSUP: u32 = 95;
 const ESHUTDOWN: u32 = 108;
 
 fn socket() -> PathBuf {
@@ -567,7 +571,7 @@ fn connections_are_bounded_and_come_back() {
     let (server, path) = serve(ram());
     let open = || {
         (0..NBD_CONNECTIONS_MAX)
-            .map(|_| Client::greet(&path))
+            .map(|_| Client::simple(&path))
             .collect::<Vec<_>>()
     };
     let clients = open();
@@ -580,8 +584,83 @@ fn connections_are_bounded_and_come_back() {
     drop(open());
 }
 
+/// Clients that never finish the handshake took all places, and a client with a certificate none.
 #[test]
-fn files_are_served_as_well() {
+fn the_handshake_of_a_client_ends_those_that_never_finish() {
+    let (_server, path) = serve(ram());
+    let mut silent: Vec<_> = (0..NBD_CONNECTIONS_MAX)
+        .map(|_| Client::greet(&path))
+        .collect();
+    assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
+    assert!(silent[0].is_closed(), "the oldest makes room");
+    let last = silent.last_mut().unwrap();
+    assert_eq!(last.option(7, &[0; 6]).last(), Some(&1), "the last goes on");
+}
+
+/// Four clients hold all large buffers, two of replies that they do not take, and two of writes of
+/// which they do not send the data.
+#[test]
+fn deaf_clients_give_their_memory_to_one_that_waits() {
+    let (device, file) = file_device();
+    let (_server, path) = serve(device);
+    let _deaf = [READ, WRITE, READ, WRITE].map(|command| {
+        let mut deaf = Client::simple(&path);
+        deaf.send(command, 0, 1, (0, 32 << 20));
+        // Read and half sent, or half arrived: the memory is taken.
+        if command == READ {
+            assert_eq!(deaf.reply(), (0, 1));
+        } else {
+            deaf.stream.write_all(&[1; 1 << 20]).unwrap();
+        }
+        deaf
+    });
+    let mut client = Client::simple(&path);
+    // The deaf ones are reset for themselves later.
+    let patience = Some(Duration::from_secs(40));
+    client.stream.set_read_timeout(patience).unwrap();
+    assert!(client.read(40 << 20, 1 << 20) == [0; 1 << 20]);
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn what_a_device_does_not_have_is_not_supported() {
+    let unsupported = |operation| FaultRule {
+        operation,
+        ..FaultRule::new(FaultEffect::Error(BlockError::Unsupported))
+    };
+    let rules = [FaultOperation::Deallocate, FaultOperation::WriteZeroes].map(unsupported);
+    let options = FaultOptions {
+        seed: 0,
+        rules: rules.into(),
+    };
+    let (_server, path) = serve(Arc::new(Fault::new(ram(), &options).unwrap()));
+    let mut client = Client::simple(&path);
+    for command in [TRIM, WRITE_ZEROES] {
+        assert_eq!(client.error(command, (0, BLOCK)), ENOTSUP);
+    }
+}
+
+/// A server closed its socket before it removed it: what replaced it meanwhile was removed.
+#[test]
+fn a_socket_is_removed_before_it_is_closed() {
+    for _ in 0..5 {
+        let (server, path) = serve(ram());
+        let ending = std::thread::spawn(move || drop(server));
+        while path.exists() {
+            let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            // A full queue would hold it up.
+            client.set_nonblocking(true).unwrap();
+            let connected = client.connect(&SockAddr::unix(&path).unwrap());
+            let refused =
+                connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+            assert!(!refused || !path.exists());
+        }
+        ending.join().unwrap();
+    }
+}
+
+/// A device without memory of its own, and its file.
+fn file_device() -> (Arc<dyn Device>, PathBuf) {
     let path = socket().with_extension("img");
     let options = FileOptions {
         path: path.clone(),
@@ -591,8 +670,13 @@ fn files_are_served_as_well() {
         read_only: false,
         direct: false,
     };
-    let device = FileDevice::open(options).unwrap();
-    let (server, socket) = serve(Arc::new(device));
+    (Arc::new(FileDevice::open(options).unwrap()), path)
+}
+
+#[test]
+fn files_are_served_as_well() {
+    let (device, path) = file_device();
+    let (server, socket) = serve(device);
     let mut client = Client::simple(&socket);
     let data = pattern(8, 3 << 20);
     assert_eq!(client.write(512, &data), 0);

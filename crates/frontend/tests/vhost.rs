@@ -473,6 +473,18 @@ fn a_back_end_that_was_lost_leaves_its_requests_to_the_next() {
     assert_eq!(block, [102; 4096]);
 }
 
+/// It was cut without a word, so that two long ones could be equal in the guest.
+#[test]
+fn a_serial_number_that_is_too_long_is_refused() {
+    let devices = PerClass::from_fn(|_| ram());
+    let options = VhostOptions {
+        id: "a".repeat(21),
+        ..options()
+    };
+    let refused = VhostServer::start(&devices, &options).unwrap_err();
+    assert!(refused.to_string().contains("20 bytes"), "{refused}");
+}
+
 #[test]
 fn a_socket_in_use_is_refused_and_one_left_behind_is_replaced() {
     let options = options();

@@ -48,7 +48,9 @@ class AsyncNamespace:
     async def write(self, offset: int, data: bytes, *, durable: bool = False) -> None:
         """Writes ``data`` at ``offset``; with ``durable`` it is on stable storage afterwards."""
         queue = self._queue
-        await self._request(lambda tag: queue.submit_write(tag, offset, data, durable=durable))
+        # The program may change it while the write waits for a place in the queue.
+        content = data if isinstance(data, bytes) else bytes(memoryview(data))
+        await self._request(lambda tag: queue.submit_write(tag, offset, content, durable=durable))
 
     async def flush(self) -> None:
         """Puts everything that was written before on stable storage."""

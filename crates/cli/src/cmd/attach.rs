@@ -69,5 +69,8 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
     manager.tell("STOPPING=1");
     running.drain(&receiver, args.config.is_some().then_some(PATIENCE));
     server.stop();
+    if running.has_failed() {
+        bail!("an attachment could not serve any more; the log says why: start it again");
+    }
     Ok(Outcome::Done)
 }

@@ -39,10 +39,6 @@ pub const CLASS_AGE: Nanos = Nanos::from_millis(10);
 /// that grows is seen within this time.
 pub const ATTRIBUTES_AGE: Duration = Duration::from_secs(1);
 
-/// Time that requests under way get when the front end ends while files are open. After it they are
-/// given up: a device that has not answered by then may never do.
-pub const DRAIN_MAX: Duration = Duration::from_secs(5);
-
 /// Time that the session thread gets to end after the mount is gone. It takes microseconds, unless
 /// another mount namespace has a copy of the mount.
 pub const SESSION_END_MAX: Duration = Duration::from_secs(1);

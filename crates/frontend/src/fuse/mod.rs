@@ -25,6 +25,7 @@ mod write_order;
 pub use crate::class_choice::ClassChoice;
 pub use error::FuseError;
 
+use crate::limits::DRAIN_TIME;
 use crate::{ClassRules, IoCounters, IoCounts};
 use base::units::CoreId;
 use block::Device;
@@ -32,7 +33,7 @@ use filesystem::{Entry, Files};
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use gate::Gate;
 use job::Message;
-use limits::{DRAIN_MAX, NAMESPACES_MAX, SESSION_END_MAX};
+use limits::{NAMESPACES_MAX, SESSION_END_MAX};
 use mount::{Connection, Mount, MountOptions};
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, MailboxSender, PollPolicy, placement, start_core};
@@ -41,7 +42,7 @@ use service::Dataplane;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -90,6 +91,8 @@ struct Shared {
     gate: Arc<Gate>,
     /// Number of open files.
     open: AtomicUsize,
+    /// The dataplane thread cannot carry out requests any more.
+    failed: AtomicBool,
 }
 
 /// Devices that are files of a mount. Dropping it ends it, also while files are open.
@@ -178,6 +181,12 @@ impl Attachment {
         IoCounters::total(&self.counters)
     }
 
+    /// Returns true if the ring of the dataplane thread broke: all requests fail.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
     /// Returns true if the files are gone: the attachment ended, or another process unmounted them.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -197,12 +206,12 @@ impl Attachment {
     }
 
     /// Ends the attachment also while files are open: requests under way are finished, for at most
-    /// [`limits::DRAIN_MAX`], and later ones fail.
+    /// [`DRAIN_TIME`], and later ones fail.
     pub fn detach_forced(&mut self) {
         if let Err(error) = self.detach() {
             tracing::warn!("{error}; detached all the same");
             self.shared.gate.shut();
-            if !self.shared.gate.drained(DRAIN_MAX) {
+            if !self.shared.gate.drained(DRAIN_TIME.into()) {
                 tracing::warn!("requests are under way still: they are given up");
             }
             self.mount.abort();
@@ -314,6 +323,7 @@ fn start_dataplane(
     let ended = move |result| {
         if let Err(error) = result {
             tracing::error!("io_uring: {error}; the files of the mount are dead");
+            shared.failed.store(true, Ordering::Relaxed);
             shared.gate.shut();
             // Messages on their way here have no other answer.
             connection.abort();

@@ -14,7 +14,7 @@ use super::export::Export;
 use super::negotiation::{Encryption, Negotiation, Step};
 use super::payload::Payload;
 use super::protocol::{
-    Form, NbdError, REPLY_HEADER_MAX, RequestHeader, Session, Writer, command, command_flag, writes,
+    Form, NbdError, REPLY_HEADER_MAX, RequestHeader, Session, Writer, command, writes,
 };
 use super::reply::{Owner, Reply};
 use super::tls::{Stage, Tls, TlsChannel};
@@ -23,7 +23,6 @@ use crate::limits::{
     NBD_NEGOTIATION_TIME, NBD_REQUEST_BYTES_MAX, NBD_REQUESTS_MAX, NBD_TRANSFER_TIME,
 };
 use base::{SlabKey, Time};
-use block::Operation;
 use reactor::{Context, IoSlice, SendList, SocketId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -73,8 +72,11 @@ pub(super) struct Connection {
     pub(super) closed: bool,
     draining: bool,
     handshake_by: Time,
-    payload_by: Time,
     send_by: Time,
+    /// Begin of the wait for memory that other connections hold, and of the wait for the client to
+    /// take data; [`Time::NEVER`] where there is none.
+    pub(super) starved_since: Time,
+    sending_since: Time,
     output: Writer,
     encryption: Stage,
 }
@@ -115,8 +117,9 @@ impl Connection {
             closed: false,
             draining: false,
             handshake_by: now + NBD_NEGOTIATION_TIME,
-            payload_by: Time::NEVER,
             send_by: Time::NEVER,
+            starved_since: Time::NEVER,
+            sending_since: Time::NEVER,
             output,
             encryption: tls.map_or(Stage::Off, |tls| Stage::Plain(tls.clone())),
         };
@@ -151,7 +154,7 @@ impl Connection {
 
     /// Returns true if nothing is left to do but to close.
     pub(super) fn is_over(&self) -> bool {
-        let sent = self.is_sent() && !self.tls().is_some_and(TlsChannel::is_busy);
+        let sent = self.is_sent() && !self.encryption.channel().is_some_and(TlsChannel::is_busy);
         matches!(self.phase, Phase::Ending) && self.in_flight == 0 && sent && !self.close_sent
     }
 
@@ -167,23 +170,9 @@ impl Connection {
 
     /// Returns true while the driver has a list of it.
     fn is_sending(&self) -> bool {
-        match self.tls() {
+        match self.encryption.channel() {
             Some(tls) => tls.is_sending(),
             None => self.spare.is_none(),
-        }
-    }
-
-    fn tls(&self) -> Option<&TlsChannel> {
-        match &self.encryption {
-            Stage::Running(tls) => Some(tls),
-            _ => None,
-        }
-    }
-
-    fn tls_mut(&mut self) -> Option<&mut TlsChannel> {
-        match &mut self.encryption {
-            Stage::Running(tls) => Some(tls),
-            _ => None,
         }
     }
 
@@ -191,6 +180,7 @@ impl Connection {
     pub(super) fn end(&mut self) {
         self.phase = Phase::Ending;
         self.waiting = None;
+        self.starved_since = Time::NEVER;
         self.payload = None;
         self.stash = Vec::new();
         self.paused = false;
@@ -213,13 +203,27 @@ impl Connection {
         }
     }
 
+    /// Returns the time at which the handshake has to be over, while it lasts.
+    pub(super) fn negotiates(&self) -> Option<Time> {
+        matches!(self.phase, Phase::Negotiating(_)).then_some(self.handshake_by)
+    }
+
+    /// Returns the begin of the wait for the client to send or to take the data for which memory is
+    /// held; [`Time::NEVER`] where there is none.
+    pub(super) fn awaited_since(&self) -> Time {
+        let payload = self.payload.as_ref();
+        let payload = payload.filter(|payload| payload.refused.is_none());
+        let payload = payload.map_or(Time::NEVER, |payload| payload.since);
+        self.sending_since.min(payload)
+    }
+
     /// Returns the wait that took too long, if one did.
     pub(super) fn overdue(&self, now: Time) -> Option<&'static str> {
-        let negotiates = matches!(self.phase, Phase::Negotiating(_));
-        if negotiates && now >= self.handshake_by {
+        if self.negotiates().is_some_and(|by| now >= by) {
             return Some("did not choose an export");
         }
-        if self.payload.is_some() && now >= self.payload_by {
+        let payload = self.payload.as_ref();
+        if payload.is_some_and(|payload| now >= payload.since + NBD_TRANSFER_TIME) {
             return Some("did not send the data of a write");
         }
         (self.is_sending() && now >= self.send_by).then_some("did not take replies")
@@ -235,7 +239,7 @@ impl Connection {
         io: &mut DeviceIo<Owner>,
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
-        let Some(tls) = self.tls_mut() else {
+        let Some(tls) = self.encryption.channel_mut() else {
             return self.take(bytes, key, io, cx);
         };
         plain.clear();
@@ -360,9 +364,7 @@ impl Connection {
             self.end();
             return Ok(());
         }
-        let declared = header.flags & command_flag::PAYLOAD_LEN != 0;
-        let writes = header.command == command::WRITE;
-        let has_payload = writes || (declared && session.form == Form::Extended);
+        let has_payload = header.has_payload(session.form);
         if has_payload && header.length > NBD_REQUEST_BYTES_MAX.into() {
             return Err("sent more data than a request may have");
         }
@@ -378,11 +380,16 @@ impl Connection {
         if moves {
             let bytes = usize::try_from(header.length).expect("a request is bounded");
             let room = self.held == 0 || self.held + bytes <= NBD_REQUEST_BYTES_MAX as usize;
-            let memory = (room && !io.is_full()).then(|| io.memory(class, bytes, cx));
-            let Some(memory) = memory.flatten() else {
+            let room = room && !io.is_full();
+            let memory = room.then(|| io.memory(class, bytes, cx)).flatten();
+            let Some(memory) = memory else {
+                if room {
+                    self.starved_since = self.starved_since.min(cx.now);
+                }
                 self.waiting = Some(header);
                 return Ok(());
             };
+            self.starved_since = Time::NEVER;
             self.held += bytes;
             data = memory;
         } else if refused.is_none() && io.is_full() {
@@ -390,18 +397,12 @@ impl Connection {
             return Ok(());
         }
         if has_payload {
-            self.payload_by = cx.now + NBD_TRANSFER_TIME;
-            self.payload = Some(Payload::new(header, class, refused, data));
+            self.payload = Some(Payload::new(header, class, refused, data, cx.now));
             self.submit_if_arrived(key, io);
         } else if let Some(error) = refused {
             self.refused(header, key, error);
         } else if header.command == command::BLOCK_STATUS {
-            self.replies.push_back(Reply {
-                owner: Owner::new(header, key),
-                result: Ok(()),
-                data,
-            });
-            self.encode();
+            self.reply(header, key, Ok(()));
         } else {
             self.submit(header, class, data, key, io);
         }
@@ -409,13 +410,18 @@ impl Connection {
     }
 
     fn refused(&mut self, header: RequestHeader, key: SlabKey, error: NbdError) {
+        self.reply(header, key, Err(error));
+        self.end_if_drained();
+    }
+
+    /// Answers a request without data.
+    fn reply(&mut self, header: RequestHeader, key: SlabKey, result: Result<(), NbdError>) {
         self.replies.push_back(Reply {
             owner: Owner::new(header, key),
-            result: Err(error),
+            result,
             data: Vec::new(),
         });
         self.encode();
-        self.end_if_drained();
     }
 
     fn submit(
@@ -429,32 +435,21 @@ impl Connection {
         if !matches!(self.phase, Phase::Serving(_)) {
             return;
         }
-        let durable = header.flags & command_flag::FUA != 0;
-        let deallocate = header.flags & command_flag::NO_HOLE == 0;
-        let operation = match header.command {
-            command::READ => Operation::Read,
-            command::WRITE => Operation::Write { durable },
-            command::FLUSH => Operation::Flush,
-            command::TRIM if !durable => Operation::Deallocate,
-            // A trim has no durable form; zeroes that may be given back do.
-            command::TRIM => Operation::WriteZeroes {
-                deallocate: true,
-                durable,
-            },
-            _ => Operation::WriteZeroes {
-                deallocate,
-                durable,
-            },
-        };
         self.in_flight += 1;
         let range = (header.offset, header.length);
-        io.submit(class, operation, range, data, Owner::new(header, key));
+        io.submit(
+            class,
+            header.operation(),
+            range,
+            data,
+            Owner::new(header, key),
+        );
     }
 
     /// The memory into which the next bytes may be received; it comes back by
     /// [`received`](Self::received).
     pub(super) fn destination(&mut self) -> Option<IoSlice> {
-        if self.tls().is_some() {
+        if self.encryption.channel().is_some() {
             return None;
         }
         let payload = self.payload.as_mut()?;
@@ -532,29 +527,36 @@ impl Connection {
 
     /// Takes the list that has to be sent, unless another one is being sent.
     pub(super) fn take_list(&mut self, now: Time) -> Option<Box<SendList>> {
-        if self.tls().is_some_and(TlsChannel::is_abandoned) {
+        if self
+            .encryption
+            .channel()
+            .is_some_and(TlsChannel::is_abandoned)
+        {
             self.abandon();
             return None;
         }
-        let list = match self.tls().map(TlsChannel::is_free) {
-            None => self.take_plain()?,
+        let list = match self.encryption.channel().map(TlsChannel::is_free) {
+            None => self.take_plain(now)?,
             Some(is_free) => {
-                let plain = if is_free { self.take_plain() } else { None };
+                let plain = if is_free { self.take_plain(now) } else { None };
                 let over = matches!(self.phase, Phase::Ending) && self.in_flight == 0;
                 let over = over && plain.is_none() && self.is_sent();
-                self.tls_mut()?.seal(plain, over)?
+                self.encryption.channel_mut()?.seal(plain, over)?
             }
         };
         self.send_by = now + NBD_TRANSFER_TIME;
         Some(list)
     }
 
-    fn take_plain(&mut self) -> Option<Box<SendList>> {
+    fn take_plain(&mut self, now: Time) -> Option<Box<SendList>> {
         if self.list.is_empty() {
             return None;
         }
         let spare = self.spare.take()?;
         self.sending_bytes = std::mem::take(&mut self.list_bytes);
+        if self.sending_bytes > 0 {
+            self.sending_since = now;
+        }
         let list = std::mem::replace(&mut self.list, spare);
         self.encode();
         Some(list)
@@ -562,7 +564,7 @@ impl Connection {
 
     /// A list was sent, or never will be.
     pub(super) fn sent(&mut self, list: Box<SendList>) {
-        if let Some(tls) = self.tls_mut() {
+        if let Some(tls) = self.encryption.channel_mut() {
             if let Some(plain) = tls.sent(list) {
                 self.sent_plain(plain);
             }
@@ -580,6 +582,7 @@ impl Connection {
     fn sent_plain(&mut self, mut list: Box<SendList>) {
         list.clear();
         self.spare = Some(list);
+        self.sending_since = Time::NEVER;
         self.held -= std::mem::take(&mut self.sending_bytes);
     }
 
@@ -589,7 +592,7 @@ impl Connection {
         self.replies.clear();
         self.list.clear();
         self.list_bytes = 0;
-        if let Some(plain) = self.tls_mut().and_then(TlsChannel::abandon) {
+        if let Some(plain) = self.encryption.channel_mut().and_then(TlsChannel::abandon) {
             self.sent_plain(plain);
         }
     }

@@ -109,7 +109,17 @@ impl Bound {
         let (end, ended) = UnixStream::pair().map_err(FrontendError::thread)?;
         let (address, socket) = (self.address, self.socket);
         let thread = std::thread::Builder::new().name("nbd/accept".to_owned());
-        let accept = move || accept_all(&socket, &ended, &cores, &open);
+        let path = match &address {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Tcp(_) => None,
+        };
+        let accept = move || {
+            accept_all(&socket, &ended, &cores, &open);
+            if let Some(path) = path {
+                // While it is listened on, no other server takes its place. It may be gone already.
+                let _ = fs::remove_file(path);
+            }
+        };
         let thread = thread.spawn(accept).map_err(FrontendError::thread)?;
         Ok(Listener {
             address,
@@ -146,10 +156,6 @@ impl Drop for Listener {
         self.end = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-        }
-        if let Address::Unix(path) = &self.address {
-            // It may be gone already.
-            let _ = fs::remove_file(path);
         }
     }
 }

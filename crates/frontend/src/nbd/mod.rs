@@ -22,21 +22,20 @@ pub use tls::TlsOptions;
 
 use crate::ClassRules;
 use crate::class_rules::SizeRules;
-use crate::core_thread;
+use crate::core_thread::{self, Cores};
 use crate::device_io::DeviceIo;
 use crate::error::FrontendError;
-use crate::io_counters::{IoCounters, IoCounts};
-use crate::limits::{CORE_REQUESTS_MAX, LANE_SOCKETS, NBD_CONNECTIONS_MAX};
+use crate::io_counters::IoCounts;
+use crate::limits::{CORE_REQUESTS_MAX, LANE_SOCKETS, NBD_CONNECTIONS_MAX, NBD_NEGOTIATIONS_MAX};
 use base::units::CoreId;
 use block::Device;
 use export::Export;
 use listener::Listener;
 use reactor::uring::Options as DriverOptions;
-use reactor::{Core, Driver as _, PollPolicy, placement};
+use reactor::{Core, Driver as _, PollPolicy};
 use service::{Message, NbdService};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::thread::JoinHandle;
 use switch::{Class, PerClass};
 use tls::Tls;
 
@@ -63,10 +62,8 @@ pub struct NbdOptions {
 #[derive(Debug)]
 pub struct NbdServer {
     listener: Option<Listener>,
-    threads: Vec<JoinHandle<()>>,
-    senders: Vec<reactor::MailboxSender<Message>>,
+    cores: Cores<Message>,
     open: Arc<AtomicUsize>,
-    counters: Vec<Arc<IoCounters>>,
 }
 
 impl NbdServer {
@@ -79,29 +76,29 @@ impl NbdServer {
         devices: &PerClass<Arc<dyn Device>>,
         options: &NbdOptions,
     ) -> Result<Self, FrontendError> {
-        placement::check_allowed(&options.cores)
-            .map_err(|error| FrontendError::Option(error.to_string()))?;
+        let cores = core_thread::places(&options.cores)?;
         let exports = exports(devices, options);
         let tls = options.tls.as_ref().map(tls::load).transpose()?;
         let mut server = Self {
             listener: None,
-            threads: Vec::new(),
-            senders: Vec::new(),
+            cores: Cores::new(),
             open: Arc::default(),
-            counters: Vec::new(),
         };
-        let pinned = options.cores.iter().copied().map(Some);
-        let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
-            vec![None]
-        } else {
-            pinned.collect()
-        };
+        // Clients are dealt to the cores in turn.
+        let negotiations = NBD_NEGOTIATIONS_MAX.div_ceil(cores.len());
         for core in cores {
-            server.start_core(core, devices, &exports, tls.clone(), options.poll)?;
+            server.start_core(
+                core,
+                devices,
+                &exports,
+                tls.clone(),
+                negotiations,
+                options.poll,
+            )?;
         }
         let knows_clients = options.tls.as_ref().is_some_and(TlsOptions::knows_clients);
         let listener = listener::Bound::bind(&options.address, knows_clients)?;
-        let (senders, open) = (server.senders.clone(), Arc::clone(&server.open));
+        let (senders, open) = (server.cores.senders().to_vec(), Arc::clone(&server.open));
         server.listener = Some(listener.start(senders, open)?);
         Ok(server)
     }
@@ -112,6 +109,7 @@ impl NbdServer {
         devices: &PerClass<Arc<dyn Device>>,
         exports: &Arc<[Export]>,
         tls: Option<Tls>,
+        negotiations: usize,
         poll: PollPolicy,
     ) -> Result<(), FrontendError> {
         let devices = PerClass::from_fn(|class| Arc::clone(&devices[class]));
@@ -124,21 +122,10 @@ impl NbdServer {
             let mut driver = core_thread::driver(core, &driver_options)?;
             let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
             let (namespace, counters) = (driver.op_namespace(), Arc::clone(io.counters()));
-            let service = NbdService::new(
-                exports,
-                tls,
-                io,
-                namespace,
-                NBD_CONNECTIONS_MAX,
-                connections,
-            );
+            let service = NbdService::new(exports, tls, io, namespace, negotiations, connections);
             Ok((Core::new(driver, service, poll), counters))
         };
-        let started = core_thread::start("nbd", open)?;
-        self.threads.push(started.thread);
-        self.senders.push(started.sender);
-        self.counters.push(started.opened);
-        Ok(())
+        self.cores.start("nbd", open)
     }
 
     /// The address in use, with the port that was chosen.
@@ -157,7 +144,7 @@ impl NbdServer {
     /// Returns the counts of requests since the start, by class.
     #[must_use]
     pub fn counts(&self) -> PerClass<IoCounts> {
-        IoCounters::total(&self.counters)
+        self.cores.counts()
     }
 }
 
@@ -166,14 +153,8 @@ impl NbdServer {
     /// time.
     pub fn detach(&mut self) {
         self.listener = None;
-        for sender in self.senders.drain(..) {
-            // One for each core.
-            sender.send_always(Message::Drain);
-        }
-        for thread in self.threads.drain(..) {
-            // A core that panicked has said so.
-            let _ = thread.join();
-        }
+        self.cores.tell(|| Message::Drain);
+        self.cores.join();
     }
 }
 

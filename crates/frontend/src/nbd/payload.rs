@@ -1,6 +1,7 @@
 //! The data of a write on its way from the socket into memory.
 
 use super::protocol::{NbdError, RequestHeader};
+use base::Time;
 use reactor::IoSlice;
 use std::collections::VecDeque;
 use switch::Class;
@@ -12,6 +13,8 @@ pub(super) struct Payload {
     pub(super) class: Class,
     /// Error that the request gets once its data is passed over.
     pub(super) refused: Option<NbdError>,
+    /// Begin of the wait for the data.
+    pub(super) since: Time,
     /// Bytes that have not arrived.
     pub(super) left: usize,
     /// Memory that is full, and memory to be filled.
@@ -29,6 +32,7 @@ impl Payload {
         class: Class,
         refused: Option<NbdError>,
         data: Vec<IoSlice>,
+        since: Time,
     ) -> Self {
         let left = usize::try_from(header.length).expect("a request is bounded");
         let count = data.len();
@@ -36,6 +40,7 @@ impl Payload {
             header,
             class,
             refused,
+            since,
             left,
             full: Vec::with_capacity(count),
             empty: data.into(),

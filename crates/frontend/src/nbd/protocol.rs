@@ -1,7 +1,7 @@
 //! Numbers and headers of the NBD protocol. `[NBD]` is the protocol's specification, `doc/proto.md`
 //! of the project that maintains it. All integers are big-endian.
 
-use block::BlockError;
+use block::{BlockError, Operation};
 
 /// First word of a server. `[NBD "Newstyle negotiation"]`
 pub(super) const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -118,6 +118,8 @@ pub(super) enum NbdError {
     Invalid = 22,
     /// Beyond the end, or no space.
     NoSpace = 28,
+    /// The device does not have the operation.
+    NotSupported = 95,
     /// The server is shutting down.
     Shutdown = 108,
 }
@@ -128,9 +130,9 @@ impl NbdError {
         match error {
             // The specification wants ENOSPC for writes beyond the end, and EINVAL for reads.
             BlockError::OutOfRange if writes => Self::NoSpace,
-            BlockError::OutOfRange | BlockError::Malformed | BlockError::Unsupported => {
-                Self::Invalid
-            }
+            BlockError::OutOfRange | BlockError::Malformed => Self::Invalid,
+            // Clients write zeroes themselves then.
+            BlockError::Unsupported => Self::NotSupported,
             BlockError::ReadOnly | BlockError::Denied => Self::Permission,
             BlockError::NoSpace => Self::NoSpace,
             BlockError::ReadFailure
@@ -198,6 +200,33 @@ impl RequestHeader {
             Form::Extended => EXTENDED_REQUEST_MAGIC,
         };
         (magic == expected).then_some(header)
+    }
+
+    /// Returns true if data comes behind the header.
+    pub(super) const fn has_payload(&self, form: Form) -> bool {
+        let declared = self.flags & command_flag::PAYLOAD_LEN != 0;
+        self.command == command::WRITE || (declared && matches!(form, Form::Extended))
+    }
+
+    /// Returns the operation of a request that reads, writes, flushes or gives back.
+    pub(super) const fn operation(&self) -> Operation {
+        let durable = self.flags & command_flag::FUA != 0;
+        let deallocate = self.flags & command_flag::NO_HOLE == 0;
+        match self.command {
+            command::READ => Operation::Read,
+            command::WRITE => Operation::Write { durable },
+            command::FLUSH => Operation::Flush,
+            command::TRIM if !durable => Operation::Deallocate,
+            // A trim has no durable form; zeroes that may be given back do.
+            command::TRIM => Operation::WriteZeroes {
+                deallocate: true,
+                durable,
+            },
+            _ => Operation::WriteZeroes {
+                deallocate,
+                durable,
+            },
+        }
     }
 }
 

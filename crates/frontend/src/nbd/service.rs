@@ -5,7 +5,7 @@ use super::export::Export;
 use super::reply::Owner;
 use super::tls::Tls;
 use crate::device_io::DeviceIo;
-use crate::limits::DRAIN_TIME;
+use crate::limits::{DRAIN_TIME, NBD_CONNECTIONS_MAX, NBD_CROWDED_TIME};
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Received, Service, Stream};
 use std::sync::Arc;
@@ -37,6 +37,8 @@ pub(super) struct NbdService {
     io: DeviceIo<Owner>,
     op_namespace: OpNamespace,
     connections: Slab<Connection>,
+    /// The most connections in the handshake.
+    negotiations_max: usize,
     /// Connections with something to send, to receive, or to end; and those that wait for room.
     active: Vec<SlabKey>,
     stalled: Vec<SlabKey>,
@@ -56,7 +58,7 @@ impl NbdService {
         tls: Option<Tls>,
         io: DeviceIo<Owner>,
         op_namespace: OpNamespace,
-        connections: usize,
+        negotiations_max: usize,
         open: Arc<AtomicUsize>,
     ) -> Self {
         Self {
@@ -65,7 +67,8 @@ impl NbdService {
             plain: Vec::new(),
             io,
             op_namespace,
-            connections: Slab::with_capacity(connections),
+            connections: Slab::with_capacity(NBD_CONNECTIONS_MAX),
+            negotiations_max,
             active: Vec::new(),
             stalled: Vec::new(),
             open,
@@ -161,20 +164,52 @@ impl NbdService {
     /// Ends connections that keep the server waiting for too long.
     fn look(&mut self, cx: &mut Context<'_>) {
         let force = self.draining.is_some_and(|by| cx.now >= by);
-        for (key, connection) in self.connections.iter_mut() {
+        let overdue = self.connections.iter().filter_map(|(key, connection)| {
             let reason = connection.overdue(cx.now);
-            let Some(reason) = reason.or_else(|| force.then_some("was busy for too long")) else {
-                continue;
-            };
-            if connection.close_sent {
-                continue;
-            }
-            tracing::trace!("a client {reason}: its connection is reset");
-            connection.abandon();
-            connection.close_sent = true;
-            let socket = connection.socket;
-            let key = OpKey::new(self.op_namespace, CLOSE, key);
-            cx.submit(key, Op::Reset { socket });
+            Some((key, reason.or(force.then_some("was busy for too long"))?))
+        });
+        let overdue: Vec<_> = overdue.collect();
+        let crowded = self.crowding(cx.now).map(|key| (key, "held others up"));
+        for (key, reason) in overdue.into_iter().chain(crowded) {
+            self.reset(key, reason, cx);
+        }
+    }
+
+    /// Returns the connection that has held memory for its client the longest, where another one has
+    /// waited for memory too long.
+    fn crowding(&self, now: Time) -> Option<SlabKey> {
+        let is_late = |since: Time| since + NBD_CROWDED_TIME <= now;
+        let all = || self.connections.iter();
+        all().find(|(_, connection)| is_late(connection.starved_since))?;
+        let held = all().map(|(key, connection)| (connection.awaited_since(), key));
+        let (since, key) = held.min_by_key(|&(since, _)| since)?;
+        is_late(since).then_some(key)
+    }
+
+    fn reset(&mut self, key: SlabKey, reason: &str, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.close_sent {
+            return;
+        }
+        tracing::trace!("a client {reason}: its connection is reset");
+        connection.abandon();
+        connection.close_sent = true;
+        let socket = connection.socket;
+        let key = OpKey::new(self.op_namespace, CLOSE, key);
+        cx.submit(key, Op::Reset { socket });
+    }
+
+    /// Makes room for another connection in the handshake: the oldest one is reset.
+    fn make_room(&mut self, cx: &mut Context<'_>) {
+        let all = self.connections.iter();
+        let negotiating = all.filter_map(|(key, connection)| Some((connection.negotiates()?, key)));
+        let negotiating: Vec<_> = negotiating.collect();
+        if negotiating.len() >= self.negotiations_max
+            && let Some((_, key)) = negotiating.into_iter().min_by_key(|&(by, _)| by)
+        {
+            self.reset(key, "made room for another one in the handshake", cx);
         }
     }
 
@@ -183,6 +218,7 @@ impl NbdService {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return;
         }
+        self.make_room(cx);
         let socket = cx.driver.adopt(stream);
         let connection = Connection::new(socket, &self.exports, self.tls.as_ref(), cx.now);
         match self.connections.insert(connection) {

@@ -5,6 +5,7 @@
 
 use crate::error::FrontendError;
 use crate::limits::NBD_SEALED_BYTES;
+use crate::log_budget::LogBudget;
 use reactor::{Segment, SendList};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -86,6 +87,7 @@ pub(super) fn load(options: &TlsOptions) -> Result<Tls, FrontendError> {
     config.send_tls13_tickets = 0;
     Ok(Tls {
         config: Arc::new(config),
+        log: Arc::default(),
         required: options.require,
     })
 }
@@ -108,6 +110,7 @@ fn read_all<T: PemObject>(path: &Path) -> Result<Vec<T>, FrontendError> {
 #[derive(Clone, Debug)]
 pub(super) struct Tls {
     config: Arc<ServerConfig>,
+    log: Arc<LogBudget>,
     /// Clients must use it.
     pub(super) required: bool,
 }
@@ -139,9 +142,25 @@ impl Stage {
         let Self::Beginning(tls) = self else {
             return false;
         };
-        let channel = TlsChannel::new(Arc::clone(&tls.config));
+        let channel = TlsChannel::new(tls);
         *self = Self::Running(Box::new(channel));
         true
+    }
+
+    /// Returns the channel, where all bytes pass it.
+    pub(super) fn channel(&self) -> Option<&TlsChannel> {
+        match self {
+            Self::Running(channel) => Some(channel),
+            _ => None,
+        }
+    }
+
+    /// The same, to be used.
+    pub(super) fn channel_mut(&mut self) -> Option<&mut TlsChannel> {
+        match self {
+            Self::Running(channel) => Some(channel),
+            _ => None,
+        }
     }
 }
 
@@ -149,6 +168,7 @@ impl Stage {
 #[derive(Debug)]
 pub(super) struct TlsChannel {
     connection: ServerConnection,
+    log: Arc<LogBudget>,
     /// The list that is being encrypted: its next segment, and the bytes of that which are done.
     plain: Option<(Box<SendList>, usize, usize)>,
     /// Memory of what is sent; `None` while it is.
@@ -161,11 +181,12 @@ pub(super) struct TlsChannel {
 
 impl TlsChannel {
     /// A channel that waits for its client to begin.
-    fn new(config: Arc<ServerConfig>) -> Self {
-        let connection = ServerConnection::new(config);
+    fn new(tls: &Tls) -> Self {
+        let connection = ServerConnection::new(Arc::clone(&tls.config));
         let sealed = SendList::with_capacity(NBD_SEALED_BYTES + OVERHEAD_BYTES, 2);
         Self {
             connection: connection.expect("a configuration that was checked"),
+            log: Arc::clone(&tls.log),
             plain: None,
             sealed: Some(Box::new(sealed)),
             record: Vec::new(),
@@ -185,7 +206,9 @@ impl TlsChannel {
             let taken = taken.map_err(|_| "sent more than TLS allows at a time")?;
             let state = self.connection.process_new_packets();
             let state = state.map_err(|error| {
-                tracing::debug!("TLS with a client: {error}");
+                if let Some(suppressed) = self.log.allow() {
+                    tracing::debug!(suppressed, "TLS with a client: {error}");
+                }
                 "broke the rules of TLS"
             })?;
             let (at, len) = (plain.len(), state.plaintext_bytes_to_read());

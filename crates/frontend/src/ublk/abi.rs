@@ -138,6 +138,8 @@ pub(super) struct DeviceInfo {
     pub(super) process: i32,
     /// [`features`] of the device.
     pub(super) flags: u64,
+    /// Identity of the volume. The kernel keeps it for servers (`ublksrv_flags`).
+    pub(super) identity: u64,
 }
 
 /// The number of a device that the kernel is to choose.
@@ -153,6 +155,7 @@ impl DeviceInfo {
         put(12, &self.id.to_ne_bytes());
         put(16, &self.process.to_ne_bytes());
         put(24, &self.flags.to_ne_bytes());
+        put(32, &self.identity.to_ne_bytes());
         bytes
     }
 
@@ -171,6 +174,7 @@ impl DeviceInfo {
             id: u32_at(bytes, 12),
             process: u32_at(bytes, 16).cast_signed(),
             flags: u64_at(bytes, 24),
+            identity: u64_at(bytes, 32),
         }
     }
 }
@@ -420,8 +424,10 @@ mod tests {
             id: 7,
             process: -1,
             flags: features::NEEDED,
+            identity: 0x0123_4567_89ab_cdef,
         };
         assert_eq!(DeviceInfo::from_bytes(&info.to_bytes()), info);
+        assert_eq!(u64_at(&info.to_bytes(), 32), info.identity);
         assert_eq!(data_offset(0, 0, 0), 0x8000_0000);
         assert_eq!(
             data_offset(2, 5, 512),

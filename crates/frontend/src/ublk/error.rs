@@ -66,6 +66,15 @@ pub enum UblkError {
         /// The user, as far as it can be found.
         user: String,
     },
+    /// The files of other processes cannot be looked at.
+    #[error(
+        "{path} may be in use: without CAP_SYS_PTRACE the processes that have it open are not found; \
+         close it everywhere, and detach it by force"
+    )]
+    MayBeInUse {
+        /// Path of the block device.
+        path: String,
+    },
     /// Reasons that other front ends have, too.
     #[error(transparent)]
     Frontend(#[from] FrontendError),

@@ -1,82 +1,256 @@
 //! The users of a block device.
 
-use rustix::fs::{FileType, Mode, OFlags, makedev, stat};
+use rustix::fs::{FileType, Mode, OFlags, major, makedev, minor, stat};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-/// Returns a user of the block device `name`, such as "ublkb0", or of one of its partitions; `None`
-/// where none is found.
+/// The use of a block device.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// There is none.
+    None,
+    /// Use by this user, in words.
+    By(String),
+    /// This process may not look at the files of all processes, and in those that it may look at there
+    /// is none.
+    Unknown,
+}
+
+/// Looks for users of the block device `name`, such as "ublkb0", or of one of its partitions: file
+/// systems, swap, devices on top of it, and processes that have it open.
 ///
-/// The kernel tells of those that need the device for themselves: file systems, swap, and devices on
-/// top of it. Processes are found by their open files, as far as this process may look.
-pub(super) fn user_of(name: &str) -> Option<String> {
-    let path = Path::new("/dev").join(name);
+/// The device is opened exclusively at the very end, which finds file systems of other namespaces of
+/// mounts. That keeps others from mounting it meanwhile, so this is for a device that is removed next.
+pub(super) fn look(name: &str) -> Use {
+    let parts = Parts::of(name);
+    if let Some(holder) = parts.holder() {
+        return Use::By(holder);
+    }
+    match parts.process() {
+        Use::None => {}
+        found => return found,
+    }
     // Without being open for reading it need not be readable, and no process writes to it by this.
-    let alone = rustix::fs::open(&path, OFlags::RDONLY | OFlags::EXCL, Mode::empty());
-    if matches!(alone, Err(rustix::io::Errno::BUSY)) {
-        return Some("a file system, swap, or a device on top of it".to_owned());
-    }
-    drop(alone);
-    let devices = numbers(Path::new("/sys/block").join(name));
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    for process in processes {
-        let number = process.file_name();
-        let number = number.to_string_lossy();
-        if number.bytes().all(|byte| byte.is_ascii_digit())
-            && has_open(&process.path().join("fd"), &devices)
-        {
-            return Some(format!("process {number}"));
+    let path = Path::new("/dev").join(name);
+    match rustix::fs::open(&path, OFlags::RDONLY | OFlags::EXCL, Mode::empty()) {
+        Err(rustix::io::Errno::BUSY) => {
+            Use::By("a file system, swap, or a device on top of it".to_owned())
         }
+        _ => Use::None,
     }
-    None
+}
+
+/// A block device and its partitions.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// The folders in which the kernel describes them.
+    folders: Vec<PathBuf>,
+    /// Their device numbers.
+    numbers: Vec<u64>,
+}
+
+impl Parts {
+    /// The parts of the block device `name`; none where it is not there.
+    pub(super) fn of(name: &str) -> Self {
+        let folder = Path::new("/sys/block").join(name);
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let folders = entries.map(|entry| entry.path()).chain([folder.clone()]);
+        let (folders, numbers) = folders
+            .filter_map(|folder| number(&folder).map(|number| (folder, number)))
+            .unzip();
+        Self { folders, numbers }
+    }
+
+    /// Returns a file system, swap or a device on top, in words, as far as the kernel lists them for
+    /// this process. Opens nothing of the device, and takes microseconds.
+    pub(super) fn holder(&self) -> Option<String> {
+        let text = |path| fs::read_to_string(path).unwrap_or_default();
+        let holders = self.folders.iter().find_map(|folder| {
+            let mut holders = fs::read_dir(folder.join("holders")).ok()?.flatten();
+            let holder = holders.next()?.file_name();
+            Some(format!("the device {} on top of it", holder.display()))
+        });
+        holders
+            .or_else(|| self.mount_in(&text("/proc/self/mountinfo")))
+            .or_else(|| self.swap_in(&text("/proc/swaps")))
+    }
+
+    /// Returns a mount of one of them. `[proc_pid_mountinfo(5)]`
+    fn mount_in(&self, mounts: &str) -> Option<String> {
+        let mount = mounts.lines().find(|line| {
+            let number = line.split(' ').nth(2);
+            let (_, source) = line.split_once(" - ").unwrap_or_default();
+            let source = source.split(' ').nth(1);
+            // Some file systems have a number of their own.
+            number.is_some_and(|number| self.has_number(number))
+                || source.is_some_and(|source| self.has_path(source))
+        });
+        let at = mount?.split(' ').nth(4).unwrap_or_default();
+        Some(format!("the file system at {at}"))
+    }
+
+    /// Returns the swap space on one of them. `[proc_swaps(5)]`
+    fn swap_in(&self, swaps: &str) -> Option<String> {
+        let mut paths = swaps.lines().filter_map(|line| line.split(' ').next());
+        let path = paths.find(|path| self.has_path(path))?;
+        Some(format!("swap at {path}"))
+    }
+
+    /// Returns true if one of them has a number, as "major:minor".
+    fn has_number(&self, text: &str) -> bool {
+        let mut numbers = self.numbers.iter();
+        numbers.any(|&number| text == format!("{}:{}", major(number), minor(number)))
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        let names = self.folders.iter().filter_map(|folder| folder.file_name());
+        let mut paths = names.map(|name| Path::new("/dev").join(name));
+        paths.any(|device| device == Path::new(path))
+    }
+
+    /// Looks for a process that has one of them open.
+    fn process(&self) -> Use {
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return Use::Unknown;
+        };
+        let mut found = Use::None;
+        for process in processes.flatten() {
+            let number = process.file_name();
+            let number = number.to_string_lossy();
+            if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+                continue;
+            }
+            match has_open(&process.path().join("fd"), &self.numbers) {
+                Ok(true) => return Use::By(format!("process {number}")),
+                Ok(false) => {}
+                Err(_) => found = Use::Unknown,
+            }
+        }
+        found
+    }
 }
 
 /// Returns true if one of a process's open files is one of these block devices.
-fn has_open(files: &Path, devices: &[u64]) -> bool {
-    let Ok(files) = fs::read_dir(files) else {
-        // The process has ended, or is not to be looked at.
-        return false;
-    };
-    files.flatten().any(|file| {
-        let path = file.path();
+///
+/// # Errors
+/// Where this process may not look at them.
+fn has_open(files: &Path, devices: &[u64]) -> io::Result<bool> {
+    for file in unless_gone(fs::read_dir(files))?.into_iter().flatten() {
+        let path = file?.path();
+        let target = unless_gone(fs::read_link(&path))?;
         // A file elsewhere may be of a file system that does not answer.
-        let is_device = fs::read_link(&path).is_ok_and(|target| target.starts_with("/dev"));
-        is_device
+        let is_device = target.is_some_and(|target| target.starts_with("/dev"));
+        let is_one = is_device
             && stat(&path).is_ok_and(|found| {
                 FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice
                     && devices.contains(&found.st_rdev)
-            })
-    })
+            });
+        if is_one {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
-/// Returns the device numbers of a block device and of its partitions.
-fn numbers(folder: PathBuf) -> Vec<u64> {
-    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-    let folders = entries.map(|entry| entry.path()).chain([folder.clone()]);
-    let number = |folder: PathBuf| {
-        let text = fs::read_to_string(folder.join("dev")).ok()?;
-        let (major, minor) = text.trim().split_once(':')?;
-        Some(makedev(major.parse().ok()?, minor.parse().ok()?))
-    };
-    folders.filter_map(number).collect()
+/// Returns `None` for what is not there any more: a file that was closed, a process that has ended.
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Returns the number of the block device that is described in a folder.
+fn number(folder: &Path) -> Option<u64> {
+    let text = fs::read_to_string(folder.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     use std::fs::File;
+
+    /// A device with the number 259:3 and a partition.
+    fn parts() -> Parts {
+        let folder = PathBuf::from("/sys/block/ublkb7");
+        Parts {
+            folders: vec![folder.join("ublkb7p1"), folder],
+            numbers: vec![makedev(259, 4), makedev(259, 3)],
+        }
+    }
 
     #[test]
     fn a_device_that_is_not_there_has_no_user() {
-        assert_eq!(user_of("ublkb-none"), None);
-        assert!(numbers(PathBuf::from("/sys/block/ublkb-none")).is_empty());
+        let parts = Parts::of("ublkb-none");
+        assert!(parts.numbers.is_empty() && parts.folders.is_empty());
+        assert_eq!(parts.holder(), None);
     }
 
     #[test]
     fn an_open_file_that_is_no_block_device_is_none() {
         let null = File::open("/dev/null").expect("every machine has one");
         let number = rustix::fs::fstat(&null).expect("it is open").st_rdev;
-        assert!(!has_open(Path::new("/proc/self/fd"), &[number]));
-        assert!(!has_open(Path::new("/proc/0/fd"), &[number]));
+        let has_open = |path| has_open(Path::new(path), &[number]).expect("it is looked at");
+        assert!(!has_open("/proc/self/fd"));
+        assert!(!has_open("/proc/0/fd"));
+    }
+
+    #[test]
+    fn a_mount_is_found_by_its_number_or_its_source() {
+        let line = |number, source| {
+            format!(
+                "22 27 0:21 / /proc rw - proc proc rw\n\
+                 36 35 {number} /a /mnt/disk rw,noatime shared:1 master:2 - btrfs {source} rw,a=b\n"
+            )
+        };
+        let found = |number, source| parts().mount_in(&line(number, source));
+        let at = Some("the file system at /mnt/disk".to_owned());
+        assert_eq!(found("259:3", "/dev/other"), at);
+        assert_eq!(found("259:4", "none"), at);
+        assert_eq!(found("0:51", "/dev/ublkb7p1"), at);
+        assert_eq!(found("0:51", "/dev/ublkb7p11"), None);
+        assert_eq!(found("259:30", "/dev/ublkb70"), None);
+        assert_eq!(parts().mount_in("nonsense"), None);
+    }
+
+    #[test]
+    fn swap_is_found_by_its_path() {
+        let swaps = "Filename\t\t\tType\n/dev/ublkb7      partition\t1023996\t0\t-2\n";
+        let found = parts().swap_in(swaps);
+        assert_eq!(found, Some("swap at /dev/ublkb7".to_owned()));
+        assert_eq!(parts().swap_in("/dev/sda2 partition 1 0 -2"), None);
+    }
+
+    /// A process of which the open files may not be looked at counted as one without the device, and
+    /// the device was removed under it.
+    #[test]
+    fn files_that_may_not_be_looked_at_are_not_taken_for_others() {
+        // Of this thread alone.
+        let look = std::thread::spawn(|| {
+            let none = CapabilitySet::empty();
+            let dropped = set_capabilities(
+                None,
+                CapabilitySets {
+                    effective: none,
+                    permitted: none,
+                    inheritable: none,
+                },
+            );
+            dropped.expect("a thread may have less");
+            let first = Path::new("/proc/1/fd");
+            (has_open(first, &[]), parts().process())
+        });
+        let (first, all) = look.join().expect("it does not panic");
+        // The first process may be no more than this one.
+        assert!(first.is_ok() || all != Use::None);
+        let of_kind = |kind: io::ErrorKind| unless_gone::<()>(Err(kind.into()));
+        of_kind(io::ErrorKind::PermissionDenied).expect_err("it is there");
+        let gone = of_kind(io::ErrorKind::NotFound);
+        assert_eq!(gone.expect("it is not there"), None);
     }
 }

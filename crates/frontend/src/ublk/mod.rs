@@ -19,7 +19,7 @@ mod service;
 
 pub use error::UblkError;
 
-use crate::core_thread;
+use crate::core_thread::{self, Cores};
 use crate::limits::{
     DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
 };
@@ -30,9 +30,10 @@ use base::units::CoreId;
 use block::{Device, Geometry};
 use control::Driver;
 use descriptors::Descriptors;
+use in_use::Use;
 use queue::Queue;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
+use reactor::{Core, Driver as _, PollPolicy};
 use recovery::Found;
 use service::{Message, Shared, UblkService};
 use std::fs::File;
@@ -40,7 +41,6 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 
@@ -50,6 +50,8 @@ pub struct UblkOptions {
     /// The N of `/dev/ublkbN`, also of a device that a killed server left behind; `None` takes a free
     /// one.
     pub id: Option<u32>,
+    /// Identity of the volume, which a device that a killed server left behind has to share.
+    pub identity: u64,
     /// Class of the requests: the kernel tells nothing about their priority.
     pub class: Class,
     /// Rules that go before it.
@@ -65,11 +67,13 @@ pub struct UblkOptions {
 }
 
 impl UblkOptions {
-    /// The default options: a free number, default class, writable, one core, one queue.
+    /// The default options: a free number, no identity, default class, writable, one core, one
+    /// queue.
     #[must_use]
     pub fn new() -> Self {
         Self {
             id: None,
+            identity: 0,
             class: Class::DEFAULT,
             rules: ClassRules::default(),
             read_only: false,
@@ -90,15 +94,15 @@ pub struct UblkServer {
     device: Arc<dyn Device>,
     /// The size that the kernel was told.
     geometry: Geometry,
+    /// The size that the kernel has refused to take.
+    refused: Option<Geometry>,
     /// The block device is another server's that was killed.
     recovered: bool,
     /// The block device is there, and served by this process.
     started: bool,
     ended: bool,
     shared: Arc<Shared>,
-    senders: Vec<MailboxSender<Message>>,
-    threads: Vec<JoinHandle<()>>,
-    counters: Vec<Arc<IoCounters>>,
+    cores: Cores<Message>,
 }
 
 impl UblkServer {
@@ -112,8 +116,7 @@ impl UblkServer {
         devices: &PerClass<Arc<dyn Device>>,
         options: &UblkOptions,
     ) -> Result<Self, UblkError> {
-        placement::check_allowed(&options.cores)
-            .map_err(|error| FrontendError::Option(error.to_string()))?;
+        let cores = core_thread::places(&options.cores)?;
         let mut driver = Driver::open()?;
         let kernel = driver.features()?;
         if kernel & features::NEEDED != features::NEEDED {
@@ -123,18 +126,22 @@ impl UblkServer {
         let read_only = options.read_only || device.capabilities().read_only;
         let wanted = wanted(&*device, options, read_only, kernel)?;
         let found = match options.id {
-            Some(id) => recovery::find(&mut driver, id, &wanted.parameters, options.queues)?,
+            Some(id) => recovery::find(&mut driver, id, &wanted, options.queues)?,
             None => Found::Nothing,
         };
-        let (info, recovered) = match found {
-            Found::Left(info) => (info, true),
-            Found::Nothing => (add(&mut driver, wanted.info)?, false),
+        let (info, geometry, recovered) = match found {
+            Found::Left(info, geometry) => (info, geometry, true),
+            Found::Nothing => {
+                let info = add(&mut driver, wanted.info)?;
+                (info, wanted.parameters.geometry, false)
+            }
         };
         let mut server = Self {
             driver,
             info,
             file: None,
-            geometry: wanted.parameters.geometry,
+            geometry,
+            refused: None,
             device,
             recovered,
             started: false,
@@ -145,11 +152,9 @@ impl UblkServer {
                 rules: options.rules.of_unknown(),
                 broken: AtomicBool::new(false),
             }),
-            senders: Vec::new(),
-            threads: Vec::new(),
-            counters: Vec::new(),
+            cores: Cores::new(),
         };
-        server.bring_up(devices, options, wanted.parameters)?;
+        server.bring_up(devices, &cores, options.poll, wanted.parameters)?;
         Ok(server)
     }
 
@@ -180,35 +185,38 @@ impl UblkServer {
     /// Returns the counts of requests since the start, by class.
     #[must_use]
     pub fn counts(&self) -> PerClass<IoCounts> {
-        IoCounters::total(&self.counters)
+        self.cores.counts()
     }
 
-    /// Returns a user of the block device, in words, if one is found.
+    /// Returns a file system, swap or a device on top of the block device, in words, if one is found.
+    /// Processes that have it open are looked for by [`detach`](Self::detach) alone.
     #[must_use]
     pub fn user(&self) -> Option<String> {
-        in_use::user_of(&self.name())
+        in_use::Parts::of(&self.name()).holder()
     }
 
     /// Returns true if the block device is gone: another program removed it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
+        self.cores.have_ended()
     }
 
     /// Tells the kernel the size of a device that has become another one, where it has
     /// `UBLK_F_UPDATE_SIZE` (Linux 6.15); to be called now and then.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's, once for each size.
     pub fn follow_size(&mut self) -> Result<(), UblkError> {
         let geometry = self.device.geometry();
         let changed =
             geometry != self.geometry && geometry.block_bytes == self.geometry.block_bytes;
-        if !changed || self.info.flags & features::UPDATE_SIZE == 0 {
+        let told = !changed || self.refused == Some(geometry);
+        if told || self.info.flags & features::UPDATE_SIZE == 0 {
             return Ok(());
         }
         let (command, id) = (Control::UpdateSize, self.info.id);
         let result = self.driver.execute(command, id, abi::sectors(geometry));
+        self.refused = result.is_err().then_some(geometry);
         result.map_err(UblkError::command(command, id))?;
         self.geometry = geometry;
         Ok(())
@@ -217,11 +225,16 @@ impl UblkServer {
     /// Removes the block device and ends the threads. Does nothing the second time.
     ///
     /// # Errors
-    /// [`UblkError::InUse`] while the block device is open: then everything goes on as before.
+    /// [`UblkError::InUse`] while the block device is open, and [`UblkError::MayBeInUse`] where this
+    /// process may not find that out: then everything goes on as before.
     pub fn detach(&mut self) -> Result<(), UblkError> {
-        if let Some(user) = self.user() {
-            let path = self.path().display().to_string();
-            return Err(UblkError::InUse { path, user });
+        if !self.ended {
+            let path = || self.path().display().to_string();
+            match in_use::look(&self.name()) {
+                Use::None => {}
+                Use::By(user) => return Err(UblkError::InUse { path: path(), user }),
+                Use::Unknown => return Err(UblkError::MayBeInUse { path: path() }),
+            }
         }
         self.end();
         Ok(())
@@ -241,7 +254,8 @@ impl UblkServer {
     fn bring_up(
         &mut self,
         devices: &PerClass<Arc<dyn Device>>,
-        options: &UblkOptions,
+        cores: &[Option<CoreId>],
+        poll: PollPolicy,
         parameters: Parameters,
     ) -> Result<(), UblkError> {
         let id = self.info.id;
@@ -251,11 +265,6 @@ impl UblkServer {
         }
         let file = Arc::new(open_device(id)?);
         self.file = Some(Arc::clone(&file));
-        let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
-            vec![None]
-        } else {
-            options.cores.iter().copied().map(Some).collect()
-        };
         for (index, &core) in cores.iter().enumerate().take(self.info.queues.into()) {
             let queues = (0..self.info.queues).skip(index).step_by(cores.len());
             let part = CorePart {
@@ -266,7 +275,7 @@ impl UblkServer {
                 devices: devices.clone(),
                 shared: Arc::clone(&self.shared),
             };
-            self.start_core(part, options.poll)?;
+            self.cores.start("ublk", move || part.open(poll))?;
         }
         let command = if self.recovered {
             Control::EndRecovery
@@ -300,14 +309,6 @@ impl UblkServer {
         }
     }
 
-    fn start_core(&mut self, part: CorePart, poll: PollPolicy) -> Result<(), UblkError> {
-        let started = core_thread::start("ublk", move || part.open(poll))?;
-        self.threads.push(started.thread);
-        self.senders.push(started.sender);
-        self.counters.push(started.opened);
-        Ok(())
-    }
-
     /// Ends everything; does nothing the second time.
     fn end(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
@@ -316,12 +317,9 @@ impl UblkServer {
         // Its requests wait for the next process.
         let keep = self.recovered && !self.started;
         if keep || !self.stop() {
-            self.tell(|| Message::Leave);
+            self.cores.tell(|| Message::Leave);
         }
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-        self.senders.clear();
+        self.cores.join();
         self.file = None;
         if !keep {
             self.command_in_time(Control::DeleteDevice, UBLK_DELETE_TIME);
@@ -334,7 +332,7 @@ impl UblkServer {
             return true;
         }
         tracing::warn!("requests are under way still: they are given up");
-        self.tell(|| Message::Abort);
+        self.cores.tell(|| Message::Abort);
         self.command_in_time(Control::StopDevice, DRAIN_TIME)
     }
 
@@ -356,13 +354,6 @@ impl UblkServer {
                 tracing::warn!("{}", UblkError::command(command, id)(error));
                 false
             }
-        }
-    }
-
-    fn tell(&self, message: impl Fn() -> Message) {
-        for sender in &self.senders {
-            // A few for each core.
-            sender.send_always(message());
         }
     }
 }
@@ -407,6 +398,7 @@ fn wanted(
         id: options.id.unwrap_or(ANY_ID),
         process: -1,
         flags: features::NEEDED | kernel & features::UPDATE_SIZE,
+        identity: options.identity,
     };
     let parameters = Parameters {
         geometry,

@@ -2,8 +2,9 @@
 
 use super::abi::{Control, DeviceInfo, DeviceState, Parameters, features};
 use super::control::Driver;
-use super::{UblkError, open_device};
+use super::{UblkError, Wanted, open_device};
 use crate::limits::UBLK_LEFT_TIME;
+use block::Geometry;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,8 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) enum Found {
     /// No device has it.
     Nothing,
-    /// A device that waits for this process.
-    Left(DeviceInfo),
+    /// A device that waits for this process, and the size that the kernel knows.
+    Left(DeviceInfo, Geometry),
 }
 
 /// Looks for a device with the number `id`, and makes one that a killed server left behind ready to be
@@ -26,7 +27,7 @@ pub(super) enum Found {
 pub(super) fn find(
     driver: &mut Driver,
     id: u32,
-    wanted: &Parameters,
+    wanted: &Wanted,
     queues: Option<u16>,
 ) -> Result<Found, UblkError> {
     let end = Instant::now() + Duration::from(UBLK_LEFT_TIME);
@@ -42,9 +43,10 @@ pub(super) fn find(
             // The kernel is about to notice that the process has ended.
             DeviceState::Live => None,
             DeviceState::Quiesced => {
-                check(driver, &info, wanted, queues)?;
+                let geometry = check(driver, &info, wanted, queues)?;
                 let ready = driver.execute(Control::StartRecovery, id, 0);
-                unless_busy(ready, Control::StartRecovery, id)?.map(|()| Found::Left(info))
+                let ready = unless_busy(ready, Control::StartRecovery, id)?;
+                ready.map(|()| Found::Left(info, geometry))
             }
             // Without a block device nothing waits for it, unless it is about to get one.
             DeviceState::Dead if open_device(id).is_ok() => {
@@ -85,19 +87,19 @@ fn unless_busy(result: io::Result<()>, command: Control, id: u32) -> Result<Opti
     }
 }
 
-/// Refuses a device that would not be the same one afterwards.
+/// Refuses a device that would not be the same one afterwards. Returns the size that the kernel knows.
 fn check(
     driver: &mut Driver,
     info: &DeviceInfo,
-    wanted: &Parameters,
+    wanted: &Wanted,
     queues: Option<u16>,
-) -> Result<(), UblkError> {
+) -> Result<Geometry, UblkError> {
     let id = info.id;
     let parameters = driver.parameters(id);
     let parameters = parameters.map_err(UblkError::command(Control::GetParameters, id))?;
     match difference(info, &parameters, wanted, queues) {
         Some(reason) => Err(UblkError::Different { id, reason }),
-        None => Ok(()),
+        None => Ok(parameters.geometry),
     }
 }
 
@@ -105,20 +107,24 @@ fn check(
 fn difference(
     info: &DeviceInfo,
     left: &Parameters,
-    wanted: &Parameters,
+    wanted: &Wanted,
     queues: Option<u16>,
 ) -> Option<String> {
     if info.flags & features::NEEDED != features::NEEDED {
         return Some("it was made by another program".to_owned());
     }
-    let (has, wants) = (left.geometry, wanted.geometry);
-    if has != wants {
+    let (has, wants) = (left.geometry, wanted.parameters.geometry);
+    // A volume that has grown is the same one: the kernel is told its size later.
+    if has.block_bytes != wants.block_bytes || has.blocks > wants.blocks {
         return Some(format!(
             "it has {} blocks of {} bytes, and this device {} of {}",
             has.blocks, has.block_bytes, wants.blocks, wants.block_bytes
         ));
     }
-    if left.read_only != wanted.read_only {
+    if info.identity != wanted.info.identity {
+        return Some("it is of another volume: choose another --id, or give its device".to_owned());
+    }
+    if left.read_only != wanted.parameters.read_only {
         let kind = if left.read_only { "is" } else { "is not" };
         return Some(format!("it {kind} read-only: give the same --read-only"));
     }
@@ -134,9 +140,8 @@ fn difference(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use block::Geometry;
 
-    fn left() -> (DeviceInfo, Parameters) {
+    fn left() -> Wanted {
         let info = DeviceInfo {
             queues: 2,
             depth: 128,
@@ -145,6 +150,7 @@ mod tests {
             id: 0,
             process: 1234,
             flags: features::NEEDED,
+            identity: 7,
         };
         let parameters = Parameters {
             geometry: Geometry {
@@ -155,48 +161,76 @@ mod tests {
             preferred_bytes: 4096,
             request_bytes: 1 << 20,
         };
-        (info, parameters)
+        Wanted { info, parameters }
+    }
+
+    /// Returns the difference of the device that was left from one with these parameters and identity.
+    fn difference_from(wanted: Parameters, identity: u64, queues: Option<u16>) -> Option<String> {
+        let left = left();
+        let wanted = Wanted {
+            info: DeviceInfo {
+                // As it is asked for, and not as the kernel has it.
+                process: -1,
+                identity,
+                ..left.info
+            },
+            parameters: wanted,
+        };
+        difference(&left.info, &left.parameters, &wanted, queues)
     }
 
     #[test]
     fn the_same_device_is_taken_over() {
-        let (info, parameters) = left();
-        assert_eq!(difference(&info, &parameters, &parameters, None), None);
-        assert_eq!(difference(&info, &parameters, &parameters, Some(2)), None);
+        let parameters = left().parameters;
+        assert_eq!(difference_from(parameters, 7, None), None);
+        assert_eq!(difference_from(parameters, 7, Some(2)), None);
         // The data of its requests may come in other pieces than before.
-        let other = Parameters {
+        let mut other = Parameters {
             request_bytes: 1 << 17,
             preferred_bytes: 1 << 16,
             ..parameters
         };
-        assert_eq!(difference(&info, &parameters, &other, None), None);
+        assert_eq!(difference_from(other, 7, None), None);
+        // The volume has grown.
+        other.geometry.blocks = 101;
+        assert_eq!(difference_from(other, 7, None), None);
     }
 
     #[test]
     fn another_device_is_refused_with_the_difference() {
-        let (info, parameters) = left();
-        let refused = |info: DeviceInfo, wanted: Parameters, queues| {
-            difference(&info, &parameters, &wanted, queues).expect("it differs")
-        };
+        let parameters = left().parameters;
+        let refused = |wanted, queues| difference_from(wanted, 7, queues).expect("it differs");
         let mut other = parameters;
         other.geometry.blocks = 99;
-        assert!(refused(info, other, None).contains("100 blocks"));
+        assert!(refused(other, None).contains("100 blocks"));
         other.geometry = Geometry {
             block_bytes: 512,
             blocks: 800,
         };
-        assert!(refused(info, other, None).contains("800 of 512"));
+        assert!(refused(other, None).contains("800 of 512"));
         let read_only = Parameters {
             read_only: true,
             ..parameters
         };
-        assert!(refused(info, read_only, None).contains("is not read-only"));
-        assert!(refused(info, parameters, Some(1)).contains("2 queues"));
+        assert!(refused(read_only, None).contains("is not read-only"));
+        assert!(refused(parameters, Some(1)).contains("2 queues"));
         let foreign = DeviceInfo {
             flags: features::USER_COPY,
-            ..info
+            ..left().info
         };
-        assert!(refused(foreign, parameters, None).contains("another program"));
+        let foreign = difference(&foreign, &parameters, &left(), None);
+        assert!(foreign.expect("it differs").contains("another program"));
+    }
+
+    /// A device of the same size over another namespace took over what had been written to the
+    /// first one, and wrote it there.
+    #[test]
+    fn another_volume_of_the_same_size_is_refused() {
+        let parameters = left().parameters;
+        for identity in [0, 8] {
+            let difference = difference_from(parameters, identity, None);
+            assert!(difference.expect("it differs").contains("another volume"));
+        }
     }
 
     #[test]

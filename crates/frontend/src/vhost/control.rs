@@ -90,12 +90,22 @@ fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
         Ok(()) | Err(Error::Disconnected) => {}
         Err(error) => {
             drop(kept);
-            tracing::warn!("a vhost-user front end is disconnected: {error}");
+            if let Some(suppressed) = shared.log.allow() {
+                tracing::warn!(
+                    suppressed,
+                    "a vhost-user front end is disconnected: {error}"
+                );
+            }
         }
     }
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
-    if session.stop_all().is_err() {
-        tracing::warn!("requests of a vhost-user front end are left unfinished");
+    if session.stop_all().is_err()
+        && let Some(suppressed) = shared.log.allow()
+    {
+        tracing::warn!(
+            suppressed,
+            "requests of a vhost-user front end are left unfinished"
+        );
     }
     shared.connected.store(false, Ordering::Relaxed);
 }

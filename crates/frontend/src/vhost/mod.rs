@@ -18,15 +18,16 @@ mod service;
 mod session;
 
 use crate::class_rules::SizeRules;
-use crate::core_thread;
+use crate::core_thread::{self, Cores};
 use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
+use crate::log_budget::LogBudget;
 use crate::virtio_blk::ID_BYTES;
 use crate::virtio_blk::config::Properties;
-use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, unix_socket};
+use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, unix_socket};
 use base::units::CoreId;
 use block::Device;
 use reactor::uring::Options as DriverOptions;
-use reactor::{Core, Driver as _, MailboxSender, PollPolicy, placement};
+use reactor::{Core, Driver as _, MailboxSender, PollPolicy};
 use service::{Message, VhostService};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ pub struct VhostOptions {
     pub read_only: bool,
     /// Request queues: 1 to [`VRINGS_MAX`]; `None` for one each core.
     pub queues: Option<u16>,
-    /// The device's name in the guest, of which the first 20 bytes count.
+    /// The device's name in the guest, of at most 20 bytes.
     pub id: String,
     /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
     pub cores: Vec<CoreId>,
@@ -89,6 +90,7 @@ struct Shared {
     cores: OnceLock<Vec<MailboxSender<Message>>>,
     /// Time at which nothing is waited for any more.
     end_by: Mutex<Option<Instant>>,
+    log: Arc<LogBudget>,
 }
 
 impl Shared {
@@ -119,9 +121,7 @@ pub struct VhostServer {
     /// Closed to end the control thread.
     end: Option<UnixStream>,
     control: Option<JoinHandle<()>>,
-    senders: Vec<MailboxSender<Message>>,
-    threads: Vec<JoinHandle<()>>,
-    counters: Vec<Arc<IoCounters>>,
+    cores: Cores<Message>,
 }
 
 impl VhostServer {
@@ -134,27 +134,19 @@ impl VhostServer {
         devices: &PerClass<Arc<dyn Device>>,
         options: &VhostOptions,
     ) -> Result<Self, FrontendError> {
-        placement::check_allowed(&options.cores)
-            .map_err(|error| FrontendError::Option(error.to_string()))?;
-        let cores: Vec<Option<CoreId>> = if options.cores.is_empty() {
-            vec![None]
-        } else {
-            options.cores.iter().copied().map(Some).collect()
-        };
+        let cores = core_thread::places(&options.cores)?;
         let shared = Arc::new(share(devices, options, cores.len())?);
         let mut server = Self {
             shared,
             socket: None,
             end: None,
             control: None,
-            senders: Vec::new(),
-            threads: Vec::new(),
-            counters: Vec::new(),
+            cores: Cores::new(),
         };
         for core in cores {
             server.start_core(core, devices, options.poll)?;
         }
-        let senders = server.senders.clone();
+        let senders = server.cores.senders().to_vec();
         server.shared.cores.set(senders).expect("set once");
         server.listen(&options.socket)?;
         Ok(server)
@@ -181,7 +173,7 @@ impl VhostServer {
     /// Returns the counts of requests since the start, by class.
     #[must_use]
     pub fn counts(&self) -> PerClass<IoCounts> {
-        IoCounters::total(&self.counters)
+        self.cores.counts()
     }
 
     /// Finishes the requests under way, for ten seconds at most, and ends. Does nothing the second
@@ -230,11 +222,7 @@ impl VhostServer {
             let service = VhostService::new(shared, io, namespace, queues);
             Ok((Core::new(driver, service, poll), counters))
         };
-        let started = core_thread::start("vhost", open)?;
-        self.threads.push(started.thread);
-        self.senders.push(started.sender);
-        self.counters.push(started.opened);
-        Ok(())
+        self.cores.start("vhost", open)
     }
 }
 
@@ -265,13 +253,8 @@ impl VhostServer {
             }
             (None, None) => {}
         }
-        for sender in self.senders.drain(..) {
-            // One for each core.
-            sender.send_always(Message::End);
-        }
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.cores.tell(|| Message::End);
+        self.cores.join();
     }
 }
 
@@ -288,6 +271,12 @@ fn share(
             "{queues} queues are not possible: choose 1 to {VRINGS_MAX}"
         )));
     }
+    if options.id.len() > ID_BYTES {
+        return Err(FrontendError::Option(format!(
+            "the serial number {:?} is too long: give one of at most {ID_BYTES} bytes",
+            options.id
+        )));
+    }
     let mut id = [0; ID_BYTES];
     for (to, from) in id.iter_mut().zip(options.id.bytes()) {
         *to = from;
@@ -301,6 +290,7 @@ fn share(
         connected: AtomicBool::new(false),
         cores: OnceLock::new(),
         end_by: Mutex::new(None),
+        log: Arc::default(),
         device,
     })
 }

@@ -1,6 +1,7 @@
 //! One virtqueue on the core that serves it.
 
 use super::inflight::InflightQueue;
+use crate::log_budget::LogBudget;
 use crate::virtio_blk::Status;
 use reactor::FileId;
 use std::fs::File;
@@ -33,6 +34,7 @@ pub(super) struct RingSetup {
     pub(super) unfinished: Vec<u16>,
     /// Every write is to be on stable storage: the driver never flushes.
     pub(super) durable: bool,
+    pub(super) log: Arc<LogBudget>,
 }
 
 /// The state of the event counter that tells of new requests.
@@ -65,6 +67,7 @@ pub(super) struct Ring {
     answered: bool,
     /// Waits for the end of what is under way; gets the index of the next chain.
     pub(super) stopping: Option<SyncSender<u16>>,
+    log: Arc<LogBudget>,
 }
 
 impl Ring {
@@ -82,6 +85,7 @@ impl Ring {
             armed: false,
             answered: false,
             stopping: None,
+            log: setup.log,
         }
     }
 
@@ -130,8 +134,13 @@ impl Ring {
         if std::mem::replace(&mut self.broken, true) {
             return;
         }
-        // Once for each start of the ring.
-        tracing::error!("a guest broke its request queue: {reason}; the queue is stopped");
+        // Once for each start of the ring, and a guest starts it as often as it likes.
+        if let Some(suppressed) = self.log.allow() {
+            tracing::error!(
+                suppressed,
+                "a guest broke its request queue: {reason}; the queue is stopped"
+            );
+        }
         if let Some(error) = &self.error {
             signal(error);
         }

@@ -102,7 +102,12 @@ impl VhostService {
                 Kick::Watched(file)
             }
             Some(Err(error)) => {
-                tracing::error!("a queue's event counter cannot be watched: {error}");
+                if let Some(suppressed) = self.shared.log.allow() {
+                    tracing::error!(
+                        suppressed,
+                        "a queue's event counter cannot be watched: {error}"
+                    );
+                }
                 Kick::Absent
             }
         };

@@ -149,6 +149,7 @@ impl Session {
             inflight,
             unfinished,
             durable: !driver_flushes(self.features),
+            log: Arc::clone(&self.shared.log),
         })
     }
 

@@ -3,7 +3,7 @@
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::io::{IoSlice, IoSliceMut};
+use rustix::io::{IoSlice, IoSliceMut, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -177,7 +177,8 @@ impl Connection {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut into = [IoSliceMut::new(&mut header)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
-        let received = recvmsg(&self.socket, &mut into, &mut control, flags)?;
+        // With a time-out, work of the thread's ring ends the call early.
+        let received = retry_on_intr(|| recvmsg(&self.socket, &mut into, &mut control, flags))?;
         let file = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,

@@ -5,6 +5,8 @@ use crate::args::Cores;
 use anyhow::Result;
 use base::units::CoreId;
 use frontend::IoCounts;
+use frontend::fuse::FuseError;
+use frontend::ublk::UblkError;
 use serde_json::Value;
 use std::fmt::Debug;
 use switch::PerClass;
@@ -32,10 +34,29 @@ pub(super) trait FrontEnd: Debug + Send {
     /// Does what is due now and then.
     fn look(&mut self) {}
 
-    /// Returns true if another program ended it.
-    fn has_ended(&self) -> bool {
-        false
+    /// Returns the reason for which it has ended by itself; `None` while it serves.
+    fn end(&self) -> Option<End> {
+        None
     }
+}
+
+/// The reason for which a front end has ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Another program has removed it.
+    Removed,
+    /// It cannot serve any more.
+    Failed,
+}
+
+/// Returns true if a front end refused to be detached because it is in use, or may be.
+pub(super) fn is_in_use(error: &anyhow::Error) -> bool {
+    let fuse = matches!(error.downcast_ref(), Some(FuseError::InUse { .. }));
+    let ublk = error.downcast_ref();
+    fuse || matches!(
+        ublk,
+        Some(UblkError::InUse { .. } | UblkError::MayBeInUse { .. })
+    )
 }
 
 /// A front end that was just started.
@@ -54,4 +75,27 @@ pub(super) struct Started {
 pub(super) fn cores(cores: Option<&Cores>) -> Vec<CoreId> {
     let cores = cores.map_or(&[][..], |cores| &cores.0);
     cores.iter().copied().map(CoreId).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn an_attachment_that_cannot_be_unmounted_is_not_in_use() {
+        let path = PathBuf::from("/mnt");
+        let open = FuseError::InUse {
+            path: path.clone(),
+            open: 1,
+        };
+        assert!(is_in_use(&open.into()));
+        let reason = String::new();
+        assert!(!is_in_use(&FuseError::Unmount { path, reason }.into()));
+        let path = || "/dev/ublkb0".to_owned();
+        let user = "a process".to_owned();
+        assert!(is_in_use(&UblkError::InUse { path: path(), user }.into()));
+        assert!(is_in_use(&UblkError::MayBeInUse { path: path() }.into()));
+        assert!(!is_in_use(&UblkError::TooOld.into()));
+    }
 }

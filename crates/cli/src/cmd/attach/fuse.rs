@@ -1,6 +1,6 @@
 //! Attachments as files.
 
-use super::front_end::{FrontEnd, Started};
+use super::front_end::{End, FrontEnd, Started};
 use super::source::{Devices, Source};
 use crate::args::AttachFuseArgs;
 use anyhow::{Context as _, Result};
@@ -59,8 +59,11 @@ impl FrontEnd for Fuse {
         Ok(self.attachment.detach()?)
     }
 
-    fn has_ended(&self) -> bool {
-        self.attachment.has_ended()
+    fn end(&self) -> Option<End> {
+        if self.attachment.has_failed() {
+            return Some(End::Failed);
+        }
+        self.attachment.has_ended().then_some(End::Removed)
     }
 }
 

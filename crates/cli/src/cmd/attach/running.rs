@@ -2,6 +2,7 @@
 
 use super::attached::{Attached, Wanted};
 use super::file;
+use super::front_end::{End, is_in_use};
 use crate::output::{Output, human_bytes, print};
 use anyhow::Result;
 use control::attachments::{Attachments, AttachmentsAnswer};
@@ -31,6 +32,8 @@ pub(super) struct Running {
     /// All attachments of the start are there.
     is_ready: AtomicBool,
     is_draining: AtomicBool,
+    /// An attachment could not serve any more.
+    has_failed: AtomicBool,
     began: Instant,
     /// The file's address of the interface; `None` outside where the attachment is that of the
     /// command line.
@@ -51,6 +54,7 @@ impl Running {
             signalled: AtomicU32::new(0),
             is_ready: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             began: Instant::now(),
             file_api,
             output,
@@ -107,15 +111,21 @@ impl Running {
         Ok(())
     }
 
-    /// Serves until a signal, or until the interface has detached the one of the command line.
+    /// Serves until a signal, until the interface has detached the one of the command line, or until
+    /// one cannot serve any more: the next process serves all.
     pub(super) fn serve(&self, signals: &Receiver<()>) {
         while signals.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
             self.look();
-            if !self.has_file() && self.is_over() {
-                return;
+            if self.has_failed() || (!self.has_file() && self.is_over()) {
+                break;
             }
         }
         self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if an attachment could not serve any more.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Returns true if nothing is attached any more. Waits for the interface where it detaches one,
@@ -190,17 +200,24 @@ impl Running {
         }
     }
 
-    /// Lets each attachment do what is due, and removes those that other programs have ended.
+    /// Lets each attachment do what is due, and removes those that have ended by themselves.
     fn look(&self) {
         let mut attached = lock(&self.attached);
         attached.retain_mut(|attached| {
             attached.started.front_end.look();
-            let ended = attached.started.front_end.has_ended();
-            if ended && self.has_file() {
-                let name = &attached.wanted.name;
-                tracing::warn!("{name}: another program has removed it: it is detached");
+            let name = &attached.wanted.name;
+            let end = attached.started.front_end.end();
+            match end {
+                Some(End::Failed) => {
+                    tracing::error!("{name}: it cannot serve any more: it is detached");
+                    self.has_failed.store(true, Ordering::Relaxed);
+                }
+                Some(End::Removed) if self.has_file() => {
+                    tracing::warn!("{name}: another program has removed it: it is detached");
+                }
+                Some(End::Removed) | None => {}
             }
-            !ended
+            end.is_none()
         });
     }
 
@@ -218,10 +235,10 @@ impl Running {
             ));
         };
         let clients = list[place].clients();
-        let in_use = |what: String| {
+        let in_use = |message: String| {
             ApplyError::new(
                 ApplyErrorKind::Conflict,
-                format!("{name:?} is in use by {what}"),
+                message,
                 format!(
                     "end that use, or detach it all the same, and later requests fail: `switchyard \
                      detach {name} --force`"
@@ -230,7 +247,7 @@ impl Running {
         };
         if clients > 0 && !force {
             let what = list[place].started.front_end.clients_in_words(clients);
-            return Err(in_use(what));
+            return Err(in_use(format!("{name:?} is in use by {what}")));
         }
         // Requests under way take their time.
         let mut attached = list.remove(place);
@@ -244,7 +261,15 @@ impl Running {
                 let mut list = lock(&self.attached);
                 let place = place.min(list.len());
                 list.insert(place, attached);
-                Err(in_use(format!("a process ({error})")))
+                Err(if is_in_use(&error) {
+                    in_use(format!("{name:?}: {error}"))
+                } else {
+                    ApplyError::new(
+                        ApplyErrorKind::Failed,
+                        format!("{name:?} cannot be detached: {error:#}"),
+                        format!("detach it all the same: `switchyard detach {name} --force`"),
+                    )
+                })
             }
         }
     }
@@ -347,4 +372,81 @@ impl Attachments for Running {
 /// Changes leave the list whole at each moment, so a poisoned lock is as good.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::front_end::FrontEnd;
+    use super::*;
+    use frontend::IoCounts;
+    use std::sync::mpsc;
+    use switch::PerClass;
+
+    /// A front end that has ended by itself.
+    #[derive(Debug)]
+    struct Ended(End);
+
+    impl FrontEnd for Ended {
+        fn ways(&self) -> Vec<(String, u64)> {
+            Vec::new()
+        }
+
+        fn clients(&self) -> usize {
+            0
+        }
+
+        fn clients_in_words(&self, _: usize) -> String {
+            String::new()
+        }
+
+        fn counts(&self) -> PerClass<IoCounts> {
+            PerClass::default()
+        }
+
+        fn detach(&mut self, _: bool) -> Result<()> {
+            Ok(())
+        }
+
+        fn end(&self) -> Option<End> {
+            Some(self.0)
+        }
+    }
+
+    /// Serves one attachment that has ended so, with or without a file. Returns true if it failed.
+    fn fails(end: End, has_file: bool) -> bool {
+        let name = format!("switchyard-ended-{end:?}-{has_file}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let text = format!(
+            "[[attachments]]\nname = \"a\"\nkind = \"nbd\"\nsocket = \"{}.sock\"\nnull = \"1M\"\n",
+            path.display()
+        );
+        std::fs::write(&path, text).expect("a temporary file");
+        let file = file::load(&path).expect("a good file");
+        std::fs::remove_file(&path).expect("it was just written");
+        let [wanted] = <[Wanted; 1]>::try_from(file.wanted).expect("one attachment");
+        let mut attached = wanted.start().expect("it starts");
+        attached.started.front_end = Box::new(Ended(end));
+        let (sender, signals) = mpsc::channel();
+        let api = has_file.then_some(None);
+        let running = Running::new(api, sender, Output { json: false });
+        lock(&running.attached).push(attached);
+        if end == End::Removed && has_file {
+            // It serves on without any.
+            running.look();
+        } else {
+            running.serve(&signals);
+        }
+        assert!(lock(&running.attached).is_empty());
+        running.has_failed()
+    }
+
+    /// The process of an attachment with a broken ring ended as if all were well, and was not started
+    /// again.
+    #[test]
+    fn an_attachment_that_fails_is_told_from_one_that_was_removed() {
+        for has_file in [false, true] {
+            assert!(fails(End::Failed, has_file));
+            assert!(!fails(End::Removed, has_file));
+        }
+    }
 }

@@ -7,7 +7,8 @@ use block::{Device, PathDevice};
 use control::attachments::AttachmentState;
 use control::model;
 use control::plane::devices;
-use host::{Phase, Subsystem};
+use host::{NamespaceInfo, Phase, Subsystem};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::Arc;
 use switch::knobs::Preset;
 use switch::{Class, PathRules, PerClass};
@@ -25,6 +26,8 @@ pub(super) struct Source {
     subsystem: Option<Subsystem>,
     /// The device in words.
     pub(super) text: String,
+    /// Identity of the volume of the first namespace, the same at each start.
+    pub(super) identity: u64,
 }
 
 impl Source {
@@ -40,6 +43,7 @@ impl Source {
                     namespaces: vec![(1, PerClass::from_fn(|_| Arc::clone(&device)))],
                     subsystem: None,
                     text: in_words(&local),
+                    identity: identity_of(&local)?,
                 }
             }
         };
@@ -67,8 +71,10 @@ impl Source {
                 .collect()
         };
         let nsids = nsid.map_or_else(all, |nsid| vec![nsid]);
+        let mut identity = None;
         let open = |nsid| -> Result<(u32, Devices)> {
             let namespace = subsystem.namespace(nsid)?;
+            identity.get_or_insert_with(|| volume(&args.nqn, namespace.info()));
             let device = |class: Class| -> Arc<dyn Device> {
                 let device = namespace.device().with_queues(1, REMOTE_DEPTH);
                 Arc::new(device.with_class(class))
@@ -81,6 +87,7 @@ impl Source {
         };
         Ok(Self {
             namespaces: nsids.into_iter().map(open).collect::<Result<_>>()?,
+            identity: identity.unwrap_or_default(),
             subsystem: Some(subsystem),
             text,
         })
@@ -119,5 +126,74 @@ fn in_words(local: &LocalDevice) -> String {
         LocalDevice::Null(size) => format!("null {size}"),
         LocalDevice::Flash(spec) => format!("flash {spec}"),
         LocalDevice::File(path) => format!("file {}", path.display()),
+    }
+}
+
+/// Returns the identity of a device of this machine: of a file its place, of a block device its
+/// number, of others their description.
+fn identity_of(local: &LocalDevice) -> Result<u64> {
+    let LocalDevice::File(path) = local else {
+        return Ok(hash("local", in_words(local).as_bytes()));
+    };
+    let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    let (kind, place) = if found.file_type().is_block_device() {
+        ("block", [found.rdev(), 0])
+    } else {
+        ("file", [found.dev(), found.ino()])
+    };
+    Ok(hash(kind, &place.map(u64::to_le_bytes).concat()))
+}
+
+/// Returns the identity of a namespace's volume: by its identifier, or its place in the subsystem
+/// where it has none.
+fn volume(nqn: &str, info: &NamespaceInfo) -> u64 {
+    if let Some(nguid) = info.nguid {
+        hash("nguid", &nguid)
+    } else if let Some(eui64) = info.eui64 {
+        hash("eui64", &eui64)
+    } else if let Some(uuid) = info.uuid {
+        hash("uuid", &uuid)
+    } else {
+        hash(nqn, &info.nsid.to_le_bytes())
+    }
+}
+
+/// The hash of an identifier of a kind (FNV-1a), which is the same in every version.
+fn hash(kind: &str, identifier: &[u8]) -> u64 {
+    let bytes = kind.bytes().chain([0]).chain(identifier.iter().copied());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_is_the_same_by_each_of_its_names_and_no_other_one() {
+        let folder = std::env::temp_dir().join(format!("switchyard-source-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let [one, other, link] = ["one", "other", "link"].map(|name| folder.join(name));
+        for path in [&one, &other] {
+            fs::write(path, [0; 4096]).expect("it is written");
+        }
+        symlink(&one, &link).expect("a link");
+        let identity = |path| identity_of(&LocalDevice::File(path));
+        let first = identity(one).expect("it is there");
+        assert_eq!(identity(link).expect("it is there"), first);
+        assert_ne!(identity(other).expect("it is there"), first);
+        identity(folder.join("none")).expect_err("it is not there");
+        fs::remove_dir_all(&folder).expect("it is removed");
+    }
+
+    #[test]
+    fn identifiers_of_different_kinds_differ() {
+        // FNV-1a of a zero byte.
+        assert_eq!(hash("", b""), 0xaf63_bd4c_8601_b7df);
+        assert_ne!(hash("nguid", &[1; 16]), hash("uuid", &[1; 16]));
+        assert_ne!(hash("nguid", &[1; 16]), hash("nguid", &[2; 16]));
     }
 }

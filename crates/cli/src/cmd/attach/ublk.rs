@@ -1,6 +1,6 @@
 //! Attachments as block devices of this machine.
 
-use super::front_end::{FrontEnd, Started, cores};
+use super::front_end::{End, FrontEnd, Started, cores};
 use super::source::Source;
 use crate::args::AttachUblkArgs;
 use anyhow::{Context as _, Result};
@@ -63,8 +63,8 @@ impl FrontEnd for Ublk {
         }
     }
 
-    fn has_ended(&self) -> bool {
-        self.server.has_ended()
+    fn end(&self) -> Option<End> {
+        self.server.has_ended().then_some(End::Removed)
     }
 }
 
@@ -76,6 +76,7 @@ pub(super) fn start(args: &AttachUblkArgs, rules: &ClassRules) -> Result<Started
     let source = Source::open(&args.source, args.read_only, Some(1))?;
     let options = UblkOptions {
         id: args.id,
+        identity: source.identity,
         class: args.class,
         rules: rules.clone(),
         read_only: args.read_only,
