@@ -355,6 +355,9 @@ impl Connection {
     pub(crate) fn free(&mut self, slot: u16, core: &mut CoreState) {
         self.release_buffers(slot);
         let entry = self.session.commands.slot(slot);
+        if entry.order.held != 0 {
+            core.barriers.forget(entry.order.held);
+        }
         if let Some(table) = entry.extents.take() {
             self.session.commands.extents -= 1;
             core.tables.give_back(table);
