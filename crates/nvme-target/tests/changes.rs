@@ -12,7 +12,7 @@ use base::Nanos;
 use base::units::MIB;
 use block::device::Ram;
 use block::{Capabilities, Channel, Device, DeviceError, Geometry, Request, Submit};
-use common::{BLOCK, Bed, Client, Dialect, NQN, io, io_on, pattern};
+use common::{BLOCK, Bed, Client, Dialect, NQN, deallocate, io, io_on, pattern};
 use reactor::{Context, Driver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -560,23 +560,6 @@ fn a_resize_that_one_core_cannot_follow_is_undone_on_all() {
         assert!(read(255).status.is_success());
         assert!(read(256).status.is(Status::LBA_OUT_OF_RANGE));
     }
-}
-
-/// A Dataset Management that deallocates one range.
-fn deallocate(slba: u64, blocks: u32) -> (Command, Vec<u8>) {
-    let management = wire::nvme::DatasetManagement {
-        nsid: 1,
-        ranges: 1,
-        deallocate: true,
-        integral_read: false,
-        integral_write: false,
-    };
-    let range = wire::nvme::io::DatasetRange {
-        attributes: 0,
-        blocks,
-        slba,
-    };
-    (management.encode(0), range.to_bytes().to_vec())
 }
 
 /// One command could keep a device busy with its whole size, and nothing could end it.
