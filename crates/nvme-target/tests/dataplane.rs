@@ -11,7 +11,7 @@ mod common;
 use common::{BLOCK, Bed, Client, Dialect, io, pattern};
 use switchyard_target::Limits;
 use wire::fabrics::Property;
-use wire::nvme::{IoOpcode, SglDescriptor, Status};
+use wire::nvme::{Command, IoOpcode, SglDescriptor, Status};
 
 #[test]
 fn what_is_written_is_read() {
@@ -167,4 +167,34 @@ fn a_large_write_is_asked_for_in_as_many_r2ts_as_host_and_target_allow() {
         assert!(client.finish_write(&data).status.is_success());
         assert!(client.read(0, 256).1 == data);
     }
+}
+
+/// Digests that did not match were counted for some commands alone.
+#[test]
+fn each_digest_that_does_not_match_is_counted() {
+    let bed = Bed::new();
+    let dialect = Dialect {
+        data_digest: true,
+        ..Dialect::default()
+    };
+    let mut admin = Client::dial(bed.address(), dialect);
+    let connect = Client::connect_command(0, 31, 0);
+    let names = Client::connect_data(common::NQN, 0xffff).to_bytes();
+    let (_other, mut client) = bed.host_with(dialect);
+    let (deallocate, list) = common::deallocate(0, 1);
+    let write = io(IoOpcode::WRITE, 0, 1);
+    let data = pattern(1, BLOCK);
+    let damaged = |client: &mut Client, mut command: Command, data: &[u8]| {
+        command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
+        let mut bytes = client.capsule_bytes(&command, data);
+        *bytes.last_mut().expect("a capsule") ^= 1;
+        client.send(&bytes);
+        let status = client.completion().status;
+        assert!(status.is(Status::TRANSIENT_TRANSPORT_ERROR), "{status}");
+    };
+    damaged(&mut admin, connect.encode(0), &names);
+    damaged(&mut client, deallocate, &list);
+    damaged(&mut client, write, &data);
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("three are counted", || core().data_digest_errors == 3);
 }

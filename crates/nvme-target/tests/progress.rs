@@ -324,6 +324,80 @@ fn io_commands_are_answered_although_another_host_does_not_read() {
     });
 }
 
+/// Lists of ranges took buffers before any share was asked for, and before any gate.
+#[test]
+fn a_host_that_withholds_its_lists_of_ranges_leaves_buffers_for_others() {
+    let bed = short_of_buffers(Limits::default(), few());
+    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
+    for queue in &mut greedy {
+        for cid in 0..64 {
+            let (mut command, _) = common::deallocate(0, 1);
+            command.set_cid(cid);
+            command.set_sgl(SglDescriptor::transport(4096));
+            queue.capsule(&command, &[]);
+        }
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("all its commands are taken", || core().io_commands == 256);
+    common::eventually("some wait for its share", || core().share_waits > 0);
+    let (_other, mut neighbour) = bed.host();
+    let data = pattern(5, BYTES);
+    for slba in 0..10 {
+        assert!(neighbour.write(1000 + slba, &data).status.is_success());
+    }
+    // What waited goes on when the host does as it should.
+    greedy.truncate(1);
+    let (_, list) = common::deallocate(0, 1);
+    let list = [list, vec![0; 4096]].concat();
+    let mut done = 0;
+    while done < 64 {
+        match greedy[0].receive().header {
+            wire::tcp::PduHeader::R2t(r2t) => greedy[0].answer_r2t(&r2t, &list[..4096]),
+            wire::tcp::PduHeader::CapsuleResp(answer) => {
+                assert!(answer.completion.status.is_success());
+                done += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Input does not wait while a command waits for data in it: so one command whose data was withheld
+/// freed the data in all capsules behind it from every share.
+#[test]
+fn a_host_that_withholds_the_data_of_one_command_leaves_buffers_for_others() {
+    let (bed, state) = late::bed_started(1, 1000, Limits::default(), |target| {
+        with_buffers(target, few())
+    });
+    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
+    let data = pattern(6, BYTES);
+    let r2ts: Vec<_> = greedy.iter_mut().map(asked).collect();
+    for queue in &mut greedy {
+        for cid in 100..164 {
+            let mut write = io(IoOpcode::WRITE, 0, 1);
+            write.set_cid(cid);
+            write.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+            queue.capsule(&write, &data[..BLOCK]);
+        }
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("all its commands are taken", || core().io_commands == 260);
+    let (_other, mut neighbour) = bed.host();
+    for slba in 0..10 {
+        let written = neighbour.write(late::QUICK + slba, &data[..BLOCK]);
+        assert!(written.status.is_success());
+    }
+    state.open.store(true, Ordering::SeqCst);
+    for (queue, r2t) in greedy.iter_mut().zip(&r2ts) {
+        queue.answer_r2t(r2t, &data);
+        for _ in 0..65 {
+            let status = queue.completion().status;
+            let retry = status.is(Status::COMMAND_INTERRUPTED) && !status.dnr();
+            assert!(status.is_success() || retry, "{status}");
+        }
+    }
+}
+
 /// The places in line of aborted commands stayed, and other commands in their slots took further
 /// ones: a host that repeated this took memory without limit.
 #[test]

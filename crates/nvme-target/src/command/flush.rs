@@ -40,6 +40,17 @@ pub(crate) fn has_cache(namespace: &CoreNamespace) -> bool {
     device.capabilities().volatile_cache
 }
 
+/// Takes back the request for a namespace, for which its device had no room: the namespace is to be
+/// flushed again, and those after it.
+pub(crate) fn put_back(entry: &mut Slot, nsid: u32) {
+    let index = if entry.nsid == NSID_BROADCAST {
+        nsid - 1
+    } else {
+        0
+    };
+    entry.parts.next = entry.parts.next.min(index);
+}
+
 /// Returns the request for the next namespace that has something to flush, of those of the
 /// subsystem. A paused one is waited for, once what was begun is through; a Flush of one namespace
 /// has passed its gate. Without `answers` nothing more is begun.

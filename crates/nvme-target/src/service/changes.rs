@@ -191,6 +191,7 @@ impl PollGroup {
             Some(debt) if !namespace.is_quiet() => Gate::Pausing { _debt: debt },
             _ => Gate::Paused,
         };
+        self.put_back(subsystem, nsid);
         for (_, connection) in self.connections.iter_mut() {
             if connection.access.subsystem == subsystem {
                 requests::leave_flight(connection, nsid, &mut self.core);

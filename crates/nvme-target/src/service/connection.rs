@@ -379,6 +379,21 @@ impl Connection {
         }
     }
 
+    /// A command has its device work on bytes for which it has no buffer, until it is over.
+    pub(crate) fn begin_work(&mut self, slot: u16) {
+        let entry = self.session.commands.slot(slot);
+        entry.accounting.works = true;
+        self.holding.begin_work(entry.transfer.work_bytes.into());
+    }
+
+    /// The device works for a command no longer.
+    pub(crate) fn end_work(&mut self, slot: u16) {
+        let entry = self.session.commands.slot(slot);
+        if std::mem::take(&mut entry.accounting.works) {
+            self.holding.end_work(entry.transfer.work_bytes.into());
+        }
+    }
+
     /// The bytes of a command count as outstanding no longer.
     pub(crate) fn end_outstanding(&mut self, slot: u16, core: &mut CoreState) {
         let entry = self.session.commands.slot(slot);
