@@ -277,6 +277,8 @@ pub(crate) struct Parts {
     pub(crate) outstanding: u16,
     /// Index of the next part to begin, or to pay for: a range, or a namespace.
     pub(crate) next: u32,
+    /// The device flushes first what the command is to read from its medium.
+    pub(crate) commits: bool,
 }
 
 /// Place of a command in the order that barriers make.

@@ -71,6 +71,7 @@ fn read(
     if at_once
         && let Some(namespace) = namespace
         && namespace.is_open()
+        && !(run.control.fua() && namespace.has_cache())
         && let Some(data) = blocks::memory(namespace, run.slba, bytes)
         && (namespace.scheduler.is_none() || pay_at_once(connection, Kind::Read, nsid, bytes, core))
     {

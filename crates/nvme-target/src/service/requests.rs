@@ -9,7 +9,7 @@ use crate::command::step::Step;
 use crate::command::{cost, dataset, device, extents, flush};
 use crate::namespace::Waiting;
 use crate::qos::core::{Done, Priced};
-use crate::request::{Kind, State, Ticket};
+use crate::request::{Kind, Slot, State, StateCounts, Ticket, status_of_result};
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
 use crate::service::prepare::prepare;
@@ -146,6 +146,10 @@ pub(crate) fn put_back(
                 return;
             }
         }
+        Waiting::Request(_) if entry.parts.commits => {
+            entry.parts.commits = false;
+            entry.range.durable = true;
+        }
         Waiting::Request(request) => entry.transfer.data = request.data,
         Waiting::Extents(command) => {
             if let Some(table) = &mut entry.extents {
@@ -191,9 +195,21 @@ pub(crate) fn completed(
     let entry = connection.session.commands.slot(slot);
     let step = match part {
         Some(part) => extents::part_completed(entry, part, result, data),
+        None if entry.parts.commits => committed(entry, result, &mut core.states),
         None => device::completed(entry, result, data),
     };
     advance(connection, slot, step, core, cx);
+}
+
+/// The device has committed what a command is to read, which goes on then.
+fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut StateCounts) -> Step {
+    entry.parts.commits = false;
+    let status = status_of_result(result, Kind::Flush);
+    if !status.is_success() {
+        return Step::Answer(status);
+    }
+    entry.enter(State::Dispatched, states);
+    Step::Execute
 }
 
 /// The device is done with a command over extents.
@@ -283,7 +299,7 @@ fn admit_to_all(connection: &mut Connection, slot: u16, core: &mut CoreState) ->
         // A host that shuts down pays where there is something to flush, and waits nowhere else.
         scheduled.retain(|&(nsid, _)| {
             let namespace = core.namespace(subsystem, nsid);
-            namespace.is_some_and(|namespace| flush::has_cache(namespace))
+            namespace.is_some_and(|namespace| namespace.has_cache())
         });
     }
     let rights = connection.access.rights.as_deref();
@@ -362,6 +378,9 @@ fn execute(
     entry.enter(State::Executing, &mut core.states);
     entry.accounting.submitted = cx.now;
     let namespace = core.namespace_ref(subsystem, entry.nsid);
+    if let Some(step) = device::commit(entry, ticket, namespace) {
+        return step;
+    }
     match entry.kind {
         Kind::Admin => controller::execute(connection, slot, core, cx),
         Kind::Flush | Kind::Shutdown => Step::Continue,
@@ -390,6 +409,11 @@ fn submit(
     let class = connection.session.output.class();
     let done = core.submit(connection.access.subsystem, nsid, class, request, cx);
     let entry = connection.session.commands.slot(slot);
+    if entry.parts.commits {
+        return done.map_or(Step::Wait, |done| {
+            committed(entry, done.result, &mut core.states)
+        });
+    }
     match done {
         None if entry.extents.is_some() => extents::queued(entry),
         None => device::queued(entry),
