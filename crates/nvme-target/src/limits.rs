@@ -173,8 +173,9 @@ pub struct Limits {
     pub pdu_timeout: Nanos,
     /// From the R2T for a command's data to the last byte of it.
     pub transfer_timeout: Nanos,
-    /// The same, once a change waits for the command: no host may hold up an operator, nor with
-    /// that the other hosts of a namespace.
+    /// The same, once a change waits for the command. A change waits for such data and for what the
+    /// devices have, and for nothing that waits itself: no host may hold up an operator for longer,
+    /// nor with that the other hosts of a namespace.
     pub pause_patience: Nanos,
     /// From our termination request, or the end of a drain, to the close of the connection.
     pub linger: Nanos,

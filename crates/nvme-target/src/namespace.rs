@@ -293,6 +293,12 @@ impl CoreNamespace {
         self.shared.latency.of(index).publish(&self.latency);
     }
 
+    /// Returns true if the device has a volatile write cache to flush.
+    pub(crate) fn has_cache(&self) -> bool {
+        let device = &self.shared.options.device;
+        device.capabilities().volatile_cache
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.gate, Gate::Open)
     }

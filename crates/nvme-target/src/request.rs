@@ -221,6 +221,11 @@ impl Kind {
         matches!(self, Self::Write | Self::WriteZeroes | Self::Dataset)
     }
 
+    /// Returns true if a device works on blocks for which the command has no buffer.
+    pub(crate) const fn works_without_buffer(self) -> bool {
+        matches!(self, Self::Verify | Self::WriteZeroes | Self::Dataset)
+    }
+
     /// Returns true if the command reaches its device in several requests.
     pub(crate) const fn has_parts(self) -> bool {
         matches!(self, Self::Flush | Self::Shutdown | Self::Dataset)
@@ -257,6 +262,8 @@ pub(crate) struct Transfer {
     pub(crate) data: Option<IoSlice>,
     /// Bytes of buffers that the connection holds for the command.
     pub(crate) held_bytes: u32,
+    /// Bytes that the device works on without a buffer for them; 0 before they are known.
+    pub(crate) work_bytes: u32,
     /// The digest of a payload did not match.
     pub(crate) damaged: bool,
     /// The payload of a read is sent from the device's own memory.
@@ -270,6 +277,8 @@ pub(crate) struct Parts {
     pub(crate) outstanding: u16,
     /// Index of the next part to begin, or to pay for: a range, or a namespace.
     pub(crate) next: u32,
+    /// The device flushes first what the command is to read from its medium.
+    pub(crate) commits: bool,
 }
 
 /// Place of a command in the order that barriers make.
@@ -295,6 +304,8 @@ pub(crate) struct Accounting {
     pub(crate) in_flight: bool,
     /// The command's bytes count as outstanding.
     pub(crate) outstanding: bool,
+    /// The command's bytes without a buffer count for its connection.
+    pub(crate) works: bool,
 }
 
 /// One command.

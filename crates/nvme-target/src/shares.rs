@@ -5,8 +5,11 @@
 //! shut out (dynamic thresholds, as switches share their buffers). A host that has nothing may have
 //! one, however much others of its tenant and class hold. Anonymous connections, which are those to
 //! discovery and those before Connect, have a small part for all of them together;
-//! a part is kept from I/O queues, so that admin commands and keep-alives find something. Must
-//! never: count what a connection holds beyond its end.
+//! a part is kept from I/O queues, so that admin commands and keep-alives find something.
+//!
+//! Commands that have a device work without a buffer (Verify, Write Zeroes, a deallocation) take
+//! nothing that is few, but fill the device's queue: they share as many bytes as the buffers have.
+//! Must never: count what a connection holds beyond its end.
 
 use crate::limits::Limits;
 use crate::stats::CoreStats;
@@ -34,6 +37,14 @@ pub(crate) enum Purpose {
 /// that [`Purpose::Data`] leaves: one in so many.
 pub(crate) const RESERVE_PART: usize = 8;
 
+/// The part of the buffers that data in capsules leaves that goes beyond its share: one in so many.
+/// Several hosts that each have their share leave more.
+const BEYOND_PART: usize = 16;
+
+/// A command without a buffer counts as no more work than one in so many parts of the pool, so that
+/// it fits beside others.
+pub(crate) const WORK_PART: usize = 4;
+
 /// Holdings of one party on a core.
 #[derive(Debug, Default)]
 struct Account {
@@ -42,6 +53,8 @@ struct Account {
     host: Cell<Host>,
     /// Bytes of payload buffers.
     bytes: Cell<u64>,
+    /// Bytes that commands without a buffer for them have devices work on.
+    work: Cell<u64>,
     /// Send lists.
     lists: Cell<u64>,
 }
@@ -79,6 +92,8 @@ impl Share {
 #[derive(Debug)]
 pub(crate) struct Parties {
     purpose: Purpose,
+    /// All parties of the core together.
+    all: Rc<Account>,
     /// The host; for [`Purpose::Anonymous`], all such connections together.
     host: Rc<Account>,
     /// The tenant that the host is.
@@ -90,9 +105,23 @@ pub(crate) struct Parties {
 impl Parties {
     fn accounts(&self) -> impl Iterator<Item = &Account> {
         let others = [&self.tenant, &self.throughput].into_iter().flatten();
-        std::iter::once(&self.host)
+        [&self.all, &self.host]
+            .into_iter()
             .chain(others)
             .map(|account| &**account)
+    }
+
+    /// Checks that each party may have `more` beside what it `has`, so that `free` is left.
+    fn check(
+        &self,
+        has: impl Fn(&Account) -> u64,
+        more: u64,
+        free: u64,
+        limits: &Limits,
+    ) -> Result<(), Share> {
+        let mut shares = self.shares(limits);
+        let full = shares.find(|(account, share, _)| !within(has(account), more, free, *share));
+        full.map_or(Ok(()), |(.., share)| Err(share))
     }
 
     /// Each account with its share, of what is limited by shares.
@@ -120,8 +149,8 @@ impl Parties {
         if left > max / 2 + kept || self.host.lists.get() == 0 {
             return true;
         }
-        let mut shares = self.shares(limits);
-        shares.all(|(account, share, _)| within(account.lists.get(), 1, free as u64, share))
+        let has = |account: &Account| account.lists.get();
+        self.check(has, 1, free as u64, limits).is_ok()
     }
 
     /// Counts lists that a connection took.
@@ -149,11 +178,32 @@ impl Parties {
             held.set(held.get() - bytes);
         }
     }
+
+    fn begin_work(&self, bytes: u64) {
+        for Account { work, .. } in self.accounts() {
+            work.set(work.get() + bytes);
+        }
+    }
+
+    fn end_work(&self, bytes: u64) {
+        for Account { work, .. } in self.accounts() {
+            work.set(work.get() - bytes);
+        }
+    }
 }
 
 /// Returns true if a party that holds `held` may have `more`, so that `free` is left: one always.
 fn within(held: u64, more: u64, free: u64, share: u32) -> bool {
     held == 0 || held + more <= free.saturating_mul(u64::from(share))
+}
+
+/// Returns the bytes that a buffer for `bytes` takes, the smallest that is large enough, as the pool
+/// gives it out, and those that are free beside it; `None` where none is.
+fn room(bytes: usize, pool: &BufferPool) -> Option<(u64, u64)> {
+    let mut sizes = pool.usage();
+    let (size, ..) = sizes.find(|&(size, free, _)| size >= bytes && free > 0)?;
+    let (all, used) = pool.bytes();
+    Some((size as u64, (all - used - size) as u64))
 }
 
 /// A party with an account.
@@ -170,6 +220,7 @@ enum Party {
 pub(crate) struct Accounts {
     anonymous: Rc<Parties>,
     unowned: Rc<Parties>,
+    all: Rc<Account>,
     throughput: Rc<Account>,
     known: BTreeMap<Party, Weak<Account>>,
     /// Accounts opened so far.
@@ -178,9 +229,11 @@ pub(crate) struct Accounts {
 
 impl Default for Accounts {
     fn default() -> Self {
+        let all = Rc::default();
         let of = |purpose| {
             Rc::new(Parties {
                 purpose,
+                all: Rc::clone(&all),
                 host: Rc::default(),
                 tenant: None,
                 throughput: None,
@@ -189,6 +242,7 @@ impl Default for Accounts {
         Self {
             anonymous: of(Purpose::Anonymous),
             unowned: of(Purpose::Control),
+            all,
             throughput: Rc::default(),
             known: BTreeMap::new(),
             opened: 0,
@@ -222,6 +276,7 @@ impl Accounts {
         let throughput = class == Some(Class::Throughput);
         Rc::new(Parties {
             purpose,
+            all: Rc::clone(&self.all),
             host,
             tenant,
             throughput: throughput.then(|| Rc::clone(&self.throughput)),
@@ -246,12 +301,17 @@ impl Accounts {
 #[derive(Debug)]
 pub(crate) struct Holding {
     bytes: u64,
+    work: u64,
     parties: Rc<Parties>,
 }
 
 impl Holding {
     pub(crate) const fn new(parties: Rc<Parties>) -> Self {
-        Self { bytes: 0, parties }
+        Self {
+            bytes: 0,
+            work: 0,
+            parties,
+        }
     }
 
     /// Returns what the core keeps of the host's demand: of number 0 while it is unknown.
@@ -262,7 +322,9 @@ impl Holding {
     /// The parties of the connection are known: its holdings count for them.
     pub(crate) fn belongs_to(&mut self, parties: Rc<Parties>) {
         self.parties.give_back_bytes(self.bytes);
+        self.parties.end_work(self.work);
         parties.take_bytes(self.bytes);
+        parties.begin_work(self.work);
         self.parties = parties;
     }
 
@@ -276,18 +338,10 @@ impl Holding {
         pool: &BufferPool,
         limits: &Limits,
     ) -> Result<(), Share> {
-        // The smallest that is large enough, as the pool gives it out.
-        let mut large = pool
-            .usage()
-            .filter(|&(size, free, _)| size >= bytes && free > 0);
-        let Some((size, ..)) = large.next() else {
+        let Some((bytes, free)) = room(bytes, pool) else {
             // Not for lack of a share: it waits with all others.
             return Ok(());
         };
-        let bytes = size as u64;
-        let sizes = pool.usage();
-        let free = sizes.map(|(size, free, _)| size as u64 * free as u64);
-        let free = free.sum::<u64>() - bytes;
         if self.parties.purpose == Purpose::Anonymous {
             let all = self.parties.host.bytes.get();
             // As many parts less one are free beside what they have.
@@ -300,10 +354,45 @@ impl Holding {
         if !within(self.bytes, bytes, free, limits.connection_buffer_share) {
             return Err(Share::Connection);
         }
-        let mut shares = self.parties.shares(limits);
-        let full =
-            shares.find(|(account, share, _)| !within(account.bytes.get(), bytes, free, *share));
-        full.map_or(Ok(()), |(.., whose)| Err(whose))
+        let has = |account: &Account| account.bytes.get();
+        self.parties.check(has, bytes, free, limits)
+    }
+
+    /// Returns true if enough of the pool is free for a buffer of `bytes` that is beyond the share:
+    /// for data in a capsule behind which other data has to arrive.
+    pub(crate) fn may_exceed(bytes: usize, pool: &BufferPool) -> bool {
+        let (all, _) = pool.bytes();
+        room(bytes, pool).is_none_or(|(_, free)| free >= (all / BEYOND_PART) as u64)
+    }
+
+    /// Checks that a command without a buffer may have a device work on `bytes` more: as much is
+    /// shared of that as the pool has.
+    ///
+    /// # Errors
+    /// The share that is used up.
+    pub(crate) fn may_work(
+        &self,
+        bytes: u64,
+        pool: &BufferPool,
+        limits: &Limits,
+    ) -> Result<(), Share> {
+        let parties = &self.parties;
+        if parties.host.work.get() == 0 {
+            return Ok(());
+        }
+        let (all, _) = pool.bytes();
+        let free = (all as u64).saturating_sub(parties.all.work.get() + bytes);
+        parties.check(|account| account.work.get(), bytes, free, limits)
+    }
+
+    pub(crate) fn begin_work(&mut self, bytes: u64) {
+        self.work += bytes;
+        self.parties.begin_work(bytes);
+    }
+
+    pub(crate) fn end_work(&mut self, bytes: u64) {
+        self.work -= bytes;
+        self.parties.end_work(bytes);
     }
 
     pub(crate) fn take(&mut self, bytes: u32) {
@@ -320,6 +409,7 @@ impl Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         self.parties.give_back_bytes(self.bytes);
+        self.parties.end_work(self.work);
     }
 }
 

@@ -218,6 +218,8 @@ counters! {
         buffer_bytes,
         /// Of these, bytes of buffers in use now.
         buffer_bytes_used,
+        /// Commands in line for a buffer, or for their share of them, now.
+        buffer_waiters,
         /// Send lists in use now.
         send_lists_used,
         /// Bytes of input put aside now.

@@ -12,7 +12,7 @@ use base::Nanos;
 use base::units::MIB;
 use block::device::Ram;
 use block::{Capabilities, Channel, Device, DeviceError, Geometry, Request, Submit};
-use common::{BLOCK, Bed, Client, Dialect, NQN, io, io_on, pattern};
+use common::{BLOCK, Bed, Client, Dialect, NQN, deallocate, io, io_on, pattern};
 use reactor::{Context, Driver};
 use std::ops::Range;
 use std::sync::Arc;
@@ -637,23 +637,6 @@ fn a_shrink_that_is_undone_has_erased_nothing_and_one_that_is_made_has() {
     }
     target.resize_namespace(NQN, 2, 256).expect("both follow");
     assert!(read(200).iter().all(|(_, found)| *found == [0; BLOCK]));
-}
-
-/// A Dataset Management that deallocates one range.
-fn deallocate(slba: u64, blocks: u32) -> (Command, Vec<u8>) {
-    let management = wire::nvme::DatasetManagement {
-        nsid: 1,
-        ranges: 1,
-        deallocate: true,
-        integral_read: false,
-        integral_write: false,
-    };
-    let range = wire::nvme::io::DatasetRange {
-        attributes: 0,
-        blocks,
-        slba,
-    };
-    (management.encode(0), range.to_bytes().to_vec())
 }
 
 /// One command could keep a device busy with its whole size, and nothing could end it.

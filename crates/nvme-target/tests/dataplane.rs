@@ -8,10 +8,13 @@
 
 mod common;
 
+use block::Operation;
 use common::{BLOCK, Bed, Client, Dialect, io, pattern};
+use std::sync::atomic::Ordering;
 use switchyard_target::Limits;
 use wire::fabrics::Property;
-use wire::nvme::{IoOpcode, SglDescriptor, Status};
+use wire::nvme::io::LbaControl;
+use wire::nvme::{Command, ExtentEntry, ExtentsCommand, IoOpcode, SglDescriptor, Status};
 
 #[test]
 fn what_is_written_is_read() {
@@ -167,4 +170,77 @@ fn a_large_write_is_asked_for_in_as_many_r2ts_as_host_and_target_allow() {
         assert!(client.finish_write(&data).status.is_success());
         assert!(client.read(0, 256).1 == data);
     }
+}
+
+/// A read with FUA answered what the device's volatile write cache had, and had not committed.
+#[test]
+fn what_reads_with_fua_has_the_device_commit_first() {
+    let (bed, state) = common::late::bed_on(1, 8, Limits::default());
+    state.open.store(true, Ordering::SeqCst);
+    let (_admin, mut client) = bed.host();
+    let data = pattern(1, BLOCK);
+    let fua = |opcode| {
+        let mut command = io(opcode, 5, 1);
+        let bits = u32::from(LbaControl::FORCE_UNIT_ACCESS.0) << 16;
+        command.set_cdw(12, command.cdw(12) | bits);
+        command
+    };
+    assert!(client.write(5, &data).status.is_success());
+    let (completion, found) = client.fetch(fua(IoOpcode::READ), BLOCK);
+    assert!(completion.status.is_success() && found == data);
+    let compared = client.execute(fua(IoOpcode::COMPARE), &data).status;
+    assert!(compared.is_success(), "{compared}");
+    let verified = client.execute(fua(IoOpcode::VERIFY), &[]).status;
+    assert!(verified.is_success(), "{verified}");
+    let extents = ExtentsCommand {
+        nsid: 1,
+        extents: 1,
+        blocks: 1,
+        fua: true,
+    };
+    let table = ExtentEntry { slba: 5, blocks: 1 }.to_bytes();
+    let mut command = extents.encode(IoOpcode::READ_EXTENTS, 0);
+    let cid = client.cid();
+    command.set_cid(cid);
+    command.set_sgl(SglDescriptor::in_capsule(0, table.len() as u32));
+    client.capsule(&command, &table);
+    let (completion, found) = client.fetched(cid);
+    assert!(completion.status.is_success() && found == data);
+    assert!(client.read(5, 1).1 == data);
+    use Operation::{Compare, Flush, Read, Verify, Write};
+    let write = Write { durable: false };
+    let each = [
+        write, Flush, Read, Flush, Compare, Flush, Verify, Flush, Read,
+    ];
+    assert_eq!(*state.taken.lock().expect("no panic"), each);
+}
+
+/// Digests that did not match were counted for some commands alone.
+#[test]
+fn each_digest_that_does_not_match_is_counted() {
+    let bed = Bed::new();
+    let dialect = Dialect {
+        data_digest: true,
+        ..Dialect::default()
+    };
+    let mut admin = Client::dial(bed.address(), dialect);
+    let connect = Client::connect_command(0, 31, 0);
+    let names = Client::connect_data(common::NQN, 0xffff).to_bytes();
+    let (_other, mut client) = bed.host_with(dialect);
+    let (deallocate, list) = common::deallocate(0, 1);
+    let write = io(IoOpcode::WRITE, 0, 1);
+    let data = pattern(1, BLOCK);
+    let damaged = |client: &mut Client, mut command: Command, data: &[u8]| {
+        command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
+        let mut bytes = client.capsule_bytes(&command, data);
+        *bytes.last_mut().expect("a capsule") ^= 1;
+        client.send(&bytes);
+        let status = client.completion().status;
+        assert!(status.is(Status::TRANSIENT_TRANSPORT_ERROR), "{status}");
+    };
+    damaged(&mut admin, connect.encode(0), &names);
+    damaged(&mut client, deallocate, &list);
+    damaged(&mut client, write, &data);
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("three are counted", || core().data_digest_errors == 3);
 }

@@ -9,17 +9,18 @@
 mod common;
 
 use base::Nanos;
-use base::units::{CoreId, KIB, MIB};
+use base::units::{KIB, MIB};
 use block::device::Ram;
-use common::{BLOCK, Bed, Client, NQN, io, late, namespace, pattern};
+use common::{BLOCK, Bed, Client, NQN, buffers, few, io, late, namespace, pattern, with_buffers};
 use reactor::BufferClass;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use switchyard_target::{Limits, RunningTarget, SubsystemOptions, Target, TargetOptions};
-use wire::nvme::{IoOpcode, SglDescriptor};
+use switch::Knobs;
+use switch::knobs::Polling;
+use switchyard_target::{Limits, SubsystemOptions, Target};
+use wire::nvme::{Abort, AdminCommand, IoOpcode, SglDescriptor, Status};
 use wire::tcp::H2cData;
 
 const BYTES: usize = 16 * BLOCK;
@@ -192,26 +193,6 @@ fn short_of_buffers(limits: Limits, buffers: Vec<BufferClass>) -> Bed {
     Bed { target, ram }
 }
 
-fn buffers(bytes: usize, count: usize) -> BufferClass {
-    BufferClass { bytes, count }
-}
-
-/// Few buffers.
-fn few() -> Vec<BufferClass> {
-    vec![buffers(64 * KIB, 64), buffers(MIB, 4)]
-}
-
-fn with_buffers(target: Arc<Target>, buffers: Vec<BufferClass>) -> RunningTarget {
-    let options = TargetOptions {
-        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
-        cores: vec![CoreId(0)],
-        pin: false,
-        buffers,
-        ..TargetOptions::default()
-    };
-    RunningTarget::start(target, &options).expect("a target on loopback")
-}
-
 /// Writes whose data does not come held every buffer of the core: no other host could write, and
 /// none could connect.
 #[test]
@@ -341,4 +322,166 @@ fn io_commands_are_answered_although_another_host_does_not_read() {
     common::eventually("lists are in use, and some are left", || {
         (1..32).contains(&core().send_lists_used)
     });
+}
+
+/// Lists of ranges took buffers before any share was asked for, and before any gate.
+#[test]
+fn a_host_that_withholds_its_lists_of_ranges_leaves_buffers_for_others() {
+    let bed = short_of_buffers(Limits::default(), few());
+    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
+    for queue in &mut greedy {
+        for cid in 0..64 {
+            let (mut command, _) = common::deallocate(0, 1);
+            command.set_cid(cid);
+            command.set_sgl(SglDescriptor::transport(4096));
+            queue.capsule(&command, &[]);
+        }
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("all its commands are taken", || core().io_commands == 256);
+    common::eventually("some wait for its share", || core().share_waits > 0);
+    let (_other, mut neighbour) = bed.host();
+    let data = pattern(5, BYTES);
+    for slba in 0..10 {
+        assert!(neighbour.write(1000 + slba, &data).status.is_success());
+    }
+    // What waited goes on when the host does as it should.
+    greedy.truncate(1);
+    let (_, list) = common::deallocate(0, 1);
+    let list = [list, vec![0; 4096]].concat();
+    let mut done = 0;
+    while done < 64 {
+        match greedy[0].receive().header {
+            wire::tcp::PduHeader::R2t(r2t) => greedy[0].answer_r2t(&r2t, &list[..4096]),
+            wire::tcp::PduHeader::CapsuleResp(answer) => {
+                assert!(answer.completion.status.is_success());
+                done += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Input does not wait while a command waits for data in it: so one command whose data was withheld
+/// freed the data in all capsules behind it from every share.
+#[test]
+fn a_host_that_withholds_the_data_of_one_command_leaves_buffers_for_others() {
+    let (bed, state) = late::bed_started(1, 1000, Limits::default(), |target| {
+        with_buffers(target, few())
+    });
+    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
+    let data = pattern(6, BYTES);
+    let r2ts: Vec<_> = greedy.iter_mut().map(asked).collect();
+    for queue in &mut greedy {
+        for cid in 100..164 {
+            let mut write = io(IoOpcode::WRITE, 0, 1);
+            write.set_cid(cid);
+            write.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+            queue.capsule(&write, &data[..BLOCK]);
+        }
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("all its commands are taken", || core().io_commands == 260);
+    let (_other, mut neighbour) = bed.host();
+    for slba in 0..10 {
+        let written = neighbour.write(late::QUICK + slba, &data[..BLOCK]);
+        assert!(written.status.is_success());
+    }
+    state.open.store(true, Ordering::SeqCst);
+    for (queue, r2t) in greedy.iter_mut().zip(&r2ts) {
+        queue.answer_r2t(r2t, &data);
+        for _ in 0..65 {
+            let status = queue.completion().status;
+            let retry = status.is(Status::COMMAND_INTERRUPTED) && !status.dnr();
+            assert!(status.is_success() || retry, "{status}");
+        }
+    }
+}
+
+/// The places in line of aborted commands stayed, and other commands in their slots took further
+/// ones: a host that repeated this took memory without limit.
+#[test]
+fn aborted_commands_leave_the_line_for_buffers() {
+    let classes = vec![buffers(16 * KIB, 3), buffers(MIB, 1)];
+    let bed = short_of_buffers(Limits::default(), classes);
+    let [holder, other, first, next] = ["holder", "other", "first", "next"]
+        .map(|name| bed.host_named(&format!("nqn.2026-11.io.example:{name}"), 1));
+    let ask = |client: &mut Client, cid: u16| {
+        let mut write = io(IoOpcode::WRITE, 0, 4);
+        write.set_cid(cid);
+        write.set_sgl(SglDescriptor::transport(16 * KIB as u32));
+        client.capsule(&write, &[]);
+    };
+    let (mut holder, mut other) = (holder, other);
+    for cid in 1..=3 {
+        ask(&mut holder.1[0], cid);
+        holder.1[0].r2t();
+    }
+    ask(&mut other.1[0], 1);
+    other.1[0].r2t();
+    // All buffers are held, and the first in line stays there.
+    let core = || bed.handle().snapshot().cores[0];
+    let mut first = first;
+    ask(&mut first.1[0], 1);
+    common::eventually("it waits", || core().buffer_waits > 0);
+    let (mut admin, mut next) = next;
+    for round in 0..1000 {
+        ask(&mut next[0], round);
+        common::eventually("it is aborted", || {
+            let abort = Abort {
+                sq_id: 1,
+                cid: round,
+            };
+            let abort = AdminCommand::Abort(abort).encode(0);
+            admin.execute(abort, &[]).dword0() == 0
+        });
+        let status = next[0].completion().status;
+        assert!(status.is(Status::ABORTED_BY_REQUEST), "{status}");
+    }
+    let all = || core().io_commands == 3 + 1 + 1 + 1000;
+    common::eventually("the counters are up to date", all);
+    assert_eq!(core().buffer_waiters, 1);
+}
+
+/// A turn asked 64 of those that waited, and if none of these could go on, the core slept: others
+/// behind them waited although what they needed was free.
+#[test]
+fn each_waiter_is_asked_before_a_core_sleeps() {
+    let bed = short_of_buffers(Limits::default(), few());
+    let knobs = Knobs {
+        polling: Polling::Never,
+        ..Knobs::default()
+    };
+    bed.handle().set_knobs(knobs).expect("legal knobs");
+    let (_admin, mut silent) = bed.host_named("nqn.2026-11.io.example:silent", 4);
+    for queue in &mut silent {
+        for cid in 0..1000 {
+            let mut write = io(IoOpcode::WRITE, 0, 16);
+            write.set_cid(cid);
+            write.set_sgl(SglDescriptor::transport(BYTES as u32));
+            queue.capsule(&write, &[]);
+        }
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("all commands are taken", || core().io_commands == 4000);
+    let (_other, mut queues) = bed.host_named("nqn.2026-11.io.example:other", 1);
+    let queue = &mut queues[0];
+    let data = pattern(7, BYTES);
+    for cid in 0..100 {
+        let mut write = io(IoOpcode::WRITE, 0, 16);
+        write.set_cid(cid);
+        write.set_sgl(SglDescriptor::transport(BYTES as u32));
+        queue.capsule(&write, &[]);
+    }
+    let mut done = 0;
+    while done < 100 {
+        match queue.receive().header {
+            wire::tcp::PduHeader::R2t(r2t) => queue.answer_r2t(&r2t, &data),
+            wire::tcp::PduHeader::CapsuleResp(answer) => {
+                assert!(answer.completion.status.is_success());
+                done += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }

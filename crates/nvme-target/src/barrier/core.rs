@@ -198,6 +198,19 @@ impl CoreBarriers {
         Some(number)
     }
 
+    /// A held command is over before it was released: what it brought counts no longer.
+    #[cold]
+    pub(crate) fn forget(&mut self, number: u32) {
+        for hold in &mut self.holds {
+            let place = hold.held.iter().position(|held| held.number == number);
+            if let Some(held) = place.and_then(|place| hold.held.remove(place)) {
+                hold.bytes -= held.bytes as usize;
+                self.held_bytes -= held.bytes as usize;
+                return;
+            }
+        }
+    }
+
     /// A barrier of one of the core's own queues: what follows is held.
     pub(crate) fn own(&mut self, barrier: &Arc<Barrier>, until: Time) {
         let hold = self.hold_or_new(&barrier.scope);
@@ -510,5 +523,26 @@ mod tests {
         while core.next_free(&own.scope).is_some() {}
         core.wait(modest.iter(), ticket(4), 1).expect("held");
         assert!(due(&mut core, now).is_empty());
+    }
+
+    /// An aborted command kept its entry, and what it had brought counted, until the barrier ended.
+    #[test]
+    fn a_held_command_that_is_over_counts_no_longer() {
+        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+        let host = scopes("h");
+        let (now, patience) = (Time(5), Nanos::from_secs(1));
+        let own = barrier(&host, 0);
+        core.own(&own, now + patience);
+        let most = u32::try_from(HELD_BYTES_MAX).expect("a few MiB");
+        for _ in 0..3 {
+            let number = core.wait(host.iter(), ticket(2), most).expect("held");
+            core.forget(number);
+        }
+        let kept = core.wait(host.iter(), ticket(3), 1).expect("held");
+        assert!(due(&mut core, now).is_empty());
+        assert!(core.disown(ticket(0)).is_some());
+        let next = core.next_free(&own.scope).map(|held| held.number);
+        assert_eq!(next, Some(kept));
+        assert!(core.next_free(&own.scope).is_none() && core.is_idle());
     }
 }

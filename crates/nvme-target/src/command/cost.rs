@@ -13,6 +13,16 @@ pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation
     (operation, units)
 }
 
+/// Returns the bytes that a device works on for a command that has no buffer for them.
+pub(crate) fn bytes_without_buffer(entry: &Slot, block_shift: u32) -> u64 {
+    let works = entry.kind.works_without_buffer();
+    if works {
+        of_bytes(entry, block_shift, true).1
+    } else {
+        0
+    }
+}
+
 /// Returns the operation that a command is priced as, and its bytes.
 fn of_bytes(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64) {
     let bytes = u64::from(entry.range.blocks) << block_shift;

@@ -106,10 +106,20 @@ pub(crate) fn execute(
     }
 }
 
-/// Returns the request for the next piece, of at most `piece_blocks`. Without `answers` the pieces
-/// that the device has come to their end, and no more are begun.
-pub(crate) fn next(entry: &mut Slot, ticket: Ticket, piece_blocks: u32, answers: bool) -> Step {
-    while answers && is_open(entry) && entry.parts.outstanding < DATASET_PARALLEL_MAX {
+/// Returns the request for the next piece. Without `answers` the pieces that the device has come to
+/// their end, and no more are begun; nor while the namespace is paused, which is waited for then.
+pub(crate) fn next(
+    entry: &mut Slot,
+    ticket: Ticket,
+    namespace: Option<&CoreNamespace>,
+    limits: &Limits,
+    answers: bool,
+) -> Step {
+    let paused = namespace.is_some_and(|namespace| !namespace.is_open());
+    let shift = namespace.map_or(0, |namespace| namespace.block_shift);
+    let piece_blocks = (limits.deallocate_piece_bytes >> shift).max(1);
+    let begins = answers && !paused;
+    while begins && is_open(entry) && entry.parts.outstanding < DATASET_PARALLEL_MAX {
         let Some(data) = &entry.transfer.data else {
             break;
         };
@@ -137,8 +147,34 @@ pub(crate) fn next(entry: &mut Slot, ticket: Ticket, piece_blocks: u32, answers:
     if entry.parts.outstanding > 0 {
         return Step::Wait;
     }
+    if answers && paused && is_open(entry) {
+        return Step::WaitForNamespace(entry.nsid);
+    }
     let unfinished = is_open(entry).then_some(Status::ABORTED_BY_REQUEST);
     Step::Answer(entry.status.or(unfinished).unwrap_or(Status::SUCCESS))
+}
+
+/// Takes back a piece of `blocks` blocks that the device had no room for, one of those that were
+/// begun last: they are to be begun again.
+pub(crate) fn put_back(entry: &mut Slot, blocks: u32) {
+    let mut left = u64::from(blocks);
+    while left > 0 {
+        if entry.range.lba == 0 {
+            let Some((next, data)) = entry
+                .parts
+                .next
+                .checked_sub(1)
+                .zip(entry.transfer.data.as_ref())
+            else {
+                return;
+            };
+            entry.range.lba = range(data, next).blocks.into();
+            entry.parts.next = next;
+        }
+        let back = left.min(entry.range.lba);
+        entry.range.lba -= back;
+        left -= back;
+    }
 }
 
 /// Returns true while pieces are left to begin.

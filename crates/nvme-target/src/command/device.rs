@@ -10,6 +10,26 @@ use block::{BlockError, Operation, Request};
 use reactor::IoSlice;
 use wire::nvme::Status;
 
+/// Returns the request that comes before a command with FUA which reads: the device commits what its
+/// volatile write cache has. `None` where it has none, or this is done. `[NVMe NVM 1.0 §3.2.4]`
+pub(crate) fn commit(
+    entry: &mut Slot,
+    ticket: Ticket,
+    namespace: Option<&CoreNamespace>,
+) -> Option<Step> {
+    let reads = matches!(entry.kind, Kind::Read | Kind::Compare | Kind::Verify);
+    let commits = reads && entry.range.durable && namespace.is_some_and(CoreNamespace::has_cache);
+    if !commits || mutation::active(Mutation::FuaIgnored) {
+        return None;
+    }
+    entry.range.durable = false;
+    entry.parts.commits = true;
+    Some(Step::Submit(
+        entry.nsid,
+        part(ticket, Operation::Flush, 0, 0),
+    ))
+}
+
 /// Returns the first step of a command that reaches its device in one request.
 pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreNamespace>) -> Step {
     let durable = entry.range.durable && !mutation::active(Mutation::FuaIgnored);

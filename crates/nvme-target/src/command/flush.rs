@@ -34,10 +34,15 @@ pub(crate) fn check(
     Ok(nsid)
 }
 
-/// Returns true if the namespace's device has anything to flush.
-pub(crate) fn has_cache(namespace: &CoreNamespace) -> bool {
-    let device = &namespace.shared.options.device;
-    device.capabilities().volatile_cache
+/// Takes back the request for a namespace, for which its device had no room: the namespace is to be
+/// flushed again, and those after it.
+pub(crate) fn put_back(entry: &mut Slot, nsid: u32) {
+    let index = if entry.nsid == NSID_BROADCAST {
+        nsid - 1
+    } else {
+        0
+    };
+    entry.parts.next = entry.parts.next.min(index);
 }
 
 /// Returns the request for the next namespace that has something to flush, of those of the
@@ -69,7 +74,7 @@ pub(crate) fn next(
         let Some(Some(namespace)) = namespaces.get((nsid as usize).wrapping_sub(1)) else {
             continue;
         };
-        if !has_cache(namespace) || mutation::active(Mutation::FlushNotDone) {
+        if !namespace.has_cache() || mutation::active(Mutation::FlushNotDone) {
             continue;
         }
         if !namespace.is_open() && !entry.accounting.in_flight {

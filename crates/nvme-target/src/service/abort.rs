@@ -26,8 +26,8 @@ pub(crate) fn abort(
     let ticket = connection.ticket(slot);
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
-    let kind = entry.kind;
-    let aborted = match entry.state() {
+    let (kind, state) = (entry.kind, entry.state());
+    let aborted = match state {
         State::WaitingForNamespace | State::WaitingForBuffer | State::WaitingForBarrier => true,
         State::WaitingForTokens => withdraw_tokens(connection, slot, core),
         State::Executing if kind == Kind::Dataset => {
@@ -46,6 +46,9 @@ pub(crate) fn abort(
     };
     if aborted && kind == Kind::Barrier {
         core.withdraw_barrier(ticket);
+    }
+    if aborted && state == State::WaitingForBuffer {
+        core.waiters.forget(|other| *other == ticket);
     }
     if aborted {
         finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);

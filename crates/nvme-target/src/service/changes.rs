@@ -191,25 +191,18 @@ impl PollGroup {
             Some(debt) if !namespace.is_quiet() => Gate::Pausing { _debt: debt },
             _ => Gate::Paused,
         };
+        self.put_back(subsystem, nsid);
         for (_, connection) in self.connections.iter_mut() {
             if connection.access.subsystem == subsystem {
                 requests::leave_flight(connection, nsid, &mut self.core);
                 connection.hurry(nsid, &mut self.core, now);
             }
         }
-        self.forget_buffer_tickets();
-    }
-
-    /// Drops the tickets of commands that wait for a buffer no longer.
-    fn forget_buffer_tickets(&mut self) {
-        let waiters = &mut self.core.waiters;
-        for tickets in [&mut waiters.buffer, &mut waiters.share] {
-            tickets.retain(|ticket| {
-                let connection = self.connections.get_mut(ticket.connection);
-                let entry = connection.and_then(|c| c.session.commands.get(ticket.slot));
-                entry.is_some_and(|entry| entry.state() == State::WaitingForBuffer)
-            });
-        }
+        self.core.waiters.forget(|ticket| {
+            let connection = self.connections.get_mut(ticket.connection);
+            let entry = connection.and_then(|c| c.session.commands.get(ticket.slot));
+            entry.is_none_or(|entry| entry.state() != State::WaitingForBuffer)
+        });
     }
 
     fn resume(

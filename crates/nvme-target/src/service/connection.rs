@@ -355,6 +355,9 @@ impl Connection {
     pub(crate) fn free(&mut self, slot: u16, core: &mut CoreState) {
         self.release_buffers(slot);
         let entry = self.session.commands.slot(slot);
+        if entry.order.held != 0 {
+            core.barriers.forget(entry.order.held);
+        }
         if let Some(table) = entry.extents.take() {
             self.session.commands.extents -= 1;
             core.tables.give_back(table);
@@ -373,6 +376,21 @@ impl Connection {
         self.placement.demand.outstanding += bytes;
         if let Some(class) = self.session.output.class() {
             core.switch.outstanding[class] += bytes;
+        }
+    }
+
+    /// A command has its device work on bytes for which it has no buffer, until it is over.
+    pub(crate) fn begin_work(&mut self, slot: u16) {
+        let entry = self.session.commands.slot(slot);
+        entry.accounting.works = true;
+        self.holding.begin_work(entry.transfer.work_bytes.into());
+    }
+
+    /// The device works for a command no longer.
+    pub(crate) fn end_work(&mut self, slot: u16) {
+        let entry = self.session.commands.slot(slot);
+        if std::mem::take(&mut entry.accounting.works) {
+            self.holding.end_work(entry.transfer.work_bytes.into());
         }
     }
 

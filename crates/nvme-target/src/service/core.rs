@@ -59,12 +59,28 @@ pub(crate) struct Waiters {
     pub(crate) buffer: VecDeque<Ticket>,
     /// Connections that hold back their input until a buffer is free, in order.
     pub(crate) input: VecDeque<SlabKey>,
-    /// Some of those that waited for buffers went on in this turn: others may, too.
-    pub(crate) progressed: bool,
+    /// So many of the share's, and of the input, have to try before the core may sleep: since
+    /// something was brought, or one of them went on, what they wait for may be free.
+    pub(crate) untried: usize,
     /// Bytes of input held back.
     pub(crate) stashed_bytes: usize,
     /// Commands that pass their gates again: their namespace opened, or their tenant is another.
     pub(crate) released: VecDeque<Ticket>,
+}
+
+impl Waiters {
+    /// A share or a buffer may be free: all that ask for one have to try.
+    pub(crate) fn try_all(&mut self) {
+        self.untried = self.share.len().max(self.input.len());
+    }
+
+    /// Commands that wait for a buffer, or for their share, are over, or wait no longer: their
+    /// tickets go.
+    pub(crate) fn forget(&mut self, mut over: impl FnMut(&Ticket) -> bool) {
+        for tickets in [&mut self.buffer, &mut self.share] {
+            tickets.retain(|ticket| !over(ticket));
+        }
+    }
 }
 
 /// The core's connections, by what is due on them.
@@ -152,7 +168,7 @@ impl CoreState {
                 share: VecDeque::with_capacity(1024),
                 buffer: VecDeque::with_capacity(1024),
                 input: VecDeque::with_capacity(64),
-                progressed: false,
+                untried: 0,
                 stashed_bytes: 0,
                 released: VecDeque::new(),
             },
@@ -329,6 +345,8 @@ impl CoreState {
         let (all, used) = buffers.bytes();
         self.stats.buffer_bytes = all as u64;
         self.stats.buffer_bytes_used = used as u64;
+        let waiters = &self.waiters;
+        self.stats.buffer_waiters = (waiters.share.len() + waiters.buffer.len()) as u64;
         self.stats.send_lists_used = self.lists.used() as u64;
         self.stats.stashed_bytes = self.waiters.stashed_bytes as u64;
     }

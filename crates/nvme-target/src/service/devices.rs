@@ -42,25 +42,17 @@ impl PollGroup {
     pub(super) fn channel_completed(&mut self, completion: Completion, cx: &mut Context<'_>) {
         let op_namespace = completion.key.op_namespace;
         let index = usize::from(op_namespace.0);
-        if let Some(&Some((subsystem, nsid))) = self.rooms.get(index)
-            && let Some(namespace) = self.core.namespace(subsystem, nsid)
-            && namespace.channel.owns(op_namespace)
-        {
-            namespace.channel.complete(completion, cx);
-            self.core.namespaces.activate(subsystem, nsid);
-            return;
-        }
-        let mut found = None;
-        for (subsystem, slot) in (0u32..).zip(&self.core.namespaces.subsystems) {
-            for namespace in slot.iter().flat_map(|s| s.namespaces.iter().flatten()) {
-                if namespace.channel.owns(op_namespace) {
-                    found = Some((subsystem, namespace.shared.nsid()));
-                }
-            }
-        }
-        if let Some((subsystem, nsid)) = found {
+        let known = self.rooms.get(index).copied().flatten();
+        let namespaces = &self.core.namespaces;
+        let owner = known
+            .filter(|&(subsystem, nsid)| {
+                let namespace = namespaces.get(subsystem, nsid);
+                namespace.is_some_and(|namespace| namespace.channel.owns(op_namespace))
+            })
+            .or_else(|| namespaces.owner(op_namespace));
+        if let Some((subsystem, nsid)) = owner {
             self.rooms.resize(self.rooms.len().max(index + 1), None);
-            self.rooms[index] = Some((subsystem, nsid));
+            self.rooms[index] = owner;
             if let Some(namespace) = self.core.namespace(subsystem, nsid) {
                 namespace.channel.complete(completion, cx);
             }
@@ -151,6 +143,26 @@ impl PollGroup {
                 }
                 Waiting::Extents(command) => self.complete_extents(command.ended(result), cx),
             }
+        }
+    }
+
+    /// A namespace pauses: what its device had no room for goes back to the gate, for a change waits
+    /// for no more than the device has. Parts of commands over extents, which have buffers, stay.
+    pub(super) fn put_back(&mut self, subsystem: u32, nsid: u32) {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return;
+        };
+        let mut taken = Vec::new();
+        let whole = |waiting: &Waiting| Ticket::part(waiting.tag()).is_none();
+        namespace.backlog.take_all(whole, &mut taken);
+        for waiting in taken {
+            let ticket = Ticket::from_tag(waiting.tag());
+            if let Some(connection) = self.connections.get_mut(ticket.connection) {
+                requests::put_back(connection, ticket.slot, nsid, waiting, &mut self.core);
+            }
+        }
+        if let Some(namespace) = self.core.namespace(subsystem, nsid) {
+            namespace.settle();
         }
     }
 

@@ -7,14 +7,13 @@
 use crate::command::step::Step;
 use crate::command::{barrier, blocks, dataset, extents, flush};
 use crate::qos::core::Done;
-use crate::request::{Kind, State};
+use crate::request::Kind;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::flow::Flow;
-use crate::service::requests::{advance, arrived};
-use crate::service::{answers, barriers};
+use crate::service::requests::advance;
+use crate::service::{answers, barriers, capsule_data};
 use crate::session::event::Payload;
-use crate::session::transfer::Incoming;
 use base::Nanos;
 use qos::access::Need;
 use qos::units;
@@ -72,6 +71,7 @@ fn read(
     if at_once
         && let Some(namespace) = namespace
         && namespace.is_open()
+        && !(run.control.fua() && namespace.has_cache())
         && let Some(data) = blocks::memory(namespace, run.slba, bytes)
         && (namespace.scheduler.is_none() || pay_at_once(connection, Kind::Read, nsid, bytes, core))
     {
@@ -227,53 +227,19 @@ fn with_data(
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
     let inside = blocks::arrival(command.data_pointer()?, payload, bytes)?;
-    let Some((skip, data)) = inside else {
+    let Some(inside) = inside else {
         let slot = take(connection, kind, command, &run, bytes, core, cx)?;
         advance(connection, slot, Step::Admit, core, cx);
         return Ok(Flow::Continue);
     };
     // Also where the device is memory: a reader must never see half a block of what is arriving
     // (docs/decisions/0005-whole-blocks.md).
-    // Input must not wait while commands of this very connection wait for data in it.
-    let waits = connection.session.transferring > 0;
-    let (holding, pool) = (&connection.holding, cx.driver.buffers());
-    let fair = holding.may_take(bytes as usize, pool, &core.limits).is_ok();
-    if !fair && !waits {
-        return Ok(Flow::Stall);
-    }
-    let Some((mut buffer, held)) = answers::take_buffer(cx, bytes as usize) else {
+    let Some(buffer) = capsule_data::buffer(connection, bytes, core, cx)? else {
         return Ok(Flow::Stall);
     };
     let slot = take(connection, kind, command, &run, bytes, core, cx)?;
-    let entry = connection.session.commands.slot(slot);
-    if let Payload::Whole(_, digest_ok) = payload {
-        buffer.copy_in(0, data);
-        entry.transfer.received = bytes;
-        entry.transfer.damaged = !digest_ok;
-        core.stats.data_digest_errors += u64::from(!digest_ok);
-    }
-    entry.transfer.data = Some(buffer);
-    connection.hold(slot, held);
-    receive(connection, slot, (skip, payload), core, cx);
+    capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
     Ok(Flow::Continue)
-}
-
-/// Lets a command with in-capsule data go on, or wait for the rest of the capsule.
-fn receive(
-    connection: &mut Connection,
-    slot: u16,
-    (skip, payload): (u32, Payload<'_>),
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let entry = connection.session.commands.slot(slot);
-    entry.enter(State::Arriving, &mut core.states);
-    if matches!(payload, Payload::Arriving(_)) {
-        let length = entry.transfer.length;
-        connection.session.incoming = Incoming::capsule(slot, skip, length);
-    } else {
-        arrived(connection, slot, core, cx);
-    }
 }
 
 /// Begins Verify or Write Zeroes.
@@ -309,9 +275,13 @@ fn begin_dataset(
     let namespace = core.namespace_ref(access.subsystem, command.nsid());
     let checked = dataset::check(command, payload, access.rights.as_deref(), namespace)?;
     let (management, length) = (checked.management, checked.length);
-    let Some((mut buffer, held)) = answers::take_buffer(cx, length as usize) else {
-        return Ok(Flow::Stall);
-    };
+    let mut buffer = None;
+    if checked.inside.is_some() {
+        buffer = capsule_data::buffer(connection, length, core, cx)?;
+        if buffer.is_none() {
+            return Ok(Flow::Stall);
+        }
+    }
     let slot = connection.begin(command, Kind::Dataset, management.nsid, core, cx.now)?;
     let entry = connection.session.commands.slot(slot);
     entry.range.blocks = u32::from(management.ranges);
@@ -319,20 +289,11 @@ fn begin_dataset(
     entry.transfer.length = length;
     let brought = if checked.inside.is_some() { length } else { 0 };
     barriers::arrive(connection, slot, brought, core);
-    connection.hold(slot, held);
-    let transfer = &mut connection.session.commands.slot(slot).transfer;
-    let Some((skip, data)) = checked.inside else {
-        transfer.data = Some(buffer);
+    if let Some((buffer, inside)) = buffer.zip(checked.inside) {
+        capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
+    } else {
         advance(connection, slot, Step::Admit, core, cx);
-        return Ok(Flow::Continue);
-    };
-    if let Payload::Whole(_, digest_ok) = payload {
-        buffer.copy_in(0, data);
-        transfer.received = length;
-        transfer.damaged = !digest_ok;
     }
-    transfer.data = Some(buffer);
-    receive(connection, slot, (skip, payload), core, cx);
     Ok(Flow::Continue)
 }
 
@@ -354,14 +315,8 @@ fn begin_extents(
     if connection.session.commands.extents >= terms.in_flight {
         return Err(Status::COMMAND_INTERRUPTED);
     }
-    let length = checked.length as usize;
     // As the data of any write.
-    let waits = connection.session.transferring > 0;
-    let (holding, pool) = (&connection.holding, cx.driver.buffers());
-    if !waits && holding.may_take(length, pool, &core.limits).is_err() {
-        return Ok(Flow::Stall);
-    }
-    let Some((mut buffer, held)) = answers::take_buffer(cx, length) else {
+    let Some(buffer) = capsule_data::buffer(connection, checked.length, core, cx)? else {
         return Ok(Flow::Stall);
     };
     let slot = connection.begin(command, kind, checked.command.nsid, core, cx.now)?;
@@ -371,17 +326,7 @@ fn begin_extents(
     entry.range.durable = checked.command.fua;
     entry.transfer.length = checked.length;
     barriers::arrive(connection, slot, checked.brought, core);
-    connection.hold(slot, held);
-    let (skip, data) = checked.inside;
-    let transfer = &mut connection.session.commands.slot(slot).transfer;
-    if let Payload::Whole(_, digest_ok) = payload {
-        buffer.copy_in(0, data);
-        transfer.received = checked.length;
-        transfer.damaged = !digest_ok;
-        core.stats.data_digest_errors += u64::from(!digest_ok);
-    }
-    transfer.data = Some(buffer);
-    receive(connection, slot, (skip, payload), core, cx);
+    capsule_data::receive(connection, slot, buffer, checked.inside, payload, core, cx);
     Ok(Flow::Continue)
 }
 

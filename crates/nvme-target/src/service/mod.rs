@@ -16,8 +16,9 @@
 //! | `turn` | what a turn of the core does, in order |
 //! | `input` | receives, and the commands in them |
 //! | `io`, `admin` | the arrival of I/O commands; of admin and Fabrics commands |
+//! | `capsule_data` | buffers for data that comes in capsules |
 //! | `controller` | admin and Fabrics commands that have their data |
-//! | `requests`, `abort` | the life of a command that has a slot; its early end |
+//! | `requests`, `prepare`, `abort` | the life of a command that has a slot; what it gets first; its early end |
 //! | `answers`, `sending` | answers and R2Ts; prioritised processing of what is ready to be sent |
 //! | `connection`, `closing`, `timers`, `token_queues`, `moving` | the life of a connection |
 //! | `waiters`, `tokens`, `barriers`, `devices` | events that take waiting commands on |
@@ -32,6 +33,7 @@ mod accept;
 mod admin;
 mod answers;
 mod barriers;
+mod capsule_data;
 mod changes;
 mod closing;
 mod connection;
@@ -49,6 +51,7 @@ mod io;
 mod moving;
 mod namespaces;
 mod poll_group;
+mod prepare;
 mod requests;
 mod scaling;
 mod sending;

@@ -4,7 +4,7 @@ use crate::change::ack::Pausing;
 use crate::namespace::{CoreNamespace, Waiting};
 use crate::request::Ticket;
 use block::{BlockError, Channel, Completion, Extents, Operation, Request, Submit, SubmitExtents};
-use reactor::Context;
+use reactor::{Context, OpNamespace};
 use switch::Class;
 
 /// One core's part of a subsystem.
@@ -69,6 +69,17 @@ impl Namespaces {
         let subsystem = self.subsystems.get_mut(subsystem as usize)?.as_mut()?;
         let index = (nsid as usize).wrapping_sub(1);
         subsystem.namespaces.get_mut(index)?.as_mut()
+    }
+
+    /// Returns the namespace with the channel that owns an operation namespace.
+    pub(crate) fn owner(&self, op_namespace: OpNamespace) -> Option<(u32, u32)> {
+        let subsystems = (0u32..).zip(&self.subsystems);
+        let mut all = subsystems.flat_map(|(subsystem, slot)| {
+            let namespaces = slot.iter().flat_map(|s| s.namespaces.iter().flatten());
+            namespaces.map(move |namespace| (subsystem, namespace))
+        });
+        all.find(|(_, namespace)| namespace.channel.owns(op_namespace))
+            .map(|(subsystem, namespace)| (subsystem, namespace.shared.nsid()))
     }
 
     /// Returns every namespace of the core.

@@ -7,10 +7,12 @@
 
 use crate::command::step::Step;
 use crate::command::{cost, dataset, device, extents, flush};
+use crate::namespace::Waiting;
 use crate::qos::core::{Done, Priced};
-use crate::request::{Kind, State, Ticket};
+use crate::request::{Kind, Slot, State, StateCounts, Ticket, status_of_result};
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
+use crate::service::prepare::prepare;
 use crate::service::{answers, controller, events};
 use base::Time;
 use base::mutation::{self, Mutation};
@@ -71,8 +73,10 @@ pub(crate) fn arrived(
     let step = if damaged {
         // [NVMe-TCP 1.0 §3.6.3.2]: the connection goes on, the command does not.
         Step::Answer(Status::TRANSIENT_TRANSPORT_ERROR)
-    } else if entry.accounting.in_flight || entry.kind == Kind::Admin {
+    } else if entry.kind == Kind::Admin {
         Step::Execute
+    } else if entry.accounting.in_flight {
+        Step::Prepare
     } else if entry.extents.is_some() {
         read_table(connection, slot, core)
     } else {
@@ -116,12 +120,52 @@ pub(crate) fn leave_flight(connection: &mut Connection, nsid: u32, core: &mut Co
         let entry = connection.session.commands.slot(slot);
         let waits = entry.state() == State::WaitingForBuffer && entry.accounting.in_flight;
         if waits && entry.nsid == nsid {
-            entry.accounting.in_flight = false;
             wait_for_namespace(connection, slot, nsid, core);
-            core.namespaces
-                .end_flight(connection.access.subsystem, nsid);
         }
     }
+}
+
+/// The namespace pauses, and its device had no room for a request of a command, or for all of it:
+/// the command waits at the gate, once the device has nothing of it.
+pub(crate) fn put_back(
+    connection: &mut Connection,
+    slot: u16,
+    nsid: u32,
+    waiting: Waiting,
+    core: &mut CoreState,
+) {
+    let entry = connection.session.commands.slot(slot);
+    match waiting {
+        Waiting::Request(request) if entry.kind.has_parts() => {
+            entry.parts.outstanding -= 1;
+            match entry.kind {
+                Kind::Dataset => dataset::put_back(entry, request.blocks),
+                _ => flush::put_back(entry, nsid),
+            }
+            if entry.parts.outstanding > 0 {
+                return;
+            }
+        }
+        Waiting::Request(_) if entry.parts.commits => {
+            entry.parts.commits = false;
+            entry.range.durable = true;
+        }
+        Waiting::Request(request) => entry.transfer.data = request.data,
+        Waiting::Extents(command) => {
+            if let Some(table) = &mut entry.extents {
+                table.extents = command.extents;
+            }
+        }
+    }
+    if entry.kind == Kind::Read {
+        // Others may have the buffers meanwhile.
+        entry.transfer.data = None;
+        if let Some(table) = &mut entry.extents {
+            table.drop_data();
+        }
+        connection.release_buffers(slot);
+    }
+    wait_for_namespace(connection, slot, nsid, core);
 }
 
 /// The tokens of a command are paid, or those of one namespace of a Flush of all.
@@ -151,9 +195,21 @@ pub(crate) fn completed(
     let entry = connection.session.commands.slot(slot);
     let step = match part {
         Some(part) => extents::part_completed(entry, part, result, data),
+        None if entry.parts.commits => committed(entry, result, &mut core.states),
         None => device::completed(entry, result, data),
     };
     advance(connection, slot, step, core, cx);
+}
+
+/// The device has committed what a command is to read, which goes on then.
+fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut StateCounts) -> Step {
+    entry.parts.commits = false;
+    let status = status_of_result(result, Kind::Flush);
+    if !status.is_success() {
+        return Step::Answer(status);
+    }
+    entry.enter(State::Dispatched, states);
+    Step::Execute
 }
 
 /// The device is done with a command over extents.
@@ -243,7 +299,7 @@ fn admit_to_all(connection: &mut Connection, slot: u16, core: &mut CoreState) ->
         // A host that shuts down pays where there is something to flush, and waits nowhere else.
         scheduled.retain(|&(nsid, _)| {
             let namespace = core.namespace(subsystem, nsid);
-            namespace.is_some_and(|namespace| flush::has_cache(namespace))
+            namespace.is_some_and(|namespace| namespace.has_cache())
         });
     }
     let rights = connection.access.rights.as_deref();
@@ -293,102 +349,21 @@ fn wait_for_tokens(
     Step::Answer(Status::COMMAND_INTERRUPTED)
 }
 
+/// Lets a command wait for the end of a pause, which does not wait for it.
 fn wait_for_namespace(connection: &mut Connection, slot: u16, nsid: u32, core: &mut CoreState) {
     let ticket = connection.ticket(slot);
+    let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
+    let in_flight = std::mem::take(&mut entry.accounting.in_flight);
     entry.enter(State::WaitingForNamespace, &mut core.states);
     core.stats.pause_waits += 1;
-    match core.namespace(connection.access.subsystem, nsid) {
+    match core.namespace(subsystem, nsid) {
         Some(namespace) => namespace.waiting.push_back(ticket),
         None => core.waiters.released.push_back(ticket),
     }
-}
-
-/// Gets a command what it needs before it is executed: a buffer, and its data.
-fn prepare(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Step {
-    let digests = connection.session.output.format().data_digest;
-    let ticket = connection.ticket(slot);
-    let entry = connection.session.commands.slot(slot);
-    let (nsid, kind, length) = (entry.nsid, entry.kind, entry.transfer.length);
-    let asks = kind.takes_data() && entry.transfer.received < length;
-    let needs = entry.transfer.data.is_none() && length > 0 && (asks || kind == Kind::Read);
-    if needs {
-        let memory = core
-            .namespace_ref(connection.access.subsystem, nsid)
-            .is_some_and(|namespace| namespace.direct.is_some());
-        entry.transfer.direct = memory && !digests && kind == Kind::Read;
-        if !entry.transfer.direct {
-            let waited = entry.state() == State::WaitingForBuffer;
-            let pool = cx.driver.buffers();
-            let share = connection
-                .holding
-                .may_take(length as usize, pool, &core.limits);
-            if let Err(share) = share {
-                if !waited {
-                    share.count(&mut core.stats);
-                    entry.enter(State::WaitingForBuffer, &mut core.states);
-                }
-                core.waiters.share.push_back(ticket);
-                return Step::Wait;
-            }
-            let entry = connection.session.commands.slot(slot);
-            let taken = match &mut entry.extents {
-                Some(table) if kind == Kind::Read => {
-                    let take = |length| answers::take_buffer(cx, length);
-                    table.take_buffers(take).map(|held| (None, held))
-                }
-                _ => {
-                    answers::take_buffer(cx, length as usize).map(|(data, held)| (Some(data), held))
-                }
-            };
-            let Some((data, held)) = taken else {
-                if !waited {
-                    entry.enter(State::WaitingForBuffer, &mut core.states);
-                }
-                core.waiters.buffer.push_back(ticket);
-                core.stats.buffer_waits += 1;
-                return Step::Wait;
-            };
-            entry.transfer.data = data;
-            connection.hold(slot, held);
-        }
+    if in_flight {
+        core.namespaces.end_flight(subsystem, nsid);
     }
-    let entry = connection.session.commands.slot(slot);
-    if entry.state() == State::WaitingForBuffer {
-        entry.enter(State::Dispatched, &mut core.states);
-    }
-    if asks {
-        request_data(connection, slot, core, cx);
-        Step::Wait
-    } else {
-        Step::Execute
-    }
-}
-
-/// Requests a command's data from the host, by R2T.
-pub(crate) fn request_data(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let entry = connection.session.commands.slot(slot);
-    assert!(
-        entry.transfer.data.is_some(),
-        "a host sends data for which there is a buffer"
-    );
-    entry.enter(State::Transferring, &mut core.states);
-    entry.accounting.submitted = cx.now;
-    connection.session.transferring += 1;
-    let limits = &core.limits;
-    let patience = limits.stall_timeout.min(limits.transfer_timeout);
-    connection.arm(core, cx.now + patience);
-    answers::send_r2ts(connection, slot, core, cx);
 }
 
 fn execute(
@@ -403,6 +378,9 @@ fn execute(
     entry.enter(State::Executing, &mut core.states);
     entry.accounting.submitted = cx.now;
     let namespace = core.namespace_ref(subsystem, entry.nsid);
+    if let Some(step) = device::commit(entry, ticket, namespace) {
+        return step;
+    }
     match entry.kind {
         Kind::Admin => controller::execute(connection, slot, core, cx),
         Kind::Flush | Kind::Shutdown => Step::Continue,
@@ -431,6 +409,11 @@ fn submit(
     let class = connection.session.output.class();
     let done = core.submit(connection.access.subsystem, nsid, class, request, cx);
     let entry = connection.session.commands.slot(slot);
+    if entry.parts.commits {
+        return done.map_or(Step::Wait, |done| {
+            committed(entry, done.result, &mut core.states)
+        });
+    }
     match done {
         None if entry.extents.is_some() => extents::queued(entry),
         None => device::queued(entry),
@@ -467,9 +450,7 @@ fn next_part(connection: &mut Connection, slot: u16, core: &mut CoreState) -> St
     }
     if entry.kind == Kind::Dataset {
         let namespace = core.namespace_ref(subsystem, entry.nsid);
-        let shift = namespace.map_or(0, |namespace| namespace.block_shift);
-        let piece = (core.limits.deallocate_piece_bytes >> shift).max(1);
-        return dataset::next(entry, ticket, piece, answers);
+        return dataset::next(entry, ticket, namespace, &core.limits, answers);
     }
     let rights = connection.access.rights.as_deref();
     flush::next(
@@ -490,6 +471,7 @@ pub(crate) fn finish(
     cx: &mut Context<'_>,
 ) {
     connection.end_outstanding(slot, core);
+    connection.end_work(slot);
     let entry = connection.session.commands.slot(slot);
     entry.status = Some(status);
     if entry.kind != Kind::Read && entry.kind != Kind::Admin {
@@ -556,6 +538,7 @@ fn count(connection: &mut Connection, slot: u16, status: Status, core: &mut Core
 /// Drops a command of a connection that is gone.
 pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreState) {
     connection.end_outstanding(slot, core);
+    connection.end_work(slot);
     let ticket = connection.ticket(slot);
     let entry = connection.session.commands.slot(slot);
     let (in_flight, nsid) = (entry.accounting.in_flight, entry.nsid);

@@ -136,10 +136,8 @@ impl Service for PollGroup {
         if self.has_to_trim() {
             deadline = deadline.min(self.core.trimming.next);
         }
-        let some_wait = !self.core.waiters.input.is_empty() || !self.core.waiters.share.is_empty();
         let work = self.core.switch.is_ready() || !self.core.actions.is_empty();
-        let work =
-            work || (self.core.waiters.progressed && some_wait) || self.core.lists.has_to_look();
+        let work = work || self.core.waiters.untried > 0 || self.core.lists.has_to_look();
         if work || !self.core.waiters.released.is_empty() {
             return Time::ZERO;
         }

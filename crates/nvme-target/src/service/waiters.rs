@@ -15,7 +15,11 @@ impl PollGroup {
     /// Lets those go on that waited for a buffer: first input, which holds up all that follows it,
     /// then commands.
     pub(super) fn run_waiters(&mut self, cx: &mut Context<'_>) {
-        self.core.waiters.progressed = false;
+        if self.core.work.brings() {
+            self.core.waiters.try_all();
+        }
+        let waiters = &mut self.core.waiters;
+        waiters.untried = waiters.untried.saturating_sub(WAITERS_A_TURN);
         // One that waits for its own share does not keep others from theirs.
         for _ in 0..self.core.waiters.input.len().min(WAITERS_A_TURN) {
             let Some(key) = self.core.waiters.input.pop_front() else {
@@ -26,7 +30,7 @@ impl PollGroup {
             };
             if connection.resume_input(&mut self.core, cx) {
                 self.reclaim(key, cx);
-                self.core.waiters.progressed = true;
+                self.core.waiters.try_all();
             } else {
                 self.core.waiters.input.push_back(key);
             }
@@ -64,7 +68,7 @@ impl PollGroup {
     }
 
     /// Lets some of those go on that waited for a share, which may be free by now.
-    pub(super) fn run_share_waiters(&mut self, cx: &mut Context<'_>) {
+    fn run_share_waiters(&mut self, cx: &mut Context<'_>) {
         for _ in 0..self.core.waiters.share.len().min(WAITERS_A_TURN) {
             let Some(ticket) = self.core.waiters.share.pop_front() else {
                 break;
@@ -76,13 +80,15 @@ impl PollGroup {
             if waits.is_some_and(|entry| entry.state() == State::WaitingForBuffer) {
                 requests::advance(connection, ticket.slot, Step::Prepare, &mut self.core, cx);
             }
-            self.core.waiters.progressed |= self.core.waiters.share.back() != Some(&ticket);
+            if self.core.waiters.share.back() != Some(&ticket) {
+                self.core.waiters.try_all();
+            }
         }
     }
 
     /// Lets some of those try again that have no list for what they are to send, where one came
     /// back.
-    pub(super) fn run_list_waiters(&mut self) {
+    fn run_list_waiters(&mut self) {
         let core = &mut self.core;
         if !std::mem::take(&mut core.lists.returned) {
             return;

@@ -29,6 +29,11 @@ impl Work {
         self.brought = true;
     }
 
+    /// Returns true if the turn at hand brought something.
+    pub(crate) const fn brings(&self) -> bool {
+        self.brought
+    }
+
     /// The turn that began `now` is over, before which the thread had `slept` for so long since the
     /// start.
     #[inline]

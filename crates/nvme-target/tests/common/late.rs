@@ -4,11 +4,14 @@ use super::{BLOCK, Bed, NQN, namespace, run};
 use base::Time;
 use base::units::MIB;
 use block::device::Ram;
-use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
+use block::{
+    Capabilities, Channel, Completion, Device, DeviceError, Extents, Geometry, Operation, Request,
+    Submit, SubmitExtents,
+};
 use reactor::{Context, Driver};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use switchyard_target::{Limits, RunningTarget, SubsystemOptions, Target};
 
 /// Blocks from here on answer at once.
@@ -28,6 +31,10 @@ pub struct State {
     pub open: AtomicBool,
     /// Requests that it began to hold.
     pub held: AtomicUsize,
+    /// Requests that it finishes although it is not told to begin.
+    pub permits: AtomicUsize,
+    /// The operations of all requests that it took, in order.
+    pub taken: Mutex<Vec<Operation>>,
 }
 
 #[derive(Debug)]
@@ -67,15 +74,27 @@ impl Device for Late {
 impl Channel for LateChannel {
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
         let late = request.lba.0 < QUICK && !self.state.open.load(Ordering::SeqCst);
+        if late && self.held.len() == self.state.room {
+            return Submit::Busy(request);
+        }
+        let mut taken = self.state.taken.lock().expect("no panic");
+        taken.push(request.operation);
+        drop(taken);
         if !late {
             return self.ram.submit(request, cx);
-        }
-        if self.held.len() == self.state.room {
-            return Submit::Busy(request);
         }
         self.held.push(request);
         self.state.held.fetch_add(1, Ordering::SeqCst);
         Submit::Queued
+    }
+
+    /// Has no room before it is told to begin.
+    fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
+        if self.state.open.load(Ordering::SeqCst) {
+            self.ram.submit_extents(command, cx)
+        } else {
+            SubmitExtents::Busy(command)
+        }
     }
 
     fn reap(&mut self) -> Option<Completion> {
@@ -83,10 +102,16 @@ impl Channel for LateChannel {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        if !self.state.open.load(Ordering::SeqCst) {
-            return;
-        }
-        for request in self.held.drain(..) {
+        let open = self.state.open.load(Ordering::SeqCst);
+        let permits = &self.state.permits;
+        let may = || {
+            let take = |permits: usize| permits.checked_sub(1);
+            open || permits
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+                .is_ok()
+        };
+        while !self.held.is_empty() && may() {
+            let request = self.held.remove(0);
             if let Submit::Done(completion) = self.ram.submit(request, cx) {
                 self.done.push_back(completion);
             }
@@ -136,6 +161,8 @@ pub fn bed_started(
         room,
         open: AtomicBool::new(false),
         held: AtomicUsize::new(0),
+        permits: AtomicUsize::new(0),
+        taken: Mutex::new(Vec::new()),
     });
     let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
     let late = Late {

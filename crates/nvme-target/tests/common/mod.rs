@@ -8,8 +8,9 @@
 
 pub mod late;
 
-use base::units::{CoreId, MIB};
+use base::units::{CoreId, KIB, MIB};
 use block::device::Ram;
+use reactor::BufferClass;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use switchyard_target::{
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
 use wire::fabrics::{Connect, ConnectData, Property, PropertyGet, PropertySet, PropertySize};
-use wire::nvme::io::LbaControl;
+use wire::nvme::io::{DatasetRange, LbaControl};
 use wire::nvme::{
-    Command, Completion, DISCOVERY_NQN, FabricsType, IoOpcode, LbaCommand, Nqn, SglDescriptor,
-    Status,
+    Command, Completion, DISCOVERY_NQN, DatasetManagement, FabricsType, IoOpcode, LbaCommand, Nqn,
+    SglDescriptor, Status,
 };
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
@@ -597,4 +598,42 @@ pub fn any_read(client: &mut Client) -> (u16, Vec<u8>) {
     };
     assert_eq!(c2h.progress, C2hProgress::LastAndSuccess);
     (c2h.command_id, pdu.data)
+}
+
+pub fn buffers(bytes: usize, count: usize) -> BufferClass {
+    BufferClass { bytes, count }
+}
+
+/// Few buffers.
+pub fn few() -> Vec<BufferClass> {
+    vec![buffers(64 * KIB, 64), buffers(MIB, 4)]
+}
+
+/// On one core, with these buffers alone.
+pub fn with_buffers(target: Arc<Target>, buffers: Vec<BufferClass>) -> RunningTarget {
+    let options = TargetOptions {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        cores: vec![CoreId(0)],
+        pin: false,
+        buffers,
+        ..TargetOptions::default()
+    };
+    RunningTarget::start(target, &options).expect("a target on loopback")
+}
+
+/// A Dataset Management that deallocates one range.
+pub fn deallocate(slba: u64, blocks: u32) -> (Command, Vec<u8>) {
+    let management = DatasetManagement {
+        nsid: 1,
+        ranges: 1,
+        deallocate: true,
+        integral_read: false,
+        integral_write: false,
+    };
+    let range = DatasetRange {
+        attributes: 0,
+        blocks,
+        slba,
+    };
+    (management.encode(0), range.to_bytes().to_vec())
 }

@@ -1,0 +1,154 @@
+//! The needs of a command before it is executed: a buffer, its data, its share of the work that
+//! devices do without buffers. A command waits for those that are not met.
+
+use crate::command::cost;
+use crate::command::step::Step;
+use crate::request::{Kind, State};
+use crate::service::answers;
+use crate::service::connection::Connection;
+use crate::service::core::CoreState;
+use crate::shares::{Share, WORK_PART};
+use reactor::Context;
+
+/// Gets a command what it needs before it is executed: a buffer and its data, or its share of what
+/// devices do without buffers.
+pub(crate) fn prepare(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Step {
+    let entry = connection.session.commands.slot(slot);
+    let transfer = &entry.transfer;
+    let asks = entry.kind.takes_data() && transfer.received < transfer.length;
+    let has_room = get_buffer(connection, slot, asks, core, cx)
+        && (asks || get_work(connection, slot, core, cx));
+    if !has_room {
+        return Step::Wait;
+    }
+    let entry = connection.session.commands.slot(slot);
+    if entry.state() == State::WaitingForBuffer {
+        entry.enter(State::Dispatched, &mut core.states);
+    }
+    if asks {
+        request_data(connection, slot, core, cx);
+        Step::Wait
+    } else {
+        Step::Execute
+    }
+}
+
+/// Gets a command a buffer, if it needs one. Returns false if it waits for that.
+fn get_buffer(
+    connection: &mut Connection,
+    slot: u16,
+    asks: bool,
+    core: &mut CoreState,
+    cx: &Context<'_>,
+) -> bool {
+    let digests = connection.session.output.format().data_digest;
+    let subsystem = connection.access.subsystem;
+    let entry = connection.session.commands.slot(slot);
+    let (kind, length) = (entry.kind, entry.transfer.length);
+    let needs = entry.transfer.data.is_none() && length > 0 && (asks || kind == Kind::Read);
+    if !needs {
+        return true;
+    }
+    let namespace = core.namespace_ref(subsystem, entry.nsid);
+    let memory = namespace.is_some_and(|namespace| namespace.direct.is_some());
+    entry.transfer.direct = memory && !digests && kind == Kind::Read;
+    if entry.transfer.direct {
+        return true;
+    }
+    let pool = cx.driver.buffers();
+    let share = connection
+        .holding
+        .may_take(length as usize, pool, &core.limits);
+    if let Err(share) = share {
+        wait_for_share(connection, slot, share, core);
+        return false;
+    }
+    let ticket = connection.ticket(slot);
+    let entry = connection.session.commands.slot(slot);
+    let take = |length| answers::take_buffer(cx, length);
+    let taken = match &mut entry.extents {
+        Some(table) if kind == Kind::Read => table.take_buffers(take).map(|held| (None, held)),
+        _ => take(length as usize).map(|(data, held)| (Some(data), held)),
+    };
+    let Some((data, held)) = taken else {
+        if entry.state() != State::WaitingForBuffer {
+            entry.enter(State::WaitingForBuffer, &mut core.states);
+        }
+        core.waiters.buffer.push_back(ticket);
+        core.stats.buffer_waits += 1;
+        return false;
+    };
+    entry.transfer.data = data;
+    connection.hold(slot, held);
+    true
+}
+
+/// Counts what a device works on for a command without a buffer for it. Returns false if the command
+/// waits for its share of that: others would wait behind it in the device.
+fn get_work(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &Context<'_>,
+) -> bool {
+    let subsystem = connection.access.subsystem;
+    let entry = connection.session.commands.slot(slot);
+    if entry.accounting.works || !entry.kind.works_without_buffer() {
+        return true;
+    }
+    let pool = cx.driver.buffers();
+    if entry.transfer.work_bytes == 0 {
+        let namespace = core.namespace_ref(subsystem, entry.nsid);
+        let shift = namespace.map_or(0, |namespace| namespace.block_shift);
+        let most = (pool.bytes().0 / WORK_PART) as u64;
+        let bytes = cost::bytes_without_buffer(entry, shift).min(most);
+        entry.transfer.work_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    }
+    let bytes = u64::from(entry.transfer.work_bytes);
+    if bytes == 0 {
+        return true;
+    }
+    if let Err(share) = connection.holding.may_work(bytes, pool, &core.limits) {
+        wait_for_share(connection, slot, share, core);
+        return false;
+    }
+    connection.begin_work(slot);
+    true
+}
+
+/// Lets a command wait for a share that is used up.
+fn wait_for_share(connection: &mut Connection, slot: u16, share: Share, core: &mut CoreState) {
+    let ticket = connection.ticket(slot);
+    let entry = connection.session.commands.slot(slot);
+    if entry.state() != State::WaitingForBuffer {
+        share.count(&mut core.stats);
+        entry.enter(State::WaitingForBuffer, &mut core.states);
+    }
+    core.waiters.share.push_back(ticket);
+}
+
+/// Requests a command's data from the host, by R2T.
+pub(crate) fn request_data(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.session.commands.slot(slot);
+    assert!(
+        entry.transfer.data.is_some(),
+        "a host sends data for which there is a buffer"
+    );
+    entry.enter(State::Transferring, &mut core.states);
+    entry.accounting.submitted = cx.now;
+    connection.session.transferring += 1;
+    let limits = &core.limits;
+    let patience = limits.stall_timeout.min(limits.transfer_timeout);
+    connection.arm(core, cx.now + patience);
+    answers::send_r2ts(connection, slot, core, cx);
+}

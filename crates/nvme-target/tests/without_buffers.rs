@@ -1,0 +1,201 @@
+//! Commands that have a device work without a buffer: one host's leave room for those of others, and
+//! a change of the namespace waits for none that the device does not have.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::tests_outside_test_module,
+    clippy::too_many_lines,
+    reason = "sizes in tests are small, the whole file is a test, and a story is told in one go"
+)]
+
+mod common;
+
+use block::Operation;
+use common::{BLOCK, Bed, Client, NQN, deallocate, few, io, late, pattern, with_buffers};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use switchyard_target::{CoreStats, Limits};
+use wire::nvme::{
+    Command, Completion, ExtentEntry, ExtentsCommand, IoOpcode, SglDescriptor, Status,
+};
+use wire::tcp::PduHeader;
+
+fn core(bed: &Bed) -> CoreStats {
+    bed.handle().snapshot().cores[0]
+}
+
+/// Sends a command without data.
+fn send(client: &mut Client, mut command: Command) -> u16 {
+    let cid = client.cid();
+    command.set_cid(cid);
+    client.capsule(&command, &[]);
+    cid
+}
+
+fn send_read(client: &mut Client, slba: u64) -> u16 {
+    let mut read = io(IoOpcode::READ, slba, 1);
+    read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+    send(client, read)
+}
+
+/// Sends a command with data in its capsule.
+fn send_with(client: &mut Client, mut command: Command, data: &[u8]) -> u16 {
+    let cid = client.cid();
+    command.set_cid(cid);
+    command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
+    client.capsule(&command, data);
+    cid
+}
+
+/// The next `count` completions by command, and the data that came before them.
+fn completions(client: &mut Client, count: usize) -> BTreeMap<u16, (Completion, Vec<u8>)> {
+    let mut data = BTreeMap::<u16, Vec<u8>>::new();
+    let mut done = BTreeMap::new();
+    while done.len() < count {
+        let pdu = client.receive();
+        let completion = match pdu.header {
+            PduHeader::C2hData(c2h) => {
+                data.entry(c2h.command_id).or_default().extend(pdu.data);
+                if c2h.progress != wire::tcp::c2h_data::C2hProgress::LastAndSuccess {
+                    continue;
+                }
+                Completion::new(c2h.command_id, 0, Status::SUCCESS)
+            }
+            PduHeader::CapsuleResp(answer) => answer.completion,
+            other => panic!("{other:?}"),
+        };
+        let cid = completion.cid;
+        done.insert(cid, (completion, data.remove(&cid).unwrap_or_default()));
+    }
+    done
+}
+
+/// They needed no buffer, so no share was asked: those of one host filled the device's queue, and
+/// what others asked for came after all of them.
+#[test]
+fn a_host_without_buffers_leaves_room_in_the_device_for_others() {
+    let (bed, state) = late::bed_started(1, 1, Limits::default(), |target| {
+        with_buffers(target, few())
+    });
+    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 1);
+    let (_other, mut neighbour) = bed.host();
+    let greedy = &mut greedy[0];
+    for _ in 0..500 {
+        send(greedy, io(IoOpcode::VERIFY, 0, 256));
+    }
+    common::eventually("all are taken", || core(&bed).io_commands == 500);
+    let read = send_read(&mut neighbour, 0);
+    common::eventually("the read is, too", || core(&bed).io_commands == 501);
+    state.open.store(true, Ordering::SeqCst);
+    assert!(neighbour.fetched(read).0.status.is_success());
+    let taken = state.taken.lock().expect("no panic").clone();
+    let before = taken.iter().position(|&taken| taken == Operation::Read);
+    // The pool has 8 MiB, of which a host alone gets four fifths.
+    assert!(before.expect("it was taken") <= 7, "{before:?}");
+    for (completion, _) in completions(greedy, 500).into_values() {
+        assert!(completion.status.is_success(), "{}", completion.status);
+    }
+}
+
+/// Whatever had been sent before a change was carried out first, however much that was: the change
+/// failed after its time, and all hosts waited until then.
+#[test]
+fn a_change_waits_for_no_more_than_the_device_has() {
+    for removes in [false, true] {
+        let limits = Limits {
+            deallocate_piece_bytes: 16 * BLOCK as u32,
+            ..Limits::default()
+        };
+        let (bed, state) = late::bed_on(1, 1, limits);
+        let (_admin, mut client) = bed.host_named("nqn.2026-11.io.example:host", 1);
+        let client = &mut client[0];
+        state.open.store(true, Ordering::SeqCst);
+        let data = pattern(1, 256 * BLOCK);
+        for slba in [0, 256] {
+            assert!(client.write(slba, &data).status.is_success());
+        }
+        state.open.store(false, Ordering::SeqCst);
+        // The device gets the first piece of the first one.
+        let (command, list) = deallocate(3, 250);
+        let mut sent = vec![send_with(client, command, &list)];
+        for _ in 0..500 {
+            sent.push(send(client, io(IoOpcode::VERIFY, 0, 256)));
+        }
+        let read = send_read(client, 260);
+        let read_extents = ExtentsCommand {
+            nsid: 1,
+            extents: 2,
+            blocks: 3,
+            fua: false,
+        };
+        let entries = [(261, 2), (270, 1)].map(|(slba, blocks)| ExtentEntry { slba, blocks });
+        let table = entries.map(|entry| entry.to_bytes()).concat();
+        let extents = send_with(
+            client,
+            read_extents.encode(IoOpcode::READ_EXTENTS, 0),
+            &table,
+        );
+        let compare = send_with(client, io(IoOpcode::COMPARE, 256, 1), &data[..BLOCK]);
+        let write = send_with(
+            client,
+            io(IoOpcode::WRITE, 1, 1),
+            &data[5 * BLOCK..6 * BLOCK],
+        );
+        sent.extend([read, extents, compare, write]);
+        for nsid in [1, u32::MAX] {
+            let mut flush = Command::new(IoOpcode::FLUSH.0, 0);
+            flush.set_nsid(nsid);
+            sent.push(send(client, flush));
+        }
+        let all = 2 + sent.len() as u64;
+        common::eventually("all are taken", || core(&bed).io_commands == all);
+        let taken = || state.taken.lock().expect("no panic").len();
+        let before = taken();
+        std::thread::scope(|scope| {
+            let target = bed.handle();
+            let change = scope.spawn(move || match removes {
+                true => target.remove_namespace(NQN, 1),
+                false => target.resize_namespace(NQN, 1, 8192),
+            });
+            common::eventually("the rest waits at the gate", || {
+                core(&bed).pause_waits > 500
+            });
+            state.permits.store(1, Ordering::SeqCst);
+            change.join().expect("no panic").expect("it is made");
+        });
+        if removes {
+            // A Flush of all namespaces has none left to flush.
+            for (_, (completion, _)) in completions(client, sent.len()) {
+                let gone = completion.status.is(Status::INVALID_NAMESPACE);
+                assert!(gone || completion.cid == sent[sent.len() - 1]);
+            }
+            assert_eq!(taken(), before, "the device got nothing more");
+            continue;
+        }
+        state.open.store(true, Ordering::SeqCst);
+        let answers = completions(client, sent.len());
+        for (cid, (completion, _)) in &answers {
+            assert!(
+                completion.status.is_success(),
+                "{cid}: {}",
+                completion.status
+            );
+        }
+        assert!(answers[&read].1 == data[4 * BLOCK..5 * BLOCK]);
+        let found = &answers[&extents].1;
+        assert!(found[..2 * BLOCK] == data[5 * BLOCK..7 * BLOCK]);
+        assert!(found[2 * BLOCK..] == data[14 * BLOCK..15 * BLOCK]);
+        let found = client.read(0, 256).1;
+        assert!(found[..BLOCK] == data[..BLOCK]);
+        assert!(found[BLOCK..2 * BLOCK] == data[5 * BLOCK..6 * BLOCK]);
+        assert!(found[2 * BLOCK..3 * BLOCK] == data[2 * BLOCK..3 * BLOCK]);
+        let mut zeroes = found[3 * BLOCK..253 * BLOCK].iter();
+        assert!(zeroes.all(|&byte| byte == 0));
+        assert!(found[253 * BLOCK..] == data[253 * BLOCK..]);
+        // The first piece and 15 others, each once.
+        let taken = state.taken.lock().expect("no panic");
+        let pieces = taken
+            .iter()
+            .filter(|&&taken| taken == Operation::Deallocate);
+        assert_eq!(pieces.count(), 16);
+    }
+}
