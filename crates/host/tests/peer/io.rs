@@ -43,15 +43,7 @@ impl Connection {
             return self.complete(cid, Status::INVALID_FIELD.with_dnr(), 0);
         }
         match parsed {
-            IoCommand::Read(read) => {
-                let memory = self.state.memory.lock().unwrap();
-                let Some(data) = memory.get(range(&read)).map(<[u8]>::to_vec) else {
-                    drop(memory);
-                    return self.complete(cid, Status::LBA_OUT_OF_RANGE.with_dnr(), 0);
-                };
-                drop(memory);
-                self.send_data(cid, &data)
-            }
+            IoCommand::Read(read) => self.read(cid, range(&read)),
             IoCommand::Write(write) | IoCommand::Compare(write) => {
                 let compare = matches!(parsed, IoCommand::Compare(_));
                 self.begin_write(cid, command, write, compare, capsule)
@@ -74,6 +66,16 @@ impl Connection {
             IoCommand::Barrier(_) | IoCommand::ReadExtents(_) | IoCommand::WriteExtents(_) => {
                 self.complete(cid, Status::INVALID_OPCODE.with_dnr(), 0)
             }
+        }
+    }
+
+    fn read(&mut self, cid: u16, bytes: std::ops::Range<usize>) -> Step {
+        let memory = self.state.memory.lock().unwrap();
+        let data = memory.get(bytes).map(<[u8]>::to_vec);
+        drop(memory);
+        match data {
+            Some(data) => self.send_data(cid, &data),
+            None => self.complete(cid, Status::LBA_OUT_OF_RANGE.with_dnr(), 0),
         }
     }
 
