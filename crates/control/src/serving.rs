@@ -231,7 +231,7 @@ fn limits(configuration: &Configuration) -> Limits {
 
 /// Returns the life of the write caches below the devices: what files have not flushed is with the
 /// kernel, so it outlives this process and not the machine. 0 where the kernel does not tell. The
-/// plane gives subsystems whose devices have a `cache` another life.
+/// plane gives a subsystem with a device that has a `cache` another life.
 fn cache_life() -> u64 {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let boot = boot.map(|id| uuid::Uuid::parse_str(id.trim()));

@@ -7,8 +7,8 @@ use std::fmt;
 /// Counters of a cache over the measured time, in pages of 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheReport {
-    /// What was counted, with what was dirty at the end of the measured time, and at most in the
-    /// whole run.
+    /// The counters; `dirty` is that of the end of the measured time, `dirty_peak` that of the whole
+    /// run.
     #[serde(flatten)]
     pub counters: CacheSnapshot,
     /// Pages that could not be written when the last app had ended: they are lost.
