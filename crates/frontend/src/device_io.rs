@@ -13,7 +13,46 @@ use block::{Operation, Request, Submit};
 use reactor::{Context, Driver, IoSlice};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use switch::{Class, PerClass};
+
+/// The losses of a device's volatile cache that one client of a front end knows of.
+///
+/// Clients share the channels of a core, and a channel reports a loss to the first Flush after it.
+/// Each client has to be told of it, since its own writes may be among what was lost; and once, by
+/// whichever channel its Flushes go.
+#[derive(Clone, Debug)]
+pub struct KnownLosses(Arc<AtomicU32>);
+
+impl KnownLosses {
+    /// The losses so far: those before a client began are not its own.
+    #[must_use]
+    pub fn of(device: &dyn Device) -> Self {
+        Self(Arc::new(AtomicU32::new(device.cache_losses())))
+    }
+
+    fn count(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Returns the result of a Flush of the client's, which knew of `known` losses when it
+    /// submitted it; `losses` were known when it was done.
+    fn judge(
+        &self,
+        result: Result<(), BlockError>,
+        losses: Option<u32>,
+        known: u32,
+    ) -> Result<(), BlockError> {
+        match (result, losses) {
+            (Ok(()) | Err(BlockError::CacheLost), Some(losses)) if losses <= known => Ok(()),
+            (Ok(()) | Err(BlockError::CacheLost), Some(losses)) => {
+                self.0.fetch_max(losses, Ordering::SeqCst);
+                Err(BlockError::CacheLost)
+            }
+            _ => result,
+        }
+    }
+}
 
 /// The end of a request.
 #[derive(Debug)]
@@ -32,6 +71,8 @@ struct Pending<T> {
     owner: T,
     class: Class,
     operation: Operation,
+    /// Of a Flush: its client, and the losses that it knew of at that time.
+    flush: Option<(KnownLosses, u32)>,
     bytes: u64,
     result: Result<(), BlockError>,
     /// Pieces that are not complete.
@@ -67,6 +108,8 @@ pub struct DeviceIo<T> {
     spare_data: Vec<Vec<Option<IoSlice>>>,
     closing: bool,
     counters: Arc<IoCounters>,
+    /// What is known where all of the core is one client.
+    losses: KnownLosses,
 }
 
 /// Vectors that are kept for reuse.
@@ -115,6 +158,7 @@ impl<T> DeviceIo<T> {
             spare_data: Vec::new(),
             closing: false,
             counters: Arc::default(),
+            losses: KnownLosses::of(&*device),
             device,
         })
     }
@@ -186,6 +230,21 @@ impl<T> DeviceIo<T> {
         }
     }
 
+    /// A client that begins now.
+    #[must_use]
+    pub fn client(&self) -> KnownLosses {
+        KnownLosses::of(&*self.device)
+    }
+
+    /// Begins a Flush for one of several clients.
+    ///
+    /// # Panics
+    /// As [`submit`](Self::submit).
+    pub fn flush(&mut self, class: Class, client: &KnownLosses, owner: T) {
+        let flush = Some((client.clone(), client.count()));
+        self.begin((class, Operation::Flush, flush), (0, 0), Vec::new(), owner);
+    }
+
     /// Begins a request over `bytes` bytes from `offset` on; `data` is the [memory](Self::memory) of
     /// an operation that has data, and empty for others. Its end is
     /// [handed out](Self::finished), also that of a request that is refused: ranges that are not whole
@@ -197,6 +256,18 @@ impl<T> DeviceIo<T> {
         &mut self,
         class: Class,
         operation: Operation,
+        range: (u64, u64),
+        data: Vec<IoSlice>,
+        owner: T,
+    ) {
+        let flush = (operation == Operation::Flush).then(|| self.losses.clone());
+        let flush = flush.map(|client| (client.clone(), client.count()));
+        self.begin((class, operation, flush), range, data, owner);
+    }
+
+    fn begin(
+        &mut self,
+        (class, operation, flush): (Class, Operation, Option<(KnownLosses, u32)>),
         (offset, bytes): (u64, u64),
         data: Vec<IoSlice>,
         owner: T,
@@ -218,6 +289,7 @@ impl<T> DeviceIo<T> {
             owner,
             class,
             operation,
+            flush,
             bytes,
             result: Ok(()),
             left: 0,
@@ -358,8 +430,16 @@ impl<T> DeviceIo<T> {
         let pending = self.requests.get_mut(key);
         let pending = pending.expect("a request ends after its last piece");
         pending.left -= 1;
+        let result = match &pending.flush {
+            // The channel tells of the completion that was taken last.
+            Some((client, known)) => {
+                let losses = self.channels[pending.class].channel.losses();
+                client.judge(completion.result, losses, *known)
+            }
+            None => completion.result,
+        };
         if pending.result.is_ok() {
-            pending.result = completion.result;
+            pending.result = result;
         }
         if let Some(slice) = completion.data {
             pending.data[number] = Some(slice);

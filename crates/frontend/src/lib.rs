@@ -23,6 +23,6 @@ pub mod virtio_blk;
 
 pub use class_choice::ClassChoice;
 pub use class_rules::{ClassRule, ClassRules};
-pub use device_io::{DeviceIo, Finished};
+pub use device_io::{DeviceIo, Finished, KnownLosses};
 pub use error::FrontendError;
 pub use io_counters::{IoCounters, IoCounts};

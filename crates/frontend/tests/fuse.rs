@@ -3,10 +3,12 @@
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
+mod forgetful;
 mod mounts;
 
 use block::layer::fault::{Fault, FaultEffect, FaultOperation, FaultOptions, FaultRule};
 use block::{BlockError, Device, PathDevice};
+use forgetful::Forgetful;
 use mounts::{Aligned, DIRECT, DSYNC, attach, counting, fill, ram, same};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -558,4 +560,24 @@ fn a_file_system_lives_on_a_loop_device_over_the_file() {
     let done = mounts::run("mount", &["-o", "ro", &device, place.to_str().unwrap()]).unwrap();
     assert!(done.0, "{}", done.1);
     assert!(std::fs::read(place.join("kept")).unwrap() == data);
+}
+
+/// All open files of a device shared one report of a loss: the second one to be synchronized was
+/// told that its writes were safe.
+#[test]
+fn each_open_file_hears_of_a_lost_cache_once() {
+    let device = Forgetful::new();
+    let Some(mounted) = attach(vec![(1, same(Arc::clone(&device) as _))], |_| {}) else {
+        return;
+    };
+    let files = [mounted.open(1, 0), mounted.open(1, 0)];
+    device.lose();
+    for file in &files {
+        assert_eq!(errno(file.sync_all()), Errno::IO);
+        file.sync_all().unwrap();
+    }
+    mounted.open(1, 0).sync_all().unwrap();
+    device.lose();
+    assert_eq!(errno(files[1].sync_all()), Errno::IO);
+    assert_eq!(errno(files[0].sync_all()), Errno::IO);
 }

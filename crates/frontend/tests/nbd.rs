@@ -7,12 +7,15 @@
     clippy::big_endian_bytes
 )]
 
+mod forgetful;
+
 use base::Nanos;
 use block::BlockError;
 use block::Device;
 use block::device::{FileDevice, FileOptions, Ram};
 use block::layer::fault::FaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
+use forgetful::Forgetful;
 use reactor::PollPolicy;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -39,6 +42,7 @@ const BLOCK_STATUS: u16 = 7;
 
 const EINVAL: u32 = 22;
 const EPERM: u32 = 1;
+const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
 const ENOTSUP: u32 = 95;
 const ESHUTDOWN: u32 = 108;
@@ -638,6 +642,21 @@ fn what_a_device_does_not_have_is_not_supported() {
     for command in [TRIM, WRITE_ZEROES] {
         assert_eq!(client.error(command, (0, BLOCK)), ENOTSUP);
     }
+}
+
+/// The connections of a core shared one report of a loss: the second one to flush was told that its
+/// writes were safe.
+#[test]
+fn each_connection_hears_of_a_lost_cache_once() {
+    let device = Forgetful::new();
+    let (_server, path) = serve(Arc::clone(&device) as _);
+    let mut clients = [Client::simple(&path), Client::simple(&path)];
+    device.lose();
+    for client in &mut clients {
+        assert_eq!(client.error(FLUSH, (0, 0)), EIO);
+        assert_eq!(client.error(FLUSH, (0, 0)), 0);
+    }
+    assert_eq!(Client::simple(&path).error(FLUSH, (0, 0)), 0);
 }
 
 /// A server closed its socket before it removed it: what replaced it meanwhile was removed.

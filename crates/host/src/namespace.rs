@@ -168,6 +168,10 @@ impl Device for RemoteNamespace {
         !is_over && !self.state.is_gone()
     }
 
+    fn cache_losses(&self) -> u32 {
+        self.state.unflushed.losses()
+    }
+
     fn geometry(&self) -> Geometry {
         self.state.geometry()
     }

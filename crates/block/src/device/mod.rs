@@ -108,6 +108,11 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Losses of the device's volatile cache so far, as its channels [count](Channel::losses) them.
+    fn cache_losses(&self) -> u32 {
+        0
+    }
+
     /// Returns the time that the device itself took; `None` where only the software could tell.
     fn device_time(&self) -> Option<DeviceTime> {
         None

@@ -69,6 +69,10 @@ impl Device for Delay {
         one_by_one(self.inner.capabilities())
     }
 
+    fn cache_losses(&self) -> u32 {
+        self.inner.cache_losses()
+    }
+
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         Ok(Box::new(DelayChannel {
             inner: self.inner.open(driver)?,

@@ -300,6 +300,10 @@ impl Device for Fault {
         one_by_one(self.inner.capabilities())
     }
 
+    fn cache_losses(&self) -> u32 {
+        self.inner.cache_losses()
+    }
+
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         let inner = self.inner.open(driver)?;
         let waker = driver.waker();

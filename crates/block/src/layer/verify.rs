@@ -175,6 +175,10 @@ impl Device for Verify {
         one_by_one(self.inner.capabilities())
     }
 
+    fn cache_losses(&self) -> u32 {
+        self.inner.cache_losses()
+    }
+
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         let inner = self.inner.open(driver)?;
         let table = self.table();

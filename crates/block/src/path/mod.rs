@@ -264,6 +264,10 @@ impl Device for PathDevice {
         SubmitterChannel::open(self, driver).map(|channel| Box::new(channel) as _)
     }
 
+    fn cache_losses(&self) -> u32 {
+        self.inner.below.cache_losses()
+    }
+
     fn device_time(&self) -> Option<DeviceTime> {
         self.inner.below.device_time()
     }

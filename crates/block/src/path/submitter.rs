@@ -68,6 +68,10 @@ pub(super) struct SubmitterChannel {
     /// Losses of the device's cache that a Flush of this thread has reported.
     reported: u32,
     finished: VecDeque<Completion>,
+    /// Flushes among them: their tags, and the losses that were known when each was done.
+    flushes: VecDeque<(u64, u32)>,
+    /// The losses of the Flush that was reaped last.
+    losses: Option<u32>,
     closing: bool,
     closed: bool,
     /// The time at which it looks whether a runner is stuck, and how long it waits before the
@@ -93,6 +97,8 @@ impl SubmitterChannel {
             awaited: device.awaited,
             only_in_calls: device.only_in_calls,
             reported: runner.losses().unwrap_or(0),
+            flushes: VecDeque::new(),
+            losses: runner.losses(),
             inbox,
             memory,
             bytes: device.bytes,
@@ -205,9 +211,18 @@ impl SubmitterChannel {
     }
 
     /// A request is over; its data is where it was, or comes with it.
-    fn end(&mut self, slot: u32, result: Result<(), BlockError>, data: Option<IoSlice>) {
+    fn end(
+        &mut self,
+        slot: u32,
+        result: Result<(), BlockError>,
+        data: Option<IoSlice>,
+        losses: Option<u32>,
+    ) {
         let pending = self.slots[slot as usize].take();
         let pending = pending.expect("a request is over once");
+        if let (Operation::Flush, Some(losses)) = (pending.operation, losses) {
+            self.flushes.push_back((pending.tag, losses));
+        }
         self.free.push(slot);
         self.may_release = true;
         self.look_after = self.inner.rules.handover;
@@ -228,7 +243,8 @@ impl SubmitterChannel {
 
     fn end_own(&mut self, completion: Completion) {
         let slot = u32::try_from(completion.tag).expect("a slot's number");
-        self.end(slot, completion.result, completion.data);
+        let losses = self.runner.losses();
+        self.end(slot, completion.result, completion.data, losses);
     }
 
     /// Returns the result of a Flush for this thread. The channel that it went by reports each loss
@@ -251,7 +267,7 @@ impl SubmitterChannel {
             if let (Err(BlockError::CacheLost), Some(losses)) = (result, done.losses) {
                 self.reported = self.reported.max(losses);
             }
-            self.end(done.slot, result, None);
+            self.end(done.slot, result, None, done.losses);
         }
     }
 
@@ -422,7 +438,15 @@ impl Channel for SubmitterChannel {
         if self.serves_others() {
             return None;
         }
-        self.finished.pop_front()
+        let done = self.finished.pop_front()?;
+        if let Some((_, losses)) = self.flushes.pop_front_if(|(tag, _)| *tag == done.tag) {
+            self.losses = Some(losses);
+        }
+        Some(done)
+    }
+
+    fn losses(&self) -> Option<u32> {
+        self.losses
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

@@ -7,6 +7,7 @@ use super::Shared;
 use super::job::{Job, Message, Range, Work};
 use super::limits::{ATTRIBUTES_AGE, BACKGROUND_MAX, CONGESTION_THRESHOLD, REQUEST_MAX_BYTES};
 use super::thread_classes::{Asked, ThreadClasses};
+use crate::device_io::KnownLosses;
 use block::{Device, Operation};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
@@ -16,11 +17,12 @@ use fuser::{
 };
 use reactor::{MailboxSender, clock};
 use rustix::fs::{FallocateFlags, OFlags};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use switch::Class;
 
@@ -34,12 +36,29 @@ pub(super) struct Entry {
     pub(super) read_only: bool,
 }
 
+/// The open files: each is a client of its own, which an `fsync` tells of losses of the device's
+/// cache.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    last: u64,
+    open: HashMap<u64, KnownLosses>,
+}
+
+impl Handles {
+    fn open(&mut self, device: &dyn Device) -> FileHandle {
+        self.last += 1;
+        self.open.insert(self.last, KnownLosses::of(device));
+        FileHandle(self.last)
+    }
+}
+
 /// The file system of one mount.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) entries: Vec<Entry>,
     pub(super) sender: MailboxSender<Message>,
     pub(super) shared: Arc<Shared>,
+    pub(super) handles: Mutex<Handles>,
     /// Class of all requests; `None` where it depends on each.
     pub(super) class: Option<Class>,
     pub(super) threads: Mutex<ThreadClasses>,
@@ -110,6 +129,10 @@ impl Files {
         Some(attributes)
     }
 
+    fn handles(&self) -> MutexGuard<'_, Handles> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn class(&self, request: &Request, range: Range, depth: usize) -> Class {
         if let Some(class) = self.class {
             return class;
@@ -132,7 +155,7 @@ impl Files {
             match work {
                 Work::Read(reply) => reply.error(errno),
                 Work::Write { reply, .. } => reply.error(errno),
-                Work::Plain { reply, .. } => reply.error(errno),
+                Work::Flush { reply, .. } | Work::Plain { reply, .. } => reply.error(errno),
             }
             return;
         };
@@ -310,19 +333,21 @@ impl Filesystem for Files {
             options = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
         self.shared.open.fetch_add(1, Ordering::Relaxed);
-        reply.opened(FileHandle(0), options);
+        let handle = self.handles().open(&*entry.device);
+        reply.opened(handle, options);
     }
 
     fn release(
         &self,
         _: &Request,
         _: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
+        self.handles().open.remove(&handle.0);
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
         reply.ok();
     }
@@ -397,13 +422,20 @@ impl Filesystem for Files {
         reply.ok();
     }
 
-    fn fsync(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let Some(file) = self.index(ino) else {
+    fn fsync(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let client = self.handles().open.get(&handle.0).cloned();
+        let (Some(file), Some(client)) = (self.index(ino), client) else {
             reply.error(Errno::EINVAL);
             return;
         };
-        let operation = Operation::Flush;
-        let work = Work::Plain { operation, reply };
+        let work = Work::Flush { client, reply };
         self.pass(file, request, Range::default(), work, &[]);
     }
 

@@ -1,6 +1,7 @@
 //! Requests of the kernel on their way through the dataplane thread.
 
 use super::gate::Permit;
+use crate::device_io::KnownLosses;
 use block::{BlockError, Geometry, Operation};
 use fuser::{ReplyData, ReplyEmpty, ReplyWrite};
 use reactor::IoSlice;
@@ -37,7 +38,11 @@ pub(super) enum Work {
         durable: bool,
         reply: ReplyWrite,
     },
-    /// Flush or Write Zeroes.
+    Flush {
+        client: KnownLosses,
+        reply: ReplyEmpty,
+    },
+    /// Write Zeroes.
     Plain {
         operation: Operation,
         reply: ReplyEmpty,
@@ -97,6 +102,7 @@ impl Job {
                 Operation::Write { durable: *durable }
             }
             Work::Write { .. } => Operation::Read,
+            Work::Flush { .. } => Operation::Flush,
             Work::Plain { operation, .. } => *operation,
         }
     }
@@ -104,7 +110,7 @@ impl Job {
     /// Returns true if the request changes blocks, and so takes part in the order of writes.
     pub(super) const fn is_write(&self) -> bool {
         match &self.work {
-            Work::Read(_) => false,
+            Work::Read(_) | Work::Flush { .. } => false,
             Work::Write { .. } => true,
             Work::Plain { operation, .. } => operation.is_write(),
         }
@@ -155,7 +161,7 @@ impl Job {
             Work::Write { reply, .. } => {
                 reply.written(u32::try_from(self.range.len).expect("a write is bounded"));
             }
-            Work::Plain { reply, .. } => reply.ok(),
+            Work::Flush { reply, .. } | Work::Plain { reply, .. } => reply.ok(),
         }
     }
 
@@ -165,7 +171,7 @@ impl Job {
         match self.work {
             Work::Read(reply) => reply.error(errno),
             Work::Write { reply, .. } => reply.error(errno),
-            Work::Plain { reply, .. } => reply.error(errno),
+            Work::Flush { reply, .. } | Work::Plain { reply, .. } => reply.error(errno),
         }
     }
 }

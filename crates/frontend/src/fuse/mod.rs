@@ -154,6 +154,7 @@ impl Attachment {
                 _ => None,
             },
             threads: Mutex::new(ThreadClasses::new(options.class, options.rules.clone())),
+            handles: Mutex::default(),
             mode: if options.allow_other { 0o666 } else { 0o600 },
             owner: (getuid().as_raw(), getgid().as_raw()),
             bypass: false,

@@ -123,11 +123,21 @@ impl File {
                     ready.job.fill(&mut memory);
                 }
                 let range = (ready.job.range.start, ready.job.range.span);
+                let client = match &ready.job.work {
+                    Work::Flush { client, .. } => Some(client.clone()),
+                    _ => None,
+                };
                 let running = Running {
                     reads_first: ready.ticket.is_some() && operation == Operation::Read,
                     ready,
                 };
-                self.io.submit(class, operation, range, memory, running);
+                match client {
+                    Some(client) => {
+                        self.io.recycle(memory);
+                        self.io.flush(class, &client, running);
+                    }
+                    None => self.io.submit(class, operation, range, memory, running),
+                }
                 begun = true;
             }
         }

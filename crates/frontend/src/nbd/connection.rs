@@ -18,11 +18,12 @@ use super::protocol::{
 };
 use super::reply::{Owner, Reply};
 use super::tls::{Stage, Tls, TlsChannel};
-use crate::device_io::{DeviceIo, Finished};
+use crate::device_io::{DeviceIo, Finished, KnownLosses};
 use crate::limits::{
     NBD_NEGOTIATION_TIME, NBD_REQUEST_BYTES_MAX, NBD_REQUESTS_MAX, NBD_TRANSFER_TIME,
 };
 use base::{SlabKey, Time};
+use block::Operation;
 use reactor::{Context, IoSlice, SendList, SocketId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: SocketId,
+    losses: KnownLosses,
     exports: Arc<[Export]>,
     phase: Phase,
     /// Bytes that were received and wait for more, or for room.
@@ -87,6 +89,7 @@ impl Connection {
         socket: SocketId,
         exports: &Arc<[Export]>,
         tls: Option<&Tls>,
+        losses: KnownLosses,
         now: Time,
     ) -> Self {
         let mut output = Writer::default();
@@ -98,6 +101,7 @@ impl Connection {
         let negotiation = Negotiation::new(Arc::clone(exports), encryption, &mut output);
         let mut connection = Self {
             socket,
+            losses,
             exports: Arc::clone(exports),
             phase: Phase::Negotiating(negotiation),
             stash: Vec::new(),
@@ -436,14 +440,13 @@ impl Connection {
             return;
         }
         self.in_flight += 1;
-        let range = (header.offset, header.length);
-        io.submit(
-            class,
-            header.operation(),
-            range,
-            data,
-            Owner::new(header, key),
-        );
+        let (operation, owner) = (header.operation(), Owner::new(header, key));
+        if operation == Operation::Flush {
+            io.flush(class, &self.losses, owner);
+        } else {
+            let range = (header.offset, header.length);
+            io.submit(class, operation, range, data, owner);
+        }
     }
 
     /// The memory into which the next bytes may be received; it comes back by

@@ -220,7 +220,13 @@ impl NbdService {
         }
         self.make_room(cx);
         let socket = cx.driver.adopt(stream);
-        let connection = Connection::new(socket, &self.exports, self.tls.as_ref(), cx.now);
+        let connection = Connection::new(
+            socket,
+            &self.exports,
+            self.tls.as_ref(),
+            self.io.client(),
+            cx.now,
+        );
         match self.connections.insert(connection) {
             Ok(key) => self.active.push(key),
             Err(_) => unreachable!("the listener bounds the connections"),

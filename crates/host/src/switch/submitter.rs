@@ -103,6 +103,10 @@ impl Device for SwitchedNamespace {
         }
     }
 
+    fn cache_losses(&self) -> u32 {
+        self.remote.cache_losses()
+    }
+
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         SwitchedChannel::open(self.clone(), driver).map(|channel| Box::new(channel) as _)
     }
@@ -436,6 +440,10 @@ impl Channel for SwitchedChannel {
         }
         let done = self.submitter.take()?;
         Some(self.complete_one(done))
+    }
+
+    fn losses(&self) -> Option<u32> {
+        Some(self.reported)
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

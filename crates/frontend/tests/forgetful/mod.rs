@@ -1,0 +1,86 @@
+//! A device that loses its cache when a test says so, and tells of it as a remote one does: each of
+//! its channels reports a loss to the first Flush after it.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+use block::{BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry};
+use block::{Operation, Request, Submit};
+use reactor::{Context, Driver};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[derive(Debug)]
+pub(crate) struct Forgetful {
+    below: block::device::Null,
+    losses: Arc<AtomicU32>,
+}
+
+impl Forgetful {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            below: block::device::Null::new(1 << 20, 512).unwrap(),
+            losses: Arc::default(),
+        })
+    }
+
+    pub(crate) fn lose(&self) {
+        self.losses.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Device for Forgetful {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.below.capabilities()
+    }
+
+    fn cache_losses(&self) -> u32 {
+        self.losses.load(Ordering::SeqCst)
+    }
+
+    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(ForgetfulChannel {
+            losses: Arc::clone(&self.losses),
+            reported: self.cache_losses(),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct ForgetfulChannel {
+    losses: Arc<AtomicU32>,
+    reported: u32,
+}
+
+impl Channel for ForgetfulChannel {
+    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        let losses = self.losses.load(Ordering::SeqCst);
+        let is_news = request.operation == Operation::Flush && losses != self.reported;
+        if is_news {
+            self.reported = losses;
+        }
+        Submit::Done(Completion {
+            tag: request.tag,
+            result: if is_news {
+                Err(BlockError::CacheLost)
+            } else {
+                Ok(())
+            },
+            data: request.data,
+        })
+    }
+
+    fn losses(&self) -> Option<u32> {
+        Some(self.reported)
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        None
+    }
+
+    fn closed(&self) -> bool {
+        true
+    }
+}
