@@ -185,7 +185,7 @@ fn writes_that_are_too_late_are_given_up_and_undo_nothing() {
         for faults in [NetworkFaults::CALM, NetworkFaults::HOSTILE] {
             let mut scenario = scenario(faults);
             // A hostile network may take a while to come back, and that is not meant here.
-            scenario.loss_timeout = Some(Nanos::from_secs(20));
+            scenario.loss_timeout = Some(Nanos::from_secs(40));
             scenario.workload.requests = 4_000;
             given_up += check(seed, &scenario, late);
         }

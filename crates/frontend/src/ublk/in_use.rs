@@ -1,7 +1,7 @@
 //! The users of a block device.
 
 use rustix::fs::{FileType, Mode, OFlags, major, makedev, minor, stat};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,38 @@ pub(super) enum Use {
     Unknown,
 }
 
+/// Files that are kept open for the search, which opens two folders at a time: a process that has no
+/// descriptor left can look all the same, and end.
+#[derive(Debug)]
+pub(super) struct Spare([Option<File>; 2]);
+
+impl Spare {
+    /// Takes the descriptors.
+    ///
+    /// # Errors
+    /// When there are too few.
+    pub(super) fn take() -> io::Result<Self> {
+        let null = || File::open("/dev/null").map(Some);
+        Ok(Self([null()?, null()?]))
+    }
+
+    /// [Looks](look) with the descriptors free; they are taken again, as far as there are some.
+    pub(super) fn look(&mut self, name: &str) -> Use {
+        self.0 = [None, None];
+        let found = look(name);
+        if let Ok(again) = Self::take() {
+            *self = again;
+        }
+        found
+    }
+}
+
 /// Looks for users of the block device `name`, such as "ublkb0", or of one of its partitions: file
 /// systems, swap, devices on top of it, and processes that have it open.
 ///
 /// The device is opened exclusively at the very end, which finds file systems of other namespaces of
 /// mounts. That keeps others from mounting it meanwhile, so this is for a device that is removed next.
-pub(super) fn look(name: &str) -> Use {
+fn look(name: &str) -> Use {
     let parts = Parts::of(name);
     if let Some(holder) = parts.holder() {
         return Use::By(holder);
@@ -173,7 +199,6 @@ fn number(folder: &Path) -> Option<u64> {
 mod tests {
     use super::*;
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-    use std::fs::File;
 
     /// A device with the number 259:3 and a partition.
     fn parts() -> Parts {

@@ -30,7 +30,7 @@ use base::units::CoreId;
 use block::{Device, Geometry};
 use control::Driver;
 use descriptors::Descriptors;
-use in_use::Use;
+use in_use::{Spare, Use};
 use queue::Queue;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, Driver as _, PollPolicy};
@@ -101,6 +101,7 @@ pub struct UblkServer {
     /// The block device is there, and served by this process.
     started: bool,
     ended: bool,
+    spare: Spare,
     shared: Arc<Shared>,
     cores: Cores<Message>,
 }
@@ -118,6 +119,10 @@ impl UblkServer {
     ) -> Result<Self, UblkError> {
         let cores = core_thread::places(&options.cores)?;
         let mut driver = Driver::open()?;
+        let spare = Spare::take().map_err(|source| UblkError::Device {
+            path: "/dev/null".to_owned(),
+            source,
+        })?;
         let kernel = driver.features()?;
         if kernel & features::NEEDED != features::NEEDED {
             return Err(UblkError::TooOld);
@@ -146,6 +151,7 @@ impl UblkServer {
             recovered,
             started: false,
             ended: false,
+            spare,
             shared: Arc::new(Shared {
                 class: options.class,
                 read_only,
@@ -229,8 +235,9 @@ impl UblkServer {
     /// process may not find that out: then everything goes on as before.
     pub fn detach(&mut self) -> Result<(), UblkError> {
         if !self.ended {
-            let path = || self.path().display().to_string();
-            match in_use::look(&self.name()) {
+            let name = self.name();
+            let path = || format!("/dev/{name}");
+            match self.spare.look(&name) {
                 Use::None => {}
                 Use::By(user) => return Err(UblkError::InUse { path: path(), user }),
                 Use::Unknown => return Err(UblkError::MayBeInUse { path: path() }),
