@@ -108,7 +108,7 @@ pub struct DeviceIo<T> {
     spare_data: Vec<Vec<Option<IoSlice>>>,
     closing: bool,
     counters: Arc<IoCounters>,
-    /// What is known where all of the core is one client.
+    /// The losses that are known where all of the core is one client.
     losses: KnownLosses,
 }
 

@@ -23,7 +23,6 @@ use crate::limits::{
     NBD_NEGOTIATION_TIME, NBD_REQUEST_BYTES_MAX, NBD_REQUESTS_MAX, NBD_TRANSFER_TIME,
 };
 use base::{SlabKey, Time};
-use block::Operation;
 use reactor::{Context, IoSlice, SendList, SocketId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -440,12 +439,10 @@ impl Connection {
             return;
         }
         self.in_flight += 1;
-        let (operation, owner) = (header.operation(), Owner::new(header, key));
-        if operation == Operation::Flush {
-            io.flush(class, &self.losses, owner);
-        } else {
-            let range = (header.offset, header.length);
-            io.submit(class, operation, range, data, owner);
+        let (owner, range) = (Owner::new(header, key), (header.offset, header.length));
+        match header.operation() {
+            block::Operation::Flush => io.flush(class, &self.losses, owner),
+            operation => io.submit(class, operation, range, data, owner),
         }
     }
 
