@@ -7,7 +7,9 @@ use crate::service::flow::Flow;
 use crate::service::{admin, answers, io, requests};
 use crate::session::event::{Delivery, Event, Payload, Violation};
 use base::Time;
+use reactor::limits::BOUNDED_SEND_BYTES;
 use reactor::{Context, Op, OpKey, Received};
+use std::num::NonZeroUsize;
 use switch::doorbell::Urgency;
 use switch::light_hosts::Asked;
 use wire::nvme::{Command, FabricsType, Status};
@@ -16,6 +18,10 @@ use wire::tcp::{CapsuleCmd, FatalErrorStatus};
 
 /// Kind of the operation that receives.
 pub(crate) const RECEIVE: u8 = 2;
+
+/// Bytes that one receive discards, beside a light host, of a connection that has sent a termination
+/// request: more takes no longer than what such a connection sends in a turn.
+const DISCARD_QUANTUM: NonZeroUsize = NonZeroUsize::new(BOUNDED_SEND_BYTES).expect("not 0");
 
 impl Connection {
     /// Takes the end of a receive.
@@ -89,10 +95,17 @@ impl Connection {
             (None, _) => hosts.control_quantum(&host, cx.now),
         };
         self.holding.host().set(host);
-        // Input after a termination request is discarded, the sooner the better.
+        let quantum = quantum.filter(|_| core.switch.knobs().light_hosts);
+        // Input after a termination request is discarded, the sooner the better. What is to be sent
+        // before the request leaves in pieces all the same.
         let ends = self.state() >= ConnectionState::Terminating;
-        let applies = core.switch.knobs().light_hosts && !ends;
-        let quantum = quantum.filter(|_| applies);
+        let quantum = quantum.map(|quantum| {
+            if ends {
+                quantum.max(DISCARD_QUANTUM)
+            } else {
+                quantum
+            }
+        });
         if quantum != self.session.receive_quantum {
             self.session.receive_quantum = quantum;
             cx.driver.set_receive_quantum(self.socket, quantum);
