@@ -99,3 +99,35 @@ fn a_receive_that_asks_for_much_and_ends_the_connection_sets_no_quantum() {
         bed.handle().snapshot().cores[0].terminations_received == ENDS
     });
 }
+
+/// With the termination request the bound of its sends went: what was left of the answers before it
+/// left in one, and the light host waited for that.
+#[test]
+fn answers_before_a_termination_request_leave_in_pieces() {
+    let bed = Bed::new();
+    let (_admin, mut light) = bed.host_named("nqn.2026-11.com.example:light", 1);
+    let mut commands = 0;
+    let is_in_pieces = |_| {
+        let (_other, mut heavy) = bed.host_named("nqn.2026-11.com.example:heavy", 1);
+        // All of it comes in one receive, as a queue that has just been connected has it.
+        let mut bytes = reads(&heavy[0], 8, 32);
+        // No PDU has this type.
+        bytes.extend_from_slice(&[0xff, 0, 8, 0, 8, 0, 0, 0]);
+        let stats = || bed.handle().snapshot().cores[0];
+        eventually("the core shows its counters", || {
+            stats().io_commands >= commands
+        });
+        let before = stats();
+        light[0].read(0, 1);
+        heavy[0].send(&bytes);
+        commands += 9;
+        while heavy[0].try_receive().is_some() {}
+        eventually("the core shows its counters", || {
+            stats().sent_bytes >= before.sent_bytes + (1 << 20)
+        });
+        // One MiB takes so many at least; in one it took eight, with those of the connections. Where
+        // the machine is slow, the light host counts as gone.
+        stats().sends - before.sends >= 16
+    };
+    assert!((0..1_000).any(is_in_pieces));
+}
