@@ -14,9 +14,8 @@ use block::device::Ram;
 use block::{Capabilities, Channel, Device, DeviceError, Geometry, Request, Submit};
 use common::{BLOCK, Bed, Client, Dialect, NQN, deallocate, io, io_on, pattern};
 use reactor::{Context, Driver};
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use switchyard_target::{Limits, SubsystemOptions, Target, TargetError};
 use wire::fabrics::property::{Configuration, ControllerStatus};
@@ -526,117 +525,6 @@ fn a_subsystem_is_removed_although_its_device_takes_too_long() {
     again();
     let (_third_admin, mut third) = bed.host();
     assert!(third.write(0, &pattern(2, BLOCK)).status.is_success());
-}
-
-/// The first blocks of memory, which keeps what is given up; its next opening but one fails, once
-/// that was asked for.
-#[derive(Debug)]
-struct FailsToOpen {
-    inner: Arc<dyn Device>,
-    blocks: AtomicU64,
-    /// Openings until the one that fails, with it; 0 for none.
-    left: AtomicUsize,
-}
-
-impl FailsToOpen {
-    /// 256 blocks of 1024.
-    fn new() -> Arc<Self> {
-        let ram = Ram::new(4 * MIB as u64, BLOCK as u32).expect("4 MiB");
-        Arc::new(Self {
-            inner: Arc::new(ram),
-            blocks: AtomicU64::new(256),
-            left: AtomicUsize::new(0),
-        })
-    }
-}
-
-impl Device for FailsToOpen {
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            blocks: self.blocks.load(Ordering::SeqCst),
-            ..self.inner.geometry()
-        }
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        let one_less = |left: usize| left.checked_sub(1);
-        let left = self
-            .left
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
-        if left == Ok(1) {
-            return Err(DeviceError::Invalid("no more channels".to_owned()));
-        }
-        self.inner.open(driver)
-    }
-
-    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
-        self.blocks.store(blocks, Ordering::SeqCst);
-        Ok(())
-    }
-
-    fn given_up(&self) -> Range<u64> {
-        self.blocks.load(Ordering::SeqCst)..1024
-    }
-
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.erase(first, blocks)
-    }
-}
-
-/// One core had the new size, the other one the old, and whoever asked for the change was told that
-/// there was none.
-#[test]
-fn a_resize_that_one_core_cannot_follow_is_undone_on_all() {
-    let bed = Bed::with(Limits::default(), 2);
-    let device = FailsToOpen::new();
-    let shared: Arc<dyn Device> = Arc::clone(&device) as _;
-    let target = bed.handle();
-    target
-        .add_namespace(NQN, common::namespace(2, shared))
-        .expect("both cores open it");
-    device.left.store(2, Ordering::SeqCst);
-    let resized = target.resize_namespace(NQN, 2, 512);
-    resized.expect_err("one core did not follow");
-    assert_eq!(device.geometry().blocks, 256);
-    let (_admin, queues) = bed.host_named("nqn.2026-11.io.example:host", 2);
-    for mut client in queues {
-        let mut read = |slba| client.fetch(io_on(2, IoOpcode::READ, slba, 1), BLOCK).0;
-        assert!(read(255).status.is_success());
-        assert!(read(256).status.is(Status::LBA_OUT_OF_RANGE));
-    }
-}
-
-/// The content was erased before the cores had followed, and was not there after the undo.
-#[test]
-fn a_shrink_that_is_undone_has_erased_nothing_and_one_that_is_made_has() {
-    let bed = Bed::with(Limits::default(), 2);
-    let device = FailsToOpen::new();
-    let target = bed.handle();
-    target
-        .add_namespace(NQN, common::namespace(2, Arc::clone(&device) as _))
-        .expect("both cores open it");
-    let (_admin, mut queues) = bed.host_named("nqn.2026-11.io.example:host", 2);
-    let data = pattern(7, BLOCK);
-    let write = io_on(2, IoOpcode::WRITE, 200, 1);
-    assert!(queues[0].execute(write, &data).status.is_success());
-    let mut read = |slba| {
-        let read = |client: &mut Client| client.fetch(io_on(2, IoOpcode::READ, slba, 1), BLOCK);
-        queues.iter_mut().map(read).collect::<Vec<_>>()
-    };
-    device.left.store(2, Ordering::SeqCst);
-    let resized = target.resize_namespace(NQN, 2, 128);
-    assert!(matches!(resized, Err(TargetError::Undone(_))));
-    assert!(read(200).iter().all(|(_, found)| *found == data));
-    target.resize_namespace(NQN, 2, 128).expect("both follow");
-    for (completion, _) in read(200) {
-        assert!(completion.status.is(Status::LBA_OUT_OF_RANGE));
-    }
-    target.resize_namespace(NQN, 2, 256).expect("both follow");
-    assert!(read(200).iter().all(|(_, found)| *found == [0; BLOCK]));
 }
 
 /// One command could keep a device busy with its whole size, and nothing could end it.

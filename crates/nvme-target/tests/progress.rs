@@ -20,7 +20,7 @@ use std::time::Duration;
 use switch::Knobs;
 use switch::knobs::Polling;
 use switchyard_target::{Limits, SubsystemOptions, Target};
-use wire::nvme::{Abort, AdminCommand, IoOpcode, SglDescriptor, Status};
+use wire::nvme::{Abort, AdminCommand, Command, IoOpcode, SglDescriptor, Status};
 use wire::tcp::H2cData;
 
 const BYTES: usize = 16 * BLOCK;
@@ -193,35 +193,32 @@ fn short_of_buffers(limits: Limits, buffers: Vec<BufferClass>) -> Bed {
     Bed { target, ram }
 }
 
-/// Writes whose data does not come held every buffer of the core: no other host could write, and
-/// none could connect.
-#[test]
-fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
+/// A host asks to send the data of 64 commands on each of four queues, and withholds it; others have
+/// buffers. What waited goes on when the host does as it should.
+fn withholds_all(make: impl Fn() -> Command, data: &[u8]) {
     let bed = short_of_buffers(Limits::default(), few());
     let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
     for queue in &mut greedy {
         for cid in 0..64 {
-            let mut write = io(IoOpcode::WRITE, 0, 16);
-            write.set_cid(cid);
-            write.set_sgl(SglDescriptor::transport(BYTES as u32));
-            queue.capsule(&write, &[]);
+            let mut command = make();
+            command.set_cid(cid);
+            command.set_sgl(SglDescriptor::transport(data.len() as u32));
+            queue.capsule(&command, &[]);
         }
     }
     let core = || bed.handle().snapshot().cores[0];
     common::eventually("all its commands are taken", || core().io_commands == 256);
     common::eventually("some wait for its share", || core().share_waits > 0);
     let (_other, mut neighbour) = bed.host();
-    let data = pattern(5, BYTES);
     for slba in 0..10 {
-        assert!(neighbour.write(1000 + slba, &data).status.is_success());
+        let written = neighbour.write(1000 + slba, &pattern(5, BYTES));
+        assert!(written.status.is_success());
     }
-    // What waited goes on when the host does as it should.
     greedy.truncate(1);
-    let greedy = &mut greedy[0];
     let mut done = 0;
     while done < 64 {
-        match greedy.receive().header {
-            wire::tcp::PduHeader::R2t(r2t) => greedy.answer_r2t(&r2t, &data),
+        match greedy[0].receive().header {
+            wire::tcp::PduHeader::R2t(r2t) => greedy[0].answer_r2t(&r2t, data),
             wire::tcp::PduHeader::CapsuleResp(answer) => {
                 assert!(answer.completion.status.is_success());
                 done += 1;
@@ -229,6 +226,21 @@ fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Writes whose data does not come held every buffer of the core: no other host could write, and
+/// none could connect.
+#[test]
+fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
+    withholds_all(|| io(IoOpcode::WRITE, 0, 16), &pattern(5, BYTES));
+}
+
+/// Lists of ranges took buffers before any share was asked for, and before any gate.
+#[test]
+fn a_host_that_withholds_its_lists_of_ranges_leaves_buffers_for_others() {
+    let mut list = common::deallocate(0, 1).1;
+    list.resize(4096, 0);
+    withholds_all(|| common::deallocate(0, 1).0, &list);
 }
 
 /// Hosts that do not read held every send list of the core, and nobody else was answered.
@@ -322,44 +334,6 @@ fn io_commands_are_answered_although_another_host_does_not_read() {
     common::eventually("lists are in use, and some are left", || {
         (1..32).contains(&core().send_lists_used)
     });
-}
-
-/// Lists of ranges took buffers before any share was asked for, and before any gate.
-#[test]
-fn a_host_that_withholds_its_lists_of_ranges_leaves_buffers_for_others() {
-    let bed = short_of_buffers(Limits::default(), few());
-    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
-    for queue in &mut greedy {
-        for cid in 0..64 {
-            let (mut command, _) = common::deallocate(0, 1);
-            command.set_cid(cid);
-            command.set_sgl(SglDescriptor::transport(4096));
-            queue.capsule(&command, &[]);
-        }
-    }
-    let core = || bed.handle().snapshot().cores[0];
-    common::eventually("all its commands are taken", || core().io_commands == 256);
-    common::eventually("some wait for its share", || core().share_waits > 0);
-    let (_other, mut neighbour) = bed.host();
-    let data = pattern(5, BYTES);
-    for slba in 0..10 {
-        assert!(neighbour.write(1000 + slba, &data).status.is_success());
-    }
-    // What waited goes on when the host does as it should.
-    greedy.truncate(1);
-    let (_, list) = common::deallocate(0, 1);
-    let list = [list, vec![0; 4096]].concat();
-    let mut done = 0;
-    while done < 64 {
-        match greedy[0].receive().header {
-            wire::tcp::PduHeader::R2t(r2t) => greedy[0].answer_r2t(&r2t, &list[..4096]),
-            wire::tcp::PduHeader::CapsuleResp(answer) => {
-                assert!(answer.completion.status.is_success());
-                done += 1;
-            }
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 /// Input does not wait while a command waits for data in it: so one command whose data was withheld
