@@ -14,7 +14,7 @@ use host::{Host, HostBuilder, Namespace, Queue, QueueOptions, RequestError};
 use peer::{Behaviour, NQN, Peer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::nvme::Status;
 
 const BLOCK: usize = peer::BLOCK;
@@ -174,6 +174,37 @@ fn a_newer_write_does_not_wait_for_ever_for_a_queue_that_is_left_alone() {
     assert_eq!(done, Ok(()));
     assert_eq!(peer.memory()[..BLOCK], [3; BLOCK]);
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
+
+/// The bound of that wait went on counting when the newer write was sent, and gave it up: the target
+/// could still do it after a newer write of another host.
+#[test]
+fn a_write_that_waited_and_was_sent_has_no_limit_any_more() {
+    let peer = Peer::start(1 << 20, in_capsule());
+    let namespace = connect(&peer, builder().command_timeout(Duration::from_secs(3)));
+    let (mut queue, mut other) = (namespace.queue(8).unwrap(), namespace.queue(8).unwrap());
+    give_up_write(&peer, &mut queue);
+    let begun = Instant::now();
+    other.write(2, 0, &[2; BLOCK]).unwrap();
+    while begun.elapsed() < Duration::from_secs(2) {
+        assert_eq!(other.wait(0).unwrap().count(), 0, "it waits");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(peer.release(), 1);
+    // The newer write waits until the answer is taken.
+    peer.change(|behaviour| behaviour.hold = 1);
+    let held = peer.seen.held.load(Ordering::SeqCst);
+    while peer.seen.held.load(Ordering::SeqCst) == held {
+        assert_eq!(queue.wait(0).unwrap().count(), 0, "it was reported");
+        assert_eq!(other.wait(0).unwrap().count(), 0, "it was sent");
+    }
+    while begun.elapsed() < Duration::from_millis(3_500) {
+        assert_eq!(other.wait(0).unwrap().count(), 0, "it has no limit");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(peer.release(), 1);
+    let done = one(&mut other);
+    assert_eq!((done.tag, done.result), (2, Ok(())));
 }
 
 /// A queue that was closed forgot the write, which the target could still do after a newer one.

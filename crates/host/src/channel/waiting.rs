@@ -63,6 +63,7 @@ impl RemoteChannel {
                 self.requests.waiting.push_back(exchange);
                 continue;
             }
+            exchange.release();
             let Some(lane) = self.free_lane() else {
                 self.requests.waiting.push_front(exchange);
                 // The rest keeps its place behind those that turned around before.
@@ -86,9 +87,8 @@ impl RemoteChannel {
     /// channel that gave it up learns of the answer when its thread runs, which may be never.
     pub(super) fn limit_held(&mut self, exchange: &mut Exchange, now: Time) {
         if self.recovery.is_held(exchange) {
-            let limit = now + self.association.options().command_timeout;
-            exchange.limit = exchange.limit.min(limit);
-            self.requests.next_limit = self.requests.next_limit.min(limit);
+            exchange.hold_until(now + self.association.options().command_timeout);
+            self.requests.next_limit = self.requests.next_limit.min(exchange.limit);
         }
     }
 
@@ -154,6 +154,7 @@ impl RemoteChannel {
         let Replay {
             exchange,
             lost_with,
+            ..
         } = replay;
         if lost_with > 0 {
             for span in exchange.written() {

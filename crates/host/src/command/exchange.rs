@@ -42,8 +42,11 @@ pub(crate) struct Exchange {
     pub(crate) given_up: Option<BlockError>,
     /// The submitter was told so, and has its memory: only the controller's answer is missing.
     pub(crate) detached: bool,
-    /// Time at which the submitter gives it up.
+    /// Time at which it is given up.
     pub(crate) limit: Time,
+    /// `limit` is not the submitter's: it bounds the wait for an older write to its blocks that was
+    /// given up, and does not count any more when that is over.
+    pub(crate) held: bool,
 }
 
 /// Content of a command. Its identifier and data pointer are set when it is sent.
@@ -80,6 +83,7 @@ impl Exchange {
             given_up: None,
             detached: false,
             limit: Time::NEVER,
+            held: false,
         }
     }
 
@@ -96,6 +100,21 @@ impl Exchange {
     /// A barrier.
     pub(crate) const fn barrier(tag: u64, nsid: u32) -> Self {
         Self::new(tag, Work::Barrier(nsid), Direction::None, None)
+    }
+
+    /// Bounds the wait for an older write that was given up, unless the submitter has set a limit.
+    pub(crate) fn hold_until(&mut self, limit: Time) {
+        if self.limit == Time::NEVER {
+            self.limit = limit;
+            self.held = true;
+        }
+    }
+
+    /// Lifts the bound of that wait.
+    pub(crate) fn release(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.limit = Time::NEVER;
+        }
     }
 
     /// Returns true if it is a barrier.
