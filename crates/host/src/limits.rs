@@ -70,8 +70,13 @@ pub const TIMEOUTS_PER_REQUEST_MAX: u8 = 2;
 /// not end controllers on demand: the timer's granularity (100 ms by custom) and some slack.
 pub const REPLAY_MARGIN: Nanos = Nanos::from_millis(500);
 
-/// Number of times that a command refused without "do not retry" is sent again at once.
-pub const RETRIES_PER_REQUEST_MAX: u8 = 3;
+/// Number of times that a command refused without "do not retry" is sent again: at once, and then
+/// after ever longer times, of half a second in total. A controller that is short of memory refuses
+/// commands for as long as others hold it.
+pub const RETRIES_PER_REQUEST_MAX: u8 = 10;
+
+/// Time after which such a command is sent again for the second time; it doubles with each.
+pub const RETRY_DELAY: Nanos = Nanos::from_millis(1);
 
 /// Age of an association after which the next reconnect starts from the shortest delay.
 pub const STABLE_TIME: Nanos = Nanos::from_secs(10);

@@ -113,7 +113,7 @@ fn a_damaged_payload_costs_a_retry_and_not_the_connection() {
 fn a_passing_trouble_is_retried_and_a_lasting_one_is_reported() {
     let peer = Peer::start(1 << 20, Behaviour::default());
     let namespace = connect(&peer);
-    peer.change(|behaviour| behaviour.refusals = 3);
+    peer.change(|behaviour| behaviour.refusals = 10);
     namespace.write(0, &[1; 512]).unwrap();
     peer.change(|behaviour| behaviour.refusals = 100);
     assert!(namespace.write(0, &[1; 512]).is_err());

@@ -105,10 +105,7 @@ impl RemoteChannel {
     }
 
     fn finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
-        let Finished {
-            mut exchange,
-            outcome,
-        } = finished;
+        let Finished { exchange, outcome } = finished;
         if exchange.detached {
             return self.let_go(&exchange, matches!(outcome, Outcome::Lost));
         }
@@ -130,8 +127,7 @@ impl RemoteChannel {
                 self.finish(exchange, Err(error));
             }
             Verdict::Retry(_) => {
-                exchange.retries += 1;
-                self.recovery.push_back(exchange);
+                self.recovery.retry(exchange, cx.now);
                 self.drain_waiting(cx.now);
             }
             Verdict::Failed(error) => self.finish(exchange, Err(error)),

@@ -5,9 +5,9 @@ use super::fences::{FenceSnapshot, ReplayPermission};
 use super::range_locks::RangeLocks;
 use crate::association::Association;
 use crate::command::exchange::Exchange;
-use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
-use base::Time;
+use crate::limits::{RETRY_DELAY, TIMEOUTS_PER_REQUEST_MAX};
 use base::mutation::{self, Mutation};
+use base::{Nanos, Time};
 use block::{BlockError, Operation};
 use std::collections::VecDeque;
 
@@ -18,6 +18,8 @@ pub(crate) struct Replay {
     /// Generation of the association that a write was lost with; 0 where none of its commands can
     /// still take effect.
     pub(crate) lost_with: u64,
+    /// Time from which it may be sent again.
+    not_before: Time,
 }
 
 /// Decision about the oldest lost request.
@@ -154,11 +156,15 @@ impl Recovery {
         self.lost.len()
     }
 
-    /// Puts a request that the controller asked to be sent again behind the others.
-    pub(crate) fn push_back(&mut self, exchange: Exchange) {
+    /// Puts a request that the controller asked to be sent again behind the others. It waits longer
+    /// each time.
+    pub(crate) fn retry(&mut self, mut exchange: Exchange, now: Time) {
+        let delay = 1u64.checked_shl(exchange.retries.into()).unwrap_or(0) / 2;
+        exchange.retries += 1;
         self.keep(Replay {
             exchange,
             lost_with: 0,
+            not_before: now + Nanos(RETRY_DELAY.0 * delay),
         });
     }
 
@@ -167,6 +173,7 @@ impl Recovery {
         self.lost.push_front(Replay {
             exchange,
             lost_with: 0,
+            not_before: Time::ZERO,
         });
     }
 
@@ -185,6 +192,7 @@ impl Recovery {
         Replay {
             exchange,
             lost_with,
+            not_before: Time::ZERO,
         }
     }
 
@@ -209,8 +217,7 @@ impl Recovery {
             return Next::Report(replay, BlockError::Gone);
         }
         let permission = self.fences.replay_permission(replay.lost_with);
-        let early = replay.exchange.replayed && self.writes_at > now;
-        if early || permission == ReplayPermission::Fenced {
+        if self.not_before(&replay) > now || permission == ReplayPermission::Fenced {
             self.lost.push_back(replay);
             return Next::Wait;
         }
@@ -219,10 +226,9 @@ impl Recovery {
         }
         if replay.exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
             // Its fence is lowered: none of its commands can take effect any more.
-            let exchange = replay.exchange;
             let replay = Replay {
-                exchange,
                 lost_with: 0,
+                ..replay
             };
             return Next::Report(replay, BlockError::TimedOut);
         }
@@ -232,13 +238,20 @@ impl Recovery {
     /// Returns the time at which lost requests may be sent again, of those that do not wait for a
     /// fence: a change of the fences wakes the channel.
     pub(crate) fn deadline(&self) -> Time {
-        let fenced = |replay: &Replay| {
-            self.fences.replay_permission(replay.lost_with) == ReplayPermission::Fenced
-        };
-        if self.lost.iter().all(fenced) {
-            Time::NEVER
-        } else {
+        let free = self.lost.iter().filter(|replay| {
+            self.fences.replay_permission(replay.lost_with) != ReplayPermission::Fenced
+        });
+        let times = free.map(|replay| self.not_before(replay));
+        times.min().unwrap_or(Time::NEVER)
+    }
+
+    /// Returns the time from which a lost request may be sent again, whatever its fence says.
+    fn not_before(&self, replay: &Replay) -> Time {
+        let margin = if replay.exchange.replayed {
             self.writes_at
-        }
+        } else {
+            Time::ZERO
+        };
+        margin.max(replay.not_before)
     }
 }
