@@ -347,7 +347,8 @@ impl Arrivals {
     /// Receives what has arrived: first from the sockets that wait in line, then from the hot ones,
     /// of which the silent cool down.
     fn receive_arrived(&mut self, now: Time, kernel: &mut impl Kernel) {
-        if self.prioritises(now) {
+        let prioritises = self.prioritises(now);
+        if prioritises {
             self.receive_in_order(now, kernel);
         } else {
             // Nothing is left for a later look, which would never come.
@@ -366,7 +367,7 @@ impl Arrivals {
                 self.receive_line(Queue::Bounded, 1, now, kernel);
             }
         }
-        self.join_line(now, kernel);
+        self.join_line(prioritises, now, kernel);
         let mut index = 0;
         while index < self.hot.len() {
             let key = self.hot[index];
@@ -454,8 +455,9 @@ impl Arrivals {
     }
 
     /// Lets the hot sockets stand behind those that are left in line: read on every turn, they
-    /// would be served again and again while others wait.
-    fn join_line(&mut self, now: Time, kernel: &mut impl Kernel) {
+    /// would be served again and again while others wait. Where the turn `prioritises`, those of a
+    /// queue that is empty are still read.
+    fn join_line(&mut self, prioritises: bool, now: Time, kernel: &mut impl Kernel) {
         if self.line.unbounded_is_empty() {
             return;
         }
@@ -463,7 +465,11 @@ impl Arrivals {
         for index in 0..self.hot.len() {
             let key = self.hot[index];
             let queue = kernel.interest(key).map(Interest::queue);
-            if queue.is_some_and(|queue| !self.line.of(queue).is_empty()) {
+            let joins = queue.is_some_and(|queue| {
+                let passed_by = !prioritises && queue != Queue::Bounded;
+                passed_by || !self.line.of(queue).is_empty()
+            });
+            if joins {
                 self.stand_in_line(key, kernel);
             }
         }

@@ -564,6 +564,61 @@ fn hot_sockets_take_turns_where_urgent_arrivals_are_near() {
     assert_eq!(served, [0, turns / 2, turns / 2]);
 }
 
+/// Without priorities a hot socket of the class `Latency` was neither read nor put in line while
+/// sockets of the other class stood in theirs: it waited until it was not hot any more.
+#[test]
+fn without_priorities_a_hot_socket_of_either_class_stands_in_line() {
+    for hot in Class::ALL {
+        let count = 81;
+        let mut model = Model::new(count);
+        let mut arrivals = Arrivals::new(count);
+        let rules = class_scheduler::ClassSchedulerRules {
+            order: Order::RoundRobin,
+            ..*arrivals.service.rules()
+        };
+        arrivals.set_service(&rules);
+        let mut add = |model: &mut Model, class| {
+            let mut interest = Interest::new(model.now);
+            arrivals.set_class(&mut interest, class, model.now);
+            let socket = ModelSocket::new(interest, count);
+            model.sockets.insert(socket).expect("room")
+        };
+        let first = add(&mut model, hot);
+        let others: Vec<_> = (1..count)
+            .map(|_| add(&mut model, Class::Throughput))
+            .collect();
+        let receive = |arrivals: &mut Arrivals, model: &mut Model, key| {
+            let now = model.now;
+            let socket = model.sockets.get_mut(key).expect("open");
+            if socket.interest.receives() {
+                return;
+            }
+            socket.arrived += 100;
+            socket.interest.wanted = Wanted::Anything;
+            model.note();
+            arrivals.wanted(key, now, model);
+            if std::mem::take(&mut model.sockets.get_mut(key).expect("open").watched) {
+                arrivals.arrived(key, now, model);
+            }
+        };
+        let (mut served, turns) = (0, 170);
+        for turn in 0..turns {
+            receive(&mut arrivals, &mut model, first);
+            // The first socket is hot before the others come.
+            for &key in others.iter().filter(|_| turn >= 10) {
+                receive(&mut arrivals, &mut model, key);
+            }
+            arrivals.turn(Wait::No, model.now, false, &mut model);
+            model.free_buffers = RECEIVE_BUFFERS;
+            let received = std::mem::take(&mut model.served);
+            served += usize::from(turn >= 10 && received.contains(&first));
+            model.now = model.now + Nanos::from_micros(1);
+        }
+        // A turn serves eight of the sockets in their order, and the ring tells of others.
+        assert!(served >= (turns - 10) / 20, "{hot:?}: {served} of {turns}");
+    }
+}
+
 /// While one socket with a quantum had something to send, no other one was received from: a host
 /// that was slow to take its answers kept the requests of all others out.
 #[test]
