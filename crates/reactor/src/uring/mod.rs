@@ -190,7 +190,9 @@ impl UringDriver {
         let before = completions.len();
         // What the ring told of, such as an arrival, may have to be looked at directly.
         let told = self.finish_turn(completions);
-        Ok(next != Next::Turn && !told && completions.len() == before)
+        let is_idle = next != Next::Turn && !told && completions.len() == before;
+        // A socket is not watched before the kernel has its entry.
+        Ok(is_idle && !self.ring.is_short())
     }
 
     /// Receives what is due, or gets everything ready for a sleep.

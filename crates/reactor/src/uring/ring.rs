@@ -79,6 +79,9 @@ pub(super) struct Ring {
     held_back: VecDeque<Box<[squeue::Entry]>>,
     /// The error that broke the ring; the next system call reports it.
     failure: Option<io::Error>,
+    /// System calls that fail for want of the kernel's memory, in tests.
+    #[cfg(test)]
+    pub(super) refusals: u32,
     pub(super) enters: u64,
     pub(super) submissions: u64,
 }
@@ -114,6 +117,8 @@ impl Ring {
             unsubmitted: false,
             held_back: VecDeque::new(),
             failure: None,
+            #[cfg(test)]
+            refusals: 0,
             enters: 0,
             submissions: 0,
         })
@@ -145,6 +150,9 @@ impl Ring {
                 return true;
             }
             self.enters += 1;
+            if self.is_refused() {
+                return false;
+            }
             match self.ring.submit() {
                 Ok(0) => return false,
                 Ok(_) => {}
@@ -189,6 +197,9 @@ impl Ring {
         }
         self.prepare()?;
         self.enters += 1;
+        if self.is_refused() {
+            return self.entered(Err(io::Error::from_raw_os_error(libc::EAGAIN)));
+        }
         let waiting = u32::try_from(self.ring.submission().len()).expect("the ring is bounded");
         let submitter = self.ring.submitter();
         // SAFETY: no argument is passed; the entries' own memory is covered by `put`.
@@ -196,9 +207,32 @@ impl Ring {
         self.entered(entered)
     }
 
-    /// Hands over new entries and sleeps until something completes, or for `span`.
-    pub(super) fn sleep(&mut self, span: Nanos) -> io::Result<()> {
+    /// Returns true if a test has the kernel refuse this system call.
+    fn is_refused(&mut self) -> bool {
+        #[cfg(test)]
+        if self.refusals > 0 {
+            self.refusals -= 1;
+            return true;
+        }
+        false
+    }
+
+    /// Returns true if the kernel, short of memory, has not taken every entry yet: it watches and
+    /// does nothing of the rest. Gives it time then.
+    pub(super) fn is_short(&self) -> bool {
+        if self.unsubmitted {
+            std::thread::sleep(SHORTAGE_PAUSE);
+        }
+        self.unsubmitted
+    }
+
+    /// Hands over new entries and sleeps until something completes, or for `span`; for a moment only
+    /// where the kernel has no memory for all entries.
+    pub(super) fn sleep(&mut self, mut span: Nanos) -> io::Result<()> {
         self.prepare()?;
+        if !self.held_back.is_empty() {
+            span = span.min(Nanos::from(SHORTAGE_PAUSE));
+        }
         self.enters += 1;
         let entered = if span.0 == Time::NEVER.0 {
             self.ring.submit_and_wait(1)
@@ -331,6 +365,52 @@ mod tests {
             .collect();
         assert_eq!(seen, (0..20).collect::<Vec<_>>());
         assert!(!ring.unsubmitted);
+    }
+
+    /// The call that slept took what was in the ring, and what was held back waited for its end.
+    #[test]
+    fn a_core_does_not_sleep_while_entries_are_held_back() {
+        use rustix::event::{EventfdFlags, eventfd};
+        let mut ring = Ring::new(8, 64).expect("a ring");
+        let silent = eventfd(0, EventfdFlags::CLOEXEC).expect("an event counter");
+        for _ in 0..8 {
+            let poll = io_uring::opcode::PollAdd::new(types::Fd(silent.as_raw_fd()), 1);
+            ring.push(poll.build());
+        }
+        ring.refusals = 1;
+        ring.push(nop(1));
+        ring.refusals = 1;
+        // Without the repair this ends the sleep.
+        let (wakes, over) = std::sync::mpsc::channel::<()>();
+        let waker = silent.try_clone().expect("a descriptor");
+        let waker = std::thread::spawn(move || {
+            let span = Duration::from_secs(10);
+            if over.recv_timeout(span) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                rustix::io::write(&waker, &[1; 8]).expect("an event");
+            }
+        });
+        ring.sleep(Nanos(Time::NEVER.0)).expect("the ring works");
+        ring.sleep(Nanos(Time::NEVER.0)).expect("the ring works");
+        let seen: Vec<_> = std::iter::from_fn(|| ring.pop())
+            .map(|entry| entry.user_data())
+            .collect();
+        drop(wakes);
+        waker.join().expect("it ends");
+        assert_eq!(seen, [1]);
+        assert!(!ring.is_short());
+    }
+
+    /// An application that waits elsewhere was told that all sockets were watched.
+    #[test]
+    fn a_turn_that_the_kernel_refuses_leaves_the_ring_short() {
+        let mut ring = Ring::new(8, 64).expect("a ring");
+        ring.push(nop(1));
+        ring.refusals = 1;
+        ring.turn().expect("a shortage is no error");
+        assert!(ring.is_short() && ring.pop().is_none());
+        ring.turn().expect("the ring works");
+        assert!(!ring.is_short());
+        assert_eq!(ring.pop().map(|entry| entry.user_data()), Some(1));
     }
 
     /// With the locked memory that containers often have, there was no ring at all.

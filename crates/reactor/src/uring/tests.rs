@@ -110,6 +110,37 @@ fn a_watch_that_the_kernel_ends_at_once_can_be_ended_and_ends_by_itself() {
     assert!(!driver.has_operation_of(OWNER));
 }
 
+/// A thread that waits elsewhere was told that all sockets were watched, and waited for ever.
+#[test]
+fn nothing_is_ready_for_a_sleep_while_the_kernel_refuses_entries() {
+    let mut driver = small();
+    let (near, far) = pair(&mut driver);
+    let (socket, into) = (near, None);
+    driver.submit(key(4), Op::Receive { socket, into });
+    let mut completions = Vec::new();
+    // Until nothing of the connecting is left.
+    while !driver
+        .prepare_sleep(&mut completions)
+        .expect("the ring works")
+    {}
+    driver.submit(
+        key(5),
+        Op::Receive {
+            socket: far,
+            into: None,
+        },
+    );
+    driver.ring.refusals = 2;
+    for _ in 0..2 {
+        assert!(!driver.prepare_sleep(&mut completions).expect("no error"));
+    }
+    while !driver
+        .prepare_sleep(&mut completions)
+        .expect("the ring works")
+    {}
+    assert!(!driver.ring.is_short() && completions.is_empty());
+}
+
 fn key(kind: u8) -> OpKey {
     OpKey::single(OWNER, kind)
 }
