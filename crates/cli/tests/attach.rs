@@ -74,6 +74,36 @@ fn copies_by_unmodified_clients_are_exact() {
     assert!(read.stdout == pattern(1, 16 << 20), "the target has it");
 }
 
+/// Nice values of the threads of a process, by their names.
+fn nice_values(process: u32) -> Vec<(String, i64)> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of = |folder: std::path::PathBuf| {
+        let read = |file| std::fs::read_to_string(folder.join(file)).unwrap();
+        let stat = read("stat");
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let nice = fields.split(' ').nth(16).unwrap();
+        (read("comm").trim().to_owned(), nice.parse().unwrap())
+    };
+    tasks.map(|task| of(task.unwrap().path())).collect()
+}
+
+#[test]
+fn the_threads_of_a_nice_attachment_leave_processors_to_others() {
+    let folder = Folder::new();
+    let serving = Serving::small();
+    let socket = folder.path("nice.sock");
+    let mut args = vec!["nbd", "--socket", &socket, "--target", serving.address()];
+    args.extend(["--nice", "19"]);
+    let attached = Attached::start(&args);
+    let threads = nice_values(attached.child.id());
+    let nice = |name: &str| threads.iter().find(|(thread, _)| thread.contains(name));
+    for name in ["nbd", "switchyard-host"] {
+        assert_eq!(nice(name).map(|(_, nice)| *nice), Some(19), "{threads:?}");
+    }
+    assert!(threads.iter().any(|(_, nice)| *nice < 19), "{threads:?}");
+    assert_eq!(attached.detach(), Some(0));
+}
+
 /// The target is killed again and again under a load that verifies. Its requests wait, and nothing
 /// that was acknowledged is lost.
 #[test]

@@ -6,6 +6,7 @@
 //! the process's set is never used.
 
 use base::units::CoreId;
+use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fmt::Write;
 use std::io;
@@ -96,6 +97,19 @@ pub fn check_allowed(cores: &[CoreId]) -> Result<(), PlacementError> {
     }
 }
 
+/// Sets the nice value of the calling thread, and of those that it starts from now on: 0 (as others)
+/// to 19 (after all others).
+///
+/// # Errors
+/// [`PlacementError::Kernel`] where the kernel refuses, as for a lower value than the thread has.
+pub fn set_nice(nice: u8) -> Result<(), PlacementError> {
+    // On Linux this is the thread's, not the process's.
+    setpriority_process(None, nice.into()).map_err(|error| PlacementError::Kernel {
+        what: "set the nice value of a thread",
+        source: error.into(),
+    })
+}
+
 /// Names the calling thread for `top`, `perf` and debuggers; what is too long (more than 15 bytes)
 /// is cut off at the end, and everything from a NUL byte on.
 ///
@@ -168,6 +182,18 @@ mod tests {
         assert!(matches!(error, PlacementError::Kernel { .. }), "{error}");
         let mixed = [all[0], CoreId(u32::MAX)];
         assert!(check_allowed(&mixed).is_err() && check_allowed(&all).is_ok());
+    }
+
+    #[test]
+    fn threads_inherit_a_nice_value_and_others_keep_theirs() {
+        use rustix::process::getpriority_process;
+        let nice = || getpriority_process(None).expect("known");
+        let before = nice();
+        let (own, inherited) = on_a_thread(move || {
+            set_nice(19).expect("allowed");
+            (nice(), on_a_thread(nice))
+        });
+        assert_eq!((own, inherited, nice()), (19, 19, before));
     }
 
     #[test]

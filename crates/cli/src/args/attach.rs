@@ -51,6 +51,16 @@ pub enum AttachCommand {
 }
 
 impl AttachCommand {
+    /// The device and what serves it.
+    pub const fn source(&self) -> &SourceArgs {
+        match self {
+            Self::Nbd(args) => &args.source,
+            Self::Fuse(args) => &args.source,
+            Self::Vhost(args) => &args.source,
+            Self::Ublk(args) => &args.source,
+        }
+    }
+
     /// The name of the kind.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -153,6 +163,11 @@ pub struct SourceArgs {
     /// before T: --class T gives all requests one class.
     #[arg(long, value_name = "NAME", requires = "target")]
     pub baseline: Option<switch::knobs::Preset>,
+    /// Nice value of its threads, 0 to 19: a bulk device that shares processors with others leaves
+    /// them to those with a lower one
+    #[arg(long, value_name = "NUMBER", default_value = "0",
+          value_parser = clap::value_parser!(u8).range(0..=19))]
+    pub nice: u8,
     #[command(flatten)]
     pub host: HostArgs,
 }

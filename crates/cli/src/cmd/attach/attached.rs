@@ -6,6 +6,7 @@ use crate::args::AttachCommand;
 use anyhow::{Context as _, Result};
 use control::attachments::{AttachmentClass, AttachmentSnapshot, Entry};
 use frontend::{ClassRules, IoCounts};
+use reactor::placement;
 use switch::Class;
 
 /// An attachment to be made.
@@ -24,12 +25,17 @@ impl Wanted {
     /// # Errors
     /// A device or target that cannot be used, or an interface that cannot be offered.
     pub(super) fn start(self) -> Result<Attached> {
-        let rules = &self.rules;
-        let started = match &self.command {
-            AttachCommand::Nbd(args) => nbd::start(args, rules),
-            AttachCommand::Fuse(args) => fuse::start(args, rules),
-            AttachCommand::Vhost(args) => vhost::start(args, rules),
-            AttachCommand::Ublk(args) => ublk::start(args, rules),
+        let nice = self.command.source().nice;
+        let started = match nice {
+            0 => self.start_here(),
+            // Its threads inherit the value of the one that starts them.
+            _ => std::thread::scope(|scope| {
+                let starter = scope.spawn(|| {
+                    placement::set_nice(nice)?;
+                    self.start_here()
+                });
+                starter.join().expect("starting does not panic")
+            }),
         };
         let started = match &self.entry {
             Some(entry) => {
@@ -43,6 +49,16 @@ impl Wanted {
             wanted: self,
             started,
         })
+    }
+
+    fn start_here(&self) -> Result<Started> {
+        let rules = &self.rules;
+        match &self.command {
+            AttachCommand::Nbd(args) => nbd::start(args, rules),
+            AttachCommand::Fuse(args) => fuse::start(args, rules),
+            AttachCommand::Vhost(args) => vhost::start(args, rules),
+            AttachCommand::Ublk(args) => ublk::start(args, rules),
+        }
     }
 }
 
