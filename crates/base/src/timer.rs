@@ -2,11 +2,15 @@
 //!
 //! A binary heap with lazy cancellation: a deadline that no longer matters fires all the same, and
 //! its owner ignores it. That keeps setting and firing at O(log n) and cancelling free, which suits
-//! deadlines that are almost always cancelled (command time-outs, keep-alives).
+//! deadlines that are almost always cancelled (command time-outs, keep-alives). Where a peer decides
+//! how often they are cancelled, [`prune`](TimerQueue::prune) bounds the queue.
 
 use crate::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+
+/// Deadlines that a queue has beyond two for each owner before [`TimerQueue::prune`] looks at all.
+pub const PRUNE_SPARE: usize = 1024;
 
 /// Deadlines with a key of the owner's choosing.
 #[derive(Debug, Default)]
@@ -42,6 +46,14 @@ impl<K: Ord + Copy> TimerQueue<K> {
         self.heap.pop().map(|Reverse((_, key))| key)
     }
 
+    /// Removes cancelled deadlines, for which `counts` returns false, where there are more deadlines
+    /// than two for each of `owners` and [`PRUNE_SPARE`]. Each owner has one that counts at most.
+    pub fn prune(&mut self, owners: usize, mut counts: impl FnMut(Time, K) -> bool) {
+        if self.heap.len() > 2 * owners + PRUNE_SPARE {
+            self.heap.retain(|&Reverse((at, key))| counts(at, key));
+        }
+    }
+
     /// Returns the number of deadlines that are set, cancelled ones included.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -71,5 +83,24 @@ mod tests {
         assert_eq!(timers.pop_due(Time(25)), Some('b'));
         assert_eq!(timers.pop_due(Time(25)), None);
         assert_eq!(timers.len(), 1);
+    }
+
+    /// A keep-alive time-out that a host made shorter again and again left a deadline each time.
+    #[test]
+    fn cancelled_deadlines_are_bounded() {
+        const OWNERS: usize = 3;
+        let mut timers = TimerQueue::default();
+        let mut current = [Time::NEVER; OWNERS];
+        for step in 0..100_000_u64 {
+            let owner = usize::try_from(step).expect("few") % OWNERS;
+            current[owner] = Time(1_000_000 - step);
+            timers.set(current[owner], owner);
+            timers.prune(OWNERS, |at, owner| at == current[owner]);
+            assert!(timers.len() <= 2 * OWNERS + PRUNE_SPARE);
+        }
+        let mut left: Vec<_> = std::iter::from_fn(|| timers.pop_due(Time::NEVER)).collect();
+        left.sort_unstable();
+        left.dedup();
+        assert_eq!(left.len(), OWNERS);
     }
 }

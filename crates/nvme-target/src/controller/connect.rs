@@ -20,9 +20,6 @@ use wire::fabrics::{Connect, ConnectData, InvalidParameter};
 use wire::nvme::{NqnError, Status};
 use wire::tcp::PduFormat;
 
-/// Least SQSIZE of an admin queue: 32 entries. `[NVMe Base 2.0 §6.3]`
-const ADMIN_SQSIZE_MIN: u16 = 31;
-
 /// Refusal of a Connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -108,7 +105,7 @@ pub(crate) fn admin(
     if connect.record_format != 0 {
         return Err(Refusal::of(Status::CONNECT_INCOMPATIBLE_FORMAT));
     }
-    if connect.sq_size < ADMIN_SQSIZE_MIN || connect.sq_size >= limits.queue_entries.max(32) {
+    if connect.sq_size == 0 || connect.sq_size >= limits.queue_entries.max(32) {
         return Err(Refusal::in_command(Connect::SQSIZE_OFFSET));
     }
     if data.cntlid != ConnectData::CNTLID_DYNAMIC {

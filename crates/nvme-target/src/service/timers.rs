@@ -120,6 +120,12 @@ impl PollGroup {
                 connection.timer(&mut self.core, cx);
             }
         }
+        let (timers, connections) = (&mut self.core.connections.timers, &self.connections);
+        // A host chooses its keep-alive time-out, and may do so again and again.
+        timers.prune(connections.len(), |at, (index, generation)| {
+            let connection = connections.get(SlabKey { index, generation });
+            connection.is_some_and(|connection| connection.deadlines.timer == at)
+        });
     }
 
     /// Returns true if a queue may have memory that it does not need.
