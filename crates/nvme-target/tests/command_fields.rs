@@ -137,11 +137,15 @@ fn every_field_of_a_command_on_blocks_is_checked() {
         let both = |command: &mut Command| command.set_cdw(12, 0xc000_0000);
         case("LR and FUA", 1, 0, 1, SUCCESS, &both);
     }
-    // More than MDTS, VSL or WZSL; no data has to come to know it.
-    for (opcode, _) in RUNS {
+    // More than MDTS; no data has to come to know it. VSL and WZSL only say what is fast.
+    for (opcode, moves) in RUNS {
         let command = transport(io(opcode, 0, 257), 257 * ONE);
-        expect(&mut queue, "NLB", &command, &[], FIELD);
+        let expected = if moves { FIELD } else { SUCCESS };
+        expect(&mut queue, "NLB", &command, &[], expected);
     }
+    let verify = io(IoOpcode::VERIFY, 0, 1);
+    let command = with(verify, |command| command.set_cdw(12, 1 << 29));
+    expect(&mut queue, "PRACT of Verify", &command, &[], FIELD);
 }
 
 #[test]

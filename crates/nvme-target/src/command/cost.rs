@@ -2,6 +2,7 @@
 
 use crate::command::dataset;
 use crate::request::{Kind, Slot};
+use block::Operation;
 use qos::{PricedOperation, units};
 
 /// Returns the operation that a command is priced as, and its units, on a device with blocks of
@@ -33,17 +34,19 @@ fn of_bytes(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64
         Kind::Verify => (PricedOperation::Verify, bytes),
         Kind::WriteZeroes => (PricedOperation::WriteZeroes, bytes),
         Kind::Flush | Kind::Shutdown => (PricedOperation::Flush, 0),
-        // The other attributes of ranges are hints, which no device sees.
-        Kind::Dataset if !entry.range.deallocate => (PricedOperation::Read, 0),
         Kind::Dataset => {
+            let Some(operation) = dataset::operation(entry) else {
+                // Hints, which no device sees.
+                return (PricedOperation::Read, 0);
+            };
             let ranges = entry.transfer.data.as_ref();
             let blocks = ranges.map_or(0, |data| dataset::blocks_named(data, entry.range.blocks));
-            let operation = if thin {
-                PricedOperation::Deallocate
-            } else {
-                PricedOperation::WriteZeroes
+            let priced = match operation {
+                Operation::Deallocate if thin => PricedOperation::Deallocate,
+                Operation::Verify => PricedOperation::Verify,
+                _ => PricedOperation::WriteZeroes,
             };
-            (operation, blocks << block_shift)
+            (priced, blocks << block_shift)
         }
     }
 }
@@ -56,8 +59,8 @@ mod tests {
     use base::units::Lba;
     use block::Extent;
     use reactor::{IoSlice, Memory, Region};
-    use wire::nvme::ExtentsCommand;
     use wire::nvme::io::DatasetRange;
+    use wire::nvme::{ExtentsCommand, IoOpcode};
 
     /// It was charged as giving space back where the device had to write zeroes.
     #[test]
@@ -79,6 +82,10 @@ mod tests {
         entry.transfer.data = Some(IoSlice::new(Memory::Region(region), 0, 4096));
         assert_eq!(of(&entry, 12, true), (PricedOperation::Deallocate, 100));
         assert_eq!(of(&entry, 12, false), (PricedOperation::WriteZeroes, 100));
+        entry.opcode = IoOpcode::WRITE_ZEROES.0;
+        assert_eq!(of(&entry, 12, true), (PricedOperation::WriteZeroes, 100));
+        entry.opcode = IoOpcode::VERIFY.0;
+        assert_eq!(of(&entry, 12, true), (PricedOperation::Verify, 100));
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! Dataset Management: deallocates ranges, piece by piece. `[NVMe NVM 1.0 §3.2.3]`
+//! Commands that work through a list of ranges, piece by piece: Dataset Management
+//! `[NVMe NVM 1.0 §3.2.3]`, whose data the list is, and Write Zeroes and Verify of more blocks than one
+//! request has, with a list of one range that the target makes.
 
 use crate::command::blocks::arrival;
 use crate::command::device::part;
@@ -13,7 +15,7 @@ use block::Operation;
 use qos::access::Need;
 use reactor::IoSlice;
 use wire::nvme::io::DatasetRange;
-use wire::nvme::{Command, DatasetManagement, Status};
+use wire::nvme::{Command, DatasetManagement, IoOpcode, Status};
 
 /// A Dataset Management command that expects its list of ranges.
 #[derive(Debug)]
@@ -71,24 +73,55 @@ fn range(data: &IoSlice, index: u32) -> DatasetRange {
     DatasetRange::parse(&bytes)
 }
 
+/// Returns the operation that a device is asked for with each range; `None` for attributes that are
+/// hints, which a controller is free to ignore.
+pub(crate) fn operation(entry: &Slot) -> Option<Operation> {
+    let (deallocate, durable) = (entry.range.deallocate, entry.range.durable);
+    match IoOpcode(entry.opcode) {
+        IoOpcode::VERIFY => Some(Operation::Verify),
+        IoOpcode::WRITE_ZEROES => Some(Operation::WriteZeroes {
+            deallocate,
+            durable,
+        }),
+        _ => deallocate.then_some(Operation::Deallocate),
+    }
+}
+
+/// Cuts the list off where it names more blocks to deallocate than was announced: a controller does
+/// not process these. `[NVMe NVM 1.0 §3.2.3.1]`
+pub(crate) fn clip(entry: &mut Slot, limits: &Limits) {
+    if operation(entry) != Some(Operation::Deallocate) {
+        return;
+    }
+    let Some(data) = &mut entry.transfer.data else {
+        return;
+    };
+    let mut left = limits.deallocate_blocks;
+    for index in 0..entry.range.blocks {
+        let mut range = range(data, index);
+        if range.blocks > left {
+            range.blocks = left;
+            data.copy_in(index as usize * DatasetRange::SIZE, &range.to_bytes());
+        }
+        left -= range.blocks;
+    }
+}
+
 /// Checks all ranges before any is touched.
 pub(crate) fn execute(
     entry: &Slot,
     rights: Option<&Rights>,
     namespace: Option<&CoreNamespace>,
-    limits: &Limits,
 ) -> Step {
-    let (ranges, deallocate) = (entry.range.blocks, entry.range.deallocate);
-    let need = if deallocate { Need::Write } else { Need::Read };
+    let (ranges, operation) = (entry.range.blocks, operation(entry));
+    let writes = operation.is_some_and(Operation::is_write);
+    let need = if writes { Need::Write } else { Need::Read };
     let (Some(namespace), Some(data)) = (namespace, &entry.transfer.data) else {
         return Step::Answer(Status::LBA_OUT_OF_RANGE.with_dnr());
     };
     let each = || (0..ranges).map(|index| range(data, index));
     if !each().all(|range| namespace.contains(range.slba, u64::from(range.blocks))) {
         return Step::Answer(Status::LBA_OUT_OF_RANGE.with_dnr());
-    }
-    if deallocate && blocks_named(data, ranges) > u64::from(limits.deallocate_blocks) {
-        return Step::Answer(Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr());
     }
     let allowed = |range: DatasetRange| {
         let blocks = u64::from(range.blocks);
@@ -98,12 +131,7 @@ pub(crate) fn execute(
     if let Err(status) = named.try_for_each(allowed) {
         return Step::Answer(status);
     }
-    if deallocate {
-        Step::Continue
-    } else {
-        // The other attributes are hints, which a controller is free to ignore.
-        Step::Answer(Status::SUCCESS)
-    }
+    operation.map_or(Step::Answer(Status::SUCCESS), |_| Step::Continue)
 }
 
 /// Returns the request for the next piece. Without `answers` the pieces that the device has come to
@@ -117,7 +145,12 @@ pub(crate) fn next(
 ) -> Step {
     let paused = namespace.is_some_and(|namespace| !namespace.is_open());
     let shift = namespace.map_or(0, |namespace| namespace.block_shift);
-    let piece_blocks = (limits.deallocate_piece_bytes >> shift).max(1);
+    let operation = operation(entry).unwrap_or(Operation::Deallocate);
+    let piece_bytes = match operation {
+        Operation::Deallocate => limits.deallocate_piece_bytes,
+        _ => limits.transfer_bytes,
+    };
+    let piece_blocks = (piece_bytes >> shift).max(1);
     let begins = answers && !paused;
     while begins && is_open(entry) && entry.parts.outstanding < DATASET_PARALLEL_MAX {
         let Some(data) = &entry.transfer.data else {
@@ -136,12 +169,14 @@ pub(crate) fn next(
             continue;
         }
         let lba = slba + u64::from(begun);
-        let (lba, count) = if mutation::active(Mutation::DeallocateNeighbour) && lba > 0 {
-            (lba - 1, count + 1)
-        } else {
-            (lba, count)
-        };
-        let request = part(ticket, Operation::Deallocate, lba, count);
+        let deallocates = operation == Operation::Deallocate;
+        let (lba, count) =
+            if mutation::active(Mutation::DeallocateNeighbour) && deallocates && lba > 0 {
+                (lba - 1, count + 1)
+            } else {
+                (lba, count)
+            };
+        let request = part(ticket, operation, lba, count);
         return Step::Submit(entry.nsid, request);
     }
     if entry.parts.outstanding > 0 {

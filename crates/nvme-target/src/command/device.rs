@@ -1,7 +1,7 @@
 //! Commands and their requests to the device.
 
-use crate::command::blocks;
 use crate::command::step::Step;
+use crate::command::{blocks, dataset};
 use crate::namespace::CoreNamespace;
 use crate::request::{Kind, Slot, Ticket, status_of_result};
 use base::mutation::{self, Mutation};
@@ -17,7 +17,10 @@ pub(crate) fn commit(
     ticket: Ticket,
     namespace: Option<&CoreNamespace>,
 ) -> Option<Step> {
-    let reads = matches!(entry.kind, Kind::Read | Kind::Compare | Kind::Verify);
+    let reads = match entry.kind {
+        Kind::Dataset => dataset::operation(entry) == Some(Operation::Verify),
+        kind => matches!(kind, Kind::Read | Kind::Compare | Kind::Verify),
+    };
     let commits = reads && entry.range.durable && namespace.is_some_and(CoreNamespace::has_cache);
     if !commits || mutation::active(Mutation::FuaIgnored) {
         return None;
@@ -113,7 +116,11 @@ pub(crate) fn done(
     result: Result<(), BlockError>,
     data: Option<IoSlice>,
 ) -> Step {
-    let status = status_of_result(result, entry.kind);
+    let kind = match entry.kind {
+        Kind::Dataset if dataset::operation(entry) == Some(Operation::Verify) => Kind::Verify,
+        kind => kind,
+    };
+    let status = status_of_result(result, kind);
     if entry.kind.has_parts() {
         if !status.is_success() {
             entry.status.get_or_insert(status);

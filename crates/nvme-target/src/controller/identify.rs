@@ -8,7 +8,7 @@ use crate::limits::{
 use crate::namespace::Namespace;
 use std::sync::Arc;
 use wire::fabrics::property::Version;
-use wire::limits::{DATASET_RANGES_MAX, IDENTIFY_BYTES, NSID_BROADCAST, NSID_MAX};
+use wire::limits::{IDENTIFY_BYTES, NSID_BROADCAST, NSID_MAX};
 use wire::nvme::identify::{CSI_NVM, Cns};
 use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::identify_lists::{
@@ -240,8 +240,8 @@ fn nvm_controller(view: &View<'_>) -> NvmIdentifyController {
     NvmIdentifyController {
         vsl: transfer_shift(view),
         wzsl: transfer_shift(view),
-        // 256 ranges are the field's limit and do not fit into it: 0 says "no other limit".
-        dmrl: u8::try_from(DATASET_RANGES_MAX).unwrap_or(0),
+        // All three limits are given, or none. 256 ranges, as many as a command has, do not fit.
+        dmrl: u8::MAX,
         dmrsl: view.limits.deallocate_blocks,
         dmsl: view.limits.deallocate_blocks.into(),
         ..NvmIdentifyController::default()

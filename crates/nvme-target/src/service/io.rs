@@ -19,6 +19,7 @@ use qos::access::Need;
 use qos::units;
 use reactor::Context;
 use switch::doorbell::Urgency;
+use wire::nvme::io::DatasetRange;
 use wire::nvme::{Command, Completion, IoOpcode, LbaCommand, Status};
 
 /// Begins a command of an I/O queue.
@@ -252,14 +253,50 @@ fn without_data(
 ) -> Result<Flow, Status> {
     let access = &connection.access;
     let namespace = core.namespace_ref(access.subsystem, command.nsid());
-    let limit = core.limits.transfer_bytes;
     let rights = access.rights.as_deref();
-    let (run, _) = blocks::check(command, kind.need(), rights, namespace, limit)?;
+    let (run, bytes) = blocks::check(command, kind.need(), rights, namespace, u32::MAX)?;
     if kind == Kind::WriteZeroes && namespace.is_some_and(|namespace| namespace.read_only) {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
+    if kind == Kind::Verify && run.control.protection_action() {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    if bytes > core.limits.transfer_bytes {
+        return begin_pieces(connection, command, &run, core, cx);
+    }
     let slot = take(connection, kind, command, &run, 0, core, cx)?;
     advance(connection, slot, Step::Admit, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Begins Verify or Write Zeroes of more blocks than one request has: VSL and WZSL say what is fast,
+/// not what is possible. `[NVMe NVM 1.0 §3.2.5, §3.2.8]`
+fn begin_pieces(
+    connection: &mut Connection,
+    command: &Command,
+    run: &LbaCommand,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let range = DatasetRange {
+        attributes: 0,
+        blocks: run.blocks,
+        slba: run.slba,
+    };
+    let list = range.to_bytes();
+    let length = u32::try_from(list.len()).expect("16");
+    let Some(buffer) = capsule_data::buffer(connection, length, core, cx)? else {
+        return Ok(Flow::Stall);
+    };
+    let slot = connection.begin(command, Kind::Dataset, run.nsid, core, cx.now)?;
+    let entry = connection.session.commands.slot(slot);
+    entry.range.blocks = 1;
+    entry.range.durable = run.control.fua();
+    entry.range.deallocate = run.control.deallocate();
+    entry.transfer.length = length;
+    barriers::arrive(connection, slot, length, core);
+    let whole = Payload::Whole(&list, true);
+    capsule_data::receive(connection, slot, buffer, (0, &list), whole, core, cx);
     Ok(Flow::Continue)
 }
 

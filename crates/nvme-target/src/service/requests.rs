@@ -136,6 +136,10 @@ pub(crate) fn put_back(
 ) {
     let entry = connection.session.commands.slot(slot);
     match waiting {
+        Waiting::Request(_) if entry.parts.commits => {
+            entry.parts.commits = false;
+            entry.range.durable = true;
+        }
         Waiting::Request(request) if entry.kind.has_parts() => {
             entry.parts.outstanding -= 1;
             match entry.kind {
@@ -145,10 +149,6 @@ pub(crate) fn put_back(
             if entry.parts.outstanding > 0 {
                 return;
             }
-        }
-        Waiting::Request(_) if entry.parts.commits => {
-            entry.parts.commits = false;
-            entry.range.durable = true;
         }
         Waiting::Request(request) => entry.transfer.data = request.data,
         Waiting::Extents(command) => {
@@ -277,6 +277,7 @@ fn pay(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
         entry.accounting.paid = true;
         return Step::Admit;
     }
+    dataset::clip(entry, &core.limits);
     let namespace = core.namespace(subsystem, entry.nsid);
     let shape = namespace.map(|namespace| (namespace.block_shift, namespace.thin));
     let (shift, thin) = shape.unwrap_or((0, true));
@@ -386,7 +387,8 @@ fn execute(
         Kind::Flush | Kind::Shutdown => Step::Continue,
         Kind::Dataset => {
             let rights = connection.access.rights.as_deref();
-            dataset::execute(entry, rights, namespace, &core.limits)
+            dataset::clip(entry, &core.limits);
+            dataset::execute(entry, rights, namespace)
         }
         _ if entry.extents.is_some() => extents::execute(entry, ticket, namespace),
         _ => device::execute(entry, ticket, namespace),

@@ -78,6 +78,12 @@ impl LbaControl {
         ((self.0 >> 10) & 0b1111) as u8
     }
 
+    /// PRACT.
+    #[inline]
+    pub const fn protection_action(self) -> bool {
+        self.protection_information() & 0b1000 != 0
+    }
+
     /// DTYPE, Write only: the directive type, 0 for none.
     #[inline]
     pub const fn directive_type(self) -> u8 {
