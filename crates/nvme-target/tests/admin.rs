@@ -20,7 +20,7 @@ use wire::nvme::identify_lists::{
     NamespaceId, parse_command_sets, parse_controller_list, parse_namespace_descriptors,
     parse_namespace_list,
 };
-use wire::nvme::log_page::{ErrorEntry, LogPageId, SmartLog};
+use wire::nvme::log_page::{ErrorEntry, LogPageId, SmartLog, SupportedFeatures};
 use wire::nvme::vendor::{EndController, Extensions};
 use wire::nvme::{
     Abort, AsyncEvent, Command, Completion, GetFeatures, GetLogPage, Identify, IdentifyController,
@@ -266,6 +266,14 @@ fn log_pages_have_real_content() {
     });
     log(&mut admin, LogPageId::FIRMWARE_SLOT, 512);
     log(&mut admin, LogPageId::EFFECTS, 4096);
+    let page = log(&mut admin, LogPageId::FEATURE_EFFECTS, 1024);
+    let supported = SupportedFeatures::parse_prefix(&page).expect("1024 bytes");
+    for id in 0..=u8::MAX {
+        let feature = FeatureId(id);
+        let asked = get(&mut admin, feature, FeatureSelect::CAPABILITIES);
+        let announced = supported.features[usize::from(id)] & SupportedFeatures::SUPPORTED > 0;
+        assert_eq!(announced, asked.status.is_success(), "{feature}");
+    }
     for (get, status) in [
         (
             GetLogPage::new(LogPageId(0x42), 0, 0, 64),

@@ -6,8 +6,8 @@ use crate::fabrics::{ConnectData, DiscoveryLogEntry, DiscoveryLogHeader};
 use crate::nvme::identify_controller::{NvmIdentifyController, PowerState};
 use crate::nvme::identify_namespace::{IndependentIdentifyNamespace, NvmIdentifyNamespace};
 use crate::nvme::log_page::{
-    ChangedNamespaces, EffectsLog, ErrorEntry, FirmwareSlotLog, SmartLog, SupportedLogPages,
-    TenantEvent, TenantEvents,
+    ChangedNamespaces, EffectsLog, ErrorEntry, FirmwareSlotLog, SmartLog, SupportedFeatures,
+    SupportedLogPages, TenantEvent, TenantEvents,
 };
 use crate::nvme::{IdentifyController, IdentifyNamespace};
 
@@ -48,6 +48,7 @@ proptest! {
             IdentifyNamespace,
             NvmIdentifyNamespace,
             IndependentIdentifyNamespace,
+            SupportedFeatures,
             SupportedLogPages,
             ErrorEntry,
             SmartLog,

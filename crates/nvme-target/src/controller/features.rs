@@ -101,6 +101,11 @@ pub(crate) fn get(
     Ok(Reply::Bare(u64::from(value)))
 }
 
+/// Returns true if an I/O controller has a feature.
+pub(crate) fn has(controller: &Controller, feature: FeatureId) -> bool {
+    capabilities(controller, feature).is_ok()
+}
+
 /// Returns the capabilities of a feature (SEL = 011b). No feature is saveable.
 fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, Status> {
     let changeable = match feature {

@@ -1,15 +1,16 @@
 //! Get Log Page. `[NVMe Base 2.0 §5.16]`
 
-use crate::controller::discovery;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
+use crate::controller::{discovery, features};
 use crate::limits::Limits;
 use crate::qos::events::TenantEvent;
 use crate::stats::NamespaceStats;
 use wire::limits::NSID_BROADCAST;
+use wire::nvme::feature::FeatureId;
 use wire::nvme::log_page::{
-    ChangedNamespaces, EffectsLog, FirmwareSlotLog, LogPageId, SmartLog, SupportedLogPages,
-    TenantEvents,
+    ChangedNamespaces, EffectsLog, FirmwareSlotLog, LogPageId, SmartLog, SupportedFeatures,
+    SupportedLogPages, TenantEvents,
 };
 use wire::nvme::{AdminOpcode, GetLogPage, IoOpcode, Status};
 use wire::text;
@@ -87,6 +88,7 @@ fn page(controller: &Controller, get: &GetLogPage, view: &View<'_>) -> Result<Ve
                 .to_vec()
         }
         LogPageId::EFFECTS => effects(view.limits).to_bytes().to_vec(),
+        LogPageId::FEATURE_EFFECTS => supported_features(controller).to_bytes().to_vec(),
         _ => return Err(unknown),
     })
 }
@@ -103,11 +105,22 @@ fn supported(discovery: bool) -> SupportedLogPages {
             LogPageId::FIRMWARE_SLOT,
             LogPageId::CHANGED_NAMESPACES,
             LogPageId::EFFECTS,
+            LogPageId::FEATURE_EFFECTS,
             LogPageId::TENANT_EVENTS,
         ]
     };
     for page in pages {
         log.pages[usize::from(page.0)] = SupportedLogPages::SUPPORTED;
+    }
+    log
+}
+
+fn supported_features(controller: &Controller) -> SupportedFeatures {
+    let mut log = SupportedFeatures::default();
+    for (id, entry) in (0..=u8::MAX).zip(&mut log.features) {
+        if features::has(controller, FeatureId(id)) {
+            *entry = SupportedFeatures::SUPPORTED | SupportedFeatures::OF_CONTROLLER;
+        }
     }
     log
 }

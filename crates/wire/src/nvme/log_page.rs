@@ -60,6 +60,22 @@ impl SupportedLogPages {
 }
 
 layout! {
+    /// Feature Identifiers Supported and Effects (LID 12h). `[NVMe Base 2.0 §5.16.1.19]`
+    pub struct SupportedFeatures: 1024 {
+        /// Support by FID: bit 0 supported, bits 31:20 the scope.
+        features: [u32; 256] = 0,
+    }
+}
+
+impl SupportedFeatures {
+    /// FSUPP: the feature is supported.
+    pub const SUPPORTED: u32 = 1 << 0;
+
+    /// FSP: the feature is the controller's.
+    pub const OF_CONTROLLER: u32 = 1 << 21;
+}
+
+layout! {
     /// One entry of Error Information (LID 01h). `[NVMe Base 2.0 §5.16.1.2]`
     pub struct ErrorEntry: 64 {
         /// Error Count: the entry's number, from 1; 0 for no entry.

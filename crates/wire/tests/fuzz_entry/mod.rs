@@ -14,8 +14,8 @@ use wire::nvme::identify_lists::{
 };
 use wire::nvme::identify_namespace::{IndependentIdentifyNamespace, NvmIdentifyNamespace};
 use wire::nvme::log_page::{
-    ChangedNamespaces, EffectsLog, ErrorEntry, FirmwareSlotLog, SmartLog, SupportedLogPages,
-    TENANT_EVENT_ENTRIES, TenantEvent, TenantEvents,
+    ChangedNamespaces, EffectsLog, ErrorEntry, FirmwareSlotLog, SmartLog, SupportedFeatures,
+    SupportedLogPages, TENANT_EVENT_ENTRIES, TenantEvent, TenantEvents,
 };
 use wire::nvme::{
     AdminCommand, AsyncEvent, Command, Completion, ExtentsCommand, IdentifyController,
@@ -355,6 +355,7 @@ pub(crate) fn structure(input: &[u8]) {
         IdentifyNamespace,
         NvmIdentifyNamespace,
         IndependentIdentifyNamespace,
+        SupportedFeatures,
         SupportedLogPages,
         ErrorEntry,
         SmartLog,
