@@ -47,14 +47,33 @@ pub enum AccessError {
     Nothing(usize),
 }
 
-/// The pattern of an assignment, the more particular one greater: a host says more than a
-/// subsystem, and that more than a namespace.
-type Pattern = (Option<String>, Option<String>, Option<u32>);
+/// What holds for some names, and what holds for all.
+#[derive(Clone, Debug, Default)]
+struct ByName<T> {
+    named: BTreeMap<String, T>,
+    any: T,
+}
+
+impl<T: Default> ByName<T> {
+    /// Returns what holds for a name, the more particular first.
+    fn of(&self, name: &str) -> impl Iterator<Item = &T> {
+        self.named.get(name).into_iter().chain([&self.any])
+    }
+
+    fn entry(&mut self, name: Option<String>) -> &mut T {
+        match name {
+            Some(name) => self.named.entry(name).or_default(),
+            None => &mut self.any,
+        }
+    }
+}
 
 /// The map from a connection to its tenant.
 #[derive(Clone, Debug, Default)]
 pub struct Assignments {
-    rules: BTreeMap<Pattern, TenantId>,
+    /// Tenants by host, subsystem and namespace: a host says more than a subsystem, and that more
+    /// than a namespace.
+    rules: ByName<ByName<BTreeMap<Option<u32>, TenantId>>>,
     default: Option<TenantId>,
 }
 
@@ -71,7 +90,7 @@ impl Assignments {
         if assignments.len() > ASSIGNMENTS_MAX {
             return Err(AccessError::Assignments(assignments.len()));
         }
-        let mut rules = BTreeMap::new();
+        let mut rules = ByName::<ByName<BTreeMap<_, _>>>::default();
         for Assignment {
             host,
             subsystem,
@@ -79,7 +98,8 @@ impl Assignments {
             tenant,
         } in assignments
         {
-            let before = rules.insert((host, subsystem, namespace), tenant);
+            let by_namespace = rules.entry(host).entry(subsystem);
+            let before = by_namespace.insert(namespace, tenant);
             if let Some(before) = before.filter(|&before| before != tenant) {
                 return Err(AccessError::Ambiguous(before, tenant));
             }
@@ -88,22 +108,32 @@ impl Assignments {
     }
 
     /// The tenant of a host's requests to a namespace; `None` turns the host away. The most
-    /// particular assignment wins. Control path: eight look-ups.
+    /// particular assignment wins.
     #[must_use]
     pub fn tenant(&self, host: &str, subsystem: &str, namespace: u32) -> Option<TenantId> {
-        let hosts = [Some(host.to_owned()), None];
-        let subsystems = [Some(subsystem.to_owned()), None];
-        for host in &hosts {
-            for subsystem in &subsystems {
-                for namespace in [Some(namespace), None] {
-                    let pattern = (host.clone(), subsystem.clone(), namespace);
-                    if let Some(&tenant) = self.rules.get(&pattern) {
-                        return Some(tenant);
-                    }
-                }
-            }
-        }
-        self.default
+        let mut rules = self.rules_of(host, subsystem);
+        let assigned = rules.find_map(|rules| {
+            let particular = rules.get(&Some(namespace));
+            particular.or_else(|| rules.get(&None))
+        });
+        assigned.copied().or(self.default)
+    }
+
+    /// Returns true if a host has a tenant for some namespace of a subsystem. The number of
+    /// namespaces that rules name does not matter.
+    #[must_use]
+    pub fn admits(&self, host: &str, subsystem: &str) -> bool {
+        let mut rules = self.rules_of(host, subsystem);
+        self.default.is_some() || rules.any(|rules| !rules.is_empty())
+    }
+
+    fn rules_of(
+        &self,
+        host: &str,
+        subsystem: &str,
+    ) -> impl Iterator<Item = &BTreeMap<Option<u32>, TenantId>> {
+        let hosts = self.rules.of(host);
+        hosts.flat_map(move |rules| rules.of(subsystem))
     }
 }
 

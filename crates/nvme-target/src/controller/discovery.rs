@@ -7,27 +7,73 @@
 
 use crate::shared::Shared;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader};
-use wire::nvme::Nqn;
+use wire::nvme::{GetLogPage, Nqn, Status};
 
-/// Returns the whole page for one host, which has reached us at `local`.
+/// The part of a page that a host asks for. A page of many entries is asked for in many commands, so
+/// nothing is made of what lies outside.
+struct Window {
+    wanted: Range<u64>,
+    /// Bytes of the page before the next entry.
+    at: u64,
+    /// Entries so far.
+    entries: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    fn new(get: &GetLogPage) -> Self {
+        Self {
+            wanted: get.offset..get.offset.saturating_add(get.data_bytes()),
+            at: DiscoveryLogHeader::SIZE as u64,
+            entries: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Adds the part of the bytes at `start` that is wanted.
+    fn put(&mut self, start: u64, bytes: &[u8]) {
+        let place = |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+        let (first, last) = (place(self.wanted.start), place(self.wanted.end));
+        let part = first.min(bytes.len())..last.min(bytes.len());
+        self.bytes.extend_from_slice(&bytes[part]);
+    }
+
+    fn push(&mut self, entry: impl FnOnce() -> DiscoveryLogEntry) {
+        let start = self.at;
+        self.at += DiscoveryLogEntry::SIZE as u64;
+        self.entries += 1;
+        if start < self.wanted.end && self.at > self.wanted.start {
+            self.put(start, &entry().to_bytes());
+        }
+    }
+}
+
+/// Returns the part of the page for one host, which has reached us at `local`, that `get` names.
+///
+/// # Errors
+/// Invalid Field: an offset beyond the page.
 pub(crate) fn log_page(
     shared: &Shared,
     (host_nqn, from): (&str, IpAddr),
     local: Option<IpAddr>,
-) -> Vec<u8> {
+    get: &GetLogPage,
+) -> Result<Vec<u8>, Status> {
     let configuration = shared.configuration();
     let rules = shared.rules();
-    let mut entries = Vec::new();
+    let mut window = Window::new(get);
     let numbered = || {
         let ports = (1u16..).zip(configuration.listeners.iter().copied());
         ports.filter_map(|(port, address)| Some((port, reachable(address, local)?)))
     };
     for (port, address) in numbered() {
-        let mut own = entry(address, port, DiscoveryLogEntry::SUBTYPE_CURRENT_DISCOVERY);
-        own.subnqn_field = Nqn::discovery().to_field();
-        own.eflags = DiscoveryLogEntry::EFLAGS_PERSISTENT;
-        entries.push(own);
+        window.push(|| {
+            let mut own = entry(address, port, DiscoveryLogEntry::SUBTYPE_CURRENT_DISCOVERY);
+            own.subnqn_field = Nqn::discovery().to_field();
+            own.eflags = DiscoveryLogEntry::EFLAGS_PERSISTENT;
+            own
+        });
     }
     for subsystem in configuration
         .subsystems
@@ -38,26 +84,32 @@ pub(crate) fn log_page(
             continue;
         };
         for (port, address) in numbered() {
-            let mut io = entry(address, port, DiscoveryLogEntry::SUBTYPE_NVM);
-            io.subnqn_field = name.to_field();
-            entries.push(io);
+            window.push(|| {
+                let mut io = entry(address, port, DiscoveryLogEntry::SUBTYPE_NVM);
+                io.subnqn_field = name.to_field();
+                io
+            });
         }
     }
     for referral in &configuration.referrals {
-        let mut other = entry(referral.address, 0, DiscoveryLogEntry::SUBTYPE_REFERRAL);
-        other.subnqn_field = Nqn::discovery().to_field();
-        entries.push(other);
+        window.push(|| {
+            let mut other = entry(referral.address, 0, DiscoveryLogEntry::SUBTYPE_REFERRAL);
+            other.subnqn_field = Nqn::discovery().to_field();
+            other
+        });
+    }
+    if get.offset > window.at {
+        return Err(Status::INVALID_FIELD.with_dnr());
     }
     let header = DiscoveryLogHeader {
         generation: configuration.generation,
-        records: entries.len() as u64,
+        records: window.entries,
         record_format: 0,
     };
-    let mut page = header.to_bytes().to_vec();
-    for entry in &entries {
-        page.extend_from_slice(&entry.to_bytes());
-    }
-    page
+    let entries = std::mem::take(&mut window.bytes);
+    window.put(0, &header.to_bytes());
+    window.bytes.extend(entries);
+    Ok(window.bytes)
 }
 
 /// The address by which the host can reach a listener; `None` where we know none.
@@ -91,6 +143,48 @@ fn entry(address: SocketAddr, port_id: u16, subtype: u8) -> DiscoveryLogEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::limits::NSID_BROADCAST;
+    use wire::nvme::log_page::LogPageId;
+
+    /// The whole page was made for each command, and four bytes of it were sent.
+    #[test]
+    fn a_window_has_its_part_of_the_page_and_nothing_else_is_made() {
+        let named = |index: u16| DiscoveryLogEntry {
+            port_id: index,
+            ..DiscoveryLogEntry::default()
+        };
+        let page: Vec<u8> = (0..10).flat_map(|index| named(index).to_bytes()).collect();
+        for (offset, length, most) in [
+            (0, 4, 0),
+            (0, 2048, 1),
+            (1024, 4, 1),
+            (2040, 16, 2),
+            (3072, 4096, 4),
+            (11_000, 4096, 1),
+            (11_264, 4, 0),
+        ] {
+            let mut window = Window::new(&GetLogPage::new(
+                LogPageId::DISCOVERY,
+                NSID_BROADCAST,
+                offset,
+                length,
+            ));
+            let mut made = 0;
+            for index in 0..10 {
+                window.push(|| {
+                    made += 1;
+                    named(index)
+                });
+            }
+            assert_eq!((made, window.at), (most, 11_264), "{offset} {length}");
+            let place = |at: u64| {
+                let place = usize::try_from(at.saturating_sub(1024)).expect("small");
+                place.min(page.len())
+            };
+            let part = place(offset)..place(offset + u64::from(length));
+            assert_eq!(window.bytes, page[part]);
+        }
+    }
 
     #[test]
     fn a_listener_on_every_address_is_named_by_the_one_that_was_reached() {

@@ -29,10 +29,21 @@ pub(crate) fn execute(
     if get.offset_is_index || !get.offset.is_multiple_of(4) {
         return Err(invalid);
     }
-    let page = page(controller, get, view)?;
-    let offset = usize::try_from(get.offset).map_err(|_| invalid)?;
     // [NVMe Base 2.0 §5.16]: an offset beyond the page is an error, bytes beyond its end are not.
-    let rest = page.get(offset..).ok_or(invalid)?;
+    let page = if get.log_page == LogPageId::DISCOVERY && controller.is_discovery() {
+        let host = (
+            controller.shared.host_nqn.as_str(),
+            controller.shared.peer.ip(),
+        );
+        discovery::log_page(view.shared, host, controller.reached, get)?
+    } else {
+        let mut page = page(controller, get, view)?;
+        let offset = usize::try_from(get.offset).map_err(|_| invalid)?;
+        page.get(offset..).ok_or(invalid)?;
+        page.drain(..offset);
+        page
+    };
+    let rest = page.as_slice();
     let count = rest.len().min(data.len());
     data[..count].copy_from_slice(&rest[..count]);
     if !get.retain_async_event {
@@ -55,11 +66,6 @@ fn page(controller: &Controller, get: &GetLogPage, view: &View<'_>) -> Result<Ve
             page.resize(crate::limits::ERROR_LOG_ENTRIES * 64, 0);
             page
         }
-        LogPageId::DISCOVERY if discovery => discovery::log_page(
-            view.shared,
-            (&controller.shared.host_nqn, controller.shared.peer.ip()),
-            controller.reached,
-        ),
         _ if discovery => return Err(unknown),
         LogPageId::SMART => {
             // [NVMe Base 2.0 §5.16.1.3]: the page is the controller's, not a namespace's.

@@ -165,7 +165,7 @@ impl AccessRules {
 
     /// Returns true if a host that connects from an address has a tenant in a subsystem.
     pub(crate) fn admit(&self, host: &str, from: IpAddr, subsystem: &str) -> bool {
-        self.may_use_name(host, from) && !self.tenants(host, subsystem).is_empty()
+        self.may_use_name(host, from) && self.assignments.admits(host, subsystem)
     }
 
     /// Returns true if a host at an address may use this name.
