@@ -472,6 +472,7 @@ pub(crate) fn finish(
 ) {
     connection.end_outstanding(slot, core);
     connection.end_work(slot);
+    let status = answers::with_retry_delay(connection, status);
     let entry = connection.session.commands.slot(slot);
     entry.status = Some(status);
     if entry.kind != Kind::Read && entry.kind != Kind::Admin {
