@@ -582,6 +582,7 @@ class Controller:
         self.in_capsule_max = le(data[1792:1796]) * 16 - 64
         self.events_max = data[259] + 1
         self.cache = data[525] & 1
+        self.retry_delay = le(data[128:130])
         if kind == 1:
             check(le(data[320:322]) > 0, "Identify: KAS is zero")
             equal("Identify: SQES", data[512], 0x66)
@@ -689,6 +690,21 @@ def log_pages(controller, dissected):
     controller.log_page(0xBE, 512, wanted=[INVALID_LOG_PAGE, INVALID_FIELD])
 
 
+def host_behavior(controller, admin):
+    """Retry delays are enabled where there are any, and disabled again."""
+    def current():
+        return bytes(admin.run(Command(0x0A, read=512), {10: 0x16}).data)
+
+    none, delays = bytes(512), b"\1" + bytes(511)
+    equal("CRDT1", controller.retry_delay, 1)
+    equal("Host Behavior Support after a reset", current(), none)
+    for behavior in (delays, none):
+        admin.run(Command(0x09, write=behavior), {10: 0x16})
+        equal("Host Behavior Support", current(), behavior)
+    admin.run(Command(0x09, write=b"\2" + bytes(511)), {10: 0x16}, INVALID_FIELD)
+    equal("Host Behavior Support after a refusal", current(), none)
+
+
 def features(controller):
     admin = controller.admin
     queues = admin.run(Command(0x09), {10: 7, 11: 3 | 3 << 16}).result
@@ -698,6 +714,7 @@ def features(controller):
     admin.run(Command(0x0A), {10: 0x06}, OK if controller.cache else INVALID_FIELD)
     admin.run(Command(0x09), {10: 0x0B, 11: 1 << 8})
     equal("enabled events", admin.run(Command(0x0A), {10: 0x0B}).result, 1 << 8)
+    host_behavior(controller, admin)
     admin.run(Command(0x0A), {10: 0xBE}, INVALID_FIELD)
     admin.run(Command(0x09), {10: 0xBE}, INVALID_FIELD)
     admin.run(Command(0xBD), {}, INVALID_OPCODE)

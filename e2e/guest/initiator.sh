@@ -210,6 +210,7 @@ administer() {
 	says "^mn +: $MODEL *\$" nvme id-ctrl "$controller"
 	grep -q "^subnqn *: $NQN\$" /tmp/said
 	expect sn "$(sed -n 's/^sn *: *\([^ ].*[^ ]\) *$/\1/p' /tmp/said)" "$(attribute serial)"
+	delay=$(sed -n 's/^crdt1 *: *//p' /tmp/said)
 	says "^nsze +: $(printf 0x%x $((DEVICE_MIB * 1048576 / $(limit logical_block_size))))\$" \
 		nvme id-ns "$namespace"
 	says "^\[ +0\]:0x1\$" nvme list-ns "$controller"
@@ -225,12 +226,19 @@ administer() {
 	fi
 	says "Async Event Configuration.*, Current value:0x[0-9a-f]+\$" feature 0xb
 	says "Keep Alive Timer.*, Current value:0x0*1388\$" feature 0xf
+	# The kernel's own target has no retry delay. The kernel enables one that there is.
+	if [ "$COMMAND_SETS" = all ]; then
+		expect crdt1 "$delay" 1
+		says "Host Behavior Support: True\$" feature 0x16 --human-readable
+	fi
 	nvme flush "$namespace"
 }
 
-# feature NUMBER
+# feature NUMBER [OPTION…]
 feature() {
-	nvme get-feature "/dev/$(cat /run/controller)" --feature-id="$1"
+	number=$1
+	shift
+	nvme get-feature "/dev/$(cat /run/controller)" --feature-id="$number" "$@"
 }
 
 # More commands than the kernel's own target knows.

@@ -36,6 +36,11 @@ pub const DATASET_PARALLEL_MAX: u16 = 8;
 /// tenth of a second is far below every time-out in use. `[NVMe Base 2.0 §5.17.2.1 KAS]`
 pub const KEEP_ALIVE_GRANULARITY_100_MS: u16 = 1;
 
+/// Time that Identify reports in units of 100 ms for a host to wait before it sends an interrupted
+/// command again: the shortest that there is, as buffers come back within milliseconds. Linux tries
+/// five times, so it waits for half a second. `[NVMe Base 2.0 §5.17.2.1 CRDT1]`
+pub const RETRY_DELAY_100_MS: u16 = 1;
+
 /// Extents of one command: the C2HData PDUs of its answer, one for each, fit into one send list,
 /// with digests and whatever padding.
 pub const EXTENTS_MAX: u16 = 64;

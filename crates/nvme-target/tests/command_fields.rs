@@ -441,7 +441,7 @@ fn every_field_of_features_is_checked() {
     let get = |id, value| feature(AdminOpcode::GET_FEATURES, id, value);
     let set = |id, value| feature(AdminOpcode::SET_FEATURES, id, value);
     let known = [
-        0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x0a, 0x0b, 0x0e, 0x0f, 0x81,
+        0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x0a, 0x0b, 0x0e, 0x0f, 0x16, 0x81,
     ];
     let ours = 0xc0..=0xff;
     for id in (0..=255).filter(|id| !known.contains(id) && !ours.contains(id)) {
@@ -486,6 +486,54 @@ fn every_field_of_features_is_checked() {
     }
     let time = with(set(0x0e, 0), |c| c.set_sgl(SglDescriptor::in_capsule(0, 7)));
     expect(&mut admin, "timestamp", &time, &[0; 7], LENGTH);
+    host_behavior(&mut admin);
+}
+
+/// Host Behavior Support: its length, and each byte of its data. `[NVMe Base 2.0 §5.27.1.18]`
+fn host_behavior(admin: &mut Client) {
+    const ID: u32 = 0x16;
+    let command = |opcode: AdminOpcode, dword10: u32| {
+        with(Command::new(opcode.0, 0), |c| c.set_cdw(10, dword10))
+    };
+    let set = |data: &[u8]| {
+        let inside = SglDescriptor::in_capsule(0, data.len() as u32);
+        with(command(AdminOpcode::SET_FEATURES, ID), |c| {
+            c.set_sgl(inside)
+        })
+    };
+    let get = |bytes| transport(command(AdminOpcode::GET_FEATURES, ID), bytes);
+    for bytes in [4, 256, 508, 511] {
+        expect(admin, "length", &get(bytes), &[], LENGTH);
+        let data = vec![0; bytes as usize];
+        expect(admin, "length", &set(&data), &data, LENGTH);
+    }
+    let nothing = command(AdminOpcode::GET_FEATURES, ID);
+    expect(admin, "no room for data", &nothing, &[], LENGTH);
+    let nothing = command(AdminOpcode::SET_FEATURES, ID);
+    expect(admin, "no data", &nothing, &[], LENGTH);
+    let saved = command(AdminOpcode::SET_FEATURES, ID | 1 << 31);
+    let saved = with(saved, |c| c.set_sgl(SglDescriptor::in_capsule(0, 512)));
+    expect(admin, "SV", &saved, &[0; 512], Status::FEATURE_NOT_SAVEABLE);
+    for (byte, what) in ["ACRE", "ETDAS", "LBAFEE"].into_iter().enumerate() {
+        for value in 0..=255 {
+            let mut data = [0; 512];
+            data[byte] = value;
+            let expected = if value > 1 { FIELD } else { SUCCESS };
+            expect(admin, what, &set(&data), &data, expected);
+        }
+    }
+    // What was refused has changed nothing, and what is reserved is not kept.
+    let mut data = [0xff; 512];
+    data[..3].copy_from_slice(&[1, 0, 1]);
+    expect(admin, "reserved", &set(&data), &data, SUCCESS);
+    let refused = [2; 512];
+    expect(admin, "all of it", &set(&refused), &refused, FIELD);
+    for bytes in [512, 4096] {
+        let (completion, kept) = admin.fetch(get(bytes), bytes as usize);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        assert_eq!(kept[..3], [1, 0, 1]);
+        assert!(kept[3..].iter().all(|&byte| byte == 0));
+    }
 }
 
 /// `[NVMe Base 2.0 §6]`

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use crate::fabrics::{ConnectData, DiscoveryLogEntry, DiscoveryLogHeader};
+use crate::nvme::feature::HostBehavior;
 use crate::nvme::identify_controller::{NvmIdentifyController, PowerState};
 use crate::nvme::identify_namespace::{IndependentIdentifyNamespace, NvmIdentifyNamespace};
 use crate::nvme::log_page::{
@@ -57,6 +58,7 @@ proptest! {
             EffectsLog,
             TenantEvent,
             TenantEvents,
+            HostBehavior,
             ConnectData,
             DiscoveryLogHeader,
             DiscoveryLogEntry,
@@ -85,6 +87,7 @@ fn landmarks_are_where_the_specification_has_them() {
     let mut bytes = [0; 4096];
     bytes[77] = 8;
     bytes[78..80].copy_from_slice(&[0x34, 0x12]);
+    bytes[128..134].copy_from_slice(&[1, 0, 2, 0, 0, 3]);
     bytes[320] = 10;
     bytes[514..516].copy_from_slice(&[0x00, 0x04]);
     bytes[516] = 7;
@@ -98,6 +101,7 @@ fn landmarks_are_where_the_specification_has_them() {
     assert_eq!(controller.mdts, 8);
     assert_eq!(controller.max_transfer_bytes(4096), Some(1 << 20));
     assert_eq!(controller.cntlid, 0x1234);
+    assert_eq!(controller.crdt, [1, 2, 0x300]);
     assert_eq!(controller.kas, 10);
     assert_eq!(controller.maxcmd, 1024);
     assert_eq!(controller.nn, 7);
@@ -125,4 +129,9 @@ fn landmarks_are_where_the_specification_has_them() {
     assert_eq!(namespace.block_bytes(), Some(4096));
     assert_eq!(namespace.nguid[0], 0xaa);
     assert_eq!(namespace.eui64[0], 0xbb);
+
+    let mut bytes = [0; 512];
+    bytes[..3].copy_from_slice(&[1, 2, 3]);
+    let behavior = HostBehavior::parse(&bytes);
+    assert_eq!((behavior.acre, behavior.etdas, behavior.lbafee), (1, 2, 3));
 }

@@ -6,12 +6,15 @@ use crate::controller::state::Controller;
 use base::Time;
 use wire::nvme::feature::{
     AsyncEventConfiguration, CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect,
-    HOST_IDENTIFIER_EXTENDED, NumberOfQueues, VOLATILE_WRITE_CACHE_ENABLE,
+    HOST_IDENTIFIER_EXTENDED, HostBehavior, NumberOfQueues, VOLATILE_WRITE_CACHE_ENABLE,
 };
 use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{GetFeatures, SetFeatures, Status};
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
+
+/// Status where there is no room for a feature's data, or less data than it has.
+const SHORT: Status = Status::DATA_SGL_LENGTH_INVALID.with_dnr();
 
 /// Bits of a temperature threshold's dword: which sensor, and whether over or under.
 const THRESHOLD_SENSOR_SHIFT: u32 = 16;
@@ -85,14 +88,22 @@ pub(crate) fn get(
             .to_dword()
         }
         FeatureId::TIMESTAMP => return timestamp(&features, data, view.now),
+        FeatureId::HOST_BEHAVIOR => {
+            let behavior = if current {
+                controller.shared.queues().behavior
+            } else {
+                HostBehavior::default()
+            };
+            let place = data.first_chunk_mut().ok_or(SHORT)?;
+            behavior.encode(place);
+            return Ok(Reply::Data(0));
+        }
         FeatureId::HOST_IDENTIFIER => {
             // [NVMe Base 2.0 §5.27.1.25]: over fabrics it always has 128 bits.
             if get.dword11 & HOST_IDENTIFIER_EXTENDED == 0 {
                 return Err(INVALID);
             }
-            let place = data
-                .get_mut(..16)
-                .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+            let place = data.get_mut(..16).ok_or(SHORT)?;
             place.copy_from_slice(&controller.shared.host_id);
             return Ok(Reply::Data(0));
         }
@@ -120,6 +131,7 @@ fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, St
         | FeatureId::WRITE_ATOMICITY
         | FeatureId::ASYNC_EVENT_CONFIGURATION
         | FeatureId::KEEP_ALIVE_TIMER
+        | FeatureId::HOST_BEHAVIOR
         | FeatureId::HOST_EXTENSIONS
         | FeatureId::TIMESTAMP => CAPABILITY_CHANGEABLE,
         _ => return Err(INVALID),
@@ -129,9 +141,7 @@ fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, St
 
 /// Timestamp: 48 bits of milliseconds, then how it came about. `[NVMe Base 2.0 §5.27.1.11]`
 fn timestamp(features: &Features, data: &mut [u8], now: Time) -> Result<Reply, Status> {
-    let place = data
-        .get_mut(..8)
-        .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+    let place = data.get_mut(..8).ok_or(SHORT)?;
     // Bits 3:1 of byte 6: 1 where a host has set it.
     let (millis, origin) = features.timestamp.map_or((0, 0), |(millis, set)| {
         (millis + now.since(set).as_millis(), 0b0010)
@@ -186,9 +196,7 @@ pub(crate) fn set(
             controller.keep_alive.set(value.max(least), view.now);
         }
         FeatureId::TIMESTAMP => {
-            let bytes = data
-                .first_chunk::<8>()
-                .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+            let bytes = data.first_chunk::<8>().ok_or(SHORT)?;
             let millis = u64::from_le_bytes(*bytes) & 0xffff_ffff_ffff;
             features.timestamp = Some((millis, view.now));
         }
@@ -196,6 +204,18 @@ pub(crate) fn set(
             let extensions = HostExtensions::from_dword(value);
             controller.shared.queues().classes = extensions.queue_classes;
             controller.events.tenants = extensions.tenant_events;
+        }
+        FeatureId::HOST_BEHAVIOR => {
+            let behavior = HostBehavior::parse_prefix(data).ok_or(SHORT)?;
+            let HostBehavior {
+                acre,
+                etdas,
+                lbafee,
+            } = behavior;
+            if acre.max(etdas).max(lbafee) > 1 {
+                return Err(INVALID);
+            }
+            controller.shared.queues().behavior = behavior;
         }
         // [NVMe Base 2.0 §5.27.1.25]: Connect has said it, and it cannot be changed since.
         FeatureId::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),

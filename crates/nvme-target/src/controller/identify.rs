@@ -4,6 +4,7 @@ use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
 use crate::limits::{
     ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES, KEEP_ALIVE_GRANULARITY_100_MS, NAMESPACES_MAX,
+    RETRY_DELAY_100_MS,
 };
 use crate::namespace::Namespace;
 use std::sync::Arc;
@@ -198,6 +199,7 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
     }
     IdentifyController {
         cntrltype: IdentifyController::CNTRLTYPE_IO,
+        crdt: [RETRY_DELAY_100_MS, 0, 0],
         lpa: common.lpa | IdentifyController::LPA_EFFECTS,
         oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
         frmw: IdentifyController::FRMW_SLOT1_READ_ONLY | IdentifyController::FRMW_ONE_SLOT,

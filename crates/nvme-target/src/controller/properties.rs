@@ -8,6 +8,7 @@ use std::sync::Arc;
 use wire::fabrics::property::{Capabilities, Configuration, Version};
 use wire::fabrics::{Property, PropertyGet, PropertySet};
 use wire::nvme::Status;
+use wire::nvme::feature::HostBehavior;
 
 /// CAP.TO in units of 500 ms. A controller is ready at once; hosts take 0 for no time at all.
 const READY_TIMEOUT_500_MS: u8 = 15;
@@ -87,8 +88,9 @@ pub(crate) fn set(
         let mut queues = controller.shared.queues();
         queues.ready = false;
         queues.granted = view.limits.io_queues;
-        // Of the Host Extensions feature, as the features above.
+        // Of Host Extensions and Host Behavior Support, as the features above.
         queues.classes = false;
+        queues.behavior = HostBehavior::default();
     }
     let shared = Arc::clone(&controller.shared);
     Ok(match (changes.disabled, changes.flushes) {

@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::fabrics::Connect;
+use wire::nvme::feature::HostBehavior;
 use wire::nvme::log_page::ErrorEntry;
 use wire::tcp::PduFormat;
 
@@ -223,6 +224,8 @@ pub(crate) struct Queues {
     pub(crate) granted: u16,
     /// The host means the priority class that it connects a queue with.
     pub(crate) classes: bool,
+    /// The host's behavior (Host Behavior Support).
+    pub(crate) behavior: HostBehavior,
     /// Place of each, by QID.
     pub(crate) places: BTreeMap<u16, Place>,
     /// Parameters that each was connected with, by QID; of queues that are in no place any more, too.
@@ -266,6 +269,7 @@ impl SharedController {
             dead: false,
             granted,
             classes: false,
+            behavior: HostBehavior::default(),
             places: BTreeMap::new(),
             terms: BTreeMap::new(),
         };

@@ -12,6 +12,24 @@ use switch::doorbell::Urgency;
 use wire::nvme::log_page::ErrorEntry;
 use wire::nvme::{Command, Completion, IoOpcode, Status};
 
+/// CRD of CRDT1, the only retry delay that Identify reports.
+const RETRY_DELAY: u8 = 1;
+
+/// Returns a status as the host gets it: with a retry delay for an interrupted command, where the
+/// host has enabled such delays; without, hosts send the command again at once.
+/// `[NVMe Base 2.0 §3.3.3.2.1, §5.27.1.18]`
+#[inline]
+pub(crate) fn with_retry_delay(connection: &Connection, status: Status) -> Status {
+    let delays = || {
+        let controller = connection.controller();
+        controller.is_some_and(|controller| controller.queues().behavior.acre == 1)
+    };
+    if status == Status::COMMAND_INTERRUPTED && delays() {
+        return status.with_crd(RETRY_DELAY);
+    }
+    status
+}
+
 /// Answers a command that has no slot with an error.
 #[cold]
 pub(crate) fn refuse(
@@ -22,6 +40,7 @@ pub(crate) fn refuse(
     cx: &mut Context<'_>,
 ) {
     let (cid, nsid) = (command.cid(), command.nsid());
+    let status = with_retry_delay(connection, status);
     log_error(connection, cid, nsid, command.opcode(), status);
     if matches!(connection.owner, Owner::Io(_))
         && let Some(namespace) = core.namespace(connection.access.subsystem, nsid)

@@ -3,6 +3,7 @@
 //! `[NVMe Base 2.0 §5.15, §5.27]`
 
 use crate::bytes::{byte_of, high16, join16, low16};
+use crate::layout::layout;
 use crate::nvme::command::Command;
 use crate::nvme::opcode::{AdminOpcode, code_names};
 
@@ -252,6 +253,19 @@ impl AsyncEventConfiguration {
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+}
+
+layout! {
+    /// Host Behavior Support: what the host can deal with, so that the controller may use it; 1 for
+    /// yes, 0 for no, and other values are reserved. `[NVMe Base 2.0 §5.27.1.18]`
+    pub struct HostBehavior: 512 {
+        /// ACRE: Command Interrupted, and retry delays (CRD of a completion's status).
+        acre: u8 = 0,
+        /// ETDAS: data area 4 of the telemetry log pages.
+        etdas: u8 = 1,
+        /// LBAFEE: extended LBA formats.
+        lbafee: u8 = 2,
     }
 }
 

@@ -7,6 +7,7 @@
 )]
 
 use wire::fabrics::{ConnectData, DiscoveryLogEntry, DiscoveryLogHeader, FabricsCommand};
+use wire::nvme::feature::HostBehavior;
 use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::identify_lists::{
     encode_controller_list, encode_namespace_descriptors, encode_namespace_list,
@@ -364,6 +365,7 @@ pub(crate) fn structure(input: &[u8]) {
         EffectsLog,
         TenantEvent,
         TenantEvents,
+        HostBehavior,
         ConnectData,
         DiscoveryLogHeader,
         DiscoveryLogEntry
