@@ -124,7 +124,8 @@ struct Flows {
 pub struct Closed {
     /// Tokens that no tenant wanted in time.
     pub expired: Tokens,
-    /// Drawn ahead of generation, and given up for: promises were made beyond the rate.
+    /// Drawn beyond generation, and given up for: promises were made beyond the rate, or a thread
+    /// came more than [`SPAN_ROUNDS`] rounds late.
     pub forgiven: Tokens,
 }
 
@@ -183,6 +184,12 @@ impl TokenPool {
     #[must_use]
     pub fn round(&self) -> Nanos {
         Nanos(self.settings.round.load(Ordering::Relaxed))
+    }
+
+    /// The longest time for which tokens are generated at once.
+    #[inline]
+    fn longest(&self) -> Nanos {
+        Nanos(self.round().0 * SPAN_ROUNDS)
     }
 
     /// Sets another rate and round, from the next round on.
@@ -309,8 +316,7 @@ impl TokenPool {
                 Err(other) => from = other,
             }
         }
-        let longest = self.round().0 * SPAN_ROUNDS;
-        let amount = self.rate().over(Nanos((now.0 - from).min(longest)));
+        let amount = self.rate().over(Nanos(now.0 - from).min(self.longest()));
         self.give(amount);
         amount
     }
@@ -398,13 +404,17 @@ impl TokenPool {
 
     /// Turns the bucket into a quota for backlogged tenants. Without any it is emptied but for what
     /// a round generates, so that the next request need not wait and none bursts after a lull.
+    ///
+    /// A debt is what latency-critical tenants of threads that come late draw of tokens that others
+    /// were given meanwhile, so it stays, and the others wait: as much of it as can be owed while
+    /// threads come at least every [`SPAN_ROUNDS`] rounds, and no more is promised than there is.
     fn close(&self, stale: Tokens) -> Closed {
         let flows = &self.flows;
         let amount = Tokens(flows.bucket.swap(0, Ordering::AcqRel)) + stale;
         let burst = self.rate().over(self.round());
         let mut closed = Closed::default();
         if amount.0 <= 0 {
-            let debt = amount.max(-burst);
+            let debt = amount.max(-self.rate().over(self.longest()));
             closed.forgiven = debt - amount;
             self.give(debt);
             return closed;

@@ -12,11 +12,12 @@
 //!
 //! - Latency-critical: the tenant earns its rate, may overdraw down to NEG_LIMIT, saves up to
 //!   POS_LIMIT, and gives away most of what is beyond. At NEG_LIMIT it goes on with what best
-//!   effort advances it, which it pays back by what it leaves to best effort; so in the long run it
-//!   has no more than its rate, and the device never more than its own. Once it asks for nothing
-//!   and is out of debt it is not looked at, and what it does not earn stays in the bucket. Where
-//!   it is overdrawn and active on several threads, each gets an even part of the rate, so that a
-//!   thread that comes round often does not leave the others without.
+//!   effort advances it, once all others have earned, and pays that back by what it leaves to best
+//!   effort; so in the long run it has no more than its rate, and the device never more than its
+//!   own. Once it asks for nothing and is out of debt it is not looked at, and what it does not
+//!   earn stays in the bucket. Where it is overdrawn and active on several threads, each gets an
+//!   even part of the rate, so that a thread that comes round often does not leave the others
+//!   without.
 //! - Best effort: the tenant is backlogged while requests wait. It claims its share of what is
 //!   left, saves it until it pays for the first request, and leaves what is too much behind when
 //!   nothing waits any more. A tenant on several threads divides its weight among them.
@@ -99,6 +100,8 @@ pub struct TokenScheduler<T> {
     best_effort: Vec<u32>,
     /// Entries that need no more looks, while a round collects them.
     resting: Vec<u32>,
+    /// Latency-critical entries with requests that they cannot pay for, while a round collects them.
+    stopped: Vec<u32>,
     turn: usize,
     prices: Current,
     /// True while closes wait for this thread.
@@ -146,6 +149,7 @@ impl<T> TokenScheduler<T> {
             latency_critical: Vec::new(),
             best_effort: Vec::new(),
             resting: Vec::new(),
+            stopped: Vec::new(),
             turn: 0,
             prices: Current {
                 edition,
@@ -189,6 +193,7 @@ impl<T> TokenScheduler<T> {
             &mut self.latency_critical,
             &mut self.best_effort,
             &mut self.resting,
+            &mut self.stopped,
         ] {
             list.reserve(count - list.len());
         }

@@ -82,7 +82,6 @@ impl<T> TokenScheduler<T> {
 
     /// Lines 4 to 12 of Algorithm 1. Returns when the first that is stopped may go on.
     fn serve_latency_critical(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) -> Nanos {
-        let mut wait = Nanos(u64::MAX);
         let count = self.latency_critical.len();
         let start = self.turn.checked_rem(count).unwrap_or(0);
         let mut drawn = Tokens::ZERO;
@@ -96,29 +95,46 @@ impl<T> TokenScheduler<T> {
             let (entry, places) = (&mut self.entries[index as usize], &mut self.places);
             let (pool, prices) = (&*self.pool, self.prices.prices());
             drawn += entry.earn(rate, now, pool);
-            let spent = serve_from_balance(
-                entry,
-                rate,
-                places,
-                pool,
-                prices,
-                &mut self.released,
-                release,
-            );
-            self.totals.spent += spent;
+            let released = &mut self.released;
+            self.totals.spent += serve_from_balance(entry, places, pool, prices, released, release);
             let given = entry.settle(rate, pool);
             drawn -= given;
-            if entry.queue.is_empty() {
+            if !entry.queue.is_empty() {
+                self.stopped.push(index);
+            } else if given > Tokens::ZERO {
                 // It has saved what it may: it is looked at again when it asks for something.
-                if given > Tokens::ZERO {
-                    self.resting.push(index);
-                }
-            } else {
+                self.resting.push(index);
+            }
+        }
+        self.pool.give(-drawn);
+        if self.stopped.is_empty() {
+            return Nanos(u64::MAX);
+        }
+        self.serve_stopped(release)
+    }
+
+    /// Lends to tenants that are stopped: only now, as the bucket had in it what others of this
+    /// thread earned. Returns when the first that is still stopped may go on.
+    #[cold]
+    fn serve_stopped(&mut self, release: &mut impl FnMut(T, Tokens)) -> Nanos {
+        let mut wait = Nanos(u64::MAX);
+        for &index in &self.stopped {
+            let (entry, places) = (&mut self.entries[index as usize], &mut self.places);
+            let (pool, prices) = (&*self.pool, self.prices.prices());
+            let Contract::LatencyCritical(rate) = entry.account.contract() else {
+                continue;
+            };
+            if lend(entry, rate, places, pool, prices) > Tokens::ZERO {
+                let released = &mut self.released;
+                self.totals.spent +=
+                    serve_from_balance(entry, places, pool, prices, released, release);
+            }
+            if !entry.queue.is_empty() {
                 let missing = pool.rules().neg_limit - entry.account.balance() + Tokens(1);
                 wait = wait.min(rate.time_for(missing));
             }
         }
-        self.pool.give(-drawn);
+        self.stopped.clear();
         wait
     }
 
@@ -198,35 +214,30 @@ fn parts(weight: Weight, threads: u32) -> u64 {
 
 /// Releases what a latency-critical tenant may send: while it has more than NEG_LIMIT. Where it
 /// has nothing left, and other threads serve it too, this one's part of the rate and of NEG_LIMIT
-/// limits it as well.
+/// limits it as well. Returns what it spent.
 #[inline]
 fn serve_from_balance<T>(
     entry: &mut Entry,
-    rate: TokenRate,
     places: &mut Places<T>,
     pool: &TokenPool,
     prices: &Prices,
     released: &mut [u64; 2],
     release: &mut impl FnMut(T, Tokens),
 ) -> Tokens {
-    let limit = pool.rules().neg_limit;
-    let advance = rate.over(pool.rules().advance);
-    let mut sum = Tokens::ZERO;
     if entry.queue.is_empty() {
-        return sum;
+        return Tokens::ZERO;
     }
+    let limit = pool.rules().neg_limit;
     let threads = entry.account.threads();
-    let alone = threads == 1;
-    let part_limit = Tokens(limit.0 / i64::from(threads));
+    let part_limit = part_of(limit, threads);
     let mut balance = entry.account.balance();
-    let mut lent = false;
     loop {
         let mut spent = Tokens::ZERO;
         let mut count = 0u32;
         for waiting in places.iter(&entry.queue) {
             let left = balance - spent;
-            let may =
-                left > limit && (alone || left > Tokens::ZERO || entry.part - spent > part_limit);
+            let may = left > limit
+                && (threads == 1 || left > Tokens::ZERO || entry.part - spent > part_limit);
             if !may {
                 break;
             }
@@ -239,52 +250,40 @@ fn serve_from_balance<T>(
             balance = other;
             continue;
         }
-        balance -= spent;
         entry.part = (entry.part - spent).max(limit);
-        sum += spent;
         for _ in 0..count {
             let cost = places.first(&entry.queue);
             let cost = cost.map_or(Tokens::ZERO, |w| prices.cost(w.operation, w.units));
             entry.release(places, cost, released, release);
         }
-        if entry.queue.is_empty() {
-            return sum;
-        }
-        if !lent {
-            lent = true;
-            let short = if alone {
-                limit - balance
-            } else {
-                (limit - balance).max(part_limit - entry.part)
-            };
-            if lend(entry, advance, places, pool, prices, short.or_zero()) > Tokens::ZERO {
-                balance = entry.account.balance();
-                continue;
-            }
-        }
-        return sum;
+        return spent;
     }
 }
 
-/// Gives a tenant that is stopped, and short of so much, tokens that it could use: those that no
-/// other tenant wants, or what best effort advances it. Returns how much.
-#[cold]
+/// Gives a tenant that is stopped tokens that it could use: those that no other tenant wants, or
+/// what best effort advances it. Returns how much.
 fn lend<T>(
     entry: &mut Entry,
-    advance: Tokens,
+    rate: TokenRate,
     places: &Places<T>,
     pool: &TokenPool,
     prices: &Prices,
-    short: Tokens,
 ) -> Tokens {
+    let limit = pool.rules().neg_limit;
+    let most = rate.over(pool.rules().advance);
+    let mut short = limit - entry.account.balance();
+    let threads = entry.account.threads();
+    if threads > 1 {
+        short = short.max(part_of(limit, threads) - entry.part);
+    }
     let waiting = places.iter(&entry.queue).take(LOAN_REQUESTS);
     let costs = waiting.map(|w| prices.cost(w.operation, w.units));
-    let wanted = costs.sum::<Tokens>() + short;
+    let wanted = costs.sum::<Tokens>() + short.or_zero();
     let mut loan = pool.borrow(wanted);
     let mut over = true;
     if loan == Tokens::ZERO {
-        loan = entry.advance(wanted, advance, pool);
-        over = entry.account.advanced() >= advance;
+        loan = entry.advance(wanted, most, pool);
+        over = entry.account.advanced() >= most;
     }
     if over {
         entry.tally.limited_rounds += 1;
@@ -296,4 +295,10 @@ fn lend<T>(
         entry.tally.taken += loan;
     }
     loan
+}
+
+/// Returns the part of NEG_LIMIT that each of so many threads has.
+#[inline]
+fn part_of(limit: Tokens, threads: u32) -> Tokens {
+    Tokens(limit.0 / i64::from(threads))
 }

@@ -1,6 +1,7 @@
 //! The scheduler against the oracle, and what must hold on any number of threads.
 
 mod at_once;
+mod device_rate;
 
 use super::oracle::Oracle;
 use super::*;
@@ -219,22 +220,26 @@ proptest! {
     fn one_thread_is_the_oracle(
         contracts in prop::collection::vec(contract(), 1..6),
         events in prop::collection::vec(event(1, 6), 1..300),
+        is_backlogged in any::<bool>(),
+        advance in prop_oneof![Just(Nanos::ZERO), Just(Nanos::from_millis(1))],
     ) {
-        // A tenant always waits, so that nothing is lent: the tenant that a loan goes to depends on
-        // the order of tenants, which is the scheduler's own affair.
         let mut all = vec![best_effort(100)];
         all.extend(contracts);
-        let pool = pool();
+        let pool = pool_under(TokenPoolRules { advance, ..paper() });
         let mut oracle = Oracle::new(RATE.0, ROUND.0, pool.model().mixed, &all);
+        oracle.advance = advance.0.into();
         let mut thread = scheduler::<u32>(&pool);
         let accounts: Vec<_> = (0..).zip(&all).map(|(id, &c)| account(id, c)).collect();
         let keys: Vec<_> = accounts.iter().map(|account| thread.attach(account)).collect();
         let mut now = Time(1);
         let mut next = 1;
-        oracle.enqueue(0, PricedOperation::Write, u32::MAX, 0);
-        thread.enqueue(keys[0], PricedOperation::Write, u32::MAX, 0).unwrap();
+        if is_backlogged {
+            // For ever, so that tokens are advanced only, and not lent.
+            oracle.enqueue(0, PricedOperation::Write, u32::MAX, 0);
+            thread.enqueue(keys[0], PricedOperation::Write, u32::MAX, 0).unwrap();
+        }
         thread.round(now, &mut |_, _| {});
-        oracle.round(now.0);
+        oracle.round(now.0, &[]);
         for event in events {
             match event {
                 Event::Enqueue(_, tenant, operation, units) => {
@@ -262,13 +267,19 @@ proptest! {
                 }
                 Event::Round(_) | Event::Replace(_) => {
                     let mut released = Vec::new();
+                    // The tenant that a loan goes to is the scheduler's own affair.
+                    let mut lent_to: Vec<_> =
+                        thread.latency_critical.iter().map(|&index| index as usize).collect();
+                    let first = (thread.turn + 1).checked_rem(lent_to.len()).unwrap_or(0);
+                    lent_to.rotate_left(first);
                     thread.round(now, &mut |item, _| released.push(item));
-                    let mut expected = oracle.round(now.0);
+                    let mut expected = oracle.round(now.0, &lent_to);
                     released.sort_unstable();
                     expected.sort_unstable();
                     prop_assert_eq!(released, expected);
                     for (tenant, account) in oracle.tenants.iter().zip(&accounts) {
                         prop_assert_eq!(tenant.balance, i128::from(account.balance().0));
+                        prop_assert_eq!(tenant.advanced, i128::from(account.advanced().0));
                     }
                     prop_assert_eq!(oracle.bucket, i128::from(pool.unclaimed().0));
                 }
