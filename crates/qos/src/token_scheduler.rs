@@ -17,7 +17,7 @@
 //!   own. Once it asks for nothing and is out of debt it is not looked at, and what it does not
 //!   earn stays in the bucket. Where it is overdrawn and active on several threads, each gets an
 //!   even part of the rate, so that a thread that comes round often does not leave the others
-//!   without.
+//!   without; one on which it asks for nothing for long leaves it to the others.
 //! - Best effort: the tenant is backlogged while requests wait. It claims its share of what is
 //!   left, saves it until it pays for the first request, and leaves what is too much behind when
 //!   nothing waits any more. A tenant on several threads divides its weight among them.
@@ -107,6 +107,8 @@ pub struct TokenScheduler<T> {
     /// True while closes wait for this thread.
     present: bool,
     deadline: Time,
+    /// Time of the next look at a latency-critical tenant with no request; as of the last round.
+    silent_until: Time,
     totals: Totals,
     /// Part of it that the pool knows.
     reported: Tokens,
@@ -158,6 +160,7 @@ impl<T> TokenScheduler<T> {
             },
             present: false,
             deadline: Time::NEVER,
+            silent_until: Time::NEVER,
             totals: Totals::default(),
             reported: Tokens::ZERO,
             released: [0; 2],
@@ -349,7 +352,7 @@ impl<T> TokenScheduler<T> {
     }
 
     /// Returns the time at which the next round is due at the latest; [`Time::NEVER`] while nothing
-    /// waits.
+    /// waits, and latency-critical tenants are out of debt or left to other threads.
     #[must_use]
     pub fn deadline(&self) -> Time {
         self.deadline

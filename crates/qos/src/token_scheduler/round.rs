@@ -16,7 +16,7 @@ impl<T> TokenScheduler<T> {
     /// Releases the requests that are paid for: calls `release` with each, and its cost.
     pub fn round(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) {
         if self.latency_critical.is_empty() && self.best_effort.is_empty() {
-            self.deactivate_all();
+            self.deactivate_all(Time::NEVER);
             return;
         }
         if !self.present && self.places.used() > 0 {
@@ -66,14 +66,15 @@ impl<T> TokenScheduler<T> {
             self.pool.visit(self.thread);
             self.deadline = now + self.pool.round();
         } else {
-            self.deactivate_all();
+            self.deactivate_all(self.silent_until);
         }
     }
 
-    /// Takes the thread out of the pool's rounds, as no request waits that one could release.
+    /// Takes the thread out of the pool's rounds, as no request waits that one could release. Until
+    /// `deadline`, no tenant needs a look.
     #[inline]
-    fn deactivate_all(&mut self) {
-        self.deadline = Time::NEVER;
+    fn deactivate_all(&mut self, deadline: Time) {
+        self.deadline = deadline;
         if self.present {
             self.present = false;
             self.pool.deactivate(self.thread);
@@ -85,6 +86,7 @@ impl<T> TokenScheduler<T> {
         let count = self.latency_critical.len();
         let start = self.turn.checked_rem(count).unwrap_or(0);
         let mut drawn = Tokens::ZERO;
+        self.silent_until = Time::NEVER;
         for step in 0..count {
             let index = self.latency_critical[around(start, step, count)];
             let Contract::LatencyCritical(rate) = self.entries[index as usize].account.contract()
@@ -101,22 +103,25 @@ impl<T> TokenScheduler<T> {
             drawn -= given;
             if !entry.queue.is_empty() {
                 self.stopped.push(index);
-            } else if given > Tokens::ZERO {
-                // It has saved what it may: it is looked at again when it asks for something.
+            } else if given > Tokens::ZERO || entry.leave_to_others(now) {
+                // It has saved what it may, or others do so for it: it is looked at again when it
+                // asks for something.
                 self.resting.push(index);
+            } else {
+                self.silent_until = self.silent_until.min(entry.silent_until(now));
             }
         }
         self.pool.give(-drawn);
         if self.stopped.is_empty() {
             return Nanos(u64::MAX);
         }
-        self.serve_stopped(release)
+        self.serve_stopped(now, release)
     }
 
     /// Lends to tenants that are stopped: only now, as the bucket had in it what others of this
     /// thread earned. Returns when the first that is still stopped may go on.
     #[cold]
-    fn serve_stopped(&mut self, release: &mut impl FnMut(T, Tokens)) -> Nanos {
+    fn serve_stopped(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) -> Nanos {
         let mut wait = Nanos(u64::MAX);
         for &index in &self.stopped {
             let (entry, places) = (&mut self.entries[index as usize], &mut self.places);
@@ -129,9 +134,10 @@ impl<T> TokenScheduler<T> {
                 self.totals.spent +=
                     serve_from_balance(entry, places, pool, prices, released, release);
             }
-            if !entry.queue.is_empty() {
-                let missing = pool.rules().neg_limit - entry.account.balance() + Tokens(1);
-                wait = wait.min(rate.time_for(missing));
+            if entry.queue.is_empty() {
+                self.silent_until = self.silent_until.min(entry.silent_until(now));
+            } else {
+                wait = wait.min(time_until_served(entry, rate, pool));
             }
         }
         self.stopped.clear();
@@ -295,6 +301,21 @@ fn lend<T>(
         entry.tally.taken += loan;
     }
     loan
+}
+
+/// Returns the time after which a latency-critical tenant that is stopped may go on.
+fn time_until_served(entry: &Entry, rate: TokenRate, pool: &TokenPool) -> Nanos {
+    let limit = pool.rules().neg_limit;
+    let threads = entry.account.threads();
+    let balance = entry.account.balance();
+    let until = |missing: Tokens| rate.time_for(missing + Tokens(1));
+    let more_than_limit = until(limit - balance);
+    if threads == 1 {
+        return more_than_limit;
+    }
+    let part = until(part_of(limit, threads) - entry.part).0;
+    let part = Nanos(part.saturating_mul(threads.into()));
+    more_than_limit.max(until(-balance).min(part))
 }
 
 /// Returns the part of NEG_LIMIT that each of so many threads has.

@@ -2,6 +2,7 @@
 
 mod at_once;
 mod device_rate;
+mod silence;
 
 use super::oracle::Oracle;
 use super::*;
@@ -774,6 +775,8 @@ fn a_sleeper_wakes_for_what_waits() {
             rounds += 1;
             assert!(rounds < 200, "it sleeps for ever");
         }
+        // Until it is out of debt, a tenant is looked at now and then.
+        assert!(world.idle(Nanos::from_secs(1)) <= 2);
         assert_eq!(world.threads[0].deadline(), Time::NEVER);
     }
 }
