@@ -290,10 +290,17 @@ impl TokenPool {
             .fetch_and(!(1 << thread), Ordering::AcqRel);
     }
 
-    /// The thread had its round.
+    /// The quota now.
     #[inline]
-    pub(crate) fn visit(&self, thread: u32) {
-        if self.flows.visited.load(Ordering::Relaxed) & 1 << thread == 0 {
+    pub(crate) fn quota(&self) -> u64 {
+        self.flows.quota.load(Ordering::Acquire)
+    }
+
+    /// The thread had its round, in which it claimed up to this `quota`. That does not count where
+    /// a close within the round has shared out more since.
+    #[inline]
+    pub(crate) fn visit(&self, thread: u32, quota: u64) {
+        if self.flows.visited.load(Ordering::Relaxed) & 1 << thread == 0 && self.quota() == quota {
             self.flows.visited.fetch_or(1 << thread, Ordering::AcqRel);
         }
     }
@@ -345,7 +352,7 @@ impl TokenPool {
     /// Adds a backlogged tenant; returns the quota from which its claims count.
     pub(crate) fn enter_backlog(&self, weight: u64) -> u64 {
         self.flows.backlogged.fetch_add(weight, Ordering::AcqRel);
-        self.flows.quota.load(Ordering::Acquire)
+        self.quota()
     }
 
     /// Removes a tenant that was backlogged.
@@ -357,7 +364,7 @@ impl TokenPool {
     /// promised.
     #[inline]
     pub(crate) fn claim(&self, weight: u64, seen: &mut u64) -> Tokens {
-        let quota = self.flows.quota.load(Ordering::Acquire);
+        let quota = self.quota();
         let more = u128::from(quota.wrapping_sub(*seen));
         *seen = quota;
         if more == 0 {

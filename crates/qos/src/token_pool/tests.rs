@@ -95,7 +95,7 @@ fn a_slow_thread_keeps_its_share() {
         pool.give(Tokens::whole(1));
         pool.close_if_due(Time(turn * 100_000));
         claimed += pool.claim(100, &mut fast_seen);
-        pool.visit(fast);
+        pool.visit(fast, pool.quota());
     }
     assert_eq!(claimed, Tokens::whole(500));
     assert_eq!(pool.claim(100, &mut slow_seen), Tokens::whole(500));

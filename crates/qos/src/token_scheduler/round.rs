@@ -41,12 +41,13 @@ impl<T> TokenScheduler<T> {
         let closed = self.pool.close_if_due(now);
         self.totals.expired += closed.expired;
         self.totals.forgiven += closed.forgiven;
+        let quota = self.pool.quota();
         wait = wait.min(self.serve_best_effort(release));
-        self.finish(now, wait);
+        self.finish(now, wait, quota);
     }
 
-    /// Ends a round.
-    fn finish(&mut self, now: Time, wait: Nanos) {
+    /// Ends a round, in which what is due by `quota` was claimed.
+    fn finish(&mut self, now: Time, wait: Nanos, quota: u64) {
         let [reads, others] = std::mem::take(&mut self.released);
         if reads + others > 0 {
             self.pool.share().add(now, reads, others);
@@ -58,12 +59,12 @@ impl<T> TokenScheduler<T> {
         }
         let kept = std::mem::take(&mut self.kept);
         if self.places.used() > 0 {
-            self.pool.visit(self.thread);
+            self.pool.visit(self.thread, quota);
             self.deadline = now + wait.max(ROUND_MIN).min(self.pool.round());
         } else if kept {
             // A tenant that stops asking gives back what it kept. Until then it has a share of each
             // round, which the others leave to it.
-            self.pool.visit(self.thread);
+            self.pool.visit(self.thread, quota);
             self.deadline = now + self.pool.round();
         } else {
             self.deactivate_all(self.silent_until);

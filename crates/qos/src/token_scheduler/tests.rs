@@ -2,6 +2,7 @@
 
 mod at_once;
 mod device_rate;
+mod meanwhile;
 mod silence;
 
 use super::oracle::Oracle;
