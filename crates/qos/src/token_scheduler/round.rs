@@ -51,8 +51,7 @@ impl<T> TokenScheduler<T> {
         let [reads, others] = std::mem::take(&mut self.released);
         if reads + others > 0 {
             self.pool.share().add(now, reads, others);
-            self.pool.spend(self.totals.spent - self.reported);
-            self.reported = self.totals.spent;
+            self.report();
         }
         while let Some(index) = self.resting.pop() {
             self.deactivate(index);
@@ -99,7 +98,7 @@ impl<T> TokenScheduler<T> {
             let (pool, prices) = (&*self.pool, self.prices.prices());
             drawn += entry.earn(rate, now, pool);
             let released = &mut self.released;
-            self.totals.spent += serve_from_balance(entry, places, pool, prices, released, release);
+            self.unreported += serve_from_balance(entry, places, pool, prices, released, release);
             let given = entry.settle(rate, pool);
             drawn -= given;
             if !entry.queue.is_empty() {
@@ -132,7 +131,7 @@ impl<T> TokenScheduler<T> {
             };
             if lend(entry, rate, places, pool, prices) > Tokens::ZERO {
                 let released = &mut self.released;
-                self.totals.spent +=
+                self.unreported +=
                     serve_from_balance(entry, places, pool, prices, released, release);
             }
             if entry.queue.is_empty() {
@@ -171,7 +170,7 @@ impl<T> TokenScheduler<T> {
                     entry.claimed -= cost;
                 }
                 entry.used += cost;
-                self.totals.spent += cost;
+                self.unreported += cost;
                 entry.release(places, cost, &mut self.released, release);
             }
             if !entry.queue.is_empty() {

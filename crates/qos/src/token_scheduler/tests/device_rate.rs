@@ -87,3 +87,19 @@ proptest! {
         prop_assert!(spent <= most, "{} of {}", spent, most);
     }
 }
+
+/// A thread that has spent more than its total can hold spends on.
+#[test]
+fn the_load_of_a_device_is_known_however_much_was_spent() {
+    let mut world = World::new(1, &[best_effort(100)]);
+    world.threads[0].totals.spent = Tokens(i64::MAX - 5);
+    let mut seen = 0;
+    for _ in 0..3 {
+        world.enqueue(0, 0, PricedOperation::Read, 1);
+        while world.threads[0].waiting() > 0 {
+            world.pass(ROUND);
+            world.round(0);
+        }
+        assert_eq!(world.pool.spent_since(&mut seen), Tokens::whole(1));
+    }
+}
