@@ -152,6 +152,14 @@ impl Account {
         self.threads.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Removes such a thread unless it is the only one. Returns true if others are left, which
+    /// collect what it earns.
+    pub(crate) fn leave_to_others(&self) -> bool {
+        let others = |threads: u32| (threads > 1).then(|| threads - 1);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.threads.fetch_update(success, failure, others).is_ok()
+    }
+
     /// Returns the number of threads on which it is active, this one at least.
     #[inline]
     pub(crate) fn threads(&self) -> u32 {

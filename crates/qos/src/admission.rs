@@ -167,23 +167,32 @@ impl Admission {
     /// # Errors
     /// Why not.
     pub fn judge(&self, id: TenantId, declaration: &Declaration) -> Result<Plan, Refusal> {
+        self.judge_beside(self.plan_for(self.slos(Some(id))), id, declaration)
+    }
+
+    /// Judges a tenant beside those that `others` is the plan of, which are all but itself.
+    fn judge_beside(
+        &self,
+        others: Plan,
+        id: TenantId,
+        declaration: &Declaration,
+    ) -> Result<Plan, Refusal> {
         if !self.tenants.contains_key(&id) && self.tenants.len() >= TENANTS_MAX {
             return Err(Refusal::TooMany);
         }
         let Declaration::LatencyCritical(slo) = declaration else {
-            return Ok(self.plan_for(self.slos(Some(id))));
+            return Ok(others);
         };
         let needed = slo.reservation(&self.model)?;
-        let others = self.plan_for(self.slos(Some(id)));
         let latency = self.latency_for(slo, needed, &others);
-        if let Err(cause) = self.curve.rate_for(slo.percentile, of_device(slo.latency)) {
+        if let Err(cause) = self.rate_for(slo) {
             let offer = Offer {
                 iops: None,
                 latency,
             };
             return Err(Refusal::TooStrict { cause, offer });
         }
-        let plan = self.plan_for(self.slos(Some(id)).chain([slo]));
+        let plan = self.plan_with(others, slo);
         if !plan.is_overcommitted() {
             return Ok(plan);
         }
@@ -235,23 +244,22 @@ impl Admission {
         };
         let (stay, come): (Vec<_>, Vec<_>) = tenants.iter().partition(stays);
         let mut after = with(stay.into_iter().map(|(&id, &d)| (id, d)).collect());
+        let mut plan = after.plan();
         for (&id, &declaration) in come {
-            after
-                .admit(id, declaration)
+            plan = after
+                .judge_beside(plan, id, &declaration)
                 .map_err(|refusal| (id, refusal))?;
+            after.tenants.insert(id, declaration);
         }
         *self = after;
-        Ok(self.plan())
+        Ok(plan)
     }
 
     /// Returns true if all would be admitted, in whichever order.
     fn is_sound(&self) -> bool {
         let mut slos = self.slos(None);
         self.tenants.len() <= TENANTS_MAX
-            && slos.all(|slo| {
-                let rate = self.curve.rate_for(slo.percentile, of_device(slo.latency));
-                rate.is_ok() && slo.reservation(&self.model).is_ok()
-            })
+            && slos.all(|slo| self.rate_for(slo).is_ok() && slo.reservation(&self.model).is_ok())
             && !self.plan().is_overcommitted()
     }
 
@@ -272,11 +280,13 @@ impl Admission {
     /// measured again and is worse.
     #[must_use]
     pub fn unkept(&self) -> Vec<(TenantId, Refusal)> {
-        let mut kept = Self::new(self.model, self.curve.clone());
-        let tenants = self.tenants.iter();
-        let refused = tenants.filter_map(|(&id, &declaration)| {
-            let refusal = kept.admit(id, declaration).err()?;
-            Some((id, refusal))
+        let mut kept = self.plan_for(std::iter::empty());
+        let refused = self.tenants.iter().filter_map(|(&id, declaration)| {
+            let judged = self.judge_beside(kept, id, declaration);
+            if let Ok(plan) = judged {
+                kept = plan;
+            }
+            Some((id, judged.err()?))
         });
         refused.collect()
     }
@@ -291,30 +301,35 @@ impl Admission {
     }
 
     fn plan_for<'a>(&self, slos: impl Iterator<Item = &'a Slo>) -> Plan {
-        let mut plan = Plan {
+        let none = Plan {
             rate: self.curve.capacity(),
             reserved: TokenRate::default(),
             round: round_for(None),
             strictest: None,
         };
-        let mut least: Option<Nanos> = None;
-        for slo in slos {
-            // One that was admitted and became unattainable gets what the best load measured is.
-            let rate = self.curve.rate_for(slo.percentile, of_device(slo.latency));
-            let rate = rate.unwrap_or_else(|nothing| nothing.rate);
-            let promise = (slo.percentile, slo.latency);
-            if plan
-                .strictest
-                .is_none_or(|strictest| (rate, promise) < (plan.rate, strictest))
-            {
-                plan.rate = rate;
-                plan.strictest = Some(promise);
-            }
-            least = Some(least.map_or(slo.latency, |least| least.min(slo.latency)));
-            plan.reserved = plan.reserved + slo.reservation(&self.model).unwrap_or_default();
+        slos.fold(none, |plan, slo| self.plan_with(plan, slo))
+    }
+
+    /// Returns the plan with one more promise.
+    fn plan_with(&self, mut plan: Plan, slo: &Slo) -> Plan {
+        // One that was admitted and became unattainable gets what the best load measured is.
+        let rate = self.rate_for(slo).unwrap_or_else(|nothing| nothing.rate);
+        let promise = (slo.percentile, slo.latency);
+        if plan
+            .strictest
+            .is_none_or(|strictest| (rate, promise) < (plan.rate, strictest))
+        {
+            plan.rate = rate;
+            plan.strictest = Some(promise);
         }
-        plan.round = round_for(least);
+        plan.round = plan.round.min(round_for(Some(slo.latency)));
+        plan.reserved = plan.reserved + slo.reservation(&self.model).unwrap_or_default();
         plan
+    }
+
+    /// Returns the rate at which the device keeps a promise.
+    fn rate_for(&self, slo: &Slo) -> Result<TokenRate, Unattainable> {
+        self.curve.rate_for(slo.percentile, of_device(slo.latency))
     }
 
     /// The latency at which an SLO's requests would be admitted beside the others'.

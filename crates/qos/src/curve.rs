@@ -25,6 +25,12 @@ pub struct Curve {
     points: Vec<Point>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Calls of [`Curve::rate_for`] on this thread.
+    pub(crate) static LOOK_UPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The reason for which points are no curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CurveError {
@@ -106,6 +112,8 @@ impl Curve {
         percentile: Percentile,
         latency: Nanos,
     ) -> Result<TokenRate, Unattainable> {
+        #[cfg(test)]
+        LOOK_UPS.with(|count| count.set(count.get() + 1));
         let at = |point: &Point| point.latency[percentile as usize];
         let above = self.points.partition_point(|point| at(point) <= latency);
         let Some(low) = above.checked_sub(1).map(|below| &self.points[below]) else {

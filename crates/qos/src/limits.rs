@@ -58,6 +58,10 @@ pub const DONATION_PERMILLE: i64 = 900;
 /// second (device A, 70 K requests/s of which a fifth write), and twice as much after four.
 pub const ADVANCE: Nanos = Nanos::from_millis(100);
 
+/// Time without a request after which a latency-critical tenant is not active on a thread any more,
+/// while it is on others: much longer than requests of one that uses several threads are apart.
+pub const SILENCE: Nanos = Nanos::from_millis(10);
+
 /// Period in which the control plane looks for tenants that are stopped at their limit: bursts are
 /// much shorter.
 pub const OVERRUN_WINDOW: Nanos = Nanos::from_millis(100);

@@ -124,7 +124,8 @@ struct Flows {
 pub struct Closed {
     /// Tokens that no tenant wanted in time.
     pub expired: Tokens,
-    /// Drawn ahead of generation, and given up for: promises were made beyond the rate.
+    /// Drawn beyond generation, and given up for: promises were made beyond the rate, or a thread
+    /// came more than [`SPAN_ROUNDS`] rounds late.
     pub forgiven: Tokens,
 }
 
@@ -183,6 +184,12 @@ impl TokenPool {
     #[must_use]
     pub fn round(&self) -> Nanos {
         Nanos(self.settings.round.load(Ordering::Relaxed))
+    }
+
+    /// The longest time for which tokens are generated at once.
+    #[inline]
+    fn longest(&self) -> Nanos {
+        Nanos(self.round().0 * SPAN_ROUNDS)
     }
 
     /// Sets another rate and round, from the next round on.
@@ -283,10 +290,17 @@ impl TokenPool {
             .fetch_and(!(1 << thread), Ordering::AcqRel);
     }
 
-    /// The thread had its round.
+    /// The quota now.
     #[inline]
-    pub(crate) fn visit(&self, thread: u32) {
-        if self.flows.visited.load(Ordering::Relaxed) & 1 << thread == 0 {
+    pub(crate) fn quota(&self) -> u64 {
+        self.flows.quota.load(Ordering::Acquire)
+    }
+
+    /// The thread had its round, in which it claimed up to this `quota`. That does not count where
+    /// a close within the round has shared out more since.
+    #[inline]
+    pub(crate) fn visit(&self, thread: u32, quota: u64) {
+        if self.flows.visited.load(Ordering::Relaxed) & 1 << thread == 0 && self.quota() == quota {
             self.flows.visited.fetch_or(1 << thread, Ordering::AcqRel);
         }
     }
@@ -309,8 +323,7 @@ impl TokenPool {
                 Err(other) => from = other,
             }
         }
-        let longest = self.round().0 * SPAN_ROUNDS;
-        let amount = self.rate().over(Nanos((now.0 - from).min(longest)));
+        let amount = self.rate().over(Nanos(now.0 - from).min(self.longest()));
         self.give(amount);
         amount
     }
@@ -339,7 +352,7 @@ impl TokenPool {
     /// Adds a backlogged tenant; returns the quota from which its claims count.
     pub(crate) fn enter_backlog(&self, weight: u64) -> u64 {
         self.flows.backlogged.fetch_add(weight, Ordering::AcqRel);
-        self.flows.quota.load(Ordering::Acquire)
+        self.quota()
     }
 
     /// Removes a tenant that was backlogged.
@@ -351,7 +364,7 @@ impl TokenPool {
     /// promised.
     #[inline]
     pub(crate) fn claim(&self, weight: u64, seen: &mut u64) -> Tokens {
-        let quota = self.flows.quota.load(Ordering::Acquire);
+        let quota = self.quota();
         let more = u128::from(quota.wrapping_sub(*seen));
         *seen = quota;
         if more == 0 {
@@ -398,13 +411,17 @@ impl TokenPool {
 
     /// Turns the bucket into a quota for backlogged tenants. Without any it is emptied but for what
     /// a round generates, so that the next request need not wait and none bursts after a lull.
+    ///
+    /// A debt is what latency-critical tenants of threads that come late draw of tokens that others
+    /// were given meanwhile, so it stays, and the others wait: as much of it as can be owed while
+    /// threads come at least every [`SPAN_ROUNDS`] rounds, and no more is promised than there is.
     fn close(&self, stale: Tokens) -> Closed {
         let flows = &self.flows;
         let amount = Tokens(flows.bucket.swap(0, Ordering::AcqRel)) + stale;
         let burst = self.rate().over(self.round());
         let mut closed = Closed::default();
         if amount.0 <= 0 {
-            let debt = amount.max(-burst);
+            let debt = amount.max(-self.rate().over(self.longest()));
             closed.forgiven = debt - amount;
             self.give(debt);
             return closed;

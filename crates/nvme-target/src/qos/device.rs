@@ -118,16 +118,18 @@ impl DeviceQos {
         Ok(refit)
     }
 
-    /// Returns the tenants with promises that it cannot keep since it was measured again, each with what would be
-    /// admitted in its place; of several that are too much together, those that came last.
+    /// Returns the tenants with promises that it cannot keep since it was measured again, by name,
+    /// each with what would be admitted in its place; of several that are too much together, those
+    /// that came last.
     #[must_use]
     pub fn unkept(&self) -> Vec<(String, Refusal)> {
+        // Cores may ask for an account meanwhile, so all are judged without the lock.
+        let admission = self.register().tenants.admission().clone();
+        let unkept: BTreeMap<_, _> = admission.unkept().into_iter().collect();
         let register = self.register();
-        let unkept = register.tenants.admission().unkept();
-        let name = |id| register.by_name.iter().find(|(_, named)| named.id == id);
-        unkept
-            .into_iter()
-            .filter_map(|(id, refusal)| Some((name(id)?.0.clone(), refusal)))
+        let named = register.by_name.iter();
+        named
+            .filter_map(|(name, named)| Some((name.clone(), *unkept.get(&named.id)?)))
             .collect()
     }
 

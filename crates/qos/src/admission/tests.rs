@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cost::Price;
-use crate::curve::Point;
+use crate::curve::{LOOK_UPS, Point};
 use crate::slo::Weight;
 use proptest::prelude::*;
 
@@ -184,6 +184,34 @@ fn whose_promises_a_worse_device_cannot_keep_is_named() {
     let said = refusal.to_string();
     assert!(said.contains("20000 requests a second"), "{said}");
     assert_eq!(admission.tenants().len(), 3, "and all stay");
+}
+
+/// Each tenant is judged beside the sum of those before it, and not beside every one of them.
+#[test]
+fn the_time_to_judge_all_grows_with_their_number() {
+    const TENANTS: u32 = 1_000;
+    let look_ups = |judge: &mut dyn FnMut()| {
+        let before = LOOK_UPS.get();
+        judge();
+        LOOK_UPS.get() - before
+    };
+    let all: BTreeMap<_, _> = (0..TENANTS)
+        .map(|id| (TenantId(id), critical(400, 1000, 500)))
+        .collect();
+    let mut admission = device_a();
+    admission.replace(&all).unwrap();
+    let mut more = all.clone();
+    more.insert(TenantId(TENANTS), critical(30_000, 1000, 500));
+    let refused = look_ups(&mut || {
+        device_a().replace(&more).unwrap_err();
+    });
+    assert!(refused <= 5 * more.len(), "{refused} look-ups");
+    let (model, _) = device_a_parts();
+    let latency = [Nanos::from_micros(100); Percentile::COUNT];
+    let rate = TokenRate(200_000);
+    admission.recalibrate(model, Curve::new(vec![Point { rate, latency }]).unwrap());
+    let judged = look_ups(&mut || assert_eq!(admission.unkept().len(), 500));
+    assert!(judged <= 2 * all.len(), "{judged} look-ups");
 }
 
 proptest! {

@@ -29,8 +29,9 @@ fn round(pool: &TokenPool, thread: u32, now: u64) -> Tokens {
     let generated = pool.generate(Time(now));
     let mut seen = pool.enter_backlog(1);
     let closed = pool.close_if_due(Time(now));
+    let quota = pool.quota();
     let claimed = pool.claim(1, &mut seen);
-    pool.visit(thread);
+    pool.visit(thread, quota);
     pool.leave_backlog(1);
     pool.deactivate(thread);
     generated + closed.forgiven - closed.expired - claimed

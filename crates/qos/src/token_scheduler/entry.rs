@@ -3,6 +3,7 @@
 use super::TenantKey;
 use super::queue::{Places, Queue};
 use crate::account::{Account, Contract};
+use crate::limits::SILENCE;
 use crate::token_pool::TokenPool;
 use crate::tokens::{TokenRate, Tokens};
 use base::{Nanos, Time};
@@ -77,6 +78,8 @@ pub(super) struct Entry {
     pub(super) part: Tokens,
     /// Latency-critical: when it had its part last.
     part_at: Time,
+    /// Latency-critical: the last round in which a request of it was there.
+    asked_at: Time,
     pub(super) tally: Tally,
 }
 
@@ -97,6 +100,7 @@ impl Entry {
             entered: false,
             part: Tokens::ZERO,
             part_at: Time::ZERO,
+            asked_at: Time::ZERO,
             tally: Tally::default(),
         }
     }
@@ -116,6 +120,9 @@ impl Entry {
             self.part_at = now;
             self.account.enter_thread(now);
         }
+        if std::mem::take(&mut self.asked) || !self.queue.is_empty() {
+            self.asked_at = now;
+        }
         let most = saved(rate, pool.rules().pos_limit_rounds + 1, pool);
         let earned = self.account.earn(rate, now, most);
         self.tally.earned += earned;
@@ -124,6 +131,22 @@ impl Entry {
         self.part = (self.part + part).min(most);
         self.part_at = now;
         earned
+    }
+
+    /// Latency-critical, with nothing waiting: is not active here any more if that is so for long,
+    /// and the tenant is active on other threads, which earn for it. Returns true if so.
+    #[inline]
+    pub(super) fn leave_to_others(&mut self, now: Time) -> bool {
+        let leaves = now.since(self.asked_at) >= SILENCE && self.account.leave_to_others();
+        self.entered &= !leaves;
+        leaves
+    }
+
+    /// Latency-critical, with nothing waiting: returns the time of the next look at it. A tenant
+    /// that is on this thread only, and stays in debt, is looked at more and more seldom.
+    #[inline]
+    pub(super) fn silent_until(&self, now: Time) -> Time {
+        now + now.since(self.asked_at).max(SILENCE)
     }
 
     /// Gives away what a latency-critical tenant has beyond POS_LIMIT. Returns how much, for the

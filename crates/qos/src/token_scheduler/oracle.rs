@@ -4,16 +4,21 @@
 use super::entry::Kind;
 use crate::account::Contract;
 use crate::cost::{PricedOperation, Prices};
-use crate::limits::{DONATION_PERMILLE, NEG_LIMIT_TOKENS, POS_LIMIT_ROUNDS, SPAN_ROUNDS};
+use crate::limits::{
+    DONATION_PERMILLE, LOAN_REQUESTS, NEG_LIMIT_TOKENS, POS_LIMIT_ROUNDS, SPAN_ROUNDS,
+};
 use std::collections::VecDeque;
 
 const TOKEN: i128 = 1_000_000_000;
+const NEG_LIMIT: i128 = -(NEG_LIMIT_TOKENS as i128) * TOKEN;
 
 #[derive(Debug)]
 pub(super) struct Tenant {
     pub(super) contract: Contract,
     pub(super) waiting: VecDeque<(PricedOperation, u32, u32)>,
     pub(super) balance: i128,
+    /// Best effort has advanced it so much, and not had it back.
+    pub(super) advanced: i128,
     pub(super) claimed: i128,
     treated_as: Option<Kind>,
     /// Its weight while it waits for its share.
@@ -25,6 +30,8 @@ pub(super) struct Tenant {
 pub(super) struct Oracle {
     pub(super) rate: i128,
     pub(super) round: i128,
+    /// Time in which a tenant earns what it may be advanced, in nanoseconds.
+    pub(super) advance: i128,
     pub(super) prices: Prices,
     pub(super) tenants: Vec<Tenant>,
     pub(super) bucket: i128,
@@ -38,6 +45,7 @@ impl Oracle {
             contract,
             waiting: VecDeque::new(),
             balance: 0,
+            advanced: 0,
             claimed: 0,
             treated_as: None,
             backlogged: 0,
@@ -46,6 +54,7 @@ impl Oracle {
         Self {
             rate: rate.into(),
             round: round.into(),
+            advance: 0,
             prices,
             tenants: contracts.iter().map(tenant).collect(),
             bucket: 0,
@@ -70,8 +79,8 @@ impl Oracle {
         }
     }
 
-    /// The requests released, in any order.
-    pub(super) fn round(&mut self, now: u64) -> Vec<u32> {
+    /// The requests released, in any order, where tenants take loans in the order of `lent_to`.
+    pub(super) fn round(&mut self, now: u64, lent_to: &[usize]) -> Vec<u32> {
         let now = i128::from(now);
         let mut released = Vec::new();
         if self
@@ -86,6 +95,9 @@ impl Oracle {
         self.generated_to = self.generated_to.max(now);
         for at in 0..self.tenants.len() {
             self.latency_critical(at, now, &mut released);
+        }
+        for &at in lent_to {
+            self.lend(at, &mut released);
         }
         self.best_effort(&mut released);
         for tenant in &mut self.tenants {
@@ -108,26 +120,46 @@ impl Oracle {
         let from = tenant.earned_to.unwrap_or(now.max(self.last_earned[at]));
         let earned = rate * (now - from).max(0);
         let earned = earned.min((pos_limit + rate * self.round - tenant.balance).max(0));
+        // What it does not earn, it leaves to best effort.
+        tenant.repay(rate * (now - self.last_earned[at]).max(0) - earned);
         tenant.earned_to = Some(now);
         self.last_earned[at] = now;
         tenant.balance += earned;
         self.bucket -= earned;
-        while tenant.balance > -i128::from(NEG_LIMIT_TOKENS) * TOKEN {
-            let Some((operation, units, item)) = tenant.waiting.pop_front() else {
-                break;
-            };
-            tenant.balance -= i128::from(self.prices.cost(operation, units).0);
-            released.push(item);
-        }
+        tenant.spend(&self.prices, released);
         if tenant.balance > pos_limit {
             let given = tenant.balance * i128::from(DONATION_PERMILLE) / 1000;
             tenant.balance -= given;
+            tenant.repay(given);
             self.bucket += given;
             if tenant.waiting.is_empty() {
                 tenant.treated_as = None;
                 tenant.earned_to = None;
             }
         }
+    }
+
+    /// A tenant that is stopped goes on with what all have left in the bucket.
+    fn lend(&mut self, at: usize, released: &mut Vec<u32>) {
+        let backlogged = self.tenants.iter().any(|tenant| tenant.backlogged > 0);
+        let tenant = &mut self.tenants[at];
+        let Contract::LatencyCritical(rate) = tenant.contract else {
+            return;
+        };
+        if tenant.waiting.is_empty() {
+            return;
+        }
+        let waiting = tenant.waiting.iter().take(LOAN_REQUESTS);
+        let costs = waiting.map(|&(operation, units, _)| self.prices.cost(operation, units).0);
+        let wanted = i128::from(costs.sum::<i64>()) + NEG_LIMIT - tenant.balance;
+        let mut loan = wanted.min(self.bucket);
+        if backlogged {
+            loan = loan.min(i128::from(rate.0) * self.advance - tenant.advanced);
+            tenant.advanced += loan.max(0);
+        }
+        tenant.balance += loan.max(0);
+        self.bucket -= loan.max(0);
+        tenant.spend(&self.prices, released);
     }
 
     fn best_effort(&mut self, released: &mut Vec<u32>) {
@@ -140,7 +172,7 @@ impl Oracle {
         let burst = self.rate * self.round;
         let mut quota = 0;
         if self.bucket <= 0 {
-            self.bucket = self.bucket.max(-burst);
+            self.bucket = self.bucket.max(-burst * i128::from(SPAN_ROUNDS));
         } else if weights == 0 {
             self.bucket = self.bucket.min(burst);
         } else {
@@ -169,6 +201,21 @@ impl Oracle {
 }
 
 impl Tenant {
+    /// Latency-critical: lets requests go, down to NEG_LIMIT.
+    fn spend(&mut self, prices: &Prices, released: &mut Vec<u32>) {
+        while self.balance > NEG_LIMIT {
+            let Some((operation, units, item)) = self.waiting.pop_front() else {
+                break;
+            };
+            self.balance -= i128::from(prices.cost(operation, units).0);
+            released.push(item);
+        }
+    }
+
+    fn repay(&mut self, amount: i128) {
+        self.advanced = (self.advanced - amount).max(0);
+    }
+
     /// Its weight, where it is treated as a best-effort tenant and is one.
     fn weight(&self) -> Option<i128> {
         match self.contract {

@@ -16,7 +16,7 @@ impl<T> TokenScheduler<T> {
     /// Releases the requests that are paid for: calls `release` with each, and its cost.
     pub fn round(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) {
         if self.latency_critical.is_empty() && self.best_effort.is_empty() {
-            self.deactivate_all();
+            self.deactivate_all(Time::NEVER);
             return;
         }
         if !self.present && self.places.used() > 0 {
@@ -41,39 +41,40 @@ impl<T> TokenScheduler<T> {
         let closed = self.pool.close_if_due(now);
         self.totals.expired += closed.expired;
         self.totals.forgiven += closed.forgiven;
+        let quota = self.pool.quota();
         wait = wait.min(self.serve_best_effort(release));
-        self.finish(now, wait);
+        self.finish(now, wait, quota);
     }
 
-    /// Ends a round.
-    fn finish(&mut self, now: Time, wait: Nanos) {
+    /// Ends a round, in which what is due by `quota` was claimed.
+    fn finish(&mut self, now: Time, wait: Nanos, quota: u64) {
         let [reads, others] = std::mem::take(&mut self.released);
         if reads + others > 0 {
             self.pool.share().add(now, reads, others);
-            self.pool.spend(self.totals.spent - self.reported);
-            self.reported = self.totals.spent;
+            self.report();
         }
         while let Some(index) = self.resting.pop() {
             self.deactivate(index);
         }
         let kept = std::mem::take(&mut self.kept);
         if self.places.used() > 0 {
-            self.pool.visit(self.thread);
+            self.pool.visit(self.thread, quota);
             self.deadline = now + wait.max(ROUND_MIN).min(self.pool.round());
         } else if kept {
             // A tenant that stops asking gives back what it kept. Until then it has a share of each
             // round, which the others leave to it.
-            self.pool.visit(self.thread);
+            self.pool.visit(self.thread, quota);
             self.deadline = now + self.pool.round();
         } else {
-            self.deactivate_all();
+            self.deactivate_all(self.silent_until);
         }
     }
 
-    /// Takes the thread out of the pool's rounds, as no request waits that one could release.
+    /// Takes the thread out of the pool's rounds, as no request waits that one could release. Until
+    /// `deadline`, no tenant needs a look.
     #[inline]
-    fn deactivate_all(&mut self) {
-        self.deadline = Time::NEVER;
+    fn deactivate_all(&mut self, deadline: Time) {
+        self.deadline = deadline;
         if self.present {
             self.present = false;
             self.pool.deactivate(self.thread);
@@ -82,10 +83,10 @@ impl<T> TokenScheduler<T> {
 
     /// Lines 4 to 12 of Algorithm 1. Returns when the first that is stopped may go on.
     fn serve_latency_critical(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) -> Nanos {
-        let mut wait = Nanos(u64::MAX);
         let count = self.latency_critical.len();
         let start = self.turn.checked_rem(count).unwrap_or(0);
         let mut drawn = Tokens::ZERO;
+        self.silent_until = Time::NEVER;
         for step in 0..count {
             let index = self.latency_critical[around(start, step, count)];
             let Contract::LatencyCritical(rate) = self.entries[index as usize].account.contract()
@@ -96,29 +97,50 @@ impl<T> TokenScheduler<T> {
             let (entry, places) = (&mut self.entries[index as usize], &mut self.places);
             let (pool, prices) = (&*self.pool, self.prices.prices());
             drawn += entry.earn(rate, now, pool);
-            let spent = serve_from_balance(
-                entry,
-                rate,
-                places,
-                pool,
-                prices,
-                &mut self.released,
-                release,
-            );
-            self.totals.spent += spent;
+            let released = &mut self.released;
+            self.unreported += serve_from_balance(entry, places, pool, prices, released, release);
             let given = entry.settle(rate, pool);
             drawn -= given;
-            if entry.queue.is_empty() {
-                // It has saved what it may: it is looked at again when it asks for something.
-                if given > Tokens::ZERO {
-                    self.resting.push(index);
-                }
+            if !entry.queue.is_empty() {
+                self.stopped.push(index);
+            } else if given > Tokens::ZERO || entry.leave_to_others(now) {
+                // It has saved what it may, or others do so for it: it is looked at again when it
+                // asks for something.
+                self.resting.push(index);
             } else {
-                let missing = pool.rules().neg_limit - entry.account.balance() + Tokens(1);
-                wait = wait.min(rate.time_for(missing));
+                self.silent_until = self.silent_until.min(entry.silent_until(now));
             }
         }
         self.pool.give(-drawn);
+        if self.stopped.is_empty() {
+            return Nanos(u64::MAX);
+        }
+        self.serve_stopped(now, release)
+    }
+
+    /// Lends to tenants that are stopped: only now, as the bucket had in it what others of this
+    /// thread earned. Returns when the first that is still stopped may go on.
+    #[cold]
+    fn serve_stopped(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) -> Nanos {
+        let mut wait = Nanos(u64::MAX);
+        for &index in &self.stopped {
+            let (entry, places) = (&mut self.entries[index as usize], &mut self.places);
+            let (pool, prices) = (&*self.pool, self.prices.prices());
+            let Contract::LatencyCritical(rate) = entry.account.contract() else {
+                continue;
+            };
+            if lend(entry, rate, places, pool, prices) > Tokens::ZERO {
+                let released = &mut self.released;
+                self.unreported +=
+                    serve_from_balance(entry, places, pool, prices, released, release);
+            }
+            if entry.queue.is_empty() {
+                self.silent_until = self.silent_until.min(entry.silent_until(now));
+            } else {
+                wait = wait.min(time_until_served(entry, rate, pool));
+            }
+        }
+        self.stopped.clear();
         wait
     }
 
@@ -148,7 +170,7 @@ impl<T> TokenScheduler<T> {
                     entry.claimed -= cost;
                 }
                 entry.used += cost;
-                self.totals.spent += cost;
+                self.unreported += cost;
                 entry.release(places, cost, &mut self.released, release);
             }
             if !entry.queue.is_empty() {
@@ -198,35 +220,30 @@ fn parts(weight: Weight, threads: u32) -> u64 {
 
 /// Releases what a latency-critical tenant may send: while it has more than NEG_LIMIT. Where it
 /// has nothing left, and other threads serve it too, this one's part of the rate and of NEG_LIMIT
-/// limits it as well.
+/// limits it as well. Returns what it spent.
 #[inline]
 fn serve_from_balance<T>(
     entry: &mut Entry,
-    rate: TokenRate,
     places: &mut Places<T>,
     pool: &TokenPool,
     prices: &Prices,
     released: &mut [u64; 2],
     release: &mut impl FnMut(T, Tokens),
 ) -> Tokens {
-    let limit = pool.rules().neg_limit;
-    let advance = rate.over(pool.rules().advance);
-    let mut sum = Tokens::ZERO;
     if entry.queue.is_empty() {
-        return sum;
+        return Tokens::ZERO;
     }
+    let limit = pool.rules().neg_limit;
     let threads = entry.account.threads();
-    let alone = threads == 1;
-    let part_limit = Tokens(limit.0 / i64::from(threads));
+    let part_limit = part_of(limit, threads);
     let mut balance = entry.account.balance();
-    let mut lent = false;
     loop {
         let mut spent = Tokens::ZERO;
         let mut count = 0u32;
         for waiting in places.iter(&entry.queue) {
             let left = balance - spent;
-            let may =
-                left > limit && (alone || left > Tokens::ZERO || entry.part - spent > part_limit);
+            let may = left > limit
+                && (threads == 1 || left > Tokens::ZERO || entry.part - spent > part_limit);
             if !may {
                 break;
             }
@@ -239,52 +256,40 @@ fn serve_from_balance<T>(
             balance = other;
             continue;
         }
-        balance -= spent;
         entry.part = (entry.part - spent).max(limit);
-        sum += spent;
         for _ in 0..count {
             let cost = places.first(&entry.queue);
             let cost = cost.map_or(Tokens::ZERO, |w| prices.cost(w.operation, w.units));
             entry.release(places, cost, released, release);
         }
-        if entry.queue.is_empty() {
-            return sum;
-        }
-        if !lent {
-            lent = true;
-            let short = if alone {
-                limit - balance
-            } else {
-                (limit - balance).max(part_limit - entry.part)
-            };
-            if lend(entry, advance, places, pool, prices, short.or_zero()) > Tokens::ZERO {
-                balance = entry.account.balance();
-                continue;
-            }
-        }
-        return sum;
+        return spent;
     }
 }
 
-/// Gives a tenant that is stopped, and short of so much, tokens that it could use: those that no
-/// other tenant wants, or what best effort advances it. Returns how much.
-#[cold]
+/// Gives a tenant that is stopped tokens that it could use: those that no other tenant wants, or
+/// what best effort advances it. Returns how much.
 fn lend<T>(
     entry: &mut Entry,
-    advance: Tokens,
+    rate: TokenRate,
     places: &Places<T>,
     pool: &TokenPool,
     prices: &Prices,
-    short: Tokens,
 ) -> Tokens {
+    let limit = pool.rules().neg_limit;
+    let most = rate.over(pool.rules().advance);
+    let mut short = limit - entry.account.balance();
+    let threads = entry.account.threads();
+    if threads > 1 {
+        short = short.max(part_of(limit, threads) - entry.part);
+    }
     let waiting = places.iter(&entry.queue).take(LOAN_REQUESTS);
     let costs = waiting.map(|w| prices.cost(w.operation, w.units));
-    let wanted = costs.sum::<Tokens>() + short;
+    let wanted = costs.sum::<Tokens>() + short.or_zero();
     let mut loan = pool.borrow(wanted);
     let mut over = true;
     if loan == Tokens::ZERO {
-        loan = entry.advance(wanted, advance, pool);
-        over = entry.account.advanced() >= advance;
+        loan = entry.advance(wanted, most, pool);
+        over = entry.account.advanced() >= most;
     }
     if over {
         entry.tally.limited_rounds += 1;
@@ -296,4 +301,25 @@ fn lend<T>(
         entry.tally.taken += loan;
     }
     loan
+}
+
+/// Returns the time after which a latency-critical tenant that is stopped may go on.
+fn time_until_served(entry: &Entry, rate: TokenRate, pool: &TokenPool) -> Nanos {
+    let limit = pool.rules().neg_limit;
+    let threads = entry.account.threads();
+    let balance = entry.account.balance();
+    let until = |missing: Tokens| rate.time_for(missing + Tokens(1));
+    let more_than_limit = until(limit - balance);
+    if threads == 1 {
+        return more_than_limit;
+    }
+    let part = until(part_of(limit, threads) - entry.part).0;
+    let part = Nanos(part.saturating_mul(threads.into()));
+    more_than_limit.max(until(-balance).min(part))
+}
+
+/// Returns the part of NEG_LIMIT that each of so many threads has.
+#[inline]
+fn part_of(limit: Tokens, threads: u32) -> Tokens {
+    Tokens(limit.0 / i64::from(threads))
 }
