@@ -657,6 +657,12 @@ fn each_connection_hears_of_a_lost_cache_once() {
         assert_eq!(client.error(FLUSH, (0, 0)), 0);
     }
     assert_eq!(Client::simple(&path).error(FLUSH, (0, 0)), 0);
+    drop(clients);
+    device.lose();
+    let mut client = Client::simple(&path);
+    let flushed = client.error(FLUSH, (0, 0));
+    assert_eq!(flushed, EIO, "no connection was told before");
+    assert_eq!(client.error(FLUSH, (0, 0)), 0);
 }
 
 /// A server closed its socket before it removed it: what replaced it meanwhile was removed.

@@ -8,7 +8,7 @@ mod setup;
 
 use base::Nanos;
 use block::conformance::Bench;
-use block::{BlockError, Completion, Operation, Submit};
+use block::{BlockError, Completion, Device as _, Operation, Submit};
 use host::{Host, Namespace, RequestError, Switchboard, SwitchboardOptions};
 use peer::{Behaviour, Mischief, Peer, connected};
 use reactor::placement::allowed_cores;
@@ -195,4 +195,17 @@ fn a_life_that_changes_under_a_live_association_is_no_loss() {
     namespace.write(0, &[1; 512]).unwrap();
     comes_back(&peer, 9);
     assert!(is_lost(namespace.flush()));
+}
+
+/// What began after the loss took it for one of others, and the Flush that reported it for good.
+#[test]
+fn a_loss_is_one_of_the_past_when_a_flush_has_reported_it() {
+    let (peer, _host, namespace) = session(7);
+    let device = namespace.device();
+    namespace.write(0, &[1; 512]).unwrap();
+    comes_back(&peer, 8);
+    namespace.read(0, &mut [0; 512]).unwrap();
+    assert_eq!(device.cache_losses(), 0);
+    assert!(is_lost(namespace.flush()));
+    assert_eq!(device.cache_losses(), 1);
 }
