@@ -142,6 +142,42 @@ fn many_threads_find_what_they_wrote() {
     }
 }
 
+/// The dispatcher wrote on into the memory that the device had before.
+#[test]
+fn what_is_written_after_a_resize_is_there_by_every_path() {
+    const WRITES: u64 = 32;
+    for path in Path::ALL {
+        let ram = ram(64);
+        let device = start(Arc::clone(&ram), path);
+        let write = |first| {
+            let mut bench = Bench::open(driver(), &device).expect("it opens");
+            let mut queued = 0;
+            for lba in first..first + WRITES {
+                let mut request = bench.request(Operation::Write { durable: false }, lba, 1);
+                let data = request.data.as_mut().expect("a write has data");
+                data.copy_in(0, &[7; BLOCK as usize]);
+                match bench.submit(request) {
+                    Submit::Done(done) => assert_eq!(done.result, Ok(())),
+                    submit => queued += u32::from(matches!(submit, Submit::Queued)),
+                }
+            }
+            for _ in 0..queued {
+                assert_eq!(bench.wait().result, Ok(()), "{path}");
+            }
+            bench.close();
+        };
+        write(0);
+        device.resize(128).expect("larger");
+        write(WRITES);
+        let mut bench = Bench::open(driver(), &*ram).expect("it opens");
+        for first in [0, WRITES] {
+            let found = bench.read(first, 32).expect("a read");
+            assert!(found.iter().all(|&byte| byte == 7), "{path}");
+        }
+        bench.close();
+    }
+}
+
 /// Requests of one thread that overlap keep their order, at any depth.
 #[test]
 fn overlapping_requests_of_a_thread_keep_their_order() {
