@@ -406,6 +406,9 @@ impl Channel for SubmitterChannel {
             Ok(Some(done)) => {
                 self.end_own(done);
                 let done = self.finished.pop_back().expect("it was just put there");
+                if let Some((_, losses)) = self.flushes.pop_back_if(|(tag, _)| *tag == done.tag) {
+                    self.losses = Some(losses);
+                }
                 Submit::Done(done)
             }
             Err(()) => {

@@ -472,3 +472,90 @@ fn a_dispatcher_does_not_sleep_before_its_queue_is_empty() {
         assert!(done > before, "a turn sends some");
     }
 }
+
+/// A device that counts losses of its cache, and answers Flushes at once or later.
+#[derive(Debug)]
+struct Losing {
+    ram: Ram,
+    losses: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct LosingChannel {
+    losses: Arc<AtomicU64>,
+    /// Flushes that are answered when they are reaped: those after an odd number of losses.
+    flushes: Vec<Request>,
+}
+
+impl Device for Losing {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.ram.capabilities()
+    }
+
+    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(LosingChannel {
+            losses: Arc::clone(&self.losses),
+            flushes: Vec::new(),
+        }))
+    }
+}
+
+impl Channel for LosingChannel {
+    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        if self.losses.load(Ordering::Relaxed).is_multiple_of(2) {
+            return Submit::Done(request.ended(Err(BlockError::CacheLost)));
+        }
+        self.flushes.push(request);
+        Submit::Queued
+    }
+
+    fn reap(&mut self) -> Option<crate::Completion> {
+        let flush = self.flushes.pop()?;
+        Some(flush.ended(Err(BlockError::CacheLost)))
+    }
+
+    fn losses(&self) -> Option<u32> {
+        u32::try_from(self.losses.load(Ordering::Relaxed)).ok()
+    }
+}
+
+/// The entry of a Flush that was done at once stayed, and the number was that of long ago.
+#[test]
+fn losses_are_those_of_the_last_flush_whether_it_was_done_at_once_or_not() {
+    let losses = Arc::new(AtomicU64::new(0));
+    let ram = Ram::new(64 * u64::from(BLOCK), BLOCK).expect("memory");
+    let below = Losing {
+        ram,
+        losses: Arc::clone(&losses),
+    };
+    let device = start(Arc::new(below), Path::Sync);
+    let mut own = driver();
+    let mut channel = device.open(&mut own).expect("it opens");
+    for count in [2, 3, 4, 5] {
+        losses.store(count, Ordering::Relaxed);
+        let mut cx = Context {
+            now: Time::ZERO,
+            driver: &mut own,
+        };
+        let flush = Request {
+            tag: count,
+            operation: Operation::Flush,
+            lba: Lba(0),
+            blocks: 0,
+            data: None,
+        };
+        let done = match channel.submit(flush, &mut cx) {
+            Submit::Done(done) => Some(done),
+            _ => {
+                channel.tick(&mut cx);
+                channel.reap()
+            }
+        };
+        assert_eq!(done.map(|done| done.tag), Some(count));
+        assert_eq!(channel.losses().map(u64::from), Some(count));
+    }
+}
