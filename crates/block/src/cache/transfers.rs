@@ -27,7 +27,11 @@ pub(super) enum Io {
     /// Writes dirty pages back.
     WriteBack { pages: Range<u64> },
     /// Passes a request down.
-    Pass { key: SlabKey },
+    Pass {
+        key: SlabKey,
+        /// The channel's [losses](Channel::losses) when it was done.
+        losses: Option<u32>,
+    },
 }
 
 /// I/O of one channel.
@@ -140,7 +144,10 @@ impl Transfers {
         let [generation, ..] = completion.tag.to_le_bytes();
         let index = u32::try_from(completion.tag >> 8).expect("a tag of ours");
         let io = self.ios.remove(SlabKey { index, generation });
-        let io = io.expect("a transfer ends once");
+        let mut io = io.expect("a transfer ends once");
+        if let Io::Pass { losses, .. } = &mut io {
+            *losses = self.below.losses();
+        }
         self.done.push_back((io, completion));
     }
 
@@ -187,6 +194,12 @@ impl Transfers {
 
     pub(super) fn has_done(&self) -> bool {
         !self.done.is_empty()
+    }
+
+    /// Losses of the device's cache, as [`Channel::losses`] of the channel that requests are
+    /// passed down by.
+    pub(super) fn losses(&self) -> Option<u32> {
+        self.below.losses()
     }
 
     /// Returns true if no transfer is under way.
