@@ -4,7 +4,7 @@
 //! travel as one request wherever their frames lie, and a page can be written while an earlier
 //! content of it is on its way to the device.
 
-use crate::device::{Channel, DeviceError, Submit};
+use crate::device::{Channel, DeviceError, Dropped, Submit};
 use crate::limits::{CACHE_QUEUE_DEPTH, CACHE_READS, CACHE_WRITES};
 use crate::request::{Completion, Request};
 use crate::submitter_memory::SubmitterMemory;
@@ -207,8 +207,11 @@ impl Transfers {
         self.ios.is_empty() && self.done.is_empty()
     }
 
-    /// Transfers that are not over.
-    pub(super) fn under_way(&self) -> impl Iterator<Item = &Io> {
+    /// Drops the channels below, which close the blocks that what is under way may still write.
+    /// Returns the transfers that are not over.
+    pub(super) fn abandon(&mut self) -> impl Iterator<Item = &Io> {
+        self.below = Box::new(Dropped);
+        self.write_back = None;
         let done = self.done.iter().map(|(io, _)| io);
         self.ios.iter().map(|(_, io)| io).chain(done)
     }

@@ -277,6 +277,16 @@ pub trait Channel: std::fmt::Debug {
     }
 }
 
+/// Stands for a channel that was dropped: what is submitted fails.
+#[derive(Debug)]
+pub(crate) struct Dropped;
+
+impl Channel for Dropped {
+    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        Submit::Done(request.ended(Err(BlockError::Aborted)))
+    }
+}
+
 /// Memory that is a device.
 #[derive(Clone, Debug)]
 pub enum Direct {

@@ -5,7 +5,7 @@ use super::command::{Command, Merged, Single, joins, key_of, kind_of, merged, si
 use super::inbox::Inbox;
 use super::queue::{Entry, Look, SharedQueue, Term};
 use super::stats::PathStats;
-use crate::device::{Channel, Device, DeviceError, Submit};
+use crate::device::{Channel, Device, DeviceError, Dropped, Submit};
 use crate::extents::{Extent, Extents, SubmitExtents};
 use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
@@ -526,16 +526,6 @@ impl Runner {
 /// Returns the resizes of the device that these queues are of.
 fn resizes(queues: &[SharedQueue]) -> u32 {
     queues.first().map_or(0, SharedQueue::resizes)
-}
-
-/// Stands for the channel below after that was dropped.
-#[derive(Debug)]
-struct Dropped;
-
-impl Channel for Dropped {
-    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
-        Submit::Done(request.ended(Err(BlockError::Aborted)))
-    }
 }
 
 impl Drop for Runner {

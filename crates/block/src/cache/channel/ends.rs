@@ -179,9 +179,12 @@ impl CacheChannel {
     /// Leaves no page, claim or role behind when the channel is dropped in the middle of its work.
     fn abandon(&mut self) {
         let shared = Arc::clone(&self.shared);
+        // First: a page that is let go may be written anew, and what is under way must not come
+        // after that.
+        let under_way = self.transfers.abandon();
         let mut guard = shared.lock();
         let state = &mut *guard;
-        for io in self.transfers.under_way() {
+        for io in under_way {
             match io {
                 Io::Read {
                     pages,

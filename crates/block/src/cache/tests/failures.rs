@@ -6,6 +6,7 @@ use base::Time;
 use base::units::Lba;
 use reactor::{Context, Driver};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, Weak};
 
 fn flush(bench: &mut Bench<UringDriver>) -> Result<(), BlockError> {
     bench.operate(Operation::Flush, 0, 0)
@@ -270,4 +271,76 @@ fn losses_of_the_device_below_are_told_with_each_flush() {
         assert!(matches!(submit, Submit::Done(_)));
         assert_eq!(channel.losses(), Some(count));
     }
+}
+
+/// A device that answers no write, and notes whether pages are on their way when a channel of it is
+/// dropped.
+#[derive(Debug)]
+struct Silent {
+    below: Arc<dyn Device>,
+    cache: Arc<OnceLock<Weak<Shared>>>,
+    on_their_way: Arc<AtomicU32>,
+}
+
+#[derive(Debug)]
+struct SilentChannel {
+    cache: Arc<OnceLock<Weak<Shared>>>,
+    on_their_way: Arc<AtomicU32>,
+}
+
+impl Device for Silent {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.below.capabilities()
+    }
+
+    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(SilentChannel {
+            cache: Arc::clone(&self.cache),
+            on_their_way: Arc::clone(&self.on_their_way),
+        }))
+    }
+}
+
+impl Channel for SilentChannel {
+    fn submit(&mut self, _: Request, _: &mut Context<'_>) -> Submit {
+        Submit::Queued
+    }
+}
+
+impl Drop for SilentChannel {
+    fn drop(&mut self) {
+        let shared = self.cache.get().and_then(Weak::upgrade);
+        let idle = shared.is_none_or(|shared| shared.lock().table.is_idle());
+        self.on_their_way
+            .fetch_add(u32::from(!idle), Ordering::Relaxed);
+    }
+}
+
+/// Another channel could write the page anew, and the old write came last.
+#[test]
+fn a_channel_that_is_dropped_lets_no_page_go_before_its_write_back_cannot_land() {
+    let on_their_way = Arc::new(AtomicU32::new(0));
+    let below = Arc::new(Silent {
+        below: ram(4096),
+        cache: Arc::default(),
+        on_their_way: Arc::clone(&on_their_way),
+    });
+    let cache = cache(Arc::clone(&below) as _, options(64, 32, 32));
+    below
+        .cache
+        .set(Arc::downgrade(&cache.shared))
+        .expect("the first");
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    let request = bench.request(Operation::Flush, 0, 0);
+    assert!(matches!(bench.submit(request), Submit::Queued));
+    bench.turn(Nanos(0));
+    assert!(!cache.shared.lock().table.is_idle(), "it is written back");
+    drop(bench);
+    assert_eq!(on_their_way.load(Ordering::Relaxed), 1);
+    assert!(cache.shared.lock().table.is_idle());
 }
