@@ -25,7 +25,9 @@ use switch::{Class, PerClass};
 pub struct KnownLosses(Arc<AtomicU32>);
 
 impl KnownLosses {
-    /// The losses so far: those before a client began are not its own.
+    /// The losses that were reported before a client began. A loss that no Flush has reported may
+    /// have taken what the client relies on, such as writes of an earlier client of the same
+    /// program: its Flush is the one that reports it.
     #[must_use]
     pub fn of(device: &dyn Device) -> Self {
         Self(Arc::new(AtomicU32::new(device.cache_losses())))

@@ -580,4 +580,9 @@ fn each_open_file_hears_of_a_lost_cache_once() {
     device.lose();
     assert_eq!(errno(files[1].sync_all()), Errno::IO);
     assert_eq!(errno(files[0].sync_all()), Errno::IO);
+    drop(files);
+    device.lose();
+    let file = mounted.open(1, 0);
+    assert_eq!(errno(file.sync_all()), Errno::IO, "no file was told before");
+    file.sync_all().unwrap();
 }

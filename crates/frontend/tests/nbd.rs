@@ -10,11 +10,10 @@
 mod forgetful;
 
 use base::Nanos;
-use block::BlockError;
-use block::Device;
 use block::device::{FileDevice, FileOptions, Ram};
 use block::layer::fault::FaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
+use block::{BlockError, Cache, CacheOptions, Device};
 use forgetful::Forgetful;
 use reactor::PollPolicy;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -649,14 +648,23 @@ fn what_a_device_does_not_have_is_not_supported() {
 #[test]
 fn each_connection_hears_of_a_lost_cache_once() {
     let device = Forgetful::new();
-    let (_server, path) = serve(Arc::clone(&device) as _);
-    let mut clients = [Client::simple(&path), Client::simple(&path)];
-    device.lose();
-    for client in &mut clients {
-        assert_eq!(client.error(FLUSH, (0, 0)), EIO);
+    let cached = Cache::new(Arc::clone(&device) as _, CacheOptions::new(64)).unwrap();
+    for served in [Arc::clone(&device) as _, Arc::new(cached) as _] {
+        let (_server, path) = serve(served);
+        let mut clients = [Client::simple(&path), Client::simple(&path)];
+        device.lose();
+        for client in &mut clients {
+            assert_eq!(client.error(FLUSH, (0, 0)), EIO);
+            assert_eq!(client.error(FLUSH, (0, 0)), 0);
+        }
+        assert_eq!(Client::simple(&path).error(FLUSH, (0, 0)), 0);
+        drop(clients);
+        device.lose();
+        let mut client = Client::simple(&path);
+        let flushed = client.error(FLUSH, (0, 0));
+        assert_eq!(flushed, EIO, "no connection was told before");
         assert_eq!(client.error(FLUSH, (0, 0)), 0);
     }
-    assert_eq!(Client::simple(&path).error(FLUSH, (0, 0)), 0);
 }
 
 /// A server closed its socket before it removed it: what replaced it meanwhile was removed.

@@ -169,7 +169,7 @@ impl Device for RemoteNamespace {
     }
 
     fn cache_losses(&self) -> u32 {
-        self.state.unflushed.losses()
+        self.state.unflushed.reported()
     }
 
     fn geometry(&self) -> Geometry {

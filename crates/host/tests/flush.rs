@@ -8,10 +8,12 @@ mod setup;
 
 use base::Nanos;
 use block::conformance::Bench;
-use block::{BlockError, Completion, Operation, Submit};
+use block::{BlockError, Completion, Device as _, Operation, Submit};
 use host::{Host, Namespace, RequestError, Switchboard, SwitchboardOptions};
-use peer::{Behaviour, Mischief, Peer, connected};
+use peer::{Behaviour, Mischief, NQN, Peer, connected};
 use reactor::placement::allowed_cores;
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
 use switch::{Knobs, Path};
 use wire::nvme::identify_controller::NvmIdentifyController;
 
@@ -195,4 +197,63 @@ fn a_life_that_changes_under_a_live_association_is_no_loss() {
     namespace.write(0, &[1; 512]).unwrap();
     comes_back(&peer, 9);
     assert!(is_lost(namespace.flush()));
+}
+
+/// What began after the loss took it for one of others, and the Flush that reported it for good.
+#[test]
+fn a_loss_is_one_of_the_past_when_a_flush_has_reported_it() {
+    let (peer, _host, namespace) = session(7);
+    let device = namespace.device();
+    namespace.write(0, &[1; 512]).unwrap();
+    comes_back(&peer, 8);
+    namespace.read(0, &mut [0; 512]).unwrap();
+    assert_eq!(device.cache_losses(), 0);
+    assert!(is_lost(namespace.flush()));
+    assert_eq!(device.cache_losses(), 1);
+}
+
+/// The calls of both were repeated by the host's thread, with one channel for both, which reported
+/// the loss to the first.
+#[test]
+fn each_thread_hears_of_a_loss_that_took_its_queue_as_well() {
+    let peer = Peer::start(
+        1 << 20,
+        Behaviour {
+            cache_life: Some(7),
+            io_queues: 3,
+            ..Behaviour::default()
+        },
+    );
+    let delays = Duration::from_millis(1);
+    let host = Host::builder().path(Path::Stm);
+    let host = host.reconnect_delay(delays, 5 * delays).build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    let namespace = subsystem.namespace(1).unwrap();
+    let (written, lost) = (Barrier::new(3), Barrier::new(3));
+    // The second begins when the first has been told.
+    let turn = Mutex::new(());
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..2)
+            .map(|thread| {
+                let (namespace, written, lost, turn) = (&namespace, &written, &lost, &turn);
+                scope.spawn(move || {
+                    namespace.write(512 * thread, &[1; 512]).unwrap();
+                    written.wait();
+                    lost.wait();
+                    let _turn = turn.lock().unwrap();
+                    [namespace.flush(), namespace.flush(), namespace.flush()]
+                })
+            })
+            .collect();
+        written.wait();
+        peer.change(|behaviour| behaviour.io_queues = 1);
+        comes_back(&peer, 8);
+        lost.wait();
+        for thread in all {
+            let [first, second, third] = thread.join().unwrap();
+            assert!(is_lost(first));
+            second.unwrap();
+            third.unwrap();
+        }
+    });
 }

@@ -72,7 +72,10 @@ pub(super) struct CacheChannel {
     live: Vec<SlabKey>,
     /// Requests among them that write.
     writes: u32,
-    finished: VecDeque<(SlabKey, Completion)>,
+    /// Finished requests, each with the losses that were known when it was done if it is a Flush.
+    finished: VecDeque<(SlabKey, Option<u32>, Completion)>,
+    /// The losses of the Flush that was reaped last.
+    losses: Option<u32>,
     read_ahead: ReadAhead,
     /// Dirty pages to be written back, in ascending order, from `plan_at` on.
     plan: Vec<u64>,
@@ -111,11 +114,12 @@ impl CacheChannel {
             geometry: cache.geometry(),
             capabilities: cache.capabilities(),
             resizes,
-            transfers,
             pendings: Slab::with_capacity(CACHE_QUEUE_DEPTH),
             live: Vec::with_capacity(CACHE_QUEUE_DEPTH),
             writes: 0,
             finished: VecDeque::with_capacity(CACHE_QUEUE_DEPTH),
+            losses: transfers.losses(),
+            transfers,
             read_ahead: ReadAhead::new(shared.options.read_ahead),
             plan: Vec::new(),
             plan_at: 0,
@@ -293,7 +297,8 @@ impl CacheChannel {
             blocks: pending.blocks,
             data: pending.data.take(),
         };
-        self.transfers.submit(Io::Pass { key }, request, cx);
+        self.transfers
+            .submit(Io::Pass { key, losses: None }, request, cx);
     }
 
     /// Ends a request of which nothing is left to do.
@@ -314,7 +319,14 @@ impl CacheChannel {
             result: pending.result,
             data: pending.data,
         };
-        self.finished.push_back((key, completion));
+        self.finished.push_back((key, pending.losses, completion));
+    }
+
+    /// Hands a finished request out: that of this place.
+    fn take_finished(&mut self, at: usize) -> Option<Completion> {
+        let (_, losses, completion) = self.finished.remove(at)?;
+        self.losses = losses.or(self.losses);
+        Some(completion)
     }
 
     /// Carries on all requests that wait for more than their own transfers.
@@ -399,11 +411,9 @@ impl Channel for CacheChannel {
             self.look_ahead(pages, cx);
         }
         self.settle(cx);
-        match self.finished.iter().rposition(|(other, _)| *other == key) {
-            Some(at) => {
-                let done = self.finished.remove(at);
-                Submit::Done(done.expect("it was just found").1)
-            }
+        let at = self.finished.iter().rposition(|(other, ..)| *other == key);
+        match at.and_then(|at| self.take_finished(at)) {
+            Some(done) => Submit::Done(done),
             None => Submit::Queued,
         }
     }
@@ -421,7 +431,11 @@ impl Channel for CacheChannel {
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        self.finished.pop_front().map(|(_, completion)| completion)
+        self.take_finished(0)
+    }
+
+    fn losses(&self) -> Option<u32> {
+        self.losses
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

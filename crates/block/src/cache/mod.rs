@@ -425,6 +425,10 @@ impl Device for Cache {
         CacheChannel::open(self, driver).map(|channel| Box::new(channel) as _)
     }
 
+    fn cache_losses(&self) -> u32 {
+        self.below.cache_losses()
+    }
+
     fn device_time(&self) -> Option<DeviceTime> {
         self.below.device_time()
     }

@@ -61,6 +61,8 @@ pub(super) struct Pending {
     pub(super) claim: Option<Claim>,
     /// Failed write-backs before a Flush began.
     pub(super) errors: u64,
+    /// Losses of the device's cache when a Flush was done below.
+    pub(super) losses: Option<u32>,
     /// Pages that are not done.
     pub(super) left: u32,
     /// Pages that are done, or that a transfer is under way for.
@@ -99,6 +101,7 @@ impl Pending {
             bypass: false,
             claim: None,
             errors: 0,
+            losses: None,
             left: 0,
             taken: PageSet::default(),
         };

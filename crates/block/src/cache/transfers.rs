@@ -4,7 +4,7 @@
 //! travel as one request wherever their frames lie, and a page can be written while an earlier
 //! content of it is on its way to the device.
 
-use crate::device::{Channel, DeviceError, Submit};
+use crate::device::{Channel, DeviceError, Dropped, Submit};
 use crate::limits::{CACHE_QUEUE_DEPTH, CACHE_READS, CACHE_WRITES};
 use crate::request::{Completion, Request};
 use crate::submitter_memory::SubmitterMemory;
@@ -27,7 +27,11 @@ pub(super) enum Io {
     /// Writes dirty pages back.
     WriteBack { pages: Range<u64> },
     /// Passes a request down.
-    Pass { key: SlabKey },
+    Pass {
+        key: SlabKey,
+        /// The channel's [losses](Channel::losses) when it was done.
+        losses: Option<u32>,
+    },
 }
 
 /// I/O of one channel.
@@ -140,7 +144,10 @@ impl Transfers {
         let [generation, ..] = completion.tag.to_le_bytes();
         let index = u32::try_from(completion.tag >> 8).expect("a tag of ours");
         let io = self.ios.remove(SlabKey { index, generation });
-        let io = io.expect("a transfer ends once");
+        let mut io = io.expect("a transfer ends once");
+        if let Io::Pass { losses, .. } = &mut io {
+            *losses = self.below.losses();
+        }
         self.done.push_back((io, completion));
     }
 
@@ -189,13 +196,22 @@ impl Transfers {
         !self.done.is_empty()
     }
 
+    /// Losses of the device's cache, as [`Channel::losses`] of the channel that requests are
+    /// passed down by.
+    pub(super) fn losses(&self) -> Option<u32> {
+        self.below.losses()
+    }
+
     /// Returns true if no transfer is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.ios.is_empty() && self.done.is_empty()
     }
 
-    /// Transfers that are not over.
-    pub(super) fn under_way(&self) -> impl Iterator<Item = &Io> {
+    /// Drops the channels below, which close the blocks that what is under way may still write.
+    /// Returns the transfers that are not over.
+    pub(super) fn abandon(&mut self) -> impl Iterator<Item = &Io> {
+        self.below = Box::new(Dropped);
+        self.write_back = None;
         let done = self.done.iter().map(|(io, _)| io);
         self.ios.iter().map(|(_, io)| io).chain(done)
     }

@@ -108,7 +108,9 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// Losses of the device's volatile cache so far, as its channels [count](Channel::losses) them.
+    /// Losses of the device's volatile cache that a Flush has reported, as its channels
+    /// [count](Channel::losses) them: a client that begins now is not told of these, and of every
+    /// later one.
     fn cache_losses(&self) -> u32 {
         0
     }
@@ -272,6 +274,16 @@ pub trait Channel: std::fmt::Debug {
     /// its finished requests are reaped.
     fn closed(&self) -> bool {
         true
+    }
+}
+
+/// Stands for a channel that was dropped: what is submitted fails.
+#[derive(Debug)]
+pub(crate) struct Dropped;
+
+impl Channel for Dropped {
+    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        Submit::Done(request.ended(Err(BlockError::Aborted)))
     }
 }
 

@@ -197,9 +197,8 @@ struct Parts {
 
 impl Parts {
     fn open(self, driver: &mut dyn Driver) -> Result<Dispatcher, DeviceError> {
-        let channel = self.below.open(driver)?;
         let queues = Arc::clone(&self.queues);
-        let runner = Runner::new(self.below, channel, None, queues, self.stats);
+        let runner = Runner::open(self.below, driver, None, queues, self.stats)?;
         self.bell.serve(driver.waker());
         Ok(Dispatcher::new(
             self.bell,
@@ -221,9 +220,9 @@ impl Inner {
         }
     }
 
-    fn runner(&self, below: Box<dyn Channel>, own: Own) -> Runner {
+    fn runner(&self, driver: &mut dyn Driver, own: Own) -> Result<Runner, DeviceError> {
         let (device, queues) = (Arc::clone(&self.below), Arc::clone(&self.queues));
-        Runner::new(device, below, Some(own), queues, Arc::clone(&self.stats))
+        Runner::open(device, driver, Some(own), queues, Arc::clone(&self.stats))
     }
 
     fn thread(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
@@ -272,8 +271,11 @@ impl Device for PathDevice {
         self.inner.below.device_time()
     }
 
+    /// As of the device below. The dispatcher opens its channel anew before it sends anything.
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.below.resize(blocks)
+        self.inner.below.resize(blocks)?;
+        self.inner.bell.note_resize();
+        Ok(())
     }
 
     fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {

@@ -14,7 +14,7 @@ use base::{Time, WakeFlag};
 use loom::sync::{Mutex, MutexGuard};
 use reactor::Wake;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
@@ -54,6 +54,8 @@ pub(super) struct Bell {
     ended: AtomicBool,
     /// The dispatcher ended, or its channel to the device is gone.
     unserved: AtomicBool,
+    /// Resizes of the device.
+    resizes: AtomicU32,
 }
 
 impl Bell {
@@ -87,6 +89,16 @@ impl Bell {
 
     pub(super) fn is_unserved(&self) -> bool {
         self.unserved.load(Ordering::Acquire)
+    }
+
+    /// The device was resized: channels that were opened before may lead to memory that is the
+    /// device's no more.
+    pub(super) fn note_resize(&self) {
+        self.resizes.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn resizes(&self) -> u32 {
+        self.resizes.load(Ordering::Acquire)
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -317,6 +329,11 @@ impl SharedQueue {
     /// The dispatcher can send nothing any more: submitters run its queues.
     pub(super) fn stop_serving(&self) {
         self.bell.stop_serving();
+    }
+
+    /// Resizes of the device, of all of its queues.
+    pub(super) fn resizes(&self) -> u32 {
+        self.bell.resizes()
     }
 
     /// Puts a request back that a runner took and cannot send.

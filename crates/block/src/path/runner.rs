@@ -5,12 +5,12 @@ use super::command::{Command, Merged, Single, joins, key_of, kind_of, merged, si
 use super::inbox::Inbox;
 use super::queue::{Entry, Look, SharedQueue, Term};
 use super::stats::PathStats;
-use crate::device::{Channel, Device, Submit};
+use crate::device::{Channel, Device, DeviceError, Dropped, Submit};
 use crate::extents::{Extent, Extents, SubmitExtents};
 use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Slab, Time};
-use reactor::Context;
+use reactor::{Context, Driver};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::path;
@@ -27,6 +27,8 @@ const BATCHES_A_TURN: u32 = 8;
 pub(super) struct Runner {
     device: Arc<dyn Device>,
     below: Box<dyn Channel>,
+    /// Resizes of the device before that was opened.
+    resizes: u32,
     who: path::Runner,
     /// The submitter that it belongs to.
     own: Option<Own>,
@@ -84,19 +86,27 @@ struct Held {
 }
 
 impl Runner {
-    pub(super) fn new(
+    /// Opens the device for a thread that runs its queues.
+    ///
+    /// # Errors
+    /// What the device answers.
+    pub(super) fn open(
         device: Arc<dyn Device>,
-        below: Box<dyn Channel>,
+        driver: &mut dyn Driver,
         own: Option<Own>,
         queues: Arc<[SharedQueue]>,
         stats: Arc<PathStats>,
-    ) -> Self {
+    ) -> Result<Self, DeviceError> {
         let capabilities = device.capabilities();
-        Self {
+        // Before the channel: one from before a resize must not pass for a new one.
+        let resizes = resizes(&queues);
+        let below = device.open(driver)?;
+        Ok(Self {
             terms: queues.iter().map(|_| None).collect(),
             block_bytes: device.geometry().block_bytes.into(),
             device,
             below,
+            resizes,
             who: match own {
                 Some(_) => path::Runner::Submitter,
                 None => path::Runner::Dispatcher,
@@ -122,7 +132,7 @@ impl Runner {
             now: Time::ZERO,
             polls_until: Time::ZERO,
             stats,
-        }
+        })
     }
 
     /// This thread runs a queue from now on.
@@ -327,9 +337,36 @@ impl Runner {
         self.send_unsent(cx);
     }
 
+    /// Opens the dispatcher's channel anew where the device was resized, as submitters do theirs:
+    /// the old one may lead to memory that is the device's no more. Looked for after a batch was
+    /// taken, which may be of a submitter that has done so. Returns false while it still closes.
+    fn reopen(&mut self, cx: &mut Context<'_>) -> bool {
+        let resizes = resizes(&self.queues);
+        if self.own.is_some() || self.resizes == resizes || self.unsent.is_empty() {
+            return true;
+        }
+        // A device is resized while nothing is under way.
+        let idle = self.single.len() + self.merged.len() == self.unsent.len();
+        if idle {
+            self.below.close(cx);
+        }
+        if !idle || !self.below.closed() {
+            return false;
+        }
+        match self.device.open(cx.driver) {
+            Ok(below) => (self.below, self.resizes) = (below, resizes),
+            // What is sent fails; the next batch asks again.
+            Err(_) => self.below = Box::new(Dropped),
+        }
+        true
+    }
+
     /// Sends what waits to be sent, in order, as far as there is room.
     fn send_unsent(&mut self, cx: &mut Context<'_>) {
-        self.refused = false;
+        self.refused = !self.reopen(cx);
+        if self.refused {
+            return;
+        }
         while let Some(command) = self.unsent.pop_front() {
             self.submitted = true;
             match command {
@@ -486,14 +523,9 @@ impl Runner {
     }
 }
 
-/// Stands for the channel below after that was dropped.
-#[derive(Debug)]
-struct Dropped;
-
-impl Channel for Dropped {
-    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
-        Submit::Done(request.ended(Err(BlockError::Aborted)))
-    }
+/// Returns the resizes of the device that these queues are of.
+fn resizes(queues: &[SharedQueue]) -> u32 {
+    queues.first().map_or(0, SharedQueue::resizes)
 }
 
 impl Drop for Runner {

@@ -84,7 +84,6 @@ impl SubmitterChannel {
     pub(super) fn open(device: &PathDevice, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
         let inner = Arc::clone(&device.inner);
         let memory = SubmitterMemory::new(device.depth, device.bytes as usize)?;
-        let below = inner.below.open(driver)?;
         let region = memory.region().clone();
         let inbox = Arc::new(Inbox::new(device.depth as usize, region, driver.waker()));
         let own = Own {
@@ -92,7 +91,7 @@ impl SubmitterChannel {
             only_in_calls: device.only_in_calls,
             outstanding: 0,
         };
-        let runner = inner.runner(below, own);
+        let runner = inner.runner(driver, own)?;
         Ok(Self {
             awaited: device.awaited,
             only_in_calls: device.only_in_calls,
@@ -406,8 +405,11 @@ impl Channel for SubmitterChannel {
             Ok(None) => Submit::Queued,
             Ok(Some(done)) => {
                 self.end_own(done);
-                let done = self.finished.pop_back();
-                Submit::Done(done.expect("it was just put there"))
+                let done = self.finished.pop_back().expect("it was just put there");
+                if let Some((_, losses)) = self.flushes.pop_back_if(|(tag, _)| *tag == done.tag) {
+                    self.losses = Some(losses);
+                }
+                Submit::Done(done)
             }
             Err(()) => {
                 let pending = self.slots[slot as usize].take().expect("it was just put");

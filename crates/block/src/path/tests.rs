@@ -142,6 +142,42 @@ fn many_threads_find_what_they_wrote() {
     }
 }
 
+/// The dispatcher wrote on into the memory that the device had before.
+#[test]
+fn what_is_written_after_a_resize_is_there_by_every_path() {
+    const WRITES: u64 = 32;
+    for path in Path::ALL {
+        let ram = ram(64);
+        let device = start(Arc::clone(&ram), path);
+        let write = |first| {
+            let mut bench = Bench::open(driver(), &device).expect("it opens");
+            let mut queued = 0;
+            for lba in first..first + WRITES {
+                let mut request = bench.request(Operation::Write { durable: false }, lba, 1);
+                let data = request.data.as_mut().expect("a write has data");
+                data.copy_in(0, &[7; BLOCK as usize]);
+                match bench.submit(request) {
+                    Submit::Done(done) => assert_eq!(done.result, Ok(())),
+                    submit => queued += u32::from(matches!(submit, Submit::Queued)),
+                }
+            }
+            for _ in 0..queued {
+                assert_eq!(bench.wait().result, Ok(()), "{path}");
+            }
+            bench.close();
+        };
+        write(0);
+        device.resize(128).expect("larger");
+        write(WRITES);
+        let mut bench = Bench::open(driver(), &*ram).expect("it opens");
+        for first in [0, WRITES] {
+            let found = bench.read(first, 32).expect("a read");
+            assert!(found.iter().all(|&byte| byte == 7), "{path}");
+        }
+        bench.close();
+    }
+}
+
 /// Requests of one thread that overlap keep their order, at any depth.
 #[test]
 fn overlapping_requests_of_a_thread_keep_their_order() {
@@ -434,5 +470,92 @@ fn a_dispatcher_does_not_sleep_before_its_queue_is_empty() {
         let comes_back = reactor::Service::deadline(&dispatcher) == Time::ZERO;
         assert!(done == READS || comes_back, "{done} of {READS} are done");
         assert!(done > before, "a turn sends some");
+    }
+}
+
+/// A device that counts losses of its cache, and answers Flushes at once or later.
+#[derive(Debug)]
+struct Losing {
+    ram: Ram,
+    losses: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct LosingChannel {
+    losses: Arc<AtomicU64>,
+    /// Flushes that are answered when they are reaped: those after an odd number of losses.
+    flushes: Vec<Request>,
+}
+
+impl Device for Losing {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.ram.capabilities()
+    }
+
+    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(LosingChannel {
+            losses: Arc::clone(&self.losses),
+            flushes: Vec::new(),
+        }))
+    }
+}
+
+impl Channel for LosingChannel {
+    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        if self.losses.load(Ordering::Relaxed).is_multiple_of(2) {
+            return Submit::Done(request.ended(Err(BlockError::CacheLost)));
+        }
+        self.flushes.push(request);
+        Submit::Queued
+    }
+
+    fn reap(&mut self) -> Option<crate::Completion> {
+        let flush = self.flushes.pop()?;
+        Some(flush.ended(Err(BlockError::CacheLost)))
+    }
+
+    fn losses(&self) -> Option<u32> {
+        u32::try_from(self.losses.load(Ordering::Relaxed)).ok()
+    }
+}
+
+/// The entry of a Flush that was done at once stayed, and the number was that of long ago.
+#[test]
+fn losses_are_those_of_the_last_flush_whether_it_was_done_at_once_or_not() {
+    let losses = Arc::new(AtomicU64::new(0));
+    let ram = Ram::new(64 * u64::from(BLOCK), BLOCK).expect("memory");
+    let below = Losing {
+        ram,
+        losses: Arc::clone(&losses),
+    };
+    let device = start(Arc::new(below), Path::Sync);
+    let mut own = driver();
+    let mut channel = device.open(&mut own).expect("it opens");
+    for count in [2, 3, 4, 5] {
+        losses.store(count, Ordering::Relaxed);
+        let mut cx = Context {
+            now: Time::ZERO,
+            driver: &mut own,
+        };
+        let flush = Request {
+            tag: count,
+            operation: Operation::Flush,
+            lba: Lba(0),
+            blocks: 0,
+            data: None,
+        };
+        let done = match channel.submit(flush, &mut cx) {
+            Submit::Done(done) => Some(done),
+            _ => {
+                channel.tick(&mut cx);
+                channel.reap()
+            }
+        };
+        assert_eq!(done.map(|done| done.tag), Some(count));
+        assert_eq!(channel.losses().map(u64::from), Some(count));
     }
 }

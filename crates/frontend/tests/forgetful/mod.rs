@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct Forgetful {
     below: block::device::Null,
     losses: Arc<AtomicU32>,
+    /// Losses that a Flush has reported.
+    told: Arc<AtomicU32>,
 }
 
 impl Forgetful {
@@ -19,6 +21,7 @@ impl Forgetful {
         Arc::new(Self {
             below: block::device::Null::new(1 << 20, 512).unwrap(),
             losses: Arc::default(),
+            told: Arc::default(),
         })
     }
 
@@ -37,12 +40,13 @@ impl Device for Forgetful {
     }
 
     fn cache_losses(&self) -> u32 {
-        self.losses.load(Ordering::SeqCst)
+        self.told.load(Ordering::SeqCst)
     }
 
     fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         Ok(Box::new(ForgetfulChannel {
             losses: Arc::clone(&self.losses),
+            told: Arc::clone(&self.told),
             reported: self.cache_losses(),
         }))
     }
@@ -51,6 +55,7 @@ impl Device for Forgetful {
 #[derive(Debug)]
 struct ForgetfulChannel {
     losses: Arc<AtomicU32>,
+    told: Arc<AtomicU32>,
     reported: u32,
 }
 
@@ -60,6 +65,7 @@ impl Channel for ForgetfulChannel {
         let is_news = request.operation == Operation::Flush && losses != self.reported;
         if is_news {
             self.reported = losses;
+            self.told.fetch_max(losses, Ordering::SeqCst);
         }
         Submit::Done(Completion {
             tag: request.tag,

@@ -418,7 +418,11 @@ impl Namespace {
     /// # Errors
     /// [`RequestError::Device`].
     pub fn flush(&self) -> Result<(), RequestError> {
-        self.run(Operation::Flush, 0, 0, Data::None)
+        let result = self.run(Operation::Flush, 0, 0, Data::None);
+        match &self.inner.path {
+            Some(path) => path.judge(result, self.inner.remote.state().unflushed.losses()),
+            None => result,
+        }
     }
 
     /// Makes `length` bytes at `offset` read as zeroes.

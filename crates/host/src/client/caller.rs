@@ -37,8 +37,11 @@ pub(super) struct CallerPath {
 /// A channel of the calling thread; it goes with the thread, or with the path.
 struct CallerChannel {
     path: Weak<CallerPath>,
-    /// The channel, or the time at which one was refused.
-    own: Result<OwnChannel<dyn Channel>, Instant>,
+    /// The channel, or the time at which one was refused; `None` for one that was lost.
+    own: Result<OwnChannel<dyn Channel>, Option<Instant>>,
+    /// Losses of the target's cache that the thread was told of, or that were reported before its
+    /// first call. It stays when the channel goes.
+    told: u32,
 }
 
 impl Drop for CallerChannel {
@@ -85,20 +88,57 @@ impl CallerPath {
             };
             if result.as_ref().is_err_and(is_over) {
                 // Its ring is broken, or its queue was not granted again.
-                channels.swap_remove(at);
+                channels[at] = CallerChannel {
+                    path: Arc::downgrade(self),
+                    own: Err(None),
+                    told: channels[at].told,
+                };
             }
             Some(result)
         });
         done.ok().flatten()
     }
 
+    /// Returns the result of a Flush of the calling thread, whichever channel it went by: one that
+    /// threads share reports a loss to the first of them alone, and a new one does not report it at
+    /// all. `losses` are known now.
+    pub(super) fn judge(
+        &self,
+        result: Result<(), RequestError>,
+        losses: u32,
+    ) -> Result<(), RequestError> {
+        if !matches!(
+            &result,
+            Ok(()) | Err(RequestError::Device(BlockError::CacheLost))
+        ) {
+            return result;
+        }
+        let told = CHANNELS.try_with(|channels| {
+            let mut channels = channels.borrow_mut();
+            let at = self.position(&channels)?;
+            Some(std::mem::replace(&mut channels[at].told, losses))
+        });
+        match told.ok().flatten() {
+            Some(told) if told < losses => Err(BlockError::CacheLost.into()),
+            Some(_) => Ok(()),
+            None => result,
+        }
+    }
+
+    fn position(&self, channels: &[CallerChannel]) -> Option<usize> {
+        let is_ours = |open: &CallerChannel| std::ptr::eq(open.path.as_ptr(), self);
+        channels.iter().position(is_ours)
+    }
+
     /// Finds the calling thread's channel, or opens one.
     fn find(self: &Arc<Self>, channels: &mut Vec<CallerChannel>) -> Option<usize> {
-        let is_ours = |open: &CallerChannel| std::ptr::eq(open.path.as_ptr(), Arc::as_ptr(self));
-        if let Some(at) = channels.iter().position(is_ours) {
-            match &channels[at].own {
-                Err(refused) if refused.elapsed() >= Duration::from(ASK_AGAIN) => {
-                    drop(channels.swap_remove(at))
+        let mut told = self.device.cache_losses();
+        if let Some(at) = self.position(channels) {
+            match channels[at].own {
+                Err(refused)
+                    if refused.is_none_or(|at| at.elapsed() >= Duration::from(ASK_AGAIN)) =>
+                {
+                    told = channels.swap_remove(at).told;
                 }
                 _ => return Some(at),
             }
@@ -120,10 +160,11 @@ impl CallerPath {
         let opened = OwnChannel::open(&options, PollPolicy::Never, |driver| {
             self.device.open(driver)
         });
-        let own = opened.map_err(|_| Instant::now());
+        let own = opened.map_err(|_| Some(Instant::now()));
         channels.push(CallerChannel {
             path: Arc::downgrade(self),
             own,
+            told,
         });
         Some(channels.len() - 1)
     }

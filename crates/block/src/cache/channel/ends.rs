@@ -32,7 +32,7 @@ impl CacheChannel {
                     self.paused_until = cx.now + RETRY_PAUSE;
                 }
             }
-            Io::Pass { key } => self.pass_done(key, completion),
+            Io::Pass { key, losses } => self.pass_done(key, losses, completion),
         }
     }
 
@@ -121,13 +121,14 @@ impl CacheChannel {
         state.wake();
     }
 
-    fn pass_done(&mut self, key: SlabKey, completion: Completion) {
+    fn pass_done(&mut self, key: SlabKey, losses: Option<u32>, completion: Completion) {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         let pending = self.pendings.get_mut(key).expect("the request is not over");
         pending.ios -= 1;
         pending.data = completion.data;
         pending.result = completion.result;
+        pending.losses = losses.filter(|_| pending.operation == Operation::Flush);
         if let Some(claim) = pending.claim.take() {
             self.agree(key, &mut state);
             state.table.release(claim);
@@ -178,9 +179,12 @@ impl CacheChannel {
     /// Leaves no page, claim or role behind when the channel is dropped in the middle of its work.
     fn abandon(&mut self) {
         let shared = Arc::clone(&self.shared);
+        // First: a page that is let go may be written anew, and what is under way must not come
+        // after that.
+        let under_way = self.transfers.abandon();
         let mut guard = shared.lock();
         let state = &mut *guard;
-        for io in self.transfers.under_way() {
+        for io in under_way {
             match io {
                 Io::Read {
                     pages,

@@ -1,6 +1,12 @@
 //! Write-backs that fail: a Flush reports each, and its page is written again.
 
 use super::*;
+use crate::{Capabilities, Channel, DeviceError, Geometry, Request, Submit};
+use base::Time;
+use base::units::Lba;
+use reactor::{Context, Driver};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, Weak};
 
 fn flush(bench: &mut Bench<UringDriver>) -> Result<(), BlockError> {
     bench.operate(Operation::Flush, 0, 0)
@@ -124,7 +130,7 @@ fn flushes_at_the_same_time_report_the_same_failure() {
     bench.write(5, &[5; 4096]).expect("it is in the cache");
     for _ in 0..2 {
         let request = bench.request(Operation::Flush, 0, 0);
-        assert!(matches!(bench.submit(request), crate::Submit::Queued));
+        assert!(matches!(bench.submit(request), Submit::Queued));
     }
     for _ in 0..2 {
         assert_eq!(bench.wait().result, Err(BlockError::WriteFailure));
@@ -200,4 +206,141 @@ fn a_flush_that_succeeds_has_put_everything_on_the_device() {
         }
         direct.close();
     }
+}
+
+/// A device that loses its cache as a remote one does.
+#[derive(Debug)]
+struct Forgetful(Arc<dyn Device>, Arc<AtomicU32>);
+
+#[derive(Debug)]
+struct ForgetfulChannel(Box<dyn Channel>, Arc<AtomicU32>);
+
+impl Device for Forgetful {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn cache_losses(&self) -> u32 {
+        7
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let (below, losses) = (self.0.open(driver)?, Arc::clone(&self.1));
+        Ok(Box::new(ForgetfulChannel(below, losses)))
+    }
+}
+
+impl Channel for ForgetfulChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        self.0.submit(request, cx)
+    }
+
+    fn losses(&self) -> Option<u32> {
+        Some(self.1.load(Ordering::Relaxed))
+    }
+}
+
+/// Of clients that share a channel only the first to flush was told that the device below the cache
+/// had lost its own.
+#[test]
+fn losses_of_the_device_below_are_told_with_each_flush() {
+    let losses = Arc::new(AtomicU32::new(0));
+    let below = Arc::new(Forgetful(ram(4096), Arc::clone(&losses)));
+    let cache = cache(below, options(64, 32, 32));
+    assert_eq!(cache.cache_losses(), 7);
+    let mut driver = driver();
+    let mut channel = cache.open(&mut driver).expect("it opens");
+    assert_eq!(channel.losses(), Some(0));
+    for count in 1..=2 {
+        losses.store(count, Ordering::Relaxed);
+        assert_eq!(channel.losses(), Some(count - 1), "no Flush");
+        let request = Request {
+            tag: 1,
+            operation: Operation::Flush,
+            lba: Lba(0),
+            blocks: 0,
+            data: None,
+        };
+        let now = Time::ZERO;
+        let driver = &mut driver;
+        let submit = channel.submit(request, &mut Context { now, driver });
+        assert!(matches!(submit, Submit::Done(_)));
+        assert_eq!(channel.losses(), Some(count));
+    }
+}
+
+/// A device that answers no write, and notes whether pages are on their way when a channel of it is
+/// dropped.
+#[derive(Debug)]
+struct Silent {
+    below: Arc<dyn Device>,
+    cache: Arc<OnceLock<Weak<Shared>>>,
+    on_their_way: Arc<AtomicU32>,
+}
+
+#[derive(Debug)]
+struct SilentChannel {
+    cache: Arc<OnceLock<Weak<Shared>>>,
+    on_their_way: Arc<AtomicU32>,
+}
+
+impl Device for Silent {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.below.capabilities()
+    }
+
+    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(SilentChannel {
+            cache: Arc::clone(&self.cache),
+            on_their_way: Arc::clone(&self.on_their_way),
+        }))
+    }
+}
+
+impl Channel for SilentChannel {
+    fn submit(&mut self, _: Request, _: &mut Context<'_>) -> Submit {
+        Submit::Queued
+    }
+}
+
+impl Drop for SilentChannel {
+    fn drop(&mut self) {
+        let shared = self.cache.get().and_then(Weak::upgrade);
+        let idle = shared.is_none_or(|shared| shared.lock().table.is_idle());
+        self.on_their_way
+            .fetch_add(u32::from(!idle), Ordering::Relaxed);
+    }
+}
+
+/// Another channel could write the page anew, and the old write came last.
+#[test]
+fn a_channel_that_is_dropped_lets_no_page_go_before_its_write_back_cannot_land() {
+    let on_their_way = Arc::new(AtomicU32::new(0));
+    let below = Arc::new(Silent {
+        below: ram(4096),
+        cache: Arc::default(),
+        on_their_way: Arc::clone(&on_their_way),
+    });
+    let cache = cache(Arc::clone(&below) as _, options(64, 32, 32));
+    below
+        .cache
+        .set(Arc::downgrade(&cache.shared))
+        .expect("the first");
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    let request = bench.request(Operation::Flush, 0, 0);
+    assert!(matches!(bench.submit(request), Submit::Queued));
+    bench.turn(Nanos(0));
+    assert!(!cache.shared.lock().table.is_idle(), "it is written back");
+    drop(bench);
+    assert_eq!(on_their_way.load(Ordering::Relaxed), 1);
+    assert!(cache.shared.lock().table.is_idle());
 }
