@@ -76,7 +76,8 @@ pub enum ChangeError {
         /// The reason for which the action failed.
         error: ApplyError,
         /// The actions that were carried out before it and could not be undone; they are in
-        /// force. Empty means that everything is as before.
+        /// force. Empty means that the configuration in force is the one before; hosts may have
+        /// noticed what was done and undone.
         remaining: Vec<Action>,
     },
 }

@@ -3,10 +3,12 @@
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use crate::action::Action;
-use crate::model::{Configuration, Namespace, Subsystem};
+use crate::model::{Configuration, DeviceKind, Namespace, Subsystem};
 
 /// A key that differs and that a running target cannot change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,9 +44,10 @@ impl std::fmt::Display for FixedWhileRunning {
 
 /// The actions that lead from `old` to `new`, both of which are checked configurations.
 ///
-/// What goes is removed before what comes is added, so that a device or an identifier can move;
-/// devices are closed last, because what a RAM device holds cannot be brought back if a later
-/// action fails.
+/// Devices are opened first, because that fails most often, and hosts notice nothing of it. Then
+/// what goes is removed before what comes is added, so that a device or an identifier can move.
+/// Devices are closed last, because what a RAM device holds cannot be brought back if a later action
+/// fails; but one gives its file to another under a new name before that is opened.
 ///
 /// # Errors
 /// Every key that differs and is fixed while running.
@@ -58,7 +61,7 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
         let switch = new.switch;
         actions.push(Action::TurnKnobs { switch });
     }
-    actions.extend(removals(old, new));
+    devices_and_removals(old, new, &mut actions);
     // Between what goes and what comes: nothing is open to more hosts than it was or will be.
     if (&old.tenants, old.default_tenant) != (&new.tenants, new.default_tenant) {
         actions.push(Action::SetTenants {
@@ -66,23 +69,14 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
             default_tenant: new.default_tenant,
         });
     }
-    actions.extend(
-        new.devices
-            .iter()
-            .filter(|(name, _)| !old.devices.contains_key(*name))
-            .map(|(name, device)| Action::AddDevice {
-                name: name.clone(),
-                device: device.clone(),
-            }),
-    );
     additions(old, new, &mut actions);
     referrals(old, new, &mut actions);
-    actions.extend(
-        old.devices
-            .keys()
-            .filter(|name| !new.devices.contains_key(*name))
-            .map(|name| Action::RemoveDevice { name: name.clone() }),
-    );
+    for name in removed_devices(old, new) {
+        let close = Action::RemoveDevice { name: name.clone() };
+        if !actions.contains(&close) {
+            actions.push(close);
+        }
+    }
     Ok(actions)
 }
 
@@ -143,6 +137,66 @@ fn same_but_for_size(old: &Namespace, new: &Namespace) -> bool {
         size: new.size,
         ..old.clone()
     } == *new
+}
+
+fn removed_devices<'a>(
+    old: &'a Configuration,
+    new: &'a Configuration,
+) -> impl Iterator<Item = &'a String> {
+    let names = old.devices.keys();
+    names.filter(|name| !new.devices.contains_key(*name))
+}
+
+/// Returns the file that only one device at a time can have open.
+fn file_of<'a>(configuration: &'a Configuration, name: &str) -> Option<&'a Path> {
+    match &configuration.devices.get(name)?.kind {
+        DeviceKind::File { path, .. } => Some(path),
+        _ => None,
+    }
+}
+
+/// Devices that come, and then all that goes but devices. Where a device takes the file of one that
+/// goes, that one and what is over it go first.
+fn devices_and_removals(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {
+    let mut removals = removals(old, new);
+    let mut renamed = Vec::new();
+    for (name, device) in &new.devices {
+        if old.devices.contains_key(name) {
+            continue;
+        }
+        let file = file_of(new, name);
+        let before = file.and_then(|_| {
+            let mut removed = removed_devices(old, new);
+            removed.find(|removed| file_of(old, removed) == file)
+        });
+        let (name, device) = (name.clone(), device.clone());
+        let open = Action::AddDevice { name, device };
+        let Some(before) = before else {
+            actions.push(open);
+            continue;
+        };
+        let (over_it, others) = removals
+            .into_iter()
+            .partition(|removal| removes_user(old, removal, before));
+        removals = others;
+        renamed.extend::<Vec<_>>(over_it);
+        let name = before.clone();
+        renamed.extend([Action::RemoveDevice { name }, open]);
+    }
+    actions.extend(renamed);
+    actions.extend(removals);
+}
+
+/// Returns true if `removal` removes a namespace over `device`.
+fn removes_user(old: &Configuration, removal: &Action, device: &str) -> bool {
+    let mut users = old.users_of(device);
+    match removal {
+        Action::RemoveSubsystem { nqn } => users.any(|(user, _)| user == nqn),
+        Action::RemoveNamespace { nqn, nsid } => {
+            users.any(|(user, namespace)| user == nqn && namespace.nsid == *nsid)
+        }
+        _ => false,
+    }
 }
 
 fn removals(old: &Configuration, new: &Configuration) -> Vec<Action> {

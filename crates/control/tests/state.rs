@@ -179,6 +179,24 @@ fn a_change_that_fails_is_not_remembered() {
     assert_eq!(control.changes().0, []);
 }
 
+/// Hosts were told that their namespace is gone, and the answer said that nothing had changed.
+#[test]
+fn a_device_that_cannot_be_opened_costs_no_host_its_namespace() {
+    let scratch = Scratch::new("unopened");
+    let (control, plane) = start(FILE, &scratch.0.join("state.json")).unwrap();
+    let before = control.configuration();
+    plane.applied.lock().unwrap().clear();
+    plane.refuse(|action| matches!(action, Action::AddDevice { .. }));
+    let path = scratch.0.join("target.toml");
+    let moved = "[devices.b]\ntype = \"null\"\nsize = \"2M\"\n[[sub";
+    let moved = FILE.replace("[[sub", moved);
+    std::fs::write(&path, moved.replace("device = \"a\"", "device = \"b\"")).unwrap();
+    let error = control.replace_from_file(&path).unwrap_err();
+    assert!(matches!(&error, ChangeError::Plane { remaining, .. } if remaining.is_empty()));
+    assert_eq!(*plane.applied.lock().unwrap(), [], "{error}");
+    assert_eq!(control.configuration(), before);
+}
+
 #[test]
 fn a_state_of_another_process_version_or_kind_is_refused() {
     let scratch = Scratch::new("foreign");

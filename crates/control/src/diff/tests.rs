@@ -23,12 +23,22 @@ fn device(shared: bool) -> Device {
     }
 }
 
+fn file(path: &str) -> Device {
+    Device::new(DeviceKind::File {
+        path: path.into(),
+        size: Some(Size::from_bytes(64 * 4096)),
+        block_size: BlockSize::B4096,
+        create: false,
+        read_only: false,
+    })
+}
+
 fn nqn(number: u8) -> String {
     format!("nqn.2026-11.com.example:s{number}")
 }
 
 prop_compose! {
-    fn namespace()(nsid in 1_u32..5, device in 0_u8..5, size in proptest::option::of(1_u64..4),
+    fn namespace()(nsid in 1_u32..5, device in 0_u8..7, size in proptest::option::of(1_u64..4),
                    eui64 in proptest::option::of(1_u8..4), read_only: bool) -> Namespace {
         Namespace {
             size: size.map(|blocks| Size::from_bytes(blocks * 4096)),
@@ -65,9 +75,10 @@ prop_compose! {
 
 prop_compose! {
     /// A good configuration: of what contradicts what came before, nothing is kept. Devices d3
-    /// and d4 are shared.
+    /// and d4 are shared, d5 and d6 are files with other names where they are renamed.
     fn configuration()(subsystems in proptest::collection::vec(subsystem(), 0..4),
-                       spare in proptest::collection::btree_set(0_u8..5, 0..5),
+                       spare in proptest::collection::btree_set(0_u8..7, 0..7),
+                       renamed in proptest::array::uniform2(proptest::bool::ANY),
                        tenants in proptest::collection::vec(tenant(), 0..3), default_tenant: bool,
                        referrals in proptest::collection::btree_set(1_u8..4, 0..3)) -> Configuration {
         let mut result = Configuration { default_tenant, ..Configuration::default() };
@@ -78,21 +89,25 @@ prop_compose! {
                 result = tried;
             }
         }
-        let names: BTreeMap<String, bool> = (0..5).map(|n| (format!("d{n}"), n >= 3)).collect();
-        for number in spare {
-            let name = format!("d{number}");
-            let shared = names[&name];
-            result.devices.insert(name, device(shared));
-        }
+        let ram = (0..5).map(|n| (format!("d{n}"), device(n >= 3)));
+        let files = (5..7).zip(renamed).map(|(n, renamed)| {
+            let name = if renamed { format!("a{n}") } else { format!("d{n}") };
+            (name, file(&format!("/f{n}")))
+        });
+        let all: Vec<(String, Device)> = ram.chain(files).collect();
+        let all: BTreeMap<String, _> = (0..).map(|n| format!("d{n}")).zip(all).collect();
+        result.devices.extend(spare.into_iter().map(|n| all[&format!("d{n}")].clone()));
         for mut subsystem in subsystems {
             let namespaces = std::mem::take(&mut subsystem.namespaces);
             if result.subsystem(&subsystem.nqn).is_some() {
                 continue;
             }
             result.subsystems.push(subsystem);
-            for namespace in namespaces {
+            for mut namespace in namespaces {
                 let mut tried = result.clone();
-                tried.devices.insert(namespace.device.clone(), device(names[&namespace.device]));
+                let (name, device) = all[&namespace.device].clone();
+                namespace.device.clone_from(&name);
+                tried.devices.insert(name, device);
                 let last = tried.subsystems.last_mut().expect("one was pushed");
                 last.namespaces.push(namespace);
                 if validate(&tried).is_ok() {
@@ -161,6 +176,40 @@ proptest! {
             prop_assert_eq!(serde_json::from_str::<Action>(&text).expect("its own form"), action);
         }
     }
+}
+
+/// A device that could not be opened cost the hosts of a namespace that was to have it their disk.
+#[test]
+fn devices_are_opened_before_anything_goes_and_files_change_their_device_one_by_one() {
+    let disks = |names: [&str; 2]| {
+        let devices = names.map(|name| (name.to_owned(), file(&format!("/{}", &name[1..]))));
+        let mut all = Configuration::default_with([]);
+        all.devices = devices.into();
+        let namespaces = (1..).zip(names);
+        all.subsystems[0].namespaces = namespaces.map(|(n, d)| Namespace::new(n, d)).collect();
+        all
+    };
+    let steps = |old, new| -> Vec<String> {
+        let text = |action| match action {
+            Action::AddDevice { name, .. } => format!("open {name}"),
+            Action::RemoveDevice { name } => format!("close {name}"),
+            Action::AddNamespace { namespace, .. } => format!("add {}", namespace.nsid),
+            Action::RemoveNamespace { nsid, .. } => format!("remove {nsid}"),
+            other => panic!("{other:?}"),
+        };
+        let actions = diff(&disks(old), &disks(new)).expect("nothing of it is fixed");
+        actions.into_iter().map(text).collect()
+    };
+    assert_eq!(
+        steps(["a1", "a2"], ["a1", "a3"]),
+        ["open a3", "remove 2", "add 2", "close a2"]
+    );
+    assert_eq!(
+        steps(["a1", "a2"], ["b2", "a3"]),
+        [
+            "open a3", "remove 2", "close a2", "open b2", "remove 1", "add 1", "add 2", "close a1"
+        ]
+    );
 }
 
 #[test]
