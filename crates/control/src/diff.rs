@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::action::Action;
-use crate::model::{Configuration, DeviceKind, Namespace, Subsystem};
+use crate::model::{Configuration, DeviceKind, Namespace, Size, Subsystem};
 
 /// A key that differs and that a running target cannot change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,8 +46,9 @@ impl std::fmt::Display for FixedWhileRunning {
 ///
 /// Devices are opened first, because that fails most often, and hosts notice nothing of it. Then
 /// what goes is removed before what comes is added, so that a device or an identifier can move.
-/// Devices are closed last, because what a RAM device holds cannot be brought back if a later action
-/// fails; but one gives its file to another under a new name before that is opened.
+/// Namespaces become smaller after all that comes, and devices are closed last, because what a device
+/// gives up, or held in RAM, cannot be brought back if a later action fails; but one gives its file
+/// to another under a new name before that is opened.
 ///
 /// # Errors
 /// Every key that differs and is fixed while running.
@@ -199,6 +200,11 @@ fn removes_user(old: &Configuration, removal: &Action, device: &str) -> bool {
     }
 }
 
+/// Returns true if a namespace of the size `after` is no smaller than one of `before`.
+fn keeps_all(before: Option<Size>, after: Option<Size>) -> bool {
+    after.is_none_or(|after| before.is_some_and(|before| before <= after))
+}
+
 fn removals(old: &Configuration, new: &Configuration) -> Vec<Action> {
     let mut actions = Vec::new();
     for subsystem in &old.subsystems {
@@ -223,6 +229,7 @@ fn removals(old: &Configuration, new: &Configuration) -> Vec<Action> {
 }
 
 fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {
+    let mut smaller = Vec::new();
     for subsystem in &new.subsystems {
         let nqn = &subsystem.nqn;
         let Some(before) = old.subsystem(nqn) else {
@@ -235,7 +242,13 @@ fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>
                 Some(before) if before == namespace => {}
                 Some(before) if same_but_for_size(before, namespace) => {
                     let Namespace { nsid, size, .. } = *namespace;
-                    actions.push(Action::resize_namespace(new, nqn, nsid, size));
+                    let keeps_all = keeps_all(before.size, size);
+                    let list = if keeps_all {
+                        &mut *actions
+                    } else {
+                        &mut smaller
+                    };
+                    list.push(Action::resize_namespace(new, nqn, nsid, size));
                 }
                 _ => actions.push(Action::AddNamespace {
                     nqn: nqn.clone(),
@@ -245,6 +258,7 @@ fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>
         }
         hosts(before, subsystem, actions);
     }
+    actions.extend(smaller);
 }
 
 /// Orders changes of hosts so that a host which may connect before and after may do so at every

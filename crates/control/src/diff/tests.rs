@@ -343,6 +343,38 @@ fn a_device_that_grew_with_its_namespace_is_as_it_was_after_the_inverse() {
     assert_eq!(size(&shrunk), Some(blocks(100)), "a device never shrinks");
 }
 
+/// A change that failed later left zeroes where the namespace had been larger.
+#[test]
+fn a_namespace_becomes_smaller_after_all_that_comes() {
+    let blocks = |blocks: u64| Some(Size::from_bytes(blocks * 4096));
+    let mut old = Configuration::default_with([device(false), device(false), device(false)]);
+    let mut new = old.clone();
+    let last = old.subsystems[0].namespaces.pop();
+    old.subsystems[0].namespaces[1].size = blocks(5);
+    new.subsystems[0].namespaces[0].size = blocks(10);
+    new.subsystems[0].namespaces[1].size = blocks(6);
+    let subsystem = &new.subsystems[0];
+    let nqn = subsystem.nqn.clone();
+    let namespace = last.expect("there were three");
+    let expected = [
+        Action::resize_namespace(&new, &nqn, 2, blocks(6)),
+        Action::AddNamespace {
+            nqn: nqn.clone(),
+            namespace,
+        },
+        Action::resize_namespace(&new, &nqn, 1, blocks(10)),
+    ];
+    assert_eq!(diff(&old, &new).expect("nothing of it is fixed"), expected);
+    for (before, after, keeps) in [
+        (None, blocks(64), false),
+        (blocks(64), None, true),
+        (blocks(64), blocks(63), false),
+        (blocks(63), blocks(64), true),
+    ] {
+        assert_eq!(keeps_all(before, after), keeps, "{before:?} {after:?}");
+    }
+}
+
 #[test]
 fn a_shared_device_does_not_grow_with_a_namespace() {
     let mut old = Configuration::default_with([device(true).kind.into_device()]);
