@@ -74,8 +74,33 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
         0,
     );
     code(&run(&["config", "diff", &config, "--api", &api]), 0);
-    code(&run(&["tenant", "remove", "batch", "--api", &api]), 0);
+    let remove = || code(&run(&["tenant", "remove", "batch", "--api", &api]), 0);
+    remove();
     code(&run(&["config", "diff", &config, "--api", &api]), 1);
     code(&run(&["config", "apply", &config, "--api", &api]), 0);
     assert_eq!(json(&show())["tenants"][0]["name"], "batch");
+
+    // What is changed after a save or an apply is not undone by the file.
+    let change_file_and_hang_up = || {
+        let text = std::fs::read_to_string(&config).unwrap();
+        let served = text.contains("default_tenant = true");
+        let [old, new] = [served, !served].map(|served| format!("default_tenant = {served}"));
+        std::fs::write(&config, text.replace(&old, &new)).unwrap();
+        serving.signal("-HUP");
+        eventually("the file's change", || {
+            json(&show())["default_tenant"] == !served
+        });
+        assert_eq!(json(&show())["tenants"], serde_json::json!([]));
+    };
+    remove();
+    change_file_and_hang_up();
+    code(&run(&["config", "apply", &config, "--api", &api]), 0);
+    let save = |file: &str| run(&["config", "save", file, "--force", "--api", &api, "--json"]);
+    assert_eq!(json(&save(&config))["own"], true);
+    remove();
+    change_file_and_hang_up();
+    // A copy is not what the target reads.
+    assert_eq!(json(&save(&folder.path("copy.toml")))["own"], false);
+    code(&run(&["config", "diff", "--api", &api]), 1);
+    change_file_and_hang_up();
 }

@@ -295,6 +295,23 @@ impl Control {
         Ok(actions)
     }
 
+    /// Takes `said` for what the file last put in force says, where it is what the file at `path`
+    /// says now: what the interface changes later is then a change of that. Returns true if so.
+    ///
+    /// # Errors
+    /// A file that differs in what needs a restart; a state that cannot be written.
+    pub fn note_file(&self, path: &Path, said: &Configuration) -> Result<bool, ChangeError> {
+        let mut changes = lock(&self.change);
+        // Read here: a client's word alone would name devices that are in none of the folders.
+        if !config::load(path).is_ok_and(|file| file == *said) {
+            return Ok(false);
+        }
+        diff(&self.configuration(), said)?;
+        self.carry_out_durably(&changes, said, &[])?;
+        changes.file = said.clone();
+        Ok(true)
+    }
+
     /// Applies each action to the dataplane and, when it holds there, to the model.
     fn carry_out(&self, actions: &[Action]) -> Result<(), ChangeError> {
         let mut done: Vec<(&Action, Option<Action>)> = Vec::new();
