@@ -6,6 +6,8 @@
 mod common;
 
 use common::{Folder, NQN, Serving, code, eventually, json, run, stderr, stdout};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 
 /// A target over a file, with its interface and its state in `folder`.
 fn serve(folder: &Folder, config: &str) -> (Serving, String) {
@@ -69,10 +71,14 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     let refused = run(&["config", "save", &config, "--api", &api]);
     code(&refused, 2);
     assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    // Others than the user of this command read it.
+    std::fs::set_permissions(&config, Permissions::from_mode(0o604)).unwrap();
     code(
         &run(&["config", "save", &config, "--force", "--api", &api]),
         0,
     );
+    let mode = std::fs::metadata(&config).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o604);
     code(&run(&["config", "diff", &config, "--api", &api]), 0);
     let remove = || code(&run(&["tenant", "remove", "batch", "--api", &api]), 0);
     remove();

@@ -49,7 +49,7 @@ fn save(api: &ApiAddress, file: &Path, force: bool, output: Output) -> Result<Ou
         "{shown} is there; name another file, or replace it with --force (its comments are lost)"
     );
     let configuration = in_force(api)?;
-    files::replace(file, &configuration.to_toml())
+    files::replace_shared(file, &configuration.to_toml())
         .with_context(|| format!("{shown} cannot be written"))?;
     let own = note(api, &configuration)?;
     let which = if own { ", the target's own file" } else { "" };
