@@ -45,7 +45,8 @@ impl std::fmt::Display for FixedWhileRunning {
 /// The actions that lead from `old` to `new`, both of which are checked configurations.
 ///
 /// Devices are opened first, because that fails most often, and hosts notice nothing of it. Then
-/// what goes is removed before what comes is added, so that a device or an identifier can move.
+/// what goes is removed before what comes is added, so that a device or an identifier can move, and
+/// so that no host ever reaches a namespace that it reaches neither before nor after.
 /// Namespaces become smaller after all that comes, and devices are closed last, because what a device
 /// gives up, or held in RAM, cannot be brought back if a later action fails; but one gives its file
 /// to another under a new name before that is opened.
@@ -63,7 +64,11 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
         actions.push(Action::TurnKnobs { switch });
     }
     devices_and_removals(old, new, &mut actions);
-    // Between what goes and what comes: nothing is open to more hosts than it was or will be.
+    let both = new.subsystems.iter();
+    let both = both.filter_map(|after| Some((old.subsystem(&after.nqn)?, after)));
+    let (taken, given): (Vec<_>, Vec<_>) = both.map(|(before, after)| hosts(before, after)).unzip();
+    actions.extend(taken.into_iter().flatten());
+    // Between what is taken and what is given: no host reaches what it neither could nor will.
     if (&old.tenants, old.default_tenant) != (&new.tenants, new.default_tenant) {
         actions.push(Action::SetTenants {
             tenants: new.tenants.clone(),
@@ -71,6 +76,7 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
         });
     }
     additions(old, new, &mut actions);
+    actions.extend(given.into_iter().flatten());
     referrals(old, new, &mut actions);
     for name in removed_devices(old, new) {
         let close = Action::RemoveDevice { name: name.clone() };
@@ -256,36 +262,34 @@ fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>
                 }),
             }
         }
-        hosts(before, subsystem, actions);
     }
     actions.extend(smaller);
 }
 
-/// Orders changes of hosts so that a host which may connect before and after may do so at every
-/// moment between: permissions come first, denials last.
-fn hosts(before: &Subsystem, after: &Subsystem, actions: &mut Vec<Action>) {
-    let nqn = &after.nqn;
-    let set = |allow| Action::SetAllowAnyHost {
-        nqn: nqn.clone(),
-        allow,
-    };
-    if after.allow_any_host && !before.allow_any_host {
-        actions.push(set(true));
-    }
-    for host in after.allowed_hosts.difference(&before.allowed_hosts) {
-        actions.push(Action::AllowHost {
-            nqn: nqn.clone(),
-            host: host.clone(),
-        });
-    }
-    if before.allow_any_host && !after.allow_any_host {
-        actions.push(set(false));
-    }
-    for host in before.allowed_hosts.difference(&after.allowed_hosts) {
-        actions.push(Action::DenyHost {
-            nqn: nqn.clone(),
-            host: host.clone(),
-        });
+/// Returns the changes of hosts that take access away, and those that give it. A host that may
+/// connect before and after may do so at every moment between. While any host may, names change
+/// nothing.
+fn hosts(before: &Subsystem, after: &Subsystem) -> (Vec<Action>, Vec<Action>) {
+    let nqn = || after.nqn.clone();
+    let set = |allow| Action::SetAllowAnyHost { nqn: nqn(), allow };
+    let gone = before.allowed_hosts.difference(&after.allowed_hosts);
+    let gone = gone
+        .cloned()
+        .map(|host| Action::DenyHost { nqn: nqn(), host });
+    let new = after.allowed_hosts.difference(&before.allowed_hosts);
+    let new = new
+        .cloned()
+        .map(|host| Action::AllowHost { nqn: nqn(), host });
+    match (before.allow_any_host, after.allow_any_host) {
+        (true, any) => {
+            let close = (!any).then(|| set(false));
+            (gone.chain(new).chain(close).collect(), Vec::new())
+        }
+        (false, true) => {
+            let open = [set(true)].into_iter();
+            (Vec::new(), open.chain(gone).chain(new).collect())
+        }
+        (false, false) => (gone.collect(), new.collect()),
     }
 }
 

@@ -125,6 +125,39 @@ prop_compose! {
     }
 }
 
+/// The namespaces that a host reaches, each of any size, and their subsystems.
+fn reached(model: &Configuration, host: &str) -> Vec<(String, Namespace)> {
+    let tenant = model
+        .tenants
+        .iter()
+        .find(|tenant| tenant.hosts.contains(host));
+    let permitted = |nsid| match tenant {
+        Some(tenant) => tenant.permissions.as_ref().is_none_or(|permissions| {
+            let mut namespaces = permissions.iter().map(|permission| permission.namespace);
+            namespaces.any(|namespace| namespace == Some(nsid))
+        }),
+        None => model.default_tenant,
+    };
+    let allowing = model
+        .subsystems
+        .iter()
+        .filter(|subsystem| subsystem.allows(host));
+    let all = allowing.flat_map(|subsystem| {
+        let namespaces = subsystem.namespaces.iter().cloned();
+        namespaces.map(|namespace| {
+            (
+                subsystem.nqn.clone(),
+                Namespace {
+                    size: None,
+                    ..namespace
+                },
+            )
+        })
+    });
+    all.filter(|(_, namespace)| permitted(namespace.nsid))
+        .collect()
+}
+
 fn apply_all(actions: &[Action], to: &Configuration) -> Configuration {
     let mut model = to.clone();
     for action in actions {
@@ -152,6 +185,23 @@ proptest! {
             action.apply_to_model(&mut model).expect("shown above");
             if let Err(error) = validate(&model) {
                 panic!("after {action:?}: {error}");
+            }
+        }
+    }
+
+    /// Hosts that were denied used what was added by the same change, and while tenants replaced
+    /// the list of allowed hosts every host connected.
+    #[test]
+    fn a_host_reaches_on_the_way_what_it_does_before_or_after(old in configuration(), new in configuration()) {
+        let hosts = (0..4).map(nqn);
+        let ends: Vec<_> = hosts.map(|host| (reached(&old, &host), reached(&new, &host), host)).collect();
+        let mut model = old.clone();
+        for action in diff(&old, &new).expect("nothing fixed differs") {
+            action.apply_to_model(&mut model).expect("shown above");
+            for (before, after, host) in &ends {
+                let now = reached(&model, host);
+                prop_assert!(now.iter().all(|it| before.contains(it) || after.contains(it)), "{action:?}");
+                prop_assert!(before.iter().all(|it| now.contains(it) || !after.contains(it)), "{action:?}");
             }
         }
     }
