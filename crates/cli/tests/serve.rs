@@ -199,6 +199,52 @@ fn sighup_applies_the_changed_file() {
     assert_eq!(code, Some(0), "{errors}");
 }
 
+/// The old device still had the lock of the file: hosts lost their namespace for a while, and the
+/// new name was not in force, although that was the remedy for a device that is to change.
+#[test]
+fn a_file_goes_from_a_device_to_one_of_another_name() {
+    let folder = Folder::new();
+    let disk = folder.write("disk", vec![0; 1 << 20]);
+    let api = format!("unix:{}", folder.path("api.sock"));
+    let extra = format!(
+        "api = \"{api}\"\ndevice_folders = [\"{}\"]",
+        folder.path("")
+    );
+    let named = |name: &str, more: &str| {
+        let device =
+            format!("[devices.{name}]\ntype = \"file\"\npath = \"{disk}\"\n{more}\n[[subsystems]]");
+        let over = format!("[[subsystems.namespaces]]\nnsid = 1\ndevice = \"{name}\"\n");
+        configuration(&[], &extra).replace("[[subsystems]]", &device) + &over
+    };
+    let path = folder.write("s.toml", named("a", ""));
+    let mut serving = Serving::start(&["--config", &path]);
+    while !serving.line().starts_with("interface at ") {}
+    let address = serving.address();
+    let disks = [address, "--nqn", "nqn.2026-11.io.example:disks"];
+    let cached = "io_path = \"poll\"\ncache = \"1M\"";
+    let write = |byte: u8| {
+        code(
+            &run_with_input(&[&["write"], &disks[..]].concat(), &[byte; 4096]),
+            0,
+        )
+    };
+    let read = || run(&[&["read"], &disks[..], &["--length", "4K"]].concat()).stdout;
+    write(9);
+    folder.write("s.toml", named("d", ""));
+    serving.signal("-HUP");
+    eventually("the file's device is in force", || {
+        let shown = run(&["config", "show", "--api", &api, "--json"]);
+        json(&shown)["subsystems"][0]["namespaces"][0]["device"] == "d"
+    });
+    assert_eq!(read(), [9; 4096]);
+    for (byte, (name, more)) in (1..).zip([("b", cached), ("c", "verify = true"), ("b", cached)]) {
+        write(byte);
+        let path = folder.write("t.toml", named(name, more));
+        code(&run(&["config", "apply", &path, "--api", &api]), 0);
+        assert_eq!(read(), [byte; 4096], "over {name}");
+    }
+}
+
 /// The file's device has another size than the one that grew with its namespace; replaced, it would
 /// have lost what was written.
 #[test]

@@ -6,6 +6,8 @@
 mod common;
 
 use common::{Folder, NQN, Serving, code, eventually, json, run, stderr, stdout};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 
 /// A target over a file, with its interface and its state in `folder`.
 fn serve(folder: &Folder, config: &str) -> (Serving, String) {
@@ -69,13 +71,42 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     let refused = run(&["config", "save", &config, "--api", &api]);
     code(&refused, 2);
     assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    // Others than the user of this command read it.
+    std::fs::set_permissions(&config, Permissions::from_mode(0o604)).unwrap();
     code(
         &run(&["config", "save", &config, "--force", "--api", &api]),
         0,
     );
+    let mode = std::fs::metadata(&config).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o604);
     code(&run(&["config", "diff", &config, "--api", &api]), 0);
-    code(&run(&["tenant", "remove", "batch", "--api", &api]), 0);
+    let remove = || code(&run(&["tenant", "remove", "batch", "--api", &api]), 0);
+    remove();
     code(&run(&["config", "diff", &config, "--api", &api]), 1);
     code(&run(&["config", "apply", &config, "--api", &api]), 0);
     assert_eq!(json(&show())["tenants"][0]["name"], "batch");
+
+    // What is changed after a save or an apply is not undone by the file.
+    let change_file_and_hang_up = || {
+        let text = std::fs::read_to_string(&config).unwrap();
+        let served = text.contains("default_tenant = true");
+        let [old, new] = [served, !served].map(|served| format!("default_tenant = {served}"));
+        std::fs::write(&config, text.replace(&old, &new)).unwrap();
+        serving.signal("-HUP");
+        eventually("the file's change", || {
+            json(&show())["default_tenant"] == !served
+        });
+        assert_eq!(json(&show())["tenants"], serde_json::json!([]));
+    };
+    remove();
+    change_file_and_hang_up();
+    code(&run(&["config", "apply", &config, "--api", &api]), 0);
+    let save = |file: &str| run(&["config", "save", file, "--force", "--api", &api, "--json"]);
+    assert_eq!(json(&save(&config))["own"], true);
+    remove();
+    change_file_and_hang_up();
+    // A copy is not what the target reads.
+    assert_eq!(json(&save(&folder.path("copy.toml")))["own"], false);
+    code(&run(&["config", "diff", "--api", &api]), 1);
+    change_file_and_hang_up();
 }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `/v1/config` | GET, POST (`?dry_run=true`) |
 //! | `/v1/config/changes` | GET |
+//! | `/v1/config/file` | POST |
 //! | `/v1/devices`, `/v1/devices/{name}` | GET, POST; GET, DELETE |
 //! | `/v1/devices/{name}/calibration` | GET, POST, DELETE |
 //! | `/v1/subsystems`, `/v1/subsystems/{nqn}` | GET, POST; GET, DELETE |
@@ -42,6 +43,7 @@ mod tenants;
 mod token;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
@@ -57,11 +59,16 @@ pub use error::ErrorBody;
 use state::ApiState;
 pub use token::{Token, TokenError};
 
-/// The routes of the whole interface.
+/// The routes of the whole interface. SIGHUP reads `file`.
 ///
 /// `loopback` is the address it is served at, which requests must name as their host; `None` for
 /// a Unix socket, which no browser opens. With a `token`, they must show it.
-pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>, token: Option<Token>) -> Router {
+pub fn router(
+    control: Arc<Control>,
+    file: Option<PathBuf>,
+    loopback: Option<SocketAddr>,
+    token: Option<Token>,
+) -> Router {
     let routes = Router::new()
         .merge(calibration::routes())
         .merge(configuration::routes())
@@ -74,7 +81,7 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>, token: Option
         .merge(subsystems::routes())
         .merge(switch::routes())
         .merge(tenants::routes())
-        .with_state(ApiState { control });
+        .with_state(ApiState { control, file });
     let begin_at = "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, \
                     /v1/tenants, /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz";
     guarded(routes, begin_at, loopback, token)

@@ -76,7 +76,8 @@ pub enum ChangeError {
         /// The reason for which the action failed.
         error: ApplyError,
         /// The actions that were carried out before it and could not be undone; they are in
-        /// force. Empty means that everything is as before.
+        /// force. Empty means that the configuration in force is the one before; hosts may have
+        /// noticed what was done and undone.
         remaining: Vec<Action>,
     },
 }
@@ -292,6 +293,23 @@ impl Control {
         self.carry_out_durably(&changes, &file, &actions)?;
         changes.file = file;
         Ok(actions)
+    }
+
+    /// Takes `said` for what the file last put in force says, where it is what the file at `path`
+    /// says now: what the interface changes later is then a change of that. Returns true if so.
+    ///
+    /// # Errors
+    /// A file that differs in what needs a restart; a state that cannot be written.
+    pub fn note_file(&self, path: &Path, said: &Configuration) -> Result<bool, ChangeError> {
+        let mut changes = lock(&self.change);
+        // Read here: a client's word alone would name devices that are in none of the folders.
+        if !config::load(path).is_ok_and(|file| file == *said) {
+            return Ok(false);
+        }
+        diff(&self.configuration(), said)?;
+        self.carry_out_durably(&changes, said, &[])?;
+        changes.file = said.clone();
+        Ok(true)
     }
 
     /// Applies each action to the dataplane and, when it holds there, to the model.

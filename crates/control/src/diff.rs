@@ -3,10 +3,12 @@
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use crate::action::Action;
-use crate::model::{Configuration, Namespace, Subsystem};
+use crate::model::{Configuration, DeviceKind, Namespace, Size, Subsystem};
 
 /// A key that differs and that a running target cannot change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,9 +44,12 @@ impl std::fmt::Display for FixedWhileRunning {
 
 /// The actions that lead from `old` to `new`, both of which are checked configurations.
 ///
-/// What goes is removed before what comes is added, so that a device or an identifier can move;
-/// devices are closed last, because what a RAM device holds cannot be brought back if a later
-/// action fails.
+/// Devices are opened first, because that fails most often, and hosts notice nothing of it. Then
+/// what goes is removed before what comes is added, so that a device or an identifier can move, and
+/// so that no host ever reaches a namespace that it reaches neither before nor after.
+/// Namespaces become smaller after all that comes, and devices are closed last, because what a device
+/// gives up, or held in RAM, cannot be brought back if a later action fails; but one gives its file
+/// to another under a new name before that is opened.
 ///
 /// # Errors
 /// Every key that differs and is fixed while running.
@@ -58,31 +63,27 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
         let switch = new.switch;
         actions.push(Action::TurnKnobs { switch });
     }
-    actions.extend(removals(old, new));
-    // Between what goes and what comes: nothing is open to more hosts than it was or will be.
+    devices_and_removals(old, new, &mut actions);
+    let both = new.subsystems.iter();
+    let both = both.filter_map(|after| Some((old.subsystem(&after.nqn)?, after)));
+    let (taken, given): (Vec<_>, Vec<_>) = both.map(|(before, after)| hosts(before, after)).unzip();
+    actions.extend(taken.into_iter().flatten());
+    // Between what is taken and what is given: no host reaches what it neither could nor will.
     if (&old.tenants, old.default_tenant) != (&new.tenants, new.default_tenant) {
         actions.push(Action::SetTenants {
             tenants: new.tenants.clone(),
             default_tenant: new.default_tenant,
         });
     }
-    actions.extend(
-        new.devices
-            .iter()
-            .filter(|(name, _)| !old.devices.contains_key(*name))
-            .map(|(name, device)| Action::AddDevice {
-                name: name.clone(),
-                device: device.clone(),
-            }),
-    );
     additions(old, new, &mut actions);
+    actions.extend(given.into_iter().flatten());
     referrals(old, new, &mut actions);
-    actions.extend(
-        old.devices
-            .keys()
-            .filter(|name| !new.devices.contains_key(*name))
-            .map(|name| Action::RemoveDevice { name: name.clone() }),
-    );
+    for name in removed_devices(old, new) {
+        let close = Action::RemoveDevice { name: name.clone() };
+        if !actions.contains(&close) {
+            actions.push(close);
+        }
+    }
     Ok(actions)
 }
 
@@ -145,6 +146,71 @@ fn same_but_for_size(old: &Namespace, new: &Namespace) -> bool {
     } == *new
 }
 
+fn removed_devices<'a>(
+    old: &'a Configuration,
+    new: &'a Configuration,
+) -> impl Iterator<Item = &'a String> {
+    let names = old.devices.keys();
+    names.filter(|name| !new.devices.contains_key(*name))
+}
+
+/// Returns the file that only one device at a time can have open.
+fn file_of<'a>(configuration: &'a Configuration, name: &str) -> Option<&'a Path> {
+    match &configuration.devices.get(name)?.kind {
+        DeviceKind::File { path, .. } => Some(path),
+        _ => None,
+    }
+}
+
+/// Devices that come, and then all that goes but devices. Where a device takes the file of one that
+/// goes, that one and what is over it go first.
+fn devices_and_removals(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {
+    let mut removals = removals(old, new);
+    let mut renamed = Vec::new();
+    for (name, device) in &new.devices {
+        if old.devices.contains_key(name) {
+            continue;
+        }
+        let file = file_of(new, name);
+        let before = file.and_then(|_| {
+            let mut removed = removed_devices(old, new);
+            removed.find(|removed| file_of(old, removed) == file)
+        });
+        let (name, device) = (name.clone(), device.clone());
+        let open = Action::AddDevice { name, device };
+        let Some(before) = before else {
+            actions.push(open);
+            continue;
+        };
+        let (over_it, others) = removals
+            .into_iter()
+            .partition(|removal| removes_user(old, removal, before));
+        removals = others;
+        renamed.extend::<Vec<_>>(over_it);
+        let name = before.clone();
+        renamed.extend([Action::RemoveDevice { name }, open]);
+    }
+    actions.extend(renamed);
+    actions.extend(removals);
+}
+
+/// Returns true if `removal` removes a namespace over `device`.
+fn removes_user(old: &Configuration, removal: &Action, device: &str) -> bool {
+    let mut users = old.users_of(device);
+    match removal {
+        Action::RemoveSubsystem { nqn } => users.any(|(user, _)| user == nqn),
+        Action::RemoveNamespace { nqn, nsid } => {
+            users.any(|(user, namespace)| user == nqn && namespace.nsid == *nsid)
+        }
+        _ => false,
+    }
+}
+
+/// Returns true if a namespace of the size `after` is no smaller than one of `before`.
+fn keeps_all(before: Option<Size>, after: Option<Size>) -> bool {
+    after.is_none_or(|after| before.is_some_and(|before| before <= after))
+}
+
 fn removals(old: &Configuration, new: &Configuration) -> Vec<Action> {
     let mut actions = Vec::new();
     for subsystem in &old.subsystems {
@@ -169,6 +235,7 @@ fn removals(old: &Configuration, new: &Configuration) -> Vec<Action> {
 }
 
 fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {
+    let mut smaller = Vec::new();
     for subsystem in &new.subsystems {
         let nqn = &subsystem.nqn;
         let Some(before) = old.subsystem(nqn) else {
@@ -181,7 +248,13 @@ fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>
                 Some(before) if before == namespace => {}
                 Some(before) if same_but_for_size(before, namespace) => {
                     let Namespace { nsid, size, .. } = *namespace;
-                    actions.push(Action::resize_namespace(new, nqn, nsid, size));
+                    let keeps_all = keeps_all(before.size, size);
+                    let list = if keeps_all {
+                        &mut *actions
+                    } else {
+                        &mut smaller
+                    };
+                    list.push(Action::resize_namespace(new, nqn, nsid, size));
                 }
                 _ => actions.push(Action::AddNamespace {
                     nqn: nqn.clone(),
@@ -189,35 +262,34 @@ fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>
                 }),
             }
         }
-        hosts(before, subsystem, actions);
     }
+    actions.extend(smaller);
 }
 
-/// Orders changes of hosts so that a host which may connect before and after may do so at every
-/// moment between: permissions come first, denials last.
-fn hosts(before: &Subsystem, after: &Subsystem, actions: &mut Vec<Action>) {
-    let nqn = &after.nqn;
-    let set = |allow| Action::SetAllowAnyHost {
-        nqn: nqn.clone(),
-        allow,
-    };
-    if after.allow_any_host && !before.allow_any_host {
-        actions.push(set(true));
-    }
-    for host in after.allowed_hosts.difference(&before.allowed_hosts) {
-        actions.push(Action::AllowHost {
-            nqn: nqn.clone(),
-            host: host.clone(),
-        });
-    }
-    if before.allow_any_host && !after.allow_any_host {
-        actions.push(set(false));
-    }
-    for host in before.allowed_hosts.difference(&after.allowed_hosts) {
-        actions.push(Action::DenyHost {
-            nqn: nqn.clone(),
-            host: host.clone(),
-        });
+/// Returns the changes of hosts that take access away, and those that give it. A host that may
+/// connect before and after may do so at every moment between. While any host may, names change
+/// nothing.
+fn hosts(before: &Subsystem, after: &Subsystem) -> (Vec<Action>, Vec<Action>) {
+    let nqn = || after.nqn.clone();
+    let set = |allow| Action::SetAllowAnyHost { nqn: nqn(), allow };
+    let gone = before.allowed_hosts.difference(&after.allowed_hosts);
+    let gone = gone
+        .cloned()
+        .map(|host| Action::DenyHost { nqn: nqn(), host });
+    let new = after.allowed_hosts.difference(&before.allowed_hosts);
+    let new = new
+        .cloned()
+        .map(|host| Action::AllowHost { nqn: nqn(), host });
+    match (before.allow_any_host, after.allow_any_host) {
+        (true, any) => {
+            let close = (!any).then(|| set(false));
+            (gone.chain(new).chain(close).collect(), Vec::new())
+        }
+        (false, true) => {
+            let open = [set(true)].into_iter();
+            (Vec::new(), open.chain(gone).chain(new).collect())
+        }
+        (false, false) => (gone.collect(), new.collect()),
     }
 }
 

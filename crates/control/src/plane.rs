@@ -25,7 +25,7 @@ use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use target::{
     DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target, TargetError,
@@ -33,8 +33,8 @@ use target::{
 use tenancy::tenancy;
 use view::{View, whole_blocks};
 
-/// Time between two looks at the cache of a device that is removed.
-const CACHE_POLL: Duration = Duration::from_millis(5);
+/// Time between two looks at a device that is removed.
+const REMOVAL_POLL: Duration = Duration::from_millis(5);
 
 /// A target, and the devices that it shares.
 #[derive(Debug)]
@@ -65,6 +65,8 @@ struct OpenDevice {
     content: String,
     /// The cache among its layers.
     cache: Option<Cache>,
+    /// The device below its layers.
+    innermost: Weak<dyn Device>,
     /// The accounts of its tenants and the model of its file, where it has a model.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
     /// More than one namespace may use it at a time.
@@ -115,11 +117,7 @@ impl Plane {
     /// Removes a device that no namespace uses, once its cache has written everything back.
     fn remove_device(&self, name: &str) -> Result<(), ApplyError> {
         if let Some(cache) = self.device(name)?.cache {
-            let patience: Duration = self.target.limits().change_timeout.into();
-            let end = Instant::now() + patience;
-            while cache.has_channels() && Instant::now() < end {
-                std::thread::sleep(CACHE_POLL);
-            }
+            self.wait_while(|| cache.has_channels());
             let dirty = cache.snapshot().dirty;
             if dirty > 0 || cache.has_channels() {
                 let message = format!(
@@ -131,9 +129,26 @@ impl Plane {
                 return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
             }
         }
-        self.opened().devices.remove(name);
+        let removed = self.opened().devices.remove(name);
         self.recalibrations.forget(name);
+        // The next device may have the same file, of which this one has the lock until it is gone.
+        let innermost = removed.map(|open| open.innermost);
+        let held = || {
+            innermost
+                .as_ref()
+                .is_some_and(|device| device.strong_count() > 0)
+        };
+        self.wait_while(held);
         Ok(())
+    }
+
+    /// Waits while `busy`, at most for as long as a change may take.
+    fn wait_while(&self, busy: impl Fn() -> bool) {
+        let patience: Duration = self.target.limits().change_timeout.into();
+        let end = Instant::now() + patience;
+        while busy() && Instant::now() < end {
+            std::thread::sleep(REMOVAL_POLL);
+        }
     }
 
     fn add_subsystem(&self, subsystem: &Subsystem) -> Result<(), ApplyError> {
@@ -450,6 +465,7 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
         device: opened.device,
         content: opened.content,
         cache: opened.cache,
+        innermost: opened.innermost,
         shared,
         used_by_many: model.shared,
         stated: model.kind.size().map(|size| size.bytes),

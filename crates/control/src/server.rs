@@ -116,7 +116,11 @@ pub fn run(
     options: ServerOptions,
     on_terminate: impl FnOnce() + Send + 'static,
 ) -> Result<Server, ServerError> {
-    start(Arc::new(TargetProcess::new(control, on_terminate)), options)
+    let file = options.config_path.clone();
+    start(
+        Arc::new(TargetProcess::new(control, file, on_terminate)),
+        options,
+    )
 }
 
 /// Starts the same thread for a process of front ends: each SIGTERM or SIGINT is told to

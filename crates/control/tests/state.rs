@@ -179,6 +179,70 @@ fn a_change_that_fails_is_not_remembered() {
     assert_eq!(control.changes().0, []);
 }
 
+/// A host that was denied after the file was saved had access again at the next start or SIGHUP, and
+/// a saved tenant that was changed kept the target from starting.
+#[test]
+fn what_changes_after_the_file_was_written_stays_changed() {
+    let scratch = Scratch::new("written");
+    let state = scratch.0.join("state.json");
+    let file = scratch.0.join("target.toml");
+    std::fs::write(&file, FILE).unwrap();
+    let (control, _) = start(FILE, &state).unwrap();
+    let tenant = |promise| {
+        let tenant = format!("[[tenants]]\nname = \"t\"\nhosts = [\"{HOST}\"]\n{promise}");
+        let tenants = read(&format!("{FILE}{tenant}")).tenants;
+        let default_tenant = true;
+        vec![Action::SetTenants {
+            tenants,
+            default_tenant,
+        }]
+    };
+    control.change(allow(HOST)).unwrap();
+    control.change(tenant("")).unwrap();
+    let saved = control.configuration();
+    assert!(
+        !control.note_file(&file, &saved).unwrap(),
+        "another one was saved"
+    );
+    assert_ne!(control.changes().0, []);
+    std::fs::write(&file, saved.to_toml()).unwrap();
+    assert!(control.note_file(&file, &saved).unwrap());
+    assert_eq!(control.changes().0, []);
+
+    let deny = Action::DenyHost {
+        nqn: NQN.to_owned(),
+        host: HOST.to_owned(),
+    };
+    control.change(vec![deny]).unwrap();
+    control
+        .change(tenant("best_effort = { weight = 7 }"))
+        .unwrap();
+    let in_force = control.configuration();
+    control.replace_from_file(&file).unwrap();
+    assert_eq!(control.configuration(), in_force);
+    drop(control);
+    let (control, _) = start(&saved.to_toml(), &state).unwrap();
+    assert_eq!(control.configuration(), in_force);
+}
+
+/// Hosts were told that their namespace is gone, and the answer said that nothing had changed.
+#[test]
+fn a_device_that_cannot_be_opened_costs_no_host_its_namespace() {
+    let scratch = Scratch::new("unopened");
+    let (control, plane) = start(FILE, &scratch.0.join("state.json")).unwrap();
+    let before = control.configuration();
+    plane.applied.lock().unwrap().clear();
+    plane.refuse(|action| matches!(action, Action::AddDevice { .. }));
+    let path = scratch.0.join("target.toml");
+    let moved = "[devices.b]\ntype = \"null\"\nsize = \"2M\"\n[[sub";
+    let moved = FILE.replace("[[sub", moved);
+    std::fs::write(&path, moved.replace("device = \"a\"", "device = \"b\"")).unwrap();
+    let error = control.replace_from_file(&path).unwrap_err();
+    assert!(matches!(&error, ChangeError::Plane { remaining, .. } if remaining.is_empty()));
+    assert_eq!(*plane.applied.lock().unwrap(), [], "{error}");
+    assert_eq!(control.configuration(), before);
+}
+
 #[test]
 fn a_state_of_another_process_version_or_kind_is_refused() {
     let scratch = Scratch::new("foreign");

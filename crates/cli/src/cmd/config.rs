@@ -13,6 +13,7 @@ use std::path::Path;
 
 const PATH: &str = "/v1/config";
 const CHANGES_PATH: &str = "/v1/config/changes";
+const FILE_PATH: &str = "/v1/config/file";
 
 /// Carries it out.
 ///
@@ -48,10 +49,22 @@ fn save(api: &ApiAddress, file: &Path, force: bool, output: Output) -> Result<Ou
         "{shown} is there; name another file, or replace it with --force (its comments are lost)"
     );
     let configuration = in_force(api)?;
-    files::replace(file, &configuration.to_toml())
+    files::replace_shared(file, &configuration.to_toml())
         .with_context(|| format!("{shown} cannot be written"))?;
-    output.result(&json!({ "saved": file }), format_args!("saved to {shown}"))?;
+    let own = note(api, &configuration)?;
+    let which = if own { ", the target's own file" } else { "" };
+    output.result(
+        &json!({ "saved": file, "own": own }),
+        format_args!("saved to {shown}{which}"),
+    )?;
     Ok(Outcome::Done)
+}
+
+/// Tells the target that a file has this content. Returns true if it is the one that it reads.
+fn note(api: &ApiAddress, content: &Configuration) -> Result<bool> {
+    let answer = ask(api, Method::POST, FILE_PATH, Some(&json!(content)))
+        .context("it is done, but the target has not taken note of the file")?;
+    client::read(&answer["noted"])
 }
 
 fn diff(api: &ApiAddress, file: Option<&Path>, output: Output) -> Result<Outcome> {
@@ -75,6 +88,7 @@ fn diff(api: &ApiAddress, file: Option<&Path>, output: Output) -> Result<Outcome
 fn apply(api: &ApiAddress, file: &Path, output: Output) -> Result<Outcome> {
     let configuration = config::load(file)?;
     let answer = ask(api, Method::POST, PATH, Some(&json!(configuration)))?;
+    note(api, &configuration)?;
     let count = answer["actions"].as_array().map_or(0, Vec::len);
     let shown = file.display();
     output.result(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 
@@ -22,6 +22,7 @@ pub(super) fn routes() -> Router<ApiState> {
     Router::new()
         .route("/v1/config", get(show).post(replace))
         .route("/v1/config/changes", get(changes))
+        .route("/v1/config/file", post(note_file))
 }
 
 /// The configuration in force: as JSON, or as TOML for a client that accepts `application/toml`.
@@ -56,6 +57,29 @@ async fn changes(State(state): State<ApiState>) -> Result<Json<Changes>, ApiErro
     };
     let (changes, state) = blocking(work).await?;
     Ok(Json(Changes { state, changes }))
+}
+
+#[derive(Serialize)]
+struct Noted {
+    /// The target's own file says the same; changes are told relative to that from now on.
+    noted: bool,
+}
+
+/// Takes note that the body is what the target's file says, for a client that wrote it there or
+/// made it the configuration in force. Where the file says something else, nothing happens.
+async fn note_file(State(state): State<ApiState>, body: Body) -> Result<Json<Noted>, ApiError> {
+    let said = config::parse(&body.text, body.format)?;
+    let ApiState { control, file } = state;
+    let Some(file) = file else {
+        return Ok(Json(Noted { noted: false }));
+    };
+    let turn = control.turn().await;
+    let work = move || {
+        let _turn = turn;
+        control.note_file(&file, &said)
+    };
+    let noted = blocking(work).await??;
+    Ok(Json(Noted { noted }))
 }
 
 #[derive(Serialize)]

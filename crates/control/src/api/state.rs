@@ -1,5 +1,6 @@
 //! State that every route shares.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::action::Action;
@@ -14,6 +15,8 @@ use super::error::ApiError;
 #[derive(Clone, Debug)]
 pub(super) struct ApiState {
     pub(super) control: Arc<Control>,
+    /// The file that SIGHUP reads.
+    pub(super) file: Option<PathBuf>,
 }
 
 impl ApiState {

@@ -23,12 +23,22 @@ fn device(shared: bool) -> Device {
     }
 }
 
+fn file(path: &str) -> Device {
+    Device::new(DeviceKind::File {
+        path: path.into(),
+        size: Some(Size::from_bytes(64 * 4096)),
+        block_size: BlockSize::B4096,
+        create: false,
+        read_only: false,
+    })
+}
+
 fn nqn(number: u8) -> String {
     format!("nqn.2026-11.com.example:s{number}")
 }
 
 prop_compose! {
-    fn namespace()(nsid in 1_u32..5, device in 0_u8..5, size in proptest::option::of(1_u64..4),
+    fn namespace()(nsid in 1_u32..5, device in 0_u8..7, size in proptest::option::of(1_u64..4),
                    eui64 in proptest::option::of(1_u8..4), read_only: bool) -> Namespace {
         Namespace {
             size: size.map(|blocks| Size::from_bytes(blocks * 4096)),
@@ -65,9 +75,10 @@ prop_compose! {
 
 prop_compose! {
     /// A good configuration: of what contradicts what came before, nothing is kept. Devices d3
-    /// and d4 are shared.
+    /// and d4 are shared, d5 and d6 are files with other names where they are renamed.
     fn configuration()(subsystems in proptest::collection::vec(subsystem(), 0..4),
-                       spare in proptest::collection::btree_set(0_u8..5, 0..5),
+                       spare in proptest::collection::btree_set(0_u8..7, 0..7),
+                       renamed in proptest::array::uniform2(proptest::bool::ANY),
                        tenants in proptest::collection::vec(tenant(), 0..3), default_tenant: bool,
                        referrals in proptest::collection::btree_set(1_u8..4, 0..3)) -> Configuration {
         let mut result = Configuration { default_tenant, ..Configuration::default() };
@@ -78,21 +89,25 @@ prop_compose! {
                 result = tried;
             }
         }
-        let names: BTreeMap<String, bool> = (0..5).map(|n| (format!("d{n}"), n >= 3)).collect();
-        for number in spare {
-            let name = format!("d{number}");
-            let shared = names[&name];
-            result.devices.insert(name, device(shared));
-        }
+        let ram = (0..5).map(|n| (format!("d{n}"), device(n >= 3)));
+        let files = (5..7).zip(renamed).map(|(n, renamed)| {
+            let name = if renamed { format!("a{n}") } else { format!("d{n}") };
+            (name, file(&format!("/f{n}")))
+        });
+        let all: Vec<(String, Device)> = ram.chain(files).collect();
+        let all: BTreeMap<String, _> = (0..).map(|n| format!("d{n}")).zip(all).collect();
+        result.devices.extend(spare.into_iter().map(|n| all[&format!("d{n}")].clone()));
         for mut subsystem in subsystems {
             let namespaces = std::mem::take(&mut subsystem.namespaces);
             if result.subsystem(&subsystem.nqn).is_some() {
                 continue;
             }
             result.subsystems.push(subsystem);
-            for namespace in namespaces {
+            for mut namespace in namespaces {
                 let mut tried = result.clone();
-                tried.devices.insert(namespace.device.clone(), device(names[&namespace.device]));
+                let (name, device) = all[&namespace.device].clone();
+                namespace.device.clone_from(&name);
+                tried.devices.insert(name, device);
                 let last = tried.subsystems.last_mut().expect("one was pushed");
                 last.namespaces.push(namespace);
                 if validate(&tried).is_ok() {
@@ -108,6 +123,39 @@ prop_compose! {
         result.sort();
         result
     }
+}
+
+/// The namespaces that a host reaches, each of any size, and their subsystems.
+fn reached(model: &Configuration, host: &str) -> Vec<(String, Namespace)> {
+    let tenant = model
+        .tenants
+        .iter()
+        .find(|tenant| tenant.hosts.contains(host));
+    let permitted = |nsid| match tenant {
+        Some(tenant) => tenant.permissions.as_ref().is_none_or(|permissions| {
+            let mut namespaces = permissions.iter().map(|permission| permission.namespace);
+            namespaces.any(|namespace| namespace == Some(nsid))
+        }),
+        None => model.default_tenant,
+    };
+    let allowing = model
+        .subsystems
+        .iter()
+        .filter(|subsystem| subsystem.allows(host));
+    let all = allowing.flat_map(|subsystem| {
+        let namespaces = subsystem.namespaces.iter().cloned();
+        namespaces.map(|namespace| {
+            (
+                subsystem.nqn.clone(),
+                Namespace {
+                    size: None,
+                    ..namespace
+                },
+            )
+        })
+    });
+    all.filter(|(_, namespace)| permitted(namespace.nsid))
+        .collect()
 }
 
 fn apply_all(actions: &[Action], to: &Configuration) -> Configuration {
@@ -141,6 +189,23 @@ proptest! {
         }
     }
 
+    /// Hosts that were denied used what was added by the same change, and while tenants replaced
+    /// the list of allowed hosts every host connected.
+    #[test]
+    fn a_host_reaches_on_the_way_what_it_does_before_or_after(old in configuration(), new in configuration()) {
+        let hosts = (0..4).map(nqn);
+        let ends: Vec<_> = hosts.map(|host| (reached(&old, &host), reached(&new, &host), host)).collect();
+        let mut model = old.clone();
+        for action in diff(&old, &new).expect("nothing fixed differs") {
+            action.apply_to_model(&mut model).expect("shown above");
+            for (before, after, host) in &ends {
+                let now = reached(&model, host);
+                prop_assert!(now.iter().all(|it| before.contains(it) || after.contains(it)), "{action:?}");
+                prop_assert!(before.iter().all(|it| now.contains(it) || !after.contains(it)), "{action:?}");
+            }
+        }
+    }
+
     #[test]
     fn an_inverse_brings_back_what_was(old in configuration(), new in configuration()) {
         let mut model = old.clone();
@@ -161,6 +226,40 @@ proptest! {
             prop_assert_eq!(serde_json::from_str::<Action>(&text).expect("its own form"), action);
         }
     }
+}
+
+/// A device that could not be opened cost the hosts of a namespace that was to have it their disk.
+#[test]
+fn devices_are_opened_before_anything_goes_and_files_change_their_device_one_by_one() {
+    let disks = |names: [&str; 2]| {
+        let devices = names.map(|name| (name.to_owned(), file(&format!("/{}", &name[1..]))));
+        let mut all = Configuration::default_with([]);
+        all.devices = devices.into();
+        let namespaces = (1..).zip(names);
+        all.subsystems[0].namespaces = namespaces.map(|(n, d)| Namespace::new(n, d)).collect();
+        all
+    };
+    let steps = |old, new| -> Vec<String> {
+        let text = |action| match action {
+            Action::AddDevice { name, .. } => format!("open {name}"),
+            Action::RemoveDevice { name } => format!("close {name}"),
+            Action::AddNamespace { namespace, .. } => format!("add {}", namespace.nsid),
+            Action::RemoveNamespace { nsid, .. } => format!("remove {nsid}"),
+            other => panic!("{other:?}"),
+        };
+        let actions = diff(&disks(old), &disks(new)).expect("nothing of it is fixed");
+        actions.into_iter().map(text).collect()
+    };
+    assert_eq!(
+        steps(["a1", "a2"], ["a1", "a3"]),
+        ["open a3", "remove 2", "add 2", "close a2"]
+    );
+    assert_eq!(
+        steps(["a1", "a2"], ["b2", "a3"]),
+        [
+            "open a3", "remove 2", "close a2", "open b2", "remove 1", "add 1", "add 2", "close a1"
+        ]
+    );
 }
 
 #[test]
@@ -292,6 +391,38 @@ fn a_device_that_grew_with_its_namespace_is_as_it_was_after_the_inverse() {
     let shrink = Action::resize_namespace(&grown, &nqn, nsid, Some(blocks(10)));
     let shrunk = apply_all(&[shrink], &grown);
     assert_eq!(size(&shrunk), Some(blocks(100)), "a device never shrinks");
+}
+
+/// A change that failed later left zeroes where the namespace had been larger.
+#[test]
+fn a_namespace_becomes_smaller_after_all_that_comes() {
+    let blocks = |blocks: u64| Some(Size::from_bytes(blocks * 4096));
+    let mut old = Configuration::default_with([device(false), device(false), device(false)]);
+    let mut new = old.clone();
+    let last = old.subsystems[0].namespaces.pop();
+    old.subsystems[0].namespaces[1].size = blocks(5);
+    new.subsystems[0].namespaces[0].size = blocks(10);
+    new.subsystems[0].namespaces[1].size = blocks(6);
+    let subsystem = &new.subsystems[0];
+    let nqn = subsystem.nqn.clone();
+    let namespace = last.expect("there were three");
+    let expected = [
+        Action::resize_namespace(&new, &nqn, 2, blocks(6)),
+        Action::AddNamespace {
+            nqn: nqn.clone(),
+            namespace,
+        },
+        Action::resize_namespace(&new, &nqn, 1, blocks(10)),
+    ];
+    assert_eq!(diff(&old, &new).expect("nothing of it is fixed"), expected);
+    for (before, after, keeps) in [
+        (None, blocks(64), false),
+        (blocks(64), None, true),
+        (blocks(64), blocks(63), false),
+        (blocks(63), blocks(64), true),
+    ] {
+        assert_eq!(keeps_all(before, after), keeps, "{before:?} {after:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
 use block::layer::fault::FaultOperation as BlockFaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
 use block::{BlockError, Cache, CacheOptions, Device, DeviceError, PathDevice};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use switch::PathRules;
 
 /// Requests of one core that a device with an I/O path takes at a time.
@@ -34,6 +34,8 @@ pub struct Identified {
     pub content: String,
     /// The cache among its layers.
     pub cache: Option<Cache>,
+    /// The device below its layers: the lock of a file goes with it.
+    pub innermost: Weak<dyn Device>,
 }
 
 /// The same, with what is known beside the device.
@@ -42,6 +44,7 @@ pub struct Identified {
 /// As [`open`].
 pub fn open_identified(model: &Model) -> Result<Identified, DeviceError> {
     let (mut device, content) = open_kind(&model.kind)?;
+    let innermost = Arc::downgrade(&device);
     if let Some(fault) = &model.fault {
         device = Arc::new(Fault::new(device, &fault_options(fault)?)?);
     }
@@ -80,6 +83,7 @@ pub fn open_identified(model: &Model) -> Result<Identified, DeviceError> {
         device,
         content,
         cache,
+        innermost,
     })
 }
 

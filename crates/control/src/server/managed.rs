@@ -25,13 +25,20 @@ pub(super) trait Managed: Send + Sync + 'static {
 /// A target.
 pub(super) struct TargetProcess {
     control: Arc<Control>,
+    file: Option<PathBuf>,
     on_terminate: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl TargetProcess {
-    pub(super) fn new(control: Arc<Control>, on_terminate: impl FnOnce() + Send + 'static) -> Self {
+    /// SIGHUP reads `file`.
+    pub(super) fn new(
+        control: Arc<Control>,
+        file: Option<PathBuf>,
+        on_terminate: impl FnOnce() + Send + 'static,
+    ) -> Self {
         Self {
             control,
+            file,
             on_terminate: Mutex::new(Some(Box::new(on_terminate))),
         }
     }
@@ -39,7 +46,12 @@ impl TargetProcess {
 
 impl Managed for TargetProcess {
     fn router(&self, loopback: Option<SocketAddr>, token: Option<Token>) -> Router {
-        api::router(Arc::clone(&self.control), loopback, token)
+        api::router(
+            Arc::clone(&self.control),
+            self.file.clone(),
+            loopback,
+            token,
+        )
     }
 
     fn terminate(&self, name: &str) {
