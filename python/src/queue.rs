@@ -80,8 +80,9 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        let handle = self.handle;
         // On another thread it is left to the end of its own.
-        let _ = self.handle.close();
+        let _ = Python::attach(|py| py.detach(|| handle.close()));
     }
 }
 
