@@ -188,18 +188,23 @@ impl Namespace {
         offset: u64,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        // A length that no memory has is refused before there is any for it.
-        if length as u64 > self.size()? {
-            return Err(crate::os_error(34, "longer than the namespace: read less"));
+        let (size, bytes) = (self.size()?, length as u64);
+        // Before memory is taken for it.
+        if offset.checked_add(bytes).is_none_or(|end| end > size) {
+            return Err(request_error(RequestError::OutOfRange {
+                offset,
+                length: bytes,
+                size,
+            }));
         }
-        let mut data = vec![0; length];
-        self.call(py, |namespace| namespace.read(offset, &mut data))?;
-        Ok(PyBytes::new(py, &data))
+        PyBytes::new_with(py, length, |data| {
+            self.call(py, |namespace| namespace.read(offset, data))
+        })
     }
 
     fn read_into(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
         let buffer = buffers::writable(buffer)?;
-        let mut data = vec![0; buffer.len_bytes()];
+        let mut data = buffers::zeroed(buffer.len_bytes())?;
         self.call(py, |namespace| namespace.read(offset, &mut data))?;
         buffer.copy_from_slice(py, &data)
     }
