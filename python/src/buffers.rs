@@ -1,7 +1,7 @@
 //! Memory of Python objects.
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use std::ops::Deref;
@@ -32,8 +32,22 @@ impl Data {
             return Ok(Self::Bytes(object.extract()?));
         }
         let buffer: PyBuffer<u8> = PyBuffer::get(object)?;
-        Ok(Self::Copy(buffer.to_vec(object.py())?))
+        let mut copy = zeroed(buffer.len_bytes())?;
+        buffer.copy_to_slice(object.py(), &mut copy)?;
+        Ok(Self::Copy(copy))
     }
+}
+
+/// Memory of the module's own, or a `MemoryError`: a program asks for as much as it likes.
+pub(crate) fn zeroed(bytes: usize) -> PyResult<Vec<u8>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(bytes).map_err(|_| {
+        PyMemoryError::new_err(format!(
+            "no memory for {bytes} bytes: read or write less at once"
+        ))
+    })?;
+    memory.resize(bytes, 0);
+    Ok(memory)
 }
 
 /// A writable object's buffer.

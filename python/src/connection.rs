@@ -3,28 +3,55 @@
 use crate::buffers::{self, Data};
 use crate::queue::Queue;
 use crate::{class, closed, host_error, request_error, requests};
-use host::{Class, Host, Path, Subsystem};
+use host::{Class, Host, Path, RequestError, Subsystem};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A value until it is closed.
-struct Open<T>(Mutex<Option<T>>);
+/// A handle until it is closed. The last one of a host waits for the target as it is dropped, so
+/// none is dropped with the interpreter's lock.
+struct Open<T: Send>(Mutex<Option<T>>);
 
-impl<T: Clone> Open<T> {
+impl<T: Send> Open<T> {
     fn new(value: T) -> Self {
         Self(Mutex::new(Some(value)))
     }
 
-    fn get(&self, what: &str) -> PyResult<T> {
-        let value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        value.clone().ok_or_else(|| closed(what))
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn close(&self) -> Option<T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Asks the handle for something that takes no time.
+    fn with<A>(&self, what: &str, ask: impl FnOnce(&T) -> A) -> PyResult<A> {
+        self.lock().as_ref().map(ask).ok_or_else(|| closed(what))
+    }
+
+    /// Does something that takes time with the handle, while other Python threads run.
+    fn run<A: Send>(
+        &self,
+        py: Python<'_>,
+        what: &str,
+        f: impl FnOnce(&T) -> A + Send,
+    ) -> PyResult<A>
+    where
+        T: Clone,
+    {
+        let handle = self.with(what, T::clone)?;
+        // It may be the last when the call ends.
+        Ok(py.detach(move || f(&handle)))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let handle = self.lock().take();
+        py.detach(|| drop(handle));
+    }
+}
+
+impl<T: Send> Drop for Open<T> {
+    fn drop(&mut self) {
+        Python::attach(|py| self.close(py));
     }
 }
 
@@ -81,8 +108,8 @@ impl Target {
     /// Opens a namespace.
     #[pyo3(signature = (nsid=1))]
     fn namespace(&self, py: Python<'_>, nsid: u32) -> PyResult<Namespace> {
-        let (subsystem, class) = self.inner.get("target")?;
-        let opened = py.detach(|| subsystem.namespace_with(nsid, class));
+        let open = |(subsystem, class): &(Subsystem, Class)| subsystem.namespace_with(nsid, *class);
+        let opened = self.inner.run(py, "target", open)?;
         Ok(Namespace {
             inner: Open::new(opened.map_err(host_error)?),
         })
@@ -90,15 +117,14 @@ impl Target {
 
     /// Identifiers of the namespaces.
     fn namespaces(&self) -> PyResult<Vec<u32>> {
-        let (subsystem, _) = self.inner.get("target")?;
-        let all = subsystem.namespaces();
+        let all = |(subsystem, _): &(Subsystem, Class)| subsystem.namespaces();
+        let all = self.inner.with("target", all)?;
         Ok(all.iter().map(|info| info.nsid).collect())
     }
 
     /// Closes the target; namespaces and queues go on until they are closed.
     fn close(&self, py: Python<'_>) {
-        let value = self.inner.close();
-        py.detach(|| drop(value));
+        self.inner.close(py);
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -117,26 +143,43 @@ pub(crate) struct Namespace {
     inner: Open<host::Namespace>,
 }
 
+impl Namespace {
+    fn ask<A>(&self, ask: impl FnOnce(&host::Namespace) -> A) -> PyResult<A> {
+        self.inner.with("namespace", ask)
+    }
+
+    /// Makes a call.
+    fn call(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&host::Namespace) -> Result<(), RequestError> + Send,
+    ) -> PyResult<()> {
+        self.inner
+            .run(py, "namespace", call)?
+            .map_err(request_error)
+    }
+}
+
 #[pymethods]
 impl Namespace {
     #[getter]
     fn size(&self) -> PyResult<u64> {
-        Ok(self.inner.get("namespace")?.size())
+        self.ask(host::Namespace::size)
     }
 
     #[getter]
     fn block_bytes(&self) -> PyResult<u32> {
-        Ok(self.inner.get("namespace")?.block_bytes())
+        self.ask(host::Namespace::block_bytes)
     }
 
     #[getter]
     fn max_request_bytes(&self) -> PyResult<u64> {
-        Ok(self.inner.get("namespace")?.max_request_bytes())
+        self.ask(host::Namespace::max_request_bytes)
     }
 
     #[getter]
     fn read_only(&self) -> PyResult<bool> {
-        Ok(self.inner.get("namespace")?.is_read_only())
+        self.ask(host::Namespace::is_read_only)
     }
 
     fn read<'py>(
@@ -145,23 +188,24 @@ impl Namespace {
         offset: u64,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let namespace = self.inner.get("namespace")?;
-        // A length that no memory has is refused before there is any for it.
-        if length as u64 > namespace.size() {
-            return Err(crate::os_error(34, "longer than the namespace: read less"));
+        let (size, bytes) = (self.size()?, length as u64);
+        // Before memory is taken for it.
+        if offset.checked_add(bytes).is_none_or(|end| end > size) {
+            return Err(request_error(RequestError::OutOfRange {
+                offset,
+                length: bytes,
+                size,
+            }));
         }
-        let mut data = vec![0; length];
-        py.detach(|| namespace.read(offset, &mut data))
-            .map_err(request_error)?;
-        Ok(PyBytes::new(py, &data))
+        PyBytes::new_with(py, length, |data| {
+            self.call(py, |namespace| namespace.read(offset, data))
+        })
     }
 
     fn read_into(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
-        let namespace = self.inner.get("namespace")?;
         let buffer = buffers::writable(buffer)?;
-        let mut data = vec![0; buffer.len_bytes()];
-        py.detach(|| namespace.read(offset, &mut data))
-            .map_err(request_error)?;
+        let mut data = buffers::zeroed(buffer.len_bytes())?;
+        self.call(py, |namespace| namespace.read(offset, &mut data))?;
         buffer.copy_from_slice(py, &data)
     }
 
@@ -173,44 +217,37 @@ impl Namespace {
         data: &Bound<'_, PyAny>,
         durable: bool,
     ) -> PyResult<()> {
-        let namespace = self.inner.get("namespace")?;
         let data = Data::of(data)?;
-        let write = || match durable {
+        self.call(py, |namespace| match durable {
             true => namespace.write_durable(offset, &data),
             false => namespace.write(offset, &data),
-        };
-        py.detach(write).map_err(request_error)
+        })
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        let namespace = self.inner.get("namespace")?;
-        py.detach(|| namespace.flush()).map_err(request_error)
+        self.call(py, host::Namespace::flush)
     }
 
     fn discard(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
-        let namespace = self.inner.get("namespace")?;
-        py.detach(|| namespace.discard(offset, length))
-            .map_err(request_error)
+        self.call(py, |namespace| namespace.discard(offset, length))
     }
 
     fn write_zeroes(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
-        let namespace = self.inner.get("namespace")?;
-        py.detach(|| namespace.write_zeroes(offset, length))
-            .map_err(request_error)
+        self.call(py, |namespace| namespace.write_zeroes(offset, length))
     }
 
     /// The same namespace, of which each call may take so long; `None`: as long as it takes.
     #[pyo3(signature = (timeout))]
     fn with_timeout(&self, timeout: Option<Duration>) -> PyResult<Self> {
-        let namespace = self.inner.get("namespace")?;
+        let namespace = self.ask(|namespace| namespace.with_timeout(timeout))?;
         Ok(Self {
-            inner: Open::new(namespace.with_timeout(timeout)),
+            inner: Open::new(namespace),
         })
     }
 
     /// The same namespace, of which `cancel` gives up the calls.
     fn cancellable(&self) -> PyResult<Self> {
-        let (namespace, _) = self.inner.get("namespace")?.cancellable();
+        let (namespace, _) = self.ask(host::Namespace::cancellable)?;
         Ok(Self {
             inner: Open::new(namespace),
         })
@@ -218,14 +255,12 @@ impl Namespace {
 
     /// Gives up the calls of an object that `cancellable` made.
     fn cancel(&self) -> PyResult<()> {
-        let canceller = self.inner.get("namespace")?.canceller();
-        let canceller = canceller.ok_or_else(|| {
+        let cancel = |namespace: &host::Namespace| namespace.canceller().map(|all| all.cancel());
+        self.ask(cancel)?.ok_or_else(|| {
             let message =
                 "calls of this object cannot be cancelled: make them by one of cancellable()";
             crate::os_error(22, message)
-        })?;
-        canceller.cancel();
-        Ok(())
+        })
     }
 
     /// Makes a queue of the calling thread.
@@ -237,21 +272,20 @@ impl Namespace {
         connections: u16,
         request_class: Option<&str>,
     ) -> PyResult<Queue> {
-        let namespace = self.inner.get("namespace")?;
         let options = host::QueueOptions {
             depth,
             connections,
             class: class(request_class)?,
             ..host::QueueOptions::default()
         };
-        let opened = py.detach(|| requests::open(&namespace, &options));
+        let open = |namespace: &host::Namespace| requests::open(namespace, &options);
+        let opened = self.inner.run(py, "namespace", open)?;
         Ok(Queue::new(opened.map_err(host_error)?))
     }
 
     /// Closes the namespace; its queues go on.
     fn close(&self, py: Python<'_>) {
-        let value = self.inner.close();
-        py.detach(|| drop(value));
+        self.inner.close(py);
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {

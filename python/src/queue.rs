@@ -80,8 +80,9 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        let handle = self.handle;
         // On another thread it is left to the end of its own.
-        let _ = self.handle.close();
+        let _ = Python::attach(|py| py.detach(|| handle.close()));
     }
 }
 
@@ -159,7 +160,7 @@ impl Queue {
             return Err(PyValueError::new_err(message));
         }
         let read = |queue: &mut host::Queue, i: usize, tag| queue.read(tag, offsets[i], length);
-        let mut all = vec![0; buffer.len_bytes()];
+        let mut all = buffers::zeroed(buffer.len_bytes())?;
         self.batch(py, offsets.len(), read, |index, data| {
             all[index * length..][..length].copy_from_slice(data);
             Ok(())

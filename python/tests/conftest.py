@@ -1,6 +1,8 @@
 """A target in a process of its own, for each test that asks for one."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -38,6 +40,22 @@ class Serve:
         for pipe in (self.process.stdout, self.process.stderr):
             assert pipe is not None
             pipe.close()
+
+
+@contextlib.contextmanager
+def stopped(serve: Serve) -> Iterator[None]:
+    """The target stands still."""
+    process = serve.process.pid
+    os.kill(process, signal.SIGSTOP)
+    while True:
+        with open(f"/proc/{process}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] == "T":
+                break
+        time.sleep(0.001)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 def own_address() -> str:

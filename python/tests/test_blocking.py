@@ -1,9 +1,12 @@
 """Blocking calls, and errors of every kind."""
 
 import errno
+import subprocess
+import sys
 import threading
 
 import pytest
+from conftest import Serve
 
 import switchyard
 
@@ -59,6 +62,49 @@ def test_wrong_arguments_are_refused(disk):
         disk.read(-1, 4096)
     with pytest.raises(ValueError):
         disk.queue(8, request_class="urgent")
+
+
+# Its memory has room for the large buffer, and not for a copy of it.
+MEMORY_PROGRAM = """
+import errno, mmap, os, resource, sys
+import switchyard
+
+LARGE = 64 << 30
+with switchyard.connect(sys.argv[1]) as target, target.namespace() as disk, disk.queue(4) as queue:
+    try:
+        disk.read(disk.size - 4096, disk.size)
+    except OSError as error:
+        assert error.errno == errno.ERANGE, error
+    file = os.memfd_create("large")
+    os.ftruncate(file, LARGE)
+    large = mmap.mmap(file, LARGE)
+    with open("/proc/self/statm") as statm:
+        most = int(statm.read().split()[0]) * mmap.PAGESIZE + (1 << 30)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    offsets = [0] * (LARGE >> 20)
+    for call in (
+        lambda: disk.read(0, LARGE),
+        lambda: disk.read_into(0, large),
+        lambda: disk.write(0, large),
+        lambda: queue.read_many_into(offsets, 1 << 20, large),
+        lambda: queue.write_many(offsets, large),
+    ):
+        try:
+            call()
+        except MemoryError:
+            continue
+        sys.exit("there is memory")
+    assert disk.read(0, 4096) == bytes(4096)
+"""
+
+
+def test_memory_that_cannot_be_had_is_an_error():
+    target = Serve("--listen", "127.0.0.1:0", "--null", "1P")
+    program = [sys.executable, "-c", MEMORY_PROGRAM, target.address]
+    try:
+        subprocess.run(program, check=True)
+    finally:
+        target.kill()
 
 
 def test_connections_that_fail_say_what_to_do(serve):

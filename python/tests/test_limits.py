@@ -1,35 +1,17 @@
 """Limits and cancellation, against a target that stands still for a while."""
 
 import asyncio
-import contextlib
 import errno
-import os
-import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from conftest import stopped
 
 import switchyard
 
 SHORT = timedelta(milliseconds=50)
-
-
-@contextlib.contextmanager
-def stopped(serve) -> Iterator[None]:
-    process = serve.process.pid
-    os.kill(process, signal.SIGSTOP)
-    while True:
-        with open(f"/proc/{process}/stat") as file:
-            if file.read().rpartition(")")[2].split()[0] == "T":
-                break
-        time.sleep(0.001)
-    try:
-        yield
-    finally:
-        os.kill(process, signal.SIGCONT)
 
 
 def test_calls_have_limits(serve, disk):

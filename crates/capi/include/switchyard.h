@@ -139,7 +139,8 @@ typedef struct sw_options {
   uint32_t loss_timeout_ms;
   /**
    * I/O path of blocking calls, as "sync": each thread that makes them has a connection of its
-   * own. NULL: a thread of the library carries them out for all.
+   * own. It ends as that thread closes the namespace, with its next call by a path after another
+   * thread did that, or with the thread. NULL: a thread of the library carries them out for all.
    */
   const char *path;
 } sw_options;
@@ -256,7 +257,8 @@ int sw_connect(const char *address,
                struct sw_target **target);
 
 /**
- * Closes a target's handle. Its connection ends when its namespaces and queues are closed, too.
+ * Closes a target's handle. Its connection ends when its namespaces and queues are closed, too;
+ * connections that other threads have by a path are waited for, a second at the longest.
  *
  * Returns 0 or -EBADF.
  */

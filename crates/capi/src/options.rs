@@ -53,7 +53,8 @@ pub struct Options {
     /// SW_NEVER waits for ever.
     pub loss_timeout_ms: u32,
     /// I/O path of blocking calls, as "sync": each thread that makes them has a connection of its
-    /// own. NULL: a thread of the library carries them out for all.
+    /// own. It ends as that thread closes the namespace, with its next call by a path after another
+    /// thread did that, or with the thread. NULL: a thread of the library carries them out for all.
     pub path: *const c_char,
 }
 

@@ -95,7 +95,8 @@ unsafe fn connect(address: &str, nqn: &str, options: &Options) -> Result<Connect
     Ok(Connected { subsystem, class })
 }
 
-/// Closes a target's handle. Its connection ends when its namespaces and queues are closed, too.
+/// Closes a target's handle. Its connection ends when its namespaces and queues are closed, too;
+/// connections that other threads have by a path are waited for, a second at the longest.
 ///
 /// Returns 0 or -EBADF.
 // SAFETY: the name is this library's own.

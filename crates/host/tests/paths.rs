@@ -15,6 +15,7 @@ use peer::{Behaviour, Mischief, NQN, Peer};
 use reactor::uring::UringDriver;
 use std::future::Future as _;
 use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -135,6 +136,62 @@ fn everything_ends_while_threads_have_channels() {
         drop(subsystem);
         gone.wait();
     });
+}
+
+/// Waits until so many connections of this process to the peer are left.
+fn wait_for_connections(peer: &Peer, expected: usize) {
+    let SocketAddr::V4(address) = peer.address else {
+        panic!("the peer has an address of IPv4");
+    };
+    // The remote address, in the kernel's form, and the state: 01 is ESTABLISHED.
+    let ip = address.ip().to_bits().to_be();
+    let connection = format!(" {ip:08X}:{:04X} 01 ", address.port());
+    let begun = Instant::now();
+    loop {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let established = table.matches(&connection).count();
+        if established == expected {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{established} connections");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The connections of this thread and of the host's thread end with the namespace, that of another
+/// thread with the next call that it makes, whatever the namespace.
+#[test]
+fn channels_of_a_namespace_that_was_dropped_are_closed() {
+    let behaviour = Behaviour {
+        io_queues: 5,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(MIB, behaviour);
+    let namespace = open(&peer, Path::Sync);
+    let subsystem = namespace.subsystem().clone();
+    let other = subsystem.namespace(1).unwrap();
+    let (used, all_used) = channel();
+    let (gone, is_gone) = channel::<()>();
+    std::thread::scope(|scope| {
+        let (theirs, peer) = (namespace.clone(), &peer);
+        scope.spawn(move || {
+            other.read(0, &mut [0; 512]).unwrap();
+            theirs.read(0, &mut [0; 512]).unwrap();
+            drop(theirs);
+            used.send(()).unwrap();
+            is_gone.recv().unwrap_err();
+            other.read(0, &mut [0; 512]).unwrap();
+            // That of the admin queue, of the host's thread and of this one.
+            wait_for_connections(peer, 3);
+        });
+        all_used.recv().unwrap();
+        namespace.read(0, &mut [0; 512]).unwrap();
+        wait_for_connections(peer, 6);
+        drop(namespace);
+        wait_for_connections(peer, 4);
+        drop(gone);
+    });
+    wait_for_connections(&peer, 1);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Blocking calls by the thread that makes them: it has a channel of its own to the namespace, and
 //! submits by the host's I/O path. `[Yu §4.2, §4.4]`
 //!
-//! A thread opens its channel with its first call and keeps it until its end, or until the
-//! namespace is dropped. A thread that cannot have one (the controller grants no further I/O queue,
+//! A thread opens its channel with its first call. Only that thread can close it: as it drops the
+//! namespace, with its next call after the namespace was dropped, or at its end. A thread that cannot have one (the controller grants no further I/O queue,
 //! or the machine refuses another io_uring) calls through the host's thread, as without a path, and
 //! asks again a second later.
 
@@ -28,13 +28,13 @@ const DEPTH: u32 = 8;
 /// Commands outstanding on a thread's connection: a runner sends for others, too.
 const QUEUE_DEPTH: u16 = 128;
 
-/// The namespace behind the host's I/O path. A thread's channel is closed when this is gone.
+/// The namespace behind the host's I/O path.
 #[derive(Debug)]
 pub(super) struct CallerPath {
     device: PathDevice,
 }
 
-/// A channel of the calling thread; it goes with the thread, or with the path.
+/// A channel of the calling thread.
 struct CallerChannel {
     path: Weak<CallerPath>,
     /// The channel, or the time at which one was refused; `None` for one that was lost.
@@ -55,6 +55,18 @@ impl Drop for CallerChannel {
 
 thread_local! {
     static CHANNELS: RefCell<Vec<CallerChannel>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Drop for CallerPath {
+    fn drop(&mut self) {
+        // A thread that is at its end has none any more.
+        let _ = CHANNELS.try_with(|channels| close_deserted(&mut channels.borrow_mut()));
+    }
+}
+
+/// Closes the calling thread's channels of paths that are gone.
+fn close_deserted(channels: &mut Vec<CallerChannel>) {
+    channels.retain(|open| open.path.strong_count() > 0);
 }
 
 impl CallerPath {
@@ -132,6 +144,7 @@ impl CallerPath {
 
     /// Finds the calling thread's channel, or opens one.
     fn find(self: &Arc<Self>, channels: &mut Vec<CallerChannel>) -> Option<usize> {
+        close_deserted(channels);
         let mut told = self.device.cache_losses();
         if let Some(at) = self.position(channels) {
             match channels[at].own {
@@ -143,7 +156,6 @@ impl CallerPath {
                 _ => return Some(at),
             }
         }
-        channels.retain(|open| open.path.strong_count() > 0);
         if channels.len() >= CALLER_CHANNELS_MAX {
             return None;
         }

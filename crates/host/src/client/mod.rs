@@ -132,9 +132,11 @@ impl HostBuilder {
     }
 
     /// I/O path of blocking calls: each thread that makes them has a connection of its own and
-    /// submits by the path. Without one, the host's thread carries them out, with one connection
-    /// for all threads. [`Path::Sync`] spares a call two switches between threads, and takes an I/O
-    /// queue for each thread; further threads go without.
+    /// submits by the path. Only that thread can end it: as it drops the namespace, with its next
+    /// call by a path after another thread did that, or at its own end. Without a path, the host's
+    /// thread carries the calls out, with one connection for all threads. [`Path::Sync`] spares a
+    /// call two switches between threads, and takes an I/O queue for each thread; further threads go
+    /// without.
     #[must_use]
     pub fn path(mut self, path: Path) -> Self {
         self.path = Some(path);
