@@ -1,7 +1,7 @@
 //! Running queues: takes batches, makes commands of them, sends them through the channel of the
 //! thread that runs, and hands their completions out.
 
-use super::command::{Command, Merged, Single, joins, key_of, kind_of, merged, single, tag_of};
+use super::command::{Command, Merged, Single, joins, kind_of, merged, single};
 use super::inbox::Inbox;
 use super::queue::{Entry, Look, SharedQueue, Term};
 use super::stats::PathStats;
@@ -9,7 +9,7 @@ use crate::device::{Channel, Device, Submit};
 use crate::extents::{Extent, Extents, SubmitExtents};
 use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
-use base::{Nanos, Slab, Time};
+use base::{Nanos, Slab, SlabKey, Time};
 use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl Runner {
         let Ok(key) = self.single.insert(Single::Own(tag)) else {
             return Submit::Busy(request);
         };
-        request.tag = tag_of(key);
+        request.tag = key.tag();
         let submit = self.below.submit(request, cx);
         self.submitted = true;
         self.polls_until = cx.now + POLL_WINDOW;
@@ -367,7 +367,7 @@ impl Runner {
 
     fn finish_single(&mut self, completion: Completion) {
         self.refused = false;
-        let single = self.single.remove(key_of(completion.tag));
+        let single = self.single.remove(SlabKey::from_tag(completion.tag));
         match single.expect("a request completes once") {
             Single::Own(tag) => self.own_done.push_back(Completion { tag, ..completion }),
             Single::Queued(queue, entry) => {
@@ -394,7 +394,7 @@ impl Runner {
 
     fn finish_merged(&mut self, mut extents: Extents) {
         self.refused = false;
-        let merged = self.merged.remove(key_of(extents.tag));
+        let merged = self.merged.remove(SlabKey::from_tag(extents.tag));
         let Merged { queue, mut entries } = merged.expect("a command completes once");
         self.ended(queue);
         self.merged_requests -= entries.len();
