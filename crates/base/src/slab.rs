@@ -5,7 +5,7 @@
 use std::fmt;
 
 /// Names one occupied slot of a [`Slab`]; a key kept after `remove` no longer finds anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlabKey {
     /// The slot's number, below the slab's capacity.
     pub index: u32,

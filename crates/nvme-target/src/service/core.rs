@@ -94,7 +94,7 @@ pub(crate) struct ConnectionLists {
     pub(crate) draining: Vec<SlabKey>,
     /// I/O queues that were connected in this turn, and have no thread yet.
     pub(crate) undealt: Vec<SlabKey>,
-    pub(crate) timers: TimerQueue<(u32, u8)>,
+    pub(crate) timers: TimerQueue<SlabKey>,
     /// Numbers of connections that entered each state, by discriminant.
     pub(crate) entered: [u64; ConnectionState::COUNT],
 }
