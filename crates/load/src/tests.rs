@@ -107,13 +107,7 @@ impl Channel for QuirkyChannel {
             return Submit::Queued;
         }
         self.count += 1;
-        let done = |request: Request, result| {
-            Submit::Done(Completion {
-                tag: request.tag,
-                result,
-                data: request.data,
-            })
-        };
+        let done = |request: Request, result| Submit::Done(request.ended(result));
         // The first request is the probe.
         if self.count == 1 || !self.count.is_multiple_of(self.every) {
             return self.channel.submit(request, cx);

@@ -345,9 +345,8 @@ impl Channel for NarrowChannel {
     fn tick(&mut self, cx: &mut Context<'_>) {
         while let Some(request) = self.pending.pop_front() {
             if request.lba.0 == self.last_block {
-                let Request { tag, data, .. } = request;
-                let result = Err(BlockError::ReadFailure);
-                self.done.push_back(Done { tag, result, data });
+                self.done
+                    .push_back(request.ended(Err(BlockError::ReadFailure)));
             } else if let Submit::Done(completion) = self.ram.submit(request, cx) {
                 self.done.push_back(completion);
             }

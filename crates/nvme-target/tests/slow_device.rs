@@ -86,12 +86,8 @@ impl Channel for SlowChannel {
                 return;
             };
             if request.lba.0 == self.last_block {
-                let Request { tag, data, .. } = request;
-                self.done.push_back(Completion {
-                    tag,
-                    result: Err(BlockError::ReadFailure),
-                    data,
-                });
+                self.done
+                    .push_back(request.ended(Err(BlockError::ReadFailure)));
             } else if let Submit::Done(completion) = self.ram.submit(request, cx) {
                 self.done.push_back(completion);
             }

@@ -11,7 +11,7 @@ use super::{
 use super::{byte_range, check_block_bytes, writable};
 use crate::extents::{Extents, SubmitExtents};
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
-use crate::request::{BlockError, Completion, Operation, Request};
+use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, Region, RegionHandle};
 use std::sync::{Mutex, PoisonError};
 
@@ -198,11 +198,7 @@ impl RamChannel {
 impl Channel for RamChannel {
     fn submit(&mut self, mut request: Request, _cx: &mut Context<'_>) -> Submit {
         let result = self.execute(&mut request);
-        Submit::Done(Completion {
-            tag: request.tag,
-            result,
-            data: request.data,
-        })
+        Submit::Done(request.ended(result))
     }
 
     fn submit_extents(&mut self, mut command: Extents, _: &mut Context<'_>) -> SubmitExtents {

@@ -61,15 +61,11 @@ impl Channel for ForgetfulChannel {
         if is_news {
             self.reported = losses;
         }
-        Submit::Done(Completion {
-            tag: request.tag,
-            result: if is_news {
-                Err(BlockError::CacheLost)
-            } else {
-                Ok(())
-            },
-            data: request.data,
-        })
+        Submit::Done(request.ended(if is_news {
+            Err(BlockError::CacheLost)
+        } else {
+            Ok(())
+        }))
     }
 
     fn losses(&self) -> Option<u32> {

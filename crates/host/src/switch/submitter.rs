@@ -425,11 +425,7 @@ impl Channel for SwitchedChannel {
         }
         if self.is_broken() {
             if let Some(request) = self.displaced.pop_front() {
-                return Some(Completion {
-                    tag: request.tag,
-                    result: Err(BlockError::Gone),
-                    data: request.data,
-                });
+                return Some(request.ended(Err(BlockError::Gone)));
             }
             let slot = self.slots.iter().position(Option::is_some)?;
             return Some(self.complete_one(IngressCompletion {
