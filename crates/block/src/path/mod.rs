@@ -200,7 +200,7 @@ impl Parts {
         let channel = self.below.open(driver)?;
         let queues = Arc::clone(&self.queues);
         let runner = Runner::new(self.below, channel, None, queues, self.stats);
-        self.bell.serve(driver.waker());
+        self.bell.sleeper.serve(driver.waker());
         Ok(Dispatcher::new(
             self.bell,
             self.queues,

@@ -63,7 +63,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
             submitter.asked();
             debug_assert!(put.is_ok(), "the queue is longer than that");
         }
-        ingress.ring();
+        ingress.sleeper.ring();
         service.maintain(&mut cx);
         while submitter.take().is_some() {
             answered += 1;

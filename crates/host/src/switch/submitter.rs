@@ -400,7 +400,7 @@ impl Channel for SwitchedChannel {
             direct.channel().kick(cx);
         }
         if std::mem::take(&mut self.is_put) {
-            self.ingress().ring();
+            self.ingress().sleeper.ring();
         }
         self.look_where(cx.driver);
     }
@@ -443,7 +443,7 @@ impl Channel for SwitchedChannel {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        self.submitter.awake();
+        self.submitter.sleeper.awake();
         if let Some(direct) = &mut self.direct {
             direct.channel().tick(cx);
             if self.closing {
