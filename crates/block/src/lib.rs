@@ -16,10 +16,10 @@ mod test_driver;
 
 pub use cache::{Cache, CacheOptions, CacheSnapshot};
 pub use device::{
-    Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit, check,
-    check_extents,
+    Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
+    SubmitExtents, check, check_extents,
 };
-pub use extents::{Extent, Extents, SubmitExtents};
+pub use extents::{Extent, Extents};
 pub use path::PathDevice;
 pub use request::{BlockError, Completion, Operation, Request};
 pub use submitter_memory::{Placed, SubmitterMemory};

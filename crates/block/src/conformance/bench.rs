@@ -1,7 +1,7 @@
 //! A core that is run by hand: one driver, one channel, and calls that wait.
 
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
-use crate::extents::{Extents, SubmitExtents};
+use crate::extents::Extents;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Time};
@@ -184,9 +184,9 @@ impl<D: Driver> Bench<D> {
             driver: &mut self.driver,
         };
         let mut done = match self.channel.submit_extents(command, &mut cx) {
-            SubmitExtents::Done(command) => Some(command),
-            SubmitExtents::Queued => None,
-            SubmitExtents::Busy(command) => panic!("no room for {command:?}"),
+            Submit::Done(command) => Some(command),
+            Submit::Queued => None,
+            Submit::Busy(command) => panic!("no room for {command:?}"),
         };
         self.turn_until("a command over extents", |bench| {
             done = done.take().or_else(|| bench.channel.reap_extents());

@@ -6,10 +6,10 @@
 
 use super::copy::{copy_from_region, copy_to_region, equals_region};
 use super::{
-    Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check, check_extents,
+    Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, SubmitExtents,
+    byte_range, check, check_block_bytes, check_extents, writable,
 };
-use super::{byte_range, check_block_bytes, writable};
-use crate::extents::{Extents, SubmitExtents};
+use crate::extents::Extents;
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, Region, RegionHandle};

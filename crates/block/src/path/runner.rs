@@ -6,7 +6,7 @@ use super::inbox::Inbox;
 use super::queue::{Entry, Look, SharedQueue, Term};
 use super::stats::PathStats;
 use crate::device::{Channel, Device, Submit};
-use crate::extents::{Extent, Extents, SubmitExtents};
+use crate::extents::{Extent, Extents};
 use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Slab, SlabKey, Time};
@@ -343,9 +343,9 @@ impl Runner {
                     }
                 },
                 Command::Merged(extents) => match self.below.submit_extents(extents, cx) {
-                    SubmitExtents::Done(extents) => self.finish_merged(extents),
-                    SubmitExtents::Queued => self.commands += 1,
-                    SubmitExtents::Busy(extents) => {
+                    Submit::Done(extents) => self.finish_merged(extents),
+                    Submit::Queued => self.commands += 1,
+                    Submit::Busy(extents) => {
                         self.unsent.push_front(Command::Merged(extents));
                         self.refused = true;
                         return;
