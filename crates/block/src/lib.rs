@@ -21,5 +21,5 @@ pub use device::{
 };
 pub use extents::{Extent, Extents};
 pub use path::PathDevice;
-pub use request::{BlockError, Completion, Operation, Request};
+pub use request::{BlockError, Completion, IoCounts, Operation, Request};
 pub use submitter_memory::{Placed, SubmitterMemory};

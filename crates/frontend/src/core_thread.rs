@@ -1,7 +1,7 @@
 //! Cores of a front end: a thread each, with a ring of its own.
 
 use crate::error::FrontendError;
-use crate::io_counters::{IoCounters, IoCounts};
+use crate::{IoCounters, IoCounts};
 use base::units::CoreId;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, MailboxSender, Service, placement, start_core};
