@@ -32,6 +32,15 @@ pub(crate) fn places(cores: &[CoreId]) -> Result<Vec<Option<CoreId>>, FrontendEr
     Ok(cores.iter().copied().map(Some).collect())
 }
 
+/// Passes that one turn makes at most, so that other parts of the core get on.
+const PASSES_MAX: usize = 4;
+
+/// Makes passes over the work of a core until one makes no progress. Returns true if there may be
+/// more to do, as the last one of the turn made some.
+pub(crate) fn passes(mut pass: impl FnMut() -> bool) -> bool {
+    (0..PASSES_MAX).all(|_| pass())
+}
+
 /// The cores of a server. `M` is the message to one.
 #[derive(Debug)]
 pub(crate) struct Cores<M> {
