@@ -1,6 +1,6 @@
 //! Attachments by the NBD protocol.
 
-use super::front_end::{FrontEnd, Started, cores};
+use super::front_end::{FrontEnd, Started};
 use super::source::Source;
 use crate::args::AttachNbdArgs;
 use anyhow::{Context as _, Result};
@@ -49,15 +49,15 @@ impl FrontEnd for Nbd {
 /// # Errors
 /// A device that cannot be used, or an address that cannot be listened on.
 pub(super) fn start(args: &AttachNbdArgs, rules: &ClassRules) -> Result<Started> {
-    let source = Source::open(&args.source, args.read_only, Some(1))?;
+    let source = Source::open(&args.source, args.serving.read_only, Some(1))?;
     let options = NbdOptions {
         address: args.address(),
         class: args.class,
         rules: rules.clone(),
         tls: args.tls(),
-        read_only: args.read_only,
-        cores: cores(args.cores.as_ref()),
-        poll: args.poll.into(),
+        read_only: args.serving.read_only,
+        cores: args.serving.cores(),
+        poll: args.serving.poll.into(),
     };
     let server = NbdServer::start(source.device(), &options)?;
     let device = &source.device()[args.class];
@@ -68,7 +68,7 @@ pub(super) fn start(args: &AttachNbdArgs, rules: &ClassRules) -> Result<Started>
     };
     let (bytes, block_bytes) = (device.geometry().bytes(), device.geometry().block_bytes);
     let class = args.class.properties().name;
-    let read_only = args.read_only || device.capabilities().read_only;
+    let read_only = args.serving.read_only || device.capabilities().read_only;
     Ok(Started {
         ready: json!({
             "kind": "nbd",

@@ -1,6 +1,6 @@
 //! Attachments as block devices of this machine.
 
-use super::front_end::{End, FrontEnd, Started, cores};
+use super::front_end::{End, FrontEnd, Started};
 use super::source::Source;
 use crate::args::AttachUblkArgs;
 use anyhow::Result;
@@ -57,22 +57,22 @@ impl FrontEnd for Ublk {
 /// # Errors
 /// A device that cannot be used, or a block device that cannot be made.
 pub(super) fn start(args: &AttachUblkArgs, rules: &ClassRules) -> Result<Started> {
-    let source = Source::open(&args.source, args.read_only, Some(1))?;
+    let source = Source::open(&args.source, args.serving.read_only, Some(1))?;
     let options = UblkOptions {
         id: args.id,
         identity: source.identity,
         class: args.class,
         rules: rules.clone(),
-        read_only: args.read_only,
+        read_only: args.serving.read_only,
         queues: args.queues,
-        cores: cores(args.cores.as_ref()),
-        poll: args.poll.into(),
+        cores: args.serving.cores(),
+        poll: args.serving.poll.into(),
     };
     let server = UblkServer::start(source.device(), &options)?;
     let device = &source.device()[Class::DEFAULT];
     let geometry = device.geometry();
     let class = args.class.properties().name;
-    let read_only = args.read_only || device.capabilities().read_only;
+    let read_only = args.serving.read_only || device.capabilities().read_only;
     Ok(Started {
         ready: json!({
             "kind": "ublk",

@@ -1,6 +1,6 @@
 //! Attachments by vhost-user.
 
-use super::front_end::{FrontEnd, Started, cores};
+use super::front_end::{FrontEnd, Started};
 use super::source::Source;
 use crate::args::AttachVhostArgs;
 use anyhow::{Context as _, Result};
@@ -45,21 +45,21 @@ impl FrontEnd for Vhost {
 /// # Errors
 /// A device that cannot be used, or a socket that cannot be listened on.
 pub(super) fn start(args: &AttachVhostArgs, rules: &ClassRules) -> Result<Started> {
-    let source = Source::open(&args.source, args.read_only, Some(1))?;
+    let source = Source::open(&args.source, args.serving.read_only, Some(1))?;
     let options = VhostOptions {
         socket: std::path::absolute(&args.socket).context("cannot find the working directory")?,
         class: args.class,
         rules: rules.clone(),
-        read_only: args.read_only,
+        read_only: args.serving.read_only,
         queues: args.queues,
         id: args.serial.clone(),
-        cores: cores(args.cores.as_ref()),
-        poll: args.poll.into(),
+        cores: args.serving.cores(),
+        poll: args.serving.poll.into(),
     };
     let server = VhostServer::start(source.device(), &options)?;
     let device = &source.device()[Class::DEFAULT];
     let geometry = device.geometry();
-    let read_only = args.read_only || device.capabilities().read_only;
+    let read_only = args.serving.read_only || device.capabilities().read_only;
     let socket = server.socket().to_owned();
     Ok(Started {
         ready: json!({
