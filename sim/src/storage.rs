@@ -182,12 +182,6 @@ pub(crate) fn add_namespace(
     let seed = u64::from(name.as_bytes()[name.len() - 1]) | u64::from(nsid) << 8;
     Prng::from_seed(seed).fill(&mut uuid);
     let options = NamespaceOptions {
-        nsid,
-        device,
-        uuid,
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: false,
         qos,
     };
     shared
@@ -213,6 +207,7 @@ fn host_core(
     let options = ConnectOptions {
         queues: scenario.queues,
         header_digest: scenario.digests,
+        ..NamespaceOptions::new(nsid, device, uuid)
         data_digest: scenario.digests,
         persistent: true,
         command_timeout: scenario.command_timeout,

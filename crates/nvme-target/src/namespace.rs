@@ -39,6 +39,23 @@ pub struct NamespaceOptions {
     pub qos: Option<Arc<DeviceQos>>,
 }
 
+impl NamespaceOptions {
+    /// The options of a namespace without NGUID and EUI64, which may be written and is not
+    /// scheduled.
+    #[must_use]
+    pub const fn new(nsid: u32, device: Arc<dyn Device>, uuid: [u8; 16]) -> Self {
+        Self {
+            nsid,
+            device,
+            uuid,
+            nguid: [0; 16],
+            eui64: [0; 8],
+            read_only: false,
+            qos: None,
+        }
+    }
+}
+
 /// A namespace as all cores share it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
