@@ -11,6 +11,8 @@ pub mod limits;
 pub mod path;
 pub mod request;
 mod submitter_memory;
+#[cfg(any(test, feature = "testing"))]
+mod test_device;
 #[cfg(test)]
 mod test_driver;
 
@@ -23,3 +25,5 @@ pub use extents::{Extent, Extents};
 pub use path::PathDevice;
 pub use request::{BlockError, Completion, IoCounts, Operation, Request};
 pub use submitter_memory::{Placed, SubmitterMemory};
+#[cfg(any(test, feature = "testing"))]
+pub use test_device::TestDevice;

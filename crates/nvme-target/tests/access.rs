@@ -8,9 +8,7 @@
 mod common;
 
 use base::units::MIB;
-use block::device::Ram;
 use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, io, io_on, pattern};
-use std::sync::Arc;
 use switchyard_target::{AccessGrant, Limits, Others, Tenancy, TenantGrant, TenantOptions};
 use wire::fabrics::{ConnectData, DiscoveryLogHeader};
 use wire::nvme::io::DatasetRange;
@@ -259,8 +257,7 @@ fn unmap_write_zeroes_and_compare_cannot_bypass_the_permissions() {
 #[test]
 fn a_namespace_without_a_grant_is_closed_to_every_command() {
     let bed = Bed::new();
-    let second = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
-    let options = common::namespace(2, second);
+    let options = common::namespace(2, common::ram(MIB));
     bed.handle().add_namespace(NQN, options).expect("a new one");
     set(
         &bed,

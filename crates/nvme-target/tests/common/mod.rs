@@ -71,22 +71,13 @@ impl Bed {
         qos: Option<Arc<DeviceQos>>,
         start: impl FnOnce(Arc<Target>) -> RunningTarget,
     ) -> Self {
-        let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
-        let target = Target::new(limits, cores).expect("legal limits");
-        target
-            .add_subsystem(SubsystemOptions::open_to_all(NQN))
-            .expect("a new subsystem");
-        target
-            .add_namespace(
-                NQN,
-                NamespaceOptions {
-                    qos,
-                    ..namespace(1, Arc::clone(&ram) as Arc<dyn block::Device>)
-                },
-            )
-            .expect("a new namespace");
+        let ram = ram(16 * MIB);
+        let namespace = NamespaceOptions {
+            qos,
+            ..namespace(1, Arc::clone(&ram) as Arc<dyn block::Device>)
+        };
         Self {
-            target: start(target),
+            target: start(target_with(limits, cores, [namespace])),
             ram,
         }
     }
@@ -137,15 +128,30 @@ impl Bed {
 }
 
 pub fn namespace(nsid: u32, device: Arc<dyn block::Device>) -> NamespaceOptions {
-    NamespaceOptions {
-        nsid,
-        device,
-        uuid: [nsid as u8; 16],
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: false,
-        qos: None,
+    NamespaceOptions::new(nsid, device, [nsid as u8; 16])
+}
+
+/// Memory of so many bytes.
+pub fn ram(bytes: usize) -> Arc<Ram> {
+    Arc::new(Ram::new(bytes as u64, BLOCK as u32).expect("a small device"))
+}
+
+/// A target with one subsystem, which is open to all.
+pub fn target_with(
+    limits: Limits,
+    cores: usize,
+    namespaces: impl IntoIterator<Item = NamespaceOptions>,
+) -> Arc<Target> {
+    let target = Target::new(limits, cores).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    for namespace in namespaces {
+        target
+            .add_namespace(NQN, namespace)
+            .expect("a new namespace");
     }
+    target
 }
 
 pub fn run(target: Arc<Target>, cores: usize) -> RunningTarget {
