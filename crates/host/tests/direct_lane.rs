@@ -9,7 +9,7 @@ mod setup;
 use base::units::Lba;
 use block::{Channel, Completion, Device, Operation, Request, Submit};
 use host::{Host, RemoteNamespace, Subsystem, Switchboard, SwitchboardOptions, SwitchedNamespace};
-use peer::{Behaviour, NQN, Peer};
+use peer::{Behaviour, NQN, Peer, builder};
 use reactor::placement::allowed_cores;
 use reactor::uring::UringDriver;
 use reactor::{Context, Driver as _, IoSlice, Wait};
@@ -35,9 +35,7 @@ struct Submitter {
 
 impl Submitter {
     fn open(peer: &Peer) -> Self {
-        let builder =
-            Host::builder().reconnect_delay(Duration::from_millis(1), Duration::from_millis(5));
-        let host = builder.build().unwrap();
+        let host = builder().build().unwrap();
         let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
         let remote = RemoteNamespace::new(subsystem.association(), 1).unwrap();
         let mut cores = allowed_cores().unwrap();
