@@ -8,7 +8,7 @@
 mod common;
 
 use base::units::MIB;
-use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, io, io_on, pattern};
+use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, deallocate_all, io, io_on, pattern};
 use switchyard_target::{AccessGrant, Limits, Others, Tenancy, TenantGrant, TenantOptions};
 use wire::fabrics::{ConnectData, DiscoveryLogHeader};
 use wire::nvme::io::DatasetRange;
@@ -70,25 +70,8 @@ fn denied(status: Status) -> bool {
 }
 
 fn deallocate(client: &mut Client, ranges: &[(u64, u32)]) -> Status {
-    let list: Vec<u8> = ranges
-        .iter()
-        .flat_map(|&(slba, blocks)| {
-            let range = DatasetRange {
-                attributes: 0,
-                blocks,
-                slba,
-            };
-            range.to_bytes()
-        })
-        .collect();
-    let command = DatasetManagement {
-        nsid: 1,
-        ranges: ranges.len() as u16,
-        deallocate: true,
-        integral_read: false,
-        integral_write: false,
-    };
-    client.execute(command.encode(0), &list).status
+    let (command, list) = deallocate_all(ranges);
+    client.execute(command, &list).status
 }
 
 /// Without networks a name is believed from anywhere. But one that is not quite a tenant's is nobody's, and nobody comes in beside somebody who was let in.
