@@ -63,10 +63,7 @@ impl Submitter {
         self.driver
             .reap(Wait::Until(deadline.min(soon)), &mut events)
             .unwrap();
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         for event in events {
             self.channel.complete(event, &mut cx);
         }
@@ -85,10 +82,7 @@ impl Submitter {
             blocks: 1,
             data: Some(data),
         };
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         let submit = self.channel.submit(request, &mut cx);
         assert!(matches!(submit, Submit::Queued), "{submit:?}");
         self.channel.kick(&mut cx);

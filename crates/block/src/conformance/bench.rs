@@ -97,10 +97,7 @@ impl<D: Driver> Bench<D> {
 
     /// Hands a request to the channel.
     pub fn submit(&mut self, request: Request) -> Submit {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         self.channel.submit(request, &mut cx)
     }
 
@@ -110,10 +107,7 @@ impl<D: Driver> Bench<D> {
     /// # Panics
     /// When the driver breaks, or something completes that is not the channel's.
     pub fn turn(&mut self, patience: Nanos) -> bool {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         self.channel.kick(&mut cx);
         let mut found = self.reap();
         let now = self.driver.now();
@@ -126,10 +120,7 @@ impl<D: Driver> Bench<D> {
         self.driver
             .reap(wait, &mut self.completions)
             .expect("the driver works");
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         for completion in self.completions.drain(..) {
             let op_namespace = completion.key.op_namespace;
             assert!(
@@ -179,10 +170,7 @@ impl<D: Driver> Bench<D> {
     /// When the channel has no room although nothing is in flight, or another command completes.
     pub fn run_extents(&mut self, command: Extents) -> Extents {
         let tag = command.tag;
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         let mut done = match self.channel.submit_extents(command, &mut cx) {
             Submit::Done(command) => Some(command),
             Submit::Queued => None,
@@ -281,10 +269,7 @@ impl<D: Driver> Bench<D> {
     /// Starts to close the channel, and waits until it is closed; what was in flight can be taken
     /// as [`finished`](Self::finished) afterwards.
     pub fn shut(&mut self) {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         self.channel.close(&mut cx);
         self.turn_until("the end of a channel", |bench| bench.channel.closed());
         self.reap();
