@@ -377,7 +377,7 @@ impl Client {
         say(|| format!("{now:?}: {name} asks {operation:?} {range:?} {kind:?}"));
         let key = self.note(Some(operation), range, kind, cx.now, false);
         Some(Request {
-            tag: tag(key),
+            tag: key.tag(),
             operation,
             lba,
             blocks,
@@ -416,7 +416,7 @@ impl Client {
         let Way::Remote(channel) = &mut self.channel else {
             return false;
         };
-        if channel.barrier(tag(key), cx).is_err() {
+        if channel.barrier(key.tag(), cx).is_err() {
             self.in_flight.remove(key);
             return false;
         }
@@ -536,16 +536,6 @@ impl Drop for Client {
             }
         }
     }
-}
-
-const fn tag(key: SlabKey) -> u64 {
-    (key.generation as u64) << 32 | key.index as u64
-}
-
-fn slab_key(tag: u64) -> SlabKey {
-    let index = u32::try_from(tag & 0xFFFF_FFFF).expect("masked");
-    let generation = u8::try_from(tag >> 32 & 0xFF).expect("masked");
-    SlabKey { index, generation }
 }
 
 impl Service for Client {

@@ -234,14 +234,6 @@ fn is_beyond(request: &Request, blocks: u64) -> bool {
     request.operation != Operation::Flush && end.is_none_or(|end| end > blocks)
 }
 
-fn out_of_range(request: Request) -> Completion {
-    Completion {
-        tag: request.tag,
-        result: Err(BlockError::OutOfRange),
-        data: request.data,
-    }
-}
-
 /// The bytes of these blocks.
 fn bytes_of(lba: Lba, blocks: u32, size: usize) -> Range<usize> {
     let first = usize::try_from(lba.0).expect("a small disk") * size;
@@ -339,7 +331,7 @@ impl DiskChannel {
         let size = self.disk.geometry.block_bytes as usize;
         let state = &mut *self.disk.state();
         if is_beyond(&request, state.blocks) {
-            return out_of_range(request);
+            return request.ended(Err(BlockError::OutOfRange));
         }
         let one_in = state.faults.fail_one_in;
         let fails = one_in > 0 && state.prng.chance(1, one_in);
@@ -357,11 +349,7 @@ impl DiskChannel {
         } else {
             state.carry_out(&mut request, size, true)
         };
-        Completion {
-            tag: request.tag,
-            result,
-            data: request.data,
-        }
+        request.ended(result)
     }
 }
 
@@ -369,7 +357,7 @@ impl Channel for DiskChannel {
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
         let mut state = self.disk.state();
         if is_beyond(&request, state.blocks) {
-            return Submit::Done(out_of_range(request));
+            return Submit::Done(request.ended(Err(BlockError::OutOfRange)));
         }
         let faults = state.faults;
         let late = faults.late_one_in > 0 && state.prng.chance(1, faults.late_one_in);

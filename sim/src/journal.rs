@@ -6,7 +6,7 @@
 
 use crate::driver::SimDriver;
 use crate::network::NetworkFaults;
-use crate::storage::{ANY_PORT, TargetCore, add_namespace, settle, target_cores};
+use crate::storage::{add_namespace, serve};
 use crate::world::{Actor, Outcome, World};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
@@ -343,9 +343,7 @@ pub fn run(seed: u64, scenario: &Scenario, device: Arc<dyn Device>) -> Ending {
     shared
         .set_tenants(&Tenancy { tenants, others })
         .expect("a good tenancy");
-    let (mut cores, address) = target_cores(&world, &shared, scenario.target_cores, ANY_PORT);
-    let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
-    settle(&world, &mut cores, || attached.poll().is_some());
+    let (mut cores, address) = serve(&world, &shared, scenario.target_cores);
     let progress = Rc::new(Progress::default());
     progress.writing.set(scenario.writers);
     let mut hosts: Vec<_> = (0..scenario.writers + scenario.readers)

@@ -10,7 +10,7 @@ use crate::driver::SimDriver;
 use crate::host_core::HostCore;
 use crate::network::NetworkFaults;
 use crate::shared::Pace;
-use crate::storage::{ANY_PORT, TargetCore, add_namespace, settle, target_cores};
+use crate::storage::{TargetCore, add_namespace, serve};
 use crate::world::{Actor, Outcome, World};
 use base::{Nanos, Prng, Time};
 use block::device::Ram;
@@ -144,9 +144,7 @@ impl Stage {
             ..Knobs::default()
         };
         let _ = target.begin_knobs(knobs).expect("valid knobs");
-        let (mut cores, address) = target_cores(&world, &target, count, ANY_PORT);
-        let attached = target.attach(cores.iter().map(TargetCore::sender).collect());
-        settle(&world, &mut cores, || attached.poll().is_some());
+        let (cores, address) = serve(&world, &target, count);
         Self {
             seed,
             world,

@@ -8,6 +8,7 @@ use crate::world::{Actor, Outcome, World};
 use base::units::CoreId;
 use base::{Nanos, Prng};
 use block::Device;
+use block::device::Ram;
 use host::{ConnectOptions, HostIdentity, ReplayPolicy};
 use reactor::{Core, Driver, PollPolicy, SocketOptions};
 use std::cell::RefCell;
@@ -58,7 +59,7 @@ pub struct Ending {
 const TIME_MAX: Nanos = Nanos::from_secs(3_600);
 
 /// A core of the target.
-pub(crate) type TargetCore = Core<SimDriver, PollGroup>;
+pub type TargetCore = Core<SimDriver, PollGroup>;
 
 /// Runs a scenario to its end, on RAM devices that `device` makes.
 ///
@@ -82,9 +83,7 @@ pub fn run(
     for (i, name) in (0u64..).zip(&names) {
         configure(&shared, name, device(seed ^ i));
     }
-    let (mut cores, address) = target_cores(&world, &shared, scenario.target_cores, ANY_PORT);
-    let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
-    settle(&world, &mut cores, || attached.poll().is_some());
+    let (mut cores, address) = serve(&world, &shared, scenario.target_cores);
     let mut hosts: Vec<_> = (0u64..)
         .zip(&names)
         .map(|(i, name)| host_core(&world, scenario, address, name, seed.wrapping_mul(31) ^ i))
@@ -121,7 +120,7 @@ fn all_answered(reports: &[Rc<RefCell<Report>>], wanted: u64) -> bool {
 }
 
 /// Address on which a target listens, on a port that the world chooses.
-pub(crate) const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 0);
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 0);
 
 /// The cores of a target that listens there, and where that is.
 pub(crate) fn target_cores(
@@ -150,6 +149,31 @@ pub(crate) fn target_cores(
         cores.push(Core::new(driver, service, PollPolicy::Never));
     }
     (cores, address)
+}
+
+/// The cores of a target that serves on a port that the world chooses, and where that is.
+pub(crate) fn serve(
+    world: &World,
+    shared: &Arc<Target>,
+    count: usize,
+) -> (Vec<TargetCore>, SocketAddr) {
+    let (mut cores, address) = target_cores(world, shared, count, ANY_PORT);
+    let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
+    settle(world, &mut cores, || attached.poll().is_some());
+    (cores, address)
+}
+
+/// A target that serves one namespace, of 1 MiB of memory, on one core, and where that is.
+///
+/// # Panics
+/// If it does not begin to serve.
+#[must_use]
+pub fn serve_memory(world: &World, name: &str) -> (Arc<Target>, TargetCore, SocketAddr) {
+    let shared = Target::new(Limits::default(), 1).expect("valid limits");
+    let ram = Ram::new(1 << 20, 512).expect("a small device");
+    configure(&shared, name, Arc::new(ram));
+    let (mut cores, address) = serve(world, &shared, 1);
+    (shared, cores.remove(0), address)
 }
 
 /// Lets the target's cores work until something is done.
@@ -182,13 +206,8 @@ pub(crate) fn add_namespace(
     let seed = u64::from(name.as_bytes()[name.len() - 1]) | u64::from(nsid) << 8;
     Prng::from_seed(seed).fill(&mut uuid);
     let options = NamespaceOptions {
-        nsid,
-        device,
-        uuid,
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: false,
         qos,
+        ..NamespaceOptions::new(nsid, device, uuid)
     };
     shared
         .add_namespace(name, options)

@@ -16,7 +16,7 @@ use crate::knob_changes::{KnobChanger, Turns};
 use crate::network::NetworkFaults;
 use crate::oracle::Oracle;
 use crate::shared::Pace;
-use crate::storage::{ANY_PORT, TargetCore, add_namespace, settle, target_cores};
+use crate::storage::{TargetCore, add_namespace, serve, settle};
 use crate::world::{Actor, Outcome, World};
 use base::Nanos;
 use base::units::CoreId;
@@ -302,9 +302,7 @@ fn remote(world: &World, scenario: &Scenario, seed: u64, number: usize) -> Remot
             }
         })
         .collect();
-    let (mut cores, address) = target_cores(world, &target, scenario.target_cores, ANY_PORT);
-    let attached = target.attach(cores.iter().map(TargetCore::sender).collect());
-    settle(world, &mut cores, || attached.poll().is_some());
+    let (mut cores, address) = serve(world, &target, scenario.target_cores);
     let turned = target.begin_knobs(scenario.target).expect("valid knobs");
     settle(world, &mut cores, || turned.poll().is_some());
     let nqn = host::parse_nqn(&name).expect("a valid name");

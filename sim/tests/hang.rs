@@ -6,11 +6,9 @@
 
 use base::{Nanos, Prng, Time};
 use block::device::Ram;
-use block::{
-    Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation, Request, Submit,
-};
+use block::{Channel, Completion, Device, Operation, Request, Submit, TestDevice};
 use host::ReplayPolicy;
-use reactor::{Context, Driver};
+use reactor::Context;
 use sim::storage::{Scenario, run};
 use sim::{NetworkFaults, Workload};
 use std::collections::VecDeque;
@@ -25,14 +23,8 @@ struct Lateness {
     by: Nanos,
 }
 
-/// RAM that begins some requests long after it got them: only then it touches their memory.
-#[derive(Debug)]
-struct Sleepy {
-    ram: Ram,
-    late: Lateness,
-    seed: u64,
-}
-
+/// A channel of RAM that begins some requests long after it got them: only then it touches their
+/// memory.
 #[derive(Debug)]
 struct SleepyChannel {
     ram: Box<dyn Channel>,
@@ -40,29 +32,6 @@ struct SleepyChannel {
     prng: Prng,
     sleeping: VecDeque<(Time, Request)>,
     done: VecDeque<Completion>,
-}
-
-impl Device for Sleepy {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            extents_max: 0,
-            ..self.ram.capabilities()
-        }
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(SleepyChannel {
-            ram: self.ram.open(driver)?,
-            late: self.late,
-            prng: Prng::from_seed(self.seed),
-            sleeping: VecDeque::new(),
-            done: VecDeque::new(),
-        }))
-    }
 }
 
 impl Channel for SleepyChannel {
@@ -126,7 +95,16 @@ fn scenario(faults: NetworkFaults) -> Scenario {
 
 fn sleepy(seed: u64, late: Lateness) -> Arc<dyn Device> {
     let ram = Ram::new(16 * 1024, 512).expect("a small device");
-    Arc::new(Sleepy { ram, late, seed })
+    let device = TestDevice::new(Arc::new(ram), move |ram| {
+        Box::new(SleepyChannel {
+            ram,
+            late,
+            prng: Prng::from_seed(seed),
+            sleeping: VecDeque::new(),
+            done: VecDeque::new(),
+        })
+    });
+    Arc::new(device.with(|capabilities| capabilities.extents_max = 0))
 }
 
 /// Runs the scenario on late devices; how many requests ended because they took too long.

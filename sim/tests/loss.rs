@@ -4,49 +4,17 @@
 #![cfg(test)]
 
 use base::{Nanos, Time};
-use block::Device;
-use block::device::Ram;
 use host::{ConnectOptions, HostIdentity, Phase};
-use reactor::{Core, Driver, PollPolicy, SocketOptions};
+use reactor::{Core, PollPolicy};
+use sim::storage::serve_memory;
 use sim::{Actor, HostCore, NetworkFaults, Outcome, SimDriver, Workload, World};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use target::{Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
 
 const NQN: &str = "nqn.2026-11.io.switchyard:sim";
 
 /// Far less than a step of connecting may take.
 const LOSS_TIMEOUT: Nanos = Nanos::from_secs(3);
-
-fn serving(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
-    let target = Target::new(Limits::default(), 1).expect("valid limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
-    let device: Arc<dyn Device> = Arc::new(Ram::new(1 << 20, 512).expect("a small device"));
-    let options = NamespaceOptions {
-        nsid: 1,
-        device,
-        uuid: [1; 16],
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: false,
-        qos: None,
-    };
-    target.add_namespace(NQN, options).expect("a new namespace");
-    let mut driver = world.driver();
-    let mut service = target.poll_group(0, driver.op_namespace());
-    let any = SocketAddr::from(([10, 0, 0, 1], 0));
-    let bound = driver.listen(any, &SocketOptions::default());
-    let (listener, address) = bound.expect("a free address");
-    service.add_listener(listener);
-    let mut core = Core::new(driver, service, PollPolicy::Never);
-    let attached = target.attach(vec![core.sender()]);
-    let until = world.now() + Nanos::from_secs(1);
-    let outcome = world.run(&mut [&mut core], until, || attached.poll().is_some());
-    assert_eq!(outcome, Outcome::Done);
-    (core, address)
-}
 
 fn host(world: &World, address: SocketAddr) -> Core<SimDriver, HostCore> {
     let identity = HostIdentity {
@@ -86,7 +54,7 @@ fn reaches(
 
 fn check(seed: u64, dark: NetworkFaults) {
     let world = World::new(seed, NetworkFaults::CALM);
-    let (mut target, address) = serving(&world);
+    let (_, mut target, address) = serve_memory(&world, NQN);
     let mut host = host(&world, address);
     let association = Arc::clone(host.service.association());
     let mut both: [&mut dyn Actor; 2] = [&mut target, &mut host];

@@ -5,15 +5,13 @@
 
 use allocation_counter::{AllocationInfo, measure};
 use base::Nanos;
-use block::Device;
-use block::device::Ram;
 use host::{ConnectOptions, HostIdentity};
-use reactor::{Core, Driver, PollPolicy, SocketOptions};
+use reactor::{Core, PollPolicy};
 use sim::check::{Options, run};
+use sim::storage::serve_memory;
 use sim::{Actor, Application, HostCore, Mix, NetworkFaults, Outcome, SimDriver, Workload, World};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use target::{Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
+use target::{PollGroup, Target};
 
 const NQN: &str = "nqn.2026-11.io.switchyard:sim";
 
@@ -50,36 +48,6 @@ fn nothing_stays_of_a_run() {
             "seed {seed}: {left:?}"
         );
     }
-}
-
-fn serving(world: &World) -> (Arc<Target>, Core<SimDriver, PollGroup>, SocketAddr) {
-    let target = Target::new(Limits::default(), 1).expect("valid limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
-    let device: Arc<dyn Device> = Arc::new(Ram::new(1 << 20, 512).expect("a small device"));
-    let options = NamespaceOptions {
-        nsid: 1,
-        device,
-        uuid: [1; 16],
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: false,
-        qos: None,
-    };
-    target.add_namespace(NQN, options).expect("a new namespace");
-    let mut driver = world.driver();
-    let mut service = target.poll_group(0, driver.op_namespace());
-    let any = SocketAddr::from(([10, 0, 0, 1], 0));
-    let bound = driver.listen(any, &SocketOptions::default());
-    let (listener, address) = bound.expect("a free address");
-    service.add_listener(listener);
-    let mut core = Core::new(driver, service, PollPolicy::Never);
-    let attached = target.attach(vec![core.sender()]);
-    let until = world.now() + Nanos::from_secs(1);
-    let outcome = world.run(&mut [&mut core], until, || attached.poll().is_some());
-    assert_eq!(outcome, Outcome::Done);
-    (target, core, address)
 }
 
 fn host(world: &World, address: SocketAddr, number: u8) -> Core<SimDriver, HostCore> {
@@ -140,7 +108,7 @@ fn visit(
 #[test]
 fn a_target_holds_no_more_after_many_hosts() {
     let world = World::new(5, NetworkFaults::CALM);
-    let (target, mut core, address) = serving(&world);
+    let (target, mut core, address) = serve_memory(&world, NQN);
     let mut left = 0;
     for round in 0..60 {
         let counted = measure(|| visit(&world, (&target, &mut core), address, round));

@@ -14,7 +14,6 @@ use std::sync::{Arc, LazyLock};
 use target::probe::{Probe, ProbeError, ProbeOptions, ProbeWatch};
 use target::{
     DeviceQos, Limits, NamespaceOptions, SubsystemOptions, Target, Tenancy, TenantOptions,
-    serial_of,
 };
 
 const PROFILE: &str = "A/8";
@@ -196,22 +195,11 @@ fn one_seed_is_one_observation() {
 
 /// A tenant on the device with a promise that it can keep as it is.
 fn promise(bed: &Bed, target: &Target) {
-    let subsystem = SubsystemOptions {
-        nqn: NQN.to_owned(),
-        serial: serial_of(NQN),
-        model: "a device".to_owned(),
-        allow_any_host: true,
-        allowed_hosts: Default::default(),
-    };
+    let subsystem = SubsystemOptions::open_to_all(NQN);
     target.add_subsystem(subsystem).expect("a new one");
     let namespace = NamespaceOptions {
-        nsid: 1,
-        device: Arc::clone(&bed.device) as Arc<dyn Device>,
-        uuid: [1; 16],
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: false,
         qos: Some(Arc::clone(&bed.qos)),
+        ..NamespaceOptions::new(1, Arc::clone(&bed.device) as Arc<dyn Device>, [1; 16])
     };
     target.add_namespace(NQN, namespace).expect("a new one");
     let slo = Slo {

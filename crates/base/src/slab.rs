@@ -5,12 +5,33 @@
 use std::fmt;
 
 /// Names one occupied slot of a [`Slab`]; a key kept after `remove` no longer finds anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlabKey {
     /// The slot's number, below the slab's capacity.
     pub index: u32,
     /// Count of times that the slot has been given out; wraps.
     pub generation: u8,
+}
+
+impl SlabKey {
+    /// Bits that a [`tag`](Self::tag) has at most: those above are for its user.
+    pub const TAG_BITS: u32 = 40;
+
+    /// Returns the key as one number.
+    #[inline]
+    #[must_use]
+    pub const fn tag(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// Returns the key of a [`tag`](Self::tag), whatever its upper bits are.
+    #[inline]
+    #[must_use]
+    pub const fn from_tag(tag: u64) -> Self {
+        let [i0, i1, i2, i3, generation, ..] = tag.to_le_bytes();
+        let index = u32::from_le_bytes([i0, i1, i2, i3]);
+        Self { index, generation }
+    }
 }
 
 struct Slot<T> {
@@ -182,5 +203,14 @@ mod tests {
         assert_eq!(slab.get(second), Some(&'c'));
         assert_eq!(slab.key_at(0), Some(second));
         assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn a_key_is_found_again_by_its_tag() {
+        for (index, generation) in [(0, 0), (70_000, 255), (u32::MAX, 1)] {
+            let key = SlabKey { index, generation };
+            assert_eq!(SlabKey::from_tag(key.tag()), key);
+            assert_eq!(SlabKey::from_tag(key.tag() | 7 << SlabKey::TAG_BITS), key);
+        }
     }
 }

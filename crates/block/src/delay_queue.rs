@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 pub(crate) struct DelayQueue<T = Completion> {
     waiting: Slab<T>,
     /// Keys with the number of the slot, the oldest first among equals.
-    timers: TimerQueue<(u64, u32, u8)>,
+    timers: TimerQueue<(u64, SlabKey)>,
     order: u64,
     due: VecDeque<T>,
 }
@@ -37,8 +37,7 @@ impl<T> DelayQueue<T> {
     pub(crate) fn hold(&mut self, completion: T, until: Time) {
         match self.waiting.insert(completion) {
             Ok(key) => {
-                self.timers
-                    .set(until, (self.order, key.index, key.generation));
+                self.timers.set(until, (self.order, key));
                 self.order += 1;
             }
             Err(completion) => self.due.push_back(completion),
@@ -52,9 +51,8 @@ impl<T> DelayQueue<T> {
 
     /// Moves every completion that has reached its time to the due ones.
     pub(crate) fn fire(&mut self, now: Time) {
-        while let Some((_, index, generation)) = self.timers.pop_due(now) {
-            self.due
-                .extend(self.waiting.remove(SlabKey { index, generation }));
+        while let Some((_, key)) = self.timers.pop_due(now) {
+            self.due.extend(self.waiting.remove(key));
         }
     }
 

@@ -53,14 +53,3 @@ impl Extents {
         blocks.fold(0, u64::saturating_add)
     }
 }
-
-/// The answer to a submitted command over extents.
-#[derive(Debug)]
-pub enum SubmitExtents {
-    /// The command is done already.
-    Done(Extents),
-    /// It will be reaped by [`reap_extents`](crate::Channel::reap_extents).
-    Queued,
-    /// The channel has no room for it now; submit it again after the next completion.
-    Busy(Extents),
-}

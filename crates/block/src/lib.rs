@@ -11,15 +11,19 @@ pub mod limits;
 pub mod path;
 pub mod request;
 mod submitter_memory;
+#[cfg(any(test, feature = "testing"))]
+mod test_device;
 #[cfg(test)]
 mod test_driver;
 
 pub use cache::{Cache, CacheOptions, CacheSnapshot};
 pub use device::{
-    Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit, check,
-    check_extents,
+    Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
+    SubmitExtents, check, check_extents,
 };
-pub use extents::{Extent, Extents, SubmitExtents};
+pub use extents::{Extent, Extents};
 pub use path::PathDevice;
-pub use request::{BlockError, Completion, Operation, Request};
+pub use request::{BlockError, Completion, IoCounts, Operation, Request};
 pub use submitter_memory::{Placed, SubmitterMemory};
+#[cfg(any(test, feature = "testing"))]
+pub use test_device::TestDevice;

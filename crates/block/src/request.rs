@@ -2,6 +2,7 @@
 
 use base::units::Lba;
 use reactor::IoSlice;
+use serde::{Deserialize, Serialize};
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +82,36 @@ pub struct Completion {
     pub result: Result<(), BlockError>,
     /// The request's data, handed back.
     pub data: Option<IoSlice>,
+}
+
+/// Requests since the start: those that were begun, and those that are finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IoCounts {
+    /// Requests that the device was given.
+    #[serde(skip)]
+    pub begun: u64,
+    /// Reads, with any result.
+    pub reads: u64,
+    /// Writes, with any result.
+    pub writes: u64,
+    /// Flushes, deallocations and writes of zeroes, with any result.
+    pub others: u64,
+    /// Bytes of reads that succeeded.
+    pub read_bytes: u64,
+    /// Bytes of writes that succeeded.
+    pub written_bytes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+}
+
+impl IoCounts {
+    /// Finished requests of all kinds (saturating).
+    #[must_use]
+    pub const fn requests(&self) -> u64 {
+        let requests = self.reads.saturating_add(self.writes);
+        requests.saturating_add(self.others)
+    }
 }
 
 /// The reason for which a device did not carry a request out.

@@ -1,7 +1,7 @@
 //! Cores of a front end: a thread each, with a ring of its own.
 
 use crate::error::FrontendError;
-use crate::io_counters::{IoCounters, IoCounts};
+use crate::{IoCounters, IoCounts};
 use base::units::CoreId;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, MailboxSender, Service, placement, start_core};
@@ -30,6 +30,15 @@ pub(crate) fn places(cores: &[CoreId]) -> Result<Vec<Option<CoreId>>, FrontendEr
         return Ok(vec![None]);
     }
     Ok(cores.iter().copied().map(Some).collect())
+}
+
+/// Passes that one turn makes at most, so that other parts of the core get on.
+const PASSES_MAX: usize = 4;
+
+/// Makes passes over the work of a core until one makes no progress. Returns true if there may be
+/// more to do, as the last one of the turn made some.
+pub(crate) fn passes(mut pass: impl FnMut() -> bool) -> bool {
+    (0..PASSES_MAX).all(|_| pass())
 }
 
 /// The cores of a server. `M` is the message to one.

@@ -117,9 +117,6 @@ pub struct DeviceIo<T> {
 /// Vectors that are kept for reuse.
 const SPARE_MAX: usize = 1024;
 
-/// Bits of a request's tag that name the piece.
-const PIECE_BITS: u32 = 24;
-
 impl<T> DeviceIo<T> {
     /// Opens the devices on the calling core, one for each class, which are ways to the same
     /// blocks; for at most `requests` requests at a time.
@@ -365,7 +362,7 @@ impl<T> DeviceIo<T> {
         }
         let given: usize = data.iter().map(IoSlice::len).sum();
         let wanted = if operation.has_data() { bytes } else { 0 };
-        if given as u64 != wanted || data.len() >= 1 << PIECE_BITS {
+        if given as u64 != wanted || data.len() >= 1 << (u64::BITS - SlabKey::TAG_BITS) {
             return Err(BlockError::Malformed);
         }
         Ok(())
@@ -506,14 +503,10 @@ impl<T> DeviceIo<T> {
 }
 
 fn tag_of(key: SlabKey, piece: usize) -> u64 {
-    u64::from(key.index) << 32 | u64::from(key.generation) << PIECE_BITS | piece as u64
+    key.tag() | (piece as u64) << SlabKey::TAG_BITS
 }
 
 fn piece_of(tag: u64) -> (SlabKey, usize) {
-    let key = SlabKey {
-        index: u32::try_from(tag >> 32).expect("the upper half"),
-        generation: u8::try_from(tag >> PIECE_BITS & 0xff).expect("eight bits"),
-    };
-    let piece = usize::try_from(tag & ((1 << PIECE_BITS) - 1));
-    (key, piece.expect("24 bits"))
+    let piece = usize::try_from(tag >> SlabKey::TAG_BITS);
+    (SlabKey::from_tag(tag), piece.expect("24 bits"))
 }

@@ -1,36 +1,9 @@
 //! Counters of the requests that front ends hand to a device.
 
-use block::Operation;
+use block::{IoCounts, Operation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use switch::{Class, PerClass};
-
-/// Requests of one class since the start: those that were begun, and those that are finished.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IoCounts {
-    /// Requests that the device was given.
-    pub begun: u64,
-    /// Reads, with any result.
-    pub reads: u64,
-    /// Writes, with any result.
-    pub writes: u64,
-    /// Flushes, deallocations and writes of zeroes, with any result.
-    pub others: u64,
-    /// Bytes of reads that succeeded.
-    pub read_bytes: u64,
-    /// Bytes of writes that succeeded.
-    pub written_bytes: u64,
-    /// Requests that failed.
-    pub errors: u64,
-}
-
-impl IoCounts {
-    /// Finished requests of all kinds.
-    #[must_use]
-    pub const fn requests(&self) -> u64 {
-        self.reads + self.writes + self.others
-    }
-}
 
 #[derive(Debug, Default)]
 struct ClassCounters {

@@ -21,8 +21,9 @@ mod unix_socket;
 pub mod vhost;
 pub mod virtio_blk;
 
+pub use block::IoCounts;
 pub use class_choice::ClassChoice;
 pub use class_rules::{ClassRule, ClassRules};
 pub use device_io::{DeviceIo, Finished, KnownLosses};
 pub use error::FrontendError;
-pub use io_counters::{IoCounters, IoCounts};
+pub use io_counters::IoCounters;

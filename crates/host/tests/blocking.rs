@@ -6,21 +6,11 @@
 
 mod peer;
 
-use host::{Host, HostError, Namespace, RequestError};
-use peer::{Behaviour, NQN, Peer};
+use host::{Host, HostError, RequestError};
+use peer::{Behaviour, NQN, Peer, builder, connect};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::nvme::identify_controller::NvmIdentifyController;
-
-fn connect(peer: &Peer, digests: bool) -> Namespace {
-    let host = Host::builder()
-        .digests(digests, digests)
-        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(20))
-        .build()
-        .unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-    subsystem.namespace(1).unwrap()
-}
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
@@ -70,7 +60,7 @@ fn what_was_written_is_read_however_it_travels() {
     for (number, behaviour) in variants.into_iter().enumerate() {
         for digests in [false, true] {
             let peer = Peer::start(4096 * kib, behaviour.clone());
-            let namespace = connect(&peer, digests);
+            let namespace = connect(&peer, builder().digests(digests, digests));
             for length in [
                 512,
                 4096,
@@ -103,7 +93,7 @@ fn the_other_commands_work() {
             ..Behaviour::default()
         },
     );
-    let namespace = connect(&peer, false);
+    let namespace = connect(&peer, builder());
     let data = pattern(8192, 3);
     namespace.write_durable(0, &data).unwrap();
     namespace.flush().unwrap();
@@ -140,7 +130,7 @@ fn commands_are_as_long_as_the_controller_says() {
         },
     );
     peer.fill(&pattern(1 << 20, 5));
-    let namespace = connect(&peer, false);
+    let namespace = connect(&peer, builder());
     namespace.verify(0, 1 << 20).unwrap();
     namespace.write_zeroes(512, 100 * 512).unwrap();
     namespace.discard(512 << 10, 50 * 512).unwrap();
@@ -157,7 +147,7 @@ fn commands_are_as_long_as_the_controller_says() {
 #[test]
 fn bad_ranges_are_explained() {
     let peer = Peer::start(1 << 20, Behaviour::default());
-    let namespace = connect(&peer, false);
+    let namespace = connect(&peer, builder());
     let text = namespace.read(100, &mut [0; 512]).unwrap_err().to_string();
     assert!(
         text.contains("offset 100") && text.contains("512 bytes"),
@@ -196,7 +186,7 @@ fn the_controller_and_its_namespaces_are_described() {
 #[test]
 fn a_resize_becomes_visible() {
     let peer = Peer::start(1 << 20, Behaviour::default());
-    let namespace = connect(&peer, false);
+    let namespace = connect(&peer, builder());
     assert_eq!(namespace.size(), 1 << 20);
     peer.resize(4096);
     while namespace.size() != 2 << 20 {
@@ -219,7 +209,7 @@ fn a_length_beyond_every_number_is_no_limit() {
             ..Behaviour::default()
         };
         let peer = Peer::start(1 << 20, behaviour);
-        let namespace = connect(&peer, false);
+        let namespace = connect(&peer, builder());
         namespace.write_zeroes(0, 1 << 18).unwrap();
         namespace.verify(0, 1 << 18).unwrap();
         let commands = peer.seen.io_commands.load(Ordering::SeqCst);
@@ -302,7 +292,7 @@ fn a_refused_connection_says_what_to_do() {
 #[test]
 fn many_threads_share_a_namespace() {
     let peer = Peer::start(1 << 20, Behaviour::default());
-    let namespace = connect(&peer, false);
+    let namespace = connect(&peer, builder());
     std::thread::scope(|scope| {
         for thread in 0..8_u64 {
             let namespace = namespace.clone();
@@ -322,7 +312,7 @@ fn many_threads_share_a_namespace() {
 #[test]
 fn a_queue_of_ones_own_reads_and_writes() {
     let peer = Peer::start(1 << 20, Behaviour::default());
-    let namespace = connect(&peer, false);
+    let namespace = connect(&peer, builder());
     let mut queue = namespace.queue(16).unwrap();
     for tag in 0..16 {
         queue

@@ -9,7 +9,7 @@ mod setup;
 use base::units::Lba;
 use block::{Channel, Completion, Device, Operation, Request, Submit};
 use host::{Host, RemoteNamespace, Subsystem, Switchboard, SwitchboardOptions, SwitchedNamespace};
-use peer::{Behaviour, NQN, Peer};
+use peer::{Behaviour, NQN, Peer, builder};
 use reactor::placement::allowed_cores;
 use reactor::uring::UringDriver;
 use reactor::{Context, Driver as _, IoSlice, Wait};
@@ -35,9 +35,7 @@ struct Submitter {
 
 impl Submitter {
     fn open(peer: &Peer) -> Self {
-        let builder =
-            Host::builder().reconnect_delay(Duration::from_millis(1), Duration::from_millis(5));
-        let host = builder.build().unwrap();
+        let host = builder().build().unwrap();
         let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
         let remote = RemoteNamespace::new(subsystem.association(), 1).unwrap();
         let mut cores = allowed_cores().unwrap();
@@ -65,10 +63,7 @@ impl Submitter {
         self.driver
             .reap(Wait::Until(deadline.min(soon)), &mut events)
             .unwrap();
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         for event in events {
             self.channel.complete(event, &mut cx);
         }
@@ -87,10 +82,7 @@ impl Submitter {
             blocks: 1,
             data: Some(data),
         };
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         let submit = self.channel.submit(request, &mut cx);
         assert!(matches!(submit, Submit::Queued), "{submit:?}");
         self.channel.kick(&mut cx);

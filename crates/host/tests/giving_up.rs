@@ -10,8 +10,8 @@ mod setup;
 use block::device::Ram;
 use block::layer::{Delay, DelayOptions};
 use block::{BlockError, Completion};
-use host::{Host, HostBuilder, Namespace, Queue, QueueOptions, RequestError};
-use peer::{Behaviour, NQN, Peer};
+use host::{HostBuilder, Namespace, Queue, QueueOptions, RequestError};
+use peer::{Behaviour, Peer, builder, connect};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,16 +20,6 @@ use wire::nvme::Status;
 const BLOCK: usize = peer::BLOCK;
 
 const SHORT: Duration = Duration::from_millis(30);
-
-fn builder() -> HostBuilder {
-    Host::builder().reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
-}
-
-fn connect(peer: &Peer, builder: HostBuilder) -> Namespace {
-    let host = builder.build().unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-    subsystem.namespace(1).unwrap()
-}
 
 /// Writes go in their capsules.
 fn in_capsule() -> Behaviour {

@@ -10,8 +10,8 @@ mod setup;
 use base::Nanos;
 use block::conformance::Bench;
 use block::{BlockError, Operation, PathDevice, Submit};
-use host::{Host, HostBuilder, Namespace, RequestError};
-use peer::{Behaviour, Mischief, NQN, Peer};
+use host::{Namespace, RequestError};
+use peer::{Behaviour, Mischief, NQN, Peer, builder, connect};
 use reactor::uring::UringDriver;
 use std::future::Future as _;
 use std::io::{IoSlice, IoSliceMut};
@@ -28,16 +28,8 @@ const MIB: usize = 1 << 20;
 /// A test that waits for longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn builder(path: Path) -> HostBuilder {
-    Host::builder()
-        .path(path)
-        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
-}
-
 fn open(peer: &Peer, path: Path) -> Namespace {
-    let host = builder(path).build().unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-    subsystem.namespace(1).unwrap()
+    connect(peer, builder().path(path))
 }
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
@@ -443,7 +435,7 @@ fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
 /// They took all places of the host's thread.
 #[test]
 fn targets_that_do_not_answer_hold_up_no_other_one() {
-    let host = builder(Path::Sync).build().unwrap();
+    let host = builder().path(Path::Sync).build().unwrap();
     let peers = [(); 3].map(|()| Peer::start(MIB, Behaviour::default()));
     let namespaces = peers.each_ref().map(|peer| {
         let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();

@@ -6,19 +6,9 @@
 mod peer;
 
 use host::{Host, HostBuilder, Namespace, Phase, Queue, RequestError};
-use peer::{Behaviour, NQN, Peer};
+use peer::{Behaviour, NQN, Peer, builder, connect};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-fn builder() -> HostBuilder {
-    Host::builder().reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
-}
-
-fn connect(peer: &Peer, builder: HostBuilder) -> Namespace {
-    let host = builder.build().unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-    subsystem.namespace(1).unwrap()
-}
 
 /// A short session on an I/O queue. The first connection is the admin queue, the second is cut.
 fn session(host: &Host, behaviour: Behaviour) -> (usize, usize) {

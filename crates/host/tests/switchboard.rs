@@ -222,10 +222,7 @@ fn a_channel_closes_once_its_own_lane_has_answered() {
     let (mut outstanding, mut closing) = (0, false);
     while !channel.closed() {
         assert!(began.elapsed() < PATIENCE, "it does not close");
-        let mut cx = Context {
-            now: driver.now(),
-            driver: &mut driver,
-        };
+        let mut cx = Context::begin(&mut driver);
         channel.tick(&mut cx);
         while channel.reap().is_some() {
             outstanding -= 1;
@@ -253,10 +250,7 @@ fn a_channel_closes_once_its_own_lane_has_answered() {
             .deadline()
             .min(driver.now() + Nanos::from_millis(10));
         driver.reap(Wait::Until(until), &mut completions).unwrap();
-        let mut cx = Context {
-            now: driver.now(),
-            driver: &mut driver,
-        };
+        let mut cx = Context::begin(&mut driver);
         for completion in completions.drain(..) {
             channel.complete(completion, &mut cx);
         }

@@ -5,20 +5,10 @@
 
 mod peer;
 
-use host::{Host, Namespace};
-use peer::{Behaviour, Mischief, NQN, Peer};
+use host::Host;
+use peer::{Behaviour, Mischief, NQN, Peer, builder, connect};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use wire::tcp::FatalErrorStatus as Fes;
-
-fn connect(peer: &Peer) -> Namespace {
-    let host = Host::builder()
-        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(20))
-        .build()
-        .unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-    subsystem.namespace(1).unwrap()
-}
 
 /// What a violation is called, and whether it needs a read or a write.
 fn cases() -> Vec<(Mischief, bool, Option<Fes>)> {
@@ -59,7 +49,7 @@ fn cases() -> Vec<(Mischief, bool, Option<Fes>)> {
 fn every_violation_is_named_to_the_controller_and_survived() {
     for (mischief, reads, expected) in cases() {
         let peer = Peer::start(1 << 20, Behaviour::default());
-        let namespace = connect(&peer);
+        let namespace = connect(&peer, builder());
         let data = [7; 16 * 1024];
         namespace.write(0, &data).unwrap();
         // Behaviour is taken over by a connection when it is made, mischief by each command.
@@ -112,7 +102,7 @@ fn a_damaged_payload_costs_a_retry_and_not_the_connection() {
 #[test]
 fn a_passing_trouble_is_retried_and_a_lasting_one_is_reported() {
     let peer = Peer::start(1 << 20, Behaviour::default());
-    let namespace = connect(&peer);
+    let namespace = connect(&peer, builder());
     peer.change(|behaviour| behaviour.refusals = 10);
     namespace.write(0, &[1; 512]).unwrap();
     peer.change(|behaviour| behaviour.refusals = 100);

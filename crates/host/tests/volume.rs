@@ -8,22 +8,12 @@ mod setup;
 
 use block::BlockError;
 use block::conformance::Bench;
-use host::{Host, RemoteNamespace, RequestError, Subsystem, Switchboard, SwitchboardOptions};
-use peer::{Behaviour, Mischief, NQN, Peer};
+use host::{RemoteNamespace, RequestError, Switchboard, SwitchboardOptions};
+use peer::{Behaviour, Mischief, Peer, connected};
 use reactor::placement::allowed_cores;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use switch::Knobs;
 use wire::nvme::identify::Cns;
-
-fn connect(peer: &Peer) -> (Host, Subsystem) {
-    let host = Host::builder()
-        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
-        .build()
-        .unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-    (host, subsystem)
-}
 
 /// The next write is lost with its connection; what is connected afterwards shows another volume.
 fn replace(peer: &Peer) {
@@ -35,8 +25,7 @@ fn replace(peer: &Peer) {
 
 #[test]
 fn a_lost_write_is_not_sent_to_another_volume() {
-    let peer = Peer::start(1 << 20, Behaviour::default());
-    let (_host, subsystem) = connect(&peer);
+    let (peer, _host, subsystem) = connected(Behaviour::default());
     let namespace = subsystem.namespace(1).unwrap();
     namespace.write(0, &[1; 512]).unwrap();
     replace(&peer);
@@ -61,8 +50,7 @@ fn a_lost_write_is_not_sent_to_another_volume() {
 #[test]
 fn a_volume_that_cannot_be_identified_for_the_moment_is_not_given_up() {
     for unready in [Cns::NAMESPACE, Cns::NAMESPACE_DESCRIPTORS] {
-        let peer = Peer::start(1 << 20, Behaviour::default());
-        let (_host, subsystem) = connect(&peer);
+        let (peer, _host, subsystem) = connected(Behaviour::default());
         let namespace = subsystem.namespace(1).unwrap();
         peer.change(|behaviour| {
             behaviour.mischief = Some(Mischief::Hangup);
@@ -88,8 +76,7 @@ fn a_switchboard_tells_volumes_apart_as_well() {
         io_queues: 128,
         ..Behaviour::default()
     };
-    let peer = Peer::start(1 << 20, behaviour);
-    let (_host, subsystem) = connect(&peer);
+    let (peer, _host, subsystem) = connected(behaviour);
     let cores = allowed_cores().unwrap();
     let knobs = Knobs::switchyard();
     let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();

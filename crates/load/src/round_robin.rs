@@ -246,40 +246,17 @@ impl Channel for RoundRobinChannel {
 mod tests {
     use super::*;
     use crate::{Load, LoadOptions, run};
+    use block::TestDevice;
     use block::device::Ram;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
-    /// Memory that counts its requests, and ends them on the turn after.
-    #[derive(Debug)]
-    struct Counted {
-        ram: Arc<Ram>,
-        requests: Arc<AtomicU64>,
-    }
-
+    /// A channel of memory that counts its requests, and ends them on the turn after.
     #[derive(Debug)]
     struct CountedChannel {
         ram: Box<dyn Channel>,
         requests: Arc<AtomicU64>,
         done: Vec<Completion>,
-    }
-
-    impl Device for Counted {
-        fn geometry(&self) -> Geometry {
-            self.ram.geometry()
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            self.ram.capabilities()
-        }
-
-        fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-            Ok(Box::new(CountedChannel {
-                ram: self.ram.open(driver)?,
-                requests: Arc::clone(&self.requests),
-                done: Vec::new(),
-            }))
-        }
     }
 
     impl Channel for CountedChannel {
@@ -317,10 +294,14 @@ mod tests {
         let ram = Arc::new(Ram::new(4 << 20, 4096).unwrap());
         let counters: Vec<_> = (0..HOSTS).map(|_| Arc::new(AtomicU64::new(0))).collect();
         let device = |requests: &Arc<AtomicU64>| {
-            Arc::new(Counted {
-                ram: Arc::clone(&ram),
-                requests: Arc::clone(requests),
-            }) as Arc<dyn Device>
+            let requests = Arc::clone(requests);
+            Arc::new(TestDevice::new(Arc::clone(&ram) as _, move |ram| {
+                Box::new(CountedChannel {
+                    ram,
+                    requests: Arc::clone(&requests),
+                    done: Vec::new(),
+                })
+            })) as Arc<dyn Device>
         };
         let load = |app: &str| Load {
             app: app.parse().unwrap(),

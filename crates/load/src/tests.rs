@@ -3,10 +3,9 @@
 use super::*;
 use block::device::Ram;
 use block::{
-    BlockError, CacheOptions, Capabilities, Channel, Completion, Device, DeviceError, Geometry,
-    Operation, Request, Submit,
+    BlockError, CacheOptions, Channel, Completion, Device, Operation, Request, Submit, TestDevice,
 };
-use reactor::{Context, Driver};
+use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,13 +57,6 @@ enum Quirk {
 }
 
 #[derive(Debug)]
-struct Quirky {
-    quirk: Quirk,
-    every: u64,
-    ram: Ram,
-}
-
-#[derive(Debug)]
 struct QuirkyChannel {
     quirk: Quirk,
     every: u64,
@@ -72,25 +64,6 @@ struct QuirkyChannel {
     channel: Box<dyn Channel>,
     queued: VecDeque<Completion>,
     rested: bool,
-}
-
-impl Device for Quirky {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.ram.capabilities()
-    }
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(QuirkyChannel {
-            quirk: self.quirk,
-            every: self.every,
-            count: 0,
-            channel: self.ram.open(driver)?,
-            queued: VecDeque::new(),
-            rested: false,
-        }))
-    }
 }
 
 impl Channel for QuirkyChannel {
@@ -107,13 +80,7 @@ impl Channel for QuirkyChannel {
             return Submit::Queued;
         }
         self.count += 1;
-        let done = |request: Request, result| {
-            Submit::Done(Completion {
-                tag: request.tag,
-                result,
-                data: request.data,
-            })
-        };
+        let done = |request: Request, result| Submit::Done(request.ended(result));
         // The first request is the probe.
         if self.count == 1 || !self.count.is_multiple_of(self.every) {
             return self.channel.submit(request, cx);
@@ -151,12 +118,17 @@ impl Channel for QuirkyChannel {
     }
 }
 
-fn quirky(quirk: Quirk, every: u64) -> Quirky {
-    Quirky {
-        quirk,
-        every,
-        ram: ram(),
-    }
+fn quirky(quirk: Quirk, every: u64) -> TestDevice {
+    TestDevice::new(Arc::new(ram()), move |channel| {
+        Box::new(QuirkyChannel {
+            quirk,
+            every,
+            count: 0,
+            channel,
+            queued: VecDeque::new(),
+            rested: false,
+        })
+    })
 }
 
 #[test]
@@ -400,34 +372,10 @@ fn pages_that_a_cache_cannot_write_are_lost_and_said() {
 
 /// Waits for nothing, and notes the operations that come, with the number then in flight.
 #[derive(Debug)]
-struct Noting {
-    ram: Ram,
-    notes: Arc<std::sync::Mutex<Vec<(Operation, usize)>>>,
-}
-
-#[derive(Debug)]
 struct NotingChannel {
     below: Box<dyn Channel>,
     notes: Arc<std::sync::Mutex<Vec<(Operation, usize)>>>,
     held: VecDeque<Completion>,
-}
-
-impl Device for Noting {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.ram.capabilities()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(NotingChannel {
-            below: self.ram.open(driver)?,
-            notes: Arc::clone(&self.notes),
-            held: VecDeque::new(),
-        }))
-    }
 }
 
 impl Channel for NotingChannel {
@@ -472,10 +420,14 @@ impl Channel for NotingChannel {
 fn a_journal_commits_when_its_data_is_complete() {
     for verify in [false, true] {
         let notes = Arc::default();
-        let device = Noting {
-            ram: ram(),
-            notes: Arc::clone(&notes),
-        };
+        let own = Arc::clone(&notes);
+        let device = TestDevice::new(Arc::new(ram()), move |below| {
+            Box::new(NotingChannel {
+                below,
+                notes: Arc::clone(&own),
+                held: VecDeque::new(),
+            })
+        });
         let options = LoadOptions {
             verify,
             ..options()

@@ -10,8 +10,11 @@ use crate::qos::device::DeviceQos;
 use crate::request::{Kind, Ticket};
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
 use base::{Nanos, Time};
-use block::{Channel, Device, DeviceError, Direct, Extents, Request};
-use reactor::Driver;
+use block::{
+    BlockError, Channel, Completion, Device, DeviceError, Direct, Extents, Request, Submit,
+    SubmitExtents,
+};
+use reactor::{Context, Driver};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
@@ -34,6 +37,23 @@ pub struct NamespaceOptions {
     /// Sharing of its device among tenants; all namespaces over one device have the same. A namespace
     /// without is not scheduled.
     pub qos: Option<Arc<DeviceQos>>,
+}
+
+impl NamespaceOptions {
+    /// The options of a namespace without NGUID and EUI64, which may be written and is not
+    /// scheduled.
+    #[must_use]
+    pub const fn new(nsid: u32, device: Arc<dyn Device>, uuid: [u8; 16]) -> Self {
+        Self {
+            nsid,
+            device,
+            uuid,
+            nguid: [0; 16],
+            eui64: [0; 8],
+            read_only: false,
+            qos: None,
+        }
+    }
 }
 
 /// A namespace as all cores share it.
@@ -80,7 +100,54 @@ impl Namespace {
     }
 }
 
-/// A request, or a command over extents, that a channel had no room for.
+/// A command for a device: a request, or one over extents.
+pub(crate) trait DeviceCommand: Sized {
+    /// The command once it is done.
+    type Done;
+
+    /// Ends the command for want of its namespace.
+    fn gone(self) -> Self::Done;
+
+    /// Returns the command as one that its channel had no room for.
+    fn waiting(self) -> Waiting;
+
+    /// Hands the command to its channel.
+    fn submit(self, channel: &mut dyn Channel, cx: &mut Context<'_>) -> Submit<Self, Self::Done>;
+}
+
+impl DeviceCommand for Request {
+    type Done = Completion;
+
+    fn gone(self) -> Completion {
+        self.ended(Err(BlockError::Gone))
+    }
+
+    fn waiting(self) -> Waiting {
+        Waiting::Request(self)
+    }
+
+    fn submit(self, channel: &mut dyn Channel, cx: &mut Context<'_>) -> Submit {
+        channel.submit(self, cx)
+    }
+}
+
+impl DeviceCommand for Extents {
+    type Done = Self;
+
+    fn gone(self) -> Self {
+        self.ended(Err(BlockError::Gone))
+    }
+
+    fn waiting(self) -> Waiting {
+        Waiting::Extents(self)
+    }
+
+    fn submit(self, channel: &mut dyn Channel, cx: &mut Context<'_>) -> SubmitExtents {
+        channel.submit_extents(self, cx)
+    }
+}
+
+/// A command that a channel had no room for.
 #[derive(Debug)]
 pub(crate) enum Waiting {
     Request(Request),

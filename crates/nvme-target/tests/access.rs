@@ -8,9 +8,7 @@
 mod common;
 
 use base::units::MIB;
-use block::device::Ram;
-use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, io, io_on, pattern};
-use std::sync::Arc;
+use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, deallocate_all, io, io_on, pattern};
 use switchyard_target::{AccessGrant, Limits, Others, Tenancy, TenantGrant, TenantOptions};
 use wire::fabrics::{ConnectData, DiscoveryLogHeader};
 use wire::nvme::io::DatasetRange;
@@ -72,25 +70,8 @@ fn denied(status: Status) -> bool {
 }
 
 fn deallocate(client: &mut Client, ranges: &[(u64, u32)]) -> Status {
-    let list: Vec<u8> = ranges
-        .iter()
-        .flat_map(|&(slba, blocks)| {
-            let range = DatasetRange {
-                attributes: 0,
-                blocks,
-                slba,
-            };
-            range.to_bytes()
-        })
-        .collect();
-    let command = DatasetManagement {
-        nsid: 1,
-        ranges: ranges.len() as u16,
-        deallocate: true,
-        integral_read: false,
-        integral_write: false,
-    };
-    client.execute(command.encode(0), &list).status
+    let (command, list) = deallocate_all(ranges);
+    client.execute(command, &list).status
 }
 
 /// Without networks a name is believed from anywhere. But one that is not quite a tenant's is nobody's, and nobody comes in beside somebody who was let in.
@@ -259,8 +240,7 @@ fn unmap_write_zeroes_and_compare_cannot_bypass_the_permissions() {
 #[test]
 fn a_namespace_without_a_grant_is_closed_to_every_command() {
     let bed = Bed::new();
-    let second = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
-    let options = common::namespace(2, second);
+    let options = common::namespace(2, common::ram(MIB));
     bed.handle().add_namespace(NQN, options).expect("a new one");
     set(
         &bed,

@@ -11,18 +11,16 @@ mod common;
 
 use base::Nanos;
 use base::units::MIB;
-use block::device::Ram;
-use block::{Capabilities, Channel, Device, DeviceError, Geometry};
-use common::{BLOCK, Bed, Client, Dialect, NQN, io, namespace, pattern};
+use block::TestDevice;
+use common::{BLOCK, Bed, Client, Dialect, io, namespace, pattern, target_with};
 use qos::cost::Price;
 use qos::curve::Point;
 use qos::{CostModel, Curve, Percentile, TokenPoolRules, TokenRate};
-use reactor::Driver;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use switchyard_target::{DeviceQos, Limits, NamespaceOptions, SubsystemOptions, Target};
+use switchyard_target::{DeviceQos, Limits, NamespaceOptions};
 use wire::nvme::{IoOpcode, SglDescriptor};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -51,25 +49,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-/// RAM that marks the thread that opens it, which is the target's.
-#[derive(Debug)]
-struct Marking(Ram);
-
-impl Device for Marking {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        COUNTED.set(true);
-        self.0.open(driver)
-    }
-}
 
 /// 64 commands at a time: reads, in-capsule writes, and a write by R2T.
 fn round(client: &mut Client, data: &[u8]) {
@@ -113,25 +92,18 @@ fn a_warm_core_does_not_allocate() {
 
 fn warm_up_and_count(qos: Option<Arc<DeviceQos>>) {
     let scheduled = qos.is_some();
-    let target = Target::new(Limits::default(), 1).expect("legal limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
-    let ram = Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB");
-    let marking: Arc<dyn Device> = Arc::new(Marking(ram));
-    target
-        .add_namespace(
-            NQN,
-            NamespaceOptions {
-                qos,
-                ..namespace(1, marking)
-            },
-        )
-        .expect("a new namespace");
-    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    // Marks the thread that opens it, which is the target's.
+    let marking = TestDevice::new(common::ram(16 * MIB), |ram| {
+        COUNTED.set(true);
+        ram
+    });
+    let options = NamespaceOptions {
+        qos,
+        ..namespace(1, Arc::new(marking))
+    };
     let bed = Bed {
-        target: common::run(target, 1),
-        ram,
+        target: common::run(target_with(Limits::default(), 1, [options]), 1),
+        ram: common::ram(MIB),
     };
     let data = pattern(7, BLOCK);
     for data_digest in [false, true] {

@@ -11,7 +11,6 @@ mod common;
 use base::Nanos;
 use common::late::{QUICK, State, bed, bed_with};
 use common::{BLOCK, Bed, Client, HOST, eventually, io, pattern};
-use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use switchyard_target::{Limits, Others, Tenancy, TenantOptions};
 use wire::fabrics::Property;
@@ -68,13 +67,6 @@ fn succeeds(client: &mut Client, cid: u16) {
     assert!(status.is_success(), "{status}");
 }
 
-fn is_silent(client: &Client) -> bool {
-    client.stream.set_nonblocking(true).expect("a socket");
-    let peeked = client.stream.peek(&mut [0]);
-    client.stream.set_nonblocking(false).expect("a socket");
-    peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-}
-
 fn waits(bed: &Bed) -> u64 {
     let cores = bed.handle().snapshot().cores;
     cores.iter().map(|core| core.barrier_waits).sum()
@@ -88,9 +80,9 @@ fn until_held(bed: &Bed, client: &mut Client, already: u64) -> u16 {
     for seed in 0.. {
         let cid = write(client, QUICK + 50, &pattern(seed, BLOCK));
         eventually("the write is answered or held", || {
-            waits(bed) > already || !is_silent(client)
+            waits(bed) > already || !client.is_silent()
         });
-        if is_silent(client) {
+        if client.is_silent() {
             return cid;
         }
         succeeds(client, cid);
@@ -126,7 +118,7 @@ fn what_came_before_is_through_and_what_follows_waits_on_every_queue() {
     let elsewhere = until_held(&bed, two, 1);
     // Admin commands are nobody's to hold.
     assert_ne!(host.admin.property(Property::CAP), 0);
-    assert!(is_silent(one) && is_silent(two));
+    assert!(one.is_silent() && two.is_silent());
     open(&state);
     succeeds(one, first);
     succeeds(one, waits_for_both);
@@ -152,7 +144,7 @@ fn barriers_of_one_tenant_follow_each_other() {
         }
     }
     for queue in &host.queues[1..] {
-        assert!(is_silent(queue));
+        assert!(queue.is_silent());
     }
     open(&state);
     succeeds(&mut host.queues[0], late);

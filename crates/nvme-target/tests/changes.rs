@@ -10,10 +10,9 @@ mod common;
 
 use base::Nanos;
 use base::units::MIB;
-use block::device::Ram;
-use block::{Capabilities, Channel, Device, DeviceError, Geometry, Request, Submit};
+use block::{Channel, Device, Request, Submit, TestDevice};
 use common::{BLOCK, Bed, Client, Dialect, NQN, deallocate, io, io_on, pattern};
-use reactor::{Context, Driver};
+use reactor::Context;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -31,7 +30,7 @@ use wire::nvme::{
 };
 
 fn ram() -> Arc<dyn Device> {
-    Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"))
+    common::ram(MIB)
 }
 
 /// Asks to be told of changed namespaces.
@@ -635,41 +634,12 @@ fn a_shutdown_that_is_aborted_while_it_waits_is_over() {
     assert_eq!(shutdown_state(&mut admin), 2);
 }
 
-/// RAM whose channels end only when they are told to, and that counts those that there are.
-#[derive(Debug)]
-struct Counted {
-    ram: Ram,
-    transfer_bytes: u32,
-    channels: Arc<AtomicUsize>,
-}
-
+/// A channel of RAM that ends only when it is told to. Those that there are are counted.
 #[derive(Debug)]
 struct CountedChannel {
     ram: Box<dyn Channel>,
     closed: bool,
     channels: Arc<AtomicUsize>,
-}
-
-impl Device for Counted {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            max_transfer_bytes: self.transfer_bytes,
-            ..self.ram.capabilities()
-        }
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        self.channels.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(CountedChannel {
-            ram: self.ram.open(driver)?,
-            closed: false,
-            channels: Arc::clone(&self.channels),
-        }))
-    }
 }
 
 impl Channel for CountedChannel {
@@ -696,14 +666,16 @@ impl Drop for CountedChannel {
 fn channels_are_closed_with_their_subsystem_and_where_a_namespace_is_refused() {
     let channels = Arc::new(AtomicUsize::new(0));
     let device = |transfer_bytes| {
-        let ram = Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB");
         let channels = Arc::clone(&channels);
-        let device = Counted {
-            ram,
-            transfer_bytes,
-            channels,
-        };
-        Arc::new(device) as Arc<dyn Device>
+        let device = TestDevice::new(ram(), move |ram| {
+            channels.fetch_add(1, Ordering::SeqCst);
+            Box::new(CountedChannel {
+                ram,
+                closed: false,
+                channels: Arc::clone(&channels),
+            })
+        });
+        Arc::new(device.with(|capabilities| capabilities.max_transfer_bytes = transfer_bytes))
     };
     let bed = Bed::with(Limits::default(), 2);
     let target = bed.handle();

@@ -4,25 +4,18 @@
 
 mod common;
 
-use common::{Bed, Client, Dialect, NQN};
+use common::{Bed, Client, Dialect};
 use switch::{Class, Knobs};
 use switchyard_target::Limits;
 use wire::fabrics::property::Configuration;
 use wire::nvme::feature::{FeatureId, FeatureSelect};
-use wire::nvme::vendor::{Extensions, HostExtensions};
+use wire::nvme::vendor::Extensions;
 use wire::nvme::{
-    AdminCommand, GetFeatures, Identify, IdentifyController, SetFeatures, SglDescriptor, identify,
+    AdminCommand, GetFeatures, Identify, IdentifyController, SglDescriptor, identify,
 };
 
 fn say(admin: &mut Client, queue_classes: bool) {
-    let value = HostExtensions {
-        queue_classes,
-        ..HostExtensions::default()
-    }
-    .to_dword();
-    let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, value);
-    let completion = admin.execute(AdminCommand::SetFeatures(set).encode(0), &[]);
-    assert!(completion.status.is_success(), "{}", completion.status);
+    let value = admin.mean_classes(queue_classes);
     let get = GetFeatures {
         nsid: 0,
         feature: FeatureId::HOST_EXTENSIONS,
@@ -32,25 +25,6 @@ fn say(admin: &mut Client, queue_classes: bool) {
     };
     let completion = admin.execute(AdminCommand::GetFeatures(get).encode(0), &[]);
     assert_eq!(completion.dword0(), value);
-}
-
-fn queue(bed: &Bed, cntlid: u16, queue_id: u16, class: Class) -> Client {
-    let mut client = Client::dial(bed.address(), Dialect::default());
-    let mut connect = Client::connect_command(queue_id, 63, 0);
-    connect.attributes = connect
-        .attributes
-        .with_priority_class(class.wire_priority());
-    let data = Client::connect_data(NQN, cntlid);
-    let completion = client.connect(&connect, &data);
-    assert!(completion.status.is_success(), "{}", completion.status);
-    client
-}
-
-fn admin(bed: &Bed) -> (Client, u16) {
-    let mut admin = Client::dial(bed.address(), Dialect::default());
-    let cntlid = admin.connect_admin(NQN, 0);
-    admin.enable();
-    (admin, cntlid)
 }
 
 fn classes(bed: &Bed, latency: u64, throughput: u64) {
@@ -63,20 +37,20 @@ fn classes(bed: &Bed, latency: u64, throughput: u64) {
 #[test]
 fn a_queue_has_the_class_that_its_host_means() {
     let bed = Bed::new();
-    let (mut admin, cntlid) = admin(&bed);
+    let (mut admin, cntlid) = bed.controller(Dialect::default());
     let get = Identify::new(identify::Cns::CONTROLLER, 0);
     let (_, data) = admin.fetch(get.encode(0), 4096);
     let controller = IdentifyController::parse_prefix(&data).expect("4096 bytes");
     assert!(Extensions::parse(&controller.vendor).queue_classes);
 
     // An ordinary host leaves the bits zero, which would be "urgent", and means nothing by it.
-    let ordinary = queue(&bed, cntlid, 1, Class::Latency);
+    let ordinary = bed.queue_of(cntlid, 1, Class::Latency);
     say(&mut admin, true);
-    let latency = queue(&bed, cntlid, 2, Class::Latency);
-    let throughput = queue(&bed, cntlid, 3, Class::Throughput);
+    let latency = bed.queue_of(cntlid, 2, Class::Latency);
+    let throughput = bed.queue_of(cntlid, 3, Class::Throughput);
     classes(&bed, 1, 1);
     say(&mut admin, false);
-    let late = queue(&bed, cntlid, 4, Class::Latency);
+    let late = bed.queue_of(cntlid, 4, Class::Latency);
     classes(&bed, 1, 1);
     drop((ordinary, latency, throughput, late));
     classes(&bed, 0, 0);
@@ -86,13 +60,13 @@ fn a_queue_has_the_class_that_its_host_means() {
 #[test]
 fn a_reset_forgets_that_the_host_means_classes() {
     let bed = Bed::new();
-    let (mut admin, cntlid) = admin(&bed);
+    let (mut admin, cntlid) = bed.controller(Dialect::default());
     say(&mut admin, true);
     assert!(admin.configure(Configuration(0)).status.is_success());
     admin.enable();
-    let ordinary = queue(&bed, cntlid, 1, Class::Latency);
+    let ordinary = bed.queue_of(cntlid, 1, Class::Latency);
     say(&mut admin, true);
-    let meant = queue(&bed, cntlid, 2, Class::Latency);
+    let meant = bed.queue_of(cntlid, 2, Class::Latency);
     classes(&bed, 1, 0);
     drop((ordinary, meant));
 }
@@ -104,11 +78,11 @@ fn every_class_is_served_whole_beside_the_others() {
     knobs.caravan.beside_latency.bytes = 4096;
     knobs.caravan.alone.bytes = 4096;
     bed.handle().set_knobs(knobs).expect("valid knobs");
-    let (mut admin, cntlid) = admin(&bed);
+    let (mut admin, cntlid) = bed.controller(Dialect::default());
     say(&mut admin, true);
-    let mut latency = queue(&bed, cntlid, 1, Class::Latency);
+    let mut latency = bed.queue_of(cntlid, 1, Class::Latency);
     let mut bulk: Vec<_> = (2..6)
-        .map(|id| queue(&bed, cntlid, id, Class::Throughput))
+        .map(|id| bed.queue_of(cntlid, id, Class::Throughput))
         .collect();
     let blocks = 64_u32;
     let content = common::pattern(7, blocks as usize * common::BLOCK);
@@ -160,10 +134,10 @@ fn every_class_is_served_whole_beside_the_others() {
 fn a_latency_queue_holds_nobody_up_where_it_was_connected() {
     const READS: u64 = 64;
     let bed = Bed::with(Limits::default(), 2);
-    let (mut admin, cntlid) = admin(&bed);
+    let (mut admin, cntlid) = bed.controller(Dialect::default());
     say(&mut admin, true);
-    let mut bulk = queue(&bed, cntlid, 1, Class::Throughput);
-    let latency = queue(&bed, cntlid, 2, Class::Latency);
+    let mut bulk = bed.queue_of(cntlid, 1, Class::Throughput);
+    let latency = bed.queue_of(cntlid, 2, Class::Latency);
     common::eventually("each class has a core of its own", || {
         let queues = |core: usize| {
             bed.handle().snapshot().switch[core]

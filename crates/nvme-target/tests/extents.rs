@@ -10,13 +10,10 @@ mod common;
 
 use base::Time;
 use base::units::MIB;
-use block::device::{Flash, Ram};
-use block::{
-    BlockError, Capabilities, Channel, Completion as Done, Device, DeviceError, Geometry, Request,
-    Submit,
-};
+use block::device::Flash;
+use block::{BlockError, Channel, Completion as Done, Device, Request, Submit, TestDevice};
 use common::{BLOCK, Bed, Client, Dialect, HOST, NQN, namespace, pattern};
-use reactor::{Context, Driver};
+use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switchyard_target::limits::EXTENTS_MAX;
@@ -291,39 +288,14 @@ fn every_field_of_a_command_over_extents_is_checked() {
     assert!(queue.execute(reserved, &inside).status.is_success());
 }
 
-/// RAM that takes no extents, and of requests for odd blocks two at a time, until the next turn; a
-/// request for the last block, an odd one, fails.
-#[derive(Debug)]
-struct Narrow(Ram);
-
+/// A channel of RAM that takes requests for odd blocks two at a time, until the next turn; a request
+/// for the last block, an odd one, fails.
 #[derive(Debug)]
 struct NarrowChannel {
     ram: Box<dyn Channel>,
     last_block: u64,
     pending: VecDeque<Request>,
     done: VecDeque<Done>,
-}
-
-impl Device for Narrow {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            extents_max: 0,
-            ..self.0.capabilities()
-        }
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(NarrowChannel {
-            ram: self.0.open(driver)?,
-            last_block: self.geometry().blocks - 1,
-            pending: VecDeque::new(),
-            done: VecDeque::new(),
-        }))
-    }
 }
 
 impl Channel for NarrowChannel {
@@ -345,9 +317,8 @@ impl Channel for NarrowChannel {
     fn tick(&mut self, cx: &mut Context<'_>) {
         while let Some(request) = self.pending.pop_front() {
             if request.lba.0 == self.last_block {
-                let Request { tag, data, .. } = request;
-                let result = Err(BlockError::ReadFailure);
-                self.done.push_back(Done { tag, result, data });
+                self.done
+                    .push_back(request.ended(Err(BlockError::ReadFailure)));
             } else if let Submit::Done(completion) = self.ram.submit(request, cx) {
                 self.done.push_back(completion);
             }
@@ -366,8 +337,17 @@ impl Channel for NarrowChannel {
 #[test]
 fn a_device_without_extents_gets_one_request_for_each() {
     let bed = Bed::new();
-    let ram = Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB");
-    let device = Arc::new(Narrow(ram));
+    let ram = common::ram(16 * MIB);
+    let last_block = ram.geometry().blocks - 1;
+    let narrow = TestDevice::new(ram, move |ram| {
+        Box::new(NarrowChannel {
+            ram,
+            last_block,
+            pending: VecDeque::new(),
+            done: VecDeque::new(),
+        })
+    });
+    let device = Arc::new(narrow.with(|capabilities| capabilities.extents_max = 0));
     bed.handle()
         .add_namespace(NQN, namespace(2, device))
         .expect("a new namespace");

@@ -6,18 +6,17 @@ mod common;
 
 use base::units::MIB;
 use base::{Nanos, Time};
-use block::device::Ram;
 use block::layer::delay::{Delay, DelayOptions};
-use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
-use common::{BLOCK, Bed, Client, NQN, eventually, io, namespace, pattern};
-use reactor::{Context, Driver};
+use block::{Channel, Completion, Device, Request, Submit, TestDevice};
+use common::{BLOCK, Bed, Client, eventually, io, namespace, pattern, target_with};
+use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use switch::doorbell::{DoorbellCounters, Mode, Reason};
 use switch::knobs::Preset;
 use switch::{CaravanLimits, Class, Knobs};
-use switchyard_target::{Limits, SubsystemOptions, Target, TargetError};
+use switchyard_target::{Limits, TargetError};
 use wire::nvme::{IoOpcode, SglDescriptor};
 
 #[test]
@@ -36,38 +35,13 @@ fn knobs_are_turned_and_a_bad_one_turns_nothing() {
     assert_eq!(bed.handle().knobs(), Knobs::linux());
 }
 
-/// RAM that completes as many requests as it is permitted, in order.
-#[derive(Debug)]
-struct Gated {
-    ram: Ram,
-    permits: Arc<AtomicUsize>,
-}
-
+/// A channel of RAM that completes as many requests as it is permitted, in order.
 #[derive(Debug)]
 struct GatedChannel {
     ram: Box<dyn Channel>,
     permits: Arc<AtomicUsize>,
     pending: VecDeque<Request>,
     done: VecDeque<Completion>,
-}
-
-impl Device for Gated {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.ram.capabilities()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(GatedChannel {
-            ram: self.ram.open(driver)?,
-            permits: Arc::clone(&self.permits),
-            pending: VecDeque::new(),
-            done: VecDeque::new(),
-        }))
-    }
 }
 
 impl Channel for GatedChannel {
@@ -106,27 +80,24 @@ impl Channel for GatedChannel {
 }
 
 fn bed_with(device: Arc<dyn Device>) -> Bed {
-    let target = Target::new(Limits::default(), 1).expect("legal limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
-    target
-        .add_namespace(NQN, namespace(1, device))
-        .expect("a new namespace");
-    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    let target = target_with(Limits::default(), 1, [namespace(1, device)]);
     Bed {
         target: common::run(target, 1),
-        ram,
+        ram: common::ram(MIB),
     }
 }
 
 fn gated() -> (Bed, Arc<AtomicUsize>) {
     let permits = Arc::new(AtomicUsize::new(0));
-    let ram = Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB");
-    let device = Gated {
-        ram,
-        permits: Arc::clone(&permits),
-    };
+    let own = Arc::clone(&permits);
+    let device = TestDevice::new(common::ram(MIB), move |ram| {
+        Box::new(GatedChannel {
+            ram,
+            permits: Arc::clone(&own),
+            pending: VecDeque::new(),
+            done: VecDeque::new(),
+        })
+    });
     (bed_with(Arc::new(device)), permits)
 }
 
@@ -250,7 +221,7 @@ fn without_caravans_each_answer_has_a_send_of_its_own() {
 
 #[test]
 fn a_knob_turned_in_flight_loses_nothing() {
-    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    let ram = common::ram(MIB);
     let late = DelayOptions {
         read: Nanos::from_micros(30),
         ..DelayOptions::default()

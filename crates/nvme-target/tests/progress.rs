@@ -10,8 +10,9 @@ mod common;
 
 use base::Nanos;
 use base::units::{KIB, MIB};
-use block::device::Ram;
-use common::{BLOCK, Bed, Client, NQN, buffers, few, io, late, namespace, pattern, with_buffers};
+use common::{
+    BLOCK, Bed, Client, NQN, buffers, few, io, late, namespace, pattern, target_with, with_buffers,
+};
 use reactor::BufferClass;
 use std::io::Write;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use switch::Knobs;
 use switch::knobs::Polling;
-use switchyard_target::{Limits, SubsystemOptions, Target};
+use switchyard_target::Limits;
 use wire::nvme::{Abort, AdminCommand, Command, IoOpcode, SglDescriptor, Status};
 use wire::tcp::H2cData;
 
@@ -180,16 +181,9 @@ fn a_change_waits_for_no_buffer() {
 
 /// A target with these buffers alone.
 fn short_of_buffers(limits: Limits, buffers: Vec<BufferClass>) -> Bed {
-    let target = Target::new(limits, 1).expect("legal limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
-    let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
-    let device = Arc::clone(&ram) as Arc<dyn block::Device>;
-    target
-        .add_namespace(NQN, namespace(1, device))
-        .expect("a new namespace");
-    let target = with_buffers(target, buffers);
+    let ram = common::ram(16 * MIB);
+    let options = namespace(1, Arc::clone(&ram) as _);
+    let target = with_buffers(target_with(limits, 1, [options]), buffers);
     Bed { target, ram }
 }
 

@@ -9,18 +9,14 @@ mod common;
 
 use base::Time;
 use base::units::MIB;
-use block::device::Ram;
-use block::{
-    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
-    Request, Submit,
-};
-use common::{BLOCK, Bed, Client, NQN, eventually, io, late, namespace};
-use reactor::{Context, Driver};
+use block::{BlockError, Channel, Completion, Device, Operation, Request, Submit, TestDevice};
+use common::{BLOCK, Bed, Client, NQN, eventually, io, late, namespace, ram, target_with};
+use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use switchyard_target::{Limits, SubsystemOptions, Target};
+use switchyard_target::Limits;
 use wire::fabrics::Property;
 use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::nvme::identify::Cns;
@@ -33,41 +29,13 @@ struct Seen {
     broken: AtomicBool,
 }
 
-/// RAM that says that it has a volatile cache, counts flushes, and takes some turns for each.
-#[derive(Debug)]
-struct Cached {
-    ram: Ram,
-    seen: Arc<Seen>,
-}
-
+/// A channel of RAM that counts flushes, and takes some turns for each.
 #[derive(Debug)]
 struct CachedChannel {
     ram: Box<dyn Channel>,
     seen: Arc<Seen>,
     flushing: VecDeque<(Request, u32)>,
     done: VecDeque<Completion>,
-}
-
-impl Device for Cached {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            volatile_cache: true,
-            ..self.ram.capabilities()
-        }
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(CachedChannel {
-            ram: self.ram.open(driver)?,
-            seen: Arc::clone(&self.seen),
-            flushing: VecDeque::new(),
-            done: VecDeque::new(),
-        }))
-    }
 }
 
 impl Channel for CachedChannel {
@@ -118,32 +86,29 @@ impl Channel for CachedChannel {
     }
 }
 
-fn ram() -> Ram {
-    Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB")
+/// RAM that says that it has a volatile cache.
+fn cached(seen: &Arc<Seen>) -> Arc<dyn Device> {
+    let seen = Arc::clone(seen);
+    let device = TestDevice::new(ram(MIB), move |ram| {
+        Box::new(CachedChannel {
+            ram,
+            seen: Arc::clone(&seen),
+            flushing: VecDeque::new(),
+            done: VecDeque::new(),
+        })
+    });
+    Arc::new(device.with(|capabilities| capabilities.volatile_cache = true))
 }
 
 /// A target with `count` namespaces that have a cache, and one that has none.
 fn bed(count: u32) -> (Bed, Vec<Arc<Seen>>) {
-    let target = Target::new(Limits::default(), 1).expect("legal limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
     let all: Vec<Arc<Seen>> = (0..count).map(|_| Arc::default()).collect();
-    for (nsid, seen) in (1..).zip(&all) {
-        let device = Cached {
-            ram: ram(),
-            seen: Arc::clone(seen),
-        };
-        target
-            .add_namespace(NQN, namespace(nsid, Arc::new(device)))
-            .expect("a new namespace");
-    }
-    let plain = Arc::new(ram());
-    let device = Arc::clone(&plain) as Arc<dyn Device>;
-    target
-        .add_namespace(NQN, namespace(count + 1, device))
-        .expect("a new namespace");
-    let target = common::run(target, 1);
+    let plain = ram(MIB);
+    let namespaces = (1..).zip(&all);
+    let namespaces = namespaces
+        .map(|(nsid, seen)| namespace(nsid, cached(seen)))
+        .chain([namespace(count + 1, Arc::clone(&plain) as _)]);
+    let target = common::run(target_with(Limits::default(), 1, namespaces), 1);
     (Bed { target, ram: plain }, all)
 }
 
@@ -152,25 +117,20 @@ fn bed(count: u32) -> (Bed, Vec<Arc<Seen>>) {
 #[test]
 fn a_host_that_was_told_of_no_cache_has_to_ask_again_when_there_is_one() {
     let (bed, _) = bed(0);
-    let cached = |admin: &mut Client| {
+    let is_cached = |admin: &mut Client| {
         let identify = Identify::new(Cns::CONTROLLER, 0);
         let (_, data) = admin.fetch(identify.encode(0), 4096);
         let data = data.first_chunk().expect("4096 bytes");
         IdentifyController::parse(data).vwc & IdentifyController::VWC_PRESENT != 0
     };
     let mut told = bed.admin();
-    assert!(!cached(&mut told));
+    assert!(!is_cached(&mut told));
     let mut other = bed.admin();
-    let device = Cached {
-        ram: ram(),
-        seen: Arc::default(),
-    };
-    let added = bed
-        .handle()
-        .add_namespace(NQN, namespace(2, Arc::new(device)));
+    let device = cached(&Arc::default());
+    let added = bed.handle().add_namespace(NQN, namespace(2, device));
     added.expect("a new namespace");
     assert!(told.try_receive().is_none(), "its connection is gone");
-    assert!(cached(&mut other) && cached(&mut bed.admin()));
+    assert!(is_cached(&mut other) && is_cached(&mut bed.admin()));
 }
 
 fn flushes(all: &[Arc<Seen>]) -> Vec<u64> {

@@ -11,57 +11,27 @@ mod common;
 
 use base::units::{CoreId, KIB, MIB};
 use base::{Nanos, Time};
-use block::device::Ram;
 use block::layer::delay::{Delay, DelayOptions};
-use block::{
-    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit,
-};
-use common::{BLOCK, Bed, Client, Dialect, NQN, io, namespace, pattern};
-use reactor::{BufferClass, Context, Driver};
+use block::{BlockError, Channel, Completion, Device, Request, Submit, TestDevice};
+use common::{BLOCK, Bed, Client, Dialect, NQN, io, namespace, pattern, target_with};
+use reactor::{BufferClass, Context};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use switchyard_target::{
-    LATENCY_BOUNDS_NS, Limits, NamespaceSnapshot, RunningTarget, SubsystemOptions, Target,
-    TargetOptions,
+    LATENCY_BOUNDS_NS, Limits, NamespaceSnapshot, RunningTarget, TargetOptions,
 };
 use wire::nvme::{IoOpcode, SglDescriptor, Status};
 
-/// RAM with room for two requests, each of which takes some turns of the core; a request for the
-/// last block fails.
-#[derive(Debug)]
-struct Slow(Ram);
-
+/// A channel of RAM with room for two requests, each of which takes some turns of the core; a
+/// request for the last block fails.
 #[derive(Debug)]
 struct SlowChannel {
     ram: Box<dyn Channel>,
     last_block: u64,
     pending: VecDeque<(Request, u32)>,
     done: VecDeque<Completion>,
-}
-
-impl Device for Slow {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            volatile_cache: true,
-            extents_max: 0,
-            ..self.0.capabilities()
-        }
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(SlowChannel {
-            ram: self.0.open(driver)?,
-            last_block: self.geometry().blocks - 1,
-            pending: VecDeque::new(),
-            done: VecDeque::new(),
-        }))
-    }
 }
 
 impl Channel for SlowChannel {
@@ -86,12 +56,8 @@ impl Channel for SlowChannel {
                 return;
             };
             if request.lba.0 == self.last_block {
-                let Request { tag, data, .. } = request;
-                self.done.push_back(Completion {
-                    tag,
-                    result: Err(BlockError::ReadFailure),
-                    data,
-                });
+                self.done
+                    .push_back(request.ended(Err(BlockError::ReadFailure)));
             } else if let Submit::Done(completion) = self.ram.submit(request, cx) {
                 self.done.push_back(completion);
             }
@@ -117,14 +83,21 @@ fn bed() -> Bed {
 
 /// Three buffers of 16 KiB, and one of 1 MiB.
 fn bed_with(limits: Limits) -> Bed {
-    let target = Target::new(limits, 1).expect("legal limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
-    let ram = Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB");
-    target
-        .add_namespace(NQN, namespace(1, Arc::new(Slow(ram))))
-        .expect("a new namespace");
+    let ram = common::ram(16 * MIB);
+    let last_block = ram.geometry().blocks - 1;
+    let slow = TestDevice::new(ram, move |ram| {
+        Box::new(SlowChannel {
+            ram,
+            last_block,
+            pending: VecDeque::new(),
+            done: VecDeque::new(),
+        })
+    });
+    let slow = slow.with(|capabilities| {
+        capabilities.volatile_cache = true;
+        capabilities.extents_max = 0;
+    });
+    let target = target_with(limits, 1, [namespace(1, Arc::new(slow))]);
     let options = TargetOptions {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
         cores: vec![CoreId(0)],
@@ -141,7 +114,7 @@ fn bed_with(limits: Limits) -> Bed {
         ],
         ..TargetOptions::default()
     };
-    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    let ram = common::ram(MIB);
     let target = RunningTarget::start(target, &options).expect("a target on loopback");
     Bed { target, ram }
 }
@@ -261,22 +234,14 @@ fn a_host_that_does_not_read_holds_nobody_up() {
 
 #[test]
 fn each_command_is_counted_by_how_long_it_took() {
-    let target = Target::new(Limits::default(), 1).expect("legal limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
-    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    let ram = common::ram(MIB);
     let options = DelayOptions {
         read: Nanos::from_millis(3),
         ..DelayOptions::default()
     };
     let late: Arc<dyn Device> = Arc::new(Delay::new(Arc::clone(&ram) as Arc<dyn Device>, options));
-    for (nsid, device) in [(1, Arc::clone(&ram) as Arc<dyn Device>), (2, late)] {
-        target
-            .add_namespace(NQN, namespace(nsid, device))
-            .expect("a new namespace");
-    }
-    let target = common::run(target, 1);
+    let namespaces = [namespace(1, Arc::clone(&ram) as _), namespace(2, late)];
+    let target = common::run(target_with(Limits::default(), 1, namespaces), 1);
     let bed = Bed { target, ram };
     let (_admin, mut host) = bed.host();
     for nsid in [1, 2] {
@@ -313,34 +278,11 @@ fn each_command_is_counted_by_how_long_it_took() {
     assert!(late.reads.latency.sum_ns >= 9_000_000, "{late:?}");
 }
 
-/// RAM that is not shared as memory, and counts how often it is looked at.
-#[derive(Debug)]
-struct Watched {
-    ram: Ram,
-    ticks: Arc<AtomicU64>,
-}
-
+/// A channel of RAM that is not shared as memory, and counts how often it is looked at.
 #[derive(Debug)]
 struct WatchedChannel {
     ram: Box<dyn Channel>,
     ticks: Arc<AtomicU64>,
-}
-
-impl Device for Watched {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.ram.capabilities()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(WatchedChannel {
-            ram: self.ram.open(driver)?,
-            ticks: Arc::clone(&self.ticks),
-        }))
-    }
 }
 
 impl Channel for WatchedChannel {
@@ -357,24 +299,20 @@ impl Channel for WatchedChannel {
 /// thousand of them that nobody used.
 #[test]
 fn namespaces_that_rest_cost_nothing() {
-    let target = Target::new(Limits::default(), 1).expect("legal limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
     let ticks: Vec<_> = (0..3).map(|_| Arc::new(AtomicU64::new(0))).collect();
-    for (nsid, ticks) in (1..).zip(&ticks) {
-        let device = Watched {
-            ram: Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"),
-            ticks: Arc::clone(ticks),
-        };
-        target
-            .add_namespace(NQN, namespace(nsid, Arc::new(device)))
-            .expect("a new namespace");
-    }
-    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    let watched = |ticks: &Arc<AtomicU64>| {
+        let ticks = Arc::clone(ticks);
+        TestDevice::new(common::ram(MIB), move |ram| {
+            let ticks = Arc::clone(&ticks);
+            Box::new(WatchedChannel { ram, ticks })
+        })
+    };
+    let namespaces = (1..).zip(&ticks);
+    let namespaces = namespaces.map(|(nsid, ticks)| namespace(nsid, Arc::new(watched(ticks))));
+    let target = target_with(Limits::default(), 1, namespaces);
     let bed = Bed {
         target: common::run(target, 1),
-        ram,
+        ram: common::ram(MIB),
     };
     let (_admin, mut client) = bed.host();
     assert!(client.read(0, 1).0.status.is_success());
@@ -388,52 +326,15 @@ fn namespaces_that_rest_cost_nothing() {
     assert_eq!(after[1..], before[1..]);
 }
 
-/// RAM that never answers.
-#[derive(Debug)]
-struct Stuck(Ram);
-
-#[derive(Debug)]
+/// A channel that never answers.
+#[derive(Debug, Default)]
 struct StuckChannel(Vec<Request>);
-
-impl Device for Stuck {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(StuckChannel(Vec::new())))
-    }
-}
 
 impl Channel for StuckChannel {
     fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
         self.0.push(request);
         Submit::Queued
     }
-
-    fn kick(&mut self, _: &mut Context<'_>) {}
-
-    fn owns(&self, _: reactor::OpNamespace) -> bool {
-        false
-    }
-
-    fn complete(&mut self, _: reactor::Completion, _: &mut Context<'_>) {}
-
-    fn reap(&mut self) -> Option<Completion> {
-        None
-    }
-
-    fn tick(&mut self, _: &mut Context<'_>) {}
-
-    fn deadline(&self) -> Time {
-        Time::NEVER
-    }
-
-    fn close(&mut self, _: &mut Context<'_>) {}
 
     fn closed(&self) -> bool {
         self.0.is_empty()
@@ -443,18 +344,12 @@ impl Channel for StuckChannel {
 /// It used to wait for the device for ever.
 #[test]
 fn a_target_ends_although_a_device_never_answers() {
-    let ram = Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB");
     let limits = Limits {
         drain_timeout: Nanos::from_millis(50),
         ..Limits::default()
     };
-    let target = Target::new(limits, 1).expect("legal limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
-    target
-        .add_namespace(NQN, namespace(1, Arc::new(Stuck(ram))))
-        .expect("a new namespace");
+    let stuck = TestDevice::new(common::ram(MIB), |_| Box::new(StuckChannel::default()));
+    let target = target_with(limits, 1, [namespace(1, Arc::new(stuck))]);
     let running = common::run(target, 1);
     let address = running.addresses[0];
     let mut admin = Client::admin(address, NQN, 0);

@@ -6,7 +6,7 @@
 mod common;
 
 use base::{Nanos, Prng};
-use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, pattern};
+use common::{BLOCK, Bed, Client, Dialect, NQN, StopAtLast, eventually, io, pattern};
 use qos::cost::Price;
 use qos::curve::Point;
 use qos::{CostModel, Curve, Percentile, TokenPoolRules, TokenRate};
@@ -22,39 +22,16 @@ use switchyard_target::{
     AccessGrant, DeviceQos, Limits, Others, SwitchStats, Tenancy, TenantGrant, TenantOptions,
 };
 use wire::fabrics::property::Configuration;
-use wire::nvme::feature::FeatureId;
-use wire::nvme::vendor::HostExtensions;
-use wire::nvme::{AdminCommand, IoOpcode, SetFeatures, SglDescriptor, Status};
+use wire::nvme::{IoOpcode, SglDescriptor, Status};
 
 /// Blocks that the tests read.
 const BLOCKS: usize = 256;
 
 /// An admin queue of a host that means the classes of its queues.
 fn admin(bed: &Bed) -> (Client, u16) {
-    let mut admin = Client::dial(bed.address(), Dialect::default());
-    let cntlid = admin.connect_admin(NQN, 0);
-    admin.enable();
-    let queue_classes = true;
-    let value = HostExtensions {
-        queue_classes,
-        ..HostExtensions::default()
-    }
-    .to_dword();
-    let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, value);
-    let completion = admin.execute(AdminCommand::SetFeatures(set).encode(0), &[]);
-    assert!(completion.status.is_success(), "{}", completion.status);
+    let (mut admin, cntlid) = bed.controller(Dialect::default());
+    admin.mean_classes(true);
     (admin, cntlid)
-}
-
-fn queue(bed: &Bed, cntlid: u16, id: u16, class: Class) -> Client {
-    let mut client = Client::dial(bed.address(), Dialect::default());
-    let mut connect = Client::connect_command(id, 63, 0);
-    connect.attributes = connect
-        .attributes
-        .with_priority_class(class.wire_priority());
-    let completion = client.connect(&connect, &Client::connect_data(NQN, cntlid));
-    assert!(completion.status.is_success(), "{}", completion.status);
-    client
 }
 
 /// Keeps some reads and in-capsule writes on the way until told to stop; checks every answer.
@@ -88,22 +65,8 @@ fn work(client: &mut Client, seed: u64, depth: u16, content: &[u8], stop: &Atomi
     }
 }
 
-/// Ends the work also where the test fails.
-struct StopAtLast<'a>(&'a AtomicBool);
-
-impl Drop for StopAtLast<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 fn switches(bed: &Bed) -> Vec<SwitchStats> {
     bed.handle().snapshot().switch
-}
-
-fn commands(bed: &Bed) -> u64 {
-    let cores = bed.handle().snapshot().cores;
-    cores.iter().map(|core| core.io_commands).sum()
 }
 
 fn moved(bed: &Bed, class: Class) -> u64 {
@@ -139,10 +102,10 @@ fn bulk_leaves(bed: Bed) {
     // Who has fewer queues gets the next one: core 0 the latency queue, core 1 two that are idle
     // because classes are apart where they can be, and core 0 the bulk queue.
     let (mut admin, cntlid) = admin(&bed);
-    let mut latency = queue(&bed, cntlid, 1, Class::Latency);
-    let mut idle = queue(&bed, cntlid, 2, Class::Throughput);
-    let idle_too = queue(&bed, cntlid, 3, Class::Throughput);
-    let mut bulk = queue(&bed, cntlid, 4, Class::Throughput);
+    let mut latency = bed.queue_of(cntlid, 1, Class::Latency);
+    let mut idle = bed.queue_of(cntlid, 2, Class::Throughput);
+    let idle_too = bed.queue_of(cntlid, 3, Class::Throughput);
+    let mut bulk = bed.queue_of(cntlid, 4, Class::Throughput);
     assert!(idle.write_by_r2t(0, &content).status.is_success());
     // What was just written must not count as load of core 1.
     eventually("the load of the writer is forgotten", || {
@@ -167,13 +130,8 @@ fn bulk_leaves(bed: Bed) {
     // The controller finds its queues where they are now.
     let completion = admin.configure(Configuration::default());
     assert!(completion.status.is_success(), "{}", completion.status);
-    for mut client in [bulk, latency, idle, idle_too] {
-        let mut rest = Vec::new();
-        let closed = client.stream.read_to_end(&mut rest);
-        assert!(
-            closed.is_ok() && rest.is_empty(),
-            "closed, and nothing else"
-        );
+    for client in [bulk, latency, idle, idle_too] {
+        client.closed();
     }
 }
 
@@ -196,7 +154,7 @@ fn restless() -> (Bed, Client, Vec<Client>) {
     ];
     let clients = (1..)
         .zip(classes)
-        .map(|(id, class)| queue(&bed, cntlid, id, class))
+        .map(|(id, class)| bed.queue_of(cntlid, id, class))
         .collect();
     (bed, admin, clients)
 }
@@ -249,7 +207,7 @@ fn strangers(affinity: bool, until: impl Fn(&[SwitchStats]) -> bool) {
     let on = |core, id, class| {
         let connect = || {
             placement::pin_to(core).expect("an allowed core");
-            queue(bed, cntlid, id, class)
+            bed.queue_of(cntlid, id, class)
         };
         let connected = std::thread::scope(|scope| scope.spawn(connect).join());
         connected.expect("connected")
@@ -381,17 +339,17 @@ fn with_steering_off_nothing_moves() {
     knobs.application_steering.enabled = false;
     bed.handle().set_knobs(knobs).expect("valid knobs");
     let (_admin, cntlid) = admin(&bed);
-    let mut latency = queue(&bed, cntlid, 1, Class::Latency);
-    let mut idle = queue(&bed, cntlid, 2, Class::Throughput);
-    let mut bulk = queue(&bed, cntlid, 3, Class::Throughput);
+    let mut latency = bed.queue_of(cntlid, 1, Class::Latency);
+    let mut idle = bed.queue_of(cntlid, 2, Class::Throughput);
+    let mut bulk = bed.queue_of(cntlid, 3, Class::Throughput);
     assert!(idle.write_by_r2t(0, &content).status.is_success());
-    let (stop, begun) = (AtomicBool::new(false), commands(&bed));
+    let (stop, begun) = (AtomicBool::new(false), bed.commands());
     std::thread::scope(|scope| {
         let _stop = StopAtLast(&stop);
         scope.spawn(|| work(&mut latency, 1, 1, &content, &stop));
         scope.spawn(|| work(&mut bulk, 2, 16, &content, &stop));
         // Many periods' worth.
-        eventually("much is done", || commands(&bed) > begun + 30_000);
+        eventually("much is done", || bed.commands() > begun + 30_000);
     });
     assert_eq!(
         moved(&bed, Class::Latency) + moved(&bed, Class::Throughput),
@@ -403,9 +361,9 @@ fn with_steering_off_nothing_moves() {
 fn where_lanes_are_shared_no_queue_has_a_class() {
     let bed = Bed::new();
     let (_admin, cntlid) = admin(&bed);
-    let before = queue(&bed, cntlid, 1, Class::Latency);
+    let before = bed.queue_of(cntlid, 1, Class::Latency);
     bed.handle().set_knobs(Knobs::linux()).expect("valid knobs");
-    let after = queue(&bed, cntlid, 2, Class::Latency);
+    let after = bed.queue_of(cntlid, 2, Class::Latency);
     eventually("queues made before keep their class", || {
         let classes = switches(&bed)[0].classes;
         (

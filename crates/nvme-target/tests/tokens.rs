@@ -13,11 +13,12 @@ mod common;
 
 use base::Nanos;
 use base::units::MIB;
-use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, eventually, io, pattern};
+use common::{
+    BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, deallocate_all, eventually, io, pattern,
+};
 use qos::cost::Price;
 use qos::curve::Point;
 use qos::{CostModel, Curve, Declaration, Percentile, Slo, TokenPoolRules, TokenRate, Weight};
-use std::io::ErrorKind;
 use std::sync::Arc;
 use switchyard_target::{
     DeviceQos, Limits, OperationSnapshot, Others, SubsystemOptions, Target, TargetError, Tenancy,
@@ -26,12 +27,11 @@ use switchyard_target::{
 use wire::fabrics::ConnectData;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::feature::FeatureId;
-use wire::nvme::io::DatasetRange;
 use wire::nvme::log_page::{LogPageId, TenantEvent, TenantEvents};
 use wire::nvme::vendor::{Barrier, HostExtensions};
 use wire::nvme::{
-    Abort, AdminCommand, Command, Completion, DatasetManagement, GetLogPage, IoOpcode, Nqn,
-    SetFeatures, SglDescriptor, Status,
+    Abort, AdminCommand, Command, Completion, GetLogPage, IoOpcode, Nqn, SetFeatures,
+    SglDescriptor, Status,
 };
 
 const OTHER: &str = "nqn.2026-11.io.example:other";
@@ -123,42 +123,12 @@ fn ask_for_much(client: &mut Client) -> u16 {
     ask(client, 0, MIB / BLOCK)
 }
 
-fn commands(bed: &Bed) -> u64 {
-    let cores = bed.handle().snapshot().cores;
-    cores.iter().map(|core| core.io_commands).sum()
-}
-
 /// Waits until the target has taken so many I/O commands, and had some turns after that.
 fn taken(bed: &Bed, admin: &mut Client, count: u64) {
-    eventually("the target has the commands", || commands(bed) == count);
+    eventually("the target has the commands", || bed.commands() == count);
     for _ in 0..10 {
         admin.property(wire::fabrics::Property::CAP);
     }
-}
-
-fn is_silent(client: &Client) -> bool {
-    client.stream.set_nonblocking(true).expect("a socket");
-    let peeked = client.stream.peek(&mut [0]);
-    client.stream.set_nonblocking(false).expect("a socket");
-    peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-}
-
-fn deallocate() -> (Command, Vec<u8>) {
-    let command = DatasetManagement {
-        nsid: 1,
-        ranges: 2,
-        deallocate: true,
-        integral_read: false,
-        integral_write: false,
-    };
-    let range = |slba, blocks| DatasetRange {
-        attributes: 0,
-        blocks,
-        slba,
-    };
-    let mut list = range(3, 1).to_bytes().to_vec();
-    list.extend(range(1000, 512).to_bytes());
-    (command.encode(0), list)
 }
 
 /// Peers schedule reads and writes, and let unmap, write zeroes and compare pass.
@@ -172,7 +142,7 @@ fn no_command_escapes() {
     flush_all.set_nsid(u32::MAX);
     let mut flush = flush_all;
     flush.set_nsid(1);
-    let (deallocate, ranges) = deallocate();
+    let (deallocate, ranges) = deallocate_all(&[(3, 1), (1000, 512)]);
     let block = pattern(1, BLOCK);
     // The first takes what is saved; then every kind, its data in the capsule where it has any.
     let mut kinds = vec![
@@ -202,7 +172,7 @@ fn no_command_escapes() {
     client.capsule(&by_r2t, &[]);
     taken(&bed, &mut admin, 11);
     assert!(
-        is_silent(&client),
+        client.is_silent(),
         "none is answered, and none asks for data"
     );
     let namespace = &bed.handle().snapshot().subsystems[0].namespaces[0];
@@ -232,7 +202,7 @@ fn deallocate_waits_with_its_ranges() {
     let bed = bed(&device);
     let (mut admin, mut client) = host(&bed, HOST);
     ask_for_much(&mut client);
-    let (mut command, ranges) = deallocate();
+    let (mut command, ranges) = deallocate_all(&[(3, 1), (1000, 512)]);
     let cid = client.cid();
     command.set_cid(cid);
     command.set_sgl(SglDescriptor::transport(ranges.len() as u32));
@@ -240,13 +210,13 @@ fn deallocate_waits_with_its_ranges() {
     let r2t = client.r2t();
     client.answer_r2t(&r2t, &ranges);
     taken(&bed, &mut admin, 2);
-    assert!(is_silent(&client));
+    assert!(client.is_silent());
     // Nobody who changes the namespace waits for it.
     let blocks = (8 * MIB / BLOCK) as u64;
     bed.handle()
         .resize_namespace(NQN, 1, blocks)
         .expect("a pause that does not wait for tokens");
-    assert!(is_silent(&client));
+    assert!(client.is_silent());
     open(&device);
     assert_eq!(client.fetched(cid - 1).1.len(), MIB);
     let completion = client.completion();
@@ -305,7 +275,7 @@ fn a_connection_takes_along_what_waits() {
     // Now it is, and the end comes nevertheless.
     ask_for_much(&mut client);
     taken(&bed, &mut admin, 1002);
-    assert!(is_silent(&client));
+    assert!(client.is_silent());
     bed.target.stop().expect("an orderly end");
     assert_eq!(client.fetched(cid + 1).1.len(), MIB, "answered at last");
 }
@@ -320,7 +290,7 @@ fn a_barrier_waits_for_what_waits_for_tokens_and_what_it_holds_costs_none() {
     client.capsule(&Barrier { nsid: 1 }.encode(barrier), &[]);
     let held = ask(&mut client, 3, 1);
     taken(&bed, &mut admin, 3);
-    assert!(is_silent(&client));
+    assert!(client.is_silent());
     let waiting: u64 = bed.handle().snapshot().devices[0]
         .tenants
         .iter()
@@ -345,7 +315,7 @@ fn a_namespace_can_be_resized_while_commands_wait() {
     bed.handle()
         .resize_namespace(NQN, 1, small)
         .expect("a pause that does not wait for tokens");
-    assert!(is_silent(&client));
+    assert!(client.is_silent());
     open(&device);
     assert_eq!(client.fetched(near).1.len(), MIB);
     let (completion, _) = client.fetched(far);
@@ -372,7 +342,7 @@ fn a_namespace_can_be_removed_while_commands_wait() {
     bed.handle().add_namespace(NQN, again).expect("a new one");
     let waits = ask_for_much(&mut client);
     taken(&bed, &mut admin, 3);
-    assert!(is_silent(&client));
+    assert!(client.is_silent());
     open(&device);
     assert_eq!(client.fetched(waits).1.len(), MIB);
 }
@@ -397,7 +367,7 @@ fn a_flood_keeps_nobody_out_and_is_answered_in_full() {
         let mut answered: Vec<u16> = cids.iter().map(|_| common::any_read(client).0).collect();
         answered.sort_unstable();
         assert_eq!(answered, cids);
-        assert!(is_silent(client));
+        assert!(client.is_silent());
     }
 }
 
@@ -411,7 +381,7 @@ fn every_live_change_is_in_force_for_what_waits() {
         // As anybody, it waits.
         let cid = ask_for_much(&mut client);
         taken(&bed, &mut admin, 2 * turn + 1);
-        assert!(is_silent(&client), "turn {turn}");
+        assert!(client.is_silent(), "turn {turn}");
         assert_eq!(device.plan().reserved, TokenRate(0));
         // Its promise lets it go; then it is in debt.
         set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
@@ -419,10 +389,10 @@ fn every_live_change_is_in_force_for_what_waits() {
         assert_eq!(client.fetched(cid).1.len(), MIB, "turn {turn}");
         let late = ask_for_much(&mut client);
         taken(&bed, &mut admin, 2 * turn + 2);
-        assert!(is_silent(&client), "turn {turn}");
+        assert!(client.is_silent(), "turn {turn}");
         // Nothing is lost when it is nobody again, and the debt is forgotten.
         set(bed.handle(), Vec::new()).expect("nobody is too much");
-        assert!(is_silent(&client), "turn {turn}");
+        assert!(client.is_silent(), "turn {turn}");
         set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
         assert_eq!(client.fetched(late).1.len(), MIB, "turn {turn}");
         set(bed.handle(), Vec::new()).expect("nobody is too much");
@@ -707,7 +677,7 @@ fn hosts_that_asked_are_told_when_their_tenant_asks_for_too_much() {
     assert_eq!(event.promised_milli, 500_000);
     assert!(event.asked_milli > 0 && event.window_ms > 0, "{event:?}");
     // Nobody else is: neither who did not ask, nor another tenant.
-    assert!(is_silent(&standard) && is_silent(&other));
+    assert!(standard.is_silent() && other.is_silent());
     assert_eq!(read_events(&mut other).count, 0);
     // It ends, and that is told as well, now that the page was read.
     let request = told.cid();

@@ -8,7 +8,6 @@
 mod common;
 
 use base::units::MIB;
-use block::device::Ram;
 use block::{Capabilities, Channel, Device, DeviceError, Geometry};
 use common::{BLOCK, Bed, Client, NQN, io_on, pattern};
 use reactor::Driver;
@@ -31,9 +30,8 @@ struct FailsToOpen {
 impl FailsToOpen {
     /// 256 blocks of 1024.
     fn new() -> Arc<Self> {
-        let ram = Ram::new(4 * MIB as u64, BLOCK as u32).expect("4 MiB");
         Arc::new(Self {
-            inner: Arc::new(ram),
+            inner: common::ram(4 * MIB),
             blocks: AtomicU64::new(256),
             left: AtomicUsize::new(0),
         })

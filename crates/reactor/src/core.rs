@@ -21,7 +21,16 @@ pub struct Context<'a> {
     pub driver: &'a mut dyn Driver,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// The context of a turn that begins now.
+    #[inline]
+    pub fn begin<D: Driver>(driver: &'a mut D) -> Self {
+        Self {
+            now: driver.now(),
+            driver,
+        }
+    }
+
     /// Hands an operation to the driver.
     pub fn submit(&mut self, key: OpKey, op: Op) {
         self.driver.submit(key, op);
@@ -162,10 +171,7 @@ impl<D: Driver, S: Service> Core<D, S> {
             .completions
             .iter()
             .any(|c| !matches!(c.outcome, Outcome::Sent { .. }));
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         for completion in self.completions.drain(..) {
             self.service.apply(completion, &mut cx);
         }

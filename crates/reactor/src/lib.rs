@@ -20,6 +20,7 @@ pub mod placement;
 mod preemption;
 pub mod priority;
 mod send_list;
+mod sleeper;
 pub mod uring;
 
 pub use crate::core::{Context, Core, Service, yield_core};
@@ -37,3 +38,4 @@ pub use op::{
 };
 pub use op_namespace::OpNamespaceLease;
 pub use send_list::{Segment, SendList};
+pub use sleeper::Sleeper;

@@ -9,7 +9,6 @@
 use crate::mangle::{Fate, byte, mangle, word};
 use arbitrary::Unstructured;
 use base::{Nanos, Time};
-use block::Device;
 use block::device::Ram;
 use host::{ConnectOptions, HostIdentity, Phase, RemoteNamespace, ReplayPolicy};
 use reactor::{Core, Driver, PollPolicy, SocketOptions};
@@ -152,15 +151,7 @@ fn target(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
     let subsystem = SubsystemOptions::open_to_all(NQN);
     target.add_subsystem(subsystem).expect("a new subsystem");
     let ram = Ram::new(1 << 20, 512).expect("a small device");
-    let namespace = NamespaceOptions {
-        nsid: 1,
-        device: Arc::new(ram) as Arc<dyn Device>,
-        uuid: [1; 16],
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: false,
-        qos: None,
-    };
+    let namespace = NamespaceOptions::new(1, Arc::new(ram), [1; 16]);
     target
         .add_namespace(NQN, namespace)
         .expect("a new namespace");

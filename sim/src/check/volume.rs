@@ -70,15 +70,7 @@ impl Volume {
 
     /// The volume as a namespace.
     pub(super) fn as_namespace(&self, nsid: u32) -> NamespaceOptions {
-        NamespaceOptions {
-            nsid,
-            device: self.device(),
-            uuid: self.uuid,
-            nguid: [0; 16],
-            eui64: [0; 8],
-            read_only: false,
-            qos: None,
-        }
+        NamespaceOptions::new(nsid, self.device(), self.uuid)
     }
 
     /// The disk, behind its path in the run's process.

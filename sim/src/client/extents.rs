@@ -1,6 +1,6 @@
 //! Commands over several extents, each of which is judged as a request of its own.
 
-use super::{Client, tag};
+use super::Client;
 use crate::application::Mix;
 use crate::trace::say;
 use base::units::Lba;
@@ -61,7 +61,7 @@ impl Client {
             let blocks = u32::try_from(range.len()).expect("a small device");
             let key = self.note(Some(operation), range, kind, cx.now, true);
             Extent {
-                tag: tag(key),
+                tag: key.tag(),
                 lba,
                 blocks,
                 data: Some(data),

@@ -1,9 +1,9 @@
 //! Requests on their way, and those that the application does not wait for.
 
-use super::{Client, InFlight, Way, slab_key, tag};
+use super::{Client, InFlight, Way};
 use crate::application::GivesUp;
 use crate::trace::say;
-use base::{Nanos, Prng};
+use base::{Nanos, Prng, SlabKey};
 use block::{BlockError, Request, Submit};
 use reactor::Context;
 
@@ -47,7 +47,7 @@ impl Client {
         let submit = match (&mut self.channel, limit) {
             (Way::Remote(channel), Some(limit)) => {
                 say(|| format!("{:?}: it waits until {limit:?}", cx.now));
-                if let Some(known) = self.in_flight.get_mut(slab_key(request.tag)) {
+                if let Some(known) = self.in_flight.get_mut(SlabKey::from_tag(request.tag)) {
                     known.given_up = true;
                 }
                 channel.submit_until(request, limit, cx)
@@ -87,7 +87,7 @@ impl Client {
         let key = keys.nth(drawn.unwrap_or(0)).expect("fewer than there are");
         drop(keys);
         say(|| format!("{:?}: {} cancels {key:?}", cx.now, self.name));
-        if channel.cancel(tag(key), cx)
+        if channel.cancel(key.tag(), cx)
             && let Some(known) = self.in_flight.get_mut(key)
         {
             known.given_up = true;

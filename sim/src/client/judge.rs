@@ -1,11 +1,11 @@
 //! Answers, and what they are judged by.
 
 use super::content::version_of;
-use super::{Client, InFlight, Kind, WARM_UP, Way, slab_key};
+use super::{Client, InFlight, Kind, WARM_UP, Way};
 use crate::application::Tolerance;
 use crate::oracle::{Step, Version};
 use crate::trace::say;
-use base::Time;
+use base::{SlabKey, Time};
 use block::{BlockError, Completion};
 use reactor::IoSlice;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::ops::Range;
 impl Client {
     /// Takes an answer. `sent`: a command of the request may have left the host.
     pub(super) fn answered(&mut self, completion: Completion, sent: bool) {
-        let key = slab_key(completion.tag);
+        let key = SlabKey::from_tag(completion.tag);
         let request = self
             .in_flight
             .remove(key)

@@ -106,7 +106,7 @@ impl Transfers {
         let Ok(key) = self.ios.insert(io) else {
             unreachable!("there are as many slots as transfers can be under way");
         };
-        request.tag = u64::from(key.index) << 8 | u64::from(key.generation);
+        request.tag = key.tag();
         self.send(by_write_back, request, cx);
     }
 
@@ -141,9 +141,7 @@ impl Transfers {
     }
 
     fn end(&mut self, completion: Completion) {
-        let [generation, ..] = completion.tag.to_le_bytes();
-        let index = u32::try_from(completion.tag >> 8).expect("a tag of ours");
-        let io = self.ios.remove(SlabKey { index, generation });
+        let io = self.ios.remove(SlabKey::from_tag(completion.tag));
         let mut io = io.expect("a transfer ends once");
         if let Io::Pass { losses, .. } = &mut io {
             *losses = self.below.losses();

@@ -1,7 +1,7 @@
 //! A core that is run by hand: one driver, one channel, and calls that wait.
 
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
-use crate::extents::{Extents, SubmitExtents};
+use crate::extents::Extents;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Time};
@@ -97,10 +97,7 @@ impl<D: Driver> Bench<D> {
 
     /// Hands a request to the channel.
     pub fn submit(&mut self, request: Request) -> Submit {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         self.channel.submit(request, &mut cx)
     }
 
@@ -110,10 +107,7 @@ impl<D: Driver> Bench<D> {
     /// # Panics
     /// When the driver breaks, or something completes that is not the channel's.
     pub fn turn(&mut self, patience: Nanos) -> bool {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         self.channel.kick(&mut cx);
         let mut found = self.reap();
         let now = self.driver.now();
@@ -126,10 +120,7 @@ impl<D: Driver> Bench<D> {
         self.driver
             .reap(wait, &mut self.completions)
             .expect("the driver works");
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         for completion in self.completions.drain(..) {
             let op_namespace = completion.key.op_namespace;
             assert!(
@@ -179,14 +170,11 @@ impl<D: Driver> Bench<D> {
     /// When the channel has no room although nothing is in flight, or another command completes.
     pub fn run_extents(&mut self, command: Extents) -> Extents {
         let tag = command.tag;
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         let mut done = match self.channel.submit_extents(command, &mut cx) {
-            SubmitExtents::Done(command) => Some(command),
-            SubmitExtents::Queued => None,
-            SubmitExtents::Busy(command) => panic!("no room for {command:?}"),
+            Submit::Done(command) => Some(command),
+            Submit::Queued => None,
+            Submit::Busy(command) => panic!("no room for {command:?}"),
         };
         self.turn_until("a command over extents", |bench| {
             done = done.take().or_else(|| bench.channel.reap_extents());
@@ -281,10 +269,7 @@ impl<D: Driver> Bench<D> {
     /// Starts to close the channel, and waits until it is closed; what was in flight can be taken
     /// as [`finished`](Self::finished) afterwards.
     pub fn shut(&mut self) {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         self.channel.close(&mut cx);
         self.turn_until("the end of a channel", |bench| bench.channel.closed());
         self.reap();

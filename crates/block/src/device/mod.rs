@@ -15,7 +15,7 @@ pub use flash::Flash;
 pub use null::Null;
 pub use ram::Ram;
 
-use crate::extents::{Extents, SubmitExtents};
+use crate::extents::Extents;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
 use reactor::{Context, Driver, IoSlice, RegionHandle};
@@ -167,14 +167,18 @@ fn byte_range(geometry: Geometry, first: u64, blocks: u64) -> Result<(u64, u64),
 
 /// The answer to a submitted request.
 #[derive(Debug)]
-pub enum Submit {
+pub enum Submit<R = Request, D = Completion> {
     /// The request is done already.
-    Done(Completion),
+    Done(D),
     /// Its completion will be [reaped](Channel::reap).
     Queued,
     /// The channel has no room for the request now; submit it again after the next completion.
-    Busy(Request),
+    Busy(R),
 }
+
+/// The answer to a submitted command over extents, which will be reaped by
+/// [`reap_extents`](Channel::reap_extents) where it is queued.
+pub type SubmitExtents = Submit<Extents, Extents>;
 
 /// One core's way into a device.
 ///

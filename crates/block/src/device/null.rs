@@ -4,7 +4,7 @@
 use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
 use super::{byte_range, check_block_bytes, writable};
 use crate::limits::TRANSFER_MAX_BYTES;
-use crate::request::{BlockError, Completion, Operation, Request};
+use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, IoSlice, Region, RegionHandle};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -129,11 +129,7 @@ fn is_zero(data: &IoSlice) -> bool {
 impl Channel for NullChannel {
     fn submit(&mut self, mut request: Request, _cx: &mut Context<'_>) -> Submit {
         let result = self.execute(&mut request);
-        Submit::Done(Completion {
-            tag: request.tag,
-            result,
-            data: request.data,
-        })
+        Submit::Done(request.ended(result))
     }
 
     fn direct(&self) -> Option<Direct> {

@@ -6,12 +6,12 @@
 
 use super::copy::{copy_from_region, copy_to_region, equals_region};
 use super::{
-    Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check, check_extents,
+    Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, SubmitExtents,
+    byte_range, check, check_block_bytes, check_extents, writable,
 };
-use super::{byte_range, check_block_bytes, writable};
-use crate::extents::{Extents, SubmitExtents};
+use crate::extents::Extents;
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
-use crate::request::{BlockError, Completion, Operation, Request};
+use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, Region, RegionHandle};
 use std::sync::{Mutex, PoisonError};
 
@@ -198,11 +198,7 @@ impl RamChannel {
 impl Channel for RamChannel {
     fn submit(&mut self, mut request: Request, _cx: &mut Context<'_>) -> Submit {
         let result = self.execute(&mut request);
-        Submit::Done(Completion {
-            tag: request.tag,
-            result,
-            data: request.data,
-        })
+        Submit::Done(request.ended(result))
     }
 
     fn submit_extents(&mut self, mut command: Extents, _: &mut Context<'_>) -> SubmitExtents {

@@ -3,10 +3,10 @@
 //! The request goes down at once and its completion waits, so a delay adds to what the device
 //! itself takes, and requests are delayed side by side, not one after the other.
 
-use super::channel::{LayerChannel, one_by_one};
+use super::below::{LayerChannel, LayerDevice};
 use super::in_flight::InFlight;
 use crate::delay_queue::DelayQueue;
-use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use crate::device::{Channel, Device, Submit};
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
@@ -60,36 +60,20 @@ impl Delay {
     }
 }
 
-impl Device for Delay {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+impl LayerDevice for Delay {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
     }
 
-    fn capabilities(&self) -> Capabilities {
-        one_by_one(self.inner.capabilities())
-    }
-
-    fn cache_losses(&self) -> u32 {
-        self.inner.cache_losses()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(DelayChannel {
-            inner: self.inner.open(driver)?,
+    fn channel(&self, inner: Box<dyn Channel>, _: &mut dyn Driver) -> Box<dyn Channel> {
+        Box::new(DelayChannel {
+            inner,
             options: self.options,
             block_bytes: self.geometry().block_bytes,
             in_flight: InFlight::new(),
             delayed: DelayQueue::new(),
             closing: false,
-        }))
-    }
-
-    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.resize(blocks)
-    }
-
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.erase(first, blocks)
+        })
     }
 }
 

@@ -5,10 +5,10 @@
 //! seed, the rule and n alone. So one stream of requests always meets the same faults; where
 //! several cores share the device, it is their order that decides which of them meets one.
 
-use super::channel::{LayerChannel, one_by_one};
+use super::below::{LayerChannel, LayerDevice};
 use super::in_flight::InFlight;
 use crate::delay_queue::DelayQueue;
-use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use crate::device::{Channel, Device, DeviceError, Submit};
 use crate::limits::{FAULT_RULES_MAX, LAYER_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
@@ -291,28 +291,19 @@ impl Fault {
     }
 }
 
-impl Device for Fault {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+impl LayerDevice for Fault {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
     }
 
-    fn capabilities(&self) -> Capabilities {
-        one_by_one(self.inner.capabilities())
-    }
-
-    fn cache_losses(&self) -> u32 {
-        self.inner.cache_losses()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        let inner = self.inner.open(driver)?;
+    fn channel(&self, inner: Box<dyn Channel>, driver: &mut dyn Driver) -> Box<dyn Channel> {
         let waker = driver.waker();
         let mut wakers = self.shared.wakers();
         let number = wakers.next;
         wakers.next += 1;
         wakers.by_channel.push((number, waker));
         drop(wakers);
-        Ok(Box::new(FaultChannel {
+        Box::new(FaultChannel {
             inner,
             shared: Arc::clone(&self.shared),
             number,
@@ -322,15 +313,7 @@ impl Device for Fault {
             hanging: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
             releases: self.shared.releases.load(Ordering::Acquire),
             closing: false,
-        }))
-    }
-
-    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.resize(blocks)
-    }
-
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.erase(first, blocks)
+        })
     }
 }
 

@@ -32,15 +32,13 @@ impl<T> InFlight<T> {
         let Ok(key) = self.slots.insert((request.tag, note)) else {
             unreachable!("the caller asked whether there is room");
         };
-        request.tag = u64::from(key.index) << 8 | u64::from(key.generation);
+        request.tag = key.tag();
     }
 
     /// Forgets a request that came back with the tag that [`enter`](Self::enter) gave it; returns
     /// the note, and the submitter's tag.
     pub(super) fn leave(&mut self, tag: u64) -> Option<(u64, T)> {
-        let [generation, ..] = tag.to_le_bytes();
-        let index = u32::try_from(tag >> 8).ok()?;
-        self.slots.remove(SlabKey { index, generation })
+        self.slots.remove(SlabKey::from_tag(tag))
     }
 
     /// Gives a completion its submitter's tag back; returns the note.

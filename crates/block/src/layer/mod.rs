@@ -4,7 +4,7 @@
 //! ([`Channel::direct`](crate::Channel::direct) answers `None`), so that every request comes
 //! through. They are tools for tests, for emulation and for observation, and cost what they cost.
 
-mod channel;
+mod below;
 pub mod delay;
 pub mod fault;
 mod in_flight;

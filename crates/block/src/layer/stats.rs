@@ -4,9 +4,9 @@
 //! them at any time through [`Stats::snapshot`]. Readings of different cells may be some
 //! nanoseconds apart. What a closed channel counted stays in the sum.
 
-use super::channel::{LayerChannel, one_by_one};
+use super::below::{LayerChannel, LayerDevice};
 use super::in_flight::InFlight;
-use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use crate::device::{Channel, Device, Submit};
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{Completion, Operation, Request};
 use base::{Nanos, Time};
@@ -287,39 +287,22 @@ impl Stats {
     }
 }
 
-impl Device for Stats {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+impl LayerDevice for Stats {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
     }
 
-    fn capabilities(&self) -> Capabilities {
-        one_by_one(self.inner.capabilities())
-    }
-
-    fn cache_losses(&self) -> u32 {
-        self.inner.cache_losses()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        let inner = self.inner.open(driver)?;
+    fn channel(&self, inner: Box<dyn Channel>, _: &mut dyn Driver) -> Box<dyn Channel> {
         let cells = Arc::new(Cells::new());
         lock(&self.registry).open.push(Arc::clone(&cells));
-        Ok(Box::new(StatsChannel {
+        Box::new(StatsChannel {
             inner,
             cells,
             registry: Arc::clone(&self.registry),
             block_bytes: self.geometry().block_bytes,
             in_flight: InFlight::new(),
             finished: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
-        }))
-    }
-
-    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.resize(blocks)
-    }
-
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.erase(first, blocks)
+        })
     }
 }
 

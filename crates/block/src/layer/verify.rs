@@ -11,7 +11,7 @@
 //! It takes 4.5 bytes of memory for each block, and time in proportion to the blocks that a
 //! request names, also for those without data.
 
-use super::channel::{LayerChannel, one_by_one};
+use super::below::{LayerChannel, LayerDevice};
 use super::in_flight::InFlight;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit, check};
 use crate::limits::{LAYER_QUEUE_DEPTH, VERIFY_BLOCKS_MAX};
@@ -166,25 +166,16 @@ impl Verify {
     }
 }
 
-impl Device for Verify {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+impl LayerDevice for Verify {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
     }
 
-    fn capabilities(&self) -> Capabilities {
-        one_by_one(self.inner.capabilities())
-    }
-
-    fn cache_losses(&self) -> u32 {
-        self.inner.cache_losses()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        let inner = self.inner.open(driver)?;
+    fn channel(&self, inner: Box<dyn Channel>, _: &mut dyn Driver) -> Box<dyn Channel> {
         let table = self.table();
         // The size may have changed behind the device; what has no cell is not checked.
         let blocks = self.geometry().blocks.min(table.cells.len() as u64);
-        Ok(Box::new(VerifyChannel {
+        Box::new(VerifyChannel {
             inner,
             geometry: Geometry {
                 blocks,
@@ -194,7 +185,7 @@ impl Device for Verify {
             table,
             in_flight: InFlight::new(),
             finished: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
-        }))
+        })
     }
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {

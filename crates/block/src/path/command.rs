@@ -3,7 +3,7 @@
 use super::queue::Entry;
 use crate::extents::{Extent, Extents};
 use crate::request::{Operation, Request};
-use base::{Slab, SlabKey};
+use base::Slab;
 use reactor::{IoSlice, Memory};
 use switch::path::Merge;
 
@@ -25,16 +25,6 @@ pub(super) struct Merged {
 pub(super) enum Command {
     Single(Request),
     Merged(Extents),
-}
-
-pub(super) fn tag_of(key: SlabKey) -> u64 {
-    u64::from(key.index) << 8 | u64::from(key.generation)
-}
-
-pub(super) fn key_of(tag: u64) -> SlabKey {
-    let [generation, ..] = tag.to_le_bytes();
-    let index = u32::try_from(tag >> 8).expect("a tag of ours");
-    SlabKey { index, generation }
 }
 
 /// Ranks operations, so that those which can be merged lie side by side.
@@ -75,7 +65,7 @@ pub(super) fn single(slots: &mut Slab<Single>, queue: usize, entry: Entry) -> Co
         unreachable!("a batch has as many requests as there are slots");
     };
     Command::Single(Request {
-        tag: tag_of(key),
+        tag: key.tag(),
         ..request
     })
 }
@@ -98,7 +88,7 @@ pub(super) fn merged(
         unreachable!("a batch has no more commands than there are slots");
     };
     Command::Merged(Extents {
-        tag: tag_of(key),
+        tag: key.tag(),
         operation,
         extents,
     })

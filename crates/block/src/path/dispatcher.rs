@@ -58,7 +58,7 @@ impl Service for Dispatcher {
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.now = cx.now;
-        self.bell.awake();
+        self.bell.sleeper.awake();
         for (index, queue) in self.queues.iter().enumerate() {
             if !self.runner.runs(index)
                 && let Some(term) = queue.begin_dispatched(cx.now)
@@ -84,7 +84,7 @@ impl Service for Dispatcher {
             due.min().unwrap_or(Time::NEVER)
         };
         let mut next = Time::NEVER;
-        let idle = self.bell.may_sleep(|| {
+        let idle = self.bell.sleeper.may_sleep(|| {
             next = due();
             next > self.now && (self.closing || !self.bell.has_ended())
         });

@@ -2,9 +2,8 @@
 //! that is handed to it.
 
 use crate::request::BlockError;
-use base::WakeFlag;
 use crossbeam_queue::ArrayQueue;
-use reactor::{Region, Wake};
+use reactor::{Region, Sleeper, Wake};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,8 +25,7 @@ pub(super) struct Inbox {
     done: ArrayQueue<Done>,
     /// The queues that this submitter shall run, one bit for each.
     handed: AtomicU32,
-    wake_flag: WakeFlag,
-    waker: Arc<dyn Wake>,
+    pub(super) sleeper: Sleeper,
     /// The memory of its requests' data.
     pub(super) region: Region,
 }
@@ -37,8 +35,7 @@ impl Inbox {
         Self {
             done: ArrayQueue::new(depth),
             handed: AtomicU32::new(0),
-            wake_flag: WakeFlag::new(),
-            waker,
+            sleeper: Sleeper::new(waker),
             region,
         }
     }
@@ -47,13 +44,13 @@ impl Inbox {
     pub(super) fn finish(&self, done: Done) {
         let put = self.done.push(done);
         assert!(put.is_ok(), "a submitter has at most a depth of requests");
-        self.ring();
+        self.sleeper.ring();
     }
 
     /// The submitter shall run a queue.
     pub(super) fn hand(&self, queue: usize) {
         self.handed.fetch_or(1 << queue, Ordering::Release);
-        self.ring();
+        self.sleeper.ring();
     }
 
     /// Returns true, once, if the submitter shall run the queue.
@@ -75,18 +72,7 @@ impl Inbox {
 
     /// The submitter wants to sleep; returns whether it may.
     pub(super) fn may_sleep(&self) -> bool {
-        self.wake_flag
+        self.sleeper
             .may_sleep(|| self.done.is_empty() && self.handed.load(Ordering::Relaxed) == 0)
-    }
-
-    /// The submitter looks at its inbox.
-    pub(super) fn awake(&self) {
-        self.wake_flag.awake();
-    }
-
-    fn ring(&self) {
-        if self.wake_flag.is_needed() {
-            self.waker.wake();
-        }
     }
 }

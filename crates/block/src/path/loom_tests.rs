@@ -71,7 +71,7 @@ impl Submitter {
     /// Sleeps until its request is over, or it is to run the queue; runs it then, to its end.
     fn wait(&self, queue: &SharedQueue, leaves: bool) -> Done {
         loop {
-            self.inbox.awake();
+            self.inbox.sleeper.awake();
             if self.inbox.take_handed(0)
                 && let Some(term) = queue.begin_handed(NOW)
             {

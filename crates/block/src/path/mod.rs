@@ -199,7 +199,7 @@ impl Parts {
     fn open(self, driver: &mut dyn Driver) -> Result<Dispatcher, DeviceError> {
         let queues = Arc::clone(&self.queues);
         let runner = Runner::open(self.below, driver, None, queues, self.stats)?;
-        self.bell.serve(driver.waker());
+        self.bell.sleeper.serve(driver.waker());
         Ok(Dispatcher::new(
             self.bell,
             self.queues,

@@ -8,14 +8,14 @@
 use super::inbox::{Done, Inbox};
 use super::stats::PathStats;
 use crate::request::{BlockError, Operation};
+use base::Time;
 use base::units::Lba;
-use base::{Time, WakeFlag};
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
-use reactor::Wake;
+use reactor::Sleeper;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
 use switch::path::{Gate, Next, PathRules, Properties, QueueKind, Runner, Taking};
@@ -49,8 +49,8 @@ impl Entry {
 /// Wakes the dispatcher.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
-    wake_flag: WakeFlag,
-    waker: OnceLock<Arc<dyn Wake>>,
+    /// The dispatcher.
+    pub(super) sleeper: Sleeper,
     ended: AtomicBool,
     /// The dispatcher ended, or its channel to the device is gone.
     unserved: AtomicBool,
@@ -59,27 +59,10 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// The dispatcher exists now.
-    pub(super) fn serve(&self, waker: Arc<dyn Wake>) {
-        // Called once, by the dispatcher.
-        let _ = self.waker.set(waker);
-    }
-
-    /// Wakes the dispatcher, where that is needed.
-    pub(super) fn ring(&self) {
-        if self.wake_flag.is_needed()
-            && let Some(waker) = self.waker.get()
-        {
-            waker.wake();
-        }
-    }
-
     /// Tells the dispatcher to end.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        if let Some(waker) = self.waker.get() {
-            waker.wake();
-        }
+        self.sleeper.wake();
     }
 
     /// The dispatcher runs no queue any more: submitters have its part.
@@ -103,15 +86,6 @@ impl Bell {
 
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
-    }
-
-    /// The dispatcher wants to sleep; it may if `idle` finds nothing to do.
-    pub(super) fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
-        self.wake_flag.may_sleep(idle)
-    }
-
-    pub(super) fn awake(&self) {
-        self.wake_flag.awake();
     }
 }
 
@@ -188,7 +162,7 @@ impl SharedQueue {
             Next::Run(_) | Next::At(_) => {
                 drop(state);
                 self.stats.lost();
-                self.bell.ring();
+                self.bell.sleeper.ring();
                 None
             }
             Next::Nothing => {
@@ -321,7 +295,7 @@ impl SharedQueue {
             (Next::Run(runner), Some(entry)) if self.is_for_submitters(runner) => {
                 entry.inbox.hand(self.index);
             }
-            (Next::Run(_) | Next::At(_), _) => self.bell.ring(),
+            (Next::Run(_) | Next::At(_), _) => self.bell.sleeper.ring(),
             (Next::Nothing, _) => {}
         }
     }

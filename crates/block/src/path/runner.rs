@@ -1,15 +1,15 @@
 //! Running queues: takes batches, makes commands of them, sends them through the channel of the
 //! thread that runs, and hands their completions out.
 
-use super::command::{Command, Merged, Single, joins, key_of, kind_of, merged, single, tag_of};
+use super::command::{Command, Merged, Single, joins, kind_of, merged, single};
 use super::inbox::Inbox;
 use super::queue::{Entry, Look, SharedQueue, Term};
 use super::stats::PathStats;
 use crate::device::{Channel, Device, DeviceError, Dropped, Submit};
-use crate::extents::{Extent, Extents, SubmitExtents};
+use crate::extents::{Extent, Extents};
 use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
-use base::{Nanos, Slab, Time};
+use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Context, Driver};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ impl Runner {
         let Ok(key) = self.single.insert(Single::Own(tag)) else {
             return Submit::Busy(request);
         };
-        request.tag = tag_of(key);
+        request.tag = key.tag();
         let submit = self.below.submit(request, cx);
         self.submitted = true;
         self.polls_until = cx.now + POLL_WINDOW;
@@ -380,9 +380,9 @@ impl Runner {
                     }
                 },
                 Command::Merged(extents) => match self.below.submit_extents(extents, cx) {
-                    SubmitExtents::Done(extents) => self.finish_merged(extents),
-                    SubmitExtents::Queued => self.commands += 1,
-                    SubmitExtents::Busy(extents) => {
+                    Submit::Done(extents) => self.finish_merged(extents),
+                    Submit::Queued => self.commands += 1,
+                    Submit::Busy(extents) => {
                         self.unsent.push_front(Command::Merged(extents));
                         self.refused = true;
                         return;
@@ -404,7 +404,7 @@ impl Runner {
 
     fn finish_single(&mut self, completion: Completion) {
         self.refused = false;
-        let single = self.single.remove(key_of(completion.tag));
+        let single = self.single.remove(SlabKey::from_tag(completion.tag));
         match single.expect("a request completes once") {
             Single::Own(tag) => self.own_done.push_back(Completion { tag, ..completion }),
             Single::Queued(queue, entry) => {
@@ -431,7 +431,7 @@ impl Runner {
 
     fn finish_merged(&mut self, mut extents: Extents) {
         self.refused = false;
-        let merged = self.merged.remove(key_of(extents.tag));
+        let merged = self.merged.remove(SlabKey::from_tag(extents.tag));
         let Merged { queue, mut entries } = merged.expect("a command completes once");
         self.ended(queue);
         self.merged_requests -= entries.len();

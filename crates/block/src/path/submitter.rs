@@ -315,7 +315,7 @@ impl SubmitterChannel {
 
     /// Runs what this thread has to run, and takes what is over.
     fn run(&mut self, cx: &mut Context<'_>) {
-        self.inbox.awake();
+        self.inbox.sleeper.awake();
         for (index, queue) in self.inner.queues.iter().enumerate() {
             let handed = self.inbox.take_handed(index);
             let stuck = cx.now >= self.look_at && self.outstanding() > 0;

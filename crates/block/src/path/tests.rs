@@ -8,7 +8,7 @@ use crate::device::flash::Flash;
 use crate::device::{FileDevice, FileOptions, Ram};
 use crate::layer::{Delay, DelayOptions};
 use crate::test_driver::driver;
-use crate::{BlockError, Extents, Operation, Request, Submit, SubmitExtents};
+use crate::{BlockError, Extents, Operation, Request, Submit, SubmitExtents, TestDevice};
 use base::units::{Lba, MIB};
 use base::{Nanos, Prng, Time};
 use reactor::{Context, IoSlice};
@@ -215,28 +215,11 @@ fn overlapping_requests_of_a_thread_keep_their_order() {
     }
 }
 
-/// A device that fails all of a command for one of its extents.
-#[derive(Debug)]
-struct AllOrNothing(Ram);
-
+/// A channel that fails all of a command for one of its extents.
 #[derive(Debug)]
 struct AllOrNothingChannel(Box<dyn Channel>);
 
 const DENIED: Lba = Lba(13);
-
-impl Device for AllOrNothing {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(AllOrNothingChannel(self.0.open(driver)?)))
-    }
-}
 
 impl Channel for AllOrNothingChannel {
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
@@ -257,8 +240,8 @@ impl Channel for AllOrNothingChannel {
 /// A request that fails in a command with others fails alone.
 #[test]
 fn a_request_does_not_fail_for_another_one_of_its_command() {
-    let ram = Ram::new(64 * u64::from(BLOCK), BLOCK).expect("memory");
-    let device = start(Arc::new(AllOrNothing(ram)), Path::Stm);
+    let below = TestDevice::new(ram(64), |ram| Box::new(AllOrNothingChannel(ram)));
+    let device = start(Arc::new(below), Path::Stm);
     let mut bench = Bench::open(driver(), &device).expect("it opens");
     let mut denied = 0;
     for lba in 10..20 {

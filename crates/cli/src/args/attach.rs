@@ -1,6 +1,7 @@
 //! `switchyard attach`.
 
 use super::{Cores, FlashSpec, HostArgs, LocalDevice, Poll, block_size};
+use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use control::Size;
 use control::model::{ApiAddress, BlockSize, DEFAULT_NQN};
@@ -183,6 +184,28 @@ impl SourceArgs {
     }
 }
 
+/// The service of a front end whose cores may be several.
+#[derive(Args, Clone, Debug)]
+pub struct ServingArgs {
+    /// Refuse writes
+    #[arg(long)]
+    pub read_only: bool,
+    /// Processors to run on, one thread each, such as 0-3 or 0,2 [default: one thread anywhere]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<Cores>,
+    /// Policy of an idle core
+    #[arg(long, value_enum, default_value = "auto")]
+    pub poll: Poll,
+}
+
+impl ServingArgs {
+    /// Returns the processors to run on.
+    pub fn cores(&self) -> Vec<CoreId> {
+        let cores = self.cores.iter().flat_map(|cores| &cores.0);
+        cores.copied().map(CoreId).collect()
+    }
+}
+
 /// Serve the device by the NBD protocol
 ///
 /// Says "ready" with the URI that clients need, and serves until SIGTERM or SIGINT; requests under
@@ -228,15 +251,8 @@ pub struct AttachNbdArgs {
     /// Class of the requests: L (latency) or T (throughput)
     #[arg(long, value_name = "CLASS", default_value = "T")]
     pub class: Class,
-    /// Refuse writes
-    #[arg(long)]
-    pub read_only: bool,
-    /// Processors to run on, one thread each, such as 0-3 or 0,2 [default: one thread anywhere]
-    #[arg(long, value_name = "LIST")]
-    pub cores: Option<Cores>,
-    /// Policy of an idle core
-    #[arg(long, value_enum, default_value = "auto")]
-    pub poll: Poll,
+    #[command(flatten)]
+    pub serving: ServingArgs,
 }
 
 impl AttachNbdArgs {
@@ -337,15 +353,8 @@ pub struct AttachVhostArgs {
     /// The disk's serial number in the guest, of at most 20 bytes
     #[arg(long, value_name = "TEXT", default_value = "switchyard")]
     pub serial: String,
-    /// Refuse writes
-    #[arg(long)]
-    pub read_only: bool,
-    /// Processors to run on, one thread each, such as 0-3 or 0,2 [default: one thread anywhere]
-    #[arg(long, value_name = "LIST")]
-    pub cores: Option<Cores>,
-    /// Policy of an idle core
-    #[arg(long, value_enum, default_value = "auto")]
-    pub poll: Poll,
+    #[command(flatten)]
+    pub serving: ServingArgs,
 }
 
 /// Make the device a block device
@@ -374,15 +383,8 @@ pub struct AttachUblkArgs {
     /// Queues of the block device [default: one for each processor of --cores]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
-    /// Refuse writes
-    #[arg(long)]
-    pub read_only: bool,
-    /// Processors to run on, one thread each, such as 0-3 or 0,2 [default: one thread anywhere]
-    #[arg(long, value_name = "LIST")]
-    pub cores: Option<Cores>,
-    /// Policy of an idle core
-    #[arg(long, value_enum, default_value = "auto")]
-    pub poll: Poll,
+    #[command(flatten)]
+    pub serving: ServingArgs,
 }
 
 fn class_choice(text: &str) -> Result<ClassChoice, String> {

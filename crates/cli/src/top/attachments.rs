@@ -3,6 +3,7 @@
 use super::Cell;
 use super::interval::Interval;
 use super::table::{Column, Row, Table, columns, sum};
+use block::IoCounts;
 use control::attachments::{AttachmentClass, AttachmentSnapshot};
 
 /// A class of an attachment, now and at the earlier look.
@@ -10,18 +11,20 @@ struct AttachmentRow<'a> {
     interval: Interval,
     attachment: &'a AttachmentSnapshot,
     is: &'a AttachmentClass,
-    was: &'a AttachmentClass,
+    was: IoCounts,
 }
 
 impl AttachmentRow<'_> {
     /// The rise of a counter a second.
-    fn rise(&self, counter: fn(&AttachmentClass) -> u64) -> Cell {
-        self.interval.count(counter(self.was), counter(self.is))
+    fn rise(&self, counter: fn(&IoCounts) -> u64) -> Cell {
+        self.interval
+            .count(counter(&self.was), counter(&self.is.counts))
     }
 
     /// The same of a counter of bytes.
-    fn bytes(&self, counter: fn(&AttachmentClass) -> u64) -> Cell {
-        self.interval.bytes(counter(self.was), counter(self.is))
+    fn bytes(&self, counter: fn(&IoCounts) -> u64) -> Cell {
+        self.interval
+            .bytes(counter(&self.was), counter(&self.is.counts))
     }
 }
 
@@ -48,7 +51,6 @@ pub fn table(
     earlier: &[AttachmentSnapshot],
     later: &[AttachmentSnapshot],
 ) -> Table {
-    let nothing = AttachmentClass::default();
     let mut rows = Vec::new();
     for (group, attachment) in later.iter().enumerate() {
         let before = earlier.iter().find(|was| was.name == attachment.name);
@@ -59,7 +61,7 @@ pub fn table(
                 interval,
                 attachment,
                 is,
-                was: was.unwrap_or(&nothing),
+                was: was.map(|was| was.counts).unwrap_or_default(),
             });
             rows.push(Row {
                 group,
@@ -92,10 +94,12 @@ mod tests {
     fn after(seconds: u64) -> Snapshot {
         let class = |class: &str| AttachmentClass {
             class: class.to_owned(),
-            reads: 100 * seconds,
-            read_bytes: 409_600 * seconds,
             under_way: 3,
-            ..AttachmentClass::default()
+            counts: IoCounts {
+                reads: 100 * seconds,
+                read_bytes: 409_600 * seconds,
+                ..IoCounts::default()
+            },
         };
         let attachment = AttachmentSnapshot {
             name: "vm1".to_owned(),

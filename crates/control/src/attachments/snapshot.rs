@@ -1,5 +1,6 @@
 //! State and counters of attachments, as the interface tells them and commands print them.
 
+use block::IoCounts;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -78,28 +79,9 @@ pub struct AttachmentClass {
     pub class: String,
     /// Requests that the device was given and has not finished.
     pub under_way: u64,
-    /// Finished reads.
-    pub reads: u64,
-    /// Finished writes.
-    pub writes: u64,
-    /// Finished flushes, deallocations and writes of zeroes.
-    pub others: u64,
-    /// Bytes of reads that succeeded.
-    pub read_bytes: u64,
-    /// Bytes of writes that succeeded.
-    pub written_bytes: u64,
-    /// Requests that failed.
-    pub errors: u64,
-}
-
-impl AttachmentClass {
-    /// Finished requests of all kinds.
-    #[must_use]
-    pub fn requests(&self) -> u64 {
-        self.reads
-            .saturating_add(self.writes)
-            .saturating_add(self.others)
-    }
+    /// Those that it has finished.
+    #[serde(flatten)]
+    pub counts: IoCounts,
 }
 
 /// The titles of the table.
@@ -109,8 +91,8 @@ const TITLES: [&str; 9] = [
 
 impl AttachmentSnapshot {
     fn cells(&self) -> [String; 9] {
-        let sum = |count: fn(&AttachmentClass) -> u64| {
-            let counts = self.classes.iter().map(count);
+        let sum = |count: fn(&IoCounts) -> u64| {
+            let counts = self.classes.iter().map(|class| count(&class.counts));
             counts.fold(0, u64::saturating_add).to_string()
         };
         let rules = match self.class_rules {
@@ -123,8 +105,8 @@ impl AttachmentSnapshot {
             self.state.to_string(),
             self.clients.to_string(),
             format!("{}{rules}", self.class),
-            sum(AttachmentClass::requests),
-            sum(|class| class.errors),
+            sum(IoCounts::requests),
+            sum(|counts| counts.errors),
             self.at.join(" "),
             self.device.clone(),
         ];
@@ -167,8 +149,11 @@ mod tests {
         let mut answer = AttachmentsAnswer::default();
         assert_eq!(answer.to_string(), "nothing is attached");
         let class = |reads, errors| AttachmentClass {
-            reads,
-            errors,
+            counts: IoCounts {
+                reads,
+                errors,
+                ..IoCounts::default()
+            },
             ..AttachmentClass::default()
         };
         answer.attachments = vec![AttachmentSnapshot {

@@ -3,6 +3,7 @@
 use super::{Kind, Labels, Unit, Value, family, uptime};
 use crate::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState};
 use crate::snapshot::Snapshot;
+use block::IoCounts;
 use prometheus_client::encoding::DescriptorEncoder;
 use std::fmt;
 
@@ -75,7 +76,7 @@ fn by_class(
 }
 
 /// An operation, and its counter.
-type Operation = (&'static str, fn(&AttachmentClass) -> u64);
+type Operation = (&'static str, fn(&IoCounts) -> u64);
 
 fn by_operation(
     attachments: &[AttachmentSnapshot],
@@ -85,7 +86,7 @@ fn by_operation(
         operations.iter().map(move |(operation, count)| {
             let mut labels = labels.clone();
             labels.push(("operation", (*operation).to_owned()));
-            (labels, Value::Count(count(class)))
+            (labels, Value::Count(count(&class.counts)))
         })
     })
 }
@@ -122,7 +123,7 @@ fn requests(
         "attachment_errors",
         "Requests completed with an error",
         None,
-        by_class(attachments).map(|(labels, class)| (labels, Value::Count(class.errors))),
+        by_class(attachments).map(|(labels, class)| (labels, Value::Count(class.counts.errors))),
     )?;
     family(
         encoder,
@@ -143,9 +144,12 @@ mod tests {
     fn an_attachment_has_its_metrics_and_no_others() {
         let latency = AttachmentClass {
             class: "latency".to_owned(),
-            reads: 3,
-            read_bytes: 4096,
-            errors: 1,
+            counts: IoCounts {
+                reads: 3,
+                read_bytes: 4096,
+                errors: 1,
+                ..IoCounts::default()
+            },
             ..AttachmentClass::default()
         };
         let attachment = AttachmentSnapshot {

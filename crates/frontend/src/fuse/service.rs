@@ -3,6 +3,7 @@
 use super::job::{Job, Message, Work};
 use super::limits::REQUESTS_MAX;
 use super::write_order::WriteOrder;
+use crate::core_thread::passes;
 use crate::{DeviceIo, Finished, IoCounters};
 use base::Time;
 use block::{Device, DeviceError, Operation};
@@ -46,9 +47,6 @@ pub(super) struct Dataplane {
     /// Work is left that no completion brings back.
     again: bool,
 }
-
-/// Passes over the files that one turn makes at most, so that other parts of the core get on.
-const PASSES_MAX: usize = 4;
 
 impl Dataplane {
     /// Opens the devices on the calling core.
@@ -215,8 +213,7 @@ impl reactor::Service for Dataplane {
     }
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
-        self.again = false;
-        for pass in 0..PASSES_MAX {
+        self.again = passes(|| {
             let mut progress = false;
             for file in &mut self.files {
                 progress |= file.begin(cx);
@@ -226,11 +223,8 @@ impl reactor::Service for Dataplane {
                     progress = true;
                 }
             }
-            if !progress {
-                break;
-            }
-            self.again = pass + 1 == PASSES_MAX;
-        }
+            progress
+        });
         let nothing_runs = self.files.iter().all(|file| file.io.under_way() == 0);
         if nothing_runs && !self.again {
             self.files.iter_mut().for_each(File::refuse_waiting);

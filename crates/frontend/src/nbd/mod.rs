@@ -21,11 +21,11 @@ pub use listener::Address;
 pub use tls::TlsOptions;
 
 use crate::ClassRules;
+use crate::IoCounts;
 use crate::class_rules::SizeRules;
 use crate::core_thread::{self, Cores};
 use crate::device_io::DeviceIo;
 use crate::error::FrontendError;
-use crate::io_counters::IoCounts;
 use crate::limits::{CORE_REQUESTS_MAX, LANE_SOCKETS, NBD_CONNECTIONS_MAX, NBD_NEGOTIATIONS_MAX};
 use base::units::CoreId;
 use block::Device;

@@ -7,6 +7,7 @@
 use super::abi::{Request, data_offset};
 use super::queue::{Copying, Descriptions, Queue, Tag};
 use crate::class_rules::SizeRules;
+use crate::core_thread::passes;
 use crate::errno::errno_of;
 use crate::{DeviceIo, Finished};
 use base::{SlabKey, Time};
@@ -54,9 +55,6 @@ const COPY: u8 = 1;
 
 /// Pieces of memory of one request: a key has room for their numbers.
 const PIECES_MAX: usize = 256;
-
-/// Passes that one turn makes at most, so that other parts of the core get on.
-const PASSES_MAX: usize = 4;
 
 /// The work of one core.
 #[derive(Debug)]
@@ -357,19 +355,15 @@ impl<D: Descriptions> Service for UblkService<D> {
     }
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
-        self.again = false;
-        for pass in 0..PASSES_MAX {
+        self.again = passes(|| {
             let mut progress = self.begin(cx);
             self.io.turn(cx);
             while let Some(finished) = self.io.finished() {
                 self.finish(finished, cx);
                 progress = true;
             }
-            if !progress {
-                break;
-            }
-            self.again = pass + 1 == PASSES_MAX;
-        }
+            progress
+        });
         if self.io.under_way() == 0 && self.copying == 0 && !self.again {
             self.refuse_waiting(cx);
         }

@@ -213,10 +213,7 @@ impl Bed {
         self.driver
             .reap(wait, &mut self.completions)
             .expect("the ring works");
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         for completion in self.completions.drain(..) {
             self.service.apply(completion, &mut cx);
         }
@@ -441,10 +438,7 @@ fn requests_under_way_are_given_up_when_told() {
         bed.turn();
     }
     assert!(bed.kernel.borrow().results.is_empty());
-    let mut cx = Context {
-        now: bed.driver.now(),
-        driver: &mut bed.driver,
-    };
+    let mut cx = Context::begin(&mut bed.driver);
     bed.service.message(Message::Abort, &mut cx);
     // This device ends it early instead of aborting it.
     assert_eq!(bed.results(1), [((0, 1), 4096)]);
@@ -457,10 +451,7 @@ fn requests_under_way_are_given_up_when_told() {
 #[test]
 fn a_core_can_leave_its_tags_to_the_kernel() {
     let mut bed = Bed::ram(4096, false);
-    let mut cx = Context {
-        now: bed.driver.now(),
-        driver: &mut bed.driver,
-    };
+    let mut cx = Context::begin(&mut bed.driver);
     bed.service.message(Message::Leave, &mut cx);
     for _ in 0..5 {
         bed.turn();

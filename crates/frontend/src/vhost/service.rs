@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::ring::{Kick, Ring, RingSetup, recovered, signal};
+use crate::core_thread::passes;
 use crate::virtio_blk::{
     Command, Request, SEGMENTS_TAKEN, Segment, Status, copy_in, copy_out, parse,
 };
@@ -41,9 +42,6 @@ pub(super) struct Taken {
     command: Command,
     request: Request,
 }
-
-/// Passes over the rings that one turn makes at most, so that other parts of the core get on.
-const PASSES_MAX: usize = 4;
 
 /// Vectors that are kept for reuse.
 const SPARE_MAX: usize = 1024;
@@ -452,8 +450,7 @@ impl Service for VhostService {
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.took = false;
-        self.again = false;
-        for pass in 0..PASSES_MAX {
+        self.again = passes(|| {
             let took = self.take();
             self.took |= took;
             let mut progress = took | self.begin(cx);
@@ -462,11 +459,8 @@ impl Service for VhostService {
                 self.finish(finished);
                 progress = true;
             }
-            if !progress {
-                break;
-            }
-            self.again = pass + 1 == PASSES_MAX;
-        }
+            progress
+        });
         if self.io.under_way() == 0 && !self.again {
             self.refuse_waiting();
         }

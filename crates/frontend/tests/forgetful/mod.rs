@@ -67,15 +67,11 @@ impl Channel for ForgetfulChannel {
             self.reported = losses;
             self.told.fetch_max(losses, Ordering::SeqCst);
         }
-        Submit::Done(Completion {
-            tag: request.tag,
-            result: if is_news {
-                Err(BlockError::CacheLost)
-            } else {
-                Ok(())
-            },
-            data: request.data,
-        })
+        Submit::Done(request.ended(if is_news {
+            Err(BlockError::CacheLost)
+        } else {
+            Ok(())
+        }))
     }
 
     fn losses(&self) -> Option<u32> {

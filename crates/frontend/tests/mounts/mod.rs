@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(dead_code)] // No test uses all of it.
 
-use block::{Capabilities, Channel, Device, DeviceError, Geometry, Operation, Request, Submit};
-use reactor::{Completion, Context, Driver, OpNamespace};
+use block::{Channel, Device, Operation, Request, Submit, TestDevice};
+use reactor::{Completion, Context, OpNamespace};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -185,45 +185,23 @@ impl Counts {
     }
 }
 
-/// A device that counts the requests to the one below it.
-#[derive(Debug)]
-pub(crate) struct Counting {
-    below: Arc<dyn Device>,
-    class: Class,
-    counts: Arc<Counts>,
-}
-
 /// Ways to `below` for each class that count.
 pub(crate) fn counting(below: &Arc<dyn Device>) -> (PerClass<Arc<dyn Device>>, Arc<Counts>) {
     let counts = Arc::new(Counts::default());
     let devices = PerClass::from_fn(|class| {
-        Arc::new(Counting {
-            below: Arc::clone(below),
-            class,
-            counts: Arc::clone(&counts),
-        }) as Arc<dyn Device>
+        let counts = Arc::clone(&counts);
+        Arc::new(TestDevice::new(Arc::clone(below), move |below| {
+            Box::new(CountingChannel {
+                below,
+                class,
+                counts: Arc::clone(&counts),
+            })
+        })) as Arc<dyn Device>
     });
     (devices, counts)
 }
 
-impl Device for Counting {
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.below.capabilities()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(CountingChannel {
-            below: self.below.open(driver)?,
-            class: self.class,
-            counts: Arc::clone(&self.counts),
-        }))
-    }
-}
-
+/// A channel that counts the requests to the one below it.
 #[derive(Debug)]
 struct CountingChannel {
     below: Box<dyn Channel>,

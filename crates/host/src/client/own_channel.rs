@@ -63,10 +63,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
 
     /// Does something with the channel.
     pub(super) fn with<T>(&mut self, f: impl FnOnce(&mut C, &mut Context<'_>) -> T) -> T {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         f(&mut self.channel, &mut cx)
     }
 
@@ -144,10 +141,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
 
     /// Hands the channel what the driver brought, and takes what is done.
     pub(super) fn apply(&mut self) -> Time {
-        let mut cx = Context {
-            now: self.driver.now(),
-            driver: &mut self.driver,
-        };
+        let mut cx = Context::begin(&mut self.driver);
         for event in self.events.drain(..) {
             self.channel.complete(event, &mut cx);
         }

@@ -186,7 +186,7 @@ impl OpenChannel {
                     break;
                 }
             };
-            let tag = tag(key);
+            let tag = key.tag();
             let submitted = match operation {
                 None => self.channel.barrier_until(tag, limit, cx).is_ok(),
                 Some(operation) => {
@@ -234,16 +234,8 @@ fn slice_for(request: &BlockingRequest, cx: &mut Context<'_>) -> Result<Option<I
     Ok(Some(slice))
 }
 
-fn tag(key: SlabKey) -> u64 {
-    u64::from(key.index) << 8 | u64::from(key.generation)
-}
-
 fn finish(requests: &mut Slab<BlockingRequest>, done: block::Completion) {
-    let key = SlabKey {
-        index: u32::try_from(done.tag >> 8).expect("we made the tag of a key"),
-        generation: u8::try_from(done.tag & 0xff).expect("one byte"),
-    };
-    let Some(mut request) = requests.remove(key) else {
+    let Some(mut request) = requests.remove(SlabKey::from_tag(done.tag)) else {
         return;
     };
     if let (Some(Operation::Read), Ok(()), Some(data)) =
@@ -296,7 +288,7 @@ impl Service for ClientService {
                 open.give_up(cx.now);
                 for (key, request) in open.requests.iter() {
                     if request.patience.is_over() == Some(BlockError::Aborted) {
-                        open.channel.cancel(tag(key), cx);
+                        open.channel.cancel(key.tag(), cx);
                     }
                 }
             }

@@ -37,10 +37,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
         published: Arc::default(),
         knobs: Knobs::switchyard(),
     });
-    let mut cx = Context {
-        now: driver.now(),
-        driver: &mut driver,
-    };
+    let mut cx = Context::begin(&mut driver);
     let join = Update::Join(0, Arc::clone(&submitter));
     service.message(Message(join), &mut cx);
     let entry = |slot| IngressRequest {
@@ -63,7 +60,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
             submitter.asked();
             debug_assert!(put.is_ok(), "the queue is longer than that");
         }
-        ingress.ring();
+        ingress.sleeper.ring();
         service.maintain(&mut cx);
         while submitter.take().is_some() {
             answered += 1;

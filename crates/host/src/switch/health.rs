@@ -43,7 +43,7 @@ impl Health {
         self.broken.store(true, Ordering::Release);
         // A submitter that is watched later looks at the flag after that.
         for submitter in self.submitters().iter().filter_map(Weak::upgrade) {
-            submitter.wake();
+            submitter.sleeper.wake();
         }
     }
 

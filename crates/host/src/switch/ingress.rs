@@ -2,16 +2,15 @@
 //! which one dataplane thread takes them.
 //!
 //! Putting a request in takes no lock and never waits: a bounded queue of a few words per request.
-//! A thread that sleeps is woken when its submitter has put in all it has ([`Ingress::ring`]), not
+//! A thread that sleeps is woken when its submitter has put in all it has ([`Sleeper::ring`]), not
 //! for each request.
 
 use super::request_count::Account;
-use base::WakeFlag;
 use base::units::Lba;
 use block::{BlockError, Operation};
 use crossbeam_queue::ArrayQueue;
-use reactor::{Region, Wake};
-use std::sync::{Arc, OnceLock};
+use reactor::{Region, Sleeper, Wake};
+use std::sync::Arc;
 use switch::{Class, PerClass};
 
 /// A request on its way from an ingress to an egress.
@@ -49,39 +48,22 @@ pub(super) struct IngressCompletion {
 #[derive(Debug)]
 pub(super) struct Ingress {
     queues: PerClass<ArrayQueue<IngressRequest>>,
-    wake_flag: WakeFlag,
-    waker: OnceLock<Arc<dyn Wake>>,
+    /// The thread. It is woken after a run of [`put`](Self::put).
+    pub(super) sleeper: Sleeper,
 }
 
 impl Ingress {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             queues: PerClass::from_fn(|_| ArrayQueue::new(capacity)),
-            wake_flag: WakeFlag::new(),
-            waker: OnceLock::new(),
+            sleeper: Sleeper::default(),
         }
-    }
-
-    /// The thread that serves it exists now.
-    pub(super) fn serve(&self, waker: Arc<dyn Wake>) {
-        // Called once, by that thread.
-        let _ = self.waker.set(waker);
     }
 
     /// Takes a request; hands it back when the queue is full.
     #[inline]
     pub(super) fn put(&self, entry: IngressRequest) -> Result<(), IngressRequest> {
         self.queues[entry.class].push(entry)
-    }
-
-    /// Wakes the thread, where that is needed: after a run of [`put`](Self::put).
-    #[inline]
-    pub(super) fn ring(&self) {
-        if self.wake_flag.is_needed()
-            && let Some(waker) = self.waker.get()
-        {
-            waker.wake();
-        }
     }
 
     /// The oldest request of a class.
@@ -96,13 +78,7 @@ impl Ingress {
 
     /// The thread wants to sleep; whether it may.
     pub(super) fn may_sleep(&self) -> bool {
-        self.wake_flag.may_sleep(|| self.is_empty())
-    }
-
-    /// The thread looks at its queues.
-    #[inline]
-    pub(super) fn awake(&self) {
-        self.wake_flag.awake();
+        self.sleeper.may_sleep(|| self.is_empty())
     }
 }
 
@@ -112,8 +88,8 @@ pub(super) struct Submitter {
     /// Never full: it holds as many as the submitter may have outstanding.
     done: ArrayQueue<IngressCompletion>,
     account: Account,
-    wake_flag: WakeFlag,
-    waker: Arc<dyn Wake>,
+    /// The submitter's thread. It is woken after a run of [`finish`](Self::finish).
+    pub(super) sleeper: Sleeper,
     /// The memory of its requests' data.
     pub(super) region: Region,
 }
@@ -123,8 +99,7 @@ impl Submitter {
         Self {
             done: ArrayQueue::new(depth),
             account: Account::new(),
-            wake_flag: WakeFlag::new(),
-            waker,
+            sleeper: Sleeper::new(waker),
             region,
         }
     }
@@ -155,30 +130,12 @@ impl Submitter {
         self.account.is_quiet()
     }
 
-    /// Wakes the submitter, whatever it does.
-    pub(super) fn wake(&self) {
-        self.waker.wake();
-    }
-
-    /// Wakes the submitter, where that is needed: after a run of [`finish`](Self::finish).
-    #[inline]
-    pub(super) fn ring(&self) {
-        if self.wake_flag.is_needed() {
-            self.waker.wake();
-        }
-    }
-
     #[inline]
     pub(super) fn take(&self) -> Option<IngressCompletion> {
         self.done.pop()
     }
 
     pub(super) fn may_sleep(&self) -> bool {
-        self.wake_flag.may_sleep(|| self.done.is_empty())
-    }
-
-    #[inline]
-    pub(super) fn awake(&self) {
-        self.wake_flag.awake();
+        self.sleeper.may_sleep(|| self.done.is_empty())
     }
 }

@@ -400,7 +400,7 @@ impl Channel for SwitchedChannel {
             direct.channel().kick(cx);
         }
         if std::mem::take(&mut self.is_put) {
-            self.ingress().ring();
+            self.ingress().sleeper.ring();
         }
         self.look_where(cx.driver);
     }
@@ -425,11 +425,7 @@ impl Channel for SwitchedChannel {
         }
         if self.is_broken() {
             if let Some(request) = self.displaced.pop_front() {
-                return Some(Completion {
-                    tag: request.tag,
-                    result: Err(BlockError::Gone),
-                    data: request.data,
-                });
+                return Some(request.ended(Err(BlockError::Gone)));
             }
             let slot = self.slots.iter().position(Option::is_some)?;
             return Some(self.complete_one(IngressCompletion {
@@ -447,7 +443,7 @@ impl Channel for SwitchedChannel {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        self.submitter.awake();
+        self.submitter.sleeper.awake();
         if let Some(direct) = &mut self.direct {
             direct.channel().tick(cx);
             if self.closing {

@@ -10,7 +10,7 @@ mod admin;
 mod io;
 mod mischief;
 
-use host::{Host, Subsystem};
+use host::{Host, HostBuilder, Namespace, Subsystem};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -354,13 +354,22 @@ impl Peer {
     }
 }
 
+/// A host that is connected again soon.
+pub fn builder() -> HostBuilder {
+    Host::builder().reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
+}
+
+/// The namespace of a peer, over such a host.
+pub fn connect(peer: &Peer, builder: HostBuilder) -> Namespace {
+    let host = builder.build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    subsystem.namespace(1).unwrap()
+}
+
 /// A peer that behaves so, and a host that is connected to it, and soon again.
 pub fn connected(behaviour: Behaviour) -> (Peer, Host, Subsystem) {
     let peer = Peer::start(1 << 20, behaviour);
-    let host = Host::builder()
-        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
-        .build()
-        .unwrap();
+    let host = builder().build().unwrap();
     let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
     (peer, host, subsystem)
 }

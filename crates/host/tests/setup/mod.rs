@@ -17,15 +17,7 @@ pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
 /// 16 MiB of memory.
 pub fn namespace(nsid: u32, block_bytes: u32) -> NamespaceOptions {
     let ram = Ram::new(16 * MIB as u64, block_bytes).unwrap();
-    NamespaceOptions {
-        nsid,
-        device: Arc::new(ram),
-        uuid: [u8::try_from(nsid).unwrap(); 16],
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: false,
-        qos: None,
-    }
+    NamespaceOptions::new(nsid, Arc::new(ram), [u8::try_from(nsid).unwrap(); 16])
 }
 
 /// A target with namespace 1, on so many cores of its own.

@@ -167,7 +167,7 @@ impl VhostChannel {
             }
         }
         self.free.push(slot);
-        self.done.push_back(ended(request, result));
+        self.done.push_back(request.ended(result));
     }
 
     /// Looks from time to time whether the back end is there: it completes nothing once it is gone.
@@ -187,7 +187,7 @@ impl VhostChannel {
         if self.gone {
             for slot in &mut self.slots {
                 let left = slot.take().map(|slot| slot.request);
-                let left = left.map(|request| ended(request, Err(BlockError::Gone)));
+                let left = left.map(|request| request.ended(Err(BlockError::Gone)));
                 self.done.extend(left);
             }
             self.free = (0..SLOTS).rev().collect();
@@ -201,32 +201,24 @@ impl VhostChannel {
     }
 }
 
-fn ended(request: Request, result: Result<(), BlockError>) -> Completion {
-    Completion {
-        tag: request.tag,
-        result,
-        data: request.data,
-    }
-}
-
 impl Channel for VhostChannel {
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
         if self.closing {
-            return Submit::Done(ended(request, Err(BlockError::Aborted)));
+            return Submit::Done(request.ended(Err(BlockError::Aborted)));
         }
         if self.gone {
-            return Submit::Done(ended(request, Err(BlockError::Gone)));
+            return Submit::Done(request.ended(Err(BlockError::Gone)));
         }
         if let Err(error) = block::check(&request, self.geometry, self.capabilities) {
-            return Submit::Done(ended(request, Err(error)));
+            return Submit::Done(request.ended(Err(error)));
         }
         if matches!(request.operation, Operation::Compare | Operation::Verify) {
-            return Submit::Done(ended(request, Err(BlockError::Unsupported)));
+            return Submit::Done(request.ended(Err(BlockError::Unsupported)));
         }
         let shared = matches!(request.operation, Operation::Read)
             && request.data.as_ref().is_some_and(is_shared);
         if shared {
-            return Submit::Done(ended(request, Err(BlockError::Malformed)));
+            return Submit::Done(request.ended(Err(BlockError::Malformed)));
         }
         if self.in_flight() == 0 {
             self.next_look = cx.now + LOOK;

@@ -30,7 +30,7 @@ pub(crate) struct CoreBarriers {
     /// Bytes that held commands brought along.
     held_bytes: usize,
     /// I/O queues of the core, by scope.
-    members: BTreeMap<Arc<Scope>, BTreeSet<(u32, u8)>>,
+    members: BTreeMap<Arc<Scope>, BTreeSet<SlabKey>>,
 }
 
 /// A scope with held commands.
@@ -125,7 +125,7 @@ impl CoreBarriers {
     pub(crate) fn join(&mut self, scopes: &Scopes, key: SlabKey) {
         for scope in scopes.iter() {
             let queues = self.members.entry(Arc::clone(scope)).or_default();
-            queues.insert((key.index, key.generation));
+            queues.insert(key);
         }
     }
 
@@ -133,7 +133,7 @@ impl CoreBarriers {
     pub(crate) fn leave(&mut self, scopes: &Scopes, key: SlabKey) {
         for scope in scopes.iter() {
             if let Some(queues) = self.members.get_mut(scope) {
-                queues.remove(&(key.index, key.generation));
+                queues.remove(&key);
                 if queues.is_empty() {
                     self.members.remove(scope);
                 }
@@ -144,9 +144,7 @@ impl CoreBarriers {
     /// The I/O queues of a scope.
     pub(crate) fn members(&self, scope: &Scope) -> Vec<SlabKey> {
         let queues = self.members.get(scope).into_iter().flatten();
-        queues
-            .map(|&(index, generation)| SlabKey { index, generation })
-            .collect()
+        queues.copied().collect()
     }
 
     fn hold(&mut self, scope: &Scope) -> Option<&mut Hold> {

@@ -11,7 +11,7 @@ use crate::extent_table::TablePool;
 use crate::limits::{Limits, PUBLISH_INTERVAL};
 use crate::log_budget::LogBudget;
 use crate::message::CoreMessage;
-use crate::namespace::CoreNamespace;
+use crate::namespace::{CoreNamespace, DeviceCommand};
 use crate::qos::core::CoreTokens;
 use crate::request::{Slot, State, StateCounts, Ticket};
 use crate::service::connection_state::ConnectionState;
@@ -25,7 +25,6 @@ use crate::stats::CoreStats;
 use crate::switch::core::CoreSwitch;
 use crate::switch::work::Work;
 use base::{SlabKey, Time, TimerQueue};
-use block::{Completion, Extents, Request};
 use reactor::{BufferPool, Context, OpNamespace};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -93,7 +92,7 @@ pub(crate) struct ConnectionLists {
     pub(crate) draining: Vec<SlabKey>,
     /// I/O queues that were connected in this turn, and have no thread yet.
     pub(crate) undealt: Vec<SlabKey>,
-    pub(crate) timers: TimerQueue<(u32, u8)>,
+    pub(crate) timers: TimerQueue<SlabKey>,
     /// Numbers of connections that entered each state, by discriminant.
     pub(crate) entered: [u64; ConnectionState::COUNT],
 }
@@ -248,41 +247,19 @@ impl CoreState {
         }
     }
 
-    /// Hands a request of a queue of `class` (none for control) to a namespace's device. Returns its
-    /// completion if it is done already.
-    pub(crate) fn submit(
+    /// Hands a command of a queue of `class` (none for control) to a namespace's device. Returns it
+    /// as it ended if it is done already.
+    pub(crate) fn submit<C: DeviceCommand>(
         &mut self,
         subsystem: u32,
         nsid: u32,
         class: Option<Class>,
-        request: Request,
+        command: C,
         cx: &mut Context<'_>,
-    ) -> Option<Completion> {
+    ) -> Option<C::Done> {
         let class = self.switch.order_of(class);
-        match self.namespaces.submit(subsystem, nsid, class, request, cx) {
-            Submitted::Done(completion) => Some(completion),
-            Submitted::Queued => None,
-            Submitted::Waits => {
-                self.stats.device_waits += 1;
-                None
-            }
-        }
-    }
-
-    /// Hands a command over extents to a namespace's device, as [`submit`](Self::submit) does a
-    /// request. Returns it if it is done already.
-    pub(crate) fn submit_extents(
-        &mut self,
-        subsystem: u32,
-        nsid: u32,
-        class: Option<Class>,
-        command: Extents,
-        cx: &mut Context<'_>,
-    ) -> Option<Extents> {
-        let class = self.switch.order_of(class);
-        let namespaces = &mut self.namespaces;
-        match namespaces.submit_extents(subsystem, nsid, class, command, cx) {
-            Submitted::Done(command) => Some(command),
+        match self.namespaces.submit(subsystem, nsid, class, command, cx) {
+            Submitted::Done(done) => Some(done),
             Submitted::Queued => None,
             Submitted::Waits => {
                 self.stats.device_waits += 1;

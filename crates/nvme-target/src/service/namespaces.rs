@@ -1,9 +1,9 @@
 //! The namespaces of a core: its channels to their devices, and the requests in them.
 
 use crate::change::ack::Pausing;
-use crate::namespace::{CoreNamespace, Waiting};
+use crate::namespace::{CoreNamespace, DeviceCommand, Waiting};
 use crate::request::Ticket;
-use block::{BlockError, Channel, Completion, Extents, Operation, Request, Submit, SubmitExtents};
+use block::{Channel, Operation, Submit};
 use reactor::{Context, OpNamespace};
 use switch::Class;
 
@@ -16,7 +16,7 @@ pub(crate) struct CoreSubsystem {
     pub(crate) removing: Option<Pausing>,
 }
 
-/// Outcome of a request, or of a command over extents, that was handed to a namespace.
+/// Outcome of a command that was handed to a namespace.
 #[derive(Debug)]
 pub(crate) enum Submitted<T> {
     /// It is done.
@@ -108,72 +108,34 @@ impl Namespaces {
         }
     }
 
-    /// Hands a request to a namespace's device, in the order of `class`. A request for which the
-    /// device has no space waits in the namespace.
-    pub(crate) fn submit(
+    /// Hands a command to a namespace's device, in the order of `class`. One for which the device
+    /// has no space waits in the namespace.
+    pub(crate) fn submit<C: DeviceCommand>(
         &mut self,
         subsystem: u32,
         nsid: u32,
         class: Class,
-        request: Request,
+        command: C,
         cx: &mut Context<'_>,
-    ) -> Submitted<Completion> {
+    ) -> Submitted<C::Done> {
         self.activate(subsystem, nsid);
         let Some(namespace) = self.get_mut(subsystem, nsid) else {
-            let result = Err(BlockError::Gone);
-            return Submitted::Done(Completion {
-                tag: request.tag,
-                result,
-                data: request.data,
-            });
+            return Submitted::Done(command.gone());
         };
         if namespace.backlog.is_before(class) {
-            namespace.backlog.push(class, Waiting::Request(request));
+            namespace.backlog.push(class, command.waiting());
             return Submitted::Waits;
         }
-        match namespace.channel.submit(request, cx) {
-            Submit::Done(completion) => Submitted::Done(completion),
+        match command.submit(&mut *namespace.channel, cx) {
+            Submit::Done(done) => Submitted::Done(done),
             Submit::Queued => {
                 namespace.in_channel += 1;
                 namespace.gathered = true;
                 Submitted::Queued
             }
-            Submit::Busy(request) => {
+            Submit::Busy(command) => {
                 namespace.gathered = true;
-                namespace.backlog.push(class, Waiting::Request(request));
-                Submitted::Waits
-            }
-        }
-    }
-
-    /// Hands a command over extents to a namespace's device, as [`submit`](Self::submit) does a
-    /// request.
-    pub(crate) fn submit_extents(
-        &mut self,
-        subsystem: u32,
-        nsid: u32,
-        class: Class,
-        command: Extents,
-        cx: &mut Context<'_>,
-    ) -> Submitted<Extents> {
-        self.activate(subsystem, nsid);
-        let Some(namespace) = self.get_mut(subsystem, nsid) else {
-            return Submitted::Done(command.ended(Err(BlockError::Gone)));
-        };
-        if namespace.backlog.is_before(class) {
-            namespace.backlog.push(class, Waiting::Extents(command));
-            return Submitted::Waits;
-        }
-        match namespace.channel.submit_extents(command, cx) {
-            SubmitExtents::Done(command) => Submitted::Done(command),
-            SubmitExtents::Queued => {
-                namespace.in_channel += 1;
-                namespace.gathered = true;
-                Submitted::Queued
-            }
-            SubmitExtents::Busy(command) => {
-                namespace.gathered = true;
-                namespace.backlog.push(class, Waiting::Extents(command));
+                namespace.backlog.push(class, command.waiting());
                 Submitted::Waits
             }
         }

@@ -437,7 +437,7 @@ fn submit_extents(
 ) -> Step {
     let class = connection.session.output.class();
     let subsystem = connection.access.subsystem;
-    match core.submit_extents(subsystem, nsid, class, command, cx) {
+    match core.submit(subsystem, nsid, class, command, cx) {
         None => Step::Wait,
         Some(command) => extents::done(connection.session.commands.slot(slot), command),
     }

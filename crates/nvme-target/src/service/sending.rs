@@ -88,8 +88,7 @@ impl PollGroup {
 
     /// Rings the doorbells that are due.
     fn run_doorbells(&mut self, cx: &Context<'_>) {
-        while let Some((index, generation)) = self.core.switch.held.pop_due(cx.now) {
-            let key = SlabKey { index, generation };
+        while let Some(key) = self.core.switch.held.pop_due(cx.now) {
             if let Some(connection) = self.connections.get_mut(key) {
                 connection
                     .session

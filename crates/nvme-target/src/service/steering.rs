@@ -67,7 +67,7 @@ impl PollGroup {
         } = &mut self.steering;
         let steering = &mut self.core.switch.steering;
         for &Move { id, to, .. } in steering.step(now, loads, queues) {
-            let (key, to) = (key_of(id), to.0 as usize);
+            let (key, to) = (SlabKey::from_tag(id), to.0 as usize);
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
@@ -122,7 +122,7 @@ impl PollGroup {
                 };
                 asked[class] += connection.placement.demand.load_within(AFFINITY_DWELL, now);
                 queues.push(SteeredThread {
-                    id: id_of(key),
+                    id: key.tag(),
                     class,
                     core,
                     allowed,
@@ -154,7 +154,7 @@ impl PollGroup {
         gathered.resize(recent.len(), 0);
         let mut homeless: u64 = 0;
         for thread in queues.iter().filter(|thread| gathers(thread.class)) {
-            let Some(connection) = self.connections.get(key_of(thread.id)) else {
+            let Some(connection) = self.connections.get(SlabKey::from_tag(thread.id)) else {
                 continue;
             };
             let home = home_of(connection).and_then(|home| gathered.get_mut(home));
@@ -162,7 +162,7 @@ impl PollGroup {
         }
         let all = gathered.iter().sum::<u64>() + homeless;
         for &SteeredThread { id, class, .. } in queues.iter() {
-            let key = key_of(id);
+            let key = SlabKey::from_tag(id);
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
@@ -347,32 +347,9 @@ fn is_worth_it(class: Class, load: u64, from: usize, to: usize, loads: &[PerClas
     !spreads || loads[to][class].saturating_add(load) <= loads[from][class]
 }
 
-/// A queue's name for the steering.
-fn id_of(key: SlabKey) -> u64 {
-    u64::from(key.index) | u64::from(key.generation) << 32
-}
-
-/// The queue that [`id_of`] named.
-fn key_of(id: u64) -> SlabKey {
-    let [i0, i1, i2, i3, generation, ..] = id.to_le_bytes();
-    SlabKey {
-        index: u32::from_le_bytes([i0, i1, i2, i3]),
-        generation,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_queue_is_found_again_by_its_name() {
-        let key = SlabKey {
-            index: 70_000,
-            generation: 255,
-        };
-        assert_eq!(key_of(id_of(key)), key);
-    }
 
     #[test]
     fn queues_do_not_pile_up_for_a_small_difference() {

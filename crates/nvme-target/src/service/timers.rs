@@ -5,7 +5,7 @@ use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
 use crate::service::poll_group::PollGroup;
 use crate::stats::CoreStats;
-use base::{SlabKey, Time};
+use base::Time;
 use reactor::Context;
 
 impl Connection {
@@ -13,8 +13,7 @@ impl Connection {
     pub(crate) fn arm(&mut self, core: &mut CoreState, deadline: Time) {
         if deadline < self.deadlines.timer {
             self.deadlines.timer = deadline;
-            let timers = &mut core.connections.timers;
-            timers.set(deadline, (self.key.index, self.key.generation));
+            core.connections.timers.set(deadline, self.key);
         }
     }
 
@@ -114,16 +113,15 @@ impl Connection {
 
 impl PollGroup {
     pub(super) fn run_timers(&mut self, cx: &mut Context<'_>) {
-        while let Some((index, generation)) = self.core.connections.timers.pop_due(cx.now) {
-            let key = SlabKey { index, generation };
+        while let Some(key) = self.core.connections.timers.pop_due(cx.now) {
             if let Some(connection) = self.connections.get_mut(key) {
                 connection.timer(&mut self.core, cx);
             }
         }
         let (timers, connections) = (&mut self.core.connections.timers, &self.connections);
         // A host chooses its keep-alive time-out, and may do so again and again.
-        timers.prune(connections.len(), |at, (index, generation)| {
-            let connection = connections.get(SlabKey { index, generation });
+        timers.prune(connections.len(), |at, key| {
+            let connection = connections.get(key);
             connection.is_some_and(|connection| connection.deadlines.timer == at)
         });
     }

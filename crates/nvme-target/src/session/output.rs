@@ -265,8 +265,7 @@ impl Output {
             Decision::Hold { until } => {
                 if until < Time::NEVER && !self.timed {
                     self.timed = true;
-                    let Self { key, .. } = *self;
-                    core.switch.held.set(until, (key.index, key.generation));
+                    core.switch.held.set(until, self.key);
                 }
             }
         }

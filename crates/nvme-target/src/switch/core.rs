@@ -33,7 +33,7 @@ pub(crate) struct CoreSwitch {
     /// Connections with something to send, in the order in which they became so.
     pub(crate) ready: PerClass<VecDeque<SlabKey>>,
     /// Connections with a doorbell that holds something, and the latest time at which it rings.
-    pub(crate) held: TimerQueue<(u32, u8)>,
+    pub(crate) held: TimerQueue<SlabKey>,
     /// The order in which the ready ones are served.
     pub(crate) send: ClassScheduler,
     /// Which queues are better off on another core.

@@ -1,29 +1,19 @@
 //! A device that begins its first requests only when it is told to.
 
-use super::{BLOCK, Bed, NQN, namespace, run};
+use super::{Bed, namespace, ram, run, target_with};
 use base::Time;
 use base::units::MIB;
-use block::device::Ram;
 use block::{
-    Capabilities, Channel, Completion, Device, DeviceError, Extents, Geometry, Operation, Request,
-    Submit, SubmitExtents,
+    Channel, Completion, Device, Extents, Operation, Request, Submit, SubmitExtents, TestDevice,
 };
-use reactor::{Context, Driver};
+use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use switchyard_target::{Limits, RunningTarget, SubsystemOptions, Target};
+use switchyard_target::{Limits, RunningTarget, Target};
 
 /// Blocks from here on answer at once.
 pub const QUICK: u64 = 1000;
-
-/// RAM that begins requests for its first blocks only when it is told to: then it reads into, and
-/// writes from, whatever memory they came with. It has room for a few of them.
-#[derive(Debug)]
-struct Late {
-    ram: Arc<Ram>,
-    state: Arc<State>,
-}
 
 #[derive(Debug)]
 pub struct State {
@@ -37,38 +27,14 @@ pub struct State {
     pub taken: Mutex<Vec<Operation>>,
 }
 
+/// A channel of RAM that begins requests for its first blocks only when it is told to: then it
+/// reads into, and writes from, whatever memory they came with. It has room for a few of them.
 #[derive(Debug)]
 struct LateChannel {
     ram: Box<dyn Channel>,
     state: Arc<State>,
     held: Vec<Request>,
     done: VecDeque<Completion>,
-}
-
-impl Device for Late {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            volatile_cache: true,
-            ..self.ram.capabilities()
-        }
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(LateChannel {
-            ram: self.ram.open(driver)?,
-            state: Arc::clone(&self.state),
-            held: Vec::new(),
-            done: VecDeque::new(),
-        }))
-    }
-
-    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
-        self.ram.resize(blocks)
-    }
 }
 
 impl Channel for LateChannel {
@@ -153,10 +119,6 @@ pub fn bed_started(
     limits: Limits,
     start: impl FnOnce(Arc<Target>) -> RunningTarget,
 ) -> (Bed, Arc<State>) {
-    let target = Target::new(limits, cores).expect("legal limits");
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .expect("a new subsystem");
     let state = Arc::new(State {
         room,
         open: AtomicBool::new(false),
@@ -164,19 +126,17 @@ pub fn bed_started(
         permits: AtomicUsize::new(0),
         taken: Mutex::new(Vec::new()),
     });
-    let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
-    let late = Late {
-        ram: Arc::clone(&ram),
-        state: Arc::clone(&state),
-    };
-    target
-        .add_namespace(NQN, namespace(1, Arc::new(late)))
-        .expect("a new namespace");
-    (
-        Bed {
-            target: start(target),
+    let ram = ram(16 * MIB);
+    let own = Arc::clone(&state);
+    let late = TestDevice::new(Arc::clone(&ram) as Arc<dyn Device>, move |ram| {
+        Box::new(LateChannel {
             ram,
-        },
-        state,
-    )
+            state: Arc::clone(&own),
+            held: Vec::new(),
+            done: VecDeque::new(),
+        })
+    });
+    let late = Arc::new(late.with(|capabilities| capabilities.volatile_cache = true));
+    let target = start(target_with(limits, cores, [namespace(1, late)]));
+    (Bed { target, ram }, state)
 }

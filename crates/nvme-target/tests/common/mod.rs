@@ -11,20 +11,24 @@ pub mod late;
 use base::units::{CoreId, KIB, MIB};
 use block::device::Ram;
 use reactor::BufferClass;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use switch::Class;
 use switchyard_target::{
     DeviceQos, Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions,
 };
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
 use wire::fabrics::{Connect, ConnectData, Property, PropertyGet, PropertySet, PropertySize};
+use wire::nvme::feature::FeatureId;
 use wire::nvme::io::{DatasetRange, LbaControl};
+use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{
-    Command, Completion, DISCOVERY_NQN, DatasetManagement, FabricsType, IoOpcode, LbaCommand, Nqn,
-    SglDescriptor, Status,
+    AdminCommand, Command, Completion, DISCOVERY_NQN, DatasetManagement, FabricsType, IoOpcode,
+    LbaCommand, Nqn, SetFeatures, SglDescriptor, Status,
 };
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
@@ -71,22 +75,13 @@ impl Bed {
         qos: Option<Arc<DeviceQos>>,
         start: impl FnOnce(Arc<Target>) -> RunningTarget,
     ) -> Self {
-        let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
-        let target = Target::new(limits, cores).expect("legal limits");
-        target
-            .add_subsystem(SubsystemOptions::open_to_all(NQN))
-            .expect("a new subsystem");
-        target
-            .add_namespace(
-                NQN,
-                NamespaceOptions {
-                    qos,
-                    ..namespace(1, Arc::clone(&ram) as Arc<dyn block::Device>)
-                },
-            )
-            .expect("a new namespace");
+        let ram = ram(16 * MIB);
+        let namespace = NamespaceOptions {
+            qos,
+            ..namespace(1, Arc::clone(&ram) as Arc<dyn block::Device>)
+        };
         Self {
-            target: start(target),
+            target: start(target_with(limits, cores, [namespace])),
             ram,
         }
     }
@@ -99,6 +94,24 @@ impl Bed {
         self.target.addresses[0]
     }
 
+    /// I/O commands of all connections so far.
+    pub fn commands(&self) -> u64 {
+        let cores = self.handle().snapshot().cores;
+        cores.iter().map(|core| core.io_commands).sum()
+    }
+
+    /// An I/O queue of a class.
+    pub fn queue_of(&self, cntlid: u16, queue_id: u16, class: Class) -> Client {
+        let mut client = Client::dial(self.address(), Dialect::default());
+        let mut connect = Client::connect_command(queue_id, 63, 0);
+        connect.attributes = connect
+            .attributes
+            .with_priority_class(class.wire_priority());
+        let completion = client.connect(&connect, &Client::connect_data(NQN, cntlid));
+        assert!(completion.status.is_success(), "{}", completion.status);
+        client
+    }
+
     /// A connected and enabled admin queue.
     pub fn admin(&self) -> Client {
         Client::admin(self.address(), NQN, 0)
@@ -109,10 +122,16 @@ impl Bed {
         self.host_with(Dialect::default())
     }
 
-    pub fn host_with(&self, dialect: Dialect) -> (Client, Client) {
+    /// A connected and enabled admin queue, and its controller's identifier.
+    pub fn controller(&self, dialect: Dialect) -> (Client, u16) {
         let mut admin = Client::dial(self.address(), dialect);
         let cntlid = admin.connect_admin(NQN, 0);
         admin.enable();
+        (admin, cntlid)
+    }
+
+    pub fn host_with(&self, dialect: Dialect) -> (Client, Client) {
+        let (admin, cntlid) = self.controller(dialect);
         let mut io = Client::dial(self.address(), dialect);
         io.connect_io(NQN, cntlid, 1, 127);
         (admin, io)
@@ -137,15 +156,30 @@ impl Bed {
 }
 
 pub fn namespace(nsid: u32, device: Arc<dyn block::Device>) -> NamespaceOptions {
-    NamespaceOptions {
-        nsid,
-        device,
-        uuid: [nsid as u8; 16],
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: false,
-        qos: None,
+    NamespaceOptions::new(nsid, device, [nsid as u8; 16])
+}
+
+/// Memory of so many bytes.
+pub fn ram(bytes: usize) -> Arc<Ram> {
+    Arc::new(Ram::new(bytes as u64, BLOCK as u32).expect("a small device"))
+}
+
+/// A target with one subsystem, which is open to all.
+pub fn target_with(
+    limits: Limits,
+    cores: usize,
+    namespaces: impl IntoIterator<Item = NamespaceOptions>,
+) -> Arc<Target> {
+    let target = Target::new(limits, cores).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    for namespace in namespaces {
+        target
+            .add_namespace(NQN, namespace)
+            .expect("a new namespace");
     }
+    target
 }
 
 pub fn run(target: Arc<Target>, cores: usize) -> RunningTarget {
@@ -318,10 +352,41 @@ impl Client {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return None,
                 Ok(count) => self.input.extend_from_slice(&buffer[..count]),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("no answer: {error}"),
             }
         }
+    }
+
+    /// Returns true if there is nothing to receive.
+    pub fn is_silent(&self) -> bool {
+        self.stream.set_nonblocking(true).expect("a socket");
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).expect("a socket");
+        peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// The target closes the connection, and says nothing else.
+    pub fn closed(mut self) {
+        let mut rest = Vec::new();
+        let closed = self.stream.read_to_end(&mut rest);
+        assert!(
+            closed.is_ok() && rest.is_empty(),
+            "closed, and nothing else"
+        );
+    }
+
+    /// Says whether the host means the classes of its queues.
+    pub fn mean_classes(&mut self, queue_classes: bool) -> u32 {
+        let value = HostExtensions {
+            queue_classes,
+            ..HostExtensions::default()
+        }
+        .to_dword();
+        let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, value);
+        let completion = self.execute(AdminCommand::SetFeatures(set).encode(0), &[]);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        value
     }
 
     pub fn receive(&mut self) -> Pdu {
@@ -623,17 +688,34 @@ pub fn with_buffers(target: Arc<Target>, buffers: Vec<BufferClass>) -> RunningTa
 
 /// A Dataset Management that deallocates one range.
 pub fn deallocate(slba: u64, blocks: u32) -> (Command, Vec<u8>) {
+    deallocate_all(&[(slba, blocks)])
+}
+
+/// A Dataset Management that deallocates these ranges.
+pub fn deallocate_all(ranges: &[(u64, u32)]) -> (Command, Vec<u8>) {
     let management = DatasetManagement {
         nsid: 1,
-        ranges: 1,
+        ranges: ranges.len() as u16,
         deallocate: true,
         integral_read: false,
         integral_write: false,
     };
-    let range = DatasetRange {
-        attributes: 0,
-        blocks,
-        slba,
-    };
-    (management.encode(0), range.to_bytes().to_vec())
+    let ranges = ranges.iter().flat_map(|&(slba, blocks)| {
+        let range = DatasetRange {
+            attributes: 0,
+            blocks,
+            slba,
+        };
+        range.to_bytes()
+    });
+    (management.encode(0), ranges.collect())
+}
+
+/// Ends the work also where the test fails.
+pub struct StopAtLast<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

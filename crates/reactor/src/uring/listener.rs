@@ -4,7 +4,7 @@
 //! accept is passed over, and while descriptors or memory are short the ring waits a little and
 //! goes on by itself. So a peer can neither end the accepting nor start a second one.
 
-use super::operations::{RingOp, io_result, user_data};
+use super::operations::{RingOp, io_result};
 use super::{UringDriver, socket};
 use crate::limits::{ACCEPT_PAUSE, LISTENERS_MAX};
 use crate::op::{ListenerId, OpKey, Outcome, SocketOptions, Stream};
@@ -110,7 +110,7 @@ impl UringDriver {
 
     fn set_accept(&mut self, listener: SlabKey, operation: SlabKey) {
         if let Some(entry) = self.listeners.get_mut(listener) {
-            entry.accept = Some(user_data(operation));
+            entry.accept = Some(operation.tag());
         }
     }
 

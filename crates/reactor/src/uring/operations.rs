@@ -96,16 +96,6 @@ pub(super) struct Operation {
     timeout: types::Timespec,
 }
 
-pub(super) const fn user_data(key: SlabKey) -> u64 {
-    (key.generation as u64) << 32 | key.index as u64
-}
-
-fn slab_key(user_data: u64) -> SlabKey {
-    let generation = u8::try_from(user_data >> 32 & 0xFF).unwrap_or(0);
-    let index = u32::try_from(user_data & 0xFFFF_FFFF).unwrap_or(0);
-    SlabKey { index, generation }
-}
-
 /// Gives an operation a place in the table; see [`UringDriver::enter_operation`].
 pub(super) fn enter(operations: &mut Slab<Operation>, kind: RingOp) -> SlabKey {
     let operation = Operation {
@@ -154,7 +144,7 @@ impl UringDriver {
     }
 
     pub(super) fn push(&mut self, entry: squeue::Entry, key: SlabKey) {
-        self.ring.push(entry.user_data(user_data(key)));
+        self.ring.push(entry.user_data(key.tag()));
     }
 
     pub(super) fn watch_waker(&mut self) {
@@ -198,7 +188,7 @@ impl UringDriver {
         let limit = opcode::LinkTimeout::new(timespec)
             .build()
             .user_data(IGNORED);
-        let entries = [poll.user_data(user_data(operation)), limit];
+        let entries = [poll.user_data(operation.tag()), limit];
         self.ring.push_together(&entries);
     }
 
@@ -279,7 +269,7 @@ impl UringDriver {
             if let Some(RingOp::Watch(watch)) = entry.map(|entry| &mut entry.kind) {
                 watch.ending = true;
             }
-            self.cancel(user_data(operation));
+            self.cancel(operation.tag());
         }
         let waits = |op: &Op| matches!(op, Op::Watch { file: watched } if *watched == file);
         if let Some(index) = self.backlog.iter().position(|(_, op)| waits(op)) {
@@ -318,7 +308,7 @@ impl UringDriver {
         if data == IGNORED {
             return;
         }
-        let key = slab_key(data);
+        let key = SlabKey::from_tag(data);
         if cqueue::more(flags) {
             return self.ring_event(key, result);
         }

@@ -1,7 +1,7 @@
 //! The calls that decisions about arrivals make: receives, and the ring's poll entries.
 
 use super::UringDriver;
-use super::operations::{Operation, RingOp, enter, poll_in, poll_out, user_data};
+use super::operations::{Operation, RingOp, enter, poll_in, poll_out};
 use super::ring::Ring;
 use super::socket::{self, Attempt, Receiving, Sending, Socket};
 use crate::arrivals::{Arrivals, Got, Interest, Kernel, Wanted};
@@ -50,7 +50,7 @@ impl Receiver<'_> {
             return;
         }
         let operation = enter(self.operations, RingOp::SendSpace(key));
-        let data = user_data(operation);
+        let data = operation.tag();
         self.ring.push(poll_out(&socket.fd).user_data(data));
         socket.poll_out = Some(data);
     }
@@ -164,7 +164,7 @@ impl Kernel for Receiver<'_> {
             return;
         }
         let operation = enter(self.operations, RingOp::Arrival(key));
-        let data = user_data(operation);
+        let data = operation.tag();
         self.ring.push(poll_in(&socket.fd).user_data(data));
         socket.poll_in = Some(data);
     }

@@ -321,6 +321,7 @@ impl std::fmt::Debug for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::uring::tests::in_own_process;
 
     #[test]
     fn refusals_name_what_to_do() {
@@ -417,19 +418,7 @@ mod tests {
     #[test]
     fn little_locked_memory_makes_a_small_ring() {
         use rustix::process::{Resource, Rlimit, Uid, setrlimit};
-        const CHILD: &str = "SWITCHYARD_TEST_LITTLE_LOCKED_MEMORY";
-        let name = "uring::ring::tests::little_locked_memory_makes_a_small_ring";
-        if std::env::var_os(CHILD).is_none() {
-            // The limit is the process's.
-            let program = std::env::current_exe().expect("this test program");
-            let mut child = std::process::Command::new(program);
-            child.args(["--exact", name, "--test-threads=1"]);
-            let output = child.env(CHILD, "1").output().expect("it starts");
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(
-                output.status.success() && text.contains("1 passed"),
-                "{text}"
-            );
+        if !in_own_process("uring::ring::tests::little_locked_memory_makes_a_small_ring") {
             return;
         }
         let bytes = Some(64 * 1024);

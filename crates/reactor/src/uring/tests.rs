@@ -123,13 +123,7 @@ fn nothing_is_ready_for_a_sleep_while_the_kernel_refuses_entries() {
         .prepare_sleep(&mut completions)
         .expect("the ring works")
     {}
-    driver.submit(
-        key(5),
-        Op::Receive {
-            socket: far,
-            into: None,
-        },
-    );
+    receive(&mut driver, 5, far);
     driver.ring.refusals = 2;
     for _ in 0..2 {
         assert!(!driver.prepare_sleep(&mut completions).expect("no error"));
@@ -160,6 +154,46 @@ fn wait_for(driver: &mut UringDriver, wanted: OpKey) -> Outcome {
             return completion.outcome;
         }
     }
+}
+
+/// Reaps until `count` completions are there.
+fn gather(driver: &mut UringDriver, count: usize) -> Vec<Completion> {
+    let mut completions = Vec::new();
+    let deadline = driver.now() + Nanos::from_secs(10);
+    while completions.len() < count {
+        driver
+            .reap(Wait::Until(deadline), &mut completions)
+            .expect("the ring works");
+        assert!(
+            driver.now() < deadline,
+            "only {} completed",
+            completions.len()
+        );
+    }
+    completions
+}
+
+fn receive(driver: &mut UringDriver, kind: u8, socket: SocketId) {
+    driver.submit(key(kind), Op::Receive { socket, into: None });
+}
+
+/// Runs the test of this name in a process of its own, for what is the process's. Returns true in
+/// that process, where the test goes on.
+pub(super) fn in_own_process(name: &str) -> bool {
+    const ALONE: &str = "SWITCHYARD_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("this test program");
+    let mut child = std::process::Command::new(program);
+    child.args(["--exact", name, "--test-threads=1"]);
+    let output = child.env(ALONE, "1").output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+    false
 }
 
 /// A connected pair of sockets, both owned by the driver.
@@ -227,35 +261,15 @@ fn bytes_cross_and_a_close_is_seen() {
     let mut driver = small();
     let (near, far) = pair(&mut driver);
     send(&mut driver, near, b"to the far end");
-    driver.submit(
-        key(4),
-        Op::Receive {
-            socket: far,
-            into: None,
-        },
-    );
+    receive(&mut driver, 4, far);
     let got = received(wait_for(&mut driver, key(4)));
     let (buffer, len) = got.rest.expect("data");
     assert_eq!(&buffer[..len], b"to the far end");
 
     // A receive that waits while its own side closes the socket comes back.
-    driver.submit(
-        key(4),
-        Op::Receive {
-            socket: far,
-            into: None,
-        },
-    );
+    receive(&mut driver, 4, far);
     driver.submit(key(5), Op::Close { socket: far });
-    let mut completions = Vec::new();
-    while completions.len() < 2 {
-        driver
-            .reap(
-                Wait::Until(driver.now() + Nanos::from_secs(5)),
-                &mut completions,
-            )
-            .expect("ok");
-    }
+    let mut completions = gather(&mut driver, 2);
     assert!(
         matches!(completions[1].outcome, Outcome::Closed),
         "the close comes last"
@@ -265,13 +279,7 @@ fn bytes_cross_and_a_close_is_seen() {
     };
     assert!(got.result.is_err());
 
-    driver.submit(
-        key(4),
-        Op::Receive {
-            socket: near,
-            into: None,
-        },
-    );
+    receive(&mut driver, 4, near);
     let got = received(wait_for(&mut driver, key(4)));
     let error = got.result.expect_err("the peer closed");
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
@@ -294,13 +302,7 @@ fn a_reset_is_no_end_of_the_stream() {
 fn a_cold_socket_wakes_the_sleeper_and_can_be_closed_while_watched() {
     let mut driver = small();
     let (near, far) = pair(&mut driver);
-    driver.submit(
-        key(4),
-        Op::Receive {
-            socket: far,
-            into: None,
-        },
-    );
+    receive(&mut driver, 4, far);
     let mut none = Vec::new();
     // Long enough to cool down; the ring watches the socket afterwards.
     driver
@@ -314,36 +316,14 @@ fn a_cold_socket_wakes_the_sleeper_and_can_be_closed_while_watched() {
             list: list(b"wake"),
         },
     );
-    let mut completions = Vec::new();
-    while completions.len() < 2 {
-        driver
-            .reap(
-                Wait::Until(driver.now() + Nanos::from_secs(5)),
-                &mut completions,
-            )
-            .expect("ok");
-    }
+    let completions = gather(&mut driver, 2);
     assert!(completions.iter().any(|c| c.key == key(4)));
-    driver.submit(
-        key(4),
-        Op::Receive {
-            socket: far,
-            into: None,
-        },
-    );
+    receive(&mut driver, 4, far);
     driver
         .reap(Wait::Until(driver.now() + Nanos::from_millis(1)), &mut none)
         .expect("ok");
     driver.submit(key(5), Op::Close { socket: far });
-    completions.clear();
-    while completions.len() < 2 {
-        driver
-            .reap(
-                Wait::Until(driver.now() + Nanos::from_secs(5)),
-                &mut completions,
-            )
-            .expect("ok");
-    }
+    let completions = gather(&mut driver, 2);
     assert!(matches!(completions[1].outcome, Outcome::Closed));
     assert!(driver.sockets.key_at(far.0).is_none());
 }
@@ -494,15 +474,7 @@ fn file_operations_do_what_they_say_also_beyond_the_limit_in_flight() {
             },
         );
     }
-    let mut completions = Vec::new();
-    while completions.len() < 16 {
-        driver
-            .reap(
-                Wait::Until(driver.now() + Nanos::from_secs(5)),
-                &mut completions,
-            )
-            .expect("ok");
-    }
+    let mut completions = gather(&mut driver, 16);
     for completion in completions.drain(..) {
         let Outcome::File { result, slice } = completion.outcome else {
             panic!("not a file op")

@@ -4,7 +4,6 @@ use super::command::{BLOCK_BYTES, NAMESPACE_BYTES};
 use super::{CAPSULE_BYTES, NEIGHBOUR_NQN, NQN};
 use base::Nanos;
 use base::units::CoreId;
-use block::Device;
 use block::device::Ram;
 use reactor::{Core, Driver, PollPolicy, SocketOptions};
 use sim::{NetworkFaults, SimDriver, World};
@@ -57,13 +56,8 @@ pub(super) fn target(how: u8, neighbour_host: &str) -> Arc<Target> {
 fn add_namespace(target: &Target, nqn: &str, nsid: u32, block_bytes: u32) {
     let ram = Ram::new(u64::from(NAMESPACE_BYTES), block_bytes).expect("a small device");
     let options = NamespaceOptions {
-        nsid,
-        device: Arc::new(ram) as Arc<dyn Device>,
-        uuid: [1; 16],
-        nguid: [0; 16],
-        eui64: [0; 8],
         read_only: nsid == 3,
-        qos: None,
+        ..NamespaceOptions::new(nsid, Arc::new(ram), [1; 16])
     };
     target.add_namespace(nqn, options).expect("a new namespace");
 }

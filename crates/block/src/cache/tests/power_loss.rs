@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::device::check;
-use crate::{Completion, Request, Submit};
+use crate::{Request, Submit};
 use reactor::Context;
 use std::collections::BTreeMap;
 
@@ -118,8 +118,7 @@ impl VolatileChannel {
 impl Channel for VolatileChannel {
     fn submit(&mut self, mut request: Request, _cx: &mut Context<'_>) -> Submit {
         let result = self.execute(&mut request);
-        let Request { tag, data, .. } = request;
-        Submit::Done(Completion { tag, result, data })
+        Submit::Done(request.ended(result))
     }
 }
 

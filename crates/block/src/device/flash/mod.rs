@@ -15,9 +15,11 @@ mod timing;
 pub use profile::{ExtraDelay, Parts, Profile, ProfileError};
 pub use timing::{Access, Timing};
 
-use super::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry, Ram, Submit};
+use super::{
+    Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry, Ram, Submit, SubmitExtents,
+};
 use crate::delay_queue::DelayQueue;
-use crate::extents::{Extents, SubmitExtents};
+use crate::extents::Extents;
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::Time;

@@ -259,34 +259,11 @@ fn submitters_run_the_queues_of_a_dispatcher_that_ended() {
     }
 }
 
-/// A device that takes commands over extents, and fails all of them at once.
-#[derive(Debug)]
-struct FailsLate {
-    ram: Ram,
-    fails: Arc<AtomicBool>,
-}
-
+/// A channel that takes commands over extents, and fails all of them at once.
 #[derive(Debug)]
 struct FailsLateChannel {
     fails: Arc<AtomicBool>,
     commands: Vec<Extents>,
-}
-
-impl Device for FailsLate {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.ram.capabilities()
-    }
-
-    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(FailsLateChannel {
-            fails: Arc::clone(&self.fails),
-            commands: Vec::new(),
-        }))
-    }
 }
 
 impl Channel for FailsLateChannel {
@@ -314,10 +291,13 @@ fn many_merged_commands_may_fail_at_once() {
     const SUBMITTERS: u64 = 5;
     const DEPTH: u64 = 1_024;
     let fails = Arc::new(AtomicBool::new(false));
-    let below = FailsLate {
-        ram: Ram::new(SUBMITTERS * DEPTH * u64::from(BLOCK), BLOCK).expect("memory"),
-        fails: Arc::clone(&fails),
-    };
+    let own = Arc::clone(&fails);
+    let below = TestDevice::new(ram(SUBMITTERS * DEPTH), move |_| {
+        Box::new(FailsLateChannel {
+            fails: Arc::clone(&own),
+            commands: Vec::new(),
+        })
+    });
     let device = PathDevice::unattended(Arc::new(below), Path::Poll, PathRules::default());
     let device = device.expect("good rules").with_requests(1_024, BLOCK);
     let (mut own, mut dispatchers) = (driver(), driver());

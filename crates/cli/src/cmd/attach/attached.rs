@@ -104,22 +104,17 @@ impl Attached {
             state,
             error,
             classes: Class::ALL
-                .map(|class| of_class(class, &counts[class]))
+                .map(|class| of_class(class, counts[class]))
                 .into(),
         }
     }
 }
 
-fn of_class(class: Class, counts: &IoCounts) -> AttachmentClass {
+fn of_class(class: Class, counts: IoCounts) -> AttachmentClass {
     AttachmentClass {
         class: class.properties().name.to_owned(),
         // A core counts one after the other, so a part may be ahead of its whole.
         under_way: counts.begun.saturating_sub(counts.requests()),
-        reads: counts.reads,
-        writes: counts.writes,
-        others: counts.others,
-        read_bytes: counts.read_bytes,
-        written_bytes: counts.written_bytes,
-        errors: counts.errors,
+        counts,
     }
 }

@@ -178,6 +178,7 @@ fn keys_in(text: &str, kind: &clap::Command) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::units::CoreId;
 
     fn read(text: &str) -> Result<File, ConfigError> {
         checked(|kinds, words| attachments::parse(text, kinds, words))
@@ -216,11 +217,8 @@ mod tests {
         let AttachCommand::Nbd(args) = &file.wanted[0].command else {
             panic!("it is NBD");
         };
-        assert!(args.read_only && args.class == switch::Class::Latency);
-        assert_eq!(
-            args.cores.as_ref().map(|cores| &cores.0[..]),
-            Some(&[0, 2][..])
-        );
+        assert!(args.serving.read_only && args.class == switch::Class::Latency);
+        assert_eq!(args.serving.cores(), [0, 2].map(CoreId));
         assert_eq!(args.source.io_timeout.as_secs(), 5);
     }
 

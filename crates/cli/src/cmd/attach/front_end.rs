@@ -1,9 +1,7 @@
 //! Front ends as the command sees them, whatever their kind.
 
 use super::source::Source;
-use crate::args::Cores;
 use anyhow::Result;
-use base::units::CoreId;
 use frontend::IoCounts;
 use frontend::fuse::FuseError;
 use frontend::ublk::UblkError;
@@ -69,12 +67,6 @@ pub(super) struct Started {
     /// Name of the class, or `auto`.
     pub(super) class: &'static str,
     pub(super) read_only: bool,
-}
-
-/// The processors of a list, as front ends take them.
-pub(super) fn cores(cores: Option<&Cores>) -> Vec<CoreId> {
-    let cores = cores.map_or(&[][..], |cores| &cores.0);
-    cores.iter().copied().map(CoreId).collect()
 }
 
 #[cfg(test)]

@@ -1,29 +1,14 @@
 //! Attachments as files.
 
 use super::front_end::{End, FrontEnd, Started};
-use super::source::{Devices, Source};
+use super::source::Source;
 use crate::args::AttachFuseArgs;
 use anyhow::{Context as _, Result};
 use base::units::CoreId;
 use frontend::fuse::{Attachment, Options};
 use frontend::{ClassRules, IoCounts};
-use serde::Serialize;
-use std::path::PathBuf;
+use serde_json::json;
 use switch::{Class, PerClass};
-
-/// Files that serve.
-#[derive(Debug, Serialize)]
-struct ReadyFiles {
-    kind: &'static str,
-    files: Vec<ReadyFile>,
-}
-
-#[derive(Debug, Serialize)]
-struct ReadyFile {
-    path: PathBuf,
-    bytes: u64,
-    block_bytes: u32,
-}
 
 #[derive(Debug)]
 struct Fuse {
@@ -83,29 +68,23 @@ pub(super) fn start(args: &AttachFuseArgs, rules: &ClassRules) -> Result<Started
         read_only: args.read_only,
     };
     let attachment = Attachment::start(source.namespaces.clone(), &options)?;
-    let file = |(nsid, devices): &(u32, Devices)| {
+    let mut files = Vec::new();
+    let mut ready = Vec::new();
+    for (nsid, devices) in &source.namespaces {
+        let path = attachment.mountpoint().join(nsid.to_string());
         let geometry = devices[Class::DEFAULT].geometry();
-        ReadyFile {
-            path: attachment.mountpoint().join(nsid.to_string()),
-            bytes: geometry.bytes(),
-            block_bytes: geometry.block_bytes,
-        }
-    };
-    let ready = ReadyFiles {
-        kind: "fuse",
-        files: source.namespaces.iter().map(file).collect(),
-    };
-    let files = ready.files.iter();
-    let files = files.map(|file| (file.path.display().to_string(), file.bytes));
-    let fuse = Fuse {
-        files: files.collect(),
-        attachment,
-    };
+        ready.push(json!({
+            "path": serde_json::to_value(&path).context("cannot make JSON")?,
+            "bytes": geometry.bytes(),
+            "block_bytes": geometry.block_bytes,
+        }));
+        files.push((path.display().to_string(), geometry.bytes()));
+    }
     Ok(Started {
-        front_end: Box::new(fuse),
+        front_end: Box::new(Fuse { attachment, files }),
         class: args.class.name(),
         read_only: args.read_only,
         source,
-        ready: serde_json::to_value(&ready).context("cannot make JSON")?,
+        ready: json!({ "kind": "fuse", "files": ready }),
     })
 }

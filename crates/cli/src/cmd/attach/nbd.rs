@@ -1,27 +1,15 @@
 //! Attachments by the NBD protocol.
 
-use super::front_end::{FrontEnd, Started, cores};
+use super::front_end::{FrontEnd, Started};
 use super::source::Source;
 use crate::args::AttachNbdArgs;
 use anyhow::{Context as _, Result};
 use frontend::nbd::{Address, NbdOptions, NbdServer};
 use frontend::{ClassRules, IoCounts};
-use serde::Serialize;
+use serde_json::json;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use switch::PerClass;
-
-/// An attachment that serves.
-#[derive(Debug, Serialize)]
-struct Ready {
-    kind: &'static str,
-    /// The way for clients.
-    uri: String,
-    bytes: u64,
-    block_bytes: u32,
-    class: &'static str,
-    read_only: bool,
-}
 
 #[derive(Debug)]
 struct Nbd {
@@ -61,41 +49,39 @@ impl FrontEnd for Nbd {
 /// # Errors
 /// A device that cannot be used, or an address that cannot be listened on.
 pub(super) fn start(args: &AttachNbdArgs, rules: &ClassRules) -> Result<Started> {
-    let source = Source::open(&args.source, args.read_only, Some(1))?;
+    let source = Source::open(&args.source, args.serving.read_only, Some(1))?;
     let options = NbdOptions {
         address: args.address(),
         class: args.class,
         rules: rules.clone(),
         tls: args.tls(),
-        read_only: args.read_only,
-        cores: cores(args.cores.as_ref()),
-        poll: args.poll.into(),
+        read_only: args.serving.read_only,
+        cores: args.serving.cores(),
+        poll: args.serving.poll.into(),
     };
     let server = NbdServer::start(source.device(), &options)?;
     let device = &source.device()[args.class];
     let scheme = if options.tls.is_some() { "nbds" } else { "nbd" };
-    let ready = Ready {
-        kind: "nbd",
-        uri: match server.address() {
-            Address::Unix(path) => format!("{scheme}+unix:///?socket={}", in_uri(&path)?),
-            Address::Tcp(address) => format!("{scheme}://{address}"),
-        },
-        bytes: device.geometry().bytes(),
-        block_bytes: device.geometry().block_bytes,
-        class: args.class.properties().name,
-        read_only: args.read_only || device.capabilities().read_only,
+    let uri = match server.address() {
+        Address::Unix(path) => format!("{scheme}+unix:///?socket={}", in_uri(&path)?),
+        Address::Tcp(address) => format!("{scheme}://{address}"),
     };
-    let nbd = Nbd {
-        server,
-        uri: ready.uri.clone(),
-        bytes: ready.bytes,
-    };
+    let (bytes, block_bytes) = (device.geometry().bytes(), device.geometry().block_bytes);
+    let class = args.class.properties().name;
+    let read_only = args.serving.read_only || device.capabilities().read_only;
     Ok(Started {
-        front_end: Box::new(nbd),
+        ready: json!({
+            "kind": "nbd",
+            "uri": uri,
+            "bytes": bytes,
+            "block_bytes": block_bytes,
+            "class": class,
+            "read_only": read_only,
+        }),
+        front_end: Box::new(Nbd { server, uri, bytes }),
         source,
-        class: ready.class,
-        read_only: ready.read_only,
-        ready: serde_json::to_value(&ready).context("cannot make JSON")?,
+        class,
+        read_only,
     })
 }
 

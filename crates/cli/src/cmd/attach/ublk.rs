@@ -1,29 +1,13 @@
 //! Attachments as block devices of this machine.
 
-use super::front_end::{End, FrontEnd, Started, cores};
+use super::front_end::{End, FrontEnd, Started};
 use super::source::Source;
 use crate::args::AttachUblkArgs;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use frontend::ublk::{UblkOptions, UblkServer};
 use frontend::{ClassRules, IoCounts};
-use serde::Serialize;
-use std::path::PathBuf;
+use serde_json::json;
 use switch::{Class, PerClass};
-
-/// A block device that serves.
-#[derive(Debug, Serialize)]
-struct ReadyBlockDevice {
-    kind: &'static str,
-    path: PathBuf,
-    id: u32,
-    bytes: u64,
-    block_bytes: u32,
-    class: &'static str,
-    queues: u16,
-    read_only: bool,
-    /// It was left behind by a process that was killed.
-    recovered: bool,
-}
 
 #[derive(Debug)]
 struct Ublk {
@@ -73,39 +57,41 @@ impl FrontEnd for Ublk {
 /// # Errors
 /// A device that cannot be used, or a block device that cannot be made.
 pub(super) fn start(args: &AttachUblkArgs, rules: &ClassRules) -> Result<Started> {
-    let source = Source::open(&args.source, args.read_only, Some(1))?;
+    let source = Source::open(&args.source, args.serving.read_only, Some(1))?;
     let options = UblkOptions {
         id: args.id,
         identity: source.identity,
         class: args.class,
         rules: rules.clone(),
-        read_only: args.read_only,
+        read_only: args.serving.read_only,
         queues: args.queues,
-        cores: cores(args.cores.as_ref()),
-        poll: args.poll.into(),
+        cores: args.serving.cores(),
+        poll: args.serving.poll.into(),
     };
     let server = UblkServer::start(source.device(), &options)?;
     let device = &source.device()[Class::DEFAULT];
-    let ready = ReadyBlockDevice {
-        kind: "ublk",
-        path: server.path(),
-        id: server.id(),
-        bytes: device.geometry().bytes(),
-        block_bytes: device.geometry().block_bytes,
-        class: args.class.properties().name,
-        queues: server.queues(),
-        read_only: args.read_only || device.capabilities().read_only,
-        recovered: server.is_recovered(),
-    };
-    let ublk = Ublk {
-        server,
-        bytes: ready.bytes,
-    };
+    let geometry = device.geometry();
+    let class = args.class.properties().name;
+    let read_only = args.serving.read_only || device.capabilities().read_only;
     Ok(Started {
-        front_end: Box::new(ublk),
+        ready: json!({
+            "kind": "ublk",
+            "path": server.path().display().to_string(),
+            "id": server.id(),
+            "bytes": geometry.bytes(),
+            "block_bytes": geometry.block_bytes,
+            "class": class,
+            "queues": server.queues(),
+            "read_only": read_only,
+            // It was left behind by a process that was killed.
+            "recovered": server.is_recovered(),
+        }),
+        front_end: Box::new(Ublk {
+            server,
+            bytes: geometry.bytes(),
+        }),
         source,
-        class: ready.class,
-        read_only: ready.read_only,
-        ready: serde_json::to_value(&ready).context("cannot make JSON")?,
+        class,
+        read_only,
     })
 }

@@ -1,25 +1,14 @@
 //! Attachments by vhost-user.
 
-use super::front_end::{FrontEnd, Started, cores};
+use super::front_end::{FrontEnd, Started};
 use super::source::Source;
 use crate::args::AttachVhostArgs;
 use anyhow::{Context as _, Result};
 use frontend::vhost::{VhostOptions, VhostServer};
 use frontend::{ClassRules, IoCounts};
-use serde::Serialize;
+use serde_json::json;
 use std::path::PathBuf;
 use switch::{Class, PerClass};
-
-/// A disk that serves a virtual machine.
-#[derive(Debug, Serialize)]
-struct ReadyDisk {
-    kind: &'static str,
-    socket: PathBuf,
-    bytes: u64,
-    block_bytes: u32,
-    queues: u16,
-    read_only: bool,
-}
 
 #[derive(Debug)]
 struct Vhost {
@@ -56,37 +45,38 @@ impl FrontEnd for Vhost {
 /// # Errors
 /// A device that cannot be used, or a socket that cannot be listened on.
 pub(super) fn start(args: &AttachVhostArgs, rules: &ClassRules) -> Result<Started> {
-    let source = Source::open(&args.source, args.read_only, Some(1))?;
+    let source = Source::open(&args.source, args.serving.read_only, Some(1))?;
     let options = VhostOptions {
         socket: std::path::absolute(&args.socket).context("cannot find the working directory")?,
         class: args.class,
         rules: rules.clone(),
-        read_only: args.read_only,
+        read_only: args.serving.read_only,
         queues: args.queues,
         id: args.serial.clone(),
-        cores: cores(args.cores.as_ref()),
-        poll: args.poll.into(),
+        cores: args.serving.cores(),
+        poll: args.serving.poll.into(),
     };
     let server = VhostServer::start(source.device(), &options)?;
     let device = &source.device()[Class::DEFAULT];
-    let ready = ReadyDisk {
-        kind: "vhost",
-        socket: server.socket().to_owned(),
-        bytes: device.geometry().bytes(),
-        block_bytes: device.geometry().block_bytes,
-        queues: server.queues(),
-        read_only: args.read_only || device.capabilities().read_only,
-    };
-    let vhost = Vhost {
-        server,
-        socket: ready.socket.clone(),
-        bytes: ready.bytes,
-    };
+    let geometry = device.geometry();
+    let read_only = args.serving.read_only || device.capabilities().read_only;
+    let socket = server.socket().to_owned();
     Ok(Started {
-        front_end: Box::new(vhost),
+        ready: json!({
+            "kind": "vhost",
+            "socket": serde_json::to_value(&socket).context("cannot make JSON")?,
+            "bytes": geometry.bytes(),
+            "block_bytes": geometry.block_bytes,
+            "queues": server.queues(),
+            "read_only": read_only,
+        }),
+        front_end: Box::new(Vhost {
+            server,
+            socket,
+            bytes: geometry.bytes(),
+        }),
         source,
         class: args.class.name(),
-        read_only: ready.read_only,
-        ready: serde_json::to_value(&ready).context("cannot make JSON")?,
+        read_only,
     })
 }

@@ -36,7 +36,7 @@ impl EgressService {
         for submitter in self.submitters.answered.drain(..) {
             if let Some(known) = &mut self.submitters.known[submitter as usize] {
                 self.statistics.counters.notify(&mut known.held_completions);
-                known.submitter.ring();
+                known.submitter.sleeper.ring();
             }
         }
         let Submitters { known, held, .. } = &mut self.submitters;
@@ -47,7 +47,7 @@ impl EgressService {
             };
             if known.held_completions.is_due(now) {
                 counters.notify(&mut known.held_completions);
-                known.submitter.ring();
+                known.submitter.sleeper.ring();
             }
             known.held_completions.until() != Time::NEVER
         });

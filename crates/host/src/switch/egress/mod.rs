@@ -28,7 +28,7 @@ impl DataplaneConfig {
     #[must_use]
     pub fn service(self, driver: &dyn Driver) -> EgressService {
         let service = EgressService::new(self);
-        service.ingress.serve(driver.waker());
+        service.ingress.sleeper.serve(driver.waker());
         service
     }
 }
@@ -289,7 +289,7 @@ impl EgressService {
                 };
                 let ingress = &self.config.ingresses[chosen][entry.class];
                 if ingress.put(steered).is_ok() {
-                    ingress.ring();
+                    ingress.sleeper.ring();
                     return true;
                 }
             }
@@ -491,7 +491,7 @@ impl Service for EgressService {
     }
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
-        self.ingress.awake();
+        self.ingress.sleeper.awake();
         for egress in &mut self.egresses.list {
             egress.channel.tick(cx);
         }
@@ -522,7 +522,7 @@ impl Service for EgressService {
     }
 
     fn stays_awake(&mut self) {
-        self.ingress.awake();
+        self.ingress.sleeper.awake();
     }
 
     fn finished(&self) -> bool {
@@ -561,7 +561,7 @@ mod tests {
     fn a_core_that_polls_is_not_woken() {
         let ingress = Arc::new(Ingress::new(4));
         let wakes = Arc::new(Wakes::default());
-        ingress.serve(Arc::clone(&wakes) as Arc<dyn Wake>);
+        ingress.sleeper.serve(Arc::clone(&wakes) as Arc<dyn Wake>);
         let mut service = EgressService::new(DataplaneConfig {
             id: CoreId(0),
             core: 0,
@@ -573,10 +573,10 @@ mod tests {
         });
         assert_eq!(service.deadline(), Time::NEVER);
         service.stays_awake();
-        ingress.ring();
+        ingress.sleeper.ring();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
         assert_eq!(service.deadline(), Time::NEVER);
-        ingress.ring();
+        ingress.sleeper.ring();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "it sleeps");
     }
 

@@ -8,23 +8,6 @@ fn soon(driver: &UringDriver) -> Wait {
     Wait::Until(driver.now() + Nanos::from_millis(20))
 }
 
-/// Reaps until `count` completions are there.
-fn gather(driver: &mut UringDriver, count: usize) -> Vec<Completion> {
-    let mut completions = Vec::new();
-    let deadline = driver.now() + Nanos::from_secs(10);
-    while completions.len() < count {
-        driver
-            .reap(Wait::Until(deadline), &mut completions)
-            .expect("the ring works");
-        assert!(
-            driver.now() < deadline,
-            "only {} completed",
-            completions.len()
-        );
-    }
-    completions
-}
-
 fn listening(driver: &mut UringDriver) -> (ListenerId, SocketAddr) {
     let local = "127.0.0.1:0".parse().expect("an address");
     driver
@@ -39,10 +22,6 @@ fn connect(driver: &mut UringDriver, kind: u8, address: SocketAddr) {
         timeout: Nanos::from_secs(5),
     };
     driver.submit(key(kind), connect);
-}
-
-fn receive(driver: &mut UringDriver, kind: u8, socket: SocketId) {
-    driver.submit(key(kind), Op::Receive { socket, into: None });
 }
 
 #[test]
@@ -299,18 +278,8 @@ fn a_peer_that_resets_before_it_is_accepted_is_passed_over() {
 /// is the process's.
 #[test]
 fn accepting_goes_on_after_a_shortage_of_descriptors() {
-    const CHILD: &str = "SWITCHYARD_TEST_FEW_DESCRIPTORS";
-    let name = "uring::tests::promises::accepting_goes_on_after_a_shortage_of_descriptors";
-    if std::env::var_os(CHILD).is_none() {
-        let program = std::env::current_exe().expect("this test program");
-        let mut child = std::process::Command::new(program);
-        child.args(["--exact", name, "--test-threads=1"]);
-        let output = child.env(CHILD, "1").output().expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success() && text.contains("1 passed"),
-            "{text}"
-        );
+    if !in_own_process("uring::tests::promises::accepting_goes_on_after_a_shortage_of_descriptors")
+    {
         return;
     }
     let mut driver = small();
@@ -630,19 +599,7 @@ fn offsets_beyond_any_file_are_refused() {
 /// is free at once.
 #[test]
 fn a_dropped_driver_leaves_nothing_behind() {
-    const CHILD: &str = "SWITCHYARD_TEST_DROPPED_DRIVER";
-    let name = "uring::tests::promises::a_dropped_driver_leaves_nothing_behind";
-    if std::env::var_os(CHILD).is_none() {
-        // Descriptors are counted, so no other test may run in the process.
-        let program = std::env::current_exe().expect("this test program");
-        let mut child = std::process::Command::new(program);
-        child.args(["--exact", name, "--test-threads=1"]);
-        let output = child.env(CHILD, "1").output().expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success() && text.contains("1 passed"),
-            "{text}"
-        );
+    if !in_own_process("uring::tests::promises::a_dropped_driver_leaves_nothing_behind") {
         return;
     }
     let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count();

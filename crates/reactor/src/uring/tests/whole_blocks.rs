@@ -32,13 +32,7 @@ fn a_block_that_changes_while_its_send_is_stalled_arrives_as_it_was_or_as_it_is(
     );
 
     let (mut got, mut completions, mut age) = (Vec::new(), Vec::new(), 1u8);
-    driver.submit(
-        key(4),
-        Op::Receive {
-            socket: far,
-            into: None,
-        },
-    );
+    receive(&mut driver, 4, far);
     while got.len() < 7 + BYTES {
         // All of the memory changes between any two system calls.
         age = age.wrapping_add(1);
@@ -55,13 +49,7 @@ fn a_block_that_changes_while_its_send_is_stalled_arrives_as_it_was_or_as_it_is(
             };
             let (buffer, len) = received.rest.expect("data");
             got.extend_from_slice(&buffer[..len]);
-            driver.submit(
-                key(4),
-                Op::Receive {
-                    socket: far,
-                    into: None,
-                },
-            );
+            receive(&mut driver, 4, far);
         }
     }
     let ages: Vec<u8> = got[7..].chunks(BLOCK).map(|block| block[0]).collect();

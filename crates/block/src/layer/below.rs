@@ -1,16 +1,57 @@
-//! Channels of layers: what they do alike with the channel below.
+//! Devices and channels of layers: what they do alike with the device and the channel below.
 
-use crate::{Capabilities, Channel, Completion, Request, Submit};
+use crate::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
 use base::Time;
-use reactor::{Context, OpNamespace};
+use reactor::{Context, Driver, OpNamespace};
 use std::fmt;
 
-/// Returns what a layer over such a device can do: it sees requests one by one, so it takes no
-/// command over several extents.
-pub(super) fn one_by_one(below: Capabilities) -> Capabilities {
-    Capabilities {
-        extents_max: 0,
-        ..below
+/// A device over another one, which sees every request and every completion of it.
+pub(super) trait LayerDevice: fmt::Debug + Send + Sync {
+    /// The device below.
+    fn inner(&self) -> &dyn Device;
+
+    /// Makes the layer's channel over one of the device below.
+    fn channel(&self, inner: Box<dyn Channel>, driver: &mut dyn Driver) -> Box<dyn Channel>;
+
+    /// As [`Device::resize`].
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        self.inner().resize(blocks)
+    }
+
+    /// As [`Device::erase`].
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        self.inner().erase(first, blocks)
+    }
+}
+
+impl<L: LayerDevice> Device for L {
+    fn geometry(&self) -> Geometry {
+        self.inner().geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            // A layer sees requests one by one.
+            extents_max: 0,
+            ..self.inner().capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let inner = self.inner().open(driver)?;
+        Ok(self.channel(inner, driver))
+    }
+
+    fn cache_losses(&self) -> u32 {
+        self.inner().cache_losses()
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        LayerDevice::resize(self, blocks)
+    }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        LayerDevice::erase(self, first, blocks)
     }
 }
 
