@@ -2,8 +2,8 @@
 //!
 //! The other half, in `python/switchyard`, has what is better said in Python: `asyncio`. Calls
 //! that wait let other Python threads run. Errors are `OSError` with an errno value and a text that
-//! says what to do. Must never: wait with the interpreter's lock; keep an object's memory after the
-//! call that it was given to.
+//! says what is wrong. Must never: wait with the interpreter's lock; keep an object's memory after
+//! the call that it was given to.
 
 mod buffers;
 mod connection;

@@ -2,8 +2,8 @@
 
 use crate::buffers::{self, Data};
 use crate::requests::{BATCH, Handle, OpenQueue, READ};
-use crate::{os_error, submit_error};
-use host::SubmitError;
+use crate::{os_error, request_error, submit_error};
+use host::{BlockError, SubmitError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -16,8 +16,8 @@ pub(crate) struct Queue {
     handle: Handle,
 }
 
-/// A finished single request: its tag, 0 or an errno value, and a read's data.
-type Finished<'py> = (u64, i32, Option<Bound<'py, PyBytes>>);
+/// A finished single request: its tag, its result, and a read's data.
+type Finished<'py, R> = (u64, R, Option<Bound<'py, PyBytes>>);
 
 impl Queue {
     pub(crate) fn new(handle: Handle) -> Self {
@@ -35,6 +35,30 @@ impl Queue {
         }
         self.handle
             .with(|open| submit(&mut open.queue).map_err(submit_error))
+    }
+
+    /// Takes the single requests that are done, as [`reap`](Self::reap).
+    fn finished<'py, R>(
+        &self,
+        py: Python<'py>,
+        min: usize,
+        timeout: Option<Duration>,
+        told: impl Fn(Result<(), BlockError>) -> R,
+    ) -> PyResult<Vec<Finished<'py, R>>> {
+        let handle = self.handle;
+        py.detach(|| {
+            handle.with(|open| {
+                let min = min.saturating_sub(open.singles.len());
+                open.wait(min, timeout).inspect_err(|_| open.tell())
+            })
+        })?;
+        handle.with(|open| {
+            let finished = open.singles.drain(..).map(|done| {
+                let data = done.data.map(|data| PyBytes::new(py, &data));
+                (done.tag, told(done.result), data)
+            });
+            Ok(finished.collect())
+        })
     }
 
     /// Runs a batch of `count` requests, a queue's depth of them at a time: `submit` submits the
@@ -254,30 +278,26 @@ impl Queue {
     }
 
     /// Sends off what was submitted, and waits until `min` single requests are done, or all are.
+    /// The result is 0 or an errno value.
     #[pyo3(signature = (min=0, timeout=None))]
     fn reap<'py>(
         &self,
         py: Python<'py>,
         min: usize,
         timeout: Option<Duration>,
-    ) -> PyResult<Vec<Finished<'py>>> {
-        let handle = self.handle;
-        py.detach(|| {
-            handle.with(|open| {
-                let min = min.saturating_sub(open.singles.len());
-                open.wait(min, timeout).inspect_err(|_| open.tell())
-            })
-        })?;
-        handle.with(|open| {
-            let finished = open.singles.drain(..).map(|done| {
-                let errno = done.result.map_or_else(host::block_errno, |()| 0);
-                (
-                    done.tag,
-                    errno,
-                    done.data.map(|data| PyBytes::new(py, &data)),
-                )
-            });
-            Ok(finished.collect())
+    ) -> PyResult<Vec<Finished<'py, i32>>> {
+        self.finished(py, min, timeout, |result| {
+            result.map_or_else(host::block_errno, |()| 0)
+        })
+    }
+
+    /// The same for coroutines, without waiting. The result is `None` or the exception to raise.
+    fn reap_for_coroutines<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Vec<Finished<'py, Option<PyErr>>>> {
+        self.finished(py, 0, None, |result| {
+            result.err().map(|error| request_error(error.into()))
         })
     }
 

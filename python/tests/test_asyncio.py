@@ -67,6 +67,20 @@ def test_errors_and_cancellation_concern_their_own_request(disk):
     asyncio.run(main())
 
 
+def test_errors_have_the_text_of_those_of_blocking_calls(serve):
+    async def main() -> None:
+        with switchyard.connect(serve.address, loss_timeout=0.1) as target, target.namespace() as disk:
+            async with switchyard.AsyncNamespace(disk) as aio:
+                serve.kill()
+                with pytest.raises(OSError) as error:
+                    await aio.read(0, 4096)
+                with pytest.raises(OSError) as blocking:
+                    disk.read(0, 4096)
+                assert error.value.args == blocking.value.args
+
+    asyncio.run(main())
+
+
 def test_a_target_that_is_killed_is_waited_for():
     with tempfile.NamedTemporaryFile() as file:
         file.truncate(16 << 20)

@@ -103,8 +103,8 @@ struct job {
     unsigned int room;
     /* Those found, the next of them to hand out, and those handed out last. */
     unsigned int found, next, handed_out;
-    /* Commits that leave together, and those that wait for it. */
-    unsigned int together, committed;
+    /* Requests that leave together, and those that wait for it. */
+    unsigned int together, waiting;
 };
 
 static int complain(const char *what, int result) {
@@ -218,8 +218,10 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
         result = sw_queue_flush(job->queue, io_u);
     else
         result = -EOPNOTSUPP;
-    if (result == 0)
+    if (result == 0) {
+        job->waiting++;
         return FIO_Q_QUEUED;
+    }
     if (result == -EAGAIN)
         return FIO_Q_BUSY;
     io_u->error = -result;
@@ -229,9 +231,9 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
 
 static int engine_commit(struct thread_data *td) {
     struct job *job = td->io_ops_data;
-    if (++job->committed < job->together)
+    if (job->waiting < job->together)
         return 0;
-    job->committed = 0;
+    job->waiting = 0;
     return sw_queue_kick(job->queue);
 }
 
@@ -249,7 +251,7 @@ static int engine_getevents(struct thread_data *td, unsigned int min, unsigned i
         job->next = 0;
         job->found = here;
         min = min > here ? min - here : 0;
-        job->committed = 0;
+        job->waiting = 0;
         int count = sw_queue_reap(job->queue, job->completions + here, min, job->room - here, limit);
         if (count < 0) {
             complain("wait", 0);

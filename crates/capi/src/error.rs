@@ -55,8 +55,8 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Text of the last error of the calling thread, which says what to do; empty where there was none.
-/// Valid until the next call of the thread. Never NULL.
+/// Text of the last error of the calling thread, which says what is wrong; empty where there was
+/// none. Valid until the next call of the thread. Never NULL.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_error_message() -> *const c_char {

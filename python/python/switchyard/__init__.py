@@ -7,9 +7,9 @@
 ...     data = disk.read(0, 4096)
 
 Offsets and lengths are in bytes, and multiples of ``disk.block_bytes``. Errors are ``OSError``, of
-the subclass that Python has for the errno value, with a text that says what to do. Calls that wait
-let other threads run. Targets and namespaces may be used by any thread, a queue by the thread that
-made it; none of them after ``os.fork()``.
+the subclass that Python has for the errno value, with a text that says what is wrong. Calls that
+wait let other threads run. Targets and namespaces may be used by any thread, a queue by the thread
+that made it; none of them after ``os.fork()``.
 """
 
 from __future__ import annotations

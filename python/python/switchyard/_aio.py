@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 from collections import deque
 from collections.abc import Callable
 
@@ -124,13 +123,13 @@ class AsyncNamespace:
             self._queue.kick()
 
     def _ready(self) -> None:
-        for tag, code, data in self._queue.reap(0):
+        for tag, error, data in self._queue.reap_for_coroutines():
             future = self._futures.pop(tag)
             # A coroutine that was cancelled does not wait any more.
             if future.done():
                 continue
-            if code:
-                future.set_exception(OSError(code, os.strerror(code)))
+            if error is not None:
+                future.set_exception(error)
             else:
                 future.set_result(data)
         while self._waiting:
