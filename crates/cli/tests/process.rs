@@ -414,6 +414,12 @@ fn neither_a_pipe_nor_a_folder_is_waited_for() {
         code(&output, 2);
         let said = stderr(&output);
         assert!(said.contains("neither a regular file"), "{said}");
+        for command in ["serve", "attach"] {
+            let output = run(&[command, "--config", &path]);
+            code(&output, 2);
+            let said = stderr(&output);
+            assert!(said.contains("no regular file"), "{said}");
+        }
         let config = folder.write(
             "target.toml",
             format!(

@@ -14,8 +14,10 @@ mod tenant_tests;
 #[cfg(test)]
 mod tests;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
+use crate::files::read_regular;
 use crate::limits::CONFIGURATION_BYTES_MAX;
 use crate::model::Configuration;
 
@@ -89,31 +91,13 @@ pub fn validate(configuration: &Configuration) -> Result<(), ConfigError> {
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, Problem> {
-    use std::io::Read;
-
-    let unreadable = |error: std::io::Error| {
+    read_regular(path, CONFIGURATION_BYTES_MAX).map_err(|error| {
         let remedy = match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                "name an existing file with --config, or start without --config"
-            }
-            std::io::ErrorKind::PermissionDenied => "make the file readable for this user",
-            std::io::ErrorKind::IsADirectory => "name a file, not a directory",
+            ErrorKind::NotFound => "name an existing file with --config, or start without --config",
+            ErrorKind::PermissionDenied => "make the file readable for this user",
+            ErrorKind::InvalidData => "name a regular file: a configuration, written in TOML",
             _ => "check the path given with --config",
         };
         Problem::of_file(format!("cannot be read: {error}"), remedy)
-    };
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    let limit = CONFIGURATION_BYTES_MAX as u64 + 1;
-    file.take(limit)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if bytes.len() > CONFIGURATION_BYTES_MAX {
-        return Err(Problem::of_file(
-            format!("is larger than {CONFIGURATION_BYTES_MAX} bytes"),
-            "name a configuration, written in TOML",
-        ));
-    }
-    String::from_utf8(bytes)
-        .map_err(|_| Problem::of_file("is not UTF-8 text", "name a configuration, written in TOML"))
+    })
 }

@@ -555,7 +555,9 @@ fn a_file_that_cannot_be_read_says_what_to_do() {
     );
     let message = load(Path::new("/")).expect_err("a directory").to_string();
     assert!(
-        message.ends_with("name a file, not a directory"),
+        message.ends_with(
+            "it is no regular file; name a regular file: a configuration, written in TOML"
+        ),
         "{message}"
     );
 }
