@@ -281,11 +281,13 @@ pub(crate) struct Parts {
     pub(crate) commits: bool,
 }
 
-/// Place of a command in the order that barriers make.
+/// Places of a command in the order that barriers make, and among those that wait for buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Order {
     /// Number of the command among those that the core holds; 0 if it is not held.
     pub(crate) held: u32,
+    /// Place of the command among those that wait for a buffer or a share; 0 if it is not there.
+    pub(crate) waits: u32,
     /// Barriers in force that came after the command, a bit each.
     pub(crate) marks: u64,
 }

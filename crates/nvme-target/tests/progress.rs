@@ -417,6 +417,49 @@ fn aborted_commands_leave_the_line_for_buffers() {
     assert_eq!(core().buffer_waiters, 1);
 }
 
+/// An Abort leaves the others in their order, and a command that comes into the slot of the aborted one
+/// does not get its place.
+#[test]
+fn commands_get_buffers_in_order_whatever_is_aborted() {
+    let classes = vec![buffers(16 * KIB, 3), buffers(MIB, 1)];
+    let bed = short_of_buffers(Limits::default(), classes);
+    let mut hosts = ["holder", "other", "first", "second", "third"]
+        .map(|name| bed.host_named(&format!("nqn.2026-11.io.example:{name}"), 1));
+    let ask = |client: &mut Client, cid: u16| {
+        let mut write = io(IoOpcode::WRITE, 0, 4);
+        write.set_cid(cid);
+        write.set_sgl(SglDescriptor::transport(16 * KIB as u32));
+        client.capsule(&write, &[]);
+    };
+    let mut held = Vec::new();
+    for (host, cid) in [(0, 1), (0, 2), (0, 3), (1, 1)] {
+        let queue = &mut hosts[host].1[0];
+        ask(queue, cid);
+        held.push((host, queue.r2t()));
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    for (waiting, host) in (1..).zip(2..5) {
+        ask(&mut hosts[host].1[0], 1);
+        common::eventually("it waits", || core().buffer_waiters == waiting);
+    }
+    // The second one goes, and comes again behind the third.
+    let (admin, queues) = &mut hosts[3];
+    let abort = AdminCommand::Abort(Abort { sq_id: 1, cid: 1 }).encode(0);
+    assert_eq!(admin.execute(abort, &[]).dword0(), 0);
+    let status = queues[0].completion().status;
+    assert!(status.is(Status::ABORTED_BY_REQUEST), "{status}");
+    ask(&mut queues[0], 2);
+    common::eventually("it waits", || core().buffer_waiters == 3);
+    let data = pattern(1, 16 * KIB);
+    for ((host, r2t), (next, left)) in held.into_iter().zip([(2, 2), (4, 1), (3, 0)]) {
+        let queue = &mut hosts[host].1[0];
+        queue.answer_r2t(&r2t, &data);
+        assert!(queue.completion().status.is_success());
+        hosts[next].1[0].r2t();
+        common::eventually("the others wait", || core().buffer_waiters == left);
+    }
+}
+
 /// A turn asked 64 of those that waited, and if none of these could go on, the core slept: others
 /// behind them waited although what they needed was free.
 #[test]

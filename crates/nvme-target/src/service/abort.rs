@@ -47,10 +47,8 @@ pub(crate) fn abort(
     if aborted && kind == Kind::Barrier {
         core.withdraw_barrier(ticket);
     }
-    if aborted && state == State::WaitingForBuffer {
-        core.waiters.forget(|other| *other == ticket);
-    }
     if aborted {
+        core.waiters.forget(connection.session.commands.slot(slot));
         finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);
     }
     aborted

@@ -4,7 +4,6 @@ use crate::change::ack::{Ack, Pausing};
 use crate::change::step::{AfterPause, Step};
 use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
-use crate::request::State;
 use crate::service::connection::Owner;
 use crate::service::connection_state::ConnectionState;
 use crate::service::events;
@@ -198,11 +197,6 @@ impl PollGroup {
                 connection.hurry(nsid, &mut self.core, now);
             }
         }
-        self.core.waiters.forget(|ticket| {
-            let connection = self.connections.get_mut(ticket.connection);
-            let entry = connection.and_then(|c| c.session.commands.get(ticket.slot));
-            entry.is_none_or(|entry| entry.state() != State::WaitingForBuffer)
-        });
     }
 
     fn resume(

@@ -70,7 +70,6 @@ impl Connection {
             self.session.stash = Vec::new();
         }
         self.release_token_queues(core);
-        core.waiters.forget(|ticket| ticket.connection == self.key);
         for slot in self.session.commands.occupied() {
             let entry = self.session.commands.slot(slot);
             // An admin command is never in a device: it waits for another core, or for the end of

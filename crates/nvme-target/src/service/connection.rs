@@ -355,6 +355,7 @@ impl Connection {
     pub(crate) fn free(&mut self, slot: u16, core: &mut CoreState) {
         self.release_buffers(slot);
         let entry = self.session.commands.slot(slot);
+        debug_assert_eq!(entry.order.waits, 0, "it has left the line");
         if entry.order.held != 0 {
             core.barriers.forget(entry.order.held);
         }

@@ -13,9 +13,10 @@ use crate::log_budget::LogBudget;
 use crate::message::CoreMessage;
 use crate::namespace::CoreNamespace;
 use crate::qos::core::CoreTokens;
-use crate::request::{State, StateCounts, Ticket};
+use crate::request::{Slot, State, StateCounts, Ticket};
 use crate::service::connection_state::ConnectionState;
 use crate::service::namespaces::{Namespaces, Submitted};
+use crate::service::wait_lists::{WaitLists, WaitsFor};
 use crate::session::output::SendContext;
 use crate::session::send_lists::ListPool;
 use crate::shared::Shared;
@@ -53,10 +54,8 @@ pub(crate) enum Action {
 /// Commands and connections that wait for something that the core has few of.
 #[derive(Debug)]
 pub(crate) struct Waiters {
-    /// Commands of a connection, host, tenant or class that holds its share of the buffers, in order.
-    pub(crate) share: VecDeque<Ticket>,
-    /// Commands that wait for a buffer, in order.
-    pub(crate) buffer: VecDeque<Ticket>,
+    /// Commands that wait for a buffer, or for a share of them that is used up, in order.
+    pub(crate) commands: WaitLists,
     /// Connections that hold back their input until a buffer is free, in order.
     pub(crate) input: VecDeque<SlabKey>,
     /// So many of the share's, and of the input, have to try before the core may sleep: since
@@ -71,14 +70,14 @@ pub(crate) struct Waiters {
 impl Waiters {
     /// A share or a buffer may be free: all that ask for one have to try.
     pub(crate) fn try_all(&mut self) {
-        self.untried = self.share.len().max(self.input.len());
+        self.untried = self.commands.len(WaitsFor::Share).max(self.input.len());
     }
 
-    /// Commands that wait for a buffer, or for their share, are over, or wait no longer: their
-    /// tickets go.
-    pub(crate) fn forget(&mut self, mut over: impl FnMut(&Ticket) -> bool) {
-        for tickets in [&mut self.buffer, &mut self.share] {
-            tickets.retain(|ticket| !over(ticket));
+    /// A command does not wait for a buffer or a share, or no longer.
+    pub(crate) fn forget(&mut self, entry: &mut Slot) {
+        let place = std::mem::take(&mut entry.order.waits);
+        if place != 0 {
+            self.commands.remove(place);
         }
     }
 }
@@ -165,8 +164,7 @@ impl CoreState {
             tables: TablePool::default(),
             accounts: Accounts::default(),
             waiters: Waiters {
-                share: VecDeque::with_capacity(1024),
-                buffer: VecDeque::with_capacity(1024),
+                commands: WaitLists::with_capacity(2048),
                 input: VecDeque::with_capacity(64),
                 untried: 0,
                 stashed_bytes: 0,
@@ -345,8 +343,9 @@ impl CoreState {
         let (all, used) = buffers.bytes();
         self.stats.buffer_bytes = all as u64;
         self.stats.buffer_bytes_used = used as u64;
-        let waiters = &self.waiters;
-        self.stats.buffer_waiters = (waiters.share.len() + waiters.buffer.len()) as u64;
+        let commands = &self.waiters.commands;
+        let waiters = commands.len(WaitsFor::Share) + commands.len(WaitsFor::Buffer);
+        self.stats.buffer_waiters = waiters as u64;
         self.stats.send_lists_used = self.lists.used() as u64;
         self.stats.stashed_bytes = self.waiters.stashed_bytes as u64;
     }

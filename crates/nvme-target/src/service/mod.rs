@@ -22,6 +22,7 @@
 //! | `answers`, `sending` | answers and R2Ts; prioritised processing of what is ready to be sent |
 //! | `connection`, `closing`, `timers`, `token_queues`, `moving` | the life of a connection |
 //! | `waiters`, `tokens`, `barriers`, `devices` | events that take waiting commands on |
+//! | `wait_lists` | commands that wait for buffers or shares, in order |
 //! | `steering`, `scaling` | application steering, thread scaling |
 //! | `controllers`, `events` | the end of controllers; notices to hosts |
 //! | `changes`, `accept`, `drain` | changes of the configuration; new connections; the end |
@@ -60,6 +61,7 @@ mod timers;
 mod token_queues;
 mod tokens;
 mod turn;
+mod wait_lists;
 mod waiters;
 
 pub use held::Held;

@@ -7,6 +7,7 @@ use crate::request::{Kind, State};
 use crate::service::answers;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
+use crate::service::wait_lists::WaitsFor;
 use crate::shares::{Share, WORK_PART};
 use reactor::Context;
 
@@ -79,7 +80,7 @@ fn get_buffer(
         if entry.state() != State::WaitingForBuffer {
             entry.enter(State::WaitingForBuffer, &mut core.states);
         }
-        core.waiters.buffer.push_back(ticket);
+        entry.order.waits = core.waiters.commands.push(WaitsFor::Buffer, ticket);
         core.stats.buffer_waits += 1;
         return false;
     };
@@ -129,7 +130,7 @@ fn wait_for_share(connection: &mut Connection, slot: u16, share: Share, core: &m
         share.count(&mut core.stats);
         entry.enter(State::WaitingForBuffer, &mut core.states);
     }
-    core.waiters.share.push_back(ticket);
+    entry.order.waits = core.waiters.commands.push(WaitsFor::Share, ticket);
 }
 
 /// Requests a command's data from the host, by R2T.

@@ -120,6 +120,7 @@ pub(crate) fn leave_flight(connection: &mut Connection, nsid: u32, core: &mut Co
         let entry = connection.session.commands.slot(slot);
         let waits = entry.state() == State::WaitingForBuffer && entry.accounting.in_flight;
         if waits && entry.nsid == nsid {
+            core.waiters.forget(entry);
             wait_for_namespace(connection, slot, nsid, core);
         }
     }
@@ -543,6 +544,7 @@ pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreStat
     let ticket = connection.ticket(slot);
     let entry = connection.session.commands.slot(slot);
     let (in_flight, nsid) = (entry.accounting.in_flight, entry.nsid);
+    core.waiters.forget(entry);
     if entry.state() == State::Transferring {
         connection.session.transferring -= 1;
     }

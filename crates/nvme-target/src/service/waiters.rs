@@ -2,9 +2,10 @@
 //! them try again.
 
 use crate::command::step::Step;
-use crate::request::State;
+use crate::request::{State, Ticket};
 use crate::service::poll_group::PollGroup;
 use crate::service::requests;
+use crate::service::wait_lists::WaitsFor;
 use reactor::Context;
 
 /// Commands that are asked in a turn whether they may have a buffer: however many wait, a turn is
@@ -35,22 +36,14 @@ impl PollGroup {
                 self.core.waiters.input.push_back(key);
             }
         }
-        for _ in 0..self.core.waiters.buffer.len() {
-            let Some(ticket) = self.core.waiters.buffer.pop_front() else {
+        for _ in 0..self.core.waiters.commands.len(WaitsFor::Buffer) {
+            let Some(ticket) = self.core.waiters.commands.pop(WaitsFor::Buffer) else {
                 break;
             };
-            let Some(connection) = self.connections.get_mut(ticket.connection) else {
-                continue;
-            };
-            let waits = connection.session.commands.get(ticket.slot);
-            if waits.is_none_or(|entry| entry.state() != State::WaitingForBuffer) {
-                continue;
-            }
-            requests::advance(connection, ticket.slot, Step::Prepare, &mut self.core, cx);
-            if self.core.waiters.buffer.back() == Some(&ticket) {
+            self.try_again(ticket, cx);
+            let commands = &mut self.core.waiters.commands;
+            if commands.bring_forward(WaitsFor::Buffer, ticket) {
                 // Still none: all keep their places.
-                self.core.waiters.buffer.pop_back();
-                self.core.waiters.buffer.push_front(ticket);
                 break;
             }
         }
@@ -69,21 +62,31 @@ impl PollGroup {
 
     /// Lets some of those go on that waited for a share, which may be free by now.
     fn run_share_waiters(&mut self, cx: &mut Context<'_>) {
-        for _ in 0..self.core.waiters.share.len().min(WAITERS_A_TURN) {
-            let Some(ticket) = self.core.waiters.share.pop_front() else {
+        let waiting = self.core.waiters.commands.len(WaitsFor::Share);
+        for _ in 0..waiting.min(WAITERS_A_TURN) {
+            let Some(ticket) = self.core.waiters.commands.pop(WaitsFor::Share) else {
                 break;
             };
-            let Some(connection) = self.connections.get_mut(ticket.connection) else {
-                continue;
-            };
-            let waits = connection.session.commands.get(ticket.slot);
-            if waits.is_some_and(|entry| entry.state() == State::WaitingForBuffer) {
-                requests::advance(connection, ticket.slot, Step::Prepare, &mut self.core, cx);
-            }
-            if self.core.waiters.share.back() != Some(&ticket) {
-                self.core.waiters.try_all();
+            self.try_again(ticket, cx);
+            let waiters = &mut self.core.waiters;
+            if !waiters.commands.is_last(WaitsFor::Share, ticket) {
+                waiters.try_all();
             }
         }
+    }
+
+    /// Lets a command try again that has just left the line: if it has to wait again, it is the last
+    /// there.
+    fn try_again(&mut self, ticket: Ticket, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(ticket.connection) else {
+            return;
+        };
+        let Some(entry) = connection.session.commands.get(ticket.slot) else {
+            return;
+        };
+        debug_assert_eq!(entry.state(), State::WaitingForBuffer, "it was in the line");
+        entry.order.waits = 0;
+        requests::advance(connection, ticket.slot, Step::Prepare, &mut self.core, cx);
     }
 
     /// Lets some of those try again that have no list for what they are to send, where one came

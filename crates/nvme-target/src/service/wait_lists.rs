@@ -1,0 +1,244 @@
+//! Commands that wait for a buffer, or for their share of what a core has few of, in order.
+//!
+//! The lists are linked both ways through places. A command that waits knows its own place
+//! ([`Order::waits`](crate::request::Order::waits)) and leaves it without a look at the others: hosts
+//! abort as many commands as they like. A place that is left serves again, so there are never more
+//! than commands that waited at the same time.
+
+use crate::request::Ticket;
+use base::SlabKey;
+
+/// Need that a waiting command has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// Any buffer that is large enough.
+    Buffer,
+    /// Its share.
+    Share,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    ticket: Ticket,
+    list: WaitsFor,
+    /// The place before this one, or the end of the list.
+    before: u32,
+    /// The place after this one, or the end of the list; of a free place, another one that is free,
+    /// or 0.
+    after: u32,
+}
+
+/// Ticket of the end of a list.
+const NO_TICKET: Ticket = Ticket {
+    connection: SlabKey {
+        index: 0,
+        generation: 0,
+    },
+    slot: 0,
+};
+
+/// The lists of commands that wait.
+#[derive(Debug)]
+pub(crate) struct WaitLists {
+    /// The end of each list, before its first place and after its last; then the places.
+    places: Vec<Place>,
+    /// A free place; 0 for none.
+    free: u32,
+    lengths: [usize; 2],
+    /// Accesses to places.
+    #[cfg(test)]
+    looks: usize,
+}
+
+impl WaitLists {
+    /// Returns empty lists with memory for `capacity` commands.
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        let end = |list| Place {
+            ticket: NO_TICKET,
+            list,
+            before: list as u32,
+            after: list as u32,
+        };
+        let mut places = Vec::with_capacity(capacity + 2);
+        places.extend([WaitsFor::Buffer, WaitsFor::Share].map(end));
+        Self {
+            places,
+            free: 0,
+            lengths: [0; 2],
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+
+    fn at(&mut self, place: u32) -> &mut Place {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
+        &mut self.places[place as usize]
+    }
+
+    /// Returns the number of commands in a list.
+    pub(crate) const fn len(&self, list: WaitsFor) -> usize {
+        self.lengths[list as usize]
+    }
+
+    /// Puts a command at the back of a list. Returns its place, which is not 0.
+    pub(crate) fn push(&mut self, list: WaitsFor, ticket: Ticket) -> u32 {
+        let new = Place {
+            ticket,
+            list,
+            before: 0,
+            after: 0,
+        };
+        let place = self.free;
+        let place = if place == 0 {
+            self.places.push(new);
+            u32::try_from(self.places.len() - 1).expect("commands have names of 32 bits")
+        } else {
+            self.free = std::mem::replace(self.at(place), new).after;
+            place
+        };
+        let last = self.at(list as u32).before;
+        self.link(place, last);
+        self.lengths[list as usize] += 1;
+        place
+    }
+
+    /// Takes the first command out of a list.
+    pub(crate) fn pop(&mut self, list: WaitsFor) -> Option<Ticket> {
+        let first = self.at(list as u32).after;
+        (first != list as u32).then(|| self.remove(first))
+    }
+
+    /// Takes out the command at a place.
+    pub(crate) fn remove(&mut self, place: u32) -> Ticket {
+        self.unlink(place);
+        let free = self.free;
+        let left = self.at(place);
+        left.after = free;
+        let Place { ticket, list, .. } = *left;
+        self.free = place;
+        self.lengths[list as usize] -= 1;
+        ticket
+    }
+
+    /// Puts a command that is the last of a list at its front. Returns false if it is not the last.
+    pub(crate) fn bring_forward(&mut self, list: WaitsFor, ticket: Ticket) -> bool {
+        let is_last = self.is_last(list, ticket);
+        if is_last {
+            let last = self.at(list as u32).before;
+            self.unlink(last);
+            self.link(last, list as u32);
+        }
+        is_last
+    }
+
+    /// Returns true if a command is the last of a list.
+    pub(crate) fn is_last(&mut self, list: WaitsFor, ticket: Ticket) -> bool {
+        let last = self.at(list as u32).before;
+        last != list as u32 && self.at(last).ticket == ticket
+    }
+
+    fn link(&mut self, place: u32, before: u32) {
+        let after = std::mem::replace(&mut self.at(before).after, place);
+        self.at(after).before = place;
+        let linked = self.at(place);
+        (linked.before, linked.after) = (before, after);
+    }
+
+    fn unlink(&mut self, place: u32) {
+        let Place { before, after, .. } = *self.at(place);
+        self.at(before).after = after;
+        self.at(after).before = before;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::collections::VecDeque;
+
+    fn ticket(number: usize) -> Ticket {
+        let slot = u16::try_from(number % 1024).expect("less than 1024");
+        let index = u32::try_from(number / 1024).expect("few");
+        let connection = SlabKey {
+            index,
+            generation: 0,
+        };
+        Ticket { connection, slot }
+    }
+
+    /// Each Abort looked at all that waited: of as many Aborts as commands, the time was the square.
+    #[test]
+    fn a_command_leaves_without_a_look_at_the_others() {
+        const COMMANDS: usize = 10_000;
+        let mut lists = WaitLists::with_capacity(0);
+        let push = |lists: &mut WaitLists, number| lists.push(WaitsFor::Buffer, ticket(number));
+        let places: Vec<_> = (0..COMMANDS)
+            .map(|number| push(&mut lists, number))
+            .collect();
+        let memory = lists.places.len();
+        lists.looks = 0;
+        // The newest, the oldest, and those between.
+        let mut order: Vec<_> = (0..COMMANDS).rev().step_by(2).collect();
+        order.extend((0..COMMANDS).step_by(2));
+        for number in order {
+            assert_eq!(lists.remove(places[number]), ticket(number));
+        }
+        assert!(lists.looks <= 4 * COMMANDS, "{} looks", lists.looks);
+        assert_eq!(lists.len(WaitsFor::Buffer), 0);
+        assert_eq!(lists.pop(WaitsFor::Buffer), None);
+        // Those that come later, while the first one stays, take no further memory.
+        push(&mut lists, 0);
+        for number in 1..10 * COMMANDS {
+            let place = push(&mut lists, number);
+            lists.remove(place);
+        }
+        assert_eq!(lists.places.len(), memory);
+        assert_eq!(lists.pop(WaitsFor::Buffer), Some(ticket(0)));
+    }
+
+    #[test]
+    fn both_lists_keep_their_order_whatever_leaves() {
+        let mut random = Prng::from_seed(3);
+        let mut lists = WaitLists::with_capacity(8);
+        let mut model = [VecDeque::new(), VecDeque::new()];
+        let mut most = 0;
+        for number in 0..20_000 {
+            let list = [WaitsFor::Buffer, WaitsFor::Share][usize::from(random.chance(1, 2))];
+            let expected = &mut model[list as usize];
+            match random.below(5) {
+                0 | 1 => {
+                    let place = lists.push(list, ticket(number));
+                    assert_ne!(place, 0);
+                    expected.push_back((ticket(number), place));
+                }
+                2 => {
+                    let first = expected.pop_front().map(|(ticket, _)| ticket);
+                    assert_eq!(lists.pop(list), first);
+                }
+                3 if !expected.is_empty() => {
+                    let at = random.below(expected.len() as u64);
+                    let at = usize::try_from(at).expect("an index");
+                    let (ticket, place) = expected.remove(at).expect("it is there");
+                    assert_eq!(lists.remove(place), ticket);
+                }
+                _ => {
+                    let last = expected.back().map(|(ticket, _)| *ticket);
+                    assert!(!lists.bring_forward(list, ticket(number)));
+                    if let Some(last) = last {
+                        assert!(lists.bring_forward(list, last));
+                        expected.rotate_right(1);
+                    }
+                }
+            }
+            for list in [WaitsFor::Buffer, WaitsFor::Share] {
+                assert_eq!(lists.len(list), model[list as usize].len());
+            }
+            most = most.max(model[0].len() + model[1].len());
+            assert_eq!(lists.places.len(), most + 2);
+        }
+    }
+}
