@@ -137,30 +137,33 @@ impl Plane {
     }
 
     fn add_subsystem(&self, subsystem: &Subsystem) -> Result<(), ApplyError> {
+        let nqn = &subsystem.nqn;
+        let mut namespaces = Vec::new();
+        let mut cached = false;
+        for namespace in &subsystem.namespaces {
+            let (options, has_cache) = self.namespace_options(subsystem, namespace)?;
+            namespaces.push(options);
+            cached |= has_cache;
+        }
         let options = SubsystemOptions {
-            nqn: subsystem.nqn.clone(),
+            nqn: nqn.clone(),
             serial: subsystem.serial.clone(),
             model: subsystem.model.clone(),
             allow_any_host: subsystem.allow_any_host,
             allowed_hosts: subsystem.allowed_hosts.iter().cloned().collect(),
+            namespaces,
+            cache_life: cached.then_some(self.cache_life),
         };
         self.target.add_subsystem(options).map_err(refused)?;
-        if !is_qualified(&subsystem.nqn) {
-            let nqn = &subsystem.nqn;
+        if !is_qualified(nqn) {
             tracing::warn!(
                 nqn,
                 "this name is no NVMe Qualified Name: some hosts refuse it"
             );
         }
-        for namespace in &subsystem.namespaces {
-            if let Err(error) = self.add_namespace(subsystem, namespace) {
-                // All of it or nothing; the first error is the one that helps.
-                if let Err(error) = self.remove_subsystem(&subsystem.nqn) {
-                    tracing::error!(nqn = subsystem.nqn, %error, "cannot undo a subsystem");
-                }
-                return Err(error);
-            }
-        }
+        let namespaces = subsystem.namespaces.iter();
+        let users = namespaces.map(|n| ((nqn.clone(), n.nsid), n.device.clone()));
+        self.opened().users.extend(users);
         Ok(())
     }
 
@@ -171,6 +174,28 @@ impl Plane {
     }
 
     fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {
+        let (options, cached) = self.namespace_options(owner, namespace)?;
+        if cached {
+            // Before a host sees the namespace.
+            let life = self.cache_life;
+            self.target
+                .set_cache_life(&owner.nqn, life)
+                .map_err(refused)?;
+        }
+        self.target
+            .add_namespace(&owner.nqn, options)
+            .map_err(refused)?;
+        let user = (owner.nqn.clone(), namespace.nsid);
+        self.opened().users.insert(user, namespace.device.clone());
+        Ok(())
+    }
+
+    /// Returns a namespace as the target takes it, and true if its device has a cache.
+    fn namespace_options(
+        &self,
+        owner: &Subsystem,
+        namespace: &Namespace,
+    ) -> Result<(NamespaceOptions, bool), ApplyError> {
         let opened = self.device(&namespace.device)?;
         let bytes = opened.size_of_namespace(namespace.size);
         let OpenDevice {
@@ -197,19 +222,7 @@ impl Plane {
             read_only: namespace.read_only,
             qos: shared.map(|(qos, _)| qos),
         };
-        if cache.is_some() {
-            // Before a host sees the namespace.
-            let life = self.cache_life;
-            self.target
-                .set_cache_life(&owner.nqn, life)
-                .map_err(refused)?;
-        }
-        self.target
-            .add_namespace(&owner.nqn, options)
-            .map_err(refused)?;
-        let user = (owner.nqn.clone(), namespace.nsid);
-        self.opened().users.insert(user, namespace.device.clone());
-        Ok(())
+        Ok((options, cache.is_some()))
     }
 
     /// The serial number is what a namespace's derived UUID needs to know of its subsystem.

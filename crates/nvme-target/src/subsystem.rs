@@ -1,11 +1,11 @@
 //! A subsystem: namespaces, and the hosts that may see them.
 
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, NamespaceOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Options of a subsystem.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SubsystemOptions {
     /// Its NVMe Qualified Name.
     pub nqn: String,
@@ -17,6 +17,12 @@ pub struct SubsystemOptions {
     pub allow_any_host: bool,
     /// The NQNs of the hosts that may connect otherwise.
     pub allowed_hosts: Vec<String>,
+    /// Its namespaces; others may come later.
+    pub namespaces: Vec<NamespaceOptions>,
+    /// Life of its write caches, where it is another one than the
+    /// [target's](crate::Limits::cache_life): for namespaces with devices that can lose what those of
+    /// others keep.
+    pub cache_life: Option<u64>,
 }
 
 impl SubsystemOptions {
@@ -29,6 +35,8 @@ impl SubsystemOptions {
             model: "Switchyard".to_owned(),
             allow_any_host: true,
             allowed_hosts: Vec::new(),
+            namespaces: Vec::new(),
+            cache_life: None,
         }
     }
 }
@@ -74,7 +82,10 @@ impl Changing {
 }
 
 impl Subsystem {
-    pub(crate) fn new(index: u32, options: SubsystemOptions) -> Self {
+    /// Returns a subsystem with its namespaces, for so many cores.
+    pub(crate) fn new(index: u32, options: SubsystemOptions, cores: usize) -> Self {
+        let namespaces = options.namespaces.into_iter();
+        let namespaces = namespaces.map(|options| Arc::new(Namespace::new(options, cores)));
         Self {
             index,
             nqn: options.nqn,
@@ -83,8 +94,8 @@ impl Subsystem {
             changing: Mutex::new(Changing {
                 allow_any_host: options.allow_any_host,
                 allowed_hosts: options.allowed_hosts.into_iter().collect(),
-                namespaces: BTreeMap::new(),
-                cache_life: None,
+                namespaces: namespaces.map(|n| (n.nsid(), n)).collect(),
+                cache_life: options.cache_life,
                 removed: false,
             }),
         }
@@ -125,7 +136,7 @@ mod tests {
         let mut options = SubsystemOptions::open_to_all("nqn.2026-11.io.example:a");
         options.allow_any_host = false;
         options.allowed_hosts.push("nqn.host".to_owned());
-        let subsystem = Subsystem::new(0, options);
+        let subsystem = Subsystem::new(0, options, 1);
         assert!(subsystem.allows("nqn.host") && !subsystem.denies("nqn.host"));
         assert!(!subsystem.allows("nqn.other") && subsystem.denies("nqn.other"));
         subsystem.lock().allow_any_host = true;

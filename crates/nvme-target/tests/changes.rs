@@ -17,14 +17,17 @@ use reactor::{Context, Driver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use switchyard_target::{Limits, SubsystemOptions, Target, TargetError};
+use switchyard_target::{Limits, SubsystemOptions, Target, TargetError, wait_by};
+use wire::fabrics::ConnectData;
 use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::fabrics::{Property, PropertySet, PropertySize};
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
+use wire::nvme::identify::Cns;
+use wire::nvme::identify_lists::parse_namespace_list;
 use wire::nvme::log_page::{ChangedNamespaces, LogPageId};
 use wire::nvme::{
-    Abort, AdminCommand, AsyncEvent, Command, GetLogPage, IoOpcode, SetFeatures, SglDescriptor,
-    Status,
+    Abort, AdminCommand, AsyncEvent, Command, GetLogPage, Identify, IoOpcode, SetFeatures,
+    SglDescriptor, Status,
 };
 
 fn ram() -> Arc<dyn Device> {
@@ -210,15 +213,30 @@ fn a_subsystem_goes_with_its_connections_and_comes_back() {
     assert!(admin.try_receive().is_none());
     assert!(client.try_receive().is_none());
     assert!(bed.handle().snapshot().controllers.is_empty());
-    let options = SubsystemOptions::open_to_all(NQN);
-    bed.handle()
-        .add_subsystem(options)
-        .expect("the name is free");
-    let ram = Arc::clone(&bed.ram) as Arc<dyn Device>;
-    bed.handle()
-        .add_namespace(NQN, common::namespace(1, ram))
-        .expect("a new one");
-    let (_admin, mut client) = bed.host();
+    let old = Arc::clone(&bed.ram) as Arc<dyn Device>;
+    let options = SubsystemOptions {
+        namespaces: vec![common::namespace(1, old), common::namespace(7, ram())],
+        ..SubsystemOptions::open_to_all(NQN)
+    };
+    // Whenever the change has waited for the cores, a host looks.
+    let (address, looks) = (bed.address(), Arc::new(AtomicUsize::new(0)));
+    let looked = Arc::clone(&looks);
+    let look = move |done: &dyn Fn() -> bool, _| {
+        common::eventually("every core has it", done);
+        looked.fetch_add(1, Ordering::SeqCst);
+        let mut early = Client::dial(address, Dialect::default());
+        let data = Client::connect_data(NQN, ConnectData::CNTLID_DYNAMIC);
+        let status = early
+            .connect(&Client::connect_command(0, 31, 0), &data)
+            .status;
+        assert!(status.is(Status::CONNECT_INVALID_PARAMETERS), "{status}");
+    };
+    wait_by(Box::new(look), || bed.handle().add_subsystem(options)).expect("the name is free");
+    assert_eq!(looks.load(Ordering::SeqCst), 1);
+    let (mut admin, mut client) = bed.host();
+    let active = Identify::new(Cns::ACTIVE_NAMESPACES, 0).encode(0);
+    let active = admin.fetch(active, 4096).1.try_into().expect("a page");
+    assert!(parse_namespace_list(&active).eq([1, 7]));
     assert!(client.read(0, 1).0.status.is_success());
 }
 
@@ -694,6 +712,22 @@ fn channels_are_closed_with_their_subsystem_and_where_a_namespace_is_refused() {
     assert_eq!(channels.load(Ordering::SeqCst), 2);
     let (_admin, mut client) = bed.host();
     assert!(client.read(0, 1).0.status.is_success());
+    target.remove_subsystem(NQN).expect("it is there");
+    none_is_left();
+    // A subsystem comes with all of its namespaces, or not at all.
+    let with = |second| SubsystemOptions {
+        namespaces: vec![
+            common::namespace(1, device(MIB as u32)),
+            common::namespace(2, second),
+        ],
+        ..SubsystemOptions::open_to_all(NQN)
+    };
+    let refused = target.add_subsystem(with(device(BLOCK as u32)));
+    assert!(matches!(refused, Err(TargetError::Undone(_))));
+    none_is_left();
+    let added = target.add_subsystem(with(device(MIB as u32)));
+    added.expect("the name is free");
+    assert_eq!(channels.load(Ordering::SeqCst), 4);
     target.remove_subsystem(NQN).expect("it is there");
     none_is_left();
     bed.target.stop().expect("an orderly end");

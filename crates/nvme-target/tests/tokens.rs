@@ -20,8 +20,8 @@ use qos::{CostModel, Curve, Declaration, Percentile, Slo, TokenPoolRules, TokenR
 use std::io::ErrorKind;
 use std::sync::Arc;
 use switchyard_target::{
-    DeviceQos, Limits, OperationSnapshot, Others, Target, TargetError, Tenancy, TenantEventKind,
-    TenantOptions, TenantSnapshot, TenantStats,
+    DeviceQos, Limits, OperationSnapshot, Others, SubsystemOptions, Target, TargetError, Tenancy,
+    TenantEventKind, TenantOptions, TenantSnapshot, TenantStats,
 };
 use wire::fabrics::ConnectData;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
@@ -477,6 +477,38 @@ fn a_refused_tenants_second_connection_is_refused_too() {
     assert_eq!(device.plan().reserved, TokenRate(RATE));
     bed.handle().remove_namespace(NQN, 2).expect("it is there");
     assert_eq!(device.plan().reserved, TokenRate(0), "given back");
+}
+
+/// One of its devices cannot keep what tenants are promised: nothing is promised on the others.
+#[test]
+fn a_subsystem_comes_with_promises_on_all_of_its_devices_or_not_at_all() {
+    let (cheap, dear) = (device(1), device(DEAR));
+    let bed = Bed::new();
+    let with = || {
+        let namespace = |nsid, qos| switchyard_target::NamespaceOptions {
+            qos: Some(Arc::clone(qos)),
+            ..common::namespace(nsid, Arc::clone(&bed.ram) as Arc<dyn block::Device>)
+        };
+        SubsystemOptions {
+            namespaces: vec![
+                namespace(1, &cheap),
+                namespace(2, &dear),
+                namespace(3, &dear),
+            ],
+            ..SubsystemOptions::open_to_all("nqn.2026-11.io.example:promised")
+        }
+    };
+    let reserved = || (cheap.plan().reserved.0 > 0, dear.plan().reserved);
+    set(bed.handle(), vec![tenant(HOST, promised(2))]).expect("no device is scheduled");
+    let refused = bed.handle().add_subsystem(with());
+    assert!(matches!(refused, Err(TargetError::Refused { .. })));
+    assert_eq!(reserved(), (false, TokenRate(0)));
+    set(bed.handle(), vec![tenant(HOST, critical())]).expect("less");
+    bed.handle().add_subsystem(with()).expect("room");
+    assert_eq!(reserved(), (true, TokenRate(RATE)));
+    let name = with().nqn;
+    bed.handle().remove_subsystem(&name).expect("it is there");
+    assert_eq!(reserved(), (false, TokenRate(0)));
 }
 
 /// What a tenant did, and whether that is known to the core's last word.

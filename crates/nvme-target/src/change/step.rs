@@ -24,6 +24,16 @@ pub(crate) enum Step {
     SetKnobs(Arc<Knobs>),
 }
 
+impl Step {
+    /// Returns the steps by which a core knows a subsystem with its namespaces.
+    pub(crate) fn all_of(subsystem: &Arc<Subsystem>) -> Vec<Self> {
+        let namespaces = subsystem.namespaces().into_iter();
+        let namespaces = namespaces.map(|namespace| Self::AddNamespace(subsystem.index, namespace));
+        let first = Self::AddSubsystem(Arc::clone(subsystem));
+        std::iter::once(first).chain(namespaces).collect()
+    }
+}
+
 /// Future of a paused namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterPause {

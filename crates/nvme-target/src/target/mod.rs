@@ -9,6 +9,7 @@ mod resize;
 pub(crate) mod running;
 mod slo_watch;
 mod snapshot;
+mod subsystems;
 mod tenants;
 mod wake;
 
@@ -16,12 +17,12 @@ use crate::change::ack::{Ack, AckError};
 use crate::change::step::{AfterPause, Step};
 use crate::controller::async_events::Notice;
 use crate::error::TargetError;
-use crate::limits::{Limits, NAMESPACES_MAX, REFERRALS_MAX, SUBSYSTEMS_MAX};
+use crate::limits::{Limits, NAMESPACES_MAX, REFERRALS_MAX};
 use crate::message::{CoreMessage, Message};
 use crate::namespace::{Namespace, NamespaceOptions};
 use crate::service::PollGroup;
 use crate::shared::{Referral, Shared};
-use crate::subsystem::{Subsystem, SubsystemOptions};
+use crate::subsystem::Subsystem;
 use crate::target::wake::Wake;
 use base::mutation::{self, Mutation};
 use base::units::CoreId;
@@ -30,7 +31,7 @@ use reactor::{MailboxSender, OpNamespace};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use switch::Knobs;
 use wire::nvme::{Nqn, NqnError};
 
@@ -92,10 +93,7 @@ impl Target {
             .into_iter()
             .collect();
         for subsystem in self.shared.configuration().subsystems.values() {
-            steps.push(Step::AddSubsystem(Arc::clone(subsystem)));
-            for namespace in subsystem.namespaces() {
-                steps.push(Step::AddNamespace(subsystem.index, namespace));
-            }
+            steps.extend(Step::all_of(subsystem));
         }
         Change {
             ack: self.shared.post(&steps),
@@ -209,117 +207,6 @@ impl Target {
         });
     }
 
-    /// Makes a subsystem without namespaces.
-    ///
-    /// # Errors
-    /// A name that is none or exists, texts that are too long, or too many subsystems.
-    pub fn add_subsystem(&self, options: SubsystemOptions) -> Result<(), TargetError> {
-        let _order = self.change()?;
-        let nqn = check_name(&options.nqn)?;
-        if nqn.is_discovery() {
-            return Err(TargetError::Exists(options.nqn));
-        }
-        for host in &options.allowed_hosts {
-            check_name(host)?;
-        }
-        if options.serial.len() > 20 || options.model.len() > 40 {
-            let reason = "a serial number has at most 20 characters, a model number 40";
-            return Err(TargetError::Invalid(reason.to_owned()));
-        }
-        let subsystem = {
-            let mut configuration = self.shared.configuration();
-            if configuration.subsystems.contains_key(&options.nqn) {
-                return Err(TargetError::Exists(options.nqn));
-            }
-            if configuration.subsystems.len() >= SUBSYSTEMS_MAX {
-                let reason = format!("a target has at most {SUBSYSTEMS_MAX} subsystems");
-                return Err(TargetError::Invalid(reason));
-            }
-            // The place of a removed subsystem serves again once every core has let go of it.
-            let mut leaving = self.leaving();
-            leaving.retain(|(_, ack)| !matches!(ack.poll(), Some(Ok(()))));
-            let taken = |index| {
-                let mut used = configuration.subsystems.values().map(|s| s.index);
-                used.any(|other| other == index) || leaving.iter().any(|(i, _)| *i == index)
-            };
-            let index = (0..)
-                .find(|&index| !taken(index))
-                .expect("there are 2^32 places");
-            drop(leaving);
-            let subsystem = Arc::new(Subsystem::new(index, options));
-            let name = subsystem.nqn.clone();
-            configuration
-                .subsystems
-                .insert(name, Arc::clone(&subsystem));
-            subsystem
-        };
-        if let Err(error) = self.apply(&[Step::AddSubsystem(Arc::clone(&subsystem))]) {
-            self.shared
-                .configuration()
-                .subsystems
-                .remove(&subsystem.nqn);
-            // Some cores may know it, and hosts may have found it.
-            self.retire(&subsystem);
-            return Err(error.into());
-        }
-        self.discovery_changed();
-        Ok(())
-    }
-
-    /// Removes a subsystem: its commands under way are answered, then its connections close. Where
-    /// that takes longer than the time for a change, because a device does not answer, it is gone
-    /// for hosts and for the control plane all the same, and its devices are released later.
-    ///
-    /// # Errors
-    /// [`TargetError::NoSubsystem`].
-    pub fn remove_subsystem(&self, nqn: &str) -> Result<(), TargetError> {
-        let _order = self.change()?;
-        let subsystem = self.subsystem(nqn)?;
-        self.retire(&subsystem);
-        self.shared.configuration().subsystems.remove(nqn);
-        self.promise_without(subsystem.namespaces().iter());
-        self.discovery_changed();
-        Ok(())
-    }
-
-    fn leaving(&self) -> MutexGuard<'_, Vec<(u32, Arc<Ack>)>> {
-        // Entries come and go as a whole.
-        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets every core forget a subsystem. What is begun here cannot be undone: where a core takes
-    /// longer than a change may, its place is kept until it is through.
-    fn retire(&self, subsystem: &Subsystem) {
-        subsystem.lock().removed = true;
-        let begun = Instant::now();
-        let timeout: Duration = self.shared.limits.change_timeout.into();
-        loop {
-            let ack = self.shared.post(&[Step::RemoveSubsystem(subsystem.index)]);
-            let left = timeout.saturating_sub(begun.elapsed());
-            let Err(error) = ack.wait(left) else { return };
-            if matches!(error, AckError::Failed(_)) && begun.elapsed() < timeout {
-                // A core did not take the message: the others are not asked twice by this.
-                std::thread::sleep(RETRY);
-                continue;
-            }
-            let nqn = &subsystem.nqn;
-            tracing::warn!(nqn, %error, "a subsystem is removed, but not let go of yet");
-            self.leaving().push((subsystem.index, ack));
-            return;
-        }
-    }
-
-    /// Gives a subsystem's write caches another life than the [target's](Limits::cache_life), for
-    /// Identify: before a namespace is added whose device can lose what the target's others keep.
-    /// Nothing is lost by that: hosts that are connected ask again when the namespace is added.
-    ///
-    /// # Errors
-    /// [`TargetError::NoSubsystem`].
-    pub fn set_cache_life(&self, nqn: &str, life: u64) -> Result<(), TargetError> {
-        self.subsystem(nqn)?.lock().cache_life = Some(life);
-        Ok(())
-    }
-
     /// Adds a namespace to a subsystem; hosts are notified.
     ///
     /// # Errors
@@ -329,15 +216,9 @@ impl Target {
         let _order = self.change()?;
         let subsystem = self.subsystem(nqn)?;
         let nsid = options.nsid;
-        if !(1..=NAMESPACES_MAX).contains(&nsid) {
-            let reason = format!("a namespace identifier is 1 to {NAMESPACES_MAX}, not {nsid}");
-            return Err(TargetError::Invalid(reason));
-        }
-        if subsystem.namespace(nsid).is_some() {
-            return Err(TargetError::Exists(format!("namespace {nsid} of {nqn}")));
-        }
+        check_namespace(nqn, nsid, subsystem.namespace(nsid).is_some())?;
         let namespace = Arc::new(Namespace::new(options, self.cores));
-        self.promise_with(nqn, &namespace)?;
+        self.promise_with(nqn, std::slice::from_ref(&namespace))?;
         let added = self.apply(&[Step::AddNamespace(subsystem.index, Arc::clone(&namespace))]);
         if let Err(error) = added {
             // Some cores may have opened it.
@@ -544,6 +425,18 @@ pub(crate) fn check_name(name: &str) -> Result<Nqn, TargetError> {
         return Err(refused(NqnError::NotText));
     }
     Nqn::lenient(name).map_err(refused)
+}
+
+/// Checks the identifier of a namespace that is to come; `taken` says that there is one.
+fn check_namespace(nqn: &str, nsid: u32, taken: bool) -> Result<(), TargetError> {
+    if !(1..=NAMESPACES_MAX).contains(&nsid) {
+        let reason = format!("a namespace identifier is 1 to {NAMESPACES_MAX}, not {nsid}");
+        return Err(TargetError::Invalid(reason));
+    }
+    if taken {
+        return Err(TargetError::Exists(format!("namespace {nsid} of {nqn}")));
+    }
+    Ok(())
 }
 
 /// A change on its way to the cores.

@@ -78,17 +78,22 @@ impl Target {
         self.shared.tenant_events().after(after)
     }
 
-    /// Declares on the device of a namespace that is to come the tenants that can use it.
+    /// Declares on the devices of namespaces that are to come the tenants that can use them.
     ///
     /// # Errors
     /// [`TargetError::Refused`].
-    pub(crate) fn promise_with(&self, nqn: &str, coming: &Namespace) -> Result<(), TargetError> {
-        let Some(qos) = &coming.options.qos else {
-            return Ok(());
-        };
-        let mut used = self.used(qos);
-        used.1.push((nqn.to_owned(), coming.nsid()));
-        self.promise(&[used], &self.shared.rules()).map(drop)
+    pub(crate) fn promise_with(
+        &self,
+        nqn: &str,
+        coming: &[Arc<Namespace>],
+    ) -> Result<(), TargetError> {
+        let mut devices = self.scheduled_devices();
+        for namespace in coming {
+            use_device(&mut devices, nqn, namespace);
+        }
+        let theirs = coming.iter().filter_map(|n| n.options.qos.as_ref());
+        devices.retain(|(qos, _)| theirs.clone().any(|other| Arc::ptr_eq(other, qos)));
+        self.promise(&devices, &self.shared.rules()).map(drop)
     }
 
     /// Namespaces are gone, or did not come: gives back what was promised only because of them.
@@ -148,17 +153,7 @@ impl Target {
         let mut devices: Vec<Used> = Vec::new();
         for subsystem in self.shared.configuration().subsystems.values() {
             for namespace in subsystem.namespaces() {
-                let Some(qos) = &namespace.options.qos else {
-                    continue;
-                };
-                let user = (subsystem.nqn.clone(), namespace.nsid());
-                match devices
-                    .iter_mut()
-                    .find(|(other, _)| Arc::ptr_eq(other, qos))
-                {
-                    Some((_, users)) => users.push(user),
-                    None => devices.push((Arc::clone(qos), vec![user])),
-                }
+                use_device(&mut devices, &subsystem.nqn, &namespace);
             }
         }
         devices
@@ -182,6 +177,19 @@ impl Target {
         let mut devices = self.scheduled_devices().into_iter();
         let found = devices.find(|(other, _)| Arc::ptr_eq(other, qos));
         found.unwrap_or_else(|| (Arc::clone(qos), Vec::new()))
+    }
+}
+
+/// Enters a namespace among those over its device, if that is scheduled.
+fn use_device(devices: &mut Vec<Used>, nqn: &str, namespace: &Namespace) {
+    let Some(qos) = &namespace.options.qos else {
+        return;
+    };
+    let user = (nqn.to_owned(), namespace.nsid());
+    let mut known = devices.iter_mut();
+    match known.find(|(other, _)| Arc::ptr_eq(other, qos)) {
+        Some((_, users)) => users.push(user),
+        None => devices.push((Arc::clone(qos), vec![user])),
     }
 }
 

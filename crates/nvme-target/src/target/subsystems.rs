@@ -1,0 +1,274 @@
+//! Subsystems that come and go.
+
+use super::{RETRY, Target, check_name, check_namespace};
+use crate::change::ack::{Ack, AckError};
+use crate::change::step::Step;
+use crate::error::TargetError;
+use crate::limits::SUBSYSTEMS_MAX;
+use crate::namespace::NamespaceOptions;
+use crate::subsystem::{Subsystem, SubsystemOptions};
+use std::collections::BTreeSet;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+impl Target {
+    /// Makes a subsystem with its namespaces. Hosts find it with all of them or not at all: one that
+    /// found it earlier would take the namespaces that it does not see for removed.
+    ///
+    /// # Errors
+    /// A name that is none or exists, texts that are too long, too many subsystems, or what
+    /// [`add_namespace`](Self::add_namespace) says of one of its namespaces. Nothing is made then.
+    pub fn add_subsystem(&self, options: SubsystemOptions) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        check(&options)?;
+        let index = self.free_index(&options.nqn)?;
+        let subsystem = Arc::new(Subsystem::new(index, options, self.cores));
+        let namespaces = subsystem.namespaces();
+        self.promise_with(&subsystem.nqn, &namespaces)?;
+        if let Err(error) = self.apply(&Step::all_of(&subsystem)) {
+            // Some cores may know it.
+            self.retire(&subsystem);
+            self.promise_without(namespaces.iter());
+            return Err(error.into());
+        }
+        let name = subsystem.nqn.clone();
+        self.shared
+            .configuration()
+            .subsystems
+            .insert(name, subsystem);
+        if namespaces.iter().any(|n| n.options.qos.is_some()) {
+            self.tenant_wake.poke();
+        }
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Returns an index for one more subsystem, of this name.
+    fn free_index(&self, nqn: &str) -> Result<u32, TargetError> {
+        let configuration = self.shared.configuration();
+        if configuration.subsystems.contains_key(nqn) {
+            return Err(TargetError::Exists(nqn.to_owned()));
+        }
+        if configuration.subsystems.len() >= SUBSYSTEMS_MAX {
+            let reason = format!("a target has at most {SUBSYSTEMS_MAX} subsystems");
+            return Err(TargetError::Invalid(reason));
+        }
+        // The place of a removed subsystem serves again once every core has let go of it.
+        let mut leaving = self.leaving();
+        leaving.retain(|(_, ack)| !matches!(ack.poll(), Some(Ok(()))));
+        let taken = |index| {
+            let mut used = configuration.subsystems.values().map(|s| s.index);
+            used.any(|other| other == index) || leaving.iter().any(|(i, _)| *i == index)
+        };
+        let mut free = (0..).filter(|&index| !taken(index));
+        Ok(free.next().expect("there are 2^32 places"))
+    }
+
+    /// Removes a subsystem: its commands under way are answered, then its connections close. Where
+    /// that takes longer than the time for a change, because a device does not answer, it is gone
+    /// for hosts and for the control plane all the same, and its devices are released later.
+    ///
+    /// # Errors
+    /// [`TargetError::NoSubsystem`].
+    pub fn remove_subsystem(&self, nqn: &str) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        let subsystem = self.subsystem(nqn)?;
+        self.retire(&subsystem);
+        self.shared.configuration().subsystems.remove(nqn);
+        self.promise_without(subsystem.namespaces().iter());
+        self.discovery_changed();
+        Ok(())
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, Vec<(u32, Arc<Ack>)>> {
+        // Entries come and go as a whole.
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets every core forget a subsystem. What is begun here cannot be undone: where a core takes
+    /// longer than a change may, its place is kept until it is through.
+    fn retire(&self, subsystem: &Subsystem) {
+        subsystem.lock().removed = true;
+        let begun = Instant::now();
+        let timeout: Duration = self.shared.limits.change_timeout.into();
+        loop {
+            let ack = self.shared.post(&[Step::RemoveSubsystem(subsystem.index)]);
+            let left = timeout.saturating_sub(begun.elapsed());
+            let Err(error) = ack.wait(left) else { return };
+            if matches!(error, AckError::Failed(_)) && begun.elapsed() < timeout {
+                // A core did not take the message: the others are not asked twice by this.
+                std::thread::sleep(RETRY);
+                continue;
+            }
+            let nqn = &subsystem.nqn;
+            tracing::warn!(nqn, %error, "a subsystem is removed, but not let go of yet");
+            self.leaving().push((subsystem.index, ack));
+            return;
+        }
+    }
+
+    /// Gives a subsystem's write caches another life than the [target's](Limits::cache_life), for
+    /// Identify: before a namespace is added whose device can lose what the target's others keep.
+    /// Nothing is lost by that: hosts that are connected ask again when the namespace is added.
+    ///
+    /// # Errors
+    /// [`TargetError::NoSubsystem`].
+    pub fn set_cache_life(&self, nqn: &str, life: u64) -> Result<(), TargetError> {
+        self.subsystem(nqn)?.lock().cache_life = Some(life);
+        Ok(())
+    }
+}
+
+/// Checks names, texts and identifiers of a subsystem that is to come.
+fn check(options: &SubsystemOptions) -> Result<(), TargetError> {
+    let nqn = &options.nqn;
+    if check_name(nqn)?.is_discovery() {
+        return Err(TargetError::Exists(nqn.clone()));
+    }
+    for host in &options.allowed_hosts {
+        check_name(host)?;
+    }
+    if options.serial.len() > 20 || options.model.len() > 40 {
+        let reason = "a serial number has at most 20 characters, a model number 40";
+        return Err(TargetError::Invalid(reason.to_owned()));
+    }
+    let mut known = BTreeSet::new();
+    for NamespaceOptions { nsid, .. } in &options.namespaces {
+        check_namespace(nqn, *nsid, !known.insert(nsid))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::ack::Pausing;
+    use crate::controller::async_events::Notice;
+    use crate::limits::Limits;
+    use crate::message::{CoreMessage, Message};
+    use block::device::Ram;
+    use reactor::Mailbox;
+
+    const NQN: &str = "nqn.2026-11.com.example:a";
+
+    #[derive(Debug)]
+    struct Awake;
+
+    impl reactor::Wake for Awake {
+        fn wake(&self) {}
+    }
+
+    fn with_namespaces(nsids: &[u32]) -> SubsystemOptions {
+        let namespace = |&nsid| NamespaceOptions {
+            nsid,
+            device: Arc::new(Ram::new(1 << 20, 4096).expect("1 MiB")),
+            uuid: [1; 16],
+            nguid: [0; 16],
+            eui64: [0; 8],
+            read_only: false,
+            qos: None,
+        };
+        SubsystemOptions {
+            namespaces: nsids.iter().map(namespace).collect(),
+            ..SubsystemOptions::open_to_all(NQN)
+        }
+    }
+
+    /// Adds a subsystem with two namespaces to a target with one core, of which `core` takes each
+    /// message. Returns the outcome.
+    fn add(target: &Target, mut core: impl FnMut(CoreMessage)) -> Result<(), TargetError> {
+        let mut mailbox = Mailbox::new(Arc::new(Awake));
+        *target.shared.cores() = vec![mailbox.sender()];
+        std::thread::scope(|scope| {
+            let change = scope.spawn(|| target.add_subsystem(with_namespaces(&[1, 7])));
+            loop {
+                let done = change.is_finished();
+                while let Some(Message(message)) = mailbox.pop() {
+                    core(message);
+                }
+                if done {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            change.join().expect("no panic")
+        })
+    }
+
+    /// A host that came back when the subsystem was there, and its namespaces were not, took them for
+    /// removed.
+    #[test]
+    fn hosts_find_a_subsystem_when_every_core_has_its_namespaces() {
+        let target = Target::new(Limits::default(), 1).expect("the defaults are in range");
+        let found = || {
+            let subsystem = target.shared.subsystem(NQN)?;
+            let namespaces = subsystem.namespaces();
+            Some(namespaces.iter().map(|n| n.nsid()).collect::<Vec<_>>())
+        };
+        let mut told = Vec::new();
+        let added = add(&target, |message| match message {
+            CoreMessage::Change { steps, ack } => {
+                assert_eq!(found(), None, "no core has it yet");
+                assert!(
+                    matches!(
+                        steps[..],
+                        [
+                            Step::AddSubsystem(_),
+                            Step::AddNamespace(0, _),
+                            Step::AddNamespace(0, _)
+                        ]
+                    ),
+                    "{steps:?}"
+                );
+                told.push("change");
+                drop(Pausing::new(&ack));
+            }
+            CoreMessage::Notify { subsystem, notice } => {
+                assert_eq!((subsystem, notice), (None, Notice::Discovery));
+                assert_eq!(found(), Some(vec![1, 7]));
+                told.push("notice");
+            }
+            other => panic!("{other:?}"),
+        });
+        added.expect("a new subsystem");
+        assert_eq!(told, ["change", "notice"]);
+    }
+
+    #[test]
+    fn a_subsystem_of_which_a_core_cannot_open_a_namespace_was_never_there() {
+        let target = Target::new(Limits::default(), 1).expect("the defaults are in range");
+        let mut told = Vec::new();
+        let added = add(&target, |message| match message {
+            CoreMessage::Change { steps, ack } => {
+                assert!(target.shared.subsystem(NQN).is_none());
+                let removes = matches!(steps[..], [Step::RemoveSubsystem(0)]);
+                let mut debt = Pausing::new(&ack);
+                if !removes {
+                    debt.fail("no such file".to_owned());
+                }
+                told.push(removes);
+            }
+            other => panic!("{other:?}"),
+        });
+        assert!(matches!(added, Err(TargetError::Undone(_))), "{added:?}");
+        assert_eq!(told, [false, true]);
+        assert!(target.shared.subsystem(NQN).is_none());
+    }
+
+    #[test]
+    fn namespaces_of_a_subsystem_have_identifiers_of_their_own() {
+        let target = Target::new(Limits::default(), 1).expect("the defaults are in range");
+        for (nsids, reason) in [
+            (&[1, 2, 1][..], "namespace 1 of"),
+            (&[0], "not 0"),
+            (&[1025], "not 1025"),
+        ] {
+            let refused = target.add_subsystem(with_namespaces(nsids));
+            let error = refused.expect_err("it makes no sense").to_string();
+            assert!(error.contains(reason), "{error}");
+            assert!(target.shared.subsystem(NQN).is_none());
+        }
+        let added = target.add_subsystem(with_namespaces(&[1024, 1]));
+        added.expect("a new subsystem");
+    }
+}
