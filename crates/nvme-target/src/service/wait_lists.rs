@@ -8,7 +8,7 @@
 use crate::request::Ticket;
 use base::SlabKey;
 
-/// What a command waits for.
+/// Need that a waiting command has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     /// Any buffer that is large enough.
