@@ -336,8 +336,11 @@ impl Target {
         if subsystem.namespace(nsid).is_some() {
             return Err(TargetError::Exists(format!("namespace {nsid} of {nqn}")));
         }
-        let namespace = Arc::new(Namespace::new(options, self.cores));
+        let mut namespace = Namespace::new(options, self.cores);
+        namespace.incarnation = subsystem.lock().incarnation(&namespace);
+        let namespace = Arc::new(namespace);
         self.promise_with(nqn, &namespace)?;
+        subsystem.lock().announce(&namespace);
         let added = self.apply(&[Step::AddNamespace(subsystem.index, Arc::clone(&namespace))]);
         if let Err(error) = added {
             // Some cores may have opened it.
@@ -350,7 +353,7 @@ impl Target {
             return Err(error.into());
         }
         let scheduled = namespace.options.qos.is_some();
-        subsystem.lock().namespaces.insert(nsid, namespace);
+        subsystem.lock().add(namespace);
         if scheduled {
             self.tenant_wake.poke();
         }
@@ -410,6 +413,7 @@ impl Target {
             // Nothing of it is under way any more, and each core forgets it with its next message.
             tracing::warn!(nqn, nsid, %error, "a namespace is removed, but not let go of yet");
         }
+        subsystem.lock().forget(&namespace);
         self.promise_without([&namespace].into_iter());
         self.namespace_changed(&subsystem, nsid);
         Ok(())
