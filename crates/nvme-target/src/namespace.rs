@@ -56,10 +56,22 @@ impl NamespaceOptions {
     }
 }
 
+/// Identity of a namespace's volume: that of one whose commands may go to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Volume {
+    uuid: [u8; 16],
+    nguid: [u8; 16],
+    eui64: [u8; 8],
+    /// Bytes of a block.
+    block_bytes: u32,
+}
+
 /// A namespace as all cores share it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     pub(crate) options: NamespaceOptions,
+    /// Number in its subsystem, of no other namespace; one that comes again has that from before.
+    pub(crate) incarnation: u32,
     pub(crate) stats: PerCore<SharedNamespaceStats>,
     pub(crate) latency: PerCore<SharedNamespaceLatency>,
 }
@@ -68,6 +80,7 @@ impl Namespace {
     pub(crate) fn new(options: NamespaceOptions, cores: usize) -> Self {
         Self {
             options,
+            incarnation: 0,
             stats: PerCore::new(cores),
             latency: PerCore::new(cores),
         }
@@ -75,6 +88,23 @@ impl Namespace {
 
     pub(crate) fn nsid(&self) -> u32 {
         self.options.nsid
+    }
+
+    /// Returns what hosts recognise its volume by.
+    pub(crate) fn volume(&self) -> Volume {
+        let NamespaceOptions {
+            device,
+            uuid,
+            nguid,
+            eui64,
+            ..
+        } = &self.options;
+        Volume {
+            uuid: *uuid,
+            nguid: *nguid,
+            eui64: *eui64,
+            block_bytes: device.geometry().block_bytes,
+        }
     }
 
     pub(crate) fn read_only(&self) -> bool {
@@ -252,6 +282,8 @@ pub(crate) struct CoreNamespace {
     pub(crate) thin: bool,
     /// The core's token scheduler for its device, where its commands are paid for.
     pub(crate) scheduler: Option<u32>,
+    /// That of [`Namespace`].
+    pub(crate) incarnation: u32,
     pub(crate) gate: Gate,
     /// Commands between their arrival and their end.
     pub(crate) in_flight: u32,
@@ -296,6 +328,7 @@ impl CoreNamespace {
             read_only: shared.read_only(),
             thin: capabilities.thin,
             scheduler: None,
+            incarnation: shared.incarnation,
             gate: Gate::Open,
             in_flight: 0,
             in_channel: 0,

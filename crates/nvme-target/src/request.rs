@@ -308,6 +308,9 @@ pub(crate) struct Accounting {
     pub(crate) outstanding: bool,
     /// The command's bytes without a buffer count for its connection.
     pub(crate) works: bool,
+    /// Incarnation of the namespace that the command was checked against and is counted in; 0 where
+    /// it is for no single one.
+    pub(crate) incarnation: u32,
 }
 
 /// One command.

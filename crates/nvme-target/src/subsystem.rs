@@ -1,6 +1,6 @@
 //! A subsystem: namespaces, and the hosts that may see them.
 
-use crate::namespace::{Namespace, NamespaceOptions};
+use crate::namespace::{Namespace, NamespaceOptions, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,12 +61,29 @@ pub(crate) struct Subsystem {
     changing: Mutex<Changing>,
 }
 
+/// A namespace that a subsystem gave up.
+#[derive(Clone, Copy, Debug)]
+struct Former {
+    volume: Volume,
+    incarnation: u32,
+    read_only: bool,
+    /// The subsystem's [`changes`](Changing::changes) with its removal.
+    removal: u32,
+}
+
 /// The part of a subsystem that can change; read at Connect and by admin commands only.
 #[derive(Debug)]
 pub(crate) struct Changing {
     pub(crate) allow_any_host: bool,
     pub(crate) allowed_hosts: BTreeSet<String>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
+    /// The last namespace of each identifier that none has now.
+    former: BTreeMap<u32, Former>,
+    /// Namespaces that came and went so far.
+    changes: u32,
+    /// Controllers that were made before so many changes hold an identifier for another volume's
+    /// than it names now.
+    oldest: u32,
     /// The life of its write caches, where it is another one than the
     /// [target's](crate::Limits::cache_life).
     pub(crate) cache_life: Option<u64>,
@@ -78,6 +95,47 @@ impl Changing {
     /// Returns true if it is for every host, or for this one by name.
     fn names(&self, host_nqn: &str) -> bool {
         self.allow_any_host || self.allowed_hosts.contains(host_nqn)
+    }
+
+    /// Returns the number of changes so far: the age of a controller that is made now.
+    pub(crate) const fn changes(&self) -> u32 {
+        self.changes
+    }
+
+    /// Returns the incarnation for a namespace that comes: that of the one before where the volume is
+    /// the same, and can be written to as before.
+    pub(crate) fn incarnation(&mut self, namespace: &Namespace) -> u32 {
+        self.changes += 1;
+        let (volume, read_only) = (namespace.volume(), namespace.read_only());
+        let former = self.former.get(&namespace.nsid());
+        let same = former.filter(|former| (former.volume, former.read_only) == (volume, read_only));
+        same.map_or(self.changes, |former| former.incarnation)
+    }
+
+    /// A namespace is about to come. Where its identifier was another volume's, controllers from
+    /// before are over: their hosts mean that one.
+    pub(crate) fn announce(&mut self, namespace: &Namespace) {
+        let former = self.former.get(&namespace.nsid());
+        let other = former.filter(|former| former.volume != namespace.volume());
+        self.oldest = other.map_or(self.oldest, |former| self.oldest.max(former.removal));
+    }
+
+    /// A namespace came.
+    pub(crate) fn add(&mut self, namespace: Arc<Namespace>) {
+        self.former.remove(&namespace.nsid());
+        self.namespaces.insert(namespace.nsid(), namespace);
+    }
+
+    /// A namespace went, on every core.
+    pub(crate) fn forget(&mut self, namespace: &Namespace) {
+        self.changes += 1;
+        let former = Former {
+            volume: namespace.volume(),
+            incarnation: namespace.incarnation,
+            read_only: namespace.read_only(),
+            removal: self.changes,
+        };
+        self.former.insert(namespace.nsid(), former);
     }
 }
 
@@ -95,6 +153,9 @@ impl Subsystem {
                 allow_any_host: options.allow_any_host,
                 allowed_hosts: options.allowed_hosts.into_iter().collect(),
                 namespaces: namespaces.map(|n| (n.nsid(), n)).collect(),
+                former: BTreeMap::new(),
+                changes: 0,
+                oldest: 0,
                 cache_life: options.cache_life,
                 removed: false,
             }),
@@ -116,6 +177,12 @@ impl Subsystem {
     pub(crate) fn denies(&self, host_nqn: &str) -> bool {
         let changing = self.lock();
         !changing.removed && !changing.names(host_nqn)
+    }
+
+    /// Returns true if a controller that was made after so many changes is over, because an
+    /// identifier that its host knows is another volume's.
+    pub(crate) fn supersedes(&self, changes: u32) -> bool {
+        changes < self.lock().oldest
     }
 
     pub(crate) fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
@@ -144,5 +211,56 @@ mod tests {
         subsystem.lock().removed = true;
         assert!(!subsystem.allows("nqn.host") && !subsystem.denies("nqn.host"));
         assert!(subsystem.serial.len() <= 20);
+    }
+
+    fn namespace(nsid: u32, uuid: u8, read_only: bool) -> Namespace {
+        let ram = block::device::Ram::new(4096, 4096).expect("4 KiB");
+        let options = NamespaceOptions {
+            nsid,
+            device: Arc::new(ram),
+            uuid: [uuid; 16],
+            nguid: [0; 16],
+            eui64: [0; 8],
+            read_only,
+            qos: None,
+        };
+        Namespace::new(options, 1)
+    }
+
+    /// A namespace comes and goes. Returns its incarnation, and the age of a controller made then.
+    fn pass(subsystem: &Subsystem, mut namespace: Namespace) -> (u32, u32) {
+        let mut changing = subsystem.lock();
+        namespace.incarnation = changing.incarnation(&namespace);
+        changing.announce(&namespace);
+        let namespace = Arc::new(namespace);
+        changing.add(Arc::clone(&namespace));
+        let age = changing.changes();
+        changing.namespaces.remove(&namespace.nsid());
+        changing.forget(&namespace);
+        (namespace.incarnation, age)
+    }
+
+    #[test]
+    fn controllers_are_over_when_an_identifier_that_they_know_is_another_volumes() {
+        let subsystem = Subsystem::new(
+            0,
+            SubsystemOptions::open_to_all("nqn.2026-11.io.example:a"),
+            1,
+        );
+        let (first, old) = pass(&subsystem, namespace(1, 1, false));
+        let (again, _) = pass(&subsystem, namespace(1, 1, false));
+        assert_eq!(again, first, "the same volume");
+        let (read_only, _) = pass(&subsystem, namespace(1, 1, true));
+        assert_ne!(read_only, first, "no write goes on");
+        pass(&subsystem, namespace(2, 2, false));
+        assert!(!subsystem.supersedes(old), "no identifier is another's");
+        let between = subsystem.lock().changes();
+        let (other, age) = pass(&subsystem, namespace(1, 3, false));
+        assert!(![first, read_only].contains(&other));
+        assert!(subsystem.supersedes(old));
+        assert!(!subsystem.supersedes(between) && !subsystem.supersedes(age));
+        // The first one comes back: what was made meanwhile means the other one.
+        pass(&subsystem, namespace(1, 1, false));
+        assert!(subsystem.supersedes(between) && subsystem.supersedes(age));
     }
 }

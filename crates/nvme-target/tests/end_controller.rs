@@ -7,9 +7,14 @@
 
 mod common;
 
-use common::late::{QUICK, State, bed};
-use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, pattern};
+use base::Nanos;
+use base::units::MIB;
+use block::device::Ram;
+use common::late::{QUICK, State, bed, bed_with};
+use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, namespace, pattern};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use switchyard_target::{Limits, SubsystemOptions};
 use wire::nvme::vendor::EndController;
 use wire::nvme::{Completion as Answer, IoOpcode, SglDescriptor};
 
@@ -204,4 +209,33 @@ fn hosts_that_gave_up_waiting_leave_nothing_behind() {
     let again = patient.ask_to_end(cntlid);
     patient.ended(again);
     eventually("nothing is left", || left(&bed) == (1, 2));
+}
+
+/// The host took the refusal for the end of a controller that was not its own any more.
+#[test]
+fn a_write_is_waited_for_after_its_subsystem_was_removed_and_added_again() {
+    let limits = Limits {
+        change_timeout: Nanos::from_millis(200),
+        ..Limits::default()
+    };
+    let (bed, state) = bed_with(64, limits);
+    let mut old = Host::new(&bed);
+    old.begin(IoOpcode::WRITE, &pattern(6, BLOCK));
+    device_has(&state, 1);
+    let target = bed.handle();
+    target.remove_subsystem(NQN).expect("it is gone for hosts");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("the name is free");
+    let ram = Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB");
+    target
+        .add_namespace(NQN, namespace(1, Arc::new(ram)))
+        .expect("a new namespace");
+
+    let mut new = Host::new(&bed);
+    let cid = new.ask_to_end(old.cntlid);
+    // Were it answered, this answer would not be the next one.
+    assert_ne!(new.admin.property(wire::fabrics::Property::CAP), 0);
+    state.open.store(true, Ordering::SeqCst);
+    new.ended(cid);
 }

@@ -4,7 +4,6 @@ use crate::controller::registry::SharedController;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
 use crate::controller::{features, identify, log_pages};
-use std::sync::Arc;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::vendor::EndController;
 use wire::nvme::{Abort, AdminCommand, Command, Status};
@@ -78,10 +77,11 @@ fn end_other(
     Ok(Reply::EndController(other))
 }
 
-/// Returns true if two controllers are the same host's, in the same subsystem.
+/// Returns true if two controllers are the same host's, in the same subsystem, by its name: one that
+/// was removed and added again may have a controller left whose commands change what hosts see now.
 fn of_same_host(one: &SharedController, other: &SharedController) -> bool {
     let same_subsystem = match (&one.subsystem, &other.subsystem) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (Some(a), Some(b)) => a.nqn == b.nqn,
         _ => false,
     };
     same_subsystem && one.host_nqn == other.host_nqn && one.host_id == other.host_id

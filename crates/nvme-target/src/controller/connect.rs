@@ -261,6 +261,9 @@ pub(crate) fn io(
         return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
     }
     let index = subsystem_index(Some(&subsystem), origin)?;
+    if controller.is_superseded() {
+        return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
+    }
     let named = enter_queue(&controller, connect, origin)?;
     let class = (named && classes).then(|| Class::from_connect_attributes(connect.attributes.0));
     Ok(Joined {

@@ -183,6 +183,8 @@ pub(crate) struct SharedController {
     pub(crate) peer: SocketAddr,
     /// The tenant that its host was at Connect, other than "default".
     tenant: Option<Arc<str>>,
+    /// Namespaces of its subsystem that had come and gone before it was made.
+    changes: u32,
     /// Place of its admin queue.
     pub(crate) admin: Place,
     queues: Mutex<Queues>,
@@ -273,10 +275,12 @@ impl SharedController {
             places: BTreeMap::new(),
             terms: BTreeMap::new(),
         };
+        let changes = subsystem.as_ref().map(|s| s.lock().changes());
         Self {
             id,
             kind,
             subsystem,
+            changes: changes.unwrap_or_default(),
             host_nqn: host.0,
             host_id: host.1,
             peer,
@@ -294,6 +298,13 @@ impl SharedController {
     pub(crate) fn of_tenant(mut self, tenant: Option<Arc<str>>) -> Self {
         self.tenant = tenant;
         self
+    }
+
+    /// Returns true if an identifier that its host knows a namespace by is another volume's now:
+    /// then it has to end, so that its host looks again at what is there.
+    pub(crate) fn is_superseded(&self) -> bool {
+        let subsystem = self.subsystem.as_ref();
+        subsystem.is_some_and(|subsystem| subsystem.supersedes(self.changes))
     }
 
     pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {

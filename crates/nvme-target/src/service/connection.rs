@@ -314,7 +314,8 @@ impl Connection {
         self.session.output.set_parties(parties);
     }
 
-    /// Takes a slot for an I/O command to a namespace.
+    /// Takes a slot for an I/O command to a namespace, of which the command has seen this
+    /// incarnation.
     ///
     /// # Errors
     /// Internal Error when the table is full: its host keeps more in flight than it may.
@@ -323,7 +324,7 @@ impl Connection {
         &mut self,
         command: &Command,
         kind: Kind,
-        nsid: u32,
+        (nsid, incarnation): (u32, u32),
         core: &mut CoreState,
         now: Time,
     ) -> Result<u16, Status> {
@@ -335,6 +336,7 @@ impl Connection {
         entry.opcode = command.opcode();
         entry.nsid = nsid;
         entry.accounting.began = now;
+        entry.accounting.incarnation = incarnation;
         Ok(slot)
     }
 

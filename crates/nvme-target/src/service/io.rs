@@ -6,6 +6,7 @@
 
 use crate::command::step::Step;
 use crate::command::{barrier, blocks, dataset, extents, flush};
+use crate::namespace::CoreNamespace;
 use crate::qos::core::Done;
 use crate::request::Kind;
 use crate::service::connection::Connection;
@@ -68,6 +69,7 @@ fn read(
     let limit = core.limits.transfer_bytes;
     let rights = access.rights.as_deref();
     let (run, bytes) = blocks::check(command, Need::Read, rights, namespace, limit)?;
+    let incarnation = incarnation_of(namespace);
     blocks::check_answer(command, payload, bytes)?;
     if at_once
         && let Some(namespace) = namespace
@@ -99,7 +101,14 @@ fn read(
         }
         return Ok(Flow::Continue);
     }
-    let slot = take(connection, Kind::Read, command, &run, bytes, core, cx)?;
+    let slot = take(
+        connection,
+        Kind::Read,
+        command,
+        (&run, bytes, incarnation),
+        core,
+        cx,
+    )?;
     advance(connection, slot, Step::Admit, core, cx);
     Ok(Flow::Continue)
 }
@@ -187,17 +196,22 @@ fn pay_at_once(
     paid
 }
 
-/// Takes a slot for a command on a run of blocks.
+/// Returns the incarnation of the namespace that a command was checked against; 0 without one.
+#[inline]
+fn incarnation_of(namespace: Option<&CoreNamespace>) -> u32 {
+    namespace.map_or(0, |namespace| namespace.incarnation)
+}
+
+/// Takes a slot for a command on a run of blocks of this incarnation of a namespace.
 fn take(
     connection: &mut Connection,
     kind: Kind,
     command: &Command,
-    run: &LbaCommand,
-    bytes: u32,
+    (run, bytes, incarnation): (&LbaCommand, u32, u32),
     core: &mut CoreState,
     cx: &Context<'_>,
 ) -> Result<u16, Status> {
-    let slot = connection.begin(command, kind, run.nsid, core, cx.now)?;
+    let slot = connection.begin(command, kind, (run.nsid, incarnation), core, cx.now)?;
     let entry = connection.session.commands.slot(slot);
     entry.range.lba = run.slba;
     entry.range.blocks = run.blocks;
@@ -224,12 +238,20 @@ fn with_data(
     let limit = core.limits.transfer_bytes;
     let rights = access.rights.as_deref();
     let (run, bytes) = blocks::check(command, kind.need(), rights, namespace, limit)?;
+    let incarnation = incarnation_of(namespace);
     if kind == Kind::Write && namespace.is_some_and(|namespace| namespace.read_only) {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
     let inside = blocks::arrival(command.data_pointer()?, payload, bytes)?;
     let Some(inside) = inside else {
-        let slot = take(connection, kind, command, &run, bytes, core, cx)?;
+        let slot = take(
+            connection,
+            kind,
+            command,
+            (&run, bytes, incarnation),
+            core,
+            cx,
+        )?;
         advance(connection, slot, Step::Admit, core, cx);
         return Ok(Flow::Continue);
     };
@@ -238,7 +260,14 @@ fn with_data(
     let Some(buffer) = capsule_data::buffer(connection, bytes, core, cx)? else {
         return Ok(Flow::Stall);
     };
-    let slot = take(connection, kind, command, &run, bytes, core, cx)?;
+    let slot = take(
+        connection,
+        kind,
+        command,
+        (&run, bytes, incarnation),
+        core,
+        cx,
+    )?;
     capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
     Ok(Flow::Continue)
 }
@@ -255,6 +284,7 @@ fn without_data(
     let namespace = core.namespace_ref(access.subsystem, command.nsid());
     let rights = access.rights.as_deref();
     let (run, bytes) = blocks::check(command, kind.need(), rights, namespace, u32::MAX)?;
+    let incarnation = incarnation_of(namespace);
     if kind == Kind::WriteZeroes && namespace.is_some_and(|namespace| namespace.read_only) {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
@@ -262,9 +292,9 @@ fn without_data(
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     if bytes > core.limits.transfer_bytes {
-        return begin_pieces(connection, command, &run, core, cx);
+        return begin_pieces(connection, command, (&run, incarnation), core, cx);
     }
-    let slot = take(connection, kind, command, &run, 0, core, cx)?;
+    let slot = take(connection, kind, command, (&run, 0, incarnation), core, cx)?;
     advance(connection, slot, Step::Admit, core, cx);
     Ok(Flow::Continue)
 }
@@ -274,7 +304,7 @@ fn without_data(
 fn begin_pieces(
     connection: &mut Connection,
     command: &Command,
-    run: &LbaCommand,
+    (run, incarnation): (&LbaCommand, u32),
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
@@ -288,7 +318,8 @@ fn begin_pieces(
     let Some(buffer) = capsule_data::buffer(connection, length, core, cx)? else {
         return Ok(Flow::Stall);
     };
-    let slot = connection.begin(command, Kind::Dataset, run.nsid, core, cx.now)?;
+    let asked = (run.nsid, incarnation);
+    let slot = connection.begin(command, Kind::Dataset, asked, core, cx.now)?;
     let entry = connection.session.commands.slot(slot);
     entry.range.blocks = 1;
     entry.range.durable = run.control.fua();
@@ -311,6 +342,7 @@ fn begin_dataset(
     let access = &connection.access;
     let namespace = core.namespace_ref(access.subsystem, command.nsid());
     let checked = dataset::check(command, payload, access.rights.as_deref(), namespace)?;
+    let incarnation = incarnation_of(namespace);
     let (management, length) = (checked.management, checked.length);
     let mut buffer = None;
     if checked.inside.is_some() {
@@ -319,7 +351,13 @@ fn begin_dataset(
             return Ok(Flow::Stall);
         }
     }
-    let slot = connection.begin(command, Kind::Dataset, management.nsid, core, cx.now)?;
+    let slot = connection.begin(
+        command,
+        Kind::Dataset,
+        (management.nsid, incarnation),
+        core,
+        cx.now,
+    )?;
     let entry = connection.session.commands.slot(slot);
     entry.range.blocks = u32::from(management.ranges);
     entry.range.deallocate = management.deallocate;
@@ -349,6 +387,7 @@ fn begin_extents(
     let terms = terms.ok_or(Status::INVALID_OPCODE.with_dnr())?;
     let rights = access.rights.as_deref();
     let checked = extents::check(command, kind, payload, &terms, rights, namespace)?;
+    let incarnation = incarnation_of(namespace);
     if connection.session.commands.extents >= terms.in_flight {
         return Err(Status::COMMAND_INTERRUPTED);
     }
@@ -356,7 +395,13 @@ fn begin_extents(
     let Some(buffer) = capsule_data::buffer(connection, checked.length, core, cx)? else {
         return Ok(Flow::Stall);
     };
-    let slot = connection.begin(command, kind, checked.command.nsid, core, cx.now)?;
+    let slot = connection.begin(
+        command,
+        kind,
+        (checked.command.nsid, incarnation),
+        core,
+        cx.now,
+    )?;
     connection.session.commands.extents += 1;
     let entry = connection.session.commands.slot(slot);
     entry.extents = Some(core.tables.take(checked.command));
@@ -377,7 +422,8 @@ fn begin_flush(
     let access = &connection.access;
     let namespace = core.namespace_ref(access.subsystem, command.nsid());
     let nsid = flush::check(command, access.rights.as_deref(), namespace)?;
-    let slot = connection.begin(command, Kind::Flush, nsid, core, cx.now)?;
+    let incarnation = incarnation_of(namespace);
+    let slot = connection.begin(command, Kind::Flush, (nsid, incarnation), core, cx.now)?;
     barriers::arrive(connection, slot, 0, core);
     advance(connection, slot, Step::Admit, core, cx);
     Ok(Flow::Continue)
@@ -394,7 +440,7 @@ fn begin_barrier(
     let namespace = core.namespace_ref(access.subsystem, command.nsid());
     let rights = access.rights.as_deref();
     let nsid = barrier::check(command, core.limits.barrier, rights, namespace)?;
-    let slot = connection.begin(command, Kind::Barrier, nsid, core, cx.now)?;
+    let slot = connection.begin(command, Kind::Barrier, (nsid, 0), core, cx.now)?;
     barriers::enter(connection, slot, core, cx);
     Ok(Flow::Continue)
 }

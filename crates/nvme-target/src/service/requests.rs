@@ -240,9 +240,11 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
         return admit_to_all(connection, slot, core);
     }
     let (nsid, range, kind) = (entry.nsid, entry.range, entry.kind);
-    let paid = entry.accounting.paid;
+    let (incarnation, paid) = (entry.accounting.incarnation, entry.accounting.paid);
     let table = entry.extents.as_deref();
-    let Some(namespace) = core.namespace(connection.access.subsystem, nsid) else {
+    let namespace = core.namespace(connection.access.subsystem, nsid);
+    // The identifier may be another namespace's since the command was checked.
+    let Some(namespace) = namespace.filter(|namespace| namespace.incarnation == incarnation) else {
         return Step::Answer(Status::INVALID_NAMESPACE.with_dnr());
     };
     if !namespace.is_open() {

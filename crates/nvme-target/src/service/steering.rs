@@ -259,7 +259,7 @@ impl PollGroup {
         let known = subsystem.and_then(Option::as_ref);
         let known = known.is_some_and(|subsystem| subsystem.removing.is_none());
         let room = !self.connections.is_full() && cx.driver.has_room_for_socket();
-        if self.draining || !known || !room {
+        if self.draining || !known || !room || handover.controller.is_superseded() {
             self.lose(handover);
             return;
         }

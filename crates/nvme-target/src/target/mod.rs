@@ -217,8 +217,11 @@ impl Target {
         let subsystem = self.subsystem(nqn)?;
         let nsid = options.nsid;
         check_namespace(nqn, nsid, subsystem.namespace(nsid).is_some())?;
-        let namespace = Arc::new(Namespace::new(options, self.cores));
+        let mut namespace = Namespace::new(options, self.cores);
+        namespace.incarnation = subsystem.lock().incarnation(&namespace);
+        let namespace = Arc::new(namespace);
         self.promise_with(nqn, std::slice::from_ref(&namespace))?;
+        subsystem.lock().announce(&namespace);
         let added = self.apply(&[Step::AddNamespace(subsystem.index, Arc::clone(&namespace))]);
         if let Err(error) = added {
             // Some cores may have opened it.
@@ -231,7 +234,7 @@ impl Target {
             return Err(error.into());
         }
         let scheduled = namespace.options.qos.is_some();
-        subsystem.lock().namespaces.insert(nsid, namespace);
+        subsystem.lock().add(namespace);
         if scheduled {
             self.tenant_wake.poke();
         }
@@ -291,6 +294,7 @@ impl Target {
             // Nothing of it is under way any more, and each core forgets it with its next message.
             tracing::warn!(nqn, nsid, %error, "a namespace is removed, but not let go of yet");
         }
+        subsystem.lock().forget(&namespace);
         self.promise_without([&namespace].into_iter());
         self.namespace_changed(&subsystem, nsid);
         Ok(())
