@@ -99,8 +99,9 @@ pub const PROBLEMS_MAX: usize = 50;
 /// Connections to the HTTP interface at one time: some scrapers, some scripts, some people.
 pub const API_CONNECTIONS_MAX: usize = 64;
 
-/// Time for which a connection to the HTTP interface may neither read nor write: long enough for a
-/// scraper that keeps its connection, short enough that forgotten ones make room.
+/// Time for which a connection to the HTTP interface may neither read nor write while no answer is
+/// due: long enough for a scraper that keeps its connection, short enough that forgotten ones make
+/// room.
 pub const API_CONNECTION_IDLE_S: u64 = 120;
 
 /// Time for the body of a request: far more than a megabyte needs on one machine.

@@ -14,6 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use axum::middleware;
 use base::units::CoreId;
 use reactor::placement::{self, PlacementError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,13 +23,13 @@ use tokio::sync::oneshot;
 use crate::api::Token;
 use crate::attachments::Attachments;
 use crate::control::Control;
-use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
+use crate::limits::{API_BLOCKING_THREADS_MAX, API_CONNECTION_IDLE_S, API_STOP_GRACE_MS};
 use crate::model::ApiAddress;
-use listener::{ApiListener, Bound};
+use listener::{Answering, ApiListener, Bound};
 use managed::{FrontEnds, Managed, TargetProcess};
 
 /// Options of the control plane's thread.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// The address of the HTTP interface; `None` serves signals alone.
     pub api: Option<ApiAddress>,
@@ -39,6 +40,22 @@ pub struct ServerOptions {
     /// The processors that its threads may use: those without a dataplane thread, where there
     /// are any. `None` leaves them where the calling thread may run.
     pub cpus: Option<Vec<u32>>,
+    /// Time after which a connection to the interface is closed on which nothing moves and no
+    /// answer is due.
+    pub idle: Duration,
+}
+
+impl Default for ServerOptions {
+    /// Serves signals alone.
+    fn default() -> Self {
+        Self {
+            api: None,
+            token: None,
+            config_path: None,
+            cpus: None,
+            idle: Duration::from_secs(API_CONNECTION_IDLE_S),
+        }
+    }
 }
 
 /// The reason for which the control plane's thread could not start.
@@ -170,7 +187,7 @@ fn serve<M: Managed>(
     stopped: oneshot::Receiver<()>,
     ready: &mpsc::SyncSender<Result<(), ServerError>>,
 ) {
-    let prepared = prepare(options.cpus.as_deref(), bound);
+    let prepared = prepare(&options, bound);
     let (runtime, signals, listener, _socket) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -185,7 +202,9 @@ fn serve<M: Managed>(
             let loopback = listener.loopback();
             let token = options.token.clone().filter(|_| loopback.is_some());
             let router = managed.router(loopback, token);
-            let served = axum::serve(listener, router).with_graceful_shutdown(async {
+            let router = router.layer(middleware::from_fn(listener::answer));
+            let service = router.into_make_service_with_connect_info::<Answering>();
+            let served = axum::serve(listener, service).with_graceful_shutdown(async {
                 let _ = api_ends.await;
             });
             tokio::spawn(served.into_future())
@@ -218,8 +237,8 @@ type Prepared = (
     Option<listener::SocketFile>,
 );
 
-fn prepare(cpus: Option<&[u32]>, bound: Option<Bound>) -> Result<Prepared, ServerError> {
-    if let Some(cpus) = cpus {
+fn prepare(options: &ServerOptions, bound: Option<Bound>) -> Result<Prepared, ServerError> {
+    if let Some(cpus) = &options.cpus {
         let cores: Vec<_> = cpus.iter().copied().map(CoreId).collect();
         placement::pin_to_any(&cores)?;
     }
@@ -236,7 +255,7 @@ fn prepare(cpus: Option<&[u32]>, bound: Option<Bound>) -> Result<Prepared, Serve
     };
     let (listener, socket) = match bound {
         Some(bound) => {
-            let (listener, socket) = bound.into_listener()?;
+            let (listener, socket) = bound.into_listener(options.idle)?;
             (Some(listener), socket)
         }
         None => (None, None),

@@ -6,8 +6,9 @@
 mod common;
 
 use common::{Scratch, TOKEN, TOML, control, exchange, get, request, send, serve};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use switchyard_control::model::ApiAddress;
 use switchyard_control::server::{ServerOptions, run};
 use switchyard_control::{ServerError, Token};
@@ -232,6 +233,49 @@ fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
         }
     });
     drop(slow);
+}
+
+/// The connection was closed after its idle time although the client waited for an answer: it
+/// learned nothing of a change that was made, and one that waited for its turn was dropped.
+#[test]
+fn a_client_that_waits_for_its_answer_is_not_idle() {
+    let (control, plane) = control(TOML);
+    let options = ServerOptions {
+        idle: std::time::Duration::from_secs(2),
+        ..options("127.0.0.1:0")
+    };
+    let server = run(Arc::clone(&control), options, || {}).unwrap();
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = std::sync::mpsc::channel();
+    plane.refuse(move |_| {
+        begin.send(()).unwrap();
+        gate.recv().is_err()
+    });
+    let ApiAddress::Loopback(address) = *server.address().unwrap() else {
+        panic!("a loopback address was asked for");
+    };
+    std::thread::scope(|scope| {
+        let change = |name: &str| {
+            let (server, name) = (&server, name.to_owned());
+            scope.spawn(move || {
+                let device =
+                    format!(r#"{{"name":"{name}","device":{{"type":"null","size":"1M"}}}}"#);
+                send(server, "POST", "/v1/devices", &device).status
+            })
+        };
+        let first = change("first");
+        begun.recv().unwrap();
+        let second = change("second");
+        // Nothing is asked over this one: when it is closed, as long has passed for the others.
+        let mut idle = std::net::TcpStream::connect(address).unwrap();
+        assert_eq!(idle.read(&mut [0]).unwrap(), 0);
+        go.send(()).unwrap();
+        go.send(()).unwrap();
+        assert_eq!(
+            [first, second].map(|change| change.join().unwrap()),
+            [201, 201]
+        );
+    });
 }
 
 #[test]

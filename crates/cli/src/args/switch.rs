@@ -61,7 +61,7 @@ impl SwitchArgs {
   switchyard switch set prioritisation=off doorbell=fixed doorbell_delay_us=100
   switchyard switch preset linux --api 127.0.0.1:4421
 
-Exit codes: 0 done, 2 an error; nothing was turned then")]
+Exit codes: 0 done, 2 an error; where the target answered, nothing was turned")]
 pub struct SwitchCommandArgs {
     #[command(subcommand)]
     pub command: SwitchCommand,

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
   switchyard tenant remove backup
   switchyard tenant events --follow
 
-Exit codes: 0 done, 2 an error; nothing was changed then")]
+Exit codes: 0 done, 2 an error; where the target answered, nothing was changed")]
 pub struct TenantArgs {
     #[command(subcommand)]
     pub command: TenantCommand,

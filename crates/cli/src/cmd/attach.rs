@@ -55,7 +55,7 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
         api,
         token: control::client::token()?,
         config_path: args.config.clone(),
-        cpus: None,
+        ..ServerOptions::default()
     };
     let server = server::run_attachments(Arc::clone(&running) as _, options)?;
     running.start(wanted)?;

@@ -1,7 +1,8 @@
 //! The interface's socket: a loopback port, or a Unix socket that only its owner may use.
 //!
 //! At most [`API_CONNECTIONS_MAX`] connections are open at a time (more wait to be accepted), and
-//! one that neither reads nor writes for [`API_CONNECTION_IDLE_S`] is closed.
+//! one on which nothing moves for [`ServerOptions::idle`](super::ServerOptions::idle) is closed,
+//! except while an answer is due: a change takes its time, and waits for those before it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,16 +11,22 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::serve::IncomingStream;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 use super::ServerError;
-use crate::limits::{API_CONNECTION_IDLE_S, API_CONNECTIONS_MAX};
+use crate::limits::API_CONNECTIONS_MAX;
 use crate::model::ApiAddress;
 
 /// Connections that the kernel keeps for us until we accept them.
@@ -162,7 +169,10 @@ impl Bound {
     }
 
     /// Hands the socket to the runtime that was entered.
-    pub(super) fn into_listener(self) -> io::Result<(ApiListener, Option<SocketFile>)> {
+    pub(super) fn into_listener(
+        self,
+        idle: Duration,
+    ) -> io::Result<(ApiListener, Option<SocketFile>)> {
         let (socket, file) = match self.socket {
             Socket::Tcp(listener) => {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -176,6 +186,7 @@ impl Bound {
         let listener = ApiListener {
             socket,
             address: self.address,
+            idle,
             room: Arc::new(Semaphore::new(API_CONNECTIONS_MAX)),
         };
         Ok((listener, file))
@@ -186,6 +197,7 @@ impl Bound {
 pub(super) struct ApiListener {
     socket: AsyncSocket,
     address: ApiAddress,
+    idle: Duration,
     room: Arc<Semaphore>,
 }
 
@@ -223,7 +235,7 @@ impl axum::serve::Listener for ApiListener {
                 },
             };
             match accepted {
-                Ok(stream) => return (Connection::new(stream, room), ()),
+                Ok(stream) => return (Connection::new(stream, self.idle, room), ()),
                 Err(error) => {
                     tracing::warn!("the HTTP interface cannot accept a connection: {error}");
                     // Out of files: others must close theirs first.
@@ -245,29 +257,56 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 /// A connection that ends when nothing moves for too long.
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
+    idle: Duration,
     deadline: Pin<Box<Sleep>>,
+    answering: Answering,
     _room: OwnedSemaphorePermit,
 }
 
-const IDLE: Duration = Duration::from_secs(API_CONNECTION_IDLE_S);
+/// True while a connection's client waits for the answer to a request.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answering(Arc<AtomicBool>);
+
+impl Connected<IncomingStream<'_, ApiListener>> for Answering {
+    fn connect_info(stream: IncomingStream<'_, ApiListener>) -> Self {
+        stream.io().answering.clone()
+    }
+}
+
+/// Tells the connection of a request, of which it has one at a time, that the answer is due.
+pub(super) async fn answer(
+    ConnectInfo(Answering(answering)): ConnectInfo<Answering>,
+    request: Request,
+    next: Next,
+) -> Response {
+    answering.store(true, Ordering::Relaxed);
+    let response = next.run(request).await;
+    answering.store(false, Ordering::Relaxed);
+    response
+}
 
 impl Connection {
-    fn new(stream: Box<dyn Stream>, room: OwnedSemaphorePermit) -> Self {
+    fn new(stream: Box<dyn Stream>, idle: Duration, room: OwnedSemaphorePermit) -> Self {
         Self {
             stream,
-            deadline: Box::pin(tokio::time::sleep(IDLE)),
+            idle,
+            deadline: Box::pin(tokio::time::sleep(idle)),
+            answering: Answering::default(),
             _room: room,
         }
     }
 
-    /// Moves the deadline when something moved; ends the connection when it has passed.
+    /// Moves the deadline when something moved or an answer is due; ends the connection when it has
+    /// passed.
     fn watch<T>(
         &mut self,
         moved: Poll<io::Result<T>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
+        if moved.is_ready() || self.answering.0.load(Ordering::Relaxed) {
+            self.deadline.as_mut().reset(Instant::now() + self.idle);
+        }
         if moved.is_ready() {
-            self.deadline.as_mut().reset(Instant::now() + IDLE);
             return moved;
         }
         match self.deadline.as_mut().poll(context) {
