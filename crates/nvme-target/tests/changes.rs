@@ -19,7 +19,7 @@ use std::time::Duration;
 use switchyard_target::{Limits, SubsystemOptions, Target, TargetError, wait_by};
 use wire::fabrics::ConnectData;
 use wire::fabrics::property::{Configuration, ControllerStatus};
-use wire::fabrics::{Property, PropertySet, PropertySize};
+use wire::fabrics::{Property, PropertySet};
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_lists::parse_namespace_list;
@@ -422,12 +422,7 @@ fn flush_all(client: &mut Client) -> u16 {
 }
 
 fn shut_down(admin: &mut Client) -> u16 {
-    let mut set = PropertySet {
-        size: PropertySize::Four,
-        property: Property::CC,
-        value: u64::from(Configuration::ENABLE.with_shutdown(1).0),
-    }
-    .encode(0);
+    let mut set = PropertySet::configure(Configuration::ENABLE.with_shutdown(1)).encode(0);
     let cid = admin.cid();
     set.set_cid(cid);
     admin.capsule(&set, &[]);

@@ -39,11 +39,7 @@ fn a_command_without_data_needs_no_descriptor() {
         size: PropertySize::Four,
         property: Property::CSTS,
     };
-    let set = PropertySet {
-        size: PropertySize::Four,
-        property: Property::CC,
-        value: u64::from(Configuration::ENABLE.0),
-    };
+    let set = PropertySet::configure(Configuration::ENABLE);
     let feature = SetFeatures::new(FeatureId::NUMBER_OF_QUEUES, 0x0003_0003);
     let back = GetFeatures {
         nsid: 0,

@@ -13,8 +13,7 @@ use common::{BLOCK, Bed, Client, Dialect, io, pattern};
 use std::io::{Read as _, Write as _};
 use wire::nvme::{IoOpcode, SglDescriptor, Status};
 use wire::tcp::{
-    DataAlignment, FatalErrorStatus as Fes, H2cData, IcReq, PduHeader, PduType, Role, TermReq,
-    digest,
+    FatalErrorStatus as Fes, H2cData, IcReq, PduHeader, PduType, Role, TermReq, digest,
 };
 
 const FIELD: Fes = Fes::INVALID_PDU_HEADER_FIELD;
@@ -352,12 +351,7 @@ fn check(bed: &Bed, case: &Case) {
 
 /// The first PDU of a connection, and what comes back.
 fn check_first(bed: &Bed, case: &Case) {
-    let request = IcReq {
-        host_alignment: DataAlignment::DWORD,
-        header_digest: false,
-        data_digest: false,
-        max_r2t: 0,
-    };
+    let request = IcReq::PLAIN;
     let mut bytes = request.to_bytes();
     apply(&mut bytes, &case.edits);
     let mut stream = Client::raw(bed.address());
