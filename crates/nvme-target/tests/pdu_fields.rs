@@ -1,11 +1,8 @@
 //! Every field of every PDU that a target receives, with every kind of value that it must not have:
 //! the host is told what the specification names, with the header that is at fault. What is
 //! reserved is not looked at. The twin of `crates/host/tests/fields.rs`.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    reason = "sizes in tests are small, and the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod common;
 
