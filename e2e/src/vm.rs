@@ -6,7 +6,7 @@
 use crate::debian::Kernel;
 use crate::limits::{GUEST_DEADLINE, POLL_INTERVAL};
 use crate::process::Process;
-use crate::{cache_directory, target_directory};
+use crate::{Readiness, cache_directory, require_programs, target_directory};
 use anyhow::{Context as _, Result, bail};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -194,7 +194,8 @@ fn finished_step(line: &str) -> Option<&str> {
     said.trim_end().strip_prefix("step ")?.strip_suffix(" ok")
 }
 
-/// Runs a test, and runs it again, some times, where the emulation let its guest's kernel die.
+/// Runs a test if these programs are there, and runs it again, some times, where the emulation let
+/// its guest's kernel die.
 ///
 /// Emulation with a thread for each processor (before QEMU 8.1) can let one execute the breakpoint
 /// that another has patched in and out of the kernel's text meanwhile, which the kernel does not
@@ -202,8 +203,11 @@ fn finished_step(line: &str) -> Option<&str> {
 /// fails the test at once.
 ///
 /// # Errors
-/// What the test says.
-pub fn past_emulation_faults(test: impl Fn() -> Result<()>) -> Result<()> {
+/// What the test says, and as [`require_programs`].
+pub fn past_emulation_faults(programs: &[&str], test: impl Fn() -> Result<()>) -> Result<()> {
+    if require_programs(programs)? == Readiness::Skip {
+        return Ok(());
+    }
     for _ in 1..BOOTS_MAX {
         match test() {
             Err(error) if format!("{error:#}").contains("Oops: int3") => {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use switchyard_e2e::guest::{DEVICE_MIB, Data, programs, run_changes};
 use switchyard_e2e::process::{DEFAULT_NQN, Serve};
 use switchyard_e2e::vm::past_emulation_faults;
-use switchyard_e2e::{Readiness, cache_directory, find_program, require_programs};
+use switchyard_e2e::{cache_directory, find_program};
 
 /// How often the target is killed.
 const ROUNDS: u32 = 20;
@@ -134,13 +134,10 @@ fn check_ext4(backing: &Path) -> Result<()> {
 
 #[test]
 fn kernel_initiator_follows_changes_and_survives_a_target_that_is_killed() -> Result<()> {
-    past_emulation_faults(follow_changes)
+    past_emulation_faults(&programs(), follow_changes)
 }
 
 fn follow_changes() -> Result<()> {
-    if require_programs(&programs())? == Readiness::Skip {
-        return Ok(());
-    }
     let folder = cache_directory("changes")?;
     let mut bed = Bed::new(&folder)?;
     let address = bed.address;

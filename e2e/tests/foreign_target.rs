@@ -14,12 +14,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
+use switchyard_e2e::cache_directory;
 use switchyard_e2e::guest::{
     Data, FINISHED, FINISHED_AT, programs, run_foreign_target, unused_port,
 };
 use switchyard_e2e::process::{DEFAULT_NQN, Digests, Remote};
 use switchyard_e2e::vm::past_emulation_faults;
-use switchyard_e2e::{Readiness, cache_directory, require_programs};
 
 /// Small blocks at depth, large ones that the target asks for by R2T, and a mix.
 const APPS: [&str; 2] = [
@@ -132,13 +132,10 @@ fn conforms(target: SocketAddr, digests: bool) -> Result<()> {
 
 #[test]
 fn our_host_uses_the_kernel_target() -> Result<()> {
-    past_emulation_faults(our_host_uses_the_kernel_target_once)
+    past_emulation_faults(&programs(), our_host_uses_the_kernel_target_once)
 }
 
 fn our_host_uses_the_kernel_target_once() -> Result<()> {
-    if require_programs(&programs())? == Readiness::Skip {
-        return Ok(());
-    }
     let folder = cache_directory("foreign")?;
     let (data, port) = (Data::from_seed(23), unused_port()?);
     let scratch = folder.join("extent");

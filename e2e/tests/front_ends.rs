@@ -10,12 +10,12 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 use switchyard_e2e::attach::Attach;
+use switchyard_e2e::cache_directory;
 use switchyard_e2e::guest::{
     Data, disk_programs, run_disks, run_ublk, run_vhost_disk, ublk_programs,
 };
 use switchyard_e2e::process::Serve;
 use switchyard_e2e::vm::past_emulation_faults;
-use switchyard_e2e::{Readiness, cache_directory, require_programs};
 
 /// Size of each namespace, in MiB: XFS makes none that is much smaller.
 const DISK_MIB: u64 = 320;
@@ -53,13 +53,10 @@ impl<'a> Bed<'a> {
 
 #[test]
 fn a_guest_keeps_its_file_system_by_vhost_user() -> Result<()> {
-    past_emulation_faults(keep_file_system)
+    past_emulation_faults(&disk_programs(), keep_file_system)
 }
 
 fn keep_file_system() -> Result<()> {
-    if require_programs(&disk_programs())? == Readiness::Skip {
-        return Ok(());
-    }
     let folder = cache_directory("vhost")?;
     let backing = folder.join("vda");
     let mut bed = Bed::new(&backing)?;
@@ -106,13 +103,10 @@ fn keep_file_system() -> Result<()> {
 
 #[test]
 fn a_guest_keeps_its_file_system_by_ublk() -> Result<()> {
-    past_emulation_faults(keep_own_file_system)
+    past_emulation_faults(&ublk_programs(), keep_own_file_system)
 }
 
 fn keep_own_file_system() -> Result<()> {
-    if require_programs(&ublk_programs())? == Readiness::Skip {
-        return Ok(());
-    }
     let folder = cache_directory("ublk")?;
     let backing = folder.join("ublkb3");
     let mut bed = Bed::new(&backing)?;
@@ -163,13 +157,10 @@ fn keep_own_file_system() -> Result<()> {
 
 #[test]
 fn a_guest_keeps_its_file_systems_on_disks_over_nbd() -> Result<()> {
-    past_emulation_faults(keep_file_systems)
+    past_emulation_faults(&disk_programs(), keep_file_systems)
 }
 
 fn keep_file_systems() -> Result<()> {
-    if require_programs(&disk_programs())? == Readiness::Skip {
-        return Ok(());
-    }
     let folder = cache_directory("front-ends")?;
     let backings = [folder.join("vda"), folder.join("nbd0")];
     let [mut first, mut second] = [Bed::new(&backings[0])?, Bed::new(&backings[1])?];

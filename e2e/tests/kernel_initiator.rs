@@ -7,25 +7,22 @@
 use anyhow::{Context as _, Result, ensure};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use switchyard_e2e::cache_directory;
 use switchyard_e2e::guest::{
     DEVICE_MIB, Data, Extent, Target, initiator_steps, programs, run_initiator, run_reference,
 };
 use switchyard_e2e::process::{Digests, Remote, Serve};
 use switchyard_e2e::vm::past_emulation_faults;
-use switchyard_e2e::{Readiness, cache_directory, require_programs};
 
 /// The model number that a controller of ours shows.
 const MODEL: &str = "Switchyard";
 
 #[test]
 fn kernel_initiator_uses_a_file_and_memory() -> Result<()> {
-    past_emulation_faults(use_a_file_and_memory)
+    past_emulation_faults(&programs(), use_a_file_and_memory)
 }
 
 fn use_a_file_and_memory() -> Result<()> {
-    if require_programs(&programs())? == Readiness::Skip {
-        return Ok(());
-    }
     let data = Data::from_seed(20);
     let folder = cache_directory("initiator")?;
     let backing = folder.join("namespace");
@@ -91,13 +88,10 @@ fn use_a_file_and_memory() -> Result<()> {
 /// above fails, the script is not at fault.
 #[test]
 fn kernel_initiator_uses_the_kernel_target() -> Result<()> {
-    past_emulation_faults(use_the_kernel_target)
+    past_emulation_faults(&programs(), use_the_kernel_target)
 }
 
 fn use_the_kernel_target() -> Result<()> {
-    if require_programs(&programs())? == Readiness::Skip {
-        return Ok(());
-    }
     let report = run_reference(&Data::from_seed(21))?;
     report.check(&initiator_steps("reference"))
 }

@@ -7,6 +7,7 @@
 
 mod allow;
 mod api_address;
+mod as_text;
 mod device;
 mod flash_profile;
 mod identifier;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use allow::Allow;
 pub use api_address::{ApiAddress, ApiAddressError};
+pub(crate) use as_text::as_text;
 pub use device::{
     BlockSize, Delay, Device, DeviceKind, Fault, FaultEffect, FaultError, FaultOperation, FaultRule,
 };

@@ -1,9 +1,6 @@
 //! Whoever sends the HTTP interface thousands of requests that it refuses causes no line of log.
-#![allow(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 mod common;
 

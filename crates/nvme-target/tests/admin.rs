@@ -1,10 +1,7 @@
 //! What a host finds out, sets and waits for on its admin queue.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    clippy::too_many_lines,
-    reason = "sizes in tests are small, the whole file is a test, and a story is told in one go"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
+#![allow(clippy::too_many_lines)] // A story is told in one go.
 
 mod common;
 

@@ -1,10 +1,7 @@
 //! Barrier: what came before it is waited for, what follows waits, on every queue of the tenant and
 //! on no other; and nothing waits for ever.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    reason = "sizes in tests are small, and the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod common;
 

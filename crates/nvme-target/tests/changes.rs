@@ -1,10 +1,7 @@
 //! The configuration changes while hosts are at work.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    clippy::too_many_lines,
-    reason = "sizes in tests are small, the whole file is a test, and a story is told in one go"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
+#![allow(clippy::too_many_lines)] // A story is told in one go.
 
 mod common;
 
@@ -19,7 +16,7 @@ use std::time::Duration;
 use switchyard_target::{Limits, SubsystemOptions, Target, TargetError, wait_by};
 use wire::fabrics::ConnectData;
 use wire::fabrics::property::{Configuration, ControllerStatus};
-use wire::fabrics::{Property, PropertySet, PropertySize};
+use wire::fabrics::{Property, PropertySet};
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_lists::parse_namespace_list;
@@ -422,12 +419,7 @@ fn flush_all(client: &mut Client) -> u16 {
 }
 
 fn shut_down(admin: &mut Client) -> u16 {
-    let mut set = PropertySet {
-        size: PropertySize::Four,
-        property: Property::CC,
-        value: u64::from(Configuration::ENABLE.with_shutdown(1).0),
-    }
-    .encode(0);
+    let mut set = PropertySet::configure(Configuration::ENABLE.with_shutdown(1)).encode(0);
     let cid = admin.cid();
     set.set_cid(cid);
     admin.capsule(&set, &[]);

@@ -1,11 +1,8 @@
 //! Every field of every command that a target receives, with every kind of value that it must not
 //! have: the status that the specification names, and whether a retry may help (DNR). What is
 //! reserved is not looked at. The parameters of Connect are in `refusals.rs`.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    reason = "sizes in tests are small, and the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod common;
 

@@ -1,10 +1,7 @@
 //! Read Extents and Write Extents: announced, checked before any block is touched, carried out by
 //! devices that take them and by those that do not.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    reason = "sizes in tests are small, and the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod common;
 

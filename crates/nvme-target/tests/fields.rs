@@ -1,9 +1,6 @@
 //! Whatever a client writes into the fields of a command, the target answers or closes, and goes on.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    reason = "sizes in tests are small, and the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod common;
 

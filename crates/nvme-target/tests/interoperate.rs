@@ -1,9 +1,6 @@
 //! What other hosts leave out, and what a target must not offer.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    reason = "sizes in tests are small, and the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod common;
 
@@ -39,11 +36,7 @@ fn a_command_without_data_needs_no_descriptor() {
         size: PropertySize::Four,
         property: Property::CSTS,
     };
-    let set = PropertySet {
-        size: PropertySize::Four,
-        property: Property::CC,
-        value: u64::from(Configuration::ENABLE.0),
-    };
+    let set = PropertySet::configure(Configuration::ENABLE);
     let feature = SetFeatures::new(FeatureId::NUMBER_OF_QUEUES, 0x0003_0003);
     let back = GetFeatures {
         nsid: 0,

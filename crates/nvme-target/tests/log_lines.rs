@@ -2,11 +2,8 @@
 //!
 //! That holds at every level but TRACE: TRACE is for developers, has a line for each state of each
 //! command and connection, and no bound.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    reason = "the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod common;
 

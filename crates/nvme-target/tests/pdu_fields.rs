@@ -1,11 +1,8 @@
 //! Every field of every PDU that a target receives, with every kind of value that it must not have:
 //! the host is told what the specification names, with the header that is at fault. What is
 //! reserved is not looked at. The twin of `crates/host/tests/fields.rs`.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    reason = "sizes in tests are small, and the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod common;
 
@@ -13,8 +10,7 @@ use common::{BLOCK, Bed, Client, Dialect, io, pattern};
 use std::io::{Read as _, Write as _};
 use wire::nvme::{IoOpcode, SglDescriptor, Status};
 use wire::tcp::{
-    DataAlignment, FatalErrorStatus as Fes, H2cData, IcReq, PduHeader, PduType, Role, TermReq,
-    digest,
+    FatalErrorStatus as Fes, H2cData, IcReq, PduHeader, PduType, Role, TermReq, digest,
 };
 
 const FIELD: Fes = Fes::INVALID_PDU_HEADER_FIELD;
@@ -352,12 +348,7 @@ fn check(bed: &Bed, case: &Case) {
 
 /// The first PDU of a connection, and what comes back.
 fn check_first(bed: &Bed, case: &Case) {
-    let request = IcReq {
-        host_alignment: DataAlignment::DWORD,
-        header_digest: false,
-        data_digest: false,
-        max_r2t: 0,
-    };
+    let request = IcReq::PLAIN;
     let mut bytes = request.to_bytes();
     apply(&mut bytes, &case.edits);
     let mut stream = Client::raw(bed.address());

@@ -1,11 +1,8 @@
 //! Bad input: each kind is answered as the specification names it, and at most the connection is
 //! lost.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    clippy::too_many_lines,
-    reason = "sizes in tests are small, the whole file is a test, and a story is told in one go"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
+#![allow(clippy::too_many_lines)] // A story is told in one go.
 
 mod common;
 
@@ -19,7 +16,7 @@ use wire::nvme::{
     Command, Completion, DISCOVERY_NQN, FabricsType, IoOpcode, Nqn, SglDescriptor, Status,
 };
 use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
-use wire::tcp::{DataAlignment, FatalErrorStatus, H2cData, IcReq, PduFormat, PduHeader, TermReq};
+use wire::tcp::{FatalErrorStatus, H2cData, IcReq, PduFormat, PduHeader, TermReq};
 
 /// Sends bytes to a fresh connection and returns the termination request that answers them.
 fn terminated_by(bed: &Bed, bytes: &[u8]) -> (TermReq, Vec<u8>) {
@@ -48,26 +45,17 @@ fn terminated_by(bed: &Bed, bytes: &[u8]) -> (TermReq, Vec<u8>) {
     last.expect("a termination request")
 }
 
-fn ic_req() -> IcReq {
-    IcReq {
-        host_alignment: DataAlignment::DWORD,
-        header_digest: false,
-        data_digest: false,
-        max_r2t: 0,
-    }
-}
-
 #[test]
 fn a_stream_that_is_not_nvme_tcp_is_terminated_with_the_reason() {
     let bed = Bed::new();
     // (what, bytes, FES, FEI)
-    let mut bad_version = ic_req().to_bytes();
+    let mut bad_version = IcReq::PLAIN.to_bytes();
     bad_version[8] = 1;
-    let mut bad_alignment = ic_req().to_bytes();
+    let mut bad_alignment = IcReq::PLAIN.to_bytes();
     bad_alignment[10] = 32;
-    let mut bad_length = ic_req().to_bytes();
+    let mut bad_length = IcReq::PLAIN.to_bytes();
     bad_length[2] = 64;
-    let twice = [ic_req().to_bytes(), ic_req().to_bytes()].concat();
+    let twice = [IcReq::PLAIN.to_bytes(), IcReq::PLAIN.to_bytes()].concat();
     let header = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
     let sequence = FatalErrorStatus::PDU_SEQUENCE_ERROR;
     let unsupported = FatalErrorStatus::UNSUPPORTED_PARAMETER;

@@ -1,11 +1,8 @@
 //! Devices that take their time and have little room, and buffers that run out: everything waits
 //! for its turn, and nothing is lost.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    clippy::too_many_lines,
-    reason = "sizes in tests are small, the whole file is a test, and a story is told in one go"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
+#![allow(clippy::too_many_lines)] // A story is told in one go.
 
 mod common;
 

@@ -3,11 +3,8 @@
 //!
 //! Nothing here depends on how fast anything is: what must wait is so dear that it would wait for
 //! minutes, and goes on when prices fall or its tenant becomes another.
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::tests_outside_test_module,
-    reason = "sizes in tests are small, and the whole file is a test"
-)]
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod common;
 

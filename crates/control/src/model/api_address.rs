@@ -5,19 +5,19 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
+use super::as_text;
 use crate::limits::UNIX_PATH_BYTES_MAX;
 
 /// The address of the HTTP interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiAddress {
     /// A TCP port at a loopback address; port 0 takes any free one.
     Loopback(SocketAddr),
     /// A Unix socket that only its owner may use.
     Unix(PathBuf),
 }
+
+as_text!(ApiAddress);
 
 /// The reason for which an address is none for the HTTP interface.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,20 +68,6 @@ impl fmt::Display for ApiAddress {
             Self::Loopback(address) => write!(f, "{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
-    }
-}
-
-impl TryFrom<String> for ApiAddress {
-    type Error = ApiAddressError;
-
-    fn try_from(text: String) -> Result<Self, ApiAddressError> {
-        text.parse()
-    }
-}
-
-impl From<ApiAddress> for String {
-    fn from(address: ApiAddress) -> Self {
-        address.to_string()
     }
 }
 

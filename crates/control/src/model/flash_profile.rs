@@ -3,33 +3,20 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::as_text;
 use block::device::flash::{Profile, ProfileError};
-use serde::{Deserialize, Serialize};
 
 /// The profile of an emulated flash device, as text: `A`, `B/8`, `dram-ssd`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashProfile(pub Profile);
+
+as_text!(FlashProfile);
 
 impl FromStr for FlashProfile {
     type Err = ProfileError;
 
     fn from_str(text: &str) -> Result<Self, ProfileError> {
         text.parse().map(Self)
-    }
-}
-
-impl TryFrom<String> for FlashProfile {
-    type Error = ProfileError;
-
-    fn try_from(text: String) -> Result<Self, ProfileError> {
-        text.parse()
-    }
-}
-
-impl From<FlashProfile> for String {
-    fn from(profile: FlashProfile) -> Self {
-        profile.to_string()
     }
 }
 

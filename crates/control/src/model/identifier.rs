@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
+use super::as_text;
 use crate::limits::NQN_BYTES_MAX;
 
 /// The name of every discovery subsystem [NVMe Base 2.0 §4.5].
@@ -20,8 +19,7 @@ pub struct IdentifierError {
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $bytes:literal, $groups:expr, $expected:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name {
             /// The bytes, in the order in which they are written and sent.
             pub bytes: [u8; $bytes],
@@ -57,19 +55,7 @@ macro_rules! identifier {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = IdentifierError;
-
-            fn try_from(text: String) -> Result<Self, IdentifierError> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(value: $name) -> Self {
-                value.to_string()
-            }
-        }
+        as_text!($name);
     };
 }
 

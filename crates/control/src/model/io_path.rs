@@ -3,34 +3,21 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use super::as_text;
 use switch::Path;
 use switch::path::PathError;
 
 /// The I/O path of a device, as text: `sync`, `stm`, `2q`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoPath(pub Path);
+
+as_text!(IoPath);
 
 impl FromStr for IoPath {
     type Err = PathError;
 
     fn from_str(text: &str) -> Result<Self, PathError> {
         text.parse().map(Self)
-    }
-}
-
-impl TryFrom<String> for IoPath {
-    type Error = PathError;
-
-    fn try_from(text: String) -> Result<Self, PathError> {
-        text.parse()
-    }
-}
-
-impl From<IoPath> for String {
-    fn from(path: IoPath) -> Self {
-        path.to_string()
     }
 }
 

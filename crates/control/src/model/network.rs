@@ -4,13 +4,14 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use super::as_text;
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 /// A network as people write it: `192.0.2.0/24`, `2001:db8::/32`, or one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network(pub IpNet);
+
+as_text!(Network);
 
 /// The reason for which a text is no network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,20 +46,6 @@ impl fmt::Display for Network {
         } else {
             self.0.fmt(f)
         }
-    }
-}
-
-impl TryFrom<String> for Network {
-    type Error = NetworkError;
-
-    fn try_from(text: String) -> Result<Self, NetworkError> {
-        text.parse()
-    }
-}
-
-impl From<Network> for String {
-    fn from(network: Network) -> Self {
-        network.to_string()
     }
 }
 

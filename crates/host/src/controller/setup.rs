@@ -137,11 +137,7 @@ impl Controller {
         self.setup.ready_by = cx.now + patience;
         self.setup.capabilities = Some(capabilities);
         self.setup.step = Step::Enable;
-        let set = PropertySet {
-            size: PropertySize::Four,
-            property: Property::CC,
-            value: u64::from(Configuration::ENABLE.0),
-        };
+        let set = PropertySet::configure(Configuration::ENABLE);
         self.ask_fabrics(Purpose::SetUp, &FabricsCommand::PropertySet(set), cx);
     }
 

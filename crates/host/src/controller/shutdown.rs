@@ -39,11 +39,7 @@ impl Controller {
             self.setup.shutdown_asked = true;
             self.deadline = Time::NEVER;
             let normal = wire::fabrics::property::Configuration::ENABLE.with_shutdown(0b01);
-            let set = PropertySet {
-                size: PropertySize::Four,
-                property: Property::CC,
-                value: u64::from(normal.0),
-            };
+            let set = PropertySet::configure(normal);
             self.ask_fabrics(Purpose::ShutDown, &FabricsCommand::PropertySet(set), cx);
         } else if self.setup.shutdown_asked && self.deadline <= cx.now {
             self.deadline = Time::NEVER;

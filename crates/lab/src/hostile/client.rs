@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use switch::Class;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
-use wire::fabrics::{Connect, ConnectData, Property, PropertySet, PropertySize};
+use wire::fabrics::{Connect, ConnectData, PropertySet};
 use wire::nvme::feature::FeatureId;
 use wire::nvme::io::LbaControl;
 use wire::nvme::vendor::HostExtensions;
@@ -21,7 +21,7 @@ use wire::nvme::{
 };
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
-use wire::tcp::{CapsuleCmd, DataAlignment, IcReq, PduFormat, PduHeader};
+use wire::tcp::{CapsuleCmd, IcReq, PduFormat, PduHeader};
 
 /// Longer than any answer of a target that works takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -89,12 +89,7 @@ pub(super) struct Client {
 
 /// ICReq of a plain connection.
 pub(super) fn ic_req() -> Vec<u8> {
-    let request = IcReq {
-        host_alignment: DataAlignment::DWORD,
-        header_digest: false,
-        data_digest: false,
-        max_r2t: 0,
-    };
+    let request = IcReq::PLAIN;
     request.to_bytes().to_vec()
 }
 
@@ -156,11 +151,7 @@ impl Client {
         let mut client = Self::open(address)?;
         let dynamic = ConnectData::CNTLID_DYNAMIC;
         let completion = client.connect(subsystem, host, (dynamic, 0), 32, 0)?;
-        let enable = PropertySet {
-            size: PropertySize::Four,
-            property: Property::CC,
-            value: u64::from(Configuration::ENABLE.0),
-        };
+        let enable = PropertySet::configure(Configuration::ENABLE);
         let enabled = client.execute(enable.encode(0), &[])?;
         ensure!(enabled.status.is_success(), "{}", enabled.status);
         let id = completion.dword0() & 0xffff;

@@ -11,10 +11,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
-use wire::fabrics::{Connect, ConnectData, ConnectResponse, Property, PropertySet, PropertySize};
+use wire::fabrics::{Connect, ConnectData, ConnectResponse, PropertySet};
 use wire::nvme::{AdminCommand, Command, Completion, IoCommand, Nqn, SglDescriptor};
 use wire::tcp::limits::{CAPSULE_CMD_BYTES, IC_BYTES, PREFIX_BYTES_MAX, SHORT_HEADER_BYTES};
-use wire::tcp::{CapsuleCmd, CapsuleResp, DataAlignment, IcReq, IcResp, PduFormat, PduType};
+use wire::tcp::{CapsuleCmd, CapsuleResp, IcReq, IcResp, PduFormat, PduType};
 
 /// I/O queues of each controller, at most; eight controllers make a thousand connections.
 const QUEUES_MAX: usize = 124;
@@ -126,12 +126,7 @@ impl Queue {
 
     /// ICReq and ICResp, without digests. `[NVMe-TCP 1.0 §3.1]`
     fn initialize(&mut self) -> Result<()> {
-        let request = IcReq {
-            host_alignment: DataAlignment::DWORD,
-            header_digest: false,
-            data_digest: false,
-            max_r2t: 0,
-        };
+        let request = IcReq::PLAIN;
         self.stream.write_all(&request.to_bytes())?;
         let mut response = [0; IC_BYTES];
         self.stream.read_exact(&mut response)?;
@@ -146,11 +141,7 @@ impl Queue {
 
     /// Sets CC.EN, without which a controller has no I/O queues. `[NVMe Base 2.0 §3.5.2]`
     fn enable(&mut self) -> Result<()> {
-        let set = PropertySet {
-            size: PropertySize::Four,
-            property: Property::CC,
-            value: Configuration::ENABLE.0.into(),
-        };
+        let set = PropertySet::configure(Configuration::ENABLE);
         self.ask(set.encode(CID), &[])
             .context("cannot enable a controller")?;
         Ok(())

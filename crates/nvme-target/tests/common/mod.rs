@@ -567,11 +567,7 @@ impl Client {
     }
 
     pub fn configure(&mut self, configuration: Configuration) -> Completion {
-        let set = PropertySet {
-            size: PropertySize::Four,
-            property: Property::CC,
-            value: u64::from(configuration.0),
-        };
+        let set = PropertySet::configure(configuration);
         self.execute(set.encode(0), &[])
     }
 

@@ -116,6 +116,16 @@ pub struct PropertySet {
 }
 
 impl PropertySet {
+    /// Sets CC.
+    #[must_use]
+    pub const fn configure(configuration: Configuration) -> Self {
+        Self {
+            size: PropertySize::Four,
+            property: Property::CC,
+            value: configuration.0 as u64,
+        }
+    }
+
     /// Reads the dwords.
     ///
     /// # Errors

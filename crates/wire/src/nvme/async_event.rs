@@ -25,68 +25,38 @@ impl AsyncEvent {
     /// Event type: of the vendor.
     pub const VENDOR: u8 = 0b111;
 
+    const fn new(kind: u8, information: u8, log_page: LogPageId) -> Self {
+        Self {
+            kind,
+            information,
+            log_page,
+        }
+    }
+
     /// A namespace came, went or changed.
-    pub const NAMESPACE_ATTRIBUTE_CHANGED: Self = Self {
-        kind: Self::NOTICE,
-        information: 0x00,
-        log_page: LogPageId::CHANGED_NAMESPACES,
-    };
+    pub const NAMESPACE_ATTRIBUTE_CHANGED: Self =
+        Self::new(Self::NOTICE, 0x00, LogPageId::CHANGED_NAMESPACES);
     /// New firmware is being activated.
-    pub const FIRMWARE_ACTIVATION_STARTING: Self = Self {
-        kind: Self::NOTICE,
-        information: 0x01,
-        log_page: LogPageId::FIRMWARE_SLOT,
-    };
+    pub const FIRMWARE_ACTIVATION_STARTING: Self =
+        Self::new(Self::NOTICE, 0x01, LogPageId::FIRMWARE_SLOT);
     /// The access states of namespaces changed.
-    pub const ANA_CHANGE: Self = Self {
-        kind: Self::NOTICE,
-        information: 0x03,
-        log_page: LogPageId::ANA,
-    };
+    pub const ANA_CHANGE: Self = Self::new(Self::NOTICE, 0x03, LogPageId::ANA);
     /// The discovery log page changed.
-    pub const DISCOVERY_LOG_CHANGE: Self = Self {
-        kind: Self::NOTICE,
-        information: 0xf0,
-        log_page: LogPageId::DISCOVERY,
-    };
+    pub const DISCOVERY_LOG_CHANGE: Self = Self::new(Self::NOTICE, 0xf0, LogPageId::DISCOVERY);
     /// The controller failed for good.
-    pub const PERSISTENT_INTERNAL_ERROR: Self = Self {
-        kind: Self::ERROR,
-        information: 0x03,
-        log_page: LogPageId::ERROR,
-    };
+    pub const PERSISTENT_INTERNAL_ERROR: Self = Self::new(Self::ERROR, 0x03, LogPageId::ERROR);
     /// The controller failed and goes on.
-    pub const TRANSIENT_INTERNAL_ERROR: Self = Self {
-        kind: Self::ERROR,
-        information: 0x04,
-        log_page: LogPageId::ERROR,
-    };
+    pub const TRANSIENT_INTERNAL_ERROR: Self = Self::new(Self::ERROR, 0x04, LogPageId::ERROR);
     /// The subsystem's reliability suffered.
-    pub const RELIABILITY_DEGRADED: Self = Self {
-        kind: Self::SMART,
-        information: 0x00,
-        log_page: LogPageId::SMART,
-    };
+    pub const RELIABILITY_DEGRADED: Self = Self::new(Self::SMART, 0x00, LogPageId::SMART);
     /// A temperature is beyond its threshold.
-    pub const TEMPERATURE_THRESHOLD: Self = Self {
-        kind: Self::SMART,
-        information: 0x01,
-        log_page: LogPageId::SMART,
-    };
+    pub const TEMPERATURE_THRESHOLD: Self = Self::new(Self::SMART, 0x01, LogPageId::SMART);
     /// Spare capacity is below its threshold.
-    pub const SPARE_BELOW_THRESHOLD: Self = Self {
-        kind: Self::SMART,
-        information: 0x02,
-        log_page: LogPageId::SMART,
-    };
+    pub const SPARE_BELOW_THRESHOLD: Self = Self::new(Self::SMART, 0x02, LogPageId::SMART);
 
     /// A tenant of the host began or ceased to ask for more than it was promised. Ours, and sent
     /// only to hosts that asked for it.
-    pub const TENANT: Self = Self {
-        kind: Self::VENDOR,
-        information: 0x00,
-        log_page: LogPageId::TENANT_EVENTS,
-    };
+    pub const TENANT: Self = Self::new(Self::VENDOR, 0x00, LogPageId::TENANT_EVENTS);
 
     /// Reads the dword.
     pub const fn from_dword(dword: u32) -> Self {

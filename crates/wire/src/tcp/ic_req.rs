@@ -36,6 +36,14 @@ impl IcReq {
     /// Bytes on the wire.
     pub const SIZE: usize = IC_BYTES;
 
+    /// The request of a host without wishes: no digests, no padding, one R2T at a time.
+    pub const PLAIN: Self = Self {
+        host_alignment: DataAlignment::DWORD,
+        header_digest: false,
+        data_digest: false,
+        max_r2t: 0,
+    };
+
     /// Reads an ICReq with a checked common header.
     ///
     /// # Errors

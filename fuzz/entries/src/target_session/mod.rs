@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use target::PollGroup;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
-use wire::fabrics::{Connect, ConnectData, Property, PropertySet, PropertySize};
+use wire::fabrics::{Connect, ConnectData, PropertySet};
 use wire::nvme::io::LbaControl;
 use wire::nvme::{Command, DISCOVERY_NQN, IoOpcode, LbaCommand, Nqn, SglDescriptor};
 use wire::tcp::{CapsuleCmd, DataAlignment, H2cData, IcReq, digest};
@@ -520,11 +520,7 @@ fn connect(
 }
 
 fn enable() -> Command {
-    let set = PropertySet {
-        size: PropertySize::Four,
-        property: Property::CC,
-        value: u64::from(Configuration::ENABLE.0),
-    };
+    let set = PropertySet::configure(Configuration::ENABLE);
     set.encode(0)
 }
 

@@ -10,13 +10,6 @@ const LIMITS: FramerLimits = FramerLimits {
     data_pdu_bytes: 4096,
 };
 
-const IC_REQ: IcReq = IcReq {
-    host_alignment: DataAlignment::DWORD,
-    header_digest: false,
-    data_digest: false,
-    max_r2t: 0,
-};
-
 const IC_RESP: IcResp = IcResp {
     controller_alignment: DataAlignment::DWORD,
     header_digest: false,
@@ -34,7 +27,7 @@ const HEADER_DIGEST: PduFormat = PduFormat {
 fn framer(role: Role, format: PduFormat) -> Framer {
     let mut framer = Framer::new(role, LIMITS);
     let first = match role {
-        Role::Controller => IC_REQ.to_bytes(),
+        Role::Controller => IcReq::PLAIN.to_bytes(),
         Role::Host => IC_RESP.to_bytes(),
     };
     assert!(matches!(
@@ -216,7 +209,7 @@ fn the_first_pdu_initializes_and_no_other_does() {
     assert_eq!(fresh.offending_header(), read_capsule());
     let refused = error(
         &mut framer(Role::Controller, PduFormat::PLAIN),
-        &IC_REQ.to_bytes(),
+        &IcReq::PLAIN.to_bytes(),
     );
     assert_eq!(told(&refused), (FatalErrorStatus::PDU_SEQUENCE_ERROR, 0));
     let mut out = [0; 152];
@@ -224,14 +217,14 @@ fn the_first_pdu_initializes_and_no_other_does() {
         status: FatalErrorStatus::UNSUPPORTED_PARAMETER,
         information: 8,
     };
-    let length = term.encode(Role::Controller, &IC_REQ.to_bytes(), &mut out);
+    let length = term.encode(Role::Controller, &IcReq::PLAIN.to_bytes(), &mut out);
     let mut fresh = Framer::new(Role::Host, LIMITS);
     let refusal = fresh.next(&mut &out[..length]);
     assert_eq!(
         refusal,
         Ok(Some(Event::Pdu {
             header: PduHeader::C2hTermReq(term),
-            data: Some(&IC_REQ.to_bytes()),
+            data: Some(&IcReq::PLAIN.to_bytes()),
             digest_ok: true
         })),
         "a controller may answer an initialization with a termination"
@@ -399,7 +392,7 @@ fn initialization_is_checked_field_by_field() {
     let unsupported = FatalErrorStatus::UNSUPPORTED_PARAMETER;
     let invalid = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
     for (place, value, expected) in [(8, 1, (unsupported, 8)), (10, 32, (invalid, 10))] {
-        let mut request = IC_REQ.to_bytes();
+        let mut request = IcReq::PLAIN.to_bytes();
         request[place] = value;
         let refused = error(&mut Framer::new(Role::Controller, LIMITS), &request);
         assert_eq!(told(&refused), expected);
