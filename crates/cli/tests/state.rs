@@ -37,18 +37,9 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     let (serving, api) = serve(&folder, &config);
     let diff = run(&["config", "diff", "--api", &api]);
     code(&diff, 0);
-    code(
-        &run(&[
-            "tenant",
-            "add",
-            "batch",
-            "--host",
-            "nqn.2026-11.io.example:batch",
-            "--api",
-            &api,
-        ]),
-        0,
-    );
+    let host = ["--host", "nqn.2026-11.io.example:batch", "--api", &api];
+    let add = ["tenant", "add", "batch"].iter().chain(&host).copied();
+    code(&run(&add.collect::<Vec<_>>()), 0);
     serving.signal("-KILL");
     drop(serving);
 

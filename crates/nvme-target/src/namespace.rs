@@ -56,7 +56,7 @@ impl NamespaceOptions {
     }
 }
 
-/// Identity of a namespace's volume: that of one whose commands may go to another one.
+/// Identity of a namespace's volume: commands to one may go to another one with the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Volume {
     uuid: [u8; 16],

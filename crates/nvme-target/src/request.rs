@@ -27,11 +27,11 @@
 use crate::extent_table::ExtentTable;
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
-use block::BlockError;
+use block::{BlockError, Operation};
 use qos::access::Need;
 use reactor::IoSlice;
 use wire::limits::NSID_BROADCAST;
-use wire::nvme::{Command, Status};
+use wire::nvme::{Command, IoOpcode, Status};
 
 use crate::limits::R2TS_PER_COMMAND_MAX;
 
@@ -377,6 +377,20 @@ impl Slot {
             self.parts.next + 1
         } else {
             self.nsid
+        }
+    }
+
+    /// Returns the operation that a device is asked for with each range of a command with a list of
+    /// them; `None` for attributes that are hints, which a controller is free to ignore.
+    pub(crate) fn range_operation(&self) -> Option<Operation> {
+        let (deallocate, durable) = (self.range.deallocate, self.range.durable);
+        match IoOpcode(self.opcode) {
+            IoOpcode::VERIFY => Some(Operation::Verify),
+            IoOpcode::WRITE_ZEROES => Some(Operation::WriteZeroes {
+                deallocate,
+                durable,
+            }),
+            _ => deallocate.then_some(Operation::Deallocate),
         }
     }
 

@@ -47,7 +47,7 @@ pub enum AccessError {
     Nothing(usize),
 }
 
-/// What holds for some names, and what holds for all.
+/// Values of some names, and one for all.
 #[derive(Clone, Debug, Default)]
 struct ByName<T> {
     named: BTreeMap<String, T>,
@@ -55,7 +55,7 @@ struct ByName<T> {
 }
 
 impl<T: Default> ByName<T> {
-    /// Returns what holds for a name, the more particular first.
+    /// Returns the values of a name, the more particular first.
     fn of(&self, name: &str) -> impl Iterator<Item = &T> {
         self.named.get(name).into_iter().chain([&self.any])
     }

@@ -184,7 +184,7 @@ impl SourceArgs {
     }
 }
 
-/// The service of a front end whose cores may be several.
+/// The service of a front end that may have several cores.
 #[derive(Args, Clone, Debug)]
 pub struct ServingArgs {
     /// Refuse writes

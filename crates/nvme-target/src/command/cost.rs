@@ -35,7 +35,7 @@ fn of_bytes(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64
         Kind::WriteZeroes => (PricedOperation::WriteZeroes, bytes),
         Kind::Flush | Kind::Shutdown => (PricedOperation::Flush, 0),
         Kind::Dataset => {
-            let Some(operation) = dataset::operation(entry) else {
+            let Some(operation) = entry.range_operation() else {
                 // Hints, which no device sees.
                 return (PricedOperation::Read, 0);
             };

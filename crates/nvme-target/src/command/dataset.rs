@@ -1,5 +1,5 @@
 //! Commands that work through a list of ranges, piece by piece: Dataset Management
-//! `[NVMe NVM 1.0 §3.2.3]`, whose data the list is, and Write Zeroes and Verify of more blocks than one
+//! `[NVMe NVM 1.0 §3.2.3]`, which brings the list as data, and Write Zeroes and Verify of more blocks than one
 //! request has, with a list of one range that the target makes.
 
 use crate::command::blocks::arrival;
@@ -15,7 +15,7 @@ use block::Operation;
 use qos::access::Need;
 use reactor::IoSlice;
 use wire::nvme::io::DatasetRange;
-use wire::nvme::{Command, DatasetManagement, IoOpcode, Status};
+use wire::nvme::{Command, DatasetManagement, Status};
 
 /// A Dataset Management command that expects its list of ranges.
 #[derive(Debug)]
@@ -73,24 +73,10 @@ fn range(data: &IoSlice, index: u32) -> DatasetRange {
     DatasetRange::parse(&bytes)
 }
 
-/// Returns the operation that a device is asked for with each range; `None` for attributes that are
-/// hints, which a controller is free to ignore.
-pub(crate) fn operation(entry: &Slot) -> Option<Operation> {
-    let (deallocate, durable) = (entry.range.deallocate, entry.range.durable);
-    match IoOpcode(entry.opcode) {
-        IoOpcode::VERIFY => Some(Operation::Verify),
-        IoOpcode::WRITE_ZEROES => Some(Operation::WriteZeroes {
-            deallocate,
-            durable,
-        }),
-        _ => deallocate.then_some(Operation::Deallocate),
-    }
-}
-
 /// Cuts the list off where it names more blocks to deallocate than was announced: a controller does
 /// not process these. `[NVMe NVM 1.0 §3.2.3.1]`
 pub(crate) fn clip(entry: &mut Slot, limits: &Limits) {
-    if operation(entry) != Some(Operation::Deallocate) {
+    if entry.range_operation() != Some(Operation::Deallocate) {
         return;
     }
     let Some(data) = &mut entry.transfer.data else {
@@ -113,7 +99,7 @@ pub(crate) fn execute(
     rights: Option<&Rights>,
     namespace: Option<&CoreNamespace>,
 ) -> Step {
-    let (ranges, operation) = (entry.range.blocks, operation(entry));
+    let (ranges, operation) = (entry.range.blocks, entry.range_operation());
     let writes = operation.is_some_and(Operation::is_write);
     let need = if writes { Need::Write } else { Need::Read };
     let (Some(namespace), Some(data)) = (namespace, &entry.transfer.data) else {
@@ -145,7 +131,7 @@ pub(crate) fn next(
 ) -> Step {
     let paused = namespace.is_some_and(|namespace| !namespace.is_open());
     let shift = namespace.map_or(0, |namespace| namespace.block_shift);
-    let operation = operation(entry).unwrap_or(Operation::Deallocate);
+    let operation = entry.range_operation().unwrap_or(Operation::Deallocate);
     let piece_bytes = match operation {
         Operation::Deallocate => limits.deallocate_piece_bytes,
         _ => limits.transfer_bytes,

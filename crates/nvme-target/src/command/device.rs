@@ -1,7 +1,7 @@
 //! Commands and their requests to the device.
 
+use crate::command::blocks;
 use crate::command::step::Step;
-use crate::command::{blocks, dataset};
 use crate::namespace::CoreNamespace;
 use crate::request::{Kind, Slot, Ticket, status_of_result};
 use base::mutation::{self, Mutation};
@@ -18,7 +18,7 @@ pub(crate) fn commit(
     namespace: Option<&CoreNamespace>,
 ) -> Option<Step> {
     let reads = match entry.kind {
-        Kind::Dataset => dataset::operation(entry) == Some(Operation::Verify),
+        Kind::Dataset => entry.range_operation() == Some(Operation::Verify),
         kind => matches!(kind, Kind::Read | Kind::Compare | Kind::Verify),
     };
     let commits = reads && entry.range.durable && namespace.is_some_and(CoreNamespace::has_cache);
@@ -117,7 +117,7 @@ pub(crate) fn done(
     data: Option<IoSlice>,
 ) -> Step {
     let kind = match entry.kind {
-        Kind::Dataset if dataset::operation(entry) == Some(Operation::Verify) => Kind::Verify,
+        Kind::Dataset if entry.range_operation() == Some(Operation::Verify) => Kind::Verify,
         kind => kind,
     };
     let status = status_of_result(result, kind);

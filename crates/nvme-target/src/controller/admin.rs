@@ -78,7 +78,7 @@ fn end_other(
 }
 
 /// Returns true if two controllers are the same host's, in the same subsystem, by its name: one that
-/// was removed and added again may have a controller left whose commands change what hosts see now.
+/// was removed and added again may have a controller left, with commands that change what hosts see now.
 fn of_same_host(one: &SharedController, other: &SharedController) -> bool {
     let same_subsystem = match (&one.subsystem, &other.subsystem) {
         (Some(a), Some(b)) => a.nqn == b.nqn,
