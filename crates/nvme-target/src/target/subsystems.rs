@@ -107,7 +107,7 @@ impl Target {
         }
     }
 
-    /// Gives a subsystem's write caches another life than the [target's](Limits::cache_life), for
+    /// Gives a subsystem's write caches another life than the [target's](crate::Limits::cache_life), for
     /// Identify: before a namespace is added whose device can lose what the target's others keep.
     /// Nothing is lost by that: hosts that are connected ask again when the namespace is added.
     ///
