@@ -100,4 +100,17 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     assert_eq!(json(&save(&folder.path("copy.toml")))["own"], false);
     code(&run(&["config", "diff", "--api", &api]), 1);
     change_file_and_hang_up();
+
+    // A key that is fixed while the target runs differs, too.
+    code(&save(&config), 0);
+    code(&run(&["config", "diff", &config, "--api", &api]), 0);
+    let text = std::fs::read_to_string(&config).unwrap();
+    let other = folder.write("copy.toml", text.replace("max_r2t = 4", "max_r2t = 2"));
+    let diff = run(&["config", "diff", &other, "--api", &api]);
+    code(&diff, 1);
+    let told = stdout(&diff);
+    assert!(
+        told.starts_with("limits.max_r2t (needs a restart)\n"),
+        "{told}"
+    );
 }

@@ -47,6 +47,15 @@ pub struct Difference {
     pub after: Option<Value>,
 }
 
+impl Difference {
+    /// Returns true if a running target has the key from the file at its start alone.
+    #[must_use]
+    pub fn needs_restart(&self) -> bool {
+        let whole = self.key.split('.').next();
+        whole.is_some_and(|key| FIXED.contains(&key))
+    }
+}
+
 /// Arrays of items that have a key; the empty key is the item itself.
 const KEYED: [(&str, &str); 5] = [
     ("subsystems", "nqn"),
@@ -111,21 +120,26 @@ pub fn merge(
     Ok(merged)
 }
 
-/// Returns the differences from `before` to `after`, except for keys that are fixed while a target
-/// runs.
+/// Returns the differences from `before` to `after`.
 #[must_use]
 pub fn differences(before: &Configuration, after: &Configuration) -> Vec<Difference> {
     let mut found = Vec::new();
-    let (before, after) = (tree(before), tree(after));
+    let (before, after) = (whole_tree(before), whole_tree(after));
     compare(&Place::default(), Some(&before), Some(&after), &mut found);
     found
 }
 
+/// Returns the tree without the keys that are fixed while a target runs.
 fn tree(configuration: &Configuration) -> Value {
-    let mut tree = serde_json::to_value(configuration).expect("a configuration has a form in JSON");
+    let mut tree = whole_tree(configuration);
     if let Value::Object(entries) = &mut tree {
         entries.retain(|key, _| !FIXED.contains(&key.as_str()));
     }
+    tree
+}
+
+fn whole_tree(configuration: &Configuration) -> Value {
+    let mut tree = serde_json::to_value(configuration).expect("a configuration has a form in JSON");
     keyed(&mut tree);
     tree
 }

@@ -42,7 +42,7 @@ pub enum ConfigCommand {
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// List what is in force otherwise than a file says
+    /// List what is in force otherwise than a file says, also what needs a restart
     Diff {
         /// The file [default: the target's own, as it was last put in force]
         #[arg(value_name = "FILE")]

@@ -111,6 +111,9 @@ impl fmt::Display for List<'_> {
                 f.write_str("\n")?;
             }
             f.write_str(&difference.key)?;
+            if difference.needs_restart() {
+                f.write_str(" (needs a restart)")?;
+            }
             for (mark, value) in [('-', &difference.before), ('+', &difference.after)] {
                 if let Some(value) = value {
                     write!(f, "\n  {mark} {}", Plain(value))?;

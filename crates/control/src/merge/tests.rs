@@ -59,6 +59,27 @@ fn what_only_one_side_changed_is_as_that_side_says() {
     assert_eq!(differences(&base, &base), []);
 }
 
+/// Nothing differed where the target runs with other limits than the file says.
+#[test]
+fn what_needs_a_restart_differs_as_well() {
+    let changed = read(&format!(
+        "api = \"unix:/a\"\nlimits.max_r2t = 3\ndefault_tenant = false\n{BASE}"
+    ));
+    let found = differences(&read(BASE), &changed);
+    let found: Vec<_> = found
+        .iter()
+        .map(|it| (&*it.key, it.needs_restart()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("api", true),
+            ("default_tenant", false),
+            ("limits.max_r2t", true)
+        ]
+    );
+}
+
 #[test]
 fn changes_of_both_sides_are_kept_together() {
     let mut in_force = with(ONE_HOST, TWO_HOSTS);
