@@ -26,7 +26,7 @@ use std::path::PathBuf;
   switchyard serve --config /etc/switchyard.toml --state /var/lib/switchyard/state.json
 
 Exit codes: 0 drained and ended; 1 ended, but commands that a device did not answer within 10 s
-were given up; 2 an error")]
+were given up, or a device did not take what its cache had; 2 an error")]
 pub struct ServeArgs {
     /// Take everything from this TOML file; the only way to serve other machines
     #[arg(long, value_name = "FILE", conflicts_with_all = [
