@@ -13,9 +13,11 @@ use std::time::Duration;
 /// undisturbed, then beside a load, in turns. For each load this prints the target's memory and
 /// processor time, and the neighbour's 99th percentiles with their ratio; and those of the time
 /// until the neighbour's kernel had the answer, which leave out how long the neighbour waited for
-/// the processor that it shares with the load. A load is within its
-/// bound if no command of the neighbour fails, the ratio's median is at most 1.5, and a host can
-/// connect afterwards.
+/// the processor that it shares with the load; and the longest time of any command, and the ratio
+/// of the commands in the same time, in which one that waits long counts for all that it kept from
+/// being sent. A load is within its bound if no command of the neighbour fails, the median of the
+/// percentiles' ratios is at most 1.5, that of the commands' ratios at least a third, and a host
+/// can connect afterwards.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Loads:
   half_open      1,000 connections that send half an ICReq

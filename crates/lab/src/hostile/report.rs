@@ -8,6 +8,11 @@ use std::fmt;
 /// The neighbour's 99th percentile beside a load, as a multiple of the undisturbed one, at most.
 pub(super) const RATIO_MAX: f64 = 1.5;
 
+/// The neighbour's commands beside a load, as a part of the undisturbed ones, at least. It has one
+/// command under way at a time, so one that waits long is one of many in the percentile, and takes
+/// the time of many.
+pub(super) const RATE_RATIO_MIN: f64 = 1.0 / 3.0;
+
 /// Effects of every load on a well-behaved neighbour.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -37,8 +42,10 @@ pub(super) struct Line {
     pub(super) undisturbed_answer_p99_us: RunSummary,
     pub(super) disturbed_answer_p99_us: RunSummary,
     pub(super) disturbed_max_us: RunSummary,
-    /// Of the two in each pair.
+    /// Of the two 99th percentiles in each pair.
     pub(super) ratio: RunSummary,
+    /// Of the commands of the two runs in each pair.
+    pub(super) rate_ratio: RunSummary,
     /// Commands of the neighbour that succeeded.
     pub(super) commands: u64,
     /// Those that did not.
@@ -64,7 +71,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>13}  {:>6}",
+            "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>13}  {:>9}  {:>17}  {:>6}",
             "load",
             "done",
             "memory MiB",
@@ -73,6 +80,8 @@ impl fmt::Display for Report {
             "p99 beside us",
             "ratio",
             "answers us",
+            "max us",
+            "rate ratio",
             "failed"
         )?;
         for line in &self.loads {
@@ -88,7 +97,7 @@ impl fmt::Display for Report {
                 .map(|bytes| bytes as f64 / f64::from(1 << 20));
             write!(
                 f,
-                "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>13}  {:>6}",
+                "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>13}  {:>9.0}  {:>17}  {:>6}",
                 line.load,
                 line.done,
                 number(memory),
@@ -100,6 +109,8 @@ impl fmt::Display for Report {
                     "{:.0} → {:.0}",
                     line.undisturbed_answer_p99_us.median, line.disturbed_answer_p99_us.median
                 ),
+                line.disturbed_max_us.max,
+                spread(line.rate_ratio, 2),
                 line.failed
             )?;
             let by = line.confined_by.map(|by| format!("  by {by}"));

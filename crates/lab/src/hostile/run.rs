@@ -9,7 +9,7 @@ use super::client::Peer;
 use super::confined::Confined;
 use super::loads::{Load, Size, beside};
 use super::neighbour::{Measured, Neighbour};
-use super::report::{Line, RATIO_MAX, Report};
+use super::report::{Line, RATE_RATIO_MIN, RATIO_MAX, Report};
 use crate::Note;
 use crate::proc::{cpu_seconds, memory_bytes};
 use crate::process::Target;
@@ -89,16 +89,24 @@ fn measure(name: &'static str, load: Load, args: &HostileArgs) -> Result<Line> {
         });
         pairs.push(pair?);
     }
+    Ok(line(name, &pairs, args.smoke))
+}
+
+/// Sums the pairs up, and judges them; without their times in a trial.
+fn line(load: &'static str, pairs: &[Pair], smoke: bool) -> Line {
     let spread = |value: &dyn Fn(&Pair) -> f64| {
         let values: Vec<_> = pairs.iter().map(value).collect();
         RunSummary::of(&values).expect("at least one pair")
     };
     let ratio = spread(&|pair| pair.disturbed.p99_us / pair.undisturbed.p99_us);
+    let rate_ratio =
+        spread(&|pair| pair.disturbed.commands as f64 / pair.undisturbed.commands as f64);
     let runs = || pairs.iter().flat_map(|p| [&p.undisturbed, &p.disturbed]);
     let failed = runs().map(|run| run.failed).sum();
     let cpu: Vec<_> = pairs.iter().filter_map(|pair| pair.cpu_percent).collect();
-    Ok(Line {
-        load: name,
+    let in_time = ratio.median <= RATIO_MAX && rate_ratio.median >= RATE_RATIO_MIN;
+    Line {
+        load,
         done: pairs.iter().map(|pair| pair.done).sum(),
         memory_bytes: pairs.iter().filter_map(|pair| pair.memory_bytes).max(),
         cpu_percent: RunSummary::of(&cpu),
@@ -110,12 +118,13 @@ fn measure(name: &'static str, load: Load, args: &HostileArgs) -> Result<Line> {
         disturbed_answer_p99_us: spread(&|pair| pair.disturbed.answer_p99_us),
         disturbed_max_us: spread(&|pair| pair.disturbed.max_us),
         ratio,
+        rate_ratio,
         commands: runs().map(|run| run.commands).sum(),
         failed,
         failure: runs().find_map(|run| run.failure.clone()),
         confined_by: pairs.iter().find_map(|pair| pair.confined_by),
-        within: failed == 0 && (args.smoke || ratio.median <= RATIO_MAX),
-    })
+        within: failed == 0 && (smoke || in_time),
+    }
 }
 
 /// The neighbour undisturbed, and then beside the load.
@@ -207,4 +216,50 @@ fn block_bytes(args: &HostileArgs) -> Result<u32> {
         .device()
         .geometry()
         .block_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(commands: u64, max_us: f64) -> Measured {
+        Measured {
+            commands,
+            failed: 0,
+            p50_us: 20.0,
+            p99_us: 40.0,
+            max_us,
+            answer_p99_us: 15.0,
+            failure: None,
+        }
+    }
+
+    /// One command waits for nearly all of the time: no percentile shows that.
+    #[test]
+    fn a_neighbour_that_stands_still_is_not_within_the_bound() {
+        let beside = |disturbed| {
+            let pair = Pair {
+                undisturbed: measured(40_000, 300.0),
+                disturbed,
+                cpu_percent: None,
+                memory_bytes: None,
+                done: 1,
+                confined_by: None,
+            };
+            line("deaf", &[pair], false)
+        };
+        assert!(beside(measured(38_000, 400.0)).within);
+        let stalled = beside(measured(4_000, 900_000.0));
+        assert!(!stalled.within);
+        assert!((stalled.ratio.median - 1.0).abs() < 1e-9);
+        let report = Report {
+            loads: vec![stalled],
+            judged: true,
+            machine: Machine::look(),
+        };
+        let text = report.to_string();
+        for part in ["900000", "0.10 (0.10–0.10)", "MISSED"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 }
