@@ -329,13 +329,15 @@ fn a_process_that_fails_is_an_error_with_its_words() {
         "{text}"
     );
     assert!(text.contains("cpu=1000"), "{text}");
-    let output = bench(&["--device", "ram:16M", "--app", "a:rw=read", "--processes"]);
-    code(&output, 2);
-    assert!(
-        stderr(&output).contains("--processes have no memory"),
-        "{}",
-        stderr(&output)
-    );
+    for device in ["ram:16M", "dram-ssd:16M"] {
+        let output = bench(&["--device", device, "--app", "a:rw=read", "--processes"]);
+        code(&output, 2);
+        assert!(
+            stderr(&output).contains("--processes have no memory"),
+            "{device}: {}",
+            stderr(&output)
+        );
+    }
 }
 
 #[test]

@@ -13,7 +13,9 @@ pub(super) struct Progress(pub(super) AtomicU64);
 /// Measurements of a thread.
 #[derive(Debug)]
 pub(super) struct Measured {
-    /// Latency of each request.
+    /// Requests that were done within the measured time.
+    pub(super) requests: u64,
+    /// Latency of each of them, and of each that was under way when that time ended.
     pub(super) latency: Latencies,
     pub(super) elapsed: Nanos,
     pub(super) cpu: Duration,
@@ -30,6 +32,7 @@ impl Measured {
     /// Nothing so far, with room for every latency there can be.
     pub(super) fn new() -> Self {
         Self {
+            requests: 0,
             latency: Latencies::new(),
             elapsed: Nanos::ZERO,
             cpu: Duration::ZERO,

@@ -41,7 +41,8 @@ pub struct AppReport {
     pub bytes_per_second: f64,
     /// Requests that failed or brought wrong data, warm-up included.
     pub errors: u64,
-    /// Time from a request's (intended) start to its completion.
+    /// Time from a request's (intended) start to its completion, also of those that were under way
+    /// at the end.
     pub latency_us: Latency,
     /// Latency less the time that the device itself took on average, where the device knows it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -208,7 +209,7 @@ impl AppReport {
         report.privilege = privileges.max().map(|least| least.name().to_owned());
         for thread in threads {
             if thread.elapsed.0 > 0 {
-                report.iops += thread.latency.count() as f64 * 1e9 / thread.elapsed.0 as f64;
+                report.iops += thread.requests as f64 * 1e9 / thread.elapsed.0 as f64;
             }
             report.errors += thread.errors;
             report.cpu_seconds += thread.cpu.as_secs_f64();

@@ -54,7 +54,11 @@ enum Quirk {
     Fails(BlockError),
     /// Two requests at a time and no more; they complete on the turn after.
     HasLittleRoom,
+    /// The answer takes [`LATE`].
+    IsLate,
 }
+
+const LATE: base::Nanos = base::Nanos::from_millis(300);
 
 #[derive(Debug)]
 struct QuirkyChannel {
@@ -64,6 +68,7 @@ struct QuirkyChannel {
     channel: Box<dyn Channel>,
     queued: VecDeque<Completion>,
     rested: bool,
+    late: Option<(base::Time, Completion)>,
 }
 
 impl Channel for QuirkyChannel {
@@ -93,12 +98,21 @@ impl Channel for QuirkyChannel {
                 request.lba.0 = (block + u64::from(request.blocks)) % 1024;
                 self.channel.submit(request, cx)
             }
+            (Quirk::IsLate, _) => {
+                let Submit::Done(completion) = self.channel.submit(request, cx) else {
+                    panic!("memory answers at once");
+                };
+                self.late = Some((cx.now + LATE, completion));
+                Submit::Queued
+            }
             _ => self.channel.submit(request, cx),
         }
     }
 
-    fn tick(&mut self, _: &mut Context<'_>) {
+    fn tick(&mut self, cx: &mut Context<'_>) {
         self.rested = true;
+        let due = self.late.take_if(|(due, _)| *due <= cx.now);
+        self.queued.extend(due.map(|(_, completion)| completion));
     }
 
     fn reap(&mut self) -> Option<Completion> {
@@ -111,7 +125,9 @@ impl Channel for QuirkyChannel {
 
     fn deadline(&self) -> base::Time {
         if self.queued.is_empty() {
-            base::Time::NEVER
+            self.late
+                .as_ref()
+                .map_or(base::Time::NEVER, |(due, _)| *due)
         } else {
             base::Time::ZERO
         }
@@ -127,6 +143,7 @@ fn quirky(quirk: Quirk, every: u64) -> TestDevice {
             channel,
             queued: VecDeque::new(),
             rested: false,
+            late: None,
         })
     })
 }
@@ -248,6 +265,22 @@ fn an_open_loop_never_issues_ahead_of_its_schedule() {
     assert!(requests > 0.0);
     assert!(requests <= 1_000.0, "{requests}");
     assert_eq!(report.apps[0].intended_iops, Some(1000));
+}
+
+#[test]
+fn a_request_that_is_under_way_at_the_end_has_a_latency() {
+    let options = LoadOptions {
+        warmup: Duration::ZERO,
+        ..options()
+    };
+    for app in ["a:rw=randread", "a:rw=randread,rate=1000"] {
+        // The first request is the probe, and the second one is late.
+        let report = run_quietly(&[load(app, quirky(Quirk::IsLate, 2))], &options).unwrap();
+        let app = &report.apps[0];
+        assert!(app.latency_us.max >= LATE.0 as f64 / 1e3, "{report}");
+        // Only what is done within the measured time is part of the rate.
+        assert!(app.iops.abs() < f64::EPSILON, "{report}");
+    }
 }
 
 #[test]

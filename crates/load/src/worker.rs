@@ -5,7 +5,8 @@
 //! batch and begins those that take their place, so a latency counts from the moment its request
 //! could be issued, with everything that this thread does for it, and no time is lost between one
 //! request and the next. With a rate, a latency begins at the intended start, whenever the request
-//! could be issued. Nothing is allocated per request.
+//! could be issued. A request that is under way when the measured time ends is waited for: it has a
+//! latency, however long, and is not part of the rate. Nothing is allocated per request.
 
 use super::arrivals::Arrivals;
 use super::job::Job;
@@ -464,10 +465,11 @@ impl Worker {
             Err((error, detail)) => return self.failed(target, error, detail),
         }
         // A Flush moves nothing: the requests that are counted have a unit each.
-        let counts = target.role != Role::Flush;
-        if counts && self.began.is_some() && self.ended.is_none() {
+        let counts = target.role != Role::Flush && self.began.is_some();
+        if counts && matches!(self.phase, Phase::Run | Phase::Drain) {
             let latency = self.now.since(target.begins);
             self.measured.latency.record(latency);
+            self.measured.requests += u64::from(self.ended.is_none());
         }
     }
 

@@ -107,7 +107,10 @@ fn check(args: &LoadArgs) -> Result<()> {
         !args.processes
             || !matches!(
                 args.device,
-                Some(LoadedDevice::Local(LocalDevice::Ram(_)) | LoadedDevice::Vhost(_))
+                Some(
+                    LoadedDevice::Local(LocalDevice::Ram(_) | LocalDevice::Flash(_))
+                        | LoadedDevice::Vhost(_)
+                )
             ),
         "--processes have no memory and no vhost-user connection in common; use --target, or a \
          device file:PATH"
