@@ -100,12 +100,18 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     assert_eq!(json(&save(&folder.path("copy.toml")))["own"], false);
     code(&run(&["config", "diff", "--api", &api]), 1);
     change_file_and_hang_up();
+}
 
-    // A key that is fixed while the target runs differs, too.
-    code(&save(&config), 0);
-    code(&run(&["config", "diff", &config, "--api", &api]), 0);
-    let text = std::fs::read_to_string(&config).unwrap();
-    let other = folder.write("copy.toml", text.replace("max_r2t = 4", "max_r2t = 2"));
+#[test]
+fn a_key_that_needs_a_restart_differs_as_well() {
+    let folder = Folder::new();
+    let config = target_toml(&folder, "");
+    let (_serving, api) = serve(&folder, &config);
+    let saved = folder.path("saved.toml");
+    code(&run(&["config", "save", &saved, "--api", &api]), 0);
+    code(&run(&["config", "diff", &saved, "--api", &api]), 0);
+    let text = std::fs::read_to_string(&saved).unwrap();
+    let other = folder.write("other.toml", text.replace("max_r2t = 4", "max_r2t = 2"));
     let diff = run(&["config", "diff", &other, "--api", &api]);
     code(&diff, 1);
     let told = stdout(&diff);
