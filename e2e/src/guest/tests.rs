@@ -33,6 +33,15 @@ fn a_keep_alive_may_be_cancelled_by_a_removal_and_by_nothing_else() {
 }
 
 #[test]
+fn only_a_read_ahead_may_fail_with_its_connection() {
+    let line = |flags| format!("I/O error, dev nvme0c0n1, sector 572 op 0x0:(READ) flags {flags}");
+    assert!(is_read_ahead(&line("0x2080700 phys_seg 1 prio class 2")));
+    assert!(!is_read_ahead(&line("0x2000700 phys_seg 1 prio class 2")));
+    let write = line("0x2080700 phys_seg 1").replace("0x0:(READ)", "0x1:(WRITE)");
+    assert!(!is_read_ahead(&write) && !is_read_ahead("I/O error, dev nvme0n1"));
+}
+
+#[test]
 fn trouble_failure_and_a_missing_end_are_errors() {
     let trouble = CONSOLE.replace("creating 2 I/O queues", "I/O error, dev nvme0n1");
     assert!(
