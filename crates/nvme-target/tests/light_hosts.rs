@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{BLOCK, Bed, Client, any_read, eventually, io};
-use switch::Knobs;
+use common::{BLOCK, Bed, Client, Dialect, any_read, eventually, io};
+use switch::{Class, Knobs};
 use wire::nvme::{IoOpcode, SglDescriptor};
 use wire::tcp::framer::Role;
 use wire::tcp::limits::TERM_REQ_BYTES_MAX;
@@ -71,6 +71,19 @@ fn beside_a_light_host_a_deep_queue_is_received_a_caravan_at_a_time() {
     bed.handle().set_knobs(off).expect("valid knobs");
     receives(&bed, light, heavy);
     assert!(receives(&bed, light, heavy) < 5 * ROUNDS);
+}
+
+/// A host with a queue of class `Latency` was not light, so that its neighbours' deep queues, and
+/// their admin queues, had no quantum: it waited longer than one that names no class.
+#[test]
+fn a_host_with_a_latency_queue_is_light() {
+    let bed = Bed::new();
+    let (mut admin, cntlid) = bed.controller(Dialect::default());
+    admin.mean_classes(true);
+    let mut light = bed.queue_of(cntlid, 1, Class::Latency);
+    let (_other, mut heavy) = bed.host_named("nqn.2026-11.com.example:heavy", 1);
+    let mut rounds = 0..1_000;
+    assert!(rounds.any(|_| receives(&bed, &mut light, &mut heavy[0]) >= 5 * ROUNDS));
 }
 
 /// A quantum was set on the socket of a connection that its last receive had closed: the driver has

@@ -88,9 +88,11 @@ impl Connection {
         let hosts = &mut core.switch.light_hosts;
         let mut host = self.holding.host().get();
         let quantum = match (self.session.output.class(), asked) {
-            // Strict priority has quanta of its own.
-            (Some(class), _) if !class.properties().may_wait => None,
-            (Some(_), Some(asked)) => hosts.asked(&mut host, asked, cx.now),
+            (Some(class), Some(asked)) => {
+                let quantum = hosts.asked(&mut host, asked, cx.now);
+                // Strict priority has quanta of its own.
+                quantum.filter(|_| class.properties().may_wait)
+            }
             (Some(_), None) => None,
             (None, _) => hosts.control_quantum(&host, cx.now),
         };
