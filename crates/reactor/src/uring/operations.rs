@@ -185,6 +185,8 @@ impl UringDriver {
         let poll = opcode::PollAdd::new(raw, POLL_OUT)
             .build()
             .flags(squeue::Flags::IO_LINK);
+        // A kernel that has memory for the first entry alone starts it without the second: then the
+        // connection's own time-out ends it (`net.ipv4.tcp_syn_retries`, two minutes).
         let limit = opcode::LinkTimeout::new(timespec)
             .build()
             .user_data(IGNORED);
