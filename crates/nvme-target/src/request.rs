@@ -381,7 +381,8 @@ impl Slot {
     }
 
     /// Returns the operation that a device is asked for with each range of a command with a list of
-    /// them; `None` for attributes that are hints, which a controller is free to ignore.
+    /// them; `None` for attributes that are hints, which a controller is free to ignore, and for
+    /// other commands.
     pub(crate) fn range_operation(&self) -> Option<Operation> {
         let (deallocate, durable) = (self.range.deallocate, self.range.durable);
         match IoOpcode(self.opcode) {
@@ -390,7 +391,8 @@ impl Slot {
                 deallocate,
                 durable,
             }),
-            _ => deallocate.then_some(Operation::Deallocate),
+            IoOpcode::DATASET_MANAGEMENT => deallocate.then_some(Operation::Deallocate),
+            _ => None,
         }
     }
 

@@ -128,6 +128,23 @@ fn taken(bed: &Bed, admin: &mut Client, count: u64) {
     }
 }
 
+/// The data of a Write or Compare with the bit of Write Zeroes that deallocates, which is reserved
+/// there, was taken for a list of ranges when the command paid, and cut off.
+#[test]
+fn data_that_is_no_list_of_ranges_stays_as_it_came() {
+    const DEAC: u32 = 1 << 25;
+    let bed = bed(&device(1));
+    let (_admin, mut host) = bed.host();
+    let data = [0xFF; BLOCK];
+    for opcode in [IoOpcode::WRITE, IoOpcode::COMPARE] {
+        let mut command = io(opcode, 0, 1);
+        command.set_cdw(12, command.cdw(12) | DEAC);
+        let completion = host.execute(command, &data);
+        assert!(completion.status.is_success(), "{}", completion.status);
+    }
+    assert!(host.read(0, 1).1 == data, "what was written");
+}
+
 /// Peers schedule reads and writes, and let unmap, write zeroes and compare pass.
 #[test]
 fn no_command_escapes() {
