@@ -91,6 +91,11 @@ pub(crate) struct Changing {
     pub(crate) removed: bool,
 }
 
+/// A namespace was [announced](Changing::announce); the age from which on controllers were not over
+/// before.
+#[derive(Debug)]
+pub(crate) struct Announcement(u32);
+
 impl Changing {
     /// Returns true if it is for every host, or for this one by name.
     fn names(&self, host_nqn: &str) -> bool {
@@ -113,11 +118,17 @@ impl Changing {
     }
 
     /// A namespace is about to come. Where its identifier was another volume's, controllers from
-    /// before are over: their hosts mean that one.
-    pub(crate) fn announce(&mut self, namespace: &Namespace) {
+    /// before are over: their hosts mean that one. Returns what undoes it.
+    pub(crate) fn announce(&mut self, namespace: &Namespace) -> Announcement {
         let former = self.former.get(&namespace.nsid());
         let other = former.filter(|former| former.volume != namespace.volume());
-        self.oldest = other.map_or(self.oldest, |former| self.oldest.max(former.removal));
+        let oldest = other.map_or(self.oldest, |former| self.oldest.max(former.removal));
+        Announcement(std::mem::replace(&mut self.oldest, oldest))
+    }
+
+    /// The namespace did not come, and no core has it.
+    pub(crate) const fn withdraw(&mut self, announcement: Announcement) {
+        self.oldest = announcement.0;
     }
 
     /// A namespace came.

@@ -9,12 +9,13 @@ mod common;
 
 use base::units::MIB;
 use block::Device;
+use block::TestDevice;
 use block::device::Ram;
 use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io_on, pattern};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use switchyard_target::{Limits, NamespaceOptions, Target};
+use switchyard_target::{Limits, NamespaceOptions, Target, TargetError};
 use wire::nvme::{IoOpcode, SglDescriptor, Status};
 
 /// Options of namespace 2: memory with a volume of its own for each `uuid`.
@@ -176,4 +177,27 @@ fn a_queue_is_as_old_as_its_controller() {
     io.connect_io(NQN, cntlid, 1, 127);
     add(bed.handle(), second(&ram(), 2));
     assert!(io.try_receive().is_none() && admin.try_receive().is_none());
+}
+
+/// A change that was refused disconnected all hosts of the subsystem, and new queues were refused.
+#[test]
+fn a_namespace_that_does_not_come_disconnects_no_host() {
+    for cores in [1, 2] {
+        let (bed, _first) = bed(cores);
+        let (admin, cntlid) = bed.controller(Dialect::default());
+        let mut queue = Client::dial(bed.address(), Dialect::default());
+        queue.connect_io(NQN, cntlid, 1, 127);
+        bed.handle().remove_namespace(NQN, 2).expect("it is there");
+        let small = TestDevice::new(common::ram(MIB), |ram| ram);
+        let small = small.with(|capabilities| capabilities.max_transfer_bytes = BLOCK as u32);
+        let small: Arc<dyn Device> = Arc::new(small);
+        let refused = bed.handle().add_namespace(NQN, second(&small, 2));
+        assert!(matches!(refused, Err(TargetError::Undone(_))));
+        for number in 2..4 {
+            assert!(queue.read(0, 1).0.status.is_success(), "{cores} cores");
+            queue = Client::dial(bed.address(), Dialect::default());
+            queue.connect_io(NQN, cntlid, number, 127);
+        }
+        drop(admin);
+    }
 }

@@ -148,13 +148,6 @@ impl PollGroup {
             (1..=NAMESPACES_MAX).contains(&nsid),
             "the target checked the identifier"
         );
-        // Before the identifier names anything here: nothing that means another volume by it may come
-        // after that.
-        for (_, connection) in self.connections.iter_mut() {
-            if connection.controller().is_some_and(|c| c.is_superseded()) {
-                connection.close(&mut self.core, cx);
-            }
-        }
         let transfer = self.core.limits.transfer_bytes;
         let slot = self.core.namespaces.subsystems.get(subsystem as usize);
         if slot.is_none_or(Option::is_none) {
@@ -177,6 +170,13 @@ impl PollGroup {
                     self.core.namespaces.close(opened.channel, cx);
                     return Err(format!("namespace {nsid}: {error}"));
                 }
+            }
+        }
+        // Before the identifier names anything here: nothing that means another volume by it may come
+        // after that.
+        for (_, connection) in self.connections.iter_mut() {
+            if connection.controller().is_some_and(|c| c.is_superseded()) {
+                connection.close(&mut self.core, cx);
             }
         }
         let slot = &mut self.core.namespaces.subsystems[subsystem as usize];

@@ -221,7 +221,7 @@ impl Target {
         namespace.incarnation = subsystem.lock().incarnation(&namespace);
         let namespace = Arc::new(namespace);
         self.promise_with(nqn, std::slice::from_ref(&namespace))?;
-        subsystem.lock().announce(&namespace);
+        let announcement = subsystem.lock().announce(&namespace);
         let added = self.apply(&[Step::AddNamespace(subsystem.index, Arc::clone(&namespace))]);
         if let Err(error) = added {
             // Some cores may have opened it.
@@ -229,7 +229,17 @@ impl Target {
                 Step::Pause(subsystem.index, nsid),
                 Step::Resume(subsystem.index, nsid, AfterPause::Remove),
             ];
-            self.shared.post(&undo);
+            // A core that does not answer may have it for longer than can be waited for.
+            let gone = match error {
+                AckError::Failed(_) => self.apply(&undo).is_ok(),
+                AckError::TimedOut { .. } => {
+                    self.shared.post(&undo);
+                    false
+                }
+            };
+            if gone {
+                subsystem.lock().withdraw(announcement);
+            }
             self.promise_without([&namespace].into_iter());
             return Err(error.into());
         }
