@@ -2,7 +2,7 @@
 
 use crate::controller::registry::SharedController;
 use crate::controller::reply::{Reply, View};
-use crate::controller::state::Controller;
+use crate::controller::state::{ABORTS_MAX, Controller};
 use crate::controller::{features, identify, log_pages};
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::vendor::EndController;
@@ -26,7 +26,7 @@ pub(crate) fn execute(
         AdminCommand::GetLogPage(get) => log_pages::execute(controller, &get, data, view),
         AdminCommand::GetFeatures(get) => features::get(controller, &get, data, view),
         AdminCommand::SetFeatures(set) => features::set(controller, &set, data, view),
-        AdminCommand::Abort(abort) => Ok(abort_command(controller, abort)),
+        AdminCommand::Abort(abort) => abort_command(controller, abort),
         AdminCommand::AsyncEventRequest => {
             controller.events.request(command.cid())?;
             Ok(Reply::AwaitEvent)
@@ -42,22 +42,27 @@ pub(crate) fn execute(
     }
 }
 
-/// Abort. `[NVMe Base 2.0 §5.1]`
-fn abort_command(controller: &mut Controller, abort: Abort) -> Reply {
+/// Abort. One that has to wait counts until it is answered, so no host that keeps to ACL is refused.
+/// `[NVMe Base 2.0 §5.1]`
+fn abort_command(controller: &mut Controller, abort: Abort) -> Result<Reply, Status> {
+    if controller.aborts >= ABORTS_MAX {
+        return Err(Status::ABORT_LIMIT_EXCEEDED);
+    }
     if abort.sq_id == 0 && controller.events.abort(abort.cid) {
-        return Reply::EventAborted(abort.cid);
+        return Ok(Reply::EventAborted(abort.cid));
     }
     let queue = match abort.sq_id {
         0 => Some(controller.shared.admin),
         id => controller.shared.queues().places.get(&id).copied(),
     };
-    match queue {
-        Some(queue) => Reply::Abort {
-            queue,
-            cid: abort.cid,
-        },
-        None => Reply::Bare(u64::from(ABORT_NOT_ABORTED)),
-    }
+    let Some(queue) = queue else {
+        return Ok(Reply::Bare(u64::from(ABORT_NOT_ABORTED)));
+    };
+    controller.aborts += 1;
+    Ok(Reply::Abort {
+        queue,
+        cid: abort.cid,
+    })
 }
 
 /// End Controller: ends another controller of the same host.

@@ -131,6 +131,7 @@ pub(crate) fn admin(
         keep_alive: keep_alive.with_patience(patience),
         features: Features::default(),
         events: AsyncEvents::default(),
+        aborts: 0,
         uncached: Cell::default(),
     };
     Ok((controller, index))

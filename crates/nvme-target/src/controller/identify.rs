@@ -1,7 +1,7 @@
 //! Identify. `[NVMe Base 2.0 §5.17]`
 
 use crate::controller::reply::{Reply, View};
-use crate::controller::state::Controller;
+use crate::controller::state::{ABORTS_MAX, Controller};
 use crate::limits::{
     ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES, KEEP_ALIVE_GRANULARITY_100_MS, NAMESPACES_MAX,
     RETRY_DELAY_100_MS,
@@ -175,7 +175,7 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
         cntlid: controller.shared.id,
         ver: Version::V2_0.0,
         ctratt: IdentifyController::CTRATT_HOST_ID_128,
-        acl: 3,
+        acl: ABORTS_MAX - 1,
         aerl: u8::try_from(ASYNC_EVENT_REQUESTS_MAX - 1).expect("a handful"),
         lpa: IdentifyController::LPA_EXTENDED_DATA,
         elpe: u8::try_from(ERROR_LOG_ENTRIES - 1).expect("at most 256"),

@@ -11,6 +11,10 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// Aborts of a controller that wait at a time, at most: hosts expect to have four. Each takes an entry
+/// of a turn, or a message to another core and one back.
+pub(crate) const ABORTS_MAX: u8 = 4;
+
 /// The admin queue's part of a controller.
 #[derive(Debug)]
 pub(crate) struct Controller {
@@ -22,6 +26,8 @@ pub(crate) struct Controller {
     pub(crate) keep_alive: KeepAlive,
     pub(crate) features: Features,
     pub(crate) events: AsyncEvents,
+    /// Aborts that wait.
+    pub(crate) aborts: u8,
     /// Rights of its host in the subsystem; `None` for everything.
     pub(crate) rights: Option<Arc<Rights>>,
     /// Identify told the host that there is no volatile write cache.

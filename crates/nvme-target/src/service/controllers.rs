@@ -118,6 +118,11 @@ impl PollGroup {
 
     /// Answers an Abort command.
     pub(super) fn aborted(&mut self, asker: Ticket, aborted: bool, cx: &mut Context<'_>) {
+        if let Some(connection) = self.connections.get_mut(asker.connection)
+            && let Owner::Admin(controller) = &mut connection.owner
+        {
+            controller.aborts -= 1;
+        }
         let result = if aborted { 0 } else { ABORT_NOT_ABORTED };
         self.answer_later(asker, u64::from(result), cx);
     }
