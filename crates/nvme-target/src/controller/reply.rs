@@ -36,6 +36,6 @@ pub(crate) enum Reply {
     Flush {
         ends_queues: Option<Arc<SharedController>>,
     },
-    /// Answer, then let the connection drain.
+    /// Let the connection drain, and answer last of all.
     Disconnect,
 }

@@ -1,5 +1,6 @@
 //! The end of a connection: it drains, closes, and is forgotten when no device has a command of it.
 
+use crate::controller::registry::{Place, SharedController};
 use crate::message::CoreMessage;
 use crate::request::{Kind, State};
 use crate::service::connection::{Connection, Owner};
@@ -9,6 +10,7 @@ use crate::service::requests;
 use reactor::{Context, Op, OpKey};
 use std::sync::Arc;
 use switch::doorbell::Mode;
+use wire::nvme::Status;
 
 /// Kind of the operation that closes.
 pub(crate) const CLOSE: u8 = 3;
@@ -37,22 +39,50 @@ impl Connection {
                 core.actions
                     .push(Action::EndController(Arc::clone(&controller.shared)));
             }
-            Owner::Io(controller) => {
-                let mut queues = controller.queues();
-                let id = self.session.commands.id;
-                let ours = queues.places.get(&id);
-                let ours = ours
-                    .is_some_and(|place| place.core == core.index && place.connection == self.key);
-                if ours {
-                    queues.places.remove(&id);
-                }
-                if drains && queues.places.is_empty() {
-                    // The admin queue may drain as well, and wait for this one.
-                    core.shared
-                        .deliver(controller.admin.core, CoreMessage::Look);
-                }
-            }
+            Owner::Io(controller) => self.leave_queues(controller, drains, core),
         }
+    }
+
+    /// The queue is one of its controller's no longer: another one may have its identifier.
+    fn leave_queues(&self, controller: &SharedController, drains: bool, core: &CoreState) {
+        let here = Place {
+            core: core.index,
+            connection: self.key,
+        };
+        let mut queues = controller.queues();
+        let id = self.session.commands.id;
+        if queues.places.get(&id) == Some(&here) {
+            queues.places.remove(&id);
+        }
+        if drains && queues.places.is_empty() {
+            // The admin queue may drain as well, and wait for this one.
+            core.shared
+                .deliver(controller.admin.core, CoreMessage::Look);
+        }
+    }
+
+    /// Takes Disconnect: no further command of the queue is carried out, and the answer is the last one.
+    pub(crate) fn disconnect(&mut self, slot: u16, core: &mut CoreState, cx: &mut Context<'_>) {
+        self.disconnecting = Some(slot);
+        self.drain(core, cx);
+    }
+
+    /// Answers a Disconnect, if every other command of the queue is answered. The queue does not exist
+    /// any more when its host learns of that: another connection may have its identifier at once, although
+    /// this one stays for a moment. `[NVMe Base 2.0 §6.4]`
+    fn disconnected(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+        let last = self.session.commands.used() == 1 && self.session.stalled.is_none();
+        let Some(slot) = self.disconnecting.take_if(|_| last) else {
+            return;
+        };
+        if let Owner::Io(controller) = &self.owner {
+            let controller = Arc::clone(controller);
+            self.leave_queues(&controller, true, core);
+            // End Controller does not find the queue any more, and need not wait for it.
+            self.disarmed = true;
+            core.disarm(&controller);
+        }
+        requests::finish(self, slot, Status::SUCCESS, core, cx);
     }
 
     /// The driver let go of the socket: whatever waits for the host waits in vain.
@@ -116,6 +146,9 @@ impl Connection {
 
     /// Closes a draining connection soon, if nothing is left to answer.
     pub(crate) fn drained(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+        if self.state() == ConnectionState::Draining {
+            self.disconnected(core, cx);
+        }
         let session = &self.session;
         let waiting = session.commands.used() > 0
             || !session.output.is_idle()

@@ -101,6 +101,8 @@ pub(crate) struct Connection {
     pub(crate) holding: Holding,
     /// The connection counts among the core's fresh ones.
     fresh: bool,
+    /// The slot of a Disconnect that waits for the other commands of the queue.
+    pub(super) disconnecting: Option<u16>,
     /// Nothing of the connection can change data any more, and its controller knows.
     pub(super) disarmed: bool,
     pub(crate) permit: ConnectionPermit,
@@ -145,6 +147,7 @@ impl Connection {
             },
             holding: Holding::new(core.accounts.anonymous()),
             fresh: true,
+            disconnecting: None,
             disarmed: false,
             permit,
         }

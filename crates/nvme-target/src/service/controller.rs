@@ -113,8 +113,10 @@ fn carry_out(
             entry.enter(State::Dispatched, &mut core.states);
             return Step::Admit;
         }
-        // The commands under way are answered, this one last; then the connection closes.
-        Reply::Disconnect => connection.drain(core, cx),
+        Reply::Disconnect => {
+            connection.disconnect(slot, core, cx);
+            return Step::Wait;
+        }
     }
     let entry = connection.session.commands.slot(slot);
     entry.result = result;
