@@ -12,6 +12,7 @@ mod error;
 mod extent_table;
 mod latency;
 pub mod limits;
+mod line;
 mod log_budget;
 mod message;
 mod namespace;

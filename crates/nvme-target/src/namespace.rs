@@ -6,6 +6,7 @@
 
 use crate::change::ack::Pausing;
 use crate::latency::{NamespaceLatency, SharedNamespaceLatency};
+use crate::line::Line;
 use crate::qos::device::DeviceQos;
 use crate::request::{Kind, Ticket};
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
@@ -197,56 +198,52 @@ impl Waiting {
 /// Requests that a channel had no room for: those of each class in order, and the classes in the
 /// order of service.
 #[derive(Debug, Default)]
-pub(crate) struct Backlog(PerClass<VecDeque<Waiting>>);
+pub(crate) struct Backlog {
+    lines: PerClass<Line<Waiting>>,
+    /// The number of the request that came last.
+    last: u32,
+}
 
 impl Backlog {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|(_, requests)| requests.is_empty())
+        self.lines.iter().all(|(_, line)| line.is_empty())
     }
 
     /// Returns true if a new request of this class comes after one that waits.
     pub(crate) fn is_before(&self, class: Class) -> bool {
-        let mut waiting = self.0.iter().filter(|(_, requests)| !requests.is_empty());
+        let mut waiting = self.lines.iter().filter(|(_, line)| !line.is_empty());
         waiting.any(|(other, _)| other <= class)
     }
 
-    pub(crate) fn push(&mut self, class: Class, request: Waiting) {
-        self.0[class].push_back(request);
+    /// Lets a request wait. Returns its number.
+    pub(crate) fn push(&mut self, class: Class, request: Waiting) -> u32 {
+        self.last = self.last.wrapping_add(1);
+        self.lines[class].push(self.last, request);
+        self.last
     }
 
-    /// The next request, and its class.
-    pub(crate) fn pop(&mut self) -> Option<(Class, Waiting)> {
-        let mut classes = self.0.iter_mut();
-        classes.find_map(|(class, requests)| Some((class, requests.pop_front()?)))
+    /// The next request, its class, and its number.
+    pub(crate) fn pop(&mut self) -> Option<(Class, u32, Waiting)> {
+        let mut lines = self.lines.iter_mut();
+        lines.find_map(|(class, line)| line.pop().map(|(number, request)| (class, number, request)))
     }
 
     /// There was no room for it again: it is still the next one.
-    pub(crate) fn give_back(&mut self, class: Class, request: Waiting) {
-        self.0[class].push_front(request);
+    pub(crate) fn give_back(&mut self, class: Class, number: u32, request: Waiting) {
+        self.lines[class].give_back(number, request);
     }
 
     /// Takes out every request that is `wanted`.
     pub(crate) fn take_all(&mut self, wanted: impl Fn(&Waiting) -> bool, taken: &mut Vec<Waiting>) {
-        for (_, requests) in self.0.iter_mut() {
-            for _ in 0..requests.len() {
-                let Some(request) = requests.pop_front() else {
-                    break;
-                };
-                if wanted(&request) {
-                    taken.push(request);
-                } else {
-                    requests.push_back(request);
-                }
-            }
+        for (_, line) in self.lines.iter_mut() {
+            line.take_all(&wanted, |request| taken.push(request));
         }
     }
 
-    /// Takes out the first request that is `wanted`. Returns whether there was one.
-    pub(crate) fn remove(&mut self, wanted: impl Fn(&Waiting) -> bool) -> bool {
-        self.0.iter_mut().any(|(_, requests)| {
-            let index = requests.iter().position(&wanted);
-            index.is_some_and(|index| requests.remove(index).is_some())
-        })
+    /// Takes out the request with this number, if it is `wanted`. Returns whether it was there.
+    pub(crate) fn remove(&mut self, number: u32, wanted: impl Fn(&Waiting) -> bool) -> bool {
+        let mut lines = self.lines.iter_mut();
+        lines.any(|(_, line)| line.remove(number, &wanted).is_some())
     }
 }
 
@@ -449,18 +446,19 @@ mod tests {
             })
         };
         let mut backlog = Backlog::default();
-        backlog.push(Class::Throughput, request(1));
+        let first = backlog.push(Class::Throughput, request(1));
         assert!(!backlog.is_before(Class::Latency) && backlog.is_before(Class::Throughput));
         backlog.push(Class::Throughput, request(2));
         backlog.push(Class::Latency, request(3));
         assert!(backlog.is_before(Class::Latency));
-        let (class, first) = backlog.pop().expect("three wait");
-        assert_eq!((class, first.tag()), (Class::Latency, 3));
-        backlog.give_back(class, first);
-        assert!(backlog.remove(|request| request.tag() == 1));
-        assert!(!backlog.remove(|request| request.tag() == 1));
+        let (class, number, next) = backlog.pop().expect("three wait");
+        assert_eq!((class, next.tag()), (Class::Latency, 3));
+        backlog.give_back(class, number, next);
+        assert!(!backlog.remove(first, |request| request.tag() == 2));
+        assert!(backlog.remove(first, |request| request.tag() == 1));
+        assert!(!backlog.remove(first, |request| request.tag() == 1));
         let rest: Vec<_> = std::iter::from_fn(|| backlog.pop())
-            .map(|(_, r)| r.tag())
+            .map(|(_, _, request)| request.tag())
             .collect();
         assert_eq!(rest, [3, 2]);
         assert!(backlog.is_empty());

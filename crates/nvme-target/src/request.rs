@@ -288,6 +288,9 @@ pub(crate) struct Order {
     pub(crate) held: u32,
     /// Place of the command among those that wait for a buffer or a share; 0 if it is not there.
     pub(crate) waits: u32,
+    /// Number under which the command waits for tokens, or for space in its device; it may have it by
+    /// now.
+    pub(crate) line: u32,
     /// Barriers in force that came after the command, a bit each.
     pub(crate) marks: u64,
 }

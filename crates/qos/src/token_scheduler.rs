@@ -270,6 +270,18 @@ impl<T> TokenScheduler<T> {
         }
     }
 
+    /// Takes out the first request of a tenant that waits and is `wanted`: it was given up. Looks at
+    /// those before it.
+    pub fn remove(&mut self, key: TenantKey, wanted: impl Fn(&T) -> bool) -> Option<T> {
+        self.entry(key)?;
+        let entry = &mut self.entries[key.index as usize];
+        let taken = self.places.remove(&mut entry.queue, wanted)?;
+        if entry.queue.is_empty() {
+            self.deactivate(key.index);
+        }
+        Some(taken.item)
+    }
+
     /// Takes a request of a tenant, to be released by a later round.
     ///
     /// # Errors

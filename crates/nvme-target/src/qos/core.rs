@@ -101,9 +101,9 @@ impl CoreTokens {
         self.scheduler(queue.scheduler).detach(queue.tenant);
     }
 
-    /// Lets a command wait.
+    /// Lets a command wait. Returns its number.
     #[inline]
-    pub(crate) fn enqueue(&mut self, queue: TokenQueue, priced: Priced) -> Result<(), Closed> {
+    pub(crate) fn enqueue(&mut self, queue: TokenQueue, priced: Priced) -> Result<u32, Closed> {
         self.scheduler(queue.scheduler)
             .enqueue(queue.tenant, priced)
     }
@@ -143,15 +143,21 @@ impl CoreTokens {
         schedulers.fold(false, |more, scheduler| scheduler.publish() | more)
     }
 
+    /// Takes out a command that waits under a number. Returns false if it does not.
+    pub(crate) fn withdraw(&mut self, queue: TokenQueue, number: u32, ticket: Ticket) -> bool {
+        self.scheduler(queue.scheduler)
+            .withdraw(queue.tenant, number, ticket)
+    }
+
     /// Takes out the commands of a queue's tenant that are `wanted`.
-    pub(crate) fn withdraw(
+    pub(crate) fn withdraw_all(
         &mut self,
         queue: TokenQueue,
         wanted: impl Fn(Ticket) -> bool,
         taken: &mut Vec<Ticket>,
     ) {
         self.scheduler(queue.scheduler)
-            .withdraw(queue.tenant, wanted, taken);
+            .withdraw_all(queue.tenant, wanted, taken);
     }
 
     /// Takes out all that waits.
@@ -241,7 +247,7 @@ mod tests {
         assert_eq!(waiting, TENANT_PLACES_MAX as usize);
         let mut taken = Vec::new();
         let odd = |ticket: Ticket| !ticket.connection.index.is_multiple_of(2);
-        core.withdraw(flood, odd, &mut taken);
+        core.withdraw_all(flood, odd, &mut taken);
         assert_eq!(taken.len(), count as usize / 2);
         let mut now = Time(1);
         for expected in (0..count).step_by(2) {
@@ -261,6 +267,52 @@ mod tests {
         core.detach(flood);
         core.close(scheduler);
         assert!(core.schedulers[0].is_none());
+    }
+
+    /// Each Abort took out all that waited of the tenant, on all of its connections, and put it back.
+    #[test]
+    fn what_is_aborted_leaves_alone_wherever_it_waits() {
+        let qos = device(1_000_000);
+        let mut core = CoreTokens::new(0);
+        let scheduler = core.open(&qos).expect("a thread");
+        let queue = core.attach(scheduler, "anybody").expect("a queue");
+        let count = 5 * TENANT_PLACES_MAX;
+        let mut numbers = Vec::new();
+        for at in 0..count {
+            numbers.push(core.enqueue(queue, read(at, 0)).expect("open"));
+        }
+        let mut gone = Vec::new();
+        let mut abort = |core: &mut CoreTokens, at: u32| {
+            let taken = core.withdraw(queue, numbers[at as usize], read(at, 0).ticket);
+            assert_eq!(taken, !gone.contains(&at), "{at}");
+            gone.push(at);
+        };
+        // The first, the last, the first and the last with a place, and some between; none twice.
+        let edge = TENANT_PLACES_MAX;
+        for at in [0, count - 1, edge - 1, edge, 7, edge + 7, 0, edge] {
+            abort(&mut core, at);
+        }
+        assert!(!core.withdraw(queue, numbers[1], read(2, 1).ticket));
+        // Their places serve others: what waited without one comes in, and can be aborted there.
+        let mut now = Time(1);
+        let mut left = Vec::new();
+        for round in 0..u32::MAX {
+            now = now + Nanos::from_micros(100);
+            core.round(now);
+            left.extend(std::iter::from_fn(|| core.released()).map(|t| t.connection.index));
+            if round == 5 {
+                abort(&mut core, edge + 100);
+                abort(&mut core, 2 * edge + 1);
+            }
+            if core.scheduler(scheduler).waiting() == 0 {
+                break;
+            }
+        }
+        let expected = (0..count).filter(|at| !gone.contains(at));
+        assert!(expected.eq(left.iter().copied()));
+        assert_eq!(core.released(), None);
+        core.detach(queue);
+        core.close(scheduler);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Aborts of commands that wait. `[NVMe Base 2.0 §5.1]`
 
 use crate::command::dataset;
-use crate::request::{Kind, State, Ticket};
+use crate::request::{Kind, State};
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::requests::finish;
@@ -39,7 +39,9 @@ pub(crate) fn abort(
             return open;
         }
         State::Executing => {
-            core.namespaces.withdraw(subsystem, entry.nsid, ticket)
+            let namespace = (subsystem, entry.nsid);
+            core.namespaces
+                .withdraw(namespace, entry.order.line, ticket)
                 || mutation::active(Mutation::AbortFreesSlot)
         }
         _ => false,
@@ -57,11 +59,8 @@ pub(crate) fn abort(
 /// Takes out a command that waits for tokens. Returns false if it does not.
 fn withdraw_tokens(connection: &mut Connection, slot: u16, core: &mut CoreState) -> bool {
     let ticket = connection.ticket(slot);
-    let paying = connection.session.commands.slot(slot).paying_namespace();
-    let mut taken = Vec::new();
-    if let Some(queue) = connection.token_queue(paying) {
-        let this = |other: Ticket| other == ticket;
-        core.tokens.withdraw(queue, this, &mut taken);
-    }
-    !taken.is_empty()
+    let entry = connection.session.commands.slot(slot);
+    let (paying, number) = (entry.paying_namespace(), entry.order.line);
+    let queue = connection.token_queue(paying);
+    queue.is_some_and(|queue| core.tokens.withdraw(queue, number, ticket))
 }

@@ -248,7 +248,8 @@ impl CoreState {
     }
 
     /// Hands a command of a queue of `class` (none for control) to a namespace's device. Returns it
-    /// as it ended if it is done already.
+    /// as it ended if it is done already; otherwise its number among those that wait for space in the
+    /// device, or 0.
     pub(crate) fn submit<C: DeviceCommand>(
         &mut self,
         subsystem: u32,
@@ -256,14 +257,14 @@ impl CoreState {
         class: Option<Class>,
         command: C,
         cx: &mut Context<'_>,
-    ) -> Option<C::Done> {
+    ) -> Result<C::Done, u32> {
         let class = self.switch.order_of(class);
         match self.namespaces.submit(subsystem, nsid, class, command, cx) {
-            Submitted::Done(done) => Some(done),
-            Submitted::Queued => None,
-            Submitted::Waits => {
+            Submitted::Done(done) => Ok(done),
+            Submitted::Queued => Err(0),
+            Submitted::Waits(number) => {
                 self.stats.device_waits += 1;
-                None
+                Err(number)
             }
         }
     }

@@ -195,7 +195,7 @@ fn resubmit(
     (done, done_extents): (&mut VecDeque<BlockCompletion>, &mut VecDeque<Extents>),
     cx: &mut Context<'_>,
 ) {
-    while let Some((class, waiting)) = namespace.backlog.pop() {
+    while let Some((class, number, waiting)) = namespace.backlog.pop() {
         let busy = match waiting {
             Waiting::Request(request) => match namespace.channel.submit(request, cx) {
                 Submit::Done(completion) => {
@@ -215,7 +215,7 @@ fn resubmit(
             },
         };
         if let Some(waiting) = busy {
-            namespace.backlog.give_back(class, waiting);
+            namespace.backlog.give_back(class, number, waiting);
             return;
         }
         namespace.in_channel += 1;

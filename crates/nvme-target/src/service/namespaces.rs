@@ -23,8 +23,8 @@ pub(crate) enum Submitted<T> {
     Done(T),
     /// The device has it.
     Queued,
-    /// The device had no space for it: it waits in the namespace.
-    Waits,
+    /// The device had no space for it: it waits in the namespace, under this number.
+    Waits(u32),
 }
 
 /// The namespaces of a core.
@@ -123,8 +123,7 @@ impl Namespaces {
             return Submitted::Done(command.gone());
         };
         if namespace.backlog.is_before(class) {
-            namespace.backlog.push(class, command.waiting());
-            return Submitted::Waits;
+            return Submitted::Waits(namespace.backlog.push(class, command.waiting()));
         }
         match command.submit(&mut *namespace.channel, cx) {
             Submit::Done(done) => Submitted::Done(done),
@@ -135,14 +134,19 @@ impl Namespaces {
             }
             Submit::Busy(command) => {
                 namespace.gathered = true;
-                namespace.backlog.push(class, command.waiting());
-                Submitted::Waits
+                Submitted::Waits(namespace.backlog.push(class, command.waiting()))
             }
         }
     }
 
-    /// Takes back a request for which its device had no space. Returns false if it has it.
-    pub(crate) fn withdraw(&mut self, subsystem: u32, nsid: u32, ticket: Ticket) -> bool {
+    /// Takes back a request for which its device had no space when it came, under its number. Returns
+    /// false if it has it.
+    pub(crate) fn withdraw(
+        &mut self,
+        (subsystem, nsid): (u32, u32),
+        number: u32,
+        ticket: Ticket,
+    ) -> bool {
         let Some(namespace) = self.get_mut(subsystem, nsid) else {
             return false;
         };
@@ -154,7 +158,7 @@ impl Namespaces {
             }
             Waiting::Extents(command) => command.tag == tag,
         };
-        namespace.backlog.remove(whole)
+        namespace.backlog.remove(number, whole)
     }
 
     /// Ends a channel; it is dropped when nothing of it is left in the driver.

@@ -343,8 +343,9 @@ fn wait_for_tokens(
         let Some(queue) = connection.token_queue(paying) else {
             return Step::Answer(Status::ACCESS_DENIED.with_dnr());
         };
-        if core.tokens.enqueue(queue, priced).is_ok() {
+        if let Ok(number) = core.tokens.enqueue(queue, priced) {
             let entry = connection.session.commands.slot(slot);
+            entry.order.line = number;
             entry.enter(State::WaitingForTokens, &mut core.states);
             return Step::Wait;
         }
@@ -414,15 +415,16 @@ fn submit(
     let class = connection.session.output.class();
     let done = core.submit(connection.access.subsystem, nsid, class, request, cx);
     let entry = connection.session.commands.slot(slot);
+    entry.order.line = done.as_ref().err().copied().unwrap_or_default();
     if entry.parts.commits {
         return done.map_or(Step::Wait, |done| {
             committed(entry, done.result, &mut core.states)
         });
     }
     match done {
-        None if entry.extents.is_some() => extents::queued(entry),
-        None => device::queued(entry),
-        Some(Completion { tag, result, data }) => match Ticket::part(tag) {
+        Err(_) if entry.extents.is_some() => extents::queued(entry),
+        Err(_) => device::queued(entry),
+        Ok(Completion { tag, result, data }) => match Ticket::part(tag) {
             Some(part) => extents::part_done(entry, part, result, data),
             None => device::done(entry, result, data),
         },
@@ -439,9 +441,14 @@ fn submit_extents(
 ) -> Step {
     let class = connection.session.output.class();
     let subsystem = connection.access.subsystem;
-    match core.submit(subsystem, nsid, class, command, cx) {
-        None => Step::Wait,
-        Some(command) => extents::done(connection.session.commands.slot(slot), command),
+    let done = core.submit(subsystem, nsid, class, command, cx);
+    let entry = connection.session.commands.slot(slot);
+    match done {
+        Err(number) => {
+            entry.order.line = number;
+            Step::Wait
+        }
+        Ok(command) => extents::done(entry, command),
     }
 }
 

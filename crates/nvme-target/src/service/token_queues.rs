@@ -86,7 +86,7 @@ impl Connection {
         if self.session.commands.used() > 0 {
             for queue in queues {
                 let ours = |ticket: Ticket| ticket.connection == key;
-                core.tokens.withdraw(queue, ours, &mut taken);
+                core.tokens.withdraw_all(queue, ours, &mut taken);
             }
         }
         taken

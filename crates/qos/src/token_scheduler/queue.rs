@@ -118,6 +118,35 @@ impl<T> Places<T> {
         place.waiting.take()
     }
 
+    /// Takes the first request that is `wanted` out of a queue, with a look at those before it.
+    pub(super) fn remove(
+        &mut self,
+        queue: &mut Queue,
+        wanted: impl Fn(&T) -> bool,
+    ) -> Option<Waiting<T>> {
+        let (mut before, mut at) = (NONE, queue.head);
+        loop {
+            let place = self.places.get_mut(at as usize)?;
+            let taken = place.waiting.take_if(|waiting| wanted(&waiting.item));
+            let next = place.next;
+            if taken.is_none() {
+                (before, at) = (at, next);
+                continue;
+            }
+            place.next = std::mem::replace(&mut self.free, at);
+            self.used -= 1;
+            queue.len -= 1;
+            if queue.tail == at {
+                queue.tail = before;
+            }
+            match self.places.get_mut(before as usize) {
+                Some(before) => before.next = next,
+                None => queue.head = next,
+            }
+            return taken;
+        }
+    }
+
     /// The first request of a queue.
     #[inline]
     pub(super) fn first(&self, queue: &Queue) -> Option<&Waiting<T>> {

@@ -760,6 +760,37 @@ fn what_is_given_up_is_taken_out_and_costs_nothing() {
 }
 
 #[test]
+fn one_request_is_taken_out_wherever_it_is_and_its_place_serves_again() {
+    let mut thread = TokenScheduler::new(pool(), 5).unwrap();
+    let key = thread.attach(&account(1, best_effort(1)));
+    let ask = |thread: &mut TokenScheduler<u32>, item| {
+        thread.enqueue(key, PricedOperation::Write, 1, item)
+    };
+    for item in 0..5 {
+        ask(&mut thread, item).unwrap();
+    }
+    for item in [2, 4, 0] {
+        assert_eq!(thread.remove(key, |&other| other == item), Some(item));
+        assert_eq!(thread.remove(key, |&other| other == item), None);
+    }
+    for item in 5..8 {
+        ask(&mut thread, item).unwrap();
+    }
+    assert_eq!(ask(&mut thread, 8), Err(Refused::Full(8)));
+    assert_eq!(thread.waiting(), 5);
+    let mut left = Vec::new();
+    thread.drain(key, &mut |item| left.push(item));
+    assert_eq!(left, [1, 3, 5, 6, 7]);
+    // The only one that waits: nothing is left to look at, and the next one is seen.
+    ask(&mut thread, 9).unwrap();
+    assert_eq!(thread.remove(key, |_| true), Some(9));
+    thread.round(Time(1), &mut |_, _| panic!("nothing waits"));
+    assert_eq!(thread.deadline(), Time::NEVER);
+    ask(&mut thread, 10).unwrap();
+    assert_eq!(thread.waiting(), 1);
+}
+
+#[test]
 fn a_sleeper_wakes_for_what_waits() {
     let mut world = World::new(1, &[best_effort(1), critical(100_000)]);
     assert_eq!(world.threads[0].deadline(), Time::NEVER);

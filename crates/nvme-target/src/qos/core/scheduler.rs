@@ -27,6 +27,8 @@ pub(super) struct CoreScheduler {
     pub(super) released: VecDeque<Ticket>,
     /// Tenants with counters that changed since they were published.
     changed: Vec<u32>,
+    /// The number of the command that began to wait last.
+    last: u32,
 }
 
 impl CoreScheduler {
@@ -41,6 +43,7 @@ impl CoreScheduler {
             overflowing: VecDeque::new(),
             released: VecDeque::new(),
             changed: Vec::new(),
+            last: 0,
         })
     }
 
@@ -133,7 +136,7 @@ impl CoreScheduler {
     pub(super) fn drain(&mut self, taken: &mut Vec<Ticket>) {
         for tenant in 0..self.tenants.len() {
             let tenant = u32::try_from(tenant).expect("fewer tenants than connections");
-            self.withdraw(tenant, |_| true, taken);
+            self.withdraw_all(tenant, |_| true, taken);
         }
     }
 
@@ -145,21 +148,22 @@ impl CoreScheduler {
     }
 
     #[inline]
-    pub(super) fn enqueue(&mut self, tenant: u32, priced: Priced) -> Result<(), Closed> {
+    pub(super) fn enqueue(&mut self, tenant: u32, priced: Priced) -> Result<u32, Closed> {
         let share = self.share();
         self.note(tenant);
         let Some(entry) = &mut self.tenants[tenant as usize] else {
             return Err(Closed);
         };
+        self.last = self.last.wrapping_add(1);
         if entry.overflow.is_empty() {
             match entry.push(&mut self.scheduler, tenant, share, priced) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(self.last),
                 Err(Refused::Closed(_)) => return Err(Closed),
                 Err(Refused::Full(_)) => self.overflowing.push_back(tenant),
             }
         }
-        entry.overflow.push_back(priced);
-        Ok(())
+        entry.overflow.push(self.last, priced);
+        Ok(self.last)
     }
 
     #[inline]
@@ -180,7 +184,32 @@ impl CoreScheduler {
         })
     }
 
-    pub(super) fn withdraw(
+    /// Takes out a command that waits under a number: at once from those without a place; the scheduler
+    /// looks at no more of them than a tenant has places. Returns false if it does not wait.
+    pub(super) fn withdraw(&mut self, tenant: u32, number: u32, ticket: Ticket) -> bool {
+        let Some(entry) = &mut self.tenants[tenant as usize] else {
+            return false;
+        };
+        let priced = |priced: &Priced| priced.ticket == ticket;
+        if entry.overflow.remove(number, priced).is_some() {
+            self.forget_overflow(tenant);
+            return true;
+        }
+        let queued = |waiting: &Waiting| waiting.ticket == ticket;
+        let taken = self.scheduler.remove(entry.key, queued).is_some();
+        entry.queued -= u32::from(taken);
+        taken
+    }
+
+    /// A tenant waits for no place if all of its commands have one.
+    fn forget_overflow(&mut self, tenant: u32) {
+        let entry = self.tenants[tenant as usize].as_ref();
+        if entry.is_none_or(|entry| entry.overflow.is_empty()) {
+            self.overflowing.retain(|&other| other != tenant);
+        }
+    }
+
+    pub(super) fn withdraw_all(
         &mut self,
         tenant: u32,
         wanted: impl Fn(Ticket) -> bool,
@@ -195,16 +224,11 @@ impl CoreScheduler {
                 *queued -= 1;
                 taken.push(w.ticket);
             });
-        entry.overflow.retain(|priced| {
-            let theirs = wanted(priced.ticket);
-            if theirs {
-                taken.push(priced.ticket);
-            }
-            !theirs
-        });
-        if entry.overflow.is_empty() {
-            self.overflowing.retain(|&other| other != tenant);
-        }
+        let theirs = |priced: &Priced| wanted(priced.ticket);
+        entry
+            .overflow
+            .take_all(theirs, |priced| taken.push(priced.ticket));
+        self.forget_overflow(tenant);
     }
 
     #[inline]
@@ -231,14 +255,14 @@ impl CoreScheduler {
             let Some(entry) = &mut self.tenants[tenant as usize] else {
                 continue;
             };
-            while let Some(&next) = entry.overflow.front() {
+            while let Some(&next) = entry.overflow.first() {
                 if entry
                     .push(&mut self.scheduler, tenant, share, next)
                     .is_err()
                 {
                     break;
                 }
-                entry.overflow.pop_front();
+                entry.overflow.pop();
             }
             if !entry.overflow.is_empty() {
                 self.overflowing.push_back(tenant);

@@ -1,13 +1,13 @@
 //! A tenant on one core: what waits of it for a device, and what was counted.
 
 use crate::latency::TenantLatency;
+use crate::line::Line;
 use crate::qos::core::command::{Done, Lateness, Priced};
 use crate::qos::record::{CoreRecord, TenantRecord};
 use crate::request::{Kind, Ticket};
 use crate::stats::TenantStats;
 use qos::token_scheduler::Refused;
 use qos::{TenantId, TenantKey, TokenScheduler, Tokens};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Billionths of a token in a thousandth.
@@ -28,7 +28,7 @@ pub(super) struct CoreTenant {
     /// Requests that the scheduler holds.
     pub(super) queued: u32,
     /// Those that it has no place for, in order.
-    pub(super) overflow: VecDeque<Priced>,
+    pub(super) overflow: Line<Priced>,
     pub(super) stats: TenantStats,
     latency: TenantLatency,
     /// Of earned, spent, given and taken tokens, what makes no thousandth yet.
@@ -52,7 +52,7 @@ impl CoreTenant {
             key,
             id,
             queued: 0,
-            overflow: VecDeque::new(),
+            overflow: Line::default(),
             stats: published.stats.load(),
             latency: published.latency.load(),
             rest: [0; 4],

@@ -1,0 +1,190 @@
+//! A queue that members leave from anywhere: hosts abort as many commands that wait as they like, so
+//! one that leaves must not have its queue look at all others.
+//!
+//! Each member has a number, and numbers grow towards the back: a member is found by halving. It leaves
+//! a gap, and gaps are closed when they are more than the members, so that the memory is that of the
+//! members, and a departure pays for about one member that moves up.
+
+use std::collections::VecDeque;
+
+/// Gaps that are not worth a look at all members.
+const GAPS_MIN: usize = 16;
+
+/// A queue of members with numbers.
+#[derive(Debug)]
+pub(crate) struct Line<T> {
+    /// Members and gaps, each with its number; the first one is a member.
+    places: VecDeque<(u32, Option<T>)>,
+    /// Number of members.
+    len: usize,
+    /// Looks at members and gaps where gaps were closed.
+    #[cfg(test)]
+    looks: usize,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self {
+            places: VecDeque::new(),
+            len: 0,
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+}
+
+impl<T> Line<T> {
+    /// Returns the number of members.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true without members.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts a member at the back. Its number follows those of all members; numbers wrap.
+    pub(crate) fn push(&mut self, number: u32, member: T) {
+        self.places.push_back((number, Some(member)));
+        self.len += 1;
+    }
+
+    /// Returns the first member.
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.places.front()?.1.as_ref()
+    }
+
+    /// Takes out the first member, with its number.
+    pub(crate) fn pop(&mut self) -> Option<(u32, T)> {
+        let (number, first) = self.places.pop_front()?;
+        self.len -= usize::from(first.is_some());
+        self.close_gaps();
+        Some((number, first?))
+    }
+
+    /// Puts a member back that was the first one.
+    pub(crate) fn give_back(&mut self, number: u32, member: T) {
+        self.places.push_front((number, Some(member)));
+        self.len += 1;
+    }
+
+    /// Takes out the member with this number, if it is `wanted`.
+    pub(crate) fn remove(&mut self, number: u32, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        let base = self.places.front()?.0;
+        let after_first = |number: u32| number.wrapping_sub(base);
+        let key = after_first(number);
+        let found = self
+            .places
+            .binary_search_by_key(&key, |&(number, _)| after_first(number));
+        let place = &mut self.places[found.ok()?].1;
+        let member = place.take_if(|member| wanted(member))?;
+        self.len -= 1;
+        self.close_gaps();
+        Some(member)
+    }
+
+    /// Takes out every member that is `wanted`, in order.
+    pub(crate) fn take_all(&mut self, wanted: impl Fn(&T) -> bool, mut taken: impl FnMut(T)) {
+        for (_, place) in &mut self.places {
+            if let Some(member) = place.take_if(|member| wanted(member)) {
+                self.len -= 1;
+                taken(member);
+            }
+        }
+        self.close_gaps();
+    }
+
+    /// Closes gaps at the front, and all of them where they are many.
+    fn close_gaps(&mut self) {
+        while self
+            .places
+            .front()
+            .is_some_and(|(_, place)| place.is_none())
+        {
+            self.places.pop_front();
+        }
+        let gaps = self.places.len() - self.len;
+        if gaps > self.len.max(GAPS_MIN) {
+            #[cfg(test)]
+            {
+                self.looks += self.places.len();
+            }
+            self.places.retain(|(_, place)| place.is_some());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    /// Each departure looked at all members: of as many as members, the time was the square.
+    #[test]
+    fn a_member_leaves_without_a_look_at_the_others() {
+        const MEMBERS: u32 = 10_000;
+        let first = u32::MAX - MEMBERS / 2;
+        let mut line = Line::default();
+        let number = |member: u32| first.wrapping_add(member);
+        for member in 0..MEMBERS {
+            line.push(number(member), member);
+        }
+        // The newest, the oldest, and those between.
+        for member in (0..MEMBERS).rev().step_by(2).chain((0..MEMBERS).step_by(2)) {
+            assert_eq!(line.remove(number(member), |_| true), Some(member));
+            assert_eq!(line.remove(number(member), |_| true), None);
+        }
+        assert!(line.is_empty() && line.looks <= 4 * MEMBERS as usize);
+        // Those that come and go while the first one stays take no further memory.
+        line.push(0, 0);
+        for member in 1..MEMBERS {
+            line.push(member, member);
+            let before = line.remove(member - 1, |&member| member > 0);
+            assert_eq!(before.is_some(), member > 1);
+            assert!(line.places.len() <= 2 + GAPS_MIN + 2);
+        }
+        assert!(line.looks <= 8 * MEMBERS as usize);
+    }
+
+    #[test]
+    fn members_keep_their_order_whatever_leaves() {
+        let mut random = Prng::from_seed(7);
+        let mut line = Line::default();
+        let mut model: VecDeque<(u32, u32)> = VecDeque::new();
+        for number in 0..20_000 {
+            match random.below(6) {
+                0..=2 => {
+                    line.push(number, number);
+                    model.push_back((number, number));
+                }
+                3 => {
+                    let first = line.pop();
+                    assert_eq!(first, model.pop_front());
+                    if let Some((number, member)) = first.filter(|_| random.chance(1, 2)) {
+                        line.give_back(number, member);
+                        model.push_front((number, member));
+                    }
+                }
+                4 if !model.is_empty() => {
+                    let at = random.below(model.len() as u64);
+                    let at = usize::try_from(at).expect("an index");
+                    let (number, member) = model[at];
+                    assert_eq!(line.remove(number, |_| false), None);
+                    assert_eq!(line.remove(number, |_| true), Some(member));
+                    model.remove(at);
+                }
+                _ if random.chance(1, 50) => {
+                    let mut taken = Vec::new();
+                    line.take_all(|member| member % 3 == 0, |member| taken.push(member));
+                    let wanted = model.iter().filter(|(_, member)| member % 3 == 0);
+                    assert!(taken.iter().eq(wanted.map(|(_, member)| member)));
+                    model.retain(|(_, member)| member % 3 != 0);
+                }
+                _ => {}
+            }
+            assert_eq!(line.len(), model.len());
+            assert_eq!(line.first(), model.front().map(|(_, member)| member));
+        }
+    }
+}
