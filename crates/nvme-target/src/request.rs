@@ -291,8 +291,8 @@ pub(crate) struct Order {
     /// Number under which the command waits for tokens, or for space in its device; it may have it by
     /// now.
     pub(crate) line: u32,
-    /// Barriers in force that came after the command, a bit each.
-    pub(crate) marks: u64,
+    /// Epoch of barriers on the core in which the command came.
+    pub(crate) epoch: u32,
 }
 
 /// Accounts in which a command is counted.

@@ -241,6 +241,56 @@ fn a_barrier_that_is_lost_or_aborted_holds_nobody() {
     succeeds(one, late);
 }
 
+/// A barrier marked all earlier commands of its tenant when it came into force, and unmarked them when it
+/// was over: pairs of a barrier and its Abort had every core look at all of them, again and again.
+#[test]
+fn a_barrier_waits_for_all_of_many_commands_however_many_barriers_were_aborted() {
+    const EACH: usize = 1000;
+    let (bed, state) = bed(4 * EACH);
+    let mut host = Host::new(&bed, HOST, 4);
+    let before: Vec<Vec<u16>> = host
+        .queues
+        .iter_mut()
+        .map(|queue| {
+            let data = pattern(1, BLOCK);
+            (0..EACH).map(|_| write(queue, 0, &data)).collect()
+        })
+        .collect();
+    eventually("the device has them", || {
+        state.held.load(Ordering::SeqCst) == 4 * EACH
+    });
+    for round in 0..50 {
+        let queue = 1 + round % 4;
+        let client = &mut host.queues[queue - 1];
+        let cid = barrier(client);
+        let abort = AdminCommand::Abort(Abort {
+            sq_id: queue as u16,
+            cid,
+        });
+        eventually("it is aborted", || {
+            host.admin.execute(abort.encode(0), &[]).dword0() == 0
+        });
+        assert_eq!(answer(client, cid), Status::ABORTED_BY_REQUEST);
+    }
+    let last = barrier(&mut host.queues[2]);
+    let after = write(&mut host.queues[2], QUICK, &pattern(2, BLOCK));
+    // Half of them are through, and it waits on.
+    state.permits.store(2 * EACH, Ordering::SeqCst);
+    eventually("the device finished them", || {
+        state.permits.load(Ordering::SeqCst) == 0
+    });
+    open(&state);
+    for (index, (queue, before)) in host.queues.iter_mut().zip(before).enumerate() {
+        let more = if index == 2 { 2 } else { 0 };
+        let answers = (0..EACH + more).map(|_| queue.completion().cid);
+        let mut cids: Vec<_> = answers.collect();
+        let rest = cids.split_off(EACH);
+        assert!(rest.is_empty() || rest == [last, after]);
+        cids.sort_unstable();
+        assert_eq!(cids, before);
+    }
+}
+
 #[test]
 fn a_command_that_a_barrier_holds_can_be_aborted() {
     let (bed, state) = bed(64);

@@ -1,10 +1,16 @@
 //! Barriers on one core: which commands came before one, and which are held until it is over.
 //!
 //! While a barrier of a [`Scope`] concerns the core there is a [`Hold`] for it: every command of the
-//! scope that arrives waits in it, in order. A barrier in force marks the commands that came before
-//! it, and is through here when the last of them has given its slot back and, where data is sent
-//! from a device's own memory, when that has left. Without a barrier there is no hold, and a command
-//! costs a look at an empty list.
+//! scope that arrives waits in it, in order. A barrier in force is through here when the last of the
+//! commands that came before it has given its slot back and, where data is sent from a device's own
+//! memory, when that has left. Without a barrier there is no hold, and a command costs a look at an
+//! empty list.
+//!
+//! Which commands came before is in the commands: each has the epoch in which it came, and a barrier
+//! that comes into force ends an epoch. So they need not be counted at that moment: a [`Search`] goes
+//! through the queues of the scope, waits at the first such command until it is over, and goes on
+//! there. However many commands there are, a turn looks at a bounded number of them, and a barrier that
+//! is aborted before it is through has looked at no more than it passed.
 //!
 //! Owned by its core, which runs it once a turn ([`PollGroup`](crate::PollGroup)). Must never: hold
 //! what came before; let a command pass that came after; outlive its barrier by more than
@@ -12,9 +18,11 @@
 
 use crate::barrier::registry::{Barrier, Scope, Scopes};
 use crate::limits::BARRIER_MARGIN;
+use crate::line::Line;
 use crate::request::Ticket;
 use base::{Nanos, SlabKey, Time};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 /// Barriers on one core.
@@ -23,8 +31,8 @@ pub(crate) struct CoreBarriers {
     /// Bytes that held commands may have brought along, in all scopes together.
     held_bytes_max: usize,
     holds: Vec<Hold>,
-    /// Bits that mark commands as having come before a barrier in force.
-    bits: u64,
+    /// Number of barriers that came into force; wraps.
+    epoch: u32,
     /// The number of the command that was held last.
     last: u32,
     /// Bytes that held commands brought along.
@@ -41,7 +49,7 @@ pub(crate) struct Hold {
     own: Option<(Arc<Barrier>, Time)>,
     /// The barrier in force.
     active: Option<Active>,
-    held: VecDeque<HeldCommand>,
+    held: Line<HeldCommand>,
     /// Bytes that these commands brought along.
     bytes: usize,
     /// More was held than may be, and most of it here.
@@ -52,16 +60,25 @@ pub(crate) struct Hold {
 #[derive(Debug)]
 struct Active {
     barrier: Arc<Barrier>,
-    /// Marks commands that came before it.
-    bit: u64,
-    /// Number of them that are left.
-    left: u32,
-    /// Connections with answers that have to leave, and the send that takes the last one; `None`
-    /// before that is known.
-    unsent: Option<Vec<(SlabKey, u64)>>,
+    /// The epoch that it ended.
+    epoch: u32,
+    search: Search,
+    /// Connections with answers that have to leave, and the send that takes the last one.
+    unsent: Vec<(SlabKey, u64)>,
     through: bool,
     /// Time at which it is over on this core in any case.
     until: Time,
+}
+
+/// Search for commands that came before a barrier: all in places before this one are over, or came later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Search {
+    /// It goes on with this queue, from this slot on.
+    At(SlabKey, u16),
+    /// This command came before the barrier.
+    WaitsFor(Ticket),
+    /// None is left.
+    Over,
 }
 
 /// A held command.
@@ -84,9 +101,9 @@ pub(crate) enum Due {
     Tell(Arc<Barrier>),
     /// It should be over, and no message said so.
     Forget(Arc<Barrier>),
-    /// All earlier commands are through: their data that has not left is listed.
-    ListUnsent(Arc<Barrier>),
-    /// The listed data may have left by now.
+    /// The search for earlier commands goes on.
+    Search(Arc<Barrier>),
+    /// All of them are through, and their data may have left by now.
     LookAtUnsent(Arc<Barrier>),
 }
 
@@ -96,7 +113,7 @@ impl CoreBarriers {
         Self {
             held_bytes_max,
             holds: Vec::new(),
-            bits: 0,
+            epoch: 0,
             last: 0,
             held_bytes: 0,
             members: BTreeMap::new(),
@@ -129,8 +146,10 @@ impl CoreBarriers {
         }
     }
 
-    /// An I/O queue is gone, or another's.
+    /// An I/O queue is gone, or another's: no search waits for its commands.
     pub(crate) fn leave(&mut self, scopes: &Scopes, key: SlabKey) {
+        let waits = |search| matches!(search, Search::WaitsFor(for_) if for_.connection == key);
+        self.go_on(waits, key, 0);
         for scope in scopes.iter() {
             if let Some(queues) = self.members.get_mut(scope) {
                 queues.remove(&key);
@@ -141,10 +160,10 @@ impl CoreBarriers {
         }
     }
 
-    /// The I/O queues of a scope.
-    pub(crate) fn members(&self, scope: &Scope) -> Vec<SlabKey> {
-        let queues = self.members.get(scope).into_iter().flatten();
-        queues.copied().collect()
+    /// Returns the epoch of commands that come now.
+    #[inline]
+    pub(crate) const fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     fn hold(&mut self, scope: &Scope) -> Option<&mut Hold> {
@@ -158,7 +177,7 @@ impl CoreBarriers {
                 scope: Arc::clone(scope),
                 own: None,
                 active: None,
-                held: VecDeque::new(),
+                held: Line::default(),
                 bytes: 0,
                 overflows: false,
             });
@@ -183,11 +202,12 @@ impl CoreBarriers {
         let overflows = self.held_bytes > self.held_bytes_max;
         let hold = self.hold(scope).expect("found just now");
         hold.bytes += bytes as usize;
-        hold.held.push_back(HeldCommand {
+        let held = HeldCommand {
             ticket,
             number,
             bytes,
-        });
+        };
+        hold.held.push(number, held);
         if overflows {
             // A tenant that holds little pays for no other one's excess.
             let most = self.holds.iter_mut().max_by_key(|hold| hold.bytes);
@@ -200,8 +220,7 @@ impl CoreBarriers {
     #[cold]
     pub(crate) fn forget(&mut self, number: u32) {
         for hold in &mut self.holds {
-            let place = hold.held.iter().position(|held| held.number == number);
-            if let Some(held) = place.and_then(|place| hold.held.remove(place)) {
+            if let Some(held) = hold.held.remove(number, |_| true) {
                 hold.bytes -= held.bytes as usize;
                 self.held_bytes -= held.bytes as usize;
                 return;
@@ -230,28 +249,22 @@ impl CoreBarriers {
         owned.map(|(barrier, _)| Arc::clone(barrier)).collect()
     }
 
-    /// A barrier is in force: the bit that marks what came before it.
-    pub(crate) fn take(
-        &mut self,
-        barrier: &Arc<Barrier>,
-        patience: Nanos,
-        now: Time,
-    ) -> Option<u64> {
-        if self.bits == u64::MAX {
-            return None;
-        }
-        let bit = 1 << (!self.bits).trailing_zeros();
-        self.bits |= bit;
+    /// A barrier is in force: what came up to now came before it.
+    pub(crate) fn take(&mut self, barrier: &Arc<Barrier>, patience: Nanos, now: Time) {
+        let epoch = self.epoch;
+        self.epoch = epoch.wrapping_add(1);
+        let queues = self.members.get(&barrier.scope);
+        let first = queues.and_then(BTreeSet::first);
+        let search = first.map_or(Search::Over, |&key| Search::At(key, 0));
         let before = self.hold_or_new(&barrier.scope).active.replace(Active {
             barrier: Arc::clone(barrier),
-            bit,
-            left: 0,
-            unsent: None,
+            epoch,
+            search,
+            unsent: Vec::new(),
             through: false,
             until: now + patience + BARRIER_MARGIN,
         });
         debug_assert!(before.is_none(), "one after the other");
-        Some(bit)
     }
 
     /// The barrier in force for a scope.
@@ -260,22 +273,66 @@ impl CoreBarriers {
         Some(Arc::clone(&active.barrier))
     }
 
-    /// So many commands were marked.
-    pub(crate) fn marked(&mut self, barrier: &Arc<Barrier>, count: u32) {
-        if let Some(active) = self.active(barrier) {
-            active.left += count;
+    /// A command is over, and its slot free: searches that wait for it go on.
+    #[cold]
+    pub(crate) fn passed(&mut self, ticket: Ticket) {
+        self.go_on(
+            |search| search == Search::WaitsFor(ticket),
+            ticket.connection,
+            ticket.slot + 1,
+        );
+    }
+
+    /// The searches that are where `wanted` says go on at a place.
+    fn go_on(&mut self, wanted: impl Fn(Search) -> bool, key: SlabKey, slot: u16) {
+        let holds = self.holds.iter_mut();
+        for active in holds.filter_map(|hold| hold.active.as_mut()) {
+            if wanted(active.search) {
+                active.search = Search::At(key, slot);
+            }
         }
     }
 
-    /// A command with these marks gave its slot back.
-    #[cold]
-    pub(crate) fn passed(&mut self, marks: u64) {
-        let active = self
-            .holds
-            .iter_mut()
-            .filter_map(|hold| hold.active.as_mut());
-        for active in active.filter(|active| active.bit & marks != 0) {
-            active.left -= 1;
+    /// Returns the place at which the search for what came before a barrier goes on, and the epoch that
+    /// the barrier ended; `None` where it waits, or is over.
+    pub(crate) fn search_at(&mut self, barrier: &Arc<Barrier>) -> Option<(SlabKey, u16, u32)> {
+        let Search::At(key, slot) = self.active(barrier)?.search else {
+            return None;
+        };
+        // The queue may have left the scope.
+        let queues = self.members.get(&barrier.scope);
+        let next = queues.and_then(|queues| queues.range(key..).next().copied());
+        let active = self.active(barrier)?;
+        let Some(next) = next else {
+            active.search = Search::Over;
+            return None;
+        };
+        Some((next, if next == key { slot } else { 0 }, active.epoch))
+    }
+
+    /// The search has come this far.
+    pub(crate) fn searched(&mut self, barrier: &Arc<Barrier>, search: Search) {
+        if let Some(active) = self.active(barrier) {
+            active.search = search;
+        }
+    }
+
+    /// Nothing in a queue came before a barrier any more; the answers that its connection has to send,
+    /// up to this send, may have.
+    pub(crate) fn searched_queue(
+        &mut self,
+        barrier: &Arc<Barrier>,
+        key: SlabKey,
+        unsent: Option<u64>,
+    ) {
+        let queues = self.members.get(&barrier.scope);
+        let mut rest = queues
+            .into_iter()
+            .flat_map(|queues| queues.range((Excluded(key), Unbounded)));
+        let next = rest.next().copied();
+        if let Some(active) = self.active(barrier) {
+            active.unsent.extend(unsent.map(|mark| (key, mark)));
+            active.search = next.map_or(Search::Over, |next| Search::At(next, 0));
         }
     }
 
@@ -306,19 +363,13 @@ impl CoreBarriers {
                 due.push(Due::Forget(barrier()));
             } else if overflows {
                 due.push(Due::Tell(barrier()));
-            } else if active.left == 0 && !active.through {
-                due.push(match active.unsent {
-                    None => Due::ListUnsent(barrier()),
-                    Some(_) => Due::LookAtUnsent(barrier()),
-                });
+            } else if !active.through {
+                match active.search {
+                    Search::At(..) => due.push(Due::Search(barrier())),
+                    Search::WaitsFor(_) => {}
+                    Search::Over => due.push(Due::LookAtUnsent(barrier())),
+                }
             }
-        }
-    }
-
-    /// Notes the connections with answers that have to leave before the barrier is through.
-    pub(crate) fn list_unsent(&mut self, barrier: &Arc<Barrier>, unsent: Vec<(SlabKey, u64)>) {
-        if let Some(active) = self.active(barrier) {
-            active.unsent = Some(unsent);
         }
     }
 
@@ -332,19 +383,27 @@ impl CoreBarriers {
         let Some(active) = self.active(barrier) else {
             return false;
         };
-        let unsent = active.unsent.get_or_insert_default();
-        unsent.retain(|&(key, mark)| !has_left(key, mark));
-        let through = unsent.is_empty() && !active.through;
+        if active.search != Search::Over {
+            return false;
+        }
+        // Each turn asks the last one alone, however many there are.
+        while active
+            .unsent
+            .pop_if(|&mut (key, mark)| has_left(key, mark))
+            .is_some()
+        {}
+        let through = active.unsent.is_empty() && !active.through;
         active.through |= through;
         through
     }
 
-    /// A barrier is not in force any more: the bit that may still mark commands.
-    pub(crate) fn end(&mut self, barrier: &Arc<Barrier>) -> Option<u64> {
-        self.active(barrier)?;
-        let active = self.hold(&barrier.scope)?.active.take()?;
-        self.bits &= !active.bit;
-        Some(active.bit)
+    /// A barrier is not in force any more.
+    pub(crate) fn end(&mut self, barrier: &Arc<Barrier>) {
+        if self.active(barrier).is_some()
+            && let Some(hold) = self.hold(&barrier.scope)
+        {
+            hold.active = None;
+        }
     }
 
     /// The next command of a scope that is not to wait any longer. The hold goes with the last one.
@@ -354,7 +413,7 @@ impl CoreBarriers {
         if hold.own.is_some() || hold.active.is_some() {
             return None;
         }
-        let Some(held) = hold.held.pop_front() else {
+        let Some((_, held)) = hold.held.pop() else {
             self.holds.swap_remove(place);
             return None;
         };
@@ -372,7 +431,8 @@ impl CoreBarriers {
             }
             if let Some(active) = &hold.active {
                 deadline = deadline.min(active.until);
-                if active.left == 0 && active.unsent.is_none() {
+                let over = active.search == Search::Over && active.unsent.is_empty();
+                if !active.through && (over || matches!(active.search, Search::At(..))) {
                     return Time::ZERO;
                 }
             }
@@ -385,162 +445,4 @@ impl CoreBarriers {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::qos::access::{AccessRules, Tenancy};
-    use std::net::Ipv4Addr;
-
-    const HELD_BYTES_MAX: usize = 8 << 20;
-
-    const KEY: SlabKey = SlabKey {
-        index: 3,
-        generation: 1,
-    };
-
-    fn scopes(host: &str) -> Scopes {
-        let rules = AccessRules::new(&Tenancy::default()).expect("nothing is said");
-        Scopes::of(
-            &rules.host_tenants(host, "nqn.2026-11.io.example:a"),
-            host,
-            [1; 16],
-        )
-    }
-
-    fn ticket(slot: u16) -> Ticket {
-        Ticket {
-            connection: KEY,
-            slot,
-        }
-    }
-
-    fn barrier(scopes: &Scopes, slot: u16) -> Arc<Barrier> {
-        let scope = scopes.scope(1).expect("everybody is somebody");
-        Barrier::new(scope, 0, ticket(slot), Ipv4Addr::LOCALHOST.into(), 1)
-    }
-
-    fn due(core: &mut CoreBarriers, now: Time) -> Vec<Due> {
-        let mut due = Vec::new();
-        core.due(now, &mut due);
-        due
-    }
-
-    #[test]
-    fn a_barrier_waits_for_what_is_marked_and_then_for_what_was_sent() {
-        let (ours, others) = (scopes("nqn.a"), scopes("nqn.b"));
-        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
-        core.join(&ours, KEY);
-        let barrier = barrier(&ours, 0);
-        let (now, patience) = (Time(5), Nanos::from_secs(1));
-        assert!(core.is_idle());
-        core.own(&barrier, now + patience);
-        let bit = core.take(&barrier, patience, now).expect("a bit");
-        core.marked(&barrier, 2);
-        assert_eq!(core.members(&barrier.scope), [KEY]);
-        // What comes now waits, others' does not.
-        let first = core.wait(ours.iter(), ticket(1), 0).expect("it is held");
-        assert_eq!(core.wait(others.iter(), ticket(2), 0), None);
-        let second = core.wait(ours.iter(), ticket(3), 0).expect("it is held");
-        assert_ne!(first, second);
-        core.passed(bit);
-        assert!(due(&mut core, now).is_empty());
-        core.passed(bit | 1 << 63);
-        assert!(matches!(due(&mut core, now)[..], [Due::ListUnsent(_)]));
-        core.list_unsent(&barrier, vec![(KEY, 7)]);
-        assert!(!core.all_sent(&barrier, |_, _| false));
-        assert!(matches!(due(&mut core, now)[..], [Due::LookAtUnsent(_)]));
-        assert!(core.all_sent(&barrier, |key, mark| (key, mark) == (KEY, 7)));
-        assert!(due(&mut core, now).is_empty(), "it is said once");
-        let scope = Arc::clone(&barrier.scope);
-        assert!(core.disown(ticket(0)).is_some() && core.next_free(&scope).is_none());
-        assert_eq!(core.end(&barrier), Some(bit));
-        let freed = [first, second].map(|number| {
-            let held = core.next_free(&scope).expect("held in order");
-            held.number == number
-        });
-        assert_eq!(freed, [true, true]);
-        assert!(core.next_free(&scope).is_none() && core.is_idle());
-        core.leave(&ours, KEY);
-        assert!(core.members.is_empty());
-    }
-
-    /// Any barrier on a core took the way through a device's memory from every host there.
-    #[test]
-    fn a_host_that_always_has_a_barrier_is_no_concern_of_others() {
-        let (ours, others) = (scopes("nqn.a"), scopes("nqn.b"));
-        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
-        assert!(!core.concern(Some(&ours), 1) && !core.concern(None, 1));
-        core.own(&barrier(&ours, 0), Time(5));
-        assert!(core.concern(Some(&ours), 1));
-        assert!(!core.concern(Some(&others), 1));
-        // A queue without known scopes takes the long way.
-        assert!(core.concern(None, 1));
-    }
-
-    #[test]
-    fn time_and_memory_are_bounded() {
-        let ours = scopes("nqn.a");
-        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
-        let (own, other) = (barrier(&ours, 0), barrier(&ours, 1));
-        let (now, patience) = (Time(5), Nanos::from_secs(1));
-        core.own(&own, now + patience);
-        core.take(&other, patience, now).expect("a bit");
-        core.marked(&other, 1);
-        assert_eq!(core.deadline(), now + patience);
-        let half = u32::try_from(HELD_BYTES_MAX / 2).expect("a few MiB");
-        for slot in 2..4 {
-            core.wait(ours.iter(), ticket(slot), half).expect("held");
-            assert!(due(&mut core, now).is_empty());
-        }
-        core.wait(ours.iter(), ticket(4), 1).expect("held");
-        assert!(matches!(&due(&mut core, now)[..], [Due::Overflow(b)] if Arc::ptr_eq(b, &own)));
-        assert!(core.disown(ticket(0)).is_some());
-        // Still too much: the other core's barrier is told.
-        core.wait(ours.iter(), ticket(5), 1).expect("held");
-        assert!(matches!(&due(&mut core, now)[..], [Due::Tell(b)] if Arc::ptr_eq(b, &other)));
-        let late = now + patience + BARRIER_MARGIN;
-        assert!(matches!(&due(&mut core, late)[..], [Due::Forget(b)] if Arc::ptr_eq(b, &other)));
-        assert!(core.end(&other).is_some());
-        while core.next_free(&other.scope).is_some() {}
-        assert_eq!((core.held_bytes, core.bits), (0, 0));
-    }
-
-    /// The barrier that failed was that of the last one to hold something, however little.
-    #[test]
-    fn who_holds_most_pays_for_too_much() {
-        let (greedy, modest) = (scopes("nqn.a"), scopes("nqn.b"));
-        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
-        let (now, patience) = (Time(5), Nanos::from_secs(1));
-        let (own, other) = (barrier(&greedy, 0), barrier(&modest, 1));
-        core.own(&own, now + patience);
-        core.own(&other, now + patience);
-        let most = u32::try_from(HELD_BYTES_MAX).expect("a few MiB");
-        core.wait(greedy.iter(), ticket(2), most).expect("held");
-        core.wait(modest.iter(), ticket(3), 1).expect("held");
-        assert!(matches!(&due(&mut core, now)[..], [Due::Overflow(b)] if Arc::ptr_eq(b, &own)));
-        assert!(core.disown(ticket(0)).is_some());
-        while core.next_free(&own.scope).is_some() {}
-        core.wait(modest.iter(), ticket(4), 1).expect("held");
-        assert!(due(&mut core, now).is_empty());
-    }
-
-    /// An aborted command kept its entry, and what it had brought counted, until the barrier ended.
-    #[test]
-    fn a_held_command_that_is_over_counts_no_longer() {
-        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
-        let host = scopes("h");
-        let (now, patience) = (Time(5), Nanos::from_secs(1));
-        let own = barrier(&host, 0);
-        core.own(&own, now + patience);
-        let most = u32::try_from(HELD_BYTES_MAX).expect("a few MiB");
-        for _ in 0..3 {
-            let number = core.wait(host.iter(), ticket(2), most).expect("held");
-            core.forget(number);
-        }
-        let kept = core.wait(host.iter(), ticket(3), 1).expect("held");
-        assert!(due(&mut core, now).is_empty());
-        assert!(core.disown(ticket(0)).is_some());
-        let next = core.next_free(&own.scope).map(|held| held.number);
-        assert_eq!(next, Some(kept));
-        assert!(core.next_free(&own.scope).is_none() && core.is_idle());
-    }
-}
+mod tests;

@@ -1,45 +1,33 @@
-//! Barriers on a core: marks the commands that came before one, reports when they are through, and
+//! Barriers on a core: looks for commands that came before one, reports when they are through, and
 //! releases those that followed.
 
-use crate::barrier::core::{Due, HeldCommand};
+use crate::barrier::core::{Due, HeldCommand, Search};
 use crate::barrier::registry::{Barrier, Scope};
 use crate::message::CoreMessage;
-use crate::request::{Kind, State};
+use crate::request::{Kind, Slot, State};
 use crate::service::connection::Connection;
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
 use crate::service::poll_group::PollGroup;
 use crate::service::requests;
-use base::SlabKey;
 use reactor::Context;
 use std::sync::Arc;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::Status;
 
+/// Places of commands that a turn looks at for barriers: however many commands a tenant has, a turn is
+/// not much longer.
+const LOOKS_A_TURN: usize = 1024;
+
 impl PollGroup {
-    /// A barrier is in force: everything of its tenant that is here came before it.
+    /// A barrier is in force: everything of its tenant that is here, and not held, came before it.
     pub(super) fn take_barrier(&mut self, barrier: &Arc<Barrier>, cx: &mut Context<'_>) {
         if let Some(stale) = self.core.barriers.in_force(&barrier.scope) {
             // That it had ended was lost on the way.
             self.barrier_ended(&stale, cx);
         }
         let patience = self.core.limits.barrier_timeout;
-        let Some(bit) = self.core.barriers.take(barrier, patience, cx.now) else {
-            if let Some(suppressed) = self.core.log_budget.allow(barrier.from, cx.now) {
-                tracing::error!(
-                    suppressed,
-                    "a core has no place for a barrier, which will time out"
-                );
-            }
-            return;
-        };
-        let mut count = 0;
-        for key in self.core.barriers.members(&barrier.scope) {
-            if let Some(connection) = self.connections.get_mut(key) {
-                count += mark(connection, &barrier.scope, bit);
-            }
-        }
-        self.core.barriers.marked(barrier, count);
+        self.core.barriers.take(barrier, patience, cx.now);
     }
 
     /// Ends a barrier of this core: all earlier commands are through on all cores.
@@ -88,13 +76,7 @@ impl PollGroup {
 
     /// A barrier is not in force any more.
     pub(super) fn barrier_ended(&mut self, barrier: &Arc<Barrier>, cx: &mut Context<'_>) {
-        if let Some(bit) = self.core.barriers.end(barrier) {
-            for key in self.core.barriers.members(&barrier.scope) {
-                if let Some(connection) = self.connections.get_mut(key) {
-                    connection.session.commands.unmark(bit);
-                }
-            }
-        }
+        self.core.barriers.end(barrier);
         self.run_held(&barrier.scope, cx);
     }
 
@@ -114,6 +96,7 @@ impl PollGroup {
         }
         let mut due = Vec::new();
         self.core.barriers.due(cx.now, &mut due);
+        let looks = (LOOKS_A_TURN / due.len().max(1)).max(1);
         for due in due {
             match due {
                 Due::GiveUp(barrier) => self.give_up_barrier(&barrier, cx),
@@ -131,9 +114,8 @@ impl PollGroup {
                     }
                     self.barrier_ended(&barrier, cx);
                 }
-                Due::ListUnsent(barrier) => {
-                    let unsent = self.unsent(&barrier.scope);
-                    self.core.barriers.list_unsent(&barrier, unsent);
+                Due::Search(barrier) => {
+                    self.search(&barrier, looks);
                     self.look_at_unsent(&barrier);
                 }
                 Due::LookAtUnsent(barrier) => self.look_at_unsent(&barrier),
@@ -141,28 +123,25 @@ impl PollGroup {
         }
     }
 
-    /// Returns the queues of a tenant that still have to send data out of the memory of devices: the
-    /// next write there would change it.
-    fn unsent(&mut self, scope: &Scope) -> Vec<(SlabKey, u64)> {
-        let mut unsent = Vec::new();
-        for key in self.core.barriers.members(scope) {
+    /// Looks for commands that came before a barrier, at so many places.
+    fn search(&mut self, barrier: &Arc<Barrier>, mut looks: usize) {
+        while looks > 0
+            && let Some((key, from, epoch)) = self.core.barriers.search_at(barrier)
+        {
             let Some(connection) = self.connections.get_mut(key) else {
+                self.core.barriers.searched_queue(barrier, key, None);
+                looks -= 1;
                 continue;
             };
-            let subsystem = self
-                .core
-                .namespaces
-                .subsystems
-                .get(connection.access.subsystem as usize);
-            let namespaces = subsystem.and_then(Option::as_ref);
-            let mut namespaces = namespaces.into_iter().flat_map(|s| &s.namespaces).flatten();
-            if namespaces.any(|namespace| namespace.direct.is_some())
-                && let Some(mark) = connection.session.output.leave_soon(&mut self.core.sends())
-            {
-                unsent.push((key, mark));
+            let (search, looked) = look(connection, &barrier.scope, epoch, (from, looks));
+            looks = looks.saturating_sub(looked);
+            if let Some(search) = search {
+                self.core.barriers.searched(barrier, search);
+            } else {
+                let unsent = unsent(connection, &mut self.core);
+                self.core.barriers.searched_queue(barrier, key, unsent);
             }
         }
-        unsent
     }
 
     fn look_at_unsent(&mut self, barrier: &Arc<Barrier>) {
@@ -301,23 +280,47 @@ fn end(
     }
 }
 
-/// Marks the commands of a queue that are of a scope and do not wait for a barrier. Returns their
-/// number.
-fn mark(connection: &mut Connection, scope: &Arc<Scope>, bit: u64) -> u32 {
-    let Some(scopes) = connection.access.scopes.clone() else {
-        return 0;
-    };
+/// Looks at so many places of a queue, from a slot on, for a command of a scope that came up to an
+/// epoch. Returns the place at which the search waits or goes on, `None` where the queue has no such
+/// command, and the number of places.
+fn look(
+    connection: &Connection,
+    scope: &Arc<Scope>,
+    epoch: u32,
+    (from, looks): (u16, usize),
+) -> (Option<Search>, usize) {
+    let scopes = connection.access.scopes.as_deref();
     let concerned = |nsid| match nsid {
-        NSID_BROADCAST => scopes.iter().any(|other| other == scope),
-        nsid => scopes.scope(nsid) == Some(scope),
+        NSID_BROADCAST => scopes.is_some_and(|scopes| scopes.iter().any(|other| other == scope)),
+        nsid => scopes.and_then(|scopes| scopes.scope(nsid)) == Some(scope),
     };
-    let mut count = 0;
-    for entry in connection.session.commands.taken_mut() {
-        let passes = entry.order.held == 0 && !matches!(entry.kind, Kind::Barrier | Kind::Admin);
-        if passes && concerned(entry.nsid) {
-            entry.order.marks |= bit;
-            count += 1;
-        }
+    // One that is held when a barrier comes into force stays so until that is over.
+    let came_before = |entry: &Slot| {
+        entry.order.held == 0
+            && epoch.wrapping_sub(entry.order.epoch) < u32::MAX / 2
+            && !matches!(entry.kind, Kind::Barrier | Kind::Admin)
+            && concerned(entry.nsid)
+    };
+    let commands = &connection.session.commands;
+    let end = commands.places();
+    let until = end.min(from.saturating_add(u16::try_from(looks).unwrap_or(u16::MAX)));
+    let found = commands.find_in(from..until, came_before);
+    let looked = 1 + usize::from(found.unwrap_or(until).saturating_sub(from));
+    let search = match found {
+        Some(slot) => Some(Search::WaitsFor(connection.ticket(slot))),
+        None => (until < end).then_some(Search::At(connection.key, until)),
+    };
+    (search, looked)
+}
+
+/// Returns the send that takes the last answer of a queue, where it may still have to send data out of
+/// the memory of devices: the next write there would change it.
+fn unsent(connection: &mut Connection, core: &mut CoreState) -> Option<u64> {
+    let namespaces = core.namespaces.of(connection.access.subsystem);
+    let mut namespaces = namespaces.iter().flatten();
+    if namespaces.any(|namespace| namespace.direct.is_some()) {
+        connection.session.output.leave_soon(&mut core.sends())
+    } else {
+        None
     }
-    count
 }

@@ -338,6 +338,7 @@ impl Connection {
         entry.kind = kind;
         entry.opcode = command.opcode();
         entry.nsid = nsid;
+        entry.order.epoch = core.barriers.epoch();
         entry.accounting.began = now;
         entry.accounting.incarnation = incarnation;
         Ok(slot)
@@ -368,9 +369,9 @@ impl Connection {
             self.session.commands.extents -= 1;
             core.tables.give_back(table);
         }
-        let marks = self.session.commands.give_back(slot);
-        if marks != 0 {
-            core.barriers.passed(marks);
+        self.session.commands.give_back(slot);
+        if !core.barriers.is_idle() {
+            core.barriers.passed(self.ticket(slot));
         }
     }
 

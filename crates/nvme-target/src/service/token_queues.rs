@@ -61,12 +61,6 @@ impl Connection {
             return;
         };
         core.barriers.leave(&scopes, self.key);
-        for entry in self.session.commands.taken_mut() {
-            let marks = std::mem::take(&mut entry.order.marks);
-            if marks != 0 {
-                core.barriers.passed(marks);
-            }
-        }
     }
 
     /// The connection is gone: none of its commands waits for tokens any more.

@@ -7,6 +7,7 @@
 use crate::request::{Kind, Slot, State, StateCounts};
 use base::Time;
 use base::mutation::{self, Mutation};
+use std::ops::Range;
 use wire::fabrics::Connect;
 use wire::nvme::opcode::AdminOpcode;
 
@@ -163,20 +164,18 @@ impl CommandTable {
         Some(slot)
     }
 
-    /// The command is answered, or needs no answer. Returns its marks, which the
-    /// [connection](crate::service::connection::Connection::free) sees to.
-    #[must_use = "barriers wait for commands with marks"]
-    pub(crate) fn give_back(&mut self, slot: u16) -> u64 {
+    /// The command is answered, or needs no answer. Barriers that wait for it are the
+    /// [connection](crate::service::connection::Connection::free)'s matter.
+    pub(crate) fn give_back(&mut self, slot: u16) {
         let index = usize::from(slot);
         assert!(
             self.slots[index].state() != State::Free,
             "a slot is given back once"
         );
-        let marks = std::mem::take(&mut self.slots[index]).order.marks;
+        self.slots[index] = Slot::default();
         self.cids[index] = NO_CID;
         self.free.push(slot);
         self.used -= 1;
-        marks
     }
 
     /// Gives back places for more than twice as many commands as there were at a time since the
@@ -196,8 +195,8 @@ impl CommandTable {
         self.slots.len()
     }
 
-    /// The outstanding commands, to mark them.
-    pub(crate) fn taken_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+    /// The outstanding commands.
+    fn taken_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         let some = self.used > 0;
         let slots = some.then(|| self.slots.iter_mut());
         let slots = slots.into_iter().flatten();
@@ -211,11 +210,20 @@ impl CommandTable {
         asked.map(|slot| (slot.accounting.submitted, slot.nsid))
     }
 
-    /// Takes a mark off all commands.
-    pub(crate) fn unmark(&mut self, bit: u64) {
-        for slot in self.taken_mut() {
-            slot.order.marks &= !bit;
-        }
+    /// Places that may have a command, from the first one on.
+    pub(crate) fn places(&self) -> u16 {
+        let places = if self.used == 0 { 0 } else { self.slots.len() };
+        u16::try_from(places).unwrap_or(u16::MAX)
+    }
+
+    /// Returns the first slot among some places with a command that is `wanted`.
+    pub(crate) fn find_in(
+        &self,
+        places: Range<u16>,
+        wanted: impl Fn(&Slot) -> bool,
+    ) -> Option<u16> {
+        let mut taken = places.filter(|&place| self.cids[usize::from(place)] != NO_CID);
+        taken.find(|&place| wanted(&self.slots[usize::from(place)]))
     }
 
     /// A slot that the caller knows to be taken.
@@ -256,6 +264,7 @@ impl CommandTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn take(table: &mut CommandTable, cid: u16) -> Option<u16> {
         table.take(cid, &mut StateCounts::default())
@@ -270,11 +279,37 @@ mod tests {
             .collect();
         assert_eq!(take(&mut table, 99), None);
         assert_eq!(table.find(11), Some(slots[1]));
-        assert_eq!(table.give_back(slots[1]), 0);
+        table.give_back(slots[1]);
         assert_eq!(table.find(11), None);
         assert_eq!(table.used(), 2);
         assert_eq!(take(&mut table, 14), Some(slots[1]));
         assert_eq!(table.occupied().len(), 3);
+    }
+
+    #[test]
+    fn a_search_ends_at_the_first_command_and_passes_free_places() {
+        let mut table = CommandTable::new();
+        table.connect(1, 1024, true);
+        assert_eq!(table.places(), 0);
+        for cid in 0..1024 {
+            take(&mut table, cid).expect("a place");
+        }
+        assert_eq!(table.places(), 1024);
+        let find = |table: &CommandTable, places, first: u16| {
+            let looks = Cell::new(0);
+            let found = table.find_in(places, |slot| {
+                looks.set(looks.get() + 1);
+                slot.cid >= first
+            });
+            (found, looks.get())
+        };
+        assert_eq!(find(&table, 0..1024, 0), (Some(0), 1));
+        assert_eq!(find(&table, 3..1024, 5), (Some(5), 3));
+        assert_eq!(find(&table, 3..5, 5), (None, 2));
+        for slot in 3..1023 {
+            table.give_back(slot);
+        }
+        assert_eq!(find(&table, 2..1024, 3), (Some(1023), 2));
     }
 
     #[test]
@@ -289,12 +324,12 @@ mod tests {
         let slots = burst(&mut table, 1024);
         assert_eq!(table.trim(), 1024);
         for slot in slots {
-            assert_eq!(table.give_back(slot), 0);
+            table.give_back(slot);
         }
         // It had as many since the last time.
         assert_eq!(table.trim(), 1024);
         for slot in burst(&mut table, 3) {
-            assert_eq!(table.give_back(slot), 0);
+            table.give_back(slot);
         }
         assert_eq!(table.trim(), 6);
         assert_eq!(table.trim(), 0);
