@@ -155,9 +155,10 @@ pub struct Limits {
     /// Payload buffers that a connection may hold, as a multiple of those that are free: with 2, one
     /// alone leaves a third. One buffer it may always have.
     pub connection_buffer_share: u32,
-    /// The same of all connections of a host on a core, and of send lists.
+    /// The same of all connections of a host (HOSTNQN) on a core, and of send lists.
     pub host_buffer_share: u32,
-    /// The same of all hosts of a tenant; not of "default", which is no common owner.
+    /// The same of all hosts of a tenant, and without one, or with "default", which is no common
+    /// owner, of all hosts at one address or, of IPv6, in one /64.
     pub tenant_buffer_share: u32,
     /// The same of all queues of class `Throughput`.
     pub throughput_buffer_share: u32,

@@ -2,20 +2,24 @@
 //!
 //! A connection, host, tenant or the class `Throughput` may hold so many times what is left free,
 //! and always something: one that takes all it can leaves a part, many leave less each, and none is
-//! shut out (dynamic thresholds, as switches share their buffers). A host that has nothing may have
-//! one, however much others of its tenant and class hold. Anonymous connections, which are those to
-//! discovery and those before Connect, have a small part for all of them together;
-//! a part is kept from I/O queues, so that admin commands and keep-alives find something.
+//! shut out (dynamic thresholds, as switches share their buffers). Hosts choose their names, so those
+//! without a tenant share what their network may have, as those of a tenant do. A host that has
+//! nothing may have one, however much others of its class hold; where its tenant or network has its
+//! share, only while a sixteenth is left. Anonymous connections, which are those to discovery and
+//! those before Connect, have a small part for all of them together; a part is kept from I/O queues,
+//! so that admin commands and keep-alives find something.
 //!
 //! Commands that have a device work without a buffer (Verify, Write Zeroes, a deallocation) take
 //! nothing that is few, but fill the device's queue: they share as many bytes as the buffers have.
 //! Must never: count what a connection holds beyond its end.
 
 use crate::limits::Limits;
+use crate::network::network;
 use crate::stats::CoreStats;
 use reactor::BufferPool;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use switch::Class;
@@ -37,8 +41,9 @@ pub(crate) enum Purpose {
 /// that [`Purpose::Data`] leaves: one in so many.
 pub(crate) const RESERVE_PART: usize = 8;
 
-/// The part of the buffers that data in capsules leaves that goes beyond its share: one in so many.
-/// Several hosts that each have their share leave more.
+/// The part of the buffers that data in capsules leaves that goes beyond its share, and that hosts
+/// leave that have nothing, while their tenant or network has its share: one in so many. Several
+/// hosts that each have their share leave more.
 const BEYOND_PART: usize = 16;
 
 /// A command without a buffer counts as no more work than one in so many parts of the pool, so that
@@ -68,7 +73,7 @@ pub(crate) enum Share {
     Connection,
     /// Its host's.
     Host,
-    /// Its host's tenant's.
+    /// Its host's tenant's, or without one its network's.
     Tenant,
     /// That of all queues of class `Throughput`.
     Throughput,
@@ -96,18 +101,17 @@ pub(crate) struct Parties {
     all: Rc<Account>,
     /// The host; for [`Purpose::Anonymous`], all such connections together.
     host: Rc<Account>,
-    /// The tenant that the host is.
-    tenant: Option<Rc<Account>>,
+    /// The tenant that the host is, or its network without one.
+    group: Rc<Account>,
     /// All queues of class `Throughput`, where the connection is one.
     throughput: Option<Rc<Account>>,
 }
 
 impl Parties {
     fn accounts(&self) -> impl Iterator<Item = &Account> {
-        let others = [&self.tenant, &self.throughput].into_iter().flatten();
-        [&self.all, &self.host]
+        [&self.all, &self.host, &self.group]
             .into_iter()
-            .chain(others)
+            .chain(&self.throughput)
             .map(|account| &**account)
     }
 
@@ -124,14 +128,26 @@ impl Parties {
         full.map_or(Ok(()), |(.., share)| Err(share))
     }
 
+    /// Returns true if the host has nothing, and may have `more` whatever its class holds, so that
+    /// `free` is left: its tenant or network is within its share, or `plenty` is free.
+    fn may_begin(
+        &self,
+        has: impl Fn(&Account) -> u64,
+        more: u64,
+        (free, plenty): (u64, bool),
+        limits: &Limits,
+    ) -> bool {
+        let share = limits.tenant_buffer_share;
+        has(&self.host) == 0 && (plenty || within(has(&self.group), more, free, share))
+    }
+
     /// Each account with its share, of what is limited by shares.
     fn shares(&self, limits: &Limits) -> impl Iterator<Item = (&Account, u32, Share)> {
-        let host = Some((&*self.host, limits.host_buffer_share, Share::Host));
-        let tenant = self.tenant.as_deref();
-        let tenant = tenant.map(|a| (a, limits.tenant_buffer_share, Share::Tenant));
+        let host = (&*self.host, limits.host_buffer_share, Share::Host);
+        let group = (&*self.group, limits.tenant_buffer_share, Share::Tenant);
         let class = self.throughput.as_deref();
         let class = class.map(|a| (a, limits.throughput_buffer_share, Share::Throughput));
-        [host, tenant, class].into_iter().flatten()
+        [host, group].into_iter().chain(class)
     }
 
     /// Returns true if one more of `max` send lists may be taken, of which `left` are left.
@@ -146,11 +162,13 @@ impl Parties {
             return false;
         };
         // Where half of them are free, no party has more than is free.
-        if left > max / 2 + kept || self.host.lists.get() == 0 {
+        if left > max / 2 + kept {
             return true;
         }
-        let has = |account: &Account| account.lists.get();
-        self.check(has, 1, free as u64, limits).is_ok()
+        let (has, free) = (|account: &Account| account.lists.get(), free as u64);
+        // Many admin queues, too, leave something of what is kept for them.
+        let plenty = left > max / RESERVE_PART + max / BEYOND_PART;
+        self.may_begin(has, 1, (free, plenty), limits) || self.check(has, 1, free, limits).is_ok()
     }
 
     /// Counts lists that a connection took.
@@ -197,22 +215,51 @@ fn within(held: u64, more: u64, free: u64, share: u32) -> bool {
     held == 0 || held + more <= free.saturating_mul(u64::from(share))
 }
 
-/// Returns the bytes that a buffer for `bytes` takes, the smallest that is large enough, as the pool
-/// gives it out, and those that are free beside it; `None` where none is.
-fn room(bytes: usize, pool: &BufferPool) -> Option<(u64, u64)> {
-    let mut sizes = pool.usage();
-    let (size, ..) = sizes.find(|&(size, free, _)| size >= bytes && free > 0)?;
-    let (all, used) = pool.bytes();
-    Some((size as u64, (all - used - size) as u64))
+/// Room for a buffer, among those that are large enough: others are of no use to neighbours with the
+/// same need.
+struct Room {
+    /// Bytes that the buffer takes, the smallest that is free, as the pool gives it out.
+    bytes: u64,
+    /// Bytes that are free beside it.
+    free: u64,
+    /// More than one in [`BEYOND_PART`] is free with it: of their number, or of their bytes where small
+    /// ones are used up and large ones stand in for them.
+    plenty: bool,
+}
+
+impl Room {
+    /// Returns the room for a buffer of `bytes`; `None` where no such buffer is free.
+    fn of(bytes: usize, pool: &BufferPool) -> Option<Self> {
+        let mut taken = None;
+        let (mut free, mut free_bytes, mut all, mut all_bytes) = (0, 0, 0, 0);
+        let sizes = pool.classes().zip(pool.usage());
+        for (class, (size, unused, _)) in sizes.filter(|(class, _)| class.bytes >= bytes) {
+            if unused > 0 {
+                taken.get_or_insert(size);
+            }
+            free += unused;
+            free_bytes += size * unused;
+            all += class.count;
+            all_bytes += size * class.count;
+        }
+        let taken = taken?;
+        Some(Self {
+            bytes: taken as u64,
+            free: (free_bytes - taken) as u64,
+            plenty: free > all / BEYOND_PART || free_bytes > all_bytes / BEYOND_PART,
+        })
+    }
 }
 
 /// A party with an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Party {
-    /// HOSTNQN and HOSTID.
-    Host(String, [u8; 16]),
+    /// HOSTNQN alone: a host has as many HOSTIDs as it likes.
+    Host(String),
     /// By its name.
     Tenant(Arc<str>),
+    /// Hosts without a tenant, by the [network] of their addresses.
+    Network(IpAddr),
 }
 
 /// The accounts of a core.
@@ -235,7 +282,7 @@ impl Default for Accounts {
                 purpose,
                 all: Rc::clone(&all),
                 host: Rc::default(),
-                tenant: None,
+                group: Rc::default(),
                 throughput: None,
             })
         };
@@ -261,24 +308,28 @@ impl Accounts {
         Rc::clone(&self.unowned)
     }
 
-    /// For a connection of a host that is known, and may be a tenant; of an I/O queue's class.
-    /// Control path: allocates.
+    /// For a connection of a host that is known, from this address, and may be a tenant; of an I/O
+    /// queue's class. Control path: allocates.
     pub(crate) fn parties(
         &mut self,
         purpose: Purpose,
-        (nqn, id): (&str, [u8; 16]),
+        (nqn, from): (&str, IpAddr),
         tenant: Option<&Arc<str>>,
         class: Option<Class>,
     ) -> Rc<Parties> {
         self.known.retain(|_, account| account.strong_count() > 0);
-        let host = self.account(Party::Host(nqn.to_owned(), id));
-        let tenant = tenant.map(|name| self.account(Party::Tenant(Arc::clone(name))));
+        let host = self.account(Party::Host(nqn.to_owned()));
+        let group = match tenant {
+            Some(name) => Party::Tenant(Arc::clone(name)),
+            None => Party::Network(network(from)),
+        };
+        let group = self.account(group);
         let throughput = class == Some(Class::Throughput);
         Rc::new(Parties {
             purpose,
             all: Rc::clone(&self.all),
             host,
-            tenant,
+            group,
             throughput: throughput.then(|| Rc::clone(&self.throughput)),
         })
     }
@@ -338,7 +389,12 @@ impl Holding {
         pool: &BufferPool,
         limits: &Limits,
     ) -> Result<(), Share> {
-        let Some((bytes, free)) = room(bytes, pool) else {
+        let Some(Room {
+            bytes,
+            free,
+            plenty,
+        }) = Room::of(bytes, pool)
+        else {
             // Not for lack of a share: it waits with all others.
             return Ok(());
         };
@@ -348,13 +404,13 @@ impl Holding {
             let may = all == 0 || all + bytes <= free / (RESERVE_PART as u64 - 1);
             return may.then_some(()).ok_or(Share::Anonymous);
         }
-        if self.parties.host.bytes.get() == 0 {
+        let has = |account: &Account| account.bytes.get();
+        if self.parties.may_begin(has, bytes, (free, plenty), limits) {
             return Ok(());
         }
         if !within(self.bytes, bytes, free, limits.connection_buffer_share) {
             return Err(Share::Connection);
         }
-        let has = |account: &Account| account.bytes.get();
         self.parties.check(has, bytes, free, limits)
     }
 
@@ -362,7 +418,7 @@ impl Holding {
     /// for data in a capsule behind which other data has to arrive.
     pub(crate) fn may_exceed(bytes: usize, pool: &BufferPool) -> bool {
         let (all, _) = pool.bytes();
-        room(bytes, pool).is_none_or(|(_, free)| free >= (all / BEYOND_PART) as u64)
+        Room::of(bytes, pool).is_none_or(|room| room.free >= (all / BEYOND_PART) as u64)
     }
 
     /// Checks that a command without a buffer may have a device work on `bytes` more: as much is
@@ -377,12 +433,14 @@ impl Holding {
         limits: &Limits,
     ) -> Result<(), Share> {
         let parties = &self.parties;
-        if parties.host.work.get() == 0 {
+        let has = |account: &Account| account.work.get();
+        let all = pool.bytes().0 as u64;
+        let free = all.saturating_sub(parties.all.work.get() + bytes);
+        let plenty = free >= all / BEYOND_PART as u64;
+        if parties.may_begin(has, bytes, (free, plenty), limits) {
             return Ok(());
         }
-        let (all, _) = pool.bytes();
-        let free = (all as u64).saturating_sub(parties.all.work.get() + bytes);
-        parties.check(|account| account.work.get(), bytes, free, limits)
+        parties.check(has, bytes, free, limits)
     }
 
     pub(crate) fn begin_work(&mut self, bytes: u64) {
@@ -414,143 +472,4 @@ impl Drop for Holding {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use reactor::{Buffer, BufferClass};
-
-    fn fill(holding: &mut Holding, pool: &BufferPool, limits: &Limits) -> Vec<Buffer> {
-        let mut taken = Vec::new();
-        while holding.may_take(4096, pool, limits).is_ok()
-            && let Some(buffer) = pool.take(4096)
-        {
-            holding.take(4096);
-            taken.push(buffer);
-        }
-        taken
-    }
-
-    fn pool(count: usize) -> BufferPool {
-        let class = BufferClass { bytes: 4096, count };
-        BufferPool::new(&[class]).expect("some MiB")
-    }
-
-    /// The first queue of a host, of a tenant perhaps.
-    fn queue(accounts: &mut Accounts, host: &str, tenant: Option<&str>, class: Class) -> Holding {
-        let tenant = tenant.map(Arc::from);
-        let who = (host, [1; 16]);
-        let parties = accounts.parties(Purpose::Data, who, tenant.as_ref(), Some(class));
-        let mut holding = Holding::new(accounts.anonymous());
-        holding.belongs_to(parties);
-        holding
-    }
-
-    #[test]
-    fn who_takes_all_it_can_leaves_something_and_an_end_gives_everything_back() {
-        let pool = pool(800);
-        let limits = Limits {
-            connection_buffer_share: 1,
-            host_buffer_share: 3,
-            ..Limits::default()
-        };
-        let mut accounts = Accounts::default();
-        let greedy = |accounts: &mut Accounts, name| queue(accounts, name, None, Class::Latency);
-        let mut first = greedy(&mut accounts, "a");
-        let mut second = greedy(&mut accounts, "a");
-        let held = [
-            fill(&mut first, &pool, &limits),
-            fill(&mut second, &pool, &limits),
-        ];
-        // One connection has half, and its host at most three quarters.
-        assert_eq!(held.each_ref().map(Vec::len), [400, 200]);
-        assert_eq!(first.may_take(4096, &pool, &limits), Err(Share::Connection));
-        let third = greedy(&mut accounts, "a");
-        assert_eq!(third.may_take(4096, &pool, &limits), Err(Share::Host));
-        let mut other = greedy(&mut accounts, "b");
-        assert_eq!(fill(&mut other, &pool, &limits).len(), 100);
-        // Its buffers are free again here: 200 are.
-        // All anonymous connections have an eighth together.
-        let mut anyone = Holding::new(accounts.anonymous());
-        let mut another = Holding::new(accounts.anonymous());
-        let few = fill(&mut anyone, &pool, &limits);
-        assert_eq!(few.len(), 25);
-        assert_eq!(
-            another.may_take(4096, &pool, &limits),
-            Err(Share::Anonymous)
-        );
-        drop((held, few, first, second, anyone));
-        assert_eq!(
-            (accounts.anonymous.host.bytes.get(), accounts.known.len()),
-            (0, 2)
-        );
-        let again = greedy(&mut accounts, "a");
-        assert_eq!(again.parties.host.bytes.get(), 0);
-        another.take(4096);
-        assert_eq!(accounts.anonymous.host.bytes.get(), 4096);
-    }
-
-    /// A tenant of many hosts, each within its share, held everything.
-    #[test]
-    fn a_tenant_of_many_hosts_leaves_buffers_for_another_tenant() {
-        let (pool, limits) = (pool(700), Limits::default());
-        let mut accounts = Accounts::default();
-        let mut taken = Vec::new();
-        for host in 0..30 {
-            let name = host.to_string();
-            let mut queue = queue(&mut accounts, &name, Some("hostile"), Class::Latency);
-            taken.push((fill(&mut queue, &pool, &limits), queue));
-        }
-        let held: usize = taken.iter().map(|(buffers, _)| buffers.len()).sum();
-        // Six sevenths; each of its hosts has something, at least one.
-        assert!((600..=630).contains(&held), "{held}");
-        let mut neighbour = queue(&mut accounts, "n", Some("quiet"), Class::Latency);
-        assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
-    }
-
-    /// Bulk of many hosts, each within its share, held everything.
-    #[test]
-    fn throughput_queues_leave_buffers_and_lists_for_latency_queues() {
-        let (pool, limits) = (pool(800), Limits::default());
-        let mut accounts = Accounts::default();
-        let mut taken = Vec::new();
-        let mut lists = 800;
-        for host in 0..40 {
-            let name = host.to_string();
-            let mut queue = queue(&mut accounts, &name, None, Class::Throughput);
-            while queue.parties.may_take_list(lists, 800, &limits) {
-                queue.parties.take_lists(1);
-                lists -= 1;
-            }
-            taken.push((fill(&mut queue, &pool, &limits), queue));
-        }
-        let mut neighbour = queue(&mut accounts, "n", None, Class::Latency);
-        assert!(neighbour.parties.may_take_list(lists, 800, &limits));
-        assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
-        // The reserve of admin queues is whole, and an eighth of the rest free.
-        assert!(lists >= 100 + 700 / 8 - 40, "{lists}");
-    }
-
-    #[test]
-    fn a_host_leaves_send_lists_for_another_one() {
-        let limits = Limits::default();
-        let mut accounts = Accounts::default();
-        let mut lists = 800;
-        let mut take_all = |queue: &Holding| {
-            let before = lists;
-            while queue.parties.may_take_list(lists, 800, &limits) {
-                queue.parties.take_lists(1);
-                lists -= 1;
-            }
-            before - lists
-        };
-        let hostile = queue(&mut accounts, "h", None, Class::Latency);
-        // Four fifths of what admin queues leave.
-        assert_eq!(take_all(&hostile), 560);
-        let neighbour = queue(&mut accounts, "n", None, Class::Latency);
-        assert_eq!(take_all(&neighbour), 112);
-        // An admin queue finds some as well.
-        let parties = accounts.parties(Purpose::Control, ("n", [1; 16]), None, None);
-        assert!(parties.may_take_list(800 - 672, 800, &limits));
-        hostile.parties.give_back_lists(560);
-        assert_eq!(hostile.parties.host.lists.get(), 0);
-    }
-}
+mod tests;

@@ -180,7 +180,7 @@ counters! {
         connection_share_waits,
         /// Those where the host did.
         host_share_waits,
-        /// Those where the host's tenant did.
+        /// Those where the host's tenant did, or without one its network.
         tenant_share_waits,
         /// Those where all queues of class `Throughput` did.
         throughput_share_waits,

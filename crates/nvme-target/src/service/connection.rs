@@ -310,7 +310,7 @@ impl Connection {
             return;
         };
         let tenants = controller.tenants(&core.shared.rules());
-        let host = (&*controller.host_nqn, controller.host_id);
+        let host = (&*controller.host_nqn, self.peer.ip());
         let (tenant, class) = (tenants.held_to_account(), self.session.output.class());
         let parties = core.accounts.parties(purpose, host, tenant, class);
         self.holding.belongs_to(Rc::clone(&parties));

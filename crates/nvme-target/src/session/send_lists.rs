@@ -94,12 +94,17 @@ impl ListSource for SharedLists<'_> {
 mod tests {
     use super::*;
     use crate::shares::{Accounts, Purpose};
+    use std::net::IpAddr;
+
+    fn from(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
 
     #[test]
     fn lists_are_limited_and_come_back() {
         let (mut pool, limits) = (ListPool::new(1), Limits::default());
         let mut accounts = Accounts::default();
-        let host = ("a", [1; 16]);
+        let host = ("a", from(1));
         let data = accounts.parties(Purpose::Data, host, None, None);
         let control = accounts.parties(Purpose::Control, host, None, None);
         let list = pool.take(&data, &limits).expect("the first");
@@ -119,14 +124,14 @@ mod tests {
         let anyone = accounts.anonymous();
         let anyones = all(&mut pool, &anyone);
         let mut queues = Vec::new();
-        for host in ["a", "b", "c", "d"] {
-            let data = accounts.parties(Purpose::Data, (host, [1; 16]), None, None);
+        for (last, host) in (1..).zip(["a", "b", "c", "d"]) {
+            let data = accounts.parties(Purpose::Data, (host, from(last)), None, None);
             queues.extend(all(&mut pool, &data));
         }
         assert_eq!((anyones.len(), queues.len()), (32, 24));
         let mut admin = 0;
-        for host in ["e", "f", "g", "h"] {
-            let control = accounts.parties(Purpose::Control, (host, [1; 16]), None, None);
+        for (last, host) in (5..).zip(["e", "f", "g", "h"]) {
+            let control = accounts.parties(Purpose::Control, (host, from(last)), None, None);
             admin += all(&mut pool, &control).len();
         }
         assert_eq!(admin, 8);

@@ -200,6 +200,15 @@ impl BufferPool {
         })
     }
 
+    /// Returns each size with the number of its buffers, in the order of [`usage`](Self::usage).
+    pub fn classes(&self) -> impl Iterator<Item = BufferClass> + '_ {
+        let classes = self.inner.classes.iter();
+        classes.map(|class| BufferClass {
+            bytes: class.bytes,
+            count: class.owners.len(),
+        })
+    }
+
     /// (size in bytes, free now, fewest ever free) of each size.
     pub fn usage(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let classes = self.inner.classes.iter();

@@ -1,0 +1,230 @@
+//! Shares: what each party leaves for others.
+
+use super::*;
+use reactor::{Buffer, BufferClass};
+
+fn fill(holding: &mut Holding, pool: &BufferPool, limits: &Limits) -> Vec<Buffer> {
+    let mut taken = Vec::new();
+    while holding.may_take(4096, pool, limits).is_ok()
+        && let Some(buffer) = pool.take(4096)
+    {
+        holding.take(4096);
+        taken.push(buffer);
+    }
+    taken
+}
+
+fn pool(count: usize) -> BufferPool {
+    let class = BufferClass { bytes: 4096, count };
+    BufferPool::new(&[class]).expect("some MiB")
+}
+
+/// An address of its own for each short name.
+fn address(host: &str) -> IpAddr {
+    let bits = host
+        .bytes()
+        .fold(0, |bits, byte| bits << 8 | u32::from(byte));
+    std::net::Ipv4Addr::from_bits(bits).into()
+}
+
+/// The first queue of a host, of a tenant perhaps.
+fn queue(accounts: &mut Accounts, host: &str, tenant: Option<&str>, class: Class) -> Holding {
+    let tenant = tenant.map(Arc::from);
+    let who = (host, address(host));
+    let parties = accounts.parties(Purpose::Data, who, tenant.as_ref(), Some(class));
+    let mut holding = Holding::new(accounts.anonymous());
+    holding.belongs_to(parties);
+    holding
+}
+
+#[test]
+fn who_takes_all_it_can_leaves_something_and_an_end_gives_everything_back() {
+    let pool = pool(800);
+    let limits = Limits {
+        connection_buffer_share: 1,
+        host_buffer_share: 3,
+        ..Limits::default()
+    };
+    let mut accounts = Accounts::default();
+    let greedy = |accounts: &mut Accounts, name| queue(accounts, name, None, Class::Latency);
+    let mut first = greedy(&mut accounts, "a");
+    let mut second = greedy(&mut accounts, "a");
+    let held = [
+        fill(&mut first, &pool, &limits),
+        fill(&mut second, &pool, &limits),
+    ];
+    // One connection has half, and its host at most three quarters.
+    assert_eq!(held.each_ref().map(Vec::len), [400, 200]);
+    assert_eq!(first.may_take(4096, &pool, &limits), Err(Share::Connection));
+    let third = greedy(&mut accounts, "a");
+    assert_eq!(third.may_take(4096, &pool, &limits), Err(Share::Host));
+    let mut other = greedy(&mut accounts, "b");
+    assert_eq!(fill(&mut other, &pool, &limits).len(), 100);
+    // Its buffers are free again here: 200 are.
+    // All anonymous connections have an eighth together.
+    let mut anyone = Holding::new(accounts.anonymous());
+    let mut another = Holding::new(accounts.anonymous());
+    let few = fill(&mut anyone, &pool, &limits);
+    assert_eq!(few.len(), 25);
+    assert_eq!(
+        another.may_take(4096, &pool, &limits),
+        Err(Share::Anonymous)
+    );
+    drop((held, few, first, second, anyone));
+    // Two hosts, and the network of each.
+    assert_eq!(
+        (accounts.anonymous.host.bytes.get(), accounts.known.len()),
+        (0, 4)
+    );
+    let again = greedy(&mut accounts, "a");
+    assert_eq!(again.parties.host.bytes.get(), 0);
+    another.take(4096);
+    assert_eq!(accounts.anonymous.host.bytes.get(), 4096);
+}
+
+/// A tenant of many hosts, each within its share, held everything.
+#[test]
+fn a_tenant_of_many_hosts_leaves_buffers_for_another_tenant() {
+    let (pool, limits) = (pool(700), Limits::default());
+    let mut accounts = Accounts::default();
+    let mut taken = Vec::new();
+    for host in 0..30 {
+        let name = host.to_string();
+        let mut queue = queue(&mut accounts, &name, Some("hostile"), Class::Latency);
+        taken.push((fill(&mut queue, &pool, &limits), queue));
+    }
+    let held: usize = taken.iter().map(|(buffers, _)| buffers.len()).sum();
+    // Six sevenths; each of its hosts has something, at least one.
+    assert!((600..=630).contains(&held), "{held}");
+    let mut neighbour = queue(&mut accounts, "n", Some("quiet"), Class::Latency);
+    assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
+}
+
+/// Bulk of many hosts, each within its share, held everything.
+#[test]
+fn throughput_queues_leave_buffers_and_lists_for_latency_queues() {
+    let (pool, limits) = (pool(800), Limits::default());
+    let mut accounts = Accounts::default();
+    let mut taken = Vec::new();
+    let mut lists = 800;
+    for host in 0..40 {
+        let name = host.to_string();
+        let mut queue = queue(&mut accounts, &name, None, Class::Throughput);
+        while queue.parties.may_take_list(lists, 800, &limits) {
+            queue.parties.take_lists(1);
+            lists -= 1;
+        }
+        taken.push((fill(&mut queue, &pool, &limits), queue));
+    }
+    let mut neighbour = queue(&mut accounts, "n", None, Class::Latency);
+    assert!(neighbour.parties.may_take_list(lists, 800, &limits));
+    assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
+    // The reserve of admin queues is whole, and an eighth of the rest free.
+    assert!(lists >= 100 + 700 / 8 - 40, "{lists}");
+}
+
+#[test]
+fn a_host_leaves_send_lists_for_another_one() {
+    let limits = Limits::default();
+    let mut accounts = Accounts::default();
+    let mut lists = 800;
+    let mut take_all = |queue: &Holding| {
+        let before = lists;
+        while queue.parties.may_take_list(lists, 800, &limits) {
+            queue.parties.take_lists(1);
+            lists -= 1;
+        }
+        before - lists
+    };
+    let hostile = queue(&mut accounts, "h", None, Class::Latency);
+    // Four fifths of what admin queues leave.
+    assert_eq!(take_all(&hostile), 560);
+    let neighbour = queue(&mut accounts, "n", None, Class::Latency);
+    assert_eq!(take_all(&neighbour), 112);
+    // An admin queue finds some as well.
+    let parties = accounts.parties(Purpose::Control, ("n", address("n")), None, None);
+    assert!(parties.may_take_list(800 - 672, 800, &limits));
+    hostile.parties.give_back_lists(560);
+    assert_eq!(hostile.parties.host.lists.get(), 0);
+}
+
+/// Each name that one machine took found one list, one buffer and some work, until nothing was
+/// left; so did each of its HOSTIDs, which counted as names.
+#[test]
+fn who_has_many_names_leaves_something_for_another_host() {
+    let limits = Limits::default();
+    let large = BufferClass {
+        bytes: 1 << 20,
+        count: 16,
+    };
+    // The buffers of the size that is asked for are few of all.
+    let small = BufferClass {
+        bytes: 4096,
+        count: 8192,
+    };
+    let pool = BufferPool::new(&[small, large]).expect("some MiB");
+    for tenant in [None, Some("hostile")] {
+        let mut accounts = Accounts::default();
+        let (mut taken, mut lists) = (Vec::new(), 64);
+        for name in 0..900 {
+            let who = (&*format!("nqn.{name}"), address("h"));
+            let tenant = tenant.map(Arc::from);
+            let data = accounts.parties(Purpose::Data, who, tenant.as_ref(), None);
+            let control = accounts.parties(Purpose::Control, who, tenant.as_ref(), None);
+            for parties in [&data, &control] {
+                if parties.may_take_list(lists, 64, &limits) {
+                    parties.take_lists(1);
+                    lists -= 1;
+                }
+            }
+            let mut holding = Holding::new(accounts.anonymous());
+            holding.belongs_to(data);
+            let buffer = holding.may_take(1 << 20, &pool, &limits).ok();
+            let buffer = buffer.and_then(|()| pool.take(1 << 20));
+            holding.take(buffer.as_ref().map_or(0, |_| 1 << 20));
+            if holding.may_work(1 << 20, &pool, &limits).is_ok() {
+                holding.begin_work(1 << 20);
+            }
+            taken.push((holding, buffer));
+        }
+        let mut neighbour = queue(&mut accounts, "n", Some("quiet"), Class::Latency);
+        assert!(
+            neighbour.parties.may_take_list(lists, 64, &limits),
+            "{lists}"
+        );
+        assert_eq!(neighbour.may_take(1 << 20, &pool, &limits), Ok(()));
+        assert!(pool.take(1 << 20).is_some());
+        assert_eq!(neighbour.may_work(1 << 20, &pool, &limits), Ok(()));
+        neighbour.begin_work(1 << 20);
+        let (all, work) = (pool.bytes().0 as u64, accounts.all.work.get());
+        assert!(work <= all, "{work} of {all}");
+    }
+}
+
+#[test]
+fn a_host_is_one_by_its_name() {
+    let mut accounts = Accounts::default();
+    let first = queue(&mut accounts, "a", None, Class::Latency);
+    let who = ("a", address("elsewhere"));
+    let second = accounts.parties(Purpose::Data, who, None, None);
+    assert!(Rc::ptr_eq(&first.parties.host, &second.host));
+    assert!(!Rc::ptr_eq(&first.parties.group, &second.group));
+}
+
+/// One that takes all it can, and others behind the same address translation.
+#[test]
+fn hosts_at_one_address_find_something_each() {
+    let (pool, limits) = (pool(800), Limits::default());
+    let mut accounts = Accounts::default();
+    let mut held = Vec::new();
+    for (name, expected) in [("a", 533), ("b", 152), ("c", 1), ("d", 1)] {
+        let parties = accounts.parties(Purpose::Data, (name, address("nat")), None, None);
+        let mut queue = Holding::new(accounts.anonymous());
+        queue.belongs_to(parties);
+        let buffers = fill(&mut queue, &pool, &limits);
+        assert_eq!(buffers.len(), expected, "{name}");
+        held.push((queue, buffers));
+    }
+    let mut neighbour = queue(&mut accounts, "n", None, Class::Latency);
+    assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
+}
