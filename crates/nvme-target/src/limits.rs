@@ -134,13 +134,20 @@ pub struct Limits {
     pub connections: usize,
     /// Of these, those from one address, or of IPv6 one /64; at least 1.
     pub connections_per_address: usize,
+    /// Of these, those of all hosts of a tenant, from Connect on; at least 1. The tenant "default"
+    /// has no such limit, for its hosts have nothing in common.
+    pub connections_per_tenant: usize,
+    /// Entries of all queues together, of which one address (of IPv6, one /64) and one tenant have
+    /// three quarters at most; at least 1. An entry takes 200 bytes once it was in use.
+    pub all_queue_entries: usize,
     /// Connections that have not got through Connect yet, and at most half of `connections`; for
     /// one more, the oldest of them goes.
     pub fresh_connections: usize,
     /// Controllers of the whole target, at most 65,000.
     pub controllers: usize,
-    /// Of these, those of one host (HOSTNQN and HOSTID); at least 1. Names are the hosts' own, so
-    /// this keeps back those that go wrong, and the next those that mean harm.
+    /// Of these, those of one host, by its HOSTNQN: a host that may use one name alone has as many
+    /// HOSTIDs as it likes; at least 1. Where hosts may use any name, this keeps back those that go
+    /// wrong, and the next those that mean harm.
     pub controllers_per_host: usize,
     /// Of these, those of hosts at one address, or of IPv6 in one /64; at least 1.
     pub controllers_per_address: usize,
@@ -240,6 +247,9 @@ impl Default for Limits {
             io_queues: 128,
             connections: 16_384,
             connections_per_address: 12_288,
+            connections_per_tenant: 12_288,
+            // 256 of each connection, or 800 MiB.
+            all_queue_entries: 4_194_304,
             fresh_connections: 8192,
             controllers: 4096,
             controllers_per_host: 1024,
@@ -453,6 +463,12 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     // 65,536 is the field's width of a controller identifier.
     number!("connections", connections: usize, 1..=65_536),
     number!("connections_per_address", connections_per_address: usize, 1..=65_536),
+    number!("connections_per_tenant", connections_per_tenant: usize, 1..=65_536),
+    // From a few deep queues up to the deepest of as many connections as there may be.
+    Limit {
+        least: 1,
+        ..number!("all_queue_entries", all_queue_entries: usize, 65_536..=65_536 * 1_024)
+    },
     number!("fresh_connections", fresh_connections: usize, 1..=65_536),
     // Some identifiers stand for others [NVMe-oF 1.1 §3.3].
     number!("controllers", controllers: usize, 1..=65_000),
@@ -499,7 +515,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
 ];
 
 /// Limits that an operator may tune.
-pub const LIMITS_COUNT: usize = 39;
+pub const LIMITS_COUNT: usize = 41;
 
 impl Limits {
     /// Returns the terms of commands over extents; `None` where there are none. A table has to fit

@@ -1,10 +1,13 @@
-//! The limits on connections of all cores together, and of those from one address or, of IPv6, one
-//! /64.
+//! The limits on connections of all cores together, on those from one address (of IPv6, one /64) and
+//! of one tenant, and on the entries of their queues.
 //!
 //! Each connection owns a [`ConnectionPermit`] for as long as anything of it is left, also while it
-//! moves between cores. Permits are taken and returned when connections come and go, never by I/O.
+//! moves between cores. Permits change when connections come, get through Connect and go, never by
+//! I/O.
 
+use crate::limits::Limits;
 use crate::network::network;
+use crate::stats::CoreStats;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,15 +21,31 @@ pub(crate) struct Permits {
     per_address: usize,
 }
 
+/// Connections, and the entries of their queues.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    connections: usize,
+    entries: usize,
+}
+
+impl Count {
+    fn subtract(&mut self, other: Self) {
+        self.connections -= other.connections;
+        self.entries -= other.entries;
+    }
+}
+
 /// Permits that connections have.
 #[derive(Debug, Default)]
 struct Taken {
-    all: usize,
-    by_address: BTreeMap<IpAddr, usize>,
+    all: Count,
+    by_address: BTreeMap<IpAddr, Count>,
+    /// Those of hosts that are tenants, from Connect on.
+    by_tenant: BTreeMap<Arc<str>, Count>,
 }
 
 fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
-    // Each change is an addition or a subtraction in two places, which cannot panic between them.
+    // Each change is an addition or a subtraction in a few places, which cannot panic between them.
     taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -35,15 +54,34 @@ fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
 pub(crate) struct ConnectionPermit {
     taken: Arc<Mutex<Taken>>,
     from: IpAddr,
+    /// Entries of the queue; 0 before Connect.
+    entries: usize,
+    tenant: Option<Arc<str>>,
 }
 
-/// The limit that keeps a connection out.
+/// The limit that keeps a connection out, or the queue that it is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermitRefused {
     /// That of all connections.
     All,
     /// That of connections from one address.
     Address,
+    /// That of connections of one tenant.
+    Tenant,
+    /// That of entries of queues, of all or of one address or tenant.
+    Entries,
+}
+
+impl PermitRefused {
+    /// Counts a connection or a Connect that was refused because of it.
+    pub(crate) fn count(self, stats: &mut CoreStats) {
+        match self {
+            Self::All => {}
+            Self::Address => stats.refused_per_address += 1,
+            Self::Tenant => stats.connects_refused_per_tenant += 1,
+            Self::Entries => stats.connects_refused_entries += 1,
+        }
+    }
 }
 
 impl Permits {
@@ -63,32 +101,88 @@ impl Permits {
     pub(crate) fn take(&self, from: IpAddr) -> Result<ConnectionPermit, PermitRefused> {
         let from = network(from);
         let mut taken = lock(&self.taken);
-        if taken.all >= self.limit {
+        if taken.all.connections >= self.limit {
             return Err(PermitRefused::All);
         }
         let here = taken.by_address.entry(from).or_default();
-        if *here >= self.per_address {
+        if here.connections >= self.per_address {
             return Err(PermitRefused::Address);
         }
-        *here += 1;
-        taken.all += 1;
+        here.connections += 1;
+        taken.all.connections += 1;
         drop(taken);
         Ok(ConnectionPermit {
             taken: Arc::clone(&self.taken),
             from,
+            entries: 0,
+            tenant: None,
         })
+    }
+
+    /// Returns the entries of all queues together.
+    pub(crate) fn entries(&self) -> usize {
+        lock(&self.taken).all.entries
+    }
+}
+
+impl ConnectionPermit {
+    /// The connection becomes a queue with so many entries, of a host that may be a tenant. Once.
+    ///
+    /// # Errors
+    /// The limit that is reached; then nothing has changed.
+    pub(crate) fn enter(
+        &mut self,
+        entries: usize,
+        tenant: Option<&Arc<str>>,
+        limits: &Limits,
+    ) -> Result<(), PermitRefused> {
+        let mut taken = lock(&self.taken);
+        let of = |count: Option<&Count>| count.copied().unwrap_or_default();
+        let here = of(taken.by_address.get(&self.from));
+        let theirs = of(tenant.and_then(|tenant| taken.by_tenant.get(tenant)));
+        if tenant.is_some() && theirs.connections >= limits.connections_per_tenant {
+            return Err(PermitRefused::Tenant);
+        }
+        let all = limits.all_queue_entries;
+        let most = here.entries.max(theirs.entries) + entries;
+        if taken.all.entries + entries > all || most > all - all / 4 {
+            return Err(PermitRefused::Entries);
+        }
+        taken.all.entries += entries;
+        taken.by_address.entry(self.from).or_default().entries += entries;
+        if let Some(tenant) = tenant {
+            let theirs = taken.by_tenant.entry(Arc::clone(tenant)).or_default();
+            theirs.connections += 1;
+            theirs.entries += entries;
+        }
+        drop(taken);
+        self.entries = entries;
+        self.tenant = tenant.cloned();
+        Ok(())
+    }
+}
+
+/// Takes connections off those of an address or a tenant, which is forgotten with its last one.
+fn forget<K: Ord>(counts: &mut BTreeMap<K, Count>, of: &K, gone: Count) {
+    let count = counts.get_mut(of);
+    let count = count.expect("one with a permit is known");
+    count.subtract(gone);
+    if count.connections == 0 {
+        counts.remove(of);
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
+        let gone = Count {
+            connections: 1,
+            entries: self.entries,
+        };
         let mut taken = lock(&self.taken);
-        taken.all -= 1;
-        let here = taken.by_address.get_mut(&self.from);
-        let here = here.expect("an address is known while it has a permit");
-        *here -= 1;
-        if *here == 0 {
-            taken.by_address.remove(&self.from);
+        taken.all.subtract(gone);
+        forget(&mut taken.by_address, &self.from, gone);
+        if let Some(tenant) = &self.tenant {
+            forget(&mut taken.by_tenant, tenant, gone);
         }
     }
 }
@@ -96,6 +190,14 @@ impl Drop for ConnectionPermit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn limits(connections_per_tenant: usize, all_queue_entries: usize) -> Limits {
+        Limits {
+            connections_per_tenant,
+            all_queue_entries,
+            ..Limits::default()
+        }
+    }
 
     /// One address could have all connections, once it had got each of them through Connect.
     #[test]
@@ -127,5 +229,50 @@ mod tests {
         assert_eq!(from("192.0.2.1").err(), Some(PermitRefused::Address));
         drop(first);
         drop(from("2001:db8::2").expect("it is free again"));
+    }
+
+    fn from(permits: &Permits, last: u8) -> ConnectionPermit {
+        let permit = permits.take(IpAddr::from([192, 0, 2, last]));
+        permit.expect("there are many")
+    }
+
+    /// A tenant with two addresses could have all connections.
+    #[test]
+    fn a_tenant_leaves_connections_for_others() {
+        let (permits, limits) = (Permits::new(99, 99), limits(3, 1 << 20));
+        let [greedy, quiet] = ["greedy", "quiet"].map(Arc::<str>::from);
+        let mut theirs: Vec<_> = (0..4).map(|n| from(&permits, n % 2)).collect();
+        let mut enter = |n: usize| theirs[n].enter(32, Some(&greedy), &limits);
+        assert_eq!([0, 1, 2].map(&mut enter), [Ok(()); 3]);
+        assert_eq!(enter(3), Err(PermitRefused::Tenant));
+        for tenant in [None, Some(&quiet)] {
+            assert_eq!(from(&permits, 1).enter(32, tenant, &limits), Ok(()));
+        }
+        theirs.remove(0);
+        assert_eq!(theirs[2].enter(32, Some(&greedy), &limits), Ok(()));
+        drop(theirs);
+        assert!(lock(&permits.taken).by_tenant.is_empty());
+        assert_eq!(permits.entries(), 0);
+    }
+
+    /// The memory of deep queues was limited by nothing but their number.
+    #[test]
+    fn entries_of_queues_are_limited_and_come_back() {
+        let (permits, limits) = (Permits::new(99, 99), limits(99, 400));
+        let tenant = Arc::from("tenant");
+        let enter = |last, entries, tenant| {
+            let mut permit = from(&permits, last);
+            permit.enter(entries, tenant, &limits).map(|()| permit)
+        };
+        let first = enter(1, 200, None).expect("an address has 300");
+        assert_eq!(enter(1, 101, None).err(), Some(PermitRefused::Entries));
+        let rest = enter(1, 100, None).expect("an address has 300");
+        assert_eq!(enter(2, 101, None).err(), Some(PermitRefused::Entries));
+        drop((first, rest));
+        let _here = enter(2, 200, Some(&tenant)).expect("a tenant has 300");
+        let elsewhere = enter(3, 101, Some(&tenant));
+        assert_eq!(elsewhere.err(), Some(PermitRefused::Entries));
+        let _elsewhere = enter(3, 100, Some(&tenant)).expect("a tenant has 300");
+        assert_eq!(permits.entries(), 300);
     }
 }

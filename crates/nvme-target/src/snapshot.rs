@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub devices: Vec<ScheduledDevice>,
     /// Its controllers, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
+    /// Entries of all queues of its controllers together.
+    pub queue_entries: u64,
     /// Counters of each core.
     pub cores: Vec<CoreStats>,
     /// Counters of each core's switch, in the same order.

@@ -160,6 +160,11 @@ counters! {
         controllers_refused_per_tenant,
         /// Those to the discovery service, which has as many controllers as it may.
         controllers_refused_discovery,
+        /// Connects refused because the hosts of a tenant have as many connections as they may.
+        connects_refused_per_tenant,
+        /// Connects refused because as many entries of queues are promised as may be, to all hosts or
+        /// to those of an address or a tenant.
+        connects_refused_entries,
         /// Fabrics and admin commands received.
         admin_commands => Counter "core_admin_commands",
         /// I/O commands received.

@@ -9,7 +9,7 @@ mod common;
 use base::Nanos;
 use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, fabrics, io, io_on, pattern};
 use std::io::{Read, Write};
-use switchyard_target::{Limits, SubsystemOptions};
+use switchyard_target::{Limits, SubsystemOptions, Tenancy, TenantOptions};
 use wire::fabrics::property::Configuration;
 use wire::fabrics::{Connect, ConnectData, InvalidParameter};
 use wire::nvme::{
@@ -631,18 +631,123 @@ fn the_limit_of_connections_is_that_of_all_cores_together() {
     assert!(bed.admin().next_cid > 0);
 }
 
+/// Sends a Connect of queue `ids.1` to controller `ids.0`, with so many entries less one.
+fn connect(
+    bed: &Bed,
+    (subsystem, host, host_id): (&str, &str, [u8; 16]),
+    ids: (u16, u16),
+    sq_size: u16,
+) -> (Completion, Client) {
+    let mut client = Client::dial(bed.address(), Dialect::default());
+    let names = [subsystem, host].map(|name| Nqn::new(name).expect("a name"));
+    let data = ConnectData::new(host_id, ids.0, &names[0], &names[1]);
+    let command = Client::connect_command(ids.1, sq_size, 0);
+    (client.connect(&command, &data), client)
+}
+
+/// Returns true for a refusal after which the host may come again.
+fn busy(status: Status) -> bool {
+    status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.dnr()
+}
+
+/// A tenant with several addresses, or several hosts, could have all connections of the target.
+#[test]
+fn a_tenant_leaves_connections_for_others() {
+    let limits = Limits {
+        connections_per_tenant: 3,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let tenancy = Tenancy {
+        tenants: vec![TenantOptions {
+            name: "greedy".to_owned(),
+            hosts: vec![HOST.to_owned()],
+            ..TenantOptions::default()
+        }],
+        ..Tenancy::default()
+    };
+    bed.handle().set_tenants(&tenancy).expect("a good tenancy");
+    let (admin, cntlid) = bed.controller(Dialect::default());
+    let queue = |queue| connect(&bed, (NQN, HOST, HOST_ID), (cntlid, queue), 31);
+    let mut open: Vec<_> = (1..3).map(&queue).collect();
+    assert!(open.iter().all(|(answer, _)| answer.status.is_success()));
+    assert!(busy(queue(3).0.status));
+    let dynamic = (ConnectData::CNTLID_DYNAMIC, 0);
+    assert!(busy(
+        connect(&bed, (NQN, HOST, HOST_ID), dynamic, 31).0.status
+    ));
+    // Others do not notice.
+    let (_other, mut neighbour) = bed.host_named("nqn.2026-11.io.example:quiet", 4);
+    assert!(neighbour[3].read(0, 1).0.status.is_success());
+    open.pop();
+    common::eventually("there is room again", || queue(3).0.status.is_success());
+    common::eventually("refusals are counted", || {
+        let core = bed.handle().snapshot().cores[0];
+        core.connects_refused_per_tenant >= 2 && core.controllers_refused == 0
+    });
+    drop((admin, open));
+}
+
+/// Each connection could have the memory of 1,024 commands.
+#[test]
+fn entries_of_queues_are_limited() {
+    let limits = Limits {
+        all_queue_entries: 400,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let (_admin, cntlid) = bed.controller(Dialect::default());
+    let queue = |queue, entries: u16| {
+        let ids = (cntlid, queue);
+        connect(&bed, (NQN, HOST, HOST_ID), ids, entries - 1)
+    };
+    let entries = || bed.handle().snapshot().queue_entries;
+    assert_eq!(entries(), 32);
+    // The one address has 300 of them.
+    let (answer, mut first) = queue(1, 200);
+    assert!(answer.status.is_success() && first.read(0, 1).0.status.is_success());
+    assert!(busy(queue(2, 69).0.status));
+    // Nothing is left of a Connect that was refused.
+    let (answer, _second) = queue(2, 68);
+    assert!(answer.status.is_success());
+    assert_eq!(entries(), 300);
+    let dynamic = (ConnectData::CNTLID_DYNAMIC, 0);
+    assert!(busy(
+        connect(&bed, (NQN, HOST, HOST_ID), dynamic, 31).0.status
+    ));
+    assert_eq!(bed.handle().snapshot().controllers.len(), 1);
+    drop(first);
+    common::eventually("there is room again", || queue(3, 69).0.status.is_success());
+    common::eventually("refusals are counted", || {
+        bed.handle().snapshot().cores[0].connects_refused_entries >= 2
+    });
+}
+
+/// A host of one name took every controller of the target, each with a HOSTID of its own.
+#[test]
+fn a_host_has_its_share_of_controllers_whatever_its_identifiers_are() {
+    let limits = Limits {
+        controllers_per_host: 2,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let controller = |id| {
+        let dynamic = (ConnectData::CNTLID_DYNAMIC, 0);
+        connect(&bed, (NQN, HOST, [id; 16]), dynamic, 31)
+    };
+    let open = [1, 2].map(controller);
+    assert!(open.iter().all(|(answer, _)| answer.status.is_success()));
+    assert!(busy(controller(3).0.status));
+}
+
 /// A few thousand anonymous Connects held every controller of the target.
 #[test]
 fn nobody_takes_more_controllers_than_a_share() {
     let connect = |bed: &Bed, subsystem: &str, host: &str| {
-        let mut client = Client::dial(bed.address(), Dialect::default());
-        let names = [subsystem, host].map(|name| Nqn::new(name).expect("a name"));
-        let dynamic = ConnectData::CNTLID_DYNAMIC;
-        let data = ConnectData::new(HOST_ID, dynamic, &names[0], &names[1]);
-        let command = Client::connect_command(0, 31, 0);
-        (client.connect(&command, &data).status, client)
+        let dynamic = (ConnectData::CNTLID_DYNAMIC, 0);
+        let (answer, client) = connect(bed, (subsystem, host, HOST_ID), dynamic, 31);
+        (answer.status, client)
     };
-    let busy = |status: Status| status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.dnr();
     let limits = Limits {
         controllers: 10,
         controllers_per_host: 2,

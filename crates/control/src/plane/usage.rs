@@ -8,12 +8,14 @@ type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
 /// Limits that refuse or delay, by the key in a configuration or a name of their own.
-const LIMITED: [Row; 24] = [
+const LIMITED: [Row; 26] = [
     ("connections", |s| {
         s.refused
             .saturating_sub(s.fresh_closed + s.refused_per_address)
     }),
     ("connections_per_address", |s| s.refused_per_address),
+    ("connections_per_tenant", |s| s.connects_refused_per_tenant),
+    ("all_queue_entries", |s| s.connects_refused_entries),
     ("fresh_connections", |s| s.fresh_closed),
     ("controllers", |s| {
         let others = s.controllers_refused_per_host
@@ -89,6 +91,12 @@ pub(super) fn usage(snapshot: &Snapshot, cores: &[u32]) -> Vec<UsageSnapshot> {
             None,
             discovery as u64,
             limits.discovery_controllers,
+        ),
+        one(
+            "all_queue_entries",
+            None,
+            snapshot.queue_entries,
+            limits.all_queue_entries,
         ),
     ];
     let each = cores

@@ -9,7 +9,9 @@ use crate::controller::registry::{
 };
 use crate::controller::reply::View;
 use crate::controller::state::Controller;
+use crate::permit::{ConnectionPermit, PermitRefused};
 use crate::qos::access::{AccessDecision, Rights};
+use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
 use base::Nanos;
 use std::cell::Cell;
@@ -26,8 +28,27 @@ pub(crate) struct Refusal {
     pub(crate) status: Status,
     /// The offending parameter, for dword 0.
     pub(crate) parameter: Option<InvalidParameter>,
-    /// The limit on controllers that is reached.
-    pub(crate) limit: Option<ControllerLimit>,
+    /// The limit that is reached.
+    pub(crate) limit: Option<Reached>,
+}
+
+/// A limit that keeps out a Connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// One on controllers.
+    Controllers(ControllerLimit),
+    /// One on connections and their queues.
+    Connections(PermitRefused),
+}
+
+impl Reached {
+    /// Counts a Connect that was refused because of it.
+    pub(crate) fn count(self, stats: &mut CoreStats) {
+        match self {
+            Self::Controllers(limit) => limit.count(stats),
+            Self::Connections(limit) => limit.count(stats),
+        }
+    }
 }
 
 impl Refusal {
@@ -46,7 +67,7 @@ impl Refusal {
         }
     }
 
-    const fn full(limit: ControllerLimit) -> Self {
+    const fn full(limit: Reached) -> Self {
         Self {
             limit: Some(limit),
             ..Self::BUSY
@@ -70,8 +91,8 @@ impl Refusal {
 }
 
 /// The connection on which a Connect came.
-#[derive(Clone, Copy)]
 pub(crate) struct Origin<'a> {
+    pub(crate) permit: &'a mut ConnectionPermit,
     pub(crate) peer: SocketAddr,
     /// Our end's address, where it is known.
     pub(crate) local: Option<SocketAddr>,
@@ -98,7 +119,7 @@ fn host_name(data: &ConnectData) -> Result<String, Refusal> {
 pub(crate) fn admin(
     connect: &Connect,
     data: &ConnectData,
-    origin: &Origin<'_>,
+    origin: &mut Origin<'_>,
     view: &View<'_>,
 ) -> Result<(Controller, u32), Refusal> {
     let limits = view.limits;
@@ -121,7 +142,7 @@ pub(crate) fn admin(
         None => (ControllerKind::Discovery, limits.discovery_idle_timeout),
     };
     let index = subsystem_index(subsystem.as_ref(), origin)?;
-    let shared = register(kind, subsystem, (host, data.host_id), origin, view)?;
+    let shared = register(connect, kind, subsystem, (host, data.host_id), origin, view)?;
     let keep_alive = KeepAlive::new(keep_alive_ms(connect, view), view.now);
     let controller = Controller {
         rights: shared.decide(&view.shared.rules()).rights(),
@@ -139,29 +160,43 @@ pub(crate) fn admin(
 
 /// Gives a new controller an identifier, within the limits, and attaches the admin queue.
 fn register(
+    connect: &Connect,
     kind: ControllerKind,
     subsystem: Option<Arc<Subsystem>>,
     host: (String, [u8; 16]),
-    origin: &Origin<'_>,
+    origin: &mut Origin<'_>,
     view: &View<'_>,
 ) -> Result<Arc<SharedController>, Refusal> {
     let limits = view.limits;
     let peer = origin.peer;
     let tenant = tenant_of(&host.0, subsystem.as_deref(), view);
-    let name = (&*host.0, host.1);
     let mut controllers = view.shared.controllers();
-    if let Some(limit) = controllers.full(limits, kind, name, peer.ip(), tenant.as_ref()) {
-        return Err(Refusal::full(limit));
+    let full = controllers.full(limits, kind, &host.0, peer.ip(), tenant.as_ref());
+    if let Some(limit) = full {
+        return Err(Refusal::full(Reached::Controllers(limit)));
     }
+    enter(connect, tenant.as_ref(), origin, view)?;
     let (admin, granted) = (origin.place, limits.io_queues);
     let make = |id| {
         SharedController::new(id, kind, subsystem, host, peer, admin, granted).of_tenant(tenant)
     };
     let shared = controllers.insert(limits.controllers, make);
     drop(controllers);
-    let shared = shared.ok_or(Refusal::full(ControllerLimit::All))?;
+    let shared = shared.ok_or(Refusal::full(Reached::Controllers(ControllerLimit::All)))?;
     shared.attach();
     Ok(shared)
+}
+
+/// Counts the entries of the queue, and the connection for its tenant: last, as this cannot be undone.
+fn enter(
+    connect: &Connect,
+    tenant: Option<&Arc<str>>,
+    origin: &mut Origin<'_>,
+    view: &View<'_>,
+) -> Result<(), Refusal> {
+    let entries = usize::from(connect.sq_size) + 1;
+    let entered = origin.permit.enter(entries, tenant, view.limits);
+    entered.map_err(|limit| Refusal::full(Reached::Connections(limit)))
 }
 
 /// Returns the tenant that a controller of the host counts for, if the host has one.
@@ -228,7 +263,7 @@ pub(crate) fn io(
     connect: &Connect,
     data: &ConnectData,
     classes: bool,
-    origin: &Origin<'_>,
+    origin: &mut Origin<'_>,
     view: &View<'_>,
 ) -> Result<Joined, Refusal> {
     if connect.record_format != 0 {
@@ -265,7 +300,7 @@ pub(crate) fn io(
     if controller.is_superseded() {
         return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
     }
-    let named = enter_queue(&controller, connect, origin)?;
+    let named = enter_queue(&controller, connect, origin, view)?;
     let class = (named && classes).then(|| Class::from_connect_attributes(connect.attributes.0));
     Ok(Joined {
         controller,
@@ -279,7 +314,8 @@ pub(crate) fn io(
 fn enter_queue(
     controller: &SharedController,
     connect: &Connect,
-    origin: &Origin<'_>,
+    origin: &mut Origin<'_>,
+    view: &View<'_>,
 ) -> Result<bool, Refusal> {
     let mut queues = controller.queues();
     if queues.dead {
@@ -292,6 +328,7 @@ fn enter_queue(
     if connect.queue_id > queues.granted || !free {
         return Err(Refusal::in_command(Connect::QID_OFFSET));
     }
+    enter(connect, controller.tenant.as_ref(), origin, view)?;
     queues.places.insert(connect.queue_id, origin.place);
     let terms = QueueTerms::of(connect, origin.format);
     queues.terms.insert(connect.queue_id, terms);

@@ -68,7 +68,7 @@ impl Controllers {
         &self,
         limits: &Limits,
         kind: ControllerKind,
-        host: (&str, [u8; 16]),
+        host: &str,
         from: IpAddr,
         tenant: Option<&Arc<str>>,
     ) -> Option<ControllerLimit> {
@@ -80,7 +80,7 @@ impl Controllers {
                 network(other.peer.ip()) == from,
                 other.kind == ControllerKind::Discovery,
             );
-            of_host += usize::from(other.host_id == host.1 && other.host_nqn == host.0);
+            of_host += usize::from(other.host_nqn == host);
             of_address += usize::from(here);
             of_tenant += usize::from(tenant.is_some() && other.tenant.as_ref() == tenant);
             of_discovery += usize::from(discovers);
@@ -182,7 +182,7 @@ pub(crate) struct SharedController {
     pub(crate) host_id: [u8; 16],
     pub(crate) peer: SocketAddr,
     /// The tenant that its host was at Connect, other than "default".
-    tenant: Option<Arc<str>>,
+    pub(crate) tenant: Option<Arc<str>>,
     /// Namespaces of its subsystem that had come and gone before it was made.
     changes: u32,
     /// Place of its admin queue.
@@ -520,8 +520,7 @@ mod tests {
         let (ours, others): (Arc<str>, Arc<str>) = ("ours".into(), "others".into());
         let mut controllers = Controllers::default();
         let mut connect = |kind, host: &str, from: SocketAddr, tenant: Option<&Arc<str>>| {
-            let who = (host, [1; 16]);
-            if let Some(full) = controllers.full(&limits, kind, who, from.ip(), tenant) {
+            if let Some(full) = controllers.full(&limits, kind, host, from.ip(), tenant) {
                 return Some(full);
             }
             let host = (host.to_owned(), [1; 16]);
@@ -579,8 +578,7 @@ mod tests {
             assert!(made.is_some());
         }
         let full = |from: SocketAddr| {
-            let (kind, host) = (ControllerKind::Io, ("nqn.other", [2; 16]));
-            controllers.full(&limits, kind, host, from.ip(), None)
+            controllers.full(&limits, ControllerKind::Io, "nqn.other", from.ip(), None)
         };
         assert_eq!(full(peer(0, 3)), Some(ControllerLimit::Address));
         assert_eq!(full(peer(1, 0)), None);

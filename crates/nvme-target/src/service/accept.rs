@@ -1,7 +1,7 @@
 //! New connections: the first core accepts them, and keeps them until Connect. Admin queues stay, I/O
 //! queues are dealt out when they are connected.
 
-use crate::permit::{ConnectionPermit, PermitRefused};
+use crate::permit::ConnectionPermit;
 use crate::service::connection::Connection;
 use crate::service::poll_group::PollGroup;
 use base::SlabKey;
@@ -29,8 +29,7 @@ impl PollGroup {
         match self.core.shared.permits.take(peer.ip()) {
             Ok(permit) => self.adopt(stream, peer, permit, cx),
             Err(refused) => {
-                let here = refused == PermitRefused::Address;
-                self.core.stats.refused_per_address += u64::from(here);
+                refused.count(&mut self.core.stats);
                 self.refuse(peer, cx);
             }
         }

@@ -180,7 +180,8 @@ fn connect_queue(
         let known = known.and_then(Option::as_ref);
         known.is_some_and(|known| known.removing.is_none())
     };
-    let origin = Origin {
+    let mut origin = Origin {
+        permit: &mut connection.permit,
         peer: connection.peer,
         local: connection.local,
         place: Place {
@@ -192,7 +193,7 @@ fn connect_queue(
     };
     let view = core.view(cx.now);
     let outcome = if connect.queue_id == 0 {
-        let made = connect::admin(connect, &data, &origin, &view);
+        let made = connect::admin(connect, &data, &mut origin, &view);
         made.map(|(controller, subsystem)| {
             let id = controller.shared.id;
             become_admin(connection, controller, subsystem, core);
@@ -201,7 +202,7 @@ fn connect_queue(
         })
     } else {
         let classes = core.switch.knobs().lanes == Lanes::PerClass;
-        let joined = connect::io(connect, &data, classes, &origin, &view);
+        let joined = connect::io(connect, &data, classes, &mut origin, &view);
         joined.map(|joined| {
             let id = joined.controller.id;
             become_io(connection, joined, core, cx);

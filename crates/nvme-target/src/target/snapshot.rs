@@ -54,6 +54,7 @@ impl Target {
             subsystems,
             devices,
             controllers,
+            queue_entries: self.shared.permits.entries() as u64,
             cores,
             switch,
             priorities: priorities.collect(),
