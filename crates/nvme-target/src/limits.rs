@@ -45,6 +45,10 @@ pub const RETRY_DELAY_100_MS: u16 = 1;
 /// with digests and whatever padding.
 pub const EXTENTS_MAX: u16 = 64;
 
+/// Tables of commands over extents on one core, 4 KiB each with all of its extents: 64 of each of 128
+/// queues, or 32 MiB, which hosts and tenants share as they do buffers.
+pub const EXTENT_TABLES_MAX: u64 = 8192;
+
 /// Interval at which a core that is at work publishes its counters.
 pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
 

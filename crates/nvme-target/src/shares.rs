@@ -13,7 +13,7 @@
 //! nothing that is few, but fill the device's queue: they share as many bytes as the buffers have.
 //! Must never: count what a connection holds beyond its end.
 
-use crate::limits::Limits;
+use crate::limits::{EXTENT_TABLES_MAX, Limits};
 use crate::network::network;
 use crate::stats::CoreStats;
 use reactor::BufferPool;
@@ -62,6 +62,8 @@ struct Account {
     work: Cell<u64>,
     /// Send lists.
     lists: Cell<u64>,
+    /// Tables of commands over extents.
+    tables: Cell<u64>,
 }
 
 /// A share that is used up.
@@ -173,40 +175,39 @@ impl Parties {
 
     /// Counts lists that a connection took.
     pub(crate) fn take_lists(&self, lists: usize) {
-        for Account { lists: held, .. } in self.accounts() {
-            held.set(held.get() + lists as u64);
-        }
+        self.count(|account| &account.lists, lists as u64);
     }
 
     /// Counts lists that a connection gave back.
     pub(crate) fn give_back_lists(&self, lists: usize) {
-        for Account { lists: held, .. } in self.accounts() {
-            held.set(held.get() - lists as u64);
+        self.discount(|account| &account.lists, lists as u64);
+    }
+
+    /// Counts so much more for each party.
+    fn count(&self, of: impl Fn(&Account) -> &Cell<u64>, more: u64) {
+        for held in self.accounts().map(of) {
+            held.set(held.get() + more);
         }
     }
 
-    fn take_bytes(&self, bytes: u64) {
-        for Account { bytes: held, .. } in self.accounts() {
-            held.set(held.get() + bytes);
+    /// Counts so much less for each party.
+    fn discount(&self, of: impl Fn(&Account) -> &Cell<u64>, less: u64) {
+        for held in self.accounts().map(of) {
+            held.set(held.get() - less);
         }
     }
 
-    fn give_back_bytes(&self, bytes: u64) {
-        for Account { bytes: held, .. } in self.accounts() {
-            held.set(held.get() - bytes);
-        }
+    /// Counts what a connection holds.
+    fn count_all(&self, (bytes, work, tables): (u64, u64, u64)) {
+        self.count(|account| &account.bytes, bytes);
+        self.count(|account| &account.work, work);
+        self.count(|account| &account.tables, tables);
     }
 
-    fn begin_work(&self, bytes: u64) {
-        for Account { work, .. } in self.accounts() {
-            work.set(work.get() + bytes);
-        }
-    }
-
-    fn end_work(&self, bytes: u64) {
-        for Account { work, .. } in self.accounts() {
-            work.set(work.get() - bytes);
-        }
+    fn discount_all(&self, (bytes, work, tables): (u64, u64, u64)) {
+        self.discount(|account| &account.bytes, bytes);
+        self.discount(|account| &account.work, work);
+        self.discount(|account| &account.tables, tables);
     }
 }
 
@@ -348,11 +349,12 @@ impl Accounts {
     }
 }
 
-/// Buffers that one connection holds.
+/// Buffers and tables that one connection holds.
 #[derive(Debug)]
 pub(crate) struct Holding {
     bytes: u64,
     work: u64,
+    tables: u64,
     parties: Rc<Parties>,
 }
 
@@ -361,6 +363,7 @@ impl Holding {
         Self {
             bytes: 0,
             work: 0,
+            tables: 0,
             parties,
         }
     }
@@ -372,11 +375,13 @@ impl Holding {
 
     /// The parties of the connection are known: its holdings count for them.
     pub(crate) fn belongs_to(&mut self, parties: Rc<Parties>) {
-        self.parties.give_back_bytes(self.bytes);
-        self.parties.end_work(self.work);
-        parties.take_bytes(self.bytes);
-        parties.begin_work(self.work);
+        self.parties.discount_all(self.all());
+        parties.count_all(self.all());
         self.parties = parties;
+    }
+
+    const fn all(&self) -> (u64, u64, u64) {
+        (self.bytes, self.work, self.tables)
     }
 
     /// Checks that it may take a buffer for `bytes`, of what is left beside it.
@@ -445,29 +450,52 @@ impl Holding {
 
     pub(crate) fn begin_work(&mut self, bytes: u64) {
         self.work += bytes;
-        self.parties.begin_work(bytes);
+        self.parties.count(|account| &account.work, bytes);
     }
 
     pub(crate) fn end_work(&mut self, bytes: u64) {
         self.work -= bytes;
-        self.parties.end_work(bytes);
+        self.parties.discount(|account| &account.work, bytes);
     }
 
     pub(crate) fn take(&mut self, bytes: u32) {
         self.bytes += u64::from(bytes);
-        self.parties.take_bytes(u64::from(bytes));
+        self.parties.count(|account| &account.bytes, bytes.into());
     }
 
     pub(crate) fn give_back(&mut self, bytes: u32) {
         self.bytes -= u64::from(bytes);
-        self.parties.give_back_bytes(u64::from(bytes));
+        self.parties
+            .discount(|account| &account.bytes, bytes.into());
+    }
+
+    /// Returns true if it may have one more of the core's tables, and has fewer than `most`.
+    pub(crate) fn may_take_table(&self, most: u16, limits: &Limits) -> bool {
+        let parties = &self.parties;
+        let has = |account: &Account| account.tables.get();
+        let Some(free) = (EXTENT_TABLES_MAX - 1).checked_sub(has(&parties.all)) else {
+            return false;
+        };
+        let plenty = free >= EXTENT_TABLES_MAX / BEYOND_PART as u64;
+        self.tables < u64::from(most)
+            && (parties.may_begin(has, 1, (free, plenty), limits)
+                || parties.check(has, 1, free, limits).is_ok())
+    }
+
+    pub(crate) fn take_table(&mut self) {
+        self.tables += 1;
+        self.parties.count(|account| &account.tables, 1);
+    }
+
+    pub(crate) fn give_back_table(&mut self) {
+        self.tables -= 1;
+        self.parties.discount(|account| &account.tables, 1);
     }
 }
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.parties.give_back_bytes(self.bytes);
-        self.parties.end_work(self.work);
+        self.parties.discount_all(self.all());
     }
 }
 

@@ -366,7 +366,7 @@ impl Connection {
             core.barriers.forget(entry.order.held);
         }
         if let Some(table) = entry.extents.take() {
-            self.session.commands.extents -= 1;
+            self.holding.give_back_table();
             core.tables.give_back(table);
         }
         self.session.commands.give_back(slot);

@@ -388,7 +388,8 @@ fn begin_extents(
     let rights = access.rights.as_deref();
     let checked = extents::check(command, kind, payload, &terms, rights, namespace)?;
     let incarnation = incarnation_of(namespace);
-    if connection.session.commands.extents >= terms.in_flight {
+    let (holding, limits) = (&connection.holding, &core.limits);
+    if !holding.may_take_table(terms.in_flight, limits) {
         return Err(Status::COMMAND_INTERRUPTED);
     }
     // As the data of any write.
@@ -402,7 +403,7 @@ fn begin_extents(
         core,
         cx.now,
     )?;
-    connection.session.commands.extents += 1;
+    connection.holding.take_table();
     let entry = connection.session.commands.slot(slot);
     entry.extents = Some(core.tables.take(checked.command));
     entry.range.durable = checked.command.fua;

@@ -29,8 +29,6 @@ pub(crate) struct CommandTable {
     cids: Vec<u32>,
     free: Vec<u16>,
     used: u32,
-    /// Those of them with a table of extents.
-    pub(crate) extents: u16,
     /// Most commands at a time since the table was looked at.
     peak: u16,
     sq_head: u16,
@@ -59,7 +57,6 @@ impl CommandTable {
             cids: Vec::new(),
             free: Vec::new(),
             used: 0,
-            extents: 0,
             peak: 0,
             sq_head: 0,
             flow_control: true,

@@ -228,3 +228,30 @@ fn hosts_at_one_address_find_something_each() {
     let mut neighbour = queue(&mut accounts, "n", None, Class::Latency);
     assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
 }
+
+/// A host with thousands of queues had as many tables as all of them may have.
+#[test]
+fn a_host_leaves_tables_of_extents_for_another_one() {
+    let (limits, mut accounts) = (Limits::default(), Accounts::default());
+    let mut greedy: Vec<_> = (0..200)
+        .map(|_| queue(&mut accounts, "g", None, Class::Latency))
+        .collect();
+    for holding in &mut greedy {
+        while holding.may_take_table(64, &limits) {
+            holding.take_table();
+        }
+    }
+    let taken = accounts.all.tables.get();
+    let share = EXTENT_TABLES_MAX / 2..EXTENT_TABLES_MAX * 5 / 6;
+    assert!(greedy[0].tables == 64 && share.contains(&taken), "{taken}");
+    let mut neighbour = queue(&mut accounts, "n", None, Class::Latency);
+    assert!(neighbour.may_take_table(64, &limits));
+    neighbour.take_table();
+    // It becomes a tenant's.
+    let tenant = Arc::from("quiet");
+    let parties = accounts.parties(Purpose::Data, ("n", address("n")), Some(&tenant), None);
+    neighbour.belongs_to(parties);
+    neighbour.give_back_table();
+    drop(greedy);
+    assert_eq!(accounts.all.tables.get(), 0);
+}
