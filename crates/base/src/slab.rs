@@ -1,6 +1,7 @@
 //! A fixed-capacity pool; a key goes stale when its slot is given out again.
 //!
-//! Memory is taken once, at construction; a full slab hands the value back instead of growing.
+//! Memory is taken once, at construction, and first touched where a slot is first used; a full slab
+//! hands the value back instead of growing.
 
 use std::fmt;
 
@@ -41,8 +42,11 @@ struct Slot<T> {
 
 /// A fixed number of slots for values of one kind.
 pub struct Slab<T> {
+    /// Slots that were given out so far.
     slots: Vec<Slot<T>>,
+    /// Numbers of those that came back.
     free: Vec<u32>,
+    capacity: usize,
 }
 
 impl<T> Slab<T> {
@@ -52,15 +56,11 @@ impl<T> Slab<T> {
     /// If `capacity` does not fit in 32 bits.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        let count = u32::try_from(capacity).expect("a slab has fewer than 2^32 slots");
+        assert!(u32::try_from(capacity).is_ok(), "fewer than 2^32 slots");
         Self {
-            slots: (0..count)
-                .map(|_| Slot {
-                    generation: 0,
-                    value: None,
-                })
-                .collect(),
-            free: (0..count).rev().collect(),
+            slots: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+            capacity,
         }
     }
 
@@ -69,7 +69,15 @@ impl<T> Slab<T> {
     /// # Errors
     /// The value itself, when every slot is taken.
     pub fn insert(&mut self, value: T) -> Result<SlabKey, T> {
-        let Some(index) = self.free.pop() else {
+        let index = if let Some(index) = self.free.pop() {
+            index
+        } else if self.slots.len() < self.capacity {
+            self.slots.push(Slot {
+                generation: 0,
+                value: None,
+            });
+            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 slots")
+        } else {
             return Err(value);
         };
         let slot = &mut self.slots[index as usize];
@@ -167,13 +175,13 @@ impl<T> Slab<T> {
     /// Returns true if every slot is in use.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.len() == self.capacity
     }
 
     /// Returns the number of slots, free or in use.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.slots.len()
+        self.capacity
     }
 }
 
@@ -181,7 +189,7 @@ impl<T> fmt::Debug for Slab<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slab")
             .field("len", &self.len())
-            .field("capacity", &self.capacity())
+            .field("capacity", &self.capacity)
             .finish()
     }
 }
