@@ -48,10 +48,14 @@ impl Queue {
     }
 }
 
-/// The places of a thread.
+/// The places of a thread. Their memory is taken at once, and first touched where a place is first
+/// used.
 #[derive(Debug)]
 pub(super) struct Places<T> {
+    /// Places that were used so far.
     places: Vec<Place<T>>,
+    count: usize,
+    /// The first of those that are free.
     free: u32,
     used: usize,
 }
@@ -59,16 +63,11 @@ pub(super) struct Places<T> {
 impl<T> Places<T> {
     /// Makes `count` places, all free.
     pub(super) fn new(count: u32) -> Self {
-        let count = count.min(NONE - 1);
-        let next = |at| if at + 1 < count { at + 1 } else { NONE };
+        let count = count.min(NONE - 1) as usize;
         Self {
-            places: (0..count)
-                .map(|at| Place {
-                    next: next(at),
-                    waiting: None,
-                })
-                .collect(),
-            free: if count > 0 { 0 } else { NONE },
+            places: Vec::with_capacity(count),
+            count,
+            free: NONE,
             used: 0,
         }
     }
@@ -82,15 +81,21 @@ impl<T> Places<T> {
     /// Puts a request at the end of a queue, or hands it back when no place is free.
     #[inline]
     pub(super) fn push(&mut self, queue: &mut Queue, waiting: Waiting<T>) -> Result<(), T> {
-        let at = self.free;
-        let Some(place) = self.places.get_mut(at as usize) else {
-            return Err(waiting.item);
-        };
-        debug_assert!(place.waiting.is_none(), "a free place is empty");
-        self.free = place.next;
-        *place = Place {
+        let place = |waiting| Place {
             next: NONE,
             waiting: Some(waiting),
+        };
+        let first = self.free;
+        let at = if let Some(free) = self.places.get_mut(first as usize) {
+            debug_assert!(free.waiting.is_none(), "a free place is empty");
+            self.free = free.next;
+            *free = place(waiting);
+            first
+        } else if self.places.len() < self.count {
+            self.places.push(place(waiting));
+            u32::try_from(self.places.len() - 1).expect("fewer than 2^32 places")
+        } else {
+            return Err(waiting.item);
         };
         self.used += 1;
         if queue.is_empty() {
