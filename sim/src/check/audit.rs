@@ -84,7 +84,7 @@ impl Audit {
         let Some(target) = &self.target else {
             return Vec::new();
         };
-        let devices = target.snapshot().devices.into_iter();
+        let devices = target.devices().into_iter();
         let stats = devices.map(|device| {
             let stats = device.tenants.into_iter().map(|tenant| tenant.stats);
             (device.name, stats.collect())

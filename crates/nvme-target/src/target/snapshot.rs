@@ -23,15 +23,7 @@ impl Target {
         let listeners = configuration.listeners.clone();
         let referrals = configuration.referrals.clone();
         drop(configuration);
-        let devices = self.scheduled_devices().into_iter();
-        let devices = devices.map(|(qos, namespaces)| ScheduledDevice {
-            name: qos.name().to_owned(),
-            tokens_per_second: qos.plan().rate.0,
-            reserved_tokens_per_second: qos.plan().reserved.0,
-            namespaces,
-            tenants: qos.tenants(),
-        });
-        let devices = devices.collect();
+        let devices = self.devices();
         let registry = self.shared.controllers();
         let controllers = registry.iter();
         let controllers = controllers.map(|controller| self.controller(controller));
@@ -62,6 +54,20 @@ impl Target {
             knobs,
             limits: self.shared.limits.clone(),
         }
+    }
+
+    /// Returns a snapshot of the devices that schedule tokens, as far as a namespace uses them.
+    #[must_use]
+    pub fn devices(&self) -> Vec<ScheduledDevice> {
+        let devices = self.scheduled_devices().into_iter();
+        let devices = devices.map(|(qos, namespaces)| ScheduledDevice {
+            name: qos.name().to_owned(),
+            tokens_per_second: qos.plan().rate.0,
+            reserved_tokens_per_second: qos.plan().reserved.0,
+            namespaces,
+            tenants: qos.tenants(),
+        });
+        devices.collect()
     }
 
     fn controller(&self, controller: &SharedController) -> ControllerSnapshot {
