@@ -4,7 +4,7 @@ use crate::oracle::Oracle;
 use crate::rights::Law;
 use base::Nanos;
 use block::BlockError;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// An application of a host.
@@ -39,6 +39,8 @@ pub struct Application {
     pub rest: Option<(u64, Nanos)>,
     /// The results.
     pub report: Rc<RefCell<Report>>,
+    /// Requests that it and others of its run were answered.
+    pub answered: Rc<Cell<u64>>,
 }
 
 impl Application {
@@ -60,6 +62,7 @@ impl Application {
             judged: true,
             rest: None,
             report: Rc::default(),
+            answered: Rc::default(),
         }
     }
 }

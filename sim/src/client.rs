@@ -20,7 +20,7 @@ use base::{Nanos, Prng, Slab, SlabKey, Time};
 use block::{Capabilities, Channel, Extents, Geometry, Operation, Request};
 use host::RemoteChannel;
 use reactor::{Context, IoSlice, OpNamespace, Service};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
@@ -129,6 +129,8 @@ pub struct Client {
     gives_up: Option<GivingUp>,
     issued: u64,
     report: Rc<RefCell<Report>>,
+    /// Requests that it and others of its run were answered.
+    answered: Rc<Cell<u64>>,
     /// Times of answers to reads, and their latencies.
     log: Option<ReadLog>,
     /// Step at which its host was connected again last.
@@ -193,6 +195,7 @@ impl Client {
             gives_up: None,
             issued: 0,
             report,
+            answered: Rc::default(),
             log: None,
             reconnected: 0,
             rest: None,
@@ -221,6 +224,7 @@ impl Client {
             judged,
             rest,
             report,
+            answered,
             law,
             target,
             ..
@@ -233,6 +237,7 @@ impl Client {
             client.extents = Some((Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
         }
         client.gives_up = gives_up.map(|how| GivingUp::new(seed, how));
+        client.answered = answered;
         client.law = law;
         client.target = target;
         client.judged = judged;

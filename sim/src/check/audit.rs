@@ -92,12 +92,18 @@ impl Audit {
         stats.collect()
     }
 
+    /// Returns the time of the next [look](Self::look).
+    pub(super) fn next_look(&self) -> Time {
+        let next = self.target.as_ref().map(|_| self.looked_at + WINDOW);
+        next.unwrap_or(Time::NEVER)
+    }
+
     /// Looks at what was spent since the last time, if that is long ago.
     ///
     /// # Panics
     /// If it is more than was generated.
     pub(super) fn look(&mut self, now: Time) {
-        if self.target.is_none() || now.since(self.looked_at) < WINDOW {
+        if now < self.next_look() {
             return;
         }
         let span = now.since(self.looked_at);

@@ -30,7 +30,7 @@ use base::{Nanos, Prng, Time};
 use host::{ConnectOptions, HostIdentity, ReplayPolicy, Switchboard, SwitchboardOptions};
 use reactor::{Core, PollPolicy, Service as _};
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -78,6 +78,8 @@ pub(super) struct Machine {
     liars_disk: Volume,
     /// Reports of applications, of crashed hosts too.
     reports: Vec<Rc<RefCell<Report>>>,
+    /// Requests that these applications were answered.
+    answered: Rc<Cell<u64>>,
     audits: Rc<RefCell<Vec<Audit>>>,
     incidents: BTreeMap<Cow<'static, str>, u64>,
 }
@@ -118,6 +120,7 @@ impl Machine {
             prng,
             hosts_made: 0,
             reports: Vec::new(),
+            answered: Rc::default(),
             audits: Rc::default(),
             incidents: BTreeMap::new(),
         };
@@ -225,6 +228,7 @@ impl Machine {
                     rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
                     extents: self.has(Feature::Extents),
                     gives_up: self.gives_up(),
+                    answered: Rc::clone(&self.answered),
                     ..Application::alone(self.plan.workload, seed)
                 });
             }
@@ -396,11 +400,7 @@ impl Machine {
         let until = self.world.now() + at_most;
         loop {
             let next = until.min(self.world.now() + REVIVAL);
-            let reports = self.reports.clone();
-            let outcome = self.run_until(next, || {
-                let answered = reports.iter().map(|report| report.borrow().answered);
-                done(answered.sum())
-            });
+            let outcome = self.run_until(next, || done(self.answered.get()));
             if outcome == Outcome::Done || next == until {
                 return outcome;
             }
@@ -421,11 +421,15 @@ impl Machine {
 
     fn run_until(&self, until: Time, mut done: impl FnMut() -> bool) -> Outcome {
         let cast = &mut *self.cast.borrow_mut();
-        let (world, audits) = (self.world.clone(), Rc::clone(&self.audits));
+        let mut next_look = Time::ZERO;
         self.world.run(&mut cast.actors(), until, || {
-            let now = world.now();
-            let mut audits = audits.borrow_mut();
-            audits.iter_mut().for_each(|audit| audit.look(now));
+            let now = self.world.now();
+            if now >= next_look {
+                let audits = &mut *self.audits.borrow_mut();
+                audits.iter_mut().for_each(|audit| audit.look(now));
+                let next = audits.iter().map(Audit::next_look).min();
+                next_look = next.unwrap_or(Time::NEVER);
+            }
             done()
         })
     }

@@ -24,6 +24,7 @@ impl Client {
             format!("{now:?}: {name} is answered {result:?} to {range:?} {kind:?}")
         });
         let mut report = self.report.borrow_mut();
+        self.answered.update(|answered| answered + 1);
         report.answered += 1;
         report.failed += u64::from(is_failure(completion.result));
         report.timed_out += u64::from(completion.result == Err(BlockError::TimedOut));
