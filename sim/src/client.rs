@@ -156,7 +156,7 @@ impl Client {
         seed: u64,
         report: Rc<RefCell<Report>>,
     ) -> Self {
-        Self::by(Way::Any(channel), geometry, workload, seed, report)
+        Self::by(Way::Any(channel), geometry, workload, seed, report, None)
     }
 
     fn by(
@@ -165,12 +165,16 @@ impl Client {
         workload: Workload,
         seed: u64,
         report: Rc<RefCell<Report>>,
+        oracle: Option<Rc<RefCell<Oracle>>>,
     ) -> Self {
         let geometry = Geometry {
             blocks: geometry.blocks.min(BLOCKS_MAX),
             ..geometry
         };
-        let blocks = usize::try_from(geometry.blocks).expect("a small device");
+        let oracle = oracle.unwrap_or_else(|| {
+            let blocks = usize::try_from(geometry.blocks).expect("a small device");
+            Rc::new(RefCell::new(Oracle::new(blocks)))
+        });
         Self {
             name: format!("{seed:016x}"),
             channel,
@@ -185,7 +189,7 @@ impl Client {
             host: 1,
             told: (0, 0),
             judged: true,
-            oracle: Rc::new(RefCell::new(Oracle::new(blocks))),
+            oracle,
             medium: None,
             prng: Prng::from_seed(seed),
             in_flight: Slab::with_capacity(workload.depth),
@@ -229,7 +233,7 @@ impl Client {
             target,
             ..
         } = application;
-        let mut client = Self::by(channel, geometry, workload, seed, report);
+        let mut client = Self::by(channel, geometry, workload, seed, report, oracle);
         let transfer_blocks = capabilities.max_transfer_bytes / geometry.block_bytes;
         client.transfer_blocks = u64::from(transfer_blocks);
         let most = usize::try_from(capabilities.extents_max).unwrap_or(usize::MAX);
@@ -243,9 +247,6 @@ impl Client {
         client.judged = judged;
         client.rest = rest;
         client.host = host;
-        if let Some(oracle) = oracle {
-            client.oracle = oracle;
-        }
         // What was lost before its channel was opened is told to the channels of that time.
         client.told.1 = client.oracle.borrow_mut().mark();
         client.asking(mix, tolerance)
