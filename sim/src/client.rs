@@ -469,15 +469,15 @@ impl Client {
     /// A request's content: the version and the address of each block, all over it.
     fn fill(&self, mut data: IoSlice, range: Range<usize>, kind: &Kind) -> IoSlice {
         let size = self.geometry.block_bytes as usize;
-        let mut bytes = vec![0xEE; range.len() * size];
-        for (index, (block, bytes)) in range.zip(bytes.chunks_mut(size)).enumerate() {
-            match kind {
-                Kind::Write { version, .. } => content::fill(block, *version, bytes),
-                Kind::Compare(_, expected) => content::fill(block, expected[index], bytes),
-                _ => {}
+        content::write(&mut data, |out| {
+            for (index, (block, out)) in range.zip(out.chunks_mut(size)).enumerate() {
+                match kind {
+                    Kind::Write { version, .. } => content::fill(block, *version, out),
+                    Kind::Compare(_, expected) => content::fill(block, expected[index], out),
+                    _ => out.fill(0xEE),
+                }
             }
-        }
-        data.copy_in(0, &bytes);
+        });
         data
     }
 

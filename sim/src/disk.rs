@@ -241,15 +241,15 @@ fn bytes_of(lba: Lba, blocks: u32, size: usize) -> Range<usize> {
 }
 
 impl State {
-    /// Puts `new` into a block.
-    fn put(&mut self, block: usize, new: &[u8], durable: bool) {
-        let bytes = block * new.len()..(block + 1) * new.len();
-        self.content[bytes.clone()].copy_from_slice(new);
+    /// Puts what `content` makes of a block of `size` bytes into it.
+    fn put(&mut self, block: usize, size: usize, durable: bool, content: impl FnOnce(&mut [u8])) {
+        let bytes = block * size..(block + 1) * size;
+        content(&mut self.content[bytes.clone()]);
         if self.durable.is_empty() {
             return;
         }
         if durable {
-            self.durable[bytes].copy_from_slice(new);
+            self.durable[bytes.clone()].copy_from_slice(&self.content[bytes]);
             self.dirty.remove(&block);
         } else {
             self.dirty.insert(block);
@@ -294,16 +294,16 @@ impl State {
 
     fn write(&mut self, request: &Request, size: usize, whole: bool, durable: bool) {
         self.totals.writes += 1;
-        let mut new = vec![0; size];
         let first = usize::try_from(request.lba.0).expect("a small disk");
         for index in 0..request.blocks as usize {
             if !whole && self.prng.chance(1, 2) {
                 continue;
             }
-            if let Some(data) = &request.data {
-                data.copy_out(index * size, &mut new);
-            }
-            self.put(first + index, &new, durable && whole);
+            let durable = durable && whole;
+            self.put(first + index, size, durable, |block| match &request.data {
+                Some(data) => data.copy_out(index * size, block),
+                None => block.fill(0),
+            });
         }
     }
 }
@@ -481,16 +481,20 @@ mod tests {
     fn without_power_only_what_was_flushed_is_left_for_certain() {
         let disk = Disk::new(GEOMETRY, true, DiskFaults::default(), 1);
         let old = [1; 512];
-        disk.state().put(0, &old, true);
+        let put = |new: [u8; 512], durable| {
+            let state = &mut *disk.state();
+            state.put(0, 512, durable, |block| block.copy_from_slice(&new));
+        };
+        put(old, true);
         let mut lost = 0;
         for round in 2..32 {
-            disk.state().put(0, &[round; 512], false);
+            put([round; 512], false);
             assert_eq!(disk.block(0), [round; 512]);
             disk.lose_power();
             let left = disk.block(0);
             lost += u32::from(left != [round; 512]);
             assert!(left == [round; 512] || left == old || left == [round - 1; 512]);
-            disk.state().put(0, &old, true);
+            put(old, true);
         }
         assert!((1..30).contains(&lost), "{lost}");
         assert_eq!(disk.totals().lost, u64::from(lost));

@@ -1,6 +1,7 @@
 //! Content of blocks: the version and the address of each, all over it.
 
 use crate::oracle::Version;
+use reactor::IoSlice;
 
 /// Which write put these bytes into a block.
 ///
@@ -9,12 +10,12 @@ use crate::oracle::Version;
 pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
     let version = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
     let expected = pattern(block, version);
-    let part = found.chunks(expected.len());
-    let differs = part
-        .zip(0..)
-        .find(|(part, _)| **part != expected[..part.len()]);
-    if let Some((_, part)) = differs {
-        let at = part * expected.len();
+    let (parts, rest) = found.as_chunks();
+    let same = parts.iter().all(|part| *part == expected) && *rest == expected[..rest.len()];
+    if !same {
+        let mut bytes = found.iter().zip(expected.iter().cycle());
+        let at = bytes.position(|(found, expected)| found != expected);
+        let at = at.unwrap_or(0) / expected.len() * expected.len();
         panic!(
             "block {block} begins as version {version} has it and goes on otherwise from byte \
              {at}: {:02x?}",
@@ -28,9 +29,19 @@ pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
 /// written.
 pub(super) fn fill(block: usize, version: Version, out: &mut [u8]) {
     let pattern = pattern(block, version);
-    for part in out.chunks_mut(pattern.len()) {
-        part.copy_from_slice(&pattern[..part.len()]);
+    let (parts, rest) = out.as_chunks_mut();
+    parts.fill(pattern);
+    rest.copy_from_slice(&pattern[..rest.len()]);
+}
+
+/// Lets `make` write all bytes of `data`: where they lie, or as a copy for a device's memory.
+pub(super) fn write(data: &mut IoSlice, make: impl FnOnce(&mut [u8])) {
+    if let Some(bytes) = data.bytes_mut() {
+        return make(bytes);
     }
+    let mut bytes = vec![0; data.len()];
+    make(&mut bytes);
+    data.copy_in(0, &bytes);
 }
 
 /// Returns the pattern that fills a block.

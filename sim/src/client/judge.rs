@@ -132,8 +132,11 @@ impl Client {
             let took = self.now.since(since);
             log.borrow_mut().push((self.now, took));
         }
-        let mut bytes = vec![0; data.len()];
-        data.copy_out(0, &mut bytes);
+        if let Some(bytes) = data.bytes() {
+            return self.check(range, began, bytes);
+        }
+        let mut bytes = Vec::new();
+        data.append_to(0, &mut bytes);
         self.check(range, began, &bytes);
     }
 
