@@ -442,7 +442,7 @@ impl Client {
             }
             Operation::Compare => {
                 let began = oracle.begin_read();
-                let last = |block| oracle.allowed(block, began).last().unwrap_or(0);
+                let last = |block| oracle.allowed(block, began).next_back().unwrap_or(0);
                 let mut expected: Vec<_> = range.clone().map(last).collect();
                 if began.is_multiple_of(4) {
                     // A version that was never written is not there, whichever block it is.

@@ -276,17 +276,23 @@ impl Oracle {
     /// Returns true if a read that began then may find `found` in a block now.
     #[must_use]
     pub fn allows(&self, block: usize, began: Step, found: Version) -> bool {
-        self.allowed(block, began).any(|version| version == found)
-    }
-
-    /// Everything that a read that began then may find in a block now.
-    pub fn allowed(&self, block: usize, began: Step) -> impl Iterator<Item = Version> + '_ {
         let writes = &self.blocks[block];
         let floor = floor(writes, began, |_| true);
-        writes
-            .iter()
-            .filter(move |write| write.ended.is_none_or(|ended| ended >= floor))
-            .filter(move |write| !is_behind(writes, write, began))
+        let mut same = writes.iter().filter(|write| write.found_as() == found);
+        same.any(|write| may_be_found(writes, write, began, floor))
+    }
+
+    /// Everything that a read that began then may find in a block now, by when it began.
+    pub fn allowed(
+        &self,
+        block: usize,
+        began: Step,
+    ) -> impl DoubleEndedIterator<Item = Version> + '_ {
+        let writes = &self.blocks[block];
+        let floor = floor(writes, began, |_| true);
+        let allowed = writes.iter();
+        allowed
+            .filter(move |write| may_be_found(writes, write, began, floor))
             .map(Write::found_as)
     }
 
@@ -296,6 +302,11 @@ impl Oracle {
             block.retain(|write| write.version != version);
         }
     }
+}
+
+/// Returns true if a read that began at `read` may find `write`, unless that ended before `floor`.
+fn may_be_found(writes: &[Write], write: &Write, read: Step, floor: Step) -> bool {
+    write.ended.is_none_or(|ended| ended >= floor) && !is_behind(writes, write, read)
 }
 
 /// Returns true if a barrier puts `write` before another one that was acknowledged when a read
