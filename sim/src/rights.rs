@@ -74,9 +74,13 @@ impl Rights {
         self.0.banned.get()
     }
 
-    fn allows(&self, operation: Operation, block: usize) -> bool {
+    /// Returns the blocks of `range` that the host may not use.
+    fn foreign(&self, operation: Operation, range: &Range<usize>) -> Vec<usize> {
         let permits = self.0.permits.borrow();
-        permits.as_ref().is_none_or(|permits| {
+        let Some(permits) = &*permits else {
+            return Vec::new();
+        };
+        let allows = |block| {
             permits.iter().any(|permit| {
                 let kind = if operation.is_write() {
                     permit.write
@@ -85,7 +89,8 @@ impl Rights {
                 };
                 kind && permit.blocks.contains(&block)
             })
-        })
+        };
+        range.clone().filter(|&block| !allows(block)).collect()
     }
 }
 
@@ -170,10 +175,7 @@ impl Law {
             answer.is_err() || !self.rights.is_banned(),
             "{operation:?} of blocks {range:?} was done for a host that may not connect"
         );
-        let foreign: Vec<_> = range
-            .clone()
-            .filter(|&block| !self.rights.allows(operation, block))
-            .collect();
+        let foreign = self.rights.foreign(operation, range);
         if answer.is_ok() {
             assert!(
                 foreign.is_empty(),
