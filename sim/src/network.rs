@@ -1,5 +1,6 @@
 //! The network: byte streams that arrive in order, in pieces of any size, late, or not at all.
 
+mod end;
 mod faults;
 mod totals;
 
@@ -10,44 +11,18 @@ use crate::stirred::{CoreNumber, Stirred};
 use crate::trace::say;
 use crate::wiretap::Wiretap;
 use base::{Nanos, Prng, Time};
+use end::{End, Stream};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use std::io::Cursor;
 use std::net::SocketAddr;
-
-/// One end of a connection, as the other end's bytes arrive there.
-#[derive(Debug, Default)]
-struct End {
-    /// Pieces on their way or arrived, in order.
-    arriving: VecDeque<(Time, Cursor<Vec<u8>>)>,
-    /// Time at which the last piece arrives, so that none overtakes it.
-    last_arrival: Time,
-    /// From this time on, what follows the last piece is the end of the stream.
-    ended: Option<Time>,
-    /// From this time on, the connection is broken: everything fails, arrived or not.
-    broken: Option<Time>,
-    /// Nothing arrives any more but what is on its way: what is sent from now on is lost.
-    severed: bool,
-    /// The owner closed it.
-    closed: bool,
-    /// The end that connected.
-    origin: u64,
-    /// The core that has it.
-    core: Option<CoreNumber>,
-    /// Bytes that were sent to it.
-    carried: u64,
-    /// Bytes of these that it has not received.
-    unread: u64,
-    /// Its sender waits for room.
-    awaited: bool,
-}
 
 /// The next thing that an end can receive.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Nothing,
-    Bytes(Vec<u8>),
+    /// So many bytes, which are to be [read](Network::read) now.
+    Bytes(usize),
     End,
     Broken,
 }
@@ -87,6 +62,8 @@ pub(crate) struct Network {
     /// Cores on which something has happened.
     pub(crate) stirred: Stirred,
     ends: Vec<End>,
+    /// Memory of ends that were closed.
+    spare: Vec<Stream>,
     /// By address.
     listening: BTreeMap<SocketAddr, Listener>,
     next_port: u16,
@@ -94,8 +71,8 @@ pub(crate) struct Network {
     open: BTreeSet<u64>,
     /// A send in so many of the connections of these hosts is changed at random.
     liars: BTreeMap<u64, (Lies, u64)>,
-    /// Connections that are watched, if any are.
-    taps: Option<BTreeMap<u64, Wiretap>>,
+    /// Connections are watched.
+    watches: bool,
     pub(crate) totals: NetworkTotals,
 }
 
@@ -112,11 +89,12 @@ impl Network {
             events: BinaryHeap::new(),
             stirred: Stirred::default(),
             ends: Vec::new(),
+            spare: Vec::new(),
             listening: BTreeMap::new(),
             next_port: 49_152,
             open: BTreeSet::new(),
             liars: BTreeMap::new(),
-            taps: None,
+            watches: false,
             totals: NetworkTotals::default(),
         }
     }
@@ -127,7 +105,7 @@ impl Network {
 
     /// Holds all ends to the rules of the transport from now on.
     pub(crate) fn watch(&mut self) {
-        self.taps = Some(BTreeMap::new());
+        self.watches = true;
     }
 
     /// Listens, on this core if it is one's; port 0 takes the next free one.
@@ -175,10 +153,8 @@ impl Network {
         self.note(arrival, concerns);
         for number in [near, near + 1] {
             self.open.insert(number);
-            self.ends.push(End {
-                origin,
-                ..End::default()
-            });
+            let stream = self.spare.pop().unwrap_or_default();
+            self.ends.push(End::new(origin, stream));
         }
         Some(near)
     }
@@ -240,7 +216,7 @@ impl Network {
     /// Bytes that `end` may send now.
     pub(crate) fn room(&self, end: u64) -> u64 {
         let peer = &self.ends[at(end ^ 1)];
-        if peer.severed || peer.closed || peer.broken.is_some() {
+        if peer.severed || peer.closed || peer.broken() < Time::NEVER {
             return u64::MAX;
         }
         self.faults.window_bytes.saturating_sub(peer.unread)
@@ -256,8 +232,7 @@ impl Network {
         now: Time,
         prng: &mut Prng,
     ) -> Sent {
-        let broken = self.end(end).broken.is_some_and(|at| at <= now);
-        if broken || self.end(end ^ 1).closed {
+        if self.end(end).broken() <= now || self.end(end ^ 1).closed {
             return Sent::Broken;
         }
         if self.end(end ^ 1).severed {
@@ -302,13 +277,14 @@ impl Network {
                 1 + prng.below(rest.len() as u64)
             };
             let (piece, after) = rest.split_at(at(size));
-            let delay = self.delay(prng);
+            let arrival = now + self.delay(prng);
             let peer = self.end(end ^ 1);
-            peer.last_arrival = peer.last_arrival.max(now + delay);
-            let arrives = peer.last_arrival;
-            let piece = Cursor::new(piece.to_vec());
-            peer.arriving.push_back((arrives, piece));
-            self.note(arrives, Concerns::End(end ^ 1));
+            let before = peer.last_arrival;
+            let arrives = peer.carry(piece, arrival);
+            // It may arrive with the one before it, of which the core will be told.
+            if arrives > before || arrives <= now {
+                self.note(arrives, Concerns::End(end ^ 1));
+            }
             rest = after;
             pieces -= 1;
         }
@@ -319,11 +295,9 @@ impl Network {
 
     /// Looks at what `end` sends. An answer to a lie is no fault of the end that sends it.
     fn tap(&mut self, end: u64, bytes: &[u8]) {
-        let origin = self.end(end).origin;
-        if let Some(taps) = &mut self.taps
-            && !self.liars.contains_key(&origin)
-        {
-            let tap = taps.entry(end & !1).or_insert_with(Wiretap::new);
+        let near = &mut self.ends[at(end & !1)];
+        if self.watches && !self.liars.contains_key(&near.origin) {
+            let tap = near.tap.get_or_insert_with(|| Box::new(Wiretap::new()));
             tap.sends(end & 1 == 0, bytes);
         }
     }
@@ -365,8 +339,8 @@ impl Network {
                 let late = SILENCE + Nanos(prng.below(SILENCE.0));
                 let state = self.end(side);
                 state.severed = true;
-                state.arriving.retain(|(at, _)| *at <= now);
-                state.broken = Some(now + late);
+                state.lose(now);
+                state.break_off(now + late);
                 self.note(now + late, Concerns::End(side));
                 // A sender that waits for room is told that all is sent.
                 self.note(now + Nanos(1), Concerns::End(side));
@@ -411,20 +385,16 @@ impl Network {
             state.severed = true;
             // Sometimes what was on its way still arrives, late, and sometimes it does not.
             if prng.chance(1, 2) {
-                for (arrival, _) in state.arriving.iter_mut().filter(|(at, _)| *at > now) {
-                    *arrival = *arrival + linger;
-                }
-                state.last_arrival = state.last_arrival.max(now) + linger;
-                state.ended = state.ended.map(|at| at.max(state.last_arrival));
-                state.broken = Some(state.last_arrival + notice + Nanos::from_millis(1));
+                state.delay(now, linger);
+                state.break_off(state.last_arrival + notice + Nanos::from_millis(1));
             } else {
-                state.broken = Some(now + notice);
+                state.break_off(now + notice);
             }
-            let times: Vec<_> = state.arriving.iter().map(|(at, _)| *at).collect();
-            let ends = [state.ended, state.broken, Some(now + Nanos(1))];
-            let ends = ends.into_iter().flatten();
-            let times = times.into_iter().chain(ends);
-            times.for_each(|at| self.note(at, Concerns::End(side)));
+            let ends = [state.ended(), state.broken(), now + Nanos(1)];
+            let times: Vec<_> = state.arrivals().chain(ends).collect();
+            for at in times.into_iter().filter(|&at| at < Time::NEVER) {
+                self.note(at, Concerns::End(side));
+            }
             self.stir(side);
         }
     }
@@ -440,34 +410,12 @@ impl Network {
     ) -> Arrival {
         let window = self.faults.window_bytes;
         let state = self.end(end);
-        if state.broken.is_some_and(|at| at <= now) {
+        if state.broken() <= now {
             return Arrival::Broken;
         }
-        let mut bytes = Vec::new();
-        while let Some((at, piece)) = state.arriving.front_mut() {
-            if *at > now || bytes.len() >= limit {
-                break;
-            }
-            let from = usize::try_from(piece.position()).expect("within the piece");
-            let left = piece.get_ref().len() - from;
-            let take = left.min(limit - bytes.len());
-            if from == 0 && take == left && bytes.is_empty() {
-                bytes = std::mem::take(piece.get_mut());
-            } else {
-                bytes.extend_from_slice(&piece.get_ref()[from..from + take]);
-                piece.set_position((from + take) as u64);
-            }
-            if take == left {
-                state.arriving.pop_front();
-            }
-            // Pieces that arrived apart are joined half of the time.
-            if prng.chance(1, 2) {
-                break;
-            }
-        }
-        if !bytes.is_empty() {
-            let full = state.unread >= window;
-            state.unread = state.unread.saturating_sub(bytes.len() as u64);
+        let full = state.unread >= window;
+        let bytes = state.take(limit, now, prng);
+        if bytes > 0 {
             let awaited = std::mem::take(&mut state.awaited);
             if awaited {
                 let told = now + self.delay(prng);
@@ -477,21 +425,27 @@ impl Network {
                 self.stir(end ^ 1);
             }
             Arrival::Bytes(bytes)
-        } else if state.arriving.is_empty() && state.ended.is_some_and(|at| at <= now) {
+        } else if state.is_over(now) {
             Arrival::End
         } else {
             Arrival::Nothing
         }
     }
 
+    /// Reads the next `count` of the bytes that `end` received: `out` gets them in one piece or two.
+    pub(crate) fn read(&mut self, end: u64, count: usize, out: impl FnMut(&[u8])) {
+        self.end(end).read(count, out);
+    }
+
     /// Closes `end`: its peer sees the end of the stream after what was sent before.
     pub(crate) fn close(&mut self, end: u64, now: Time) {
         self.open.remove(&end);
         self.end(end).closed = true;
-        if let Some(taps) = self.taps.as_mut().filter(|_| self.ends[at(end ^ 1)].closed) {
-            taps.remove(&(end & !1));
+        let stream = self.end(end).forget();
+        self.spare.push(stream);
+        if self.end(end ^ 1).closed {
+            self.end(end & !1).tap = None;
         }
-        self.end(end).arriving = VecDeque::new();
         self.stir(end ^ 1);
         let peer = self.end(end ^ 1);
         if peer.severed {
@@ -499,7 +453,9 @@ impl Network {
             return;
         }
         let at = peer.last_arrival.max(now);
-        peer.ended.get_or_insert(at);
+        if peer.ended() == Time::NEVER {
+            peer.end(at);
+        }
         self.note(at, Concerns::End(end ^ 1));
         // A sender that waits for room finds the connection closed.
         self.note(now + Nanos(1), Concerns::End(end ^ 1));
@@ -522,13 +478,7 @@ impl Network {
 
     /// Since when an end has something to receive.
     pub(crate) fn readable_since(&self, end: u64) -> Time {
-        let end = &self.ends[at(end)];
-        let first = end.arriving.front().map(|(at, _)| *at).or(end.ended);
-        [first, end.broken]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(Time::NEVER)
+        self.ends[at(end)].readable_since()
     }
 }
 

@@ -81,7 +81,9 @@ impl RawEnd {
             match shared.network.receive(end, RECEIVE_BYTES, now, prng) {
                 Arrival::Nothing => return RawState::Open,
                 Arrival::End | Arrival::Broken => return RawState::Ended,
-                Arrival::Bytes(bytes) => out.extend(bytes),
+                Arrival::Bytes(bytes) => shared
+                    .network
+                    .read(end, bytes, |bytes| out.extend_from_slice(bytes)),
             }
         }
     }

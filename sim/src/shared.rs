@@ -14,6 +14,8 @@ pub(crate) struct Shared {
     pub(crate) pace: Pace,
     pub(crate) memory: Memory,
     pub(crate) drivers: CoreNumber,
+    /// Bytes of the send under way.
+    pub(crate) outgoing: Vec<u8>,
     /// Turns that were taken.
     pub(crate) turns: u64,
 }

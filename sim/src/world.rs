@@ -106,6 +106,7 @@ impl World {
             pace: Pace::default(),
             memory: Memory::default(),
             drivers: 0,
+            outgoing: Vec::new(),
             turns: 0,
         };
         Self {

@@ -176,11 +176,9 @@ impl SendList {
         }
     }
 
-    /// Returns a range of the bytes, as one piece: for drivers without a kernel, and for tests.
-    #[must_use]
-    pub fn to_bytes(&self, range: Range<usize>) -> Vec<u8> {
-        let mut out = Vec::with_capacity(range.len());
-        let mut start = 0;
+    /// Appends a range of the bytes to `out`: for drivers without a kernel, and for tests.
+    pub fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) {
+        let (begin, mut start) = (out.len(), 0);
         for segment in &self.segments {
             let len = match segment {
                 Segment::Header { len, .. } => *len,
@@ -193,17 +191,19 @@ impl SendList {
                 Segment::Header { start, .. } => {
                     out.extend_from_slice(&self.headers[start + from..start + to]);
                 }
-                Segment::Payload(slice) => {
-                    let end = out.len();
-                    out.resize(end + to - from, 0);
-                    slice.copy_out(from, &mut out[end..]);
-                }
+                Segment::Payload(slice) => match slice.bytes() {
+                    Some(bytes) => out.extend_from_slice(&bytes[from..to]),
+                    None => {
+                        let end = out.len();
+                        out.resize(end + to - from, 0);
+                        slice.copy_out(from, &mut out[end..]);
+                    }
+                },
             }
         }
         let aside = self.aside(range.start);
-        let aside = &aside[..aside.len().min(out.len())];
-        out[..aside.len()].copy_from_slice(aside);
-        out
+        let aside = &aside[..aside.len().min(range.len())];
+        out[begin..begin + aside.len()].copy_from_slice(aside);
     }
 }
 
@@ -222,9 +222,14 @@ mod tests {
         list.push_payload(IoSlice::new(Memory::Region(region), 8, 7));
         list.push_header(b" three");
         assert_eq!(list.segments().len(), 3);
-        assert_eq!(list.to_bytes(0..21), b"one two payload three");
-        assert_eq!(list.to_bytes(4..21), b"two payload three");
-        assert_eq!(list.to_bytes(6..18), b"o payload th");
+        let bytes = |range| {
+            let mut out = b"> ".to_vec();
+            list.append_to(range, &mut out);
+            out
+        };
+        assert_eq!(bytes(0..21), b"> one two payload three");
+        assert_eq!(bytes(4..21), b"> two payload three");
+        assert_eq!(bytes(6..18), b"> o payload th");
         assert_eq!(list.bytes(), 21);
         assert!(!list.fits(64, 0));
         assert!(!list.fits(0, 2));

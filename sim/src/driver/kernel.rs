@@ -43,9 +43,9 @@ impl arrivals::Kernel for Kernel<'_> {
         let Some((_, into)) = &mut socket.receiving else {
             return Got::Nothing;
         };
-        let Some(mut buffer) = self.receive_buffers.take(RECEIVE_BYTES) else {
+        if self.receive_buffers.free(0) == 0 {
             return Got::NoBuffer;
-        };
+        }
         let wanted = into.as_ref().map_or(0, IoSlice::len);
         let room = (wanted + RECEIVE_BYTES).min(most);
         let world = &mut *self.world.borrow_mut();
@@ -60,15 +60,28 @@ impl arrivals::Kernel for Kernel<'_> {
             Arrival::Broken => (0, None, Err(io::ErrorKind::ConnectionReset.into())),
             Arrival::Bytes(bytes) => {
                 self.stats.receives += 1;
-                self.stats.received_bytes += bytes.len() as u64;
-                got = Got::Bytes(bytes.len(), bytes.len() < room);
-                let (front, back) = bytes.split_at(wanted.min(bytes.len()));
+                self.stats.received_bytes += bytes as u64;
+                got = Got::Bytes(bytes, bytes < room);
+                let filled = wanted.min(bytes);
                 if let Some(slice) = into {
-                    slice.copy_in(0, front);
+                    let mut at = 0;
+                    world.network.read(socket.end, filled, |bytes| {
+                        slice.copy_in(at, bytes);
+                        at += bytes.len();
+                    });
                 }
-                buffer[..back.len()].copy_from_slice(back);
-                let rest = (!back.is_empty()).then_some((buffer, back.len()));
-                (front.len(), rest, Ok(()))
+                let more = bytes - filled;
+                let rest = (more > 0).then(|| {
+                    let buffer = self.receive_buffers.take(RECEIVE_BYTES);
+                    let mut buffer = buffer.expect("one is free");
+                    let mut at = 0;
+                    world.network.read(socket.end, more, |bytes| {
+                        buffer[at..at + bytes.len()].copy_from_slice(bytes);
+                        at += bytes.len();
+                    });
+                    (buffer, more)
+                });
+                (filled, rest, Ok(()))
             }
         };
         socket.interest.wanted = Wanted::Nothing;
@@ -100,16 +113,15 @@ impl arrivals::Kernel for Kernel<'_> {
         let room = usize::try_from(world.network.room(end)).unwrap_or(usize::MAX);
         let piece = left.min(most);
         let sent = sending.sent..sending.sent + room.min(piece);
-        let bytes = sending.list.to_bytes(sent);
+        let bytes = &mut world.outgoing;
+        bytes.clear();
+        sending.list.append_to(sent, bytes);
         let cost = Nanos(world.pace.send_per_kib.0 * piece as u64 / 1024);
         // What a core sends in one turn it sends in order, one after the other.
         *self.busy_until = world.now.max(*self.busy_until) + cost;
         self.stats.sends += 1;
         let (prng, more) = (&mut world.prng, left > bytes.len());
-        match world
-            .network
-            .send(end, &bytes, more, *self.busy_until, prng)
-        {
+        match world.network.send(end, bytes, more, *self.busy_until, prng) {
             Sent::Broken => sending.broken = true,
             Sent::Taken(taken) => {
                 self.stats.sent_bytes += taken as u64;

@@ -26,7 +26,7 @@ fn bytes_arrive_in_order_however_they_are_cut_up() {
     let (mut got, mut now) = (Vec::new(), Time(0));
     loop {
         match network.receive(far, 100, now, &mut prng) {
-            Arrival::Bytes(bytes) => got.extend(bytes),
+            Arrival::Bytes(bytes) => network.read(far, bytes, |bytes| got.extend_from_slice(bytes)),
             Arrival::Nothing => now = network.next_event(now).expect("more to come"),
             Arrival::End => break,
             Arrival::Broken => panic!("a rough network does not cut"),
@@ -73,7 +73,7 @@ fn a_cut_leaves_no_hole_in_the_stream() {
         while let Some(next) = network.next_event(now) {
             now = next;
             if let Arrival::Bytes(bytes) = network.receive(far, 1_000, now, &mut prng) {
-                got.extend(bytes);
+                network.read(far, bytes, |bytes| got.extend_from_slice(bytes));
             }
         }
         assert_eq!(got, sent[..got.len()], "seed {seed}");
