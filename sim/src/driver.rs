@@ -1,11 +1,12 @@
 //! A driver in virtual time: operations of a core against the simulated network.
 
+mod events;
 mod kernel;
 mod operations;
 
 use crate::network::Concerns;
 use crate::shared::Shared;
-use crate::stirred::{CoreNumber, Stirred};
+use crate::stirred::{CoreNumber, Woken};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use kernel::Kernel;
@@ -24,7 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// Connections of a core, unless it is told otherwise. Every one of them is looked at in every turn.
+/// Connections of a core, unless it is told otherwise. Every one of them is looked at whenever
+/// something may have happened to one.
 const SOCKETS: usize = 128;
 
 /// On so many cores packets come in.
@@ -119,13 +121,13 @@ pub struct SimDriver {
 struct Flag {
     woken: AtomicBool,
     number: CoreNumber,
-    stirred: Stirred,
+    others: Woken,
 }
 
 impl Wake for Flag {
     fn wake(&self) {
         if !self.woken.swap(true, Ordering::AcqRel) {
-            self.stirred.add(self.number);
+            self.others.add(self.number);
         }
     }
 }
@@ -140,11 +142,11 @@ impl SimDriver {
         };
         let receive_buffers =
             BufferPool::new(&[receive]).expect("address space for the simulation");
-        let number = world.borrow_mut().next_driver();
+        let number = world.borrow_mut().network.stirred.next_core();
         let waker = Flag {
             woken: AtomicBool::new(false),
             number,
-            stirred: world.borrow().network.stirred.clone(),
+            others: world.borrow().network.stirred.woken.clone(),
         };
         Self {
             number,
@@ -302,24 +304,10 @@ impl SimDriver {
 
     /// Returns true if a core that sleeps would wake up now: it was woken, or an operation is over.
     pub(crate) fn is_woken(&self) -> bool {
-        let world = self.world.borrow();
-        let now = world.now;
-        let accepted = |(address, accept): &(SocketAddr, Option<OpKey>)| {
-            accept.is_some() && world.network.has_connection(*address, now)
-        };
-        let moved = |socket: &Socket| {
-            let sends = socket.sending.as_ref().is_some_and(|sending| {
-                let goes_on = || sending.is_over() || world.network.room(socket.end) > 0;
-                sending.at <= now && goes_on()
-            });
-            sends || socket.watched && world.network.has_arrival(socket.end, now)
-        };
         self.rest == Rest::Awake
             || self.waker.woken.load(Ordering::Acquire)
             || !self.ready.is_empty()
-            || self.connecting.iter().any(|(at, ..)| *at <= now)
-            || self.open().any(moved)
-            || self.listeners.iter().flatten().any(accepted)
+            || self.looks_at_sockets() && self.has_moved()
     }
 
     /// The driver's thread begins on this core.
@@ -404,6 +392,8 @@ impl SimDriver {
             sending.in_line = true;
             let (arrivals, mut kernel) = self.split();
             arrivals.sends(slot, &mut kernel);
+            // It may still stand there.
+            self.world.borrow_mut().network.stirred.change(self.number);
         }
     }
 
@@ -476,99 +466,6 @@ impl SimDriver {
         self.abort_receive(socket.receiving);
         let stream = Stream::Simulated(socket.end);
         self.complete(key, Outcome::Released(stream));
-    }
-
-    fn poll_accepts(&mut self) {
-        for slot in 0..self.listeners.len() {
-            let Some((address, Some(key))) = self.listeners[slot] else {
-                continue;
-            };
-            loop {
-                let world = &mut *self.world.borrow_mut();
-                let Some(end) = world.network.accept(address, world.now) else {
-                    break;
-                };
-                let peer = SocketAddr::from(([10, 0, 0, 2], 1024));
-                let outcome = Outcome::Accepted(Ok((Stream::Simulated(end), peer)));
-                self.ready.push(Completion { key, outcome });
-            }
-        }
-    }
-
-    fn poll_connects(&mut self) {
-        let now = self.world.borrow().now;
-        let mut index = 0;
-        while index < self.connecting.len() {
-            if self.connecting[index].0 > now {
-                index += 1;
-                continue;
-            }
-            let (_, key, end) = self.connecting.remove(index);
-            let socket = end.map(|end| self.adopt_end(end));
-            self.complete(key, Outcome::Connected(socket));
-        }
-    }
-
-    fn poll_sends(&mut self) {
-        let now = self.world.borrow().now;
-        for index in 0..self.open.len() {
-            let key = self.open[index];
-            let Some(socket) = self.sockets.get_mut(key) else {
-                continue;
-            };
-            let Some(sending) = socket
-                .sending
-                .as_ref()
-                .filter(|s| s.at <= now && !s.in_line)
-            else {
-                continue;
-            };
-            if sending.is_over() {
-                self.end_send(key);
-            } else if self.world.borrow().network.room(socket.end) > 0 {
-                self.continue_sending(key);
-            }
-        }
-    }
-
-    fn end_send(&mut self, slot: SlabKey) {
-        let socket = self.sockets.get_mut(slot);
-        let Some(Sending {
-            key, list, broken, ..
-        }) = socket.and_then(|socket| socket.sending.take())
-        else {
-            return;
-        };
-        let result = if broken {
-            Err(io::ErrorKind::BrokenPipe.into())
-        } else {
-            Ok(())
-        };
-        self.complete(key, Outcome::Sent { list, result });
-    }
-
-    /// The ring tells of watched sockets on which something has arrived, in the order in which they
-    /// became readable.
-    fn reap_ring(&mut self) {
-        let mut told = Vec::new();
-        let world = self.world.borrow();
-        for &key in &self.open {
-            let socket = self.sockets.get(key).expect("it is open");
-            if socket.watched && world.network.has_arrival(socket.end, world.now) {
-                told.push((world.network.readable_since(socket.end), key));
-            }
-        }
-        drop(world);
-        told.sort_by_key(|&(since, _)| since);
-        for (_, key) in told {
-            let Some(socket) = self.sockets.get_mut(key) else {
-                continue;
-            };
-            socket.watched = false;
-            let (arrivals, mut kernel) = self.split();
-            let now = kernel.now;
-            arrivals.arrived(key, now, &mut kernel);
-        }
     }
 }
 

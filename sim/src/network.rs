@@ -202,7 +202,7 @@ impl Network {
     }
 
     /// Something has happened of which the owner of this end has to know.
-    fn stir(&self, end: u64) {
+    fn stir(&mut self, end: u64) {
         if let Some(core) = self.ends[at(end)].core {
             self.stirred.add(core);
         }

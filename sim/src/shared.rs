@@ -1,7 +1,6 @@
 //! State that all cores of a world share: time, chance and the network, their pace and memory.
 
 use crate::network::Network;
-use crate::stirred::CoreNumber;
 use base::{Nanos, Prng, Time};
 use reactor::BufferClass;
 
@@ -13,7 +12,6 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) pace: Pace,
     pub(crate) memory: Memory,
-    pub(crate) drivers: CoreNumber,
     /// Bytes of the send under way.
     pub(crate) outgoing: Vec<u8>,
     /// Turns that were taken.
@@ -21,12 +19,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A number for one more driver.
-    pub(crate) fn next_driver(&mut self) -> CoreNumber {
-        self.drivers += 1;
-        self.drivers
-    }
-
     /// Returns the time of a turn of a core that polls although it could sleep; `None` for one that
     /// sleeps.
     pub(crate) fn polls(&mut self) -> Option<Nanos> {

@@ -105,7 +105,6 @@ impl World {
             network: Network::new(faults),
             pace: Pace::default(),
             memory: Memory::default(),
-            drivers: 0,
             outgoing: Vec::new(),
             turns: 0,
         };
@@ -184,6 +183,7 @@ impl World {
     ) -> Outcome {
         let mut turns = 0;
         let mut agenda = Agenda::new(actors);
+        self.shared.borrow_mut().network.stirred.change_all();
         let mut acted = true;
         loop {
             // Time alone ends nothing.

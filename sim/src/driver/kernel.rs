@@ -142,6 +142,10 @@ impl arrivals::Kernel for Kernel<'_> {
     fn watch(&mut self, key: SlabKey) {
         if let Some(socket) = self.sockets.get_mut(key) {
             socket.watched = !socket.interest.closing;
+            let world = &mut *self.world.borrow_mut();
+            if world.network.has_arrival(socket.end, world.now) {
+                world.network.stirred.change(self.number);
+            }
         }
     }
 

@@ -64,6 +64,7 @@ impl Driver for SimDriver {
                 let slot = self.listeners.get_mut(listener.0 as usize);
                 if let Some((_, accept)) = slot.and_then(Option::as_mut) {
                     *accept = Some(key);
+                    self.world.borrow_mut().network.stirred.change(self.number);
                 } else {
                     let error = io::ErrorKind::NotConnected.into();
                     self.complete(key, Outcome::Accepted(Err(error)));
@@ -106,10 +107,9 @@ impl Driver for SimDriver {
         if self.waker.woken.swap(false, Ordering::AcqRel) {
             self.idle_turn = IDLE_TURN;
         }
-        self.poll_accepts();
-        self.poll_connects();
-        self.poll_sends();
-        self.reap_ring();
+        if self.looks_at_sockets() {
+            self.look_at_sockets();
+        }
         completions.append(&mut self.ready);
         Ok(())
     }

@@ -1,0 +1,139 @@
+//! Events of a core's sockets: the core is told of them, and goes on with its operations.
+
+use super::{Sending, SimDriver, Socket};
+use base::SlabKey;
+use reactor::{Completion, OpKey, Outcome, Stream};
+use std::io;
+use std::net::SocketAddr;
+
+impl SimDriver {
+    /// Returns true if something may have happened to the sockets since they were looked at.
+    pub(super) fn looks_at_sockets(&self) -> bool {
+        let looks = self.world.borrow().network.stirred.is_changed(self.number);
+        debug_assert!(looks || !self.has_moved(), "a core was not told to look");
+        looks
+    }
+
+    /// Returns true if an operation on a socket is over, or goes on.
+    pub(super) fn has_moved(&self) -> bool {
+        let world = &mut *self.world.borrow_mut();
+        let (network, now) = (&world.network, world.now);
+        let accepted = |(address, accept): &(SocketAddr, Option<OpKey>)| {
+            accept.is_some() && network.has_connection(*address, now)
+        };
+        let moved = |socket: &Socket| {
+            let sends = socket.sending.as_ref().is_some_and(|sending| {
+                let goes_on = || sending.is_over() || network.room(socket.end) > 0;
+                sending.at <= now && goes_on()
+            });
+            sends || socket.watched && network.has_arrival(socket.end, now)
+        };
+        let moved = self.connecting.iter().any(|(at, ..)| *at <= now)
+            || self.open().any(moved)
+            || self.listeners.iter().flatten().any(accepted);
+        if !moved {
+            world.network.stirred.settle(self.number);
+        }
+        moved
+    }
+
+    /// Goes on with what happened to the sockets.
+    pub(super) fn look_at_sockets(&mut self) {
+        self.world.borrow_mut().network.stirred.settle(self.number);
+        self.poll_accepts();
+        self.poll_connects();
+        self.poll_sends();
+        self.reap_ring();
+    }
+
+    fn poll_accepts(&mut self) {
+        for slot in 0..self.listeners.len() {
+            let Some((address, Some(key))) = self.listeners[slot] else {
+                continue;
+            };
+            loop {
+                let world = &mut *self.world.borrow_mut();
+                let Some(end) = world.network.accept(address, world.now) else {
+                    break;
+                };
+                let peer = SocketAddr::from(([10, 0, 0, 2], 1024));
+                let outcome = Outcome::Accepted(Ok((Stream::Simulated(end), peer)));
+                self.ready.push(Completion { key, outcome });
+            }
+        }
+    }
+
+    fn poll_connects(&mut self) {
+        let now = self.world.borrow().now;
+        let mut index = 0;
+        while index < self.connecting.len() {
+            if self.connecting[index].0 > now {
+                index += 1;
+                continue;
+            }
+            let (_, key, end) = self.connecting.remove(index);
+            let socket = end.map(|end| self.adopt_end(end));
+            self.complete(key, Outcome::Connected(socket));
+        }
+    }
+
+    fn poll_sends(&mut self) {
+        let now = self.world.borrow().now;
+        for index in 0..self.open.len() {
+            let key = self.open[index];
+            let Some(socket) = self.sockets.get_mut(key) else {
+                continue;
+            };
+            let Some(sending) = socket.sending.as_ref().filter(|s| s.at <= now) else {
+                continue;
+            };
+            if sending.in_line {
+                self.world.borrow_mut().network.stirred.change(self.number);
+            } else if sending.is_over() {
+                self.end_send(key);
+            } else if self.world.borrow().network.room(socket.end) > 0 {
+                self.continue_sending(key);
+            }
+        }
+    }
+
+    fn end_send(&mut self, slot: SlabKey) {
+        let socket = self.sockets.get_mut(slot);
+        let Some(Sending {
+            key, list, broken, ..
+        }) = socket.and_then(|socket| socket.sending.take())
+        else {
+            return;
+        };
+        let result = if broken {
+            Err(io::ErrorKind::BrokenPipe.into())
+        } else {
+            Ok(())
+        };
+        self.complete(key, Outcome::Sent { list, result });
+    }
+
+    /// The ring tells of watched sockets on which something has arrived, in the order in which they
+    /// became readable.
+    fn reap_ring(&mut self) {
+        let mut told = Vec::new();
+        let world = self.world.borrow();
+        for &key in &self.open {
+            let socket = self.sockets.get(key).expect("it is open");
+            if socket.watched && world.network.has_arrival(socket.end, world.now) {
+                told.push((world.network.readable_since(socket.end), key));
+            }
+        }
+        drop(world);
+        told.sort_by_key(|&(since, _)| since);
+        for (_, key) in told {
+            let Some(socket) = self.sockets.get_mut(key) else {
+                continue;
+            };
+            socket.watched = false;
+            let (arrivals, mut kernel) = self.split();
+            let now = kernel.now;
+            arrivals.arrived(key, now, &mut kernel);
+        }
+    }
+}
