@@ -102,7 +102,7 @@ impl Actor for KnobChanger {
         }
     }
 
-    fn deadline(&self) -> Time {
+    fn acts_at(&self) -> Time {
         if self.over.get() {
             Time::NEVER
         } else {

@@ -17,12 +17,9 @@ use std::rc::Rc;
 pub trait Actor {
     /// Does what there is to do now.
     fn turn(&mut self);
-    /// Returns the time at which there will be something to do without anything from outside.
-    fn deadline(&self) -> Time;
-    /// Returns true if something woke it, or will find it awake.
-    fn is_woken(&self) -> bool {
-        false
-    }
+    /// Returns the time at which it acts if nothing happens to it before: at once if something woke
+    /// it, or will find it awake.
+    fn acts_at(&self) -> Time;
     /// The number by which the world says that something may have woken it. One without a number
     /// is asked at every step.
     fn number(&self) -> Option<u32> {
@@ -54,12 +51,13 @@ impl<S: Service> Actor for Core<SimDriver, S> {
         }
     }
 
-    fn deadline(&self) -> Time {
-        self.driver.wakes_at()
-    }
-
-    fn is_woken(&self) -> bool {
-        self.driver.is_woken()
+    fn acts_at(&self) -> Time {
+        let busy = self.driver.busy_until();
+        if self.driver.is_woken() {
+            busy
+        } else {
+            self.driver.wakes_at().max(busy)
+        }
     }
 
     fn number(&self) -> Option<u32> {
@@ -190,31 +188,33 @@ impl World {
             if std::mem::take(&mut acted) && done() {
                 return Outcome::Done;
             }
-            let now = self.now();
-            let event = self.events(now, &mut agenda.stirred);
+            let (now, event) = self.events(&mut agenda.stirred);
             let next = agenda.update(actors, now);
             turns += 1;
             if turns == TURNS_WITHOUT_TIME_MAX {
-                let who = agenda.due.iter().map(|&i| (i, actors[i].deadline()));
+                let who = agenda.due.iter().map(|&i| (i, actors[i].acts_at()));
                 let who: Vec<_> = who.collect();
-                panic!("somebody acts without end at {now:?}: (number, deadline) {who:?}");
+                panic!("somebody acts without end at {now:?}: (number, time) {who:?}");
             }
-            if !agenda.due.is_empty() {
-                self.take_turns(actors, &mut agenda.due);
-                acted = true;
-                continue;
-            }
-            let next = event.map_or(next, |event| event.min(next));
-            if next == Time::NEVER {
-                return Outcome::Stuck;
-            }
-            if next > until {
-                return Outcome::OutOfTime;
-            }
-            if next > now {
+            if agenda.due.is_empty() {
+                let event = event.unwrap_or(Time::NEVER);
+                let next = next.min(event);
+                if next == Time::NEVER {
+                    return Outcome::Stuck;
+                }
+                if next > until {
+                    return Outcome::OutOfTime;
+                }
                 turns = 0;
+                self.shared.borrow_mut().now = next;
+                if event == next {
+                    continue;
+                }
+                // Nothing happens but that the time of some actors comes.
+                agenda.list_due(next);
             }
-            self.shared.borrow_mut().now = next.max(now);
+            self.take_turns(actors, &mut agenda.due);
+            acted = true;
         }
     }
 
@@ -259,12 +259,13 @@ impl World {
         stalls.then(|| now + Nanos(1 + prng.below(pace.stall_max.0)))
     }
 
-    /// Lists the cores on which something has happened by now. Returns the time of the next event.
-    fn events(&self, now: Time, stirred: &mut Vec<CoreNumber>) -> Option<Time> {
-        let network = &mut self.shared.borrow_mut().network;
-        let next = network.next_event(now);
+    /// Lists the cores on which something has happened by now. Returns that time, and the time of
+    /// the next event.
+    fn events(&self, stirred: &mut Vec<CoreNumber>) -> (Time, Option<Time>) {
+        let Shared { network, now, .. } = &mut *self.shared.borrow_mut();
+        let next = network.next_event(*now);
         network.stirred.take(stirred);
-        next
+        (*now, next)
     }
 }
 
@@ -307,16 +308,17 @@ impl Agenda {
     }
 
     /// Looks at the actors that have acted, and at those that something has happened to. Lists
-    /// those that are due; returns when the next one of the others is.
+    /// those that are due; returns when the next one is.
     fn update(&mut self, actors: &[&mut dyn Actor], now: Time) -> Time {
-        let stirred = self.stirred.iter();
-        let stirred = stirred.filter_map(|&core| *self.of_core.get(core as usize)?);
-        for index in stirred
-            .chain(self.due.drain(..))
-            .chain(self.others.iter().copied())
-        {
-            self.at[index] = acts_at(&*actors[index]);
+        for &core in &self.stirred {
+            if let Some(&Some(index)) = self.of_core.get(core as usize) {
+                self.at[index] = actors[index].acts_at();
+            }
         }
+        for &index in self.due.iter().chain(&self.others) {
+            self.at[index] = actors[index].acts_at();
+        }
+        self.due.clear();
         debug_assert!(
             self.first || self.agrees(actors, now),
             "a core was not told of what happened to it"
@@ -326,32 +328,30 @@ impl Agenda {
             return Time::NEVER;
         }
         let mut next = Time::NEVER;
+        for &at in &self.at {
+            next = next.min(at);
+        }
+        if next <= now {
+            self.list_due(now);
+        }
+        next
+    }
+
+    /// Lists the actors that are due at `now`.
+    fn list_due(&mut self, now: Time) {
         for (index, &at) in self.at.iter().enumerate() {
             if at <= now {
                 self.due.push(index);
-            } else {
-                next = next.min(at);
             }
         }
-        next
     }
 
     /// Returns true if asking every actor says the same.
     fn agrees(&self, actors: &[&mut dyn Actor], now: Time) -> bool {
         let mut both = self.at.iter().zip(actors);
         both.all(|(&at, actor)| {
-            let asked = acts_at(&**actor);
+            let asked = actor.acts_at();
             asked == at || asked.max(at) <= now
         })
-    }
-}
-
-/// The time at which an actor acts if nothing happens to it before.
-fn acts_at(actor: &dyn Actor) -> Time {
-    let busy = actor.busy_until();
-    if actor.is_woken() {
-        busy
-    } else {
-        actor.deadline().max(busy)
     }
 }
