@@ -212,13 +212,13 @@ impl Actor for Relay<'_> {
         }
     }
 
-    fn deadline(&self) -> Time {
-        Time::NEVER
-    }
-
-    fn is_woken(&self) -> bool {
+    fn acts_at(&self) -> Time {
         let arrived = |line: &Line| line.host.has_arrival() || line.target.has_arrival();
-        self.world.has_connection(self.address) || self.lines.iter().any(arrived)
+        if self.world.has_connection(self.address) || self.lines.iter().any(arrived) {
+            Time::ZERO
+        } else {
+            Time::NEVER
+        }
     }
 }
 
