@@ -210,9 +210,14 @@ impl CacheChannel {
             Phase::Claiming => self.advance_claim(key, cx),
             Phase::Saving(epoch) => self.advance_saving(key, epoch, cx),
             Phase::Flushing(epoch) => {
-                if self.shared.lock().table.is_saved(epoch) {
+                let mut state = self.shared.lock();
+                if state.table.is_saved(epoch) {
+                    drop(state);
                     self.pass(key, cx);
                 } else {
+                    // The last write-back may end on another thread before this one sleeps.
+                    state.block(&self.bell);
+                    drop(state);
                     self.pending(key).waits = true;
                 }
             }

@@ -4,6 +4,7 @@ mod age;
 mod failures;
 mod power_loss;
 mod threads;
+mod wake_up;
 
 use super::*;
 use crate::conformance::{self, Bench, Suite};

@@ -1,0 +1,125 @@
+//! A change that another channel makes between two steps of a turn wakes the channel that waits.
+
+use super::*;
+use crate::device::{Channel, Submit};
+use crate::request::{Completion, Request};
+use crate::test_device::TestDevice;
+use base::Time;
+use base::units::Lba;
+use reactor::{Context, Driver as _, IoSlice};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const DURABLE: Operation = Operation::Write { durable: true };
+const VOLATILE: Operation = Operation::Write { durable: false };
+
+thread_local! {
+    /// Operation of which the held requests are carried out.
+    static RELEASED: Cell<Operation> = const { Cell::new(DURABLE) };
+    /// Runs when a durable write reaches the device.
+    static AT_DURABLE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// A channel that holds reads and writes until their operation is released.
+#[derive(Debug)]
+struct HoldingChannel {
+    below: Box<dyn Channel>,
+    held: Vec<Request>,
+    done: Vec<Completion>,
+}
+
+impl Channel for HoldingChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if request.operation == Operation::Flush {
+            return self.below.submit(request, cx);
+        }
+        if request.operation == DURABLE
+            && let Some(run) = AT_DURABLE.take()
+        {
+            run();
+        }
+        self.held.push(request);
+        Submit::Queued
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        let released = |request: &mut Request| request.operation == RELEASED.get();
+        for request in self.held.extract_if(.., released) {
+            match self.below.submit(request, cx) {
+                Submit::Done(completion) => self.done.push(completion),
+                other => panic!("memory answers at once: {other:?}"),
+            }
+        }
+    }
+}
+
+fn request(driver: &UringDriver, tag: u64, operation: Operation, page: u64) -> Request {
+    let data = || {
+        let buffer = driver.buffers().take(4096).expect("a free buffer");
+        IoSlice::from_buffer(buffer, 4096)
+    };
+    Request {
+        tag,
+        operation,
+        lba: Lba(page),
+        blocks: u32::from(operation.has_data()),
+        data: operation.has_data().then(data),
+    }
+}
+
+/// The last write-back that a Flush waits for ended after the Flush had looked and before its
+/// channel registered to be woken: the channel slept with nothing left to do but the Flush.
+#[test]
+fn a_flush_is_woken_by_a_write_back_that_ends_within_its_turn() {
+    let below = TestDevice::new(ram(4096), |below| {
+        Box::new(HoldingChannel {
+            below,
+            held: Vec::new(),
+            done: Vec::new(),
+        })
+    });
+    let cache = cache(Arc::new(below), options(64, 0, 32));
+    // One channel writes page 5 back and fills page 9; the device holds both.
+    let other = Rc::new(RefCell::new(open(&cache)));
+    let turn_other = |released| {
+        RELEASED.set(released);
+        other.borrow_mut().turn(Nanos::ZERO);
+    };
+    let submit_other = |operation, page| {
+        let mut other = other.borrow_mut();
+        let request = other.request(operation, page, 1);
+        other.submit(request)
+    };
+    assert!(matches!(submit_other(VOLATILE, 5), Submit::Done(_)));
+    assert!(matches!(submit_other(Operation::Read, 9), Submit::Queued));
+    turn_other(DURABLE);
+    assert_eq!(cache.snapshot().dirty, 1, "it is on its way");
+
+    // The other one waits with a Flush, and with a write behind it for the page that is filled.
+    let mut driver = driver();
+    let mut channel = cache.open(&mut driver).expect("it opens");
+    for (tag, operation, page) in [(1, Operation::Flush, 0), (2, DURABLE, 9)] {
+        let request = request(&driver, tag, operation, page);
+        let submitted = channel.submit(request, &mut Context::begin(&mut driver));
+        assert!(matches!(submitted, Submit::Queued));
+    }
+    channel.tick(&mut Context::begin(&mut driver));
+
+    // The fill ends. In the turn that this causes, the write-back ends when the Flush has looked.
+    turn_other(Operation::Read);
+    let writer = Rc::clone(&other);
+    AT_DURABLE.set(Some(Box::new(move || {
+        RELEASED.set(VOLATILE);
+        writer.borrow_mut().turn(Nanos::ZERO);
+    })));
+    channel.tick(&mut Context::begin(&mut driver));
+    assert_eq!(cache.snapshot().dirty, 0, "it was written back");
+    assert_eq!(channel.deadline(), Time::ZERO, "the Flush is to go on");
+    channel.tick(&mut Context::begin(&mut driver));
+    let done = channel.reap().expect("the Flush is over");
+    assert_eq!((done.tag, done.result), (1, Ok(())));
+}
