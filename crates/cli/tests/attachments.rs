@@ -378,10 +378,20 @@ fn the_state_follows_the_target() {
     assert!(table.contains("not connected"), "{table}");
     let metrics = attaching.get("/metrics");
     assert!(metrics.contains("switchyard_attachment_connected{attachment=\"a\",kind=\"nbd\"} 0"));
-    let _serving = serve(&address);
+    let serving = serve(&address);
     eventually("it is connected again", || {
         attaching.show("a")["state"] == "connected"
     });
+    drop(serving);
+    let _serving = Serving::start(&["--listen", &address, "--ram", "1M"]);
+    eventually("it is another volume", || {
+        attaching.show("a")["state"] == "gone"
+    });
+    let shown = attaching.show("a");
+    assert!(
+        shown["error"].as_str().unwrap().contains("namespace 1"),
+        "{shown}"
+    );
 }
 
 /// The class of the program that a rule names, and that of others.

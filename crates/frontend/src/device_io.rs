@@ -345,13 +345,16 @@ impl<T> DeviceIo<T> {
         if self.closing {
             return Err(BlockError::Aborted);
         }
+        let geometry = self.device.geometry();
+        if geometry.is_gone() {
+            return Err(BlockError::Gone);
+        }
         if operation == Operation::Flush {
             return Ok(());
         }
         if operation.is_write() && self.capabilities.read_only {
             return Err(BlockError::ReadOnly);
         }
-        let geometry = self.device.geometry();
         let block = u64::from(geometry.block_bytes);
         if bytes == 0 || !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
             return Err(BlockError::Malformed);

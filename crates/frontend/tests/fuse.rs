@@ -586,3 +586,31 @@ fn each_open_file_hears_of_a_lost_cache_once() {
     assert_eq!(errno(file.sync_all()), Errno::IO, "no file was told before");
     file.sync_all().unwrap();
 }
+
+/// It was an empty file: what read it to its end had a short copy and no error.
+#[test]
+fn a_device_that_went_away_is_no_empty_one() {
+    let device = Forgetful::new();
+    let Some(mounted) = attach(vec![(1, same(Arc::clone(&device) as _))], |_| {}) else {
+        return;
+    };
+    let (direct, cached) = (mounted.open(1, DIRECT), mounted.open(1, 0));
+    let mut data = Aligned::new(4096);
+    direct.read_exact_at(&mut data, 0).unwrap();
+    device.go();
+    // The kernel asks for attributes again that are older.
+    std::thread::sleep(switchyard_frontend::fuse::limits::ATTRIBUTES_AGE);
+    assert_eq!(mounted.file(1).metadata().unwrap().len(), 1 << 20);
+    for file in [&direct, &cached] {
+        assert_eq!(errno(file.read_at(&mut data, 8192)), Errno::NODEV);
+        assert_eq!(errno(file.write_at(&data, 8192)), Errno::NODEV);
+        let punched = fallocate(
+            file,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            0,
+            4096,
+        );
+        assert_eq!(punched, Err(Errno::NODEV));
+        assert_eq!(errno(file.sync_all()), Errno::NODEV);
+    }
+}

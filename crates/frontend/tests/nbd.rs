@@ -667,6 +667,32 @@ fn each_connection_hears_of_a_lost_cache_once() {
     }
 }
 
+/// It was served as an empty one: a client that copied it made an empty copy and was content.
+#[test]
+fn a_device_that_went_away_is_no_empty_one() {
+    let device = Forgetful::new();
+    let (_server, path) = serve(Arc::clone(&device) as _);
+    let mut client = Client::simple(&path);
+    assert_eq!(client.write(0, &[1; 4096]), 0);
+    device.go();
+    assert_eq!(client.error(READ, (0, 4096)), EIO);
+    assert_eq!(client.write(0, &[1; 4096]), EIO);
+    for command in [FLUSH, TRIM, WRITE_ZEROES] {
+        assert_eq!(client.error(command, (0, 4096)), EIO);
+    }
+    let mut client = Client::greet(&path);
+    for option in [6, 7] {
+        let refused = client.option(option, &[0; 6]);
+        assert_eq!(refused, [0x8000_0006], "no export");
+    }
+    let mut client = Client::greet(&path);
+    client
+        .stream
+        .write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")
+        .unwrap();
+    assert!(client.is_closed());
+}
+
 /// A server closed its socket before it removed it: what replaced it meanwhile was removed.
 #[test]
 fn a_socket_is_removed_before_it_is_closed() {

@@ -37,6 +37,12 @@ impl Geometry {
     pub const fn bytes(self) -> u64 {
         self.blocks.saturating_mul(self.block_bytes as u64)
     }
+
+    /// Returns true if the device went away, as a remote namespace can: it has no block.
+    #[must_use]
+    pub const fn is_gone(self) -> bool {
+        self.blocks == 0
+    }
 }
 
 /// Capabilities of a device beyond reading and writing.

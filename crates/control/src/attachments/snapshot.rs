@@ -56,7 +56,7 @@ pub enum AttachmentState {
     Connected,
     /// The connection to the target is lost: requests wait until it is back.
     NotConnected,
-    /// The target does not come back: requests fail.
+    /// The target does not come back, or a namespace went away: requests fail.
     Gone,
 }
 

@@ -8,7 +8,7 @@ use super::job::{Job, Message, Range, Work};
 use super::limits::{ATTRIBUTES_AGE, BACKGROUND_MAX, CONGESTION_THRESHOLD, REQUEST_MAX_BYTES};
 use super::thread_classes::{Asked, ThreadClasses};
 use crate::device_io::KnownLosses;
-use block::{Device, Operation};
+use block::{Device, Geometry, Operation};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
     INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use switch::Class;
@@ -34,6 +34,27 @@ pub(super) struct Entry {
     pub(super) device: Arc<dyn Device>,
     /// Refuses writes, by the options or by the device.
     pub(super) read_only: bool,
+    /// The last size of the device in bytes: that of the file after the device went away.
+    pub(super) size: AtomicU64,
+}
+
+impl Entry {
+    /// Size of the file in bytes. It stays after the device went away, since the end of the file
+    /// would hide that its requests fail.
+    fn bytes(&self) -> u64 {
+        let geometry = self.device.geometry();
+        if !geometry.is_gone() {
+            self.size.store(geometry.bytes(), Ordering::Relaxed);
+        }
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// Size of the device.
+    fn geometry(&self) -> Result<Geometry, Errno> {
+        let geometry = self.device.geometry();
+        let gone = geometry.is_gone();
+        (!gone).then_some(geometry).ok_or(Errno::ENODEV)
+    }
 }
 
 /// The open files: each is a client of its own, which an `fsync` tells of losses of the device's
@@ -121,7 +142,7 @@ impl Files {
             return Some(attributes);
         }
         let (_, entry) = self.entry(ino)?;
-        attributes.size = entry.device.geometry().bytes();
+        attributes.size = entry.bytes();
         attributes.blocks = attributes.size / 512;
         attributes.kind = FileType::RegularFile;
         attributes.perm = if entry.read_only { 0o444 } else { self.mode };
@@ -176,7 +197,7 @@ impl Files {
         (offset, len): (u64, usize),
         flags: OpenFlags,
     ) -> Result<Option<Range>, Errno> {
-        let range = Range::clamped(offset, len, entry.device.geometry());
+        let range = Range::clamped(offset, len, entry.geometry()?);
         if is_direct(flags) && range.is_some_and(|range| !range.is_whole()) {
             return Err(Errno::EINVAL);
         }
@@ -192,7 +213,7 @@ impl Files {
         mode: i32,
     ) -> Result<Option<(Operation, Range)>, Errno> {
         let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        let geometry = entry.device.geometry();
+        let geometry = entry.geometry()?;
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
         let kind = mode & !FallocateFlags::KEEP_SIZE;
         let beyond = end > geometry.bytes();
@@ -494,7 +515,7 @@ impl Filesystem for Files {
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         let sizes = self.entries.iter();
-        let sizes = sizes.map(|entry| entry.device.geometry().bytes() / 512);
+        let sizes = sizes.map(|entry| entry.bytes() / 512);
         let blocks = sizes.fold(0, u64::saturating_add);
         let files = self.entries.len() as u64;
         reply.statfs(blocks, 0, 0, files, 0, 512, 255, 512);

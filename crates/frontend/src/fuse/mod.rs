@@ -126,6 +126,7 @@ impl Attachment {
             Entry {
                 name: nsid.to_string(),
                 read_only: options.read_only || device.capabilities().read_only,
+                size: device.geometry().bytes().into(),
                 device,
             }
         });

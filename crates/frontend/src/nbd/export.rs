@@ -32,6 +32,11 @@ pub(super) struct Export {
 }
 
 impl Export {
+    /// Returns true if the device went away: the export is given out no more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.device.geometry().is_gone()
+    }
+
     /// Size in bytes at present.
     pub(super) fn bytes(&self) -> u64 {
         self.device.geometry().bytes()
@@ -99,6 +104,9 @@ impl Export {
             return None;
         }
         let geometry = self.device.geometry();
+        if geometry.is_gone() {
+            return Some(NbdError::of(BlockError::Gone, writes));
+        }
         let block = u64::from(geometry.block_bytes);
         let end = header.offset.checked_add(header.length);
         if end.is_none_or(|end| end > geometry.bytes()) {

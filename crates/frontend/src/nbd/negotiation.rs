@@ -174,7 +174,7 @@ impl Negotiation {
 
     fn find(&self, name: &[u8]) -> Option<usize> {
         let mut exports = self.exports.iter();
-        exports.position(|export| export.name.as_bytes() == name)
+        exports.position(|export| export.name.as_bytes() == name && !export.is_gone())
     }
 
     fn session(&self, export: usize) -> Session {

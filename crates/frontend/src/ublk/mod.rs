@@ -216,7 +216,8 @@ impl UblkServer {
         let geometry = self.device.geometry();
         let changed =
             geometry != self.geometry && geometry.block_bytes == self.geometry.block_bytes;
-        let told = !changed || self.refused == Some(geometry);
+        // The block device of one that went away keeps its size, and its requests fail.
+        let told = !changed || geometry.is_gone() || self.refused == Some(geometry);
         if told || self.info.flags & features::UPDATE_SIZE == 0 {
             return Ok(());
         }

@@ -136,7 +136,9 @@ fn exchange(
             Woken::Time => {}
         }
         let geometry = shared.device.geometry();
+        // The disk of a device that went away keeps its size, and its requests fail.
         if geometry != known
+            && !geometry.is_gone()
             && let Some(channel) = &channel
         {
             known = geometry;

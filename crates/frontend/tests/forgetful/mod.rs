@@ -1,12 +1,12 @@
 //! A device that loses its cache when a test says so, and tells of it as a remote one does: each of
-//! its channels reports a loss to the first Flush after it.
+//! its channels reports a loss to the first Flush after it. It goes away as a remote one does, too.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 use block::{BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry};
 use block::{Operation, Request, Submit};
 use reactor::{Context, Driver};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 #[derive(Debug)]
 pub(crate) struct Forgetful {
@@ -14,6 +14,7 @@ pub(crate) struct Forgetful {
     losses: Arc<AtomicU32>,
     /// Losses that a Flush has reported.
     told: Arc<AtomicU32>,
+    gone: Arc<AtomicBool>,
 }
 
 impl Forgetful {
@@ -22,7 +23,12 @@ impl Forgetful {
             below: block::device::Null::new(1 << 20, 512).unwrap(),
             losses: Arc::default(),
             told: Arc::default(),
+            gone: Arc::default(),
         })
+    }
+
+    pub(crate) fn go(&self) {
+        self.gone.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn lose(&self) {
@@ -32,7 +38,12 @@ impl Forgetful {
 
 impl Device for Forgetful {
     fn geometry(&self) -> Geometry {
-        self.below.geometry()
+        let geometry = self.below.geometry();
+        let blocks = match self.gone.load(Ordering::SeqCst) {
+            true => 0,
+            false => geometry.blocks,
+        };
+        Geometry { blocks, ..geometry }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -47,6 +58,7 @@ impl Device for Forgetful {
         Ok(Box::new(ForgetfulChannel {
             losses: Arc::clone(&self.losses),
             told: Arc::clone(&self.told),
+            gone: Arc::clone(&self.gone),
             reported: self.cache_losses(),
         }))
     }
@@ -56,11 +68,15 @@ impl Device for Forgetful {
 struct ForgetfulChannel {
     losses: Arc<AtomicU32>,
     told: Arc<AtomicU32>,
+    gone: Arc<AtomicBool>,
     reported: u32,
 }
 
 impl Channel for ForgetfulChannel {
     fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        if self.gone.load(Ordering::SeqCst) {
+            return Submit::Done(request.ended(Err(BlockError::Gone)));
+        }
         let losses = self.losses.load(Ordering::SeqCst);
         let is_news = request.operation == Operation::Flush && losses != self.reported;
         if is_news {

@@ -40,7 +40,7 @@ impl NamespaceState {
 
     /// Returns true if the namespace went away; it does not come back under this state.
     pub(crate) fn is_gone(&self) -> bool {
-        self.blocks.load(Ordering::Relaxed) == 0
+        self.geometry().is_gone()
     }
 
     pub(crate) fn read_only(&self) -> bool {

@@ -7,7 +7,7 @@ use block::{BlockError, Device, Geometry, Operation};
 
 /// Checks that a range consists of whole blocks and lies within the namespace.
 pub(super) fn check(geometry: Geometry, offset: u64, length: u64) -> Result<(), RequestError> {
-    if geometry.blocks == 0 {
+    if geometry.is_gone() {
         return Err(BlockError::Gone.into());
     }
     let block_bytes = geometry.block_bytes;

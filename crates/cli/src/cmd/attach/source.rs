@@ -99,8 +99,17 @@ impl Source {
             return (AttachmentState::Local, None);
         };
         let association = subsystem.association();
+        let is_gone = |(_, devices): &&(u32, Devices)| devices[Class::DEFAULT].geometry().is_gone();
         let state = match association.phase() {
-            Phase::Live => return (AttachmentState::Connected, None),
+            Phase::Live => {
+                return match self.namespaces.iter().find(is_gone) {
+                    None => (AttachmentState::Connected, None),
+                    Some((nsid, _)) => {
+                        let error = format!("namespace {nsid} is removed, or another volume");
+                        (AttachmentState::Gone, Some(error))
+                    }
+                };
+            }
             Phase::Connecting | Phase::Recovering => AttachmentState::NotConnected,
             Phase::Gone => AttachmentState::Gone,
         };
