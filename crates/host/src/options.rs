@@ -2,7 +2,7 @@
 
 use crate::error::HostError;
 use crate::limits::{CHANNEL_QUEUES_MAX, QUEUE_DEPTH_MAX};
-use base::Nanos;
+use base::{Nanos, Time};
 use reactor::SocketOptions;
 use std::net::{SocketAddr, ToSocketAddrs};
 use switch::Knobs;
@@ -111,6 +111,9 @@ pub struct ConnectOptions {
     /// After so long without a connection requests fail with "gone", and after so long in the
     /// target's device a lost write fails with "timed out"; `None` tries and waits for ever.
     pub loss_timeout: Option<Nanos>,
+    /// Try to connect again after [`loss_timeout`](Self::loss_timeout) as well: requests fail until
+    /// there is a connection, and later ones are carried out. Otherwise the loss is final then.
+    pub keep_reconnecting: bool,
     /// Try again even if the first connection cannot be made.
     pub persistent: bool,
     /// Policy for writes that were lost.
@@ -124,6 +127,17 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
+    /// Time after which a loss is final.
+    pub(crate) fn final_loss(&self) -> Option<Nanos> {
+        self.loss_timeout.filter(|_| !self.keep_reconnecting)
+    }
+
+    /// Returns the time at which requests begin to fail after a loss at `lost_at` that is not final.
+    pub(crate) fn fail_at(&self, lost_at: Time) -> Time {
+        let limit = self.loss_timeout.filter(|_| self.keep_reconnecting);
+        limit.map_or(Time::NEVER, |limit| lost_at + limit)
+    }
+
     /// The defaults: one queue of depth 128 per channel, no digests, 15 s keep-alive, 30 s
     /// command time-out, reconnects after 10 ms to 10 s for ten minutes.
     #[must_use]
@@ -149,6 +163,7 @@ impl ConnectOptions {
             reconnect_delay_min: Nanos::from_millis(10),
             reconnect_delay_max: Nanos::from_secs(10),
             loss_timeout: Some(Nanos::from_secs(600)),
+            keep_reconnecting: false,
             persistent: false,
             replay: ReplayPolicy::WhenSafe,
             socket: SocketOptions::default(),

@@ -8,7 +8,7 @@ mod peer;
 use host::{Host, HostBuilder, Namespace, Phase, Queue, RequestError};
 use peer::{Behaviour, NQN, Peer, builder, connect};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A short session on an I/O queue. The first connection is the admin queue, the second is cut.
 fn session(host: &Host, behaviour: Behaviour) -> (usize, usize) {
@@ -141,6 +141,49 @@ fn a_target_that_stays_away_fails_requests_after_the_loss_timeout() {
         again,
         RequestError::Device(block::BlockError::Gone)
     ));
+}
+
+#[test]
+fn a_target_that_comes_back_after_the_loss_timeout_is_used_again_where_that_is_wanted() {
+    let timeout = Duration::from_millis(50);
+    let builder = builder().loss_timeout(Some(timeout));
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder.keep_reconnecting(true));
+    let mut queue = namespace.queue(4).unwrap();
+    queue.write(1, 0, &[7; 512]).unwrap();
+    assert_eq!(queue.wait(1).unwrap().next().unwrap().result, Ok(()));
+    for _ in 0..2 {
+        let refuse = Some(wire::nvme::Status::CONNECT_CONTROLLER_BUSY);
+        peer.change(|behaviour| behaviour.refuse_connect = refuse);
+        peer.cut_all();
+        queue.read(2, 0, 512).unwrap();
+        let failed = queue.wait(1).unwrap().next().unwrap().result;
+        assert_eq!(failed, Err(block::BlockError::Gone));
+        queue.write(3, 0, &[8; 512]).unwrap();
+        let failed = queue.wait(1).unwrap().next().unwrap().result;
+        assert_eq!(failed, Err(block::BlockError::Gone), "at once");
+        let error = failure(namespace.read(0, &mut [0; 512]));
+        assert_eq!(error, block::BlockError::Gone);
+        assert_eq!(namespace.device().association().phase(), Phase::Recovering);
+
+        peer.change(|behaviour| behaviour.refuse_connect = None);
+        let by = Instant::now() + Duration::from_secs(60);
+        let mut data = [0; 512];
+        while namespace.read(0, &mut data).is_err() {
+            assert!(Instant::now() < by, "it is connected again");
+            std::thread::yield_now();
+        }
+        assert_eq!(data, [7; 512], "the write that failed was not carried out");
+        loop {
+            queue.read(4, 0, 512).unwrap();
+            let done = queue.wait(1).unwrap().next().unwrap();
+            if done.result.is_ok() {
+                break;
+            }
+            assert!(Instant::now() < by, "the queue is connected again");
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Its admin queue works all the time.

@@ -155,7 +155,8 @@ pub struct SourceArgs {
     pub path: Option<switch::Path>,
     /// Fail requests after so many seconds without a connection to the target, 0 for never
     ///
-    /// Requests wait until then, and are carried out when the target is back.
+    /// Requests wait until then, and are carried out when the target is back. It is connected to again
+    /// also later: then requests fail until it is back.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = super::seconds)]
     pub io_timeout: Duration,
     /// Send to the target as another stack does, to compare with: linux, nvme-tcp or poll

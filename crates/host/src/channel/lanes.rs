@@ -43,6 +43,9 @@ impl RemoteChannel {
             let first = self.lanes.unopened.map_or(cx.now, |(first, _)| first);
             self.lanes.unopened = Some((first, cx.now));
         }
+        if self.lanes.fail_at == Time::NEVER {
+            self.lanes.fail_at = self.association.options().fail_at(cx.now);
+        }
         self.recovery.leave(cx.now);
         self.state.enter(ChannelState::Leaving);
         for lane in &mut self.lanes.all {
@@ -84,6 +87,14 @@ impl RemoteChannel {
             if self.lanes.all[index].queue_id > 0 && !self.join_lane(index, cx) {
                 break;
             }
+        }
+    }
+
+    /// Returns the time at which requests fail as long as no association is live.
+    pub(super) fn fail_at(&self) -> Time {
+        match self.state() {
+            ChannelState::Waiting | ChannelState::Leaving => self.lanes.fail_at,
+            _ => Time::NEVER,
         }
     }
 
@@ -211,6 +222,7 @@ impl RemoteChannel {
             .all(|lane| lane.qpair.is_live() || !lane.open);
         if all {
             self.state.enter(ChannelState::Live);
+            self.lanes.fail_at = Time::NEVER;
             self.lanes.unopened = None;
             self.drain_waiting(cx.now);
             self.follow_up(cx);

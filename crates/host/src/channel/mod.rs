@@ -81,6 +81,9 @@ struct Lanes {
     other_way: OtherWay,
     /// Time at which a channel that got no queue asks for one again.
     ask_again_at: Time,
+    /// Time at which requests fail although the association is still made again, unless the channel
+    /// is live before.
+    fail_at: Time,
     /// First and last time at which the lanes could not be opened, since the channel was live.
     unopened: Option<(Time, Time)>,
 }
@@ -201,6 +204,7 @@ impl RemoteChannel {
                 shared: true,
                 other_way: OtherWay::None,
                 ask_again_at: Time::NEVER,
+                fail_at: association.options().fail_at(driver.now()),
                 unopened: None,
             },
             requests: Requests {
@@ -491,6 +495,11 @@ impl Channel for RemoteChannel {
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.follow(cx);
+        if self.fail_at() <= cx.now {
+            // The next association is followed as by a channel that got no queue.
+            self.lanes.fail_at = Time::NEVER;
+            self.gone(BlockError::Gone);
+        }
         if self.requests.next_limit <= cx.now {
             self.give_up_late(cx);
         }
@@ -530,7 +539,7 @@ impl Channel for RemoteChannel {
             ChannelState::Live if !self.recovery.is_empty() && !has_room() => Time::NEVER,
             ChannelState::Live => self.recovery.deadline(),
             ChannelState::Gone => self.recovery.deadline().min(self.lanes.ask_again_at),
-            _ => Time::NEVER,
+            _ => self.fail_at(),
         };
         let lanes = lanes.unwrap_or(Time::NEVER);
         lanes.min(replay).min(self.requests.next_limit)

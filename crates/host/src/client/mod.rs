@@ -117,6 +117,14 @@ impl HostBuilder {
         self
     }
 
+    /// Tries to connect again after the [`loss_timeout`](Self::loss_timeout) as well: requests fail
+    /// until there is a connection, and later ones are carried out. By default the loss is final.
+    #[must_use]
+    pub fn keep_reconnecting(mut self, keep: bool) -> Self {
+        self.template.keep_reconnecting = keep;
+        self
+    }
+
     /// Policy for writes that were lost with a connection.
     #[must_use]
     pub fn replay(mut self, policy: ReplayPolicy) -> Self {

@@ -292,7 +292,7 @@ impl Controller {
 
     /// Returns the time at which a loss is final, whatever is under way then.
     fn give_up_at(&self) -> Time {
-        let lost = self.lost_at.zip(self.options().loss_timeout);
+        let lost = self.lost_at.zip(self.options().final_loss());
         match lost {
             Some((lost_at, limit)) if self.association.phase() == Phase::Recovering => {
                 lost_at + limit
@@ -307,7 +307,7 @@ impl Controller {
             return self.end();
         }
         let options = self.options();
-        let limit = options.loss_timeout.unwrap_or(Nanos::ZERO);
+        let limit = options.final_loss().unwrap_or(Nanos::ZERO);
         let error = ConnectionError::TimedOut {
             address: options.address,
             what: self.awaited(),
@@ -466,7 +466,7 @@ impl Controller {
             // A first attempt that fails is the caller's to judge.
             Phase::Connecting => !self.options().persistent || refused,
             _ => {
-                let limit = self.options().loss_timeout;
+                let limit = self.options().final_loss();
                 limit.is_some_and(|limit| lost_for >= limit)
             }
         };

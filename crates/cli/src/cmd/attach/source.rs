@@ -60,8 +60,8 @@ impl Source {
     fn remote(args: &SourceArgs, address: &str, nsid: Option<u32>) -> Result<Self> {
         let timeout = Some(args.io_timeout).filter(|timeout| !timeout.is_zero());
         let knobs = args.baseline.unwrap_or(Preset::Switchyard).knobs();
-        let host = builder(&args.host).loss_timeout(timeout).knobs(knobs);
-        let host = host.build()?;
+        let host = builder(&args.host).loss_timeout(timeout);
+        let host = host.keep_reconnecting(true).knobs(knobs).build()?;
         let subsystem = host.connect(address, &args.nqn)?;
         let all = || {
             subsystem
