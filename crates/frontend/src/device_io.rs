@@ -110,6 +110,8 @@ pub struct DeviceIo<T> {
     spare_data: Vec<Vec<Option<IoSlice>>>,
     closing: bool,
     counters: Arc<IoCounters>,
+    /// Class of a request that waits for memory, and bytes of the buffers that it lacks.
+    reserved: Option<(Class, usize)>,
     /// The losses that are known where all of the core is one client.
     losses: KnownLosses,
 }
@@ -157,6 +159,7 @@ impl<T> DeviceIo<T> {
             spare_data: Vec::new(),
             closing: false,
             counters: Arc::default(),
+            reserved: None,
             losses: KnownLosses::of(&*device),
             device,
         })
@@ -202,6 +205,13 @@ impl<T> DeviceIo<T> {
         bytes: usize,
         cx: &mut Context<'_>,
     ) -> Option<Vec<IoSlice>> {
+        if let Some((first, lacking)) = self.reserved
+            && first.index() <= class.index()
+            && bytes > 0
+            && lacking <= self.buffer_bytes(bytes, cx)
+        {
+            return None;
+        }
         let mut data = self.spare.pop().unwrap_or_default();
         let mut left = bytes;
         while left > 0 {
@@ -219,6 +229,28 @@ impl<T> DeviceIo<T> {
             left -= len;
         }
         Some(data)
+    }
+
+    /// Keeps [memory](Self::memory) for a request of which not all is free, until
+    /// [`release`](Self::release): what comes free goes to no other request of its class, or of one
+    /// after it, that takes buffers of this size. The first request of the first class counts.
+    pub fn reserve(&mut self, class: Class, bytes: usize, cx: &Context<'_>) {
+        let is_before = |(first, _): (Class, usize)| class.index() < first.index();
+        if self.reserved.is_none_or(is_before) {
+            self.reserved = Some((class, self.buffer_bytes(bytes, cx)));
+        }
+    }
+
+    /// Keeps memory for no request. Those that wait try again, first that which waits the longest.
+    pub fn release(&mut self) {
+        self.reserved = None;
+    }
+
+    /// Bytes of the buffers that a request takes.
+    fn buffer_bytes(&self, bytes: usize, cx: &Context<'_>) -> usize {
+        let piece = bytes.min(self.piece_bytes);
+        let mut sizes = cx.driver.buffers().usage().map(|(size, ..)| size);
+        sizes.find(|&size| size >= piece).unwrap_or(piece)
     }
 
     /// Takes memory of a finished request back.

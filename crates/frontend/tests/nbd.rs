@@ -21,7 +21,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use switch::{Class, PerClass};
 use switchyard_frontend::limits::NBD_CONNECTIONS_MAX;
@@ -622,6 +622,60 @@ fn deaf_clients_give_their_memory_to_one_that_waits() {
     let patience = Some(Duration::from_secs(40));
     client.stream.set_read_timeout(patience).unwrap();
     assert!(client.read(40 << 20, 1 << 20) == [0; 1 << 20]);
+    std::fs::remove_file(&file).unwrap();
+}
+
+/// Each buffer that came free went to a client that needed one: what needs many at a time waited for
+/// as long as they went on.
+#[test]
+fn a_large_request_is_served_beside_clients_that_keep_all_buffers_busy() {
+    const NEIGHBOURS: usize = 6;
+    const DEPTH: u64 = 32;
+    let (device, file) = file_device();
+    let options = DelayOptions {
+        read_per_kib: Nanos::from_millis(1),
+        ..DelayOptions::default()
+    };
+    let (_server, path) = serve(Arc::new(Delay::new(device, options)));
+    let goes_on = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        for neighbour in 0..NEIGHBOURS {
+            let (path, goes_on) = (&path, &goes_on);
+            scope.spawn(move || {
+                let mut client = Client::simple(path);
+                // Of different sizes, so that they do not end together.
+                let bytes =
+                    |cookie: u64| (128 << 10) + 4096 * (1 + (cookie + neighbour as u64) % 32);
+                (0..DEPTH).for_each(|cookie| client.send(READ, 0, cookie, (0, bytes(cookie))));
+                let mut under_way = DEPTH;
+                while under_way > 0 {
+                    let (error, cookie) = client.reply();
+                    assert_eq!(error, 0);
+                    let mut data = vec![0; usize::try_from(bytes(cookie)).unwrap()];
+                    client.stream.read_exact(&mut data).unwrap();
+                    under_way -= 1;
+                    if goes_on.load(Ordering::Relaxed) {
+                        client.send(READ, 0, cookie + DEPTH, (0, bytes(cookie + DEPTH)));
+                        under_way += 1;
+                    }
+                }
+            });
+        }
+        let mut client = Client::simple(&path);
+        let patience = Some(Duration::from_secs(20));
+        client.stream.set_read_timeout(patience).unwrap();
+        for _ in 0..2 {
+            client.send(READ, 0, 1, (0, 32 << 20));
+            let mut reply = vec![0; 16 + (32 << 20)];
+            let answered = client.stream.read_exact(&mut reply);
+            if answered.is_err() {
+                goes_on.store(false, Ordering::Relaxed);
+            }
+            answered.expect("it is answered while the others go on");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        goes_on.store(false, Ordering::Relaxed);
+    });
     std::fs::remove_file(&file).unwrap();
 }
 

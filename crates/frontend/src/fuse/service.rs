@@ -102,6 +102,7 @@ impl File {
     /// Hands requests to the device, as far as there is memory; returns true if any was.
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let mut begun = false;
+        self.io.release();
         for class in Class::ALL {
             while !self.io.is_full()
                 && let Some(ready) = self.ready[class].front()
@@ -113,6 +114,7 @@ impl File {
                     0
                 };
                 let Some(mut memory) = self.io.memory(class, bytes, cx) else {
+                    self.io.reserve(class, bytes, cx);
                     break;
                 };
                 let ready = self.ready[class].pop_front().expect("it was in front");

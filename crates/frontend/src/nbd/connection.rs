@@ -387,6 +387,7 @@ impl Connection {
             let memory = room.then(|| io.memory(class, bytes, cx)).flatten();
             let Some(memory) = memory else {
                 if room {
+                    io.reserve(class, bytes, cx);
                     self.starved_since = self.starved_since.min(cx.now);
                 }
                 self.waiting = Some(header);

@@ -147,9 +147,17 @@ impl NbdService {
         }
     }
 
-    /// Has connections go on that waited for room.
+    /// Has connections go on that waited for room, first the one that has waited for memory the
+    /// longest.
     fn resume(&mut self, cx: &mut Context<'_>) {
-        for key in std::mem::take(&mut self.stalled) {
+        let mut stalled = std::mem::take(&mut self.stalled);
+        let since = |&key: &SlabKey| {
+            let connection = self.connections.get(key);
+            connection.map_or(Time::NEVER, |connection| connection.starved_since)
+        };
+        stalled.sort_by_key(since);
+        self.io.release();
+        for key in stalled {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
