@@ -122,7 +122,9 @@ fn difference(
         ));
     }
     if info.identity != wanted.info.identity {
-        return Some("it is of another volume: choose another --id, or give its device".to_owned());
+        let reason = "it is of another volume, or of memory that ended with its process: choose \
+                      another --id, give its device, or remove it (`ublk del` of ublksrv)";
+        return Some(reason.to_owned());
     }
     if left.read_only != wanted.parameters.read_only {
         let kind = if left.read_only { "is" } else { "is not" };

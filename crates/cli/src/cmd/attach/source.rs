@@ -8,6 +8,7 @@ use control::attachments::AttachmentState;
 use control::model;
 use control::plane::devices;
 use host::{NamespaceInfo, Phase, Subsystem};
+use std::hash::{BuildHasher as _, RandomState};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::Arc;
 use switch::knobs::Preset;
@@ -26,7 +27,8 @@ pub(super) struct Source {
     subsystem: Option<Subsystem>,
     /// The device in words.
     pub(super) text: String,
-    /// Identity of the volume of the first namespace, the same at each start.
+    /// Identity of the volume of the first namespace, the same at each start unless the volume is
+    /// lost with the process.
     pub(super) identity: u64,
 }
 
@@ -139,10 +141,14 @@ fn in_words(local: &LocalDevice) -> String {
 }
 
 /// Returns the identity of a device of this machine: of a file its place, of a block device its
-/// number, of others their description.
+/// number, of one without content its description. Memory is another volume at each start.
 fn identity_of(local: &LocalDevice) -> Result<u64> {
-    let LocalDevice::File(path) = local else {
-        return Ok(hash("local", in_words(local).as_bytes()));
+    let path = match local {
+        LocalDevice::File(path) => path,
+        LocalDevice::Null(_) => return Ok(hash("local", in_words(local).as_bytes())),
+        LocalDevice::Ram(_) | LocalDevice::Flash(_) => {
+            return Ok(RandomState::new().hash_one("memory"));
+        }
     };
     let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
     let (kind, place) = if found.file_type().is_block_device() {
@@ -196,6 +202,19 @@ mod tests {
         assert_ne!(identity(other).expect("it is there"), first);
         identity(folder.join("none")).expect_err("it is not there");
         fs::remove_dir_all(&folder).expect("it is removed");
+    }
+
+    /// A block device of ublk that a killed process left was served on as one of zeroes.
+    #[test]
+    fn memory_is_another_volume_at_each_start() {
+        let size: control::Size = "1M".parse().expect("a size");
+        let identity = |local| identity_of(&local).expect("it has one");
+        let ram = || identity(LocalDevice::Ram(size));
+        assert_ne!(ram(), ram());
+        let spec = || LocalDevice::Flash("A/8:1M".parse().expect("a device"));
+        assert_ne!(identity(spec()), identity(spec()));
+        let null = || identity(LocalDevice::Null(size));
+        assert_eq!(null(), null());
     }
 
     #[test]
