@@ -6,7 +6,7 @@
 mod common;
 
 use common::attached::{Attached, have, succeeds};
-use common::{Folder, Serving, code, own_address, pattern, program, run, stderr};
+use common::{Folder, Serving, code, eventually, own_address, pattern, program, run, stderr};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixDatagram;
@@ -72,6 +72,35 @@ fn copies_by_unmodified_clients_are_exact() {
     }
     let read = run(&["read", serving.address()]);
     assert!(read.stdout == pattern(1, 16 << 20), "the target has it");
+}
+
+/// The loss was final after the time-out: every later request failed, in a process that went on.
+#[test]
+fn a_target_that_comes_back_after_the_time_out_is_used_again() {
+    if !have(&["nbdcopy"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let disk = folder.write("disk.img", vec![0; 1 << 20]);
+    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
+    let serving = serve(&own_address());
+    let address = serving.address().to_owned();
+    let socket = folder.path("nbd.sock");
+    let target = ["--target", &address, "--io-timeout", "1"];
+    let attached = Attached::start(&[&["nbd", "--socket", &socket][..], &target].concat());
+    let copies = || {
+        let copy = Command::new("nbdcopy")
+            .args([&attached.uri, &folder.path("copy")])
+            .output();
+        copy.unwrap().status.success()
+    };
+    assert!(copies());
+    serving.signal("-KILL");
+    drop(serving);
+    assert!(!copies(), "requests fail");
+    let _serving = serve(&address);
+    eventually("it is used again", copies);
+    assert_eq!(attached.detach(), Some(0));
 }
 
 /// Nice values of the threads of a process, by their names.
