@@ -7,6 +7,7 @@ use host::{Class, Host, Path, RequestError, Subsystem};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -111,7 +112,7 @@ impl Target {
         let open = |(subsystem, class): &(Subsystem, Class)| subsystem.namespace_with(nsid, *class);
         let opened = self.inner.run(py, "target", open)?;
         Ok(Namespace {
-            inner: Open::new(opened.map_err(host_error)?),
+            inner: Open::new(opened.map_err(host_error)?.interrupted_by(interrupted)),
         })
     }
 
@@ -154,10 +155,23 @@ impl Namespace {
         py: Python<'_>,
         call: impl FnOnce(&host::Namespace) -> Result<(), RequestError> + Send,
     ) -> PyResult<()> {
-        self.inner
-            .run(py, "namespace", call)?
-            .map_err(request_error)
+        let result = self.inner.run(py, "namespace", call)?;
+        // A handler of a signal raised.
+        RAISED.take().map_or(result.map_err(request_error), Err)
     }
+}
+
+thread_local! {
+    /// The exception with which a handler of a signal has ended the wait of a call.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Lets Python's handlers of signals run. Returns true if one raised.
+fn interrupted() -> bool {
+    let raised = Python::attach(|py| py.check_signals().err());
+    let is_raised = raised.is_some();
+    RAISED.set(raised);
+    is_raised
 }
 
 #[pymethods]

@@ -3,7 +3,7 @@
 use crate::buffers::{self, Data};
 use crate::requests::{BATCH, Handle, OpenQueue, READ};
 use crate::{os_error, request_error, submit_error};
-use host::{BlockError, SubmitError};
+use host::{BlockError, Completion, SubmitError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -46,12 +46,7 @@ impl Queue {
         told: impl Fn(Result<(), BlockError>) -> R,
     ) -> PyResult<Vec<Finished<'py, R>>> {
         let handle = self.handle;
-        py.detach(|| {
-            handle.with(|open| {
-                let min = min.saturating_sub(open.singles.len());
-                open.wait(min, timeout).inspect_err(|_| open.tell())
-            })
-        })?;
+        handle.wait(py, timeout, |open| min.saturating_sub(open.singles.len()))?;
         handle.with(|open| {
             let finished = open.singles.drain(..).map(|done| {
                 let data = done.data.map(|data| PyBytes::new(py, &data));
@@ -74,28 +69,34 @@ impl Queue {
         let mut next = 0;
         while next < count {
             let from = next;
-            next = py.detach(|| {
-                handle.with(|open| {
-                    let ran = run_some(open, from, count, &submit);
-                    // Single requests were found done, too.
-                    open.tell();
-                    ran
+            let submit = || handle.with(|open| submit_some(open, from, count, &submit));
+            let failed;
+            (next, failed) = py.detach(submit)?;
+            let waited = if next == from && failed.is_none() {
+                // Single requests have all the places.
+                let had = handle.with(|open| Ok(open.singles.len()))?;
+                handle.wait(py, None, |open| {
+                    (had + 1).saturating_sub(open.singles.len())
                 })
-            })?;
+            } else {
+                handle.wait(py, None, |open| {
+                    (next - from).saturating_sub(open.batch.len())
+                })
+            };
             handle.with(|open| {
-                let mut failed = None;
-                for done in open.batch.drain(..) {
-                    let index = usize::try_from(done.tag & !BATCH).expect("we gave it");
-                    match (done.result, &done.data) {
-                        (Ok(()), Some(data)) => each(index, data.bytes().unwrap_or_default())?,
-                        (Ok(()), None) => {}
-                        (Err(error), _) => {
-                            let text = format!("request {index} of the batch: {error}");
-                            failed = Some(os_error(host::block_errno(error), text));
-                        }
+                // Single requests were found done, too.
+                open.tell();
+                let mut failed = failed;
+                if failed.is_none() && waited.is_ok() {
+                    failed = take(&mut open.batch, &mut each)?;
+                }
+                match failed.map_or(waited, Err) {
+                    Ok(()) => Ok(()),
+                    Err(error) => {
+                        open.end_batch(from..next);
+                        Err(error)
                     }
                 }
-                failed.map_or(Ok(()), Err)
             })?;
         }
         Ok(())
@@ -110,35 +111,45 @@ impl Drop for Queue {
     }
 }
 
-/// Submits requests of a batch until the queue is full, and waits for all of them. Returns the
-/// index of the first that was not submitted.
-fn run_some(
+/// Submits requests of a batch until the queue is full. Returns the index of the first that was not
+/// submitted, and the reason where it is another one.
+fn submit_some(
     open: &mut OpenQueue,
     from: usize,
     count: usize,
     submit: &impl Fn(&mut host::Queue, usize, u64) -> Result<(), SubmitError>,
-) -> PyResult<usize> {
-    // A batch that failed before may have left some.
-    open.batch.clear();
-    let mut next = from;
-    let mut failed = None;
-    while next < count && failed.is_none() {
-        match submit(&mut open.queue, next, BATCH | next as u64) {
-            Ok(()) => next += 1,
-            // Single requests have all the places.
-            Err(SubmitError::Full) if next == from && open.queue.outstanding() > 0 => {
-                open.wait(1, None)?;
+) -> PyResult<(usize, Option<PyErr>)> {
+    for next in from..count {
+        let tag = open.batch_tag(next);
+        match submit(&mut open.queue, next, tag) {
+            Ok(()) => {}
+            Err(SubmitError::Full) if next > from || open.queue.outstanding() > 0 => {
+                return Ok((next, None));
             }
-            Err(error @ SubmitError::Full) if next == from => return Err(submit_error(error)),
-            Err(SubmitError::Full) => break,
-            Err(error) => failed = Some(submit_error(error)),
+            Err(error) => return Ok((next, Some(submit_error(error)))),
         }
     }
-    while open.batch.len() < next - from {
-        let left = next - from - open.batch.len();
-        open.wait(left, None)?;
+    Ok((count, None))
+}
+
+/// Hands out the data of the requests of a batch that are done. Returns the last failure.
+fn take(
+    batch: &mut Vec<Completion>,
+    mut each: impl FnMut(usize, &[u8]) -> PyResult<()>,
+) -> PyResult<Option<PyErr>> {
+    let mut failed = None;
+    for done in batch.drain(..) {
+        let index = OpenQueue::batch_index(done.tag);
+        match (done.result, &done.data) {
+            (Ok(()), Some(data)) => each(index, data.bytes().unwrap_or_default())?,
+            (Ok(()), None) => {}
+            (Err(error), _) => {
+                let text = format!("request {index} of the batch: {error}");
+                failed = Some(os_error(host::block_errno(error), text));
+            }
+        }
     }
-    failed.map_or(Ok(next), Err)
+    Ok(failed)
 }
 
 #[pymethods]

@@ -8,12 +8,19 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 /// A bit of the tags of batches, beside those of single requests.
 pub(crate) const BATCH: u64 = 1 << 63;
 
 /// A bit of the tags of single reads, of which the data is handed out.
 pub(crate) const READ: u64 = 1 << 62;
+
+/// Bits of a batch's tag for the index of a request; those above number the batches.
+const INDEX_BITS: u32 = 32;
+
+/// Time after which a wait lets Python's handlers of signals run.
+const SLICE: Duration = Duration::from_millis(100);
 
 /// A queue with what was found done.
 pub(crate) struct OpenQueue {
@@ -23,6 +30,8 @@ pub(crate) struct OpenQueue {
     pub(crate) singles: VecDeque<Single>,
     /// Completions of the batch under way.
     pub(crate) batch: Vec<Completion>,
+    /// Number of the batch under way: what is done of those before is dropped.
+    batches: u32,
 }
 
 /// A single request that is done. Its data is a copy, so that it keeps no buffer of the queue's.
@@ -54,6 +63,7 @@ pub(crate) fn open(namespace: &Namespace, options: &QueueOptions) -> Result<Hand
         queue,
         singles: VecDeque::new(),
         batch: Vec::new(),
+        batches: 0,
     };
     QUEUES.with_borrow_mut(|queues| queues.push(open));
     Ok(Handle {
@@ -79,6 +89,33 @@ impl Handle {
             let open = all.find(|queue| queue.handle == self.number);
             f(open.ok_or_else(|| closed("queue"))?)
         })
+    }
+
+    /// Waits until as many requests more are done as are `missing`, or all are, at the longest so
+    /// long. Python's handlers of signals run meanwhile; they may use the queue.
+    pub(crate) fn wait(
+        self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+        missing: impl Fn(&OpenQueue) -> usize + Sync,
+    ) -> PyResult<()> {
+        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let slice = left.map_or(SLICE, |left| left.min(SLICE));
+            let wait = |open: &mut OpenQueue| {
+                let waited = open.wait(missing(open), slice);
+                let is_done = missing(open) == 0 || open.queue.outstanding() == 0;
+                if waited.is_err() || !is_done {
+                    open.tell();
+                }
+                waited.map(|()| is_done)
+            };
+            if py.detach(|| self.with(wait))? || left == Some(slice) {
+                return Ok(());
+            }
+            py.check_signals()?;
+        }
     }
 
     /// Closes the queue; requests under way end without an answer.
@@ -118,21 +155,33 @@ impl OpenQueue {
         }
     }
 
+    /// Returns the tag of a request of the batch under way.
+    pub(crate) fn batch_tag(&self, index: usize) -> u64 {
+        BATCH | u64::from(self.batches) << INDEX_BITS | index as u64
+    }
+
+    /// Returns the index of a request of a batch.
+    pub(crate) fn batch_index(tag: u64) -> usize {
+        usize::try_from(tag & ((1 << INDEX_BITS) - 1)).expect("a batch is in memory")
+    }
+
+    /// Ends the batch under way: gives up its requests with these indices that are not done.
+    pub(crate) fn end_batch(&mut self, under_way: std::ops::Range<usize>) {
+        for index in under_way {
+            self.queue.cancel(self.batch_tag(index));
+        }
+        self.batch.clear();
+        self.batches = (self.batches + 1) % (1 << (READ.trailing_zeros() - INDEX_BITS));
+    }
+
     /// Waits until `min` requests more are done, or all are, at the longest so long; takes over all
     /// that are done.
-    pub(crate) fn wait(
-        &mut self,
-        min: usize,
-        timeout: Option<std::time::Duration>,
-    ) -> PyResult<()> {
-        let done = match timeout {
-            None => self.queue.wait(min)?,
-            Some(timeout) => self.queue.wait_for(min, timeout)?,
-        };
-        for completion in done {
+    fn wait(&mut self, min: usize, timeout: Duration) -> PyResult<()> {
+        let own = self.batch_tag(0) >> INDEX_BITS;
+        for completion in self.queue.wait_for(min, timeout)? {
             if completion.tag & BATCH == 0 {
                 self.singles.push_back(Single::from(completion));
-            } else {
+            } else if completion.tag >> INDEX_BITS == own {
                 self.batch.push(completion);
             }
         }

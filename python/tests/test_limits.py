@@ -1,8 +1,11 @@
 """Limits and cancellation, against a target that stands still for a while."""
 
 import asyncio
+import contextlib
 import errno
+import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -84,3 +87,50 @@ def test_coroutines_that_are_cancelled_give_their_requests_up(serve, disk):
             assert await aio.read(0, 4096) == bytes([3]) * 4096
 
     asyncio.run(main())
+
+
+class Interrupted(Exception):
+    """Raised by the handler of a signal."""
+
+
+@contextlib.contextmanager
+def interrupted() -> Iterator[None]:
+    """A signal comes soon, of which the handler raises."""
+
+    def handler(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    began = time.monotonic()
+    try:
+        with pytest.raises(Interrupted):
+            yield
+        assert time.monotonic() - began < 10
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_waits_of_a_queue_are_interrupted(serve, disk):
+    disk.write(0, bytes([1]) * 4096)
+    with disk.queue(8) as queue:
+        with stopped(serve):
+            queue.submit_read(1, 0, 4096)
+            with interrupted():
+                queue.reap(1)
+            with interrupted():
+                queue.reap(1, timedelta(seconds=60))
+            with interrupted():
+                queue.read_many([4096] * 20, 4096)
+        assert queue.reap(1) == [(1, 0, bytes([1]) * 4096)]
+        # Nothing of the batch that was given up is taken for one of this.
+        assert queue.read_many([0] * 20, 4096) == [bytes([1]) * 4096] * 20
+        assert queue.outstanding == 0
+
+
+def test_calls_are_interrupted(serve, disk):
+    with stopped(serve), interrupted():
+        disk.read(0, 4096)
+    disk.write(0, bytes([1]) * 4096)
+    assert disk.read(0, 4096) == bytes([1]) * 4096

@@ -42,6 +42,16 @@ def test_a_batch_that_fails_leaves_the_queue_as_it_was(disk):
         assert queue.read_many([0], 4096) == [bytes(4096)]
 
 
+def test_a_batch_that_fails_keeps_no_buffers(disk):
+    with disk.queue(128) as queue:
+        with pytest.raises(OSError) as error:
+            queue.read_many([0] * 127 + [16 << 20], 1 << 20)
+        assert error.value.errno == errno.ERANGE
+        for tag in range(8):
+            queue.submit_read(tag, 0, disk.max_request_bytes)
+        assert len(queue.reap(8)) == 8
+
+
 def test_single_requests_beside_batches(disk):
     with disk.queue(4) as queue:
         for tag in range(queue.depth):

@@ -634,3 +634,16 @@ fn wait<F: Future>(future: F) -> F::Output {
         }
     }
 }
+
+#[test]
+fn a_call_that_is_interrupted_is_given_up_and_no_other_one() {
+    let peer = Peer::start(1 << 20, in_capsule());
+    let namespace = connect(&peer, builder()).interrupted_by(|| true);
+    peer.change(|behaviour| behaviour.hold = 1);
+    let given_up = namespace.read(0, &mut [0; BLOCK]).unwrap_err();
+    let is_aborted = matches!(given_up, RequestError::Device(BlockError::Aborted));
+    assert!(is_aborted, "{given_up}");
+    namespace.read(0, &mut [0; BLOCK]).unwrap();
+    assert_eq!(peer.release(), 1);
+    namespace.read(0, &mut [0; BLOCK]).unwrap();
+}

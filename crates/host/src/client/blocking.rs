@@ -114,6 +114,7 @@ impl Subsystem {
             }),
             timeout: None,
             cancelled: None,
+            interrupted: None,
         })
     }
 
@@ -158,6 +159,8 @@ pub struct Namespace {
     timeout: Option<Duration>,
     /// Set when its calls are cancelled.
     cancelled: Option<Arc<AtomicBool>>,
+    /// Asked by a call that waits.
+    interrupted: Option<fn() -> bool>,
 }
 
 /// Cancels calls: made by [`Namespace::cancellable`].
@@ -308,16 +311,21 @@ impl Namespace {
     /// ```
     #[must_use]
     pub fn cancellable(&self) -> (Self, Canceller) {
-        let cancelled = Arc::<AtomicBool>::default();
-        let namespace = Self {
-            cancelled: Some(Arc::clone(&cancelled)),
-            ..self.clone()
-        };
-        let canceller = Canceller {
-            namespace: Arc::clone(&self.inner),
-            cancelled,
-        };
+        let mut namespace = self.clone();
+        namespace.cancelled = Some(Arc::default());
+        let canceller = namespace.canceller().expect("it was just made one");
         (namespace, canceller)
+    }
+
+    /// The same namespace, of which each call asks `interrupted` on its own thread every 200 ms while
+    /// it waits. A call that is answered with true is given up as by a [`Canceller`], and no other
+    /// one. Calls by an I/O path of the host's, and by a handle that
+    /// [`cancellable`](Self::cancellable) made, do not ask.
+    #[must_use]
+    pub fn interrupted_by(&self, interrupted: fn() -> bool) -> Self {
+        let mut namespace = self.clone();
+        namespace.interrupted = Some(interrupted);
+        namespace
     }
 
     /// Returns what cancels the calls and futures of this handle, where it is one that
@@ -333,11 +341,13 @@ impl Namespace {
 
     /// Returns the patience of a call that begins now.
     pub(super) fn patience(&self) -> Patience {
+        let own = self.interrupted.map(|_| Arc::default());
         Patience {
             until: self
                 .timeout
                 .and_then(|span| Instant::now().checked_add(span)),
-            cancelled: self.cancelled.clone(),
+            cancelled: self.cancelled.clone().or(own),
+            interrupted: self.interrupted.filter(|_| self.cancelled.is_none()),
         }
     }
 
@@ -473,6 +483,7 @@ impl Namespace {
     /// was perhaps not kept.
     pub fn barrier(&self) -> Result<(), RequestError> {
         let (reply, replies) = channel();
+        let patience = self.patience();
         let request = BlockingRequest {
             piece: 0,
             operation: None,
@@ -480,14 +491,14 @@ impl Namespace {
             blocks: 0,
             data: Vec::new(),
             reply: ReplyTo::Caller(reply),
-            patience: self.patience(),
+            patience: patience.clone(),
         };
         let message = Message::Request(self.inner.id, request);
         self.inner
             .host()
             .send(message)
             .map_err(|_| RequestError::Closed)?;
-        Ok(self.receive(&replies)?.result?)
+        Ok(self.receive(&replies, &patience)?.result?)
     }
 
     /// Splits a call into requests, keeps a few of them under way, and waits for all.
@@ -526,7 +537,7 @@ impl Namespace {
             if out == 0 {
                 break;
             }
-            let answer = self.receive(&replies)?;
+            let answer = self.receive(&replies, &patience)?;
             out -= 1;
             match answer.result {
                 Ok(()) => data.take(answer.piece as u64 * call.step, &answer.data),
@@ -546,9 +557,18 @@ impl Namespace {
         lacks_queue && !is_over && !remote.state().is_gone()
     }
 
-    fn receive(&self, replies: &Receiver<BlockingReply>) -> Result<BlockingReply, RequestError> {
+    fn receive(
+        &self,
+        replies: &Receiver<BlockingReply>,
+        patience: &Patience,
+    ) -> Result<BlockingReply, RequestError> {
         let host = self.inner.host();
-        host.receive(replies).map_err(|_| RequestError::Closed)
+        let answer = host.receive_looking(replies, || {
+            if patience.is_interrupted() {
+                host.sender.send_always(Message::Cancel(self.inner.id));
+            }
+        });
+        answer.map_err(|_| RequestError::Closed)
     }
 
     fn send_piece(

@@ -211,12 +211,21 @@ impl HostInner {
 
     /// Waits for the thread's next answer, as long as the thread lives.
     fn receive<T>(&self, answers: &mpsc::Receiver<T>) -> Result<T, HostError> {
+        self.receive_looking(answers, || {})
+    }
+
+    /// The same; calls `look` at every [`THREAD_LOOK`].
+    fn receive_looking<T>(
+        &self,
+        answers: &mpsc::Receiver<T>,
+        mut look: impl FnMut(),
+    ) -> Result<T, HostError> {
         loop {
             // Asked first: what it answered at the end is there by then.
             let is_over = self.is_over();
             match answers.recv_timeout(THREAD_LOOK) {
                 Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Timeout) if !is_over => {}
+                Err(RecvTimeoutError::Timeout) if !is_over => look(),
                 Err(_) => return Err(HostError::Closed),
             }
         }

@@ -55,9 +55,20 @@ pub(super) struct Patience {
     pub(super) until: Option<Instant>,
     /// Set when it does not wait any more.
     pub(super) cancelled: Option<Arc<AtomicBool>>,
+    /// Asked by the caller while it waits.
+    pub(super) interrupted: Option<fn() -> bool>,
 }
 
 impl Patience {
+    /// Asks the caller whether it does not wait any more. Returns true if it does not.
+    pub(super) fn is_interrupted(&self) -> bool {
+        let interrupted = self.interrupted.is_some_and(|interrupted| interrupted());
+        if interrupted && let Some(cancelled) = &self.cancelled {
+            cancelled.store(true, Ordering::Relaxed);
+        }
+        interrupted
+    }
+
     /// The reason for which the caller does not wait any more.
     fn is_over(&self) -> Option<BlockError> {
         let cancelled = self.cancelled.as_ref();
