@@ -14,10 +14,18 @@ pub(crate) fn driver(
     core: Option<CoreId>,
     options: &DriverOptions,
 ) -> Result<UringDriver, FrontendError> {
+    flush_io();
     if let Some(core) = core {
         placement::pin_to(core).map_err(|error| FrontendError::Option(error.to_string()))?;
     }
     UringDriver::new(options).map_err(|error| FrontendError::Option(format!("io_uring: {error}")))
+}
+
+/// Makes the calling thread one of which memory is not made free by writing to a device, which may be
+/// the one that it serves: a block device of ublk, or one over NBD or a file of FUSE. Without the
+/// right to it (`CAP_SYS_RESOURCE`) nothing changes.
+pub(crate) fn flush_io() {
+    let _ = rustix::process::configure_io_flusher_behavior(true);
 }
 
 /// Returns the places of a server's threads: its processors, or one that the kernel chooses.
@@ -115,5 +123,23 @@ impl<M: Send + 'static> Cores<M> {
             let _ = thread.join();
         }
         self.senders.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_of_a_core_waits_for_no_writes_to_get_memory() {
+        let of_core = || {
+            driver(None, &DriverOptions::default()).expect("io_uring works here");
+            rustix::process::is_io_flusher()
+        };
+        let core = std::thread::spawn(of_core).join();
+        match core.expect("it does not panic") {
+            Ok(has_it) => assert!(has_it),
+            Err(error) => assert_eq!(error, rustix::io::Errno::PERM),
+        }
     }
 }

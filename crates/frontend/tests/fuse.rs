@@ -614,3 +614,45 @@ fn a_device_that_went_away_is_no_empty_one() {
         assert_eq!(errno(file.sync_all()), Errno::NODEV);
     }
 }
+
+/// Memory that a thread of the front end needed was made free by writing to the file system over its
+/// own file, which waited for that thread.
+#[test]
+fn its_threads_wait_for_no_writes_to_get_memory() {
+    // The kernel's PF_MEMALLOC_NOIO.
+    const NO_IO: u64 = 0x8_0000;
+    let of_threads = |name: &str| -> Vec<bool> {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let stats = tasks.filter_map(|task| {
+            let path = task.unwrap().path().join("stat");
+            std::fs::read_to_string(path).ok()
+        });
+        let named = stats.filter(|stat| stat.contains(&format!("({name})")));
+        let flags = named.map(|stat| {
+            let (_, fields) = stat.rsplit_once(") ").unwrap();
+            let flags = fields.split(' ').nth(6).unwrap();
+            flags.parse::<u64>().unwrap() & NO_IO > 0
+        });
+        flags.collect()
+    };
+    let may = std::thread::spawn(|| rustix::process::configure_io_flusher_behavior(true));
+    if may.join().unwrap().is_err() {
+        println!("skipped: CAP_SYS_RESOURCE is missing");
+        return;
+    }
+    let Some(_mounted) = attach(vec![(1, same(ram(1 << 20, 4096)))], |_| {}) else {
+        return;
+    };
+    // Other tests start threads of these names, too.
+    let by = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    for name in ["fuse-dataplane", "fuse-session"] {
+        loop {
+            let found = of_threads(name);
+            if !found.is_empty() && found.iter().all(|has| *has) {
+                break;
+            }
+            assert!(std::time::Instant::now() < by, "{name}: {found:?}");
+            std::thread::yield_now();
+        }
+    }
+}

@@ -25,6 +25,7 @@ mod write_order;
 pub use crate::class_choice::ClassChoice;
 pub use error::FuseError;
 
+use crate::core_thread;
 use crate::limits::DRAIN_TIME;
 use crate::{ClassRules, IoCounters, IoCounts};
 use base::units::CoreId;
@@ -306,7 +307,17 @@ fn start_session(
     config.acl = acl;
     let session = Session::from_fd(files, connection, acl, config);
     let session = session.map_err(FuseError::Session)?;
-    session.spawn().map_err(FuseError::Thread)
+    // The session's thread has what the one that starts it has.
+    let start = || {
+        core_thread::flush_io();
+        session.spawn()
+    };
+    let thread = std::thread::Builder::new().name("fuse-session".to_owned());
+    let started = std::thread::scope(|scope| {
+        let thread = thread.spawn_scoped(scope, start)?;
+        thread.join().expect("it starts a thread")
+    });
+    started.map_err(FuseError::Thread)
 }
 
 /// The way to the dataplane thread, and its counters.
@@ -343,6 +354,7 @@ fn open_core(
     core: Option<CoreId>,
     poll: PollPolicy,
 ) -> Result<OpenCore, FuseError> {
+    core_thread::flush_io();
     if let Some(core) = core {
         placement::pin_to(core)?;
     }

@@ -454,9 +454,6 @@ struct CorePart {
 
 impl CorePart {
     fn open(self, poll: PollPolicy) -> Result<Opened, UblkError> {
-        // Memory that this thread takes is not made free by writing to the device that it serves.
-        // Without it, only a machine without any free memory is slower.
-        let _ = rustix::process::configure_io_flusher_behavior(true);
         let tags = self.queues.len() * usize::from(self.info.depth);
         let defaults = DriverOptions::default();
         let driver_options = DriverOptions {
