@@ -289,7 +289,7 @@ fn find_namespace<'a>(
         Some(index) => Ok((subsystem, index)),
         None => Err(not_found(
             format!("subsystem {nqn:?} has no namespace {nsid}"),
-            "list its namespaces with GET /v1/subsystems/{nqn}/namespaces",
+            format!("list its namespaces with GET /v1/subsystems/{nqn}/namespaces"),
         )),
     }
 }
@@ -349,7 +349,9 @@ fn add_namespace(
     let Err(index) = namespaces.binary_search_by_key(&nsid, |n| n.nsid) else {
         return Err(conflict(
             format!("subsystem {nqn:?} has a namespace {nsid} already"),
-            "choose another nsid, or omit it to take the first free one",
+            format!(
+                "choose another nsid: those in use are listed by GET /v1/subsystems/{nqn}/namespaces"
+            ),
         ));
     };
     namespaces.insert(index, namespace.clone());
@@ -372,7 +374,7 @@ fn deny_host(model: &mut Configuration, nqn: &str, host: &str) -> Result<(), App
     if !subsystem.allowed_hosts.remove(host) {
         return Err(not_found(
             format!("host {host:?} is not among the allowed hosts of {nqn:?}"),
-            "list them with GET /v1/subsystems/{nqn}/hosts",
+            format!("list them with GET /v1/subsystems/{nqn}/hosts"),
         ));
     }
     Ok(())

@@ -16,10 +16,10 @@ use tokio::sync::OwnedMutexGuard;
 use crate::action::Action;
 use crate::config::{self, ConfigError};
 use crate::dataplane::DataPlane;
-use crate::diff::{FixedWhileRunning, build, diff};
+use crate::diff::{FixedWhileRunning, build};
 use crate::error::ApplyError;
 use crate::folders;
-use crate::merge::{Contradiction, Difference, differences, merge};
+use crate::merge::{self, Contradiction, Difference, differences, merge};
 use crate::model::{Configuration, Device};
 use crate::snapshot::{Snapshot, TenantEvent};
 use crate::state::{StateError, StateFile};
@@ -289,7 +289,7 @@ impl Control {
         let mut changes = lock(&self.change);
         let before = self.configuration();
         let merged = merge(&changes.file, &before, &file)?;
-        let actions = diff(&before, &merged)?;
+        let actions = merge::actions(&before, &merged)?;
         self.carry_out_durably(&changes, &file, &actions)?;
         changes.file = file;
         Ok(actions)
@@ -306,7 +306,7 @@ impl Control {
         if !config::load(path).is_ok_and(|file| file == *said) {
             return Ok(false);
         }
-        diff(&self.configuration(), said)?;
+        merge::actions(&self.configuration(), said)?;
         self.carry_out_durably(&changes, said, &[])?;
         changes.file = said.clone();
         Ok(true)
@@ -364,7 +364,7 @@ fn actions_between(
     config::validate(after)?;
     let mut after = after.clone();
     after.sort();
-    Ok(diff(before, &after)?)
+    Ok(merge::actions(before, &after)?)
 }
 
 /// Returns the devices that `actions` add.

@@ -15,6 +15,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::action::Action;
+use crate::diff::{Fixed, FixedWhileRunning, diff};
 use crate::model::Configuration;
 
 /// Keys that the file and the interface changed in different ways.
@@ -127,6 +129,33 @@ pub fn differences(before: &Configuration, after: &Configuration) -> Vec<Differe
     let (before, after) = (whole_tree(before), whole_tree(after));
     compare(&Place::default(), Some(&before), Some(&after), &mut found);
     found
+}
+
+/// Returns the actions of [`diff()`]. Its errors name the keys as [`differences`] does: a value within
+/// a table, rather than the table.
+pub(crate) fn actions(
+    before: &Configuration,
+    after: &Configuration,
+) -> Result<Vec<Action>, FixedWhileRunning> {
+    diff(before, after).map_err(|error| {
+        let found = differences(before, after);
+        let values = |fixed: Fixed| {
+            let inside = format!("{}.", fixed.key);
+            let found = found.iter().filter(|it| it.key.starts_with(&inside));
+            let values = found.map(|it| Fixed {
+                key: it.key.clone(),
+                what_to_do: fixed.what_to_do.clone(),
+            });
+            let values: Vec<Fixed> = values.collect();
+            if values.is_empty() {
+                vec![fixed]
+            } else {
+                values
+            }
+        };
+        let keys = error.keys.into_iter().flat_map(values).collect();
+        FixedWhileRunning { keys }
+    })
 }
 
 /// Returns the tree without the keys that are fixed while a target runs.

@@ -256,6 +256,19 @@ fn a_bad_change_is_refused_whole_and_named() {
         problems["problems"][1]["what_to_do"],
         "did you mean \"device\"?"
     );
+    // What the answer advised was refused, or was no path.
+    let taken = send(
+        &server,
+        "POST",
+        &namespaces,
+        r#"{"nsid": 1, "device": "spare"}"#,
+    );
+    let absent = get(&server, &format!("{namespaces}/99"));
+    for answer in [taken, absent] {
+        let answer = answer.json();
+        let advice = answer["what_to_do"].as_str().unwrap();
+        assert!(advice.ends_with(&format!("GET {namespaces}")), "{advice}");
+    }
     let nowhere = "/v1/subsystems/nqn.2026-11.com.example:z/namespaces";
     send(
         &server,
@@ -329,9 +342,14 @@ fn a_whole_configuration_is_compared_tried_and_applied() {
     let fixed = changed.replace("data = true", "data = false");
     let error = request(&server, "POST", "/v1/config", toml, &fixed).error(409);
     assert!(
-        error.starts_with("digests cannot be changed while running"),
+        error.starts_with("digests.data cannot be changed while running"),
         "{error}"
     );
+    // The command prints each problem, and printed "digests: ;".
+    let refused = request(&server, "POST", "/v1/config", toml, &fixed).json();
+    let problem = &refused["problems"][0];
+    assert_eq!(problem["key"], "digests.data");
+    assert_eq!(problem["error"], "cannot be changed while running");
     let bad = request(&server, "POST", "/v1/config", toml, "\npol = 1");
     bad.error(422);
     assert_eq!(bad.json()["problems"][0]["line"], 2);
@@ -552,7 +570,17 @@ fn tenants_are_added_changed_and_removed_one_by_one() {
     let added = send(&server, "POST", "/v1/tenants", &db(1000));
     assert_eq!(added.status, 201, "{added:?}");
     assert_eq!(added.json()["devices"][0]["served"]["waiting"], 7);
-    let again = send(&server, "POST", "/v1/tenants", &db(1000)).error(409);
+    let again = send(&server, "POST", "/v1/tenants", &db(1000));
+    let absent = get(&server, "/v1/tenants/absent").json();
+    // The command shows the same text.
+    for (answer, command) in [(again.json(), "tenant set"), (absent, "tenant list")] {
+        let advice = answer["what_to_do"].as_str().unwrap();
+        assert!(
+            advice.contains(&format!("`switchyard {command}`")),
+            "{advice}"
+        );
+    }
+    let again = again.error(409);
     assert!(again.contains("already"), "{again}");
     let changed = send(&server, "PUT", "/v1/tenants/db", &db(2000)).json();
     assert_eq!(changed["tenant"]["latency_critical"]["iops"], 2000);

@@ -15,8 +15,7 @@ use super::error::ApiError;
 use super::state::{ApiState, blocking};
 use crate::action::Action;
 use crate::config;
-use crate::diff::diff;
-use crate::merge::Difference;
+use crate::merge::{Difference, actions};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()
@@ -116,7 +115,9 @@ async fn replace(
         };
         blocking(work).await??
     } else {
-        state.change(move |before| Ok(diff(before, &new)?)).await?
+        state
+            .change(move |before| Ok(actions(before, &new)?))
+            .await?
     };
     Ok(Json(Replaced { dry_run, actions }))
 }

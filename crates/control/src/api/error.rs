@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigError;
 use crate::control::ChangeError;
-use crate::diff::FixedWhileRunning;
+use crate::diff::{Fixed, FixedWhileRunning};
 use crate::error::{ApplyError, ApplyErrorKind};
 
 /// The body of every response that is an error.
@@ -126,7 +126,15 @@ impl From<FixedWhileRunning> for ApiError {
             [only] => only.what_to_do.clone(),
             _ => "see problems, one by one".to_owned(),
         };
-        Self::new(StatusCode::CONFLICT, text, what_to_do).with_problems(&error.keys)
+        let problem = |fixed: &Fixed| {
+            serde_json::json!({
+                "key": fixed.key,
+                "error": "cannot be changed while running",
+                "what_to_do": fixed.what_to_do,
+            })
+        };
+        let problems: Vec<_> = error.keys.iter().map(problem).collect();
+        Self::new(StatusCode::CONFLICT, text, what_to_do).with_problems(&problems)
     }
 }
 

@@ -41,7 +41,7 @@ async fn show(
         Some(namespace) => Ok(Json(namespace.clone())),
         None => Err(ApiError::not_found(
             format!("subsystem {nqn:?} has no namespace {nsid}"),
-            "list its namespaces with GET /v1/subsystems/{nqn}/namespaces",
+            format!("list its namespaces with GET /v1/subsystems/{nqn}/namespaces"),
         )),
     }
 }

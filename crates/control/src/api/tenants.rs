@@ -110,7 +110,7 @@ fn missing(name: &str) -> ApplyError {
     ApplyError::new(
         ApplyErrorKind::NotFound,
         format!("there is no tenant {name:?}"),
-        "list the tenants with GET /v1/tenants",
+        "list the tenants with `switchyard tenant list` or GET /v1/tenants",
     )
 }
 
@@ -142,7 +142,7 @@ async fn add(State(state): State<ApiState>, body: Body) -> Result<Response, ApiE
                 return Err(ApplyError::new(
                     ApplyErrorKind::Conflict,
                     format!("there is a tenant {:?} already", tenant.name),
-                    "change it with PUT, or choose another name",
+                    "change it with `switchyard tenant set` or PUT, or choose another name",
                 ));
             }
             tenants.push(tenant);
