@@ -188,6 +188,8 @@ fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
             MetricKind::Gauge => Kind::Gauge,
         };
         let help = metric.help.trim().trim_end_matches('.').replace('`', "");
+        // What counts nanoseconds is shown in seconds.
+        let help = help.trim_end_matches(", in nanoseconds");
         let values = items().into_iter().map(|(labels, counters)| {
             let value = (metric.value)(counters);
             match metric.kind {
@@ -195,7 +197,7 @@ fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
                 MetricKind::Counter | MetricKind::Gauge => (labels, Value::Count(value)),
             }
         });
-        family(encoder, kind, name, &help, unit.as_ref(), values)?;
+        family(encoder, kind, name, help, unit.as_ref(), values)?;
     }
     Ok(())
 }
@@ -400,6 +402,8 @@ mod tests {
             "switchyard_core_sent_bytes_total{core=\"2\"} 4096".to_owned(),
             "switchyard_core_busy_seconds_total{core=\"2\"} 0.25".to_owned(),
             "switchyard_core_work_seconds_total{core=\"2\"} 0.125".to_owned(),
+            "# HELP switchyard_core_work_seconds Time in which the core had something to do"
+                .to_owned(),
             "switchyard_uptime_seconds 1.5".to_owned(),
             "switchyard_limited_total{limit=\"controllers_per_host\"} 6".to_owned(),
             "switchyard_limit_used{limit=\"send_lists\",core=\"2\"} 5".to_owned(),

@@ -87,11 +87,7 @@ fn by_labels(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     by_word(
         snapshot,
         encoder,
-        (
-            "tenant_tokens",
-            "What became of the tenant's tokens, in thousandths",
-            None,
-        ),
+        ("tenant_tokens", "What became of the tenant's tokens", None),
         |t| {
             let t = &t.stats;
             let moved = [
@@ -100,7 +96,8 @@ fn by_labels(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
                 ("given", t.given_milli),
                 ("taken", t.taken_milli),
             ];
-            word("flow", moved)
+            // Whole tokens, as the metrics of rates have them.
+            word("flow", moved.map(|(flow, milli)| (flow, milli / 1000)))
         },
     )?;
     by_word(
@@ -197,7 +194,7 @@ mod tests {
         tenant.windows.missed = 2;
         tenant.stats.waiting = 3;
         tenant.stats.read_bytes = 4096;
-        tenant.stats.spent_milli = 1500;
+        tenant.stats.spent_milli = 2_001_500;
         let snapshot = Snapshot {
             devices: vec![ScheduledDevice {
                 name: "fast".to_owned(),
@@ -214,7 +211,7 @@ mod tests {
             format!("switchyard_tenant_waiting{{{who}}} 3"),
             format!("switchyard_tenant_overruns{{{who}}} 1"),
             format!("switchyard_tenant_data_bytes_total{{{who},operation=\"read\"}} 4096"),
-            format!("switchyard_tenant_tokens_total{{{who},flow=\"spent\"}} 1500"),
+            format!("switchyard_tenant_tokens_total{{{who},flow=\"spent\"}} 2001"),
             format!("switchyard_tenant_windows_total{{{who},slo=\"missed\"}} 2"),
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
