@@ -69,6 +69,11 @@ impl StateFile {
         let Some(name) = path.file_name() else {
             return Err(failed("it has no name".to_owned(), "name a file"));
         };
+        // Before the lock, which stays where it was made.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let why = "it is no regular file".to_owned();
+            return Err(failed(why, "name one, or a file that is not there yet"));
+        }
         let mut name = name.to_owned();
         name.push(".lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;

@@ -271,4 +271,6 @@ fn a_state_of_another_process_version_or_kind_is_refused() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
     let error = refusal(FILE, &pipe);
     assert!(error.contains("no regular file"), "{error}");
+    // A lock was left beside what can be no state file, such as in /dev.
+    assert!(!scratch.0.join("pipe.lock").exists());
 }
