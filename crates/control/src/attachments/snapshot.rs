@@ -97,6 +97,7 @@ impl AttachmentSnapshot {
         };
         let rules = match self.class_rules {
             0 => String::new(),
+            1 => ", 1 rule".to_owned(),
             count => format!(", {count} rules"),
         };
         let cells = [
@@ -187,5 +188,7 @@ mod tests {
             "ram 16M",
         ];
         assert_eq!(words, expected);
+        answer.attachments[0].class_rules = 1;
+        assert!(answer.to_string().contains("auto, 1 rule "), "{answer}");
     }
 }
