@@ -28,10 +28,26 @@ pub fn code(result: anyhow::Result<Outcome>) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Without stderr there is no reader left.
-            let _ = writeln!(io::stderr(), "error: {error:#}");
+            let _ = writeln!(io::stderr(), "error: {}", with_causes(&error));
             ExitCode::from(2)
         }
     }
+}
+
+/// Returns the error's message and those of its causes, without the ones that are a part of what was
+/// told before: an error may name its cause in its own message, because some readers see no other.
+pub fn with_causes(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for message in error.chain().map(ToString::to_string) {
+        if told.contains(&message) {
+            continue;
+        }
+        if !told.is_empty() {
+            told.push_str(": ");
+        }
+        told.push_str(&message);
+    }
+    told
 }
 
 /// Output without a reader; see [`crate::output`].
@@ -53,6 +69,19 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An error that named its cause in its own message was printed with that cause once more.
+    #[test]
+    fn a_cause_is_told_once() {
+        let named = io::Error::other("no entry; check the path");
+        let error = frontend::FrontendError::Machine {
+            what: "cannot mount",
+            source: named,
+        };
+        let error = anyhow::Error::new(error).context("disk");
+        let told = "disk: cannot mount: no entry; check the path";
+        assert_eq!(with_causes(&error), told);
+    }
 
     #[test]
     fn only_our_own_closed_output_is_a_quiet_end() {

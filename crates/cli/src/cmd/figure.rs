@@ -1,7 +1,7 @@
 //! `switchyard figure`: the papers' figures, run again on this machine.
 
 use crate::args::FigureArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, with_causes};
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
@@ -63,7 +63,7 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
                 reports.push(report);
             }
             Err(error) => {
-                output.note(format_args!("{}: {error:#}", figure.name));
+                output.note(format_args!("{}: {}", figure.name, with_causes(&error)));
                 failed.push(figure.name);
             }
         }

@@ -1,7 +1,7 @@
 //! `switchyard serve`: a target with its control plane, until a signal ends it.
 
 use crate::args::ServeArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, with_causes};
 use crate::log;
 use crate::output::{Output, human_bytes, print};
 use anyhow::{Context as _, Result, bail};
@@ -56,7 +56,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     }
     // The process that started it may have closed its output: it serves all the same.
     if let Err(error) = tell(&serving, output) {
-        tracing::warn!("{error:#}");
+        tracing::warn!("{}", with_causes(&error));
     }
     Ok(match serving.run()? {
         true => Outcome::Done,

@@ -2,7 +2,7 @@
 
 use super::signals;
 use crate::args::TopArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, with_causes};
 use crate::output::Output;
 use crate::top::{Board, Key, Screen};
 use anyhow::{Context as _, Result};
@@ -116,7 +116,7 @@ fn converse(
         }
         match boards.try_recv() {
             Ok(Ok(board)) => screen.show(board),
-            Ok(Err(error)) => screen.fail(&format!("{error:#}")),
+            Ok(Err(error)) => screen.fail(&with_causes(&error)),
             Err(TryRecvError::Empty) => continue,
             Err(TryRecvError::Disconnected) => anyhow::bail!("the thread that looks has ended"),
         }

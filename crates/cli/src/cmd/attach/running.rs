@@ -3,6 +3,7 @@
 use super::attached::{Attached, Wanted};
 use super::file;
 use super::front_end::{End, is_in_use};
+use crate::exit::with_causes;
 use crate::output::{Output, human_bytes, print};
 use anyhow::Result;
 use control::attachments::{Attachments, AttachmentsAnswer};
@@ -266,7 +267,7 @@ impl Running {
                 } else {
                     ApplyError::new(
                         ApplyErrorKind::Failed,
-                        format!("{name:?} cannot be detached: {error:#}"),
+                        format!("{name:?} cannot be detached: {}", with_causes(&error)),
                         format!("detach it all the same: `switchyard detach {name} --force`"),
                     )
                 })
@@ -302,11 +303,11 @@ impl Running {
                     started += 1;
                     // Without a reader of stdout it serves all the same.
                     if let Err(error) = self.tell(std::slice::from_ref(&attached)) {
-                        tracing::warn!("{error:#}");
+                        tracing::warn!("{}", with_causes(&error));
                     }
                     lock(&self.attached).push(attached);
                 }
-                Err(error) => tracing::error!("SIGHUP: not attached: {error:#}"),
+                Err(error) => tracing::error!("SIGHUP: not attached: {}", with_causes(&error)),
             }
         }
         (started, detached)
