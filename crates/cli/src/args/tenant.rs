@@ -150,10 +150,15 @@ pub struct TenantChange {
     /// all. A command that names one block that is not permitted fails with Access Denied.
     #[arg(long = "allow", value_name = "WHAT")]
     pub allow: Vec<Allow>,
-    /// Best effort: its share of what is left, beside the weights of others
+    /// Best effort: its share of what is left, beside the weights of others; a tenant with a promise
+    /// becomes best effort only with --no-promise
     #[arg(long, value_name = "N", conflicts_with_all = ["iops", "latency_us", "percentile",
         "read_percent", "request_size"])]
     pub weight: Option<u32>,
+    /// Take back what the tenant is promised: it is best effort from then on
+    #[arg(long, conflicts_with_all = ["iops", "latency_us", "percentile", "read_percent",
+        "request_size"])]
+    pub no_promise: bool,
     /// Latency-critical: requests a second
     #[arg(long, value_name = "N")]
     pub iops: Option<u64>,
@@ -181,9 +186,18 @@ impl TenantChange {
         if !self.allow.is_empty() {
             tenant.permissions = Allow::permissions(&self.allow)?;
         }
-        if let Some(weight) = self.weight {
-            tenant.best_effort = Some(BestEffort { weight });
+        if self.no_promise {
             tenant.latency_critical = None;
+        }
+        if let Some(weight) = self.weight {
+            if tenant.latency_critical.is_some() {
+                return Err(format!(
+                    "tenant {:?} has a promise, and a weight is for best effort; take the promise \
+                     back with --no-promise, or omit --weight",
+                    tenant.name
+                ));
+            }
+            tenant.best_effort = Some(BestEffort { weight });
         }
         self.promise(tenant)
     }
@@ -301,10 +315,15 @@ mod tests {
         let promise = tenant.latency_critical.expect("a promise");
         assert_eq!((promise.iops, promise.latency_us), (1000, 200));
         assert_eq!(tenant.hosts.len(), 1);
-        let share = TenantChange {
+        let mut share = TenantChange {
             weight: Some(7),
             ..TenantChange::default()
         };
+        // It once took the promise back without a word.
+        let error = share.apply(&mut tenant).unwrap_err();
+        assert!(error.contains("--no-promise"), "{error}");
+        assert_eq!(tenant.latency_critical, Some(promise));
+        share.no_promise = true;
         share.apply(&mut tenant).unwrap();
         assert_eq!(tenant.latency_critical, None);
         assert_eq!(tenant.best_effort, Some(BestEffort { weight: 7 }));
