@@ -4,8 +4,9 @@ use crate::exit::OutputClosed;
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The form of a command's output.
@@ -41,12 +42,35 @@ impl Output {
         let _ = io::stderr().write_all(lines.as_bytes());
     }
 
+    /// Checks that [`file`](Self::file) could write these files, before the work whose result they
+    /// are to have. Their content stays, and none is left that was not there.
+    ///
+    /// # Errors
+    /// The first that cannot be written.
+    pub fn check_files<'a>(self, paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
+        for path in paths {
+            let is_new = fs::symlink_metadata(path).is_err();
+            // The reader of a pipe would take the attempt for the whole output.
+            if !is_new && fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+            {
+                continue;
+            }
+            let opened = OpenOptions::new().append(true).create(true).open(path);
+            opened.with_context(|| format!("cannot write {}", path.display()))?;
+            if is_new {
+                // An empty file that stays does no harm.
+                let _ = fs::remove_file(path);
+            }
+        }
+        Ok(())
+    }
+
     /// Writes a result to a file, and says so.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn file(self, path: &Path, text: &str) -> Result<()> {
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         self.note(format_args!("written: {}", path.display()));
         Ok(())
     }
@@ -108,4 +132,26 @@ pub fn written(result: io::Result<()>) -> Result<()> {
 #[must_use]
 pub fn human_bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model that took minutes was lost, because its file was tried only then.
+    #[test]
+    fn files_are_checked_and_left_as_they_are() {
+        let folder = std::env::temp_dir().join(format!("switchyard-output-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let (old, new) = (folder.join("old"), folder.join("new"));
+        fs::write(&old, "content").expect("a file");
+        let output = Output { json: false };
+        output.check_files([&old, &new]).expect("files");
+        let content = fs::read_to_string(&old).expect("a file");
+        let is_left = new.exists();
+        let error = output.check_files([&folder]).expect_err("no file");
+        fs::remove_dir_all(&folder).expect("it is there");
+        assert_eq!((&*content, is_left), ("content", false));
+        assert!(error.to_string().starts_with("cannot write"), "{error}");
+    }
 }

@@ -66,6 +66,10 @@ fn what_cannot_be_calibrated_is_explained() {
     let ram = run(&["calibrate", "ram:1M", "--virtual"]);
     code(&ram, 2);
     assert!(stderr(&ram).contains("flash:A:1G"), "{}", stderr(&ram));
+    let folder = Folder::new();
+    let directory = run(&[&VIRTUAL[..], &["--output", &folder.path("")]].concat());
+    code(&directory, 2);
+    assert!(directory.stdout.is_empty(), "it was measured before");
     let nothing = run(&["calibrate"]);
     code(&nothing, 2);
     let price = run(&["calibrate", "flash:A:1G", "--write-cost", "0"]);

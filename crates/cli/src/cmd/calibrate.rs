@@ -38,6 +38,7 @@ pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
              of reads alone"
         ));
     }
+    output.check_files(args.output.iter().chain(&args.svg))?;
     let stop = signals::stop_flag()?;
     // The controller stays connected while its namespace is there.
     let (subject, _namespace) = subject(args, &name, options.writes)?;

@@ -14,6 +14,7 @@ use std::time::Duration;
 /// # Errors
 /// A target that cannot be reached or refuses, and measurements that are no model.
 pub fn run(name: &str, args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
+    output.check_files(&args.output)?;
     let seconds = args.seconds.map(|length| length.as_secs().max(1));
     let request = serde_json::json!({ "share_percent": args.share, "seconds": seconds });
     let stop = signals::stop_flag()?;
