@@ -3,11 +3,15 @@
 use super::front_end::{End, FrontEnd, Started};
 use super::source::Source;
 use crate::args::AttachFuseArgs;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
 use frontend::fuse::{Attachment, Options};
 use frontend::{ClassRules, IoCounts};
+use rustix::fs::statfs;
 use serde_json::json;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use switch::{Class, PerClass};
 
 #[derive(Debug)]
@@ -57,6 +61,7 @@ impl FrontEnd for Fuse {
 /// # Errors
 /// A device that cannot be used, or a mount point that cannot be.
 pub(super) fn start(args: &AttachFuseArgs, rules: &ClassRules) -> Result<Started> {
+    check_empty(&args.mountpoint)?;
     let source = Source::open(&args.source, args.read_only, args.source.nsid)?;
     let options = Options {
         mountpoint: args.mountpoint.clone(),
@@ -87,4 +92,43 @@ pub(super) fn start(args: &AttachFuseArgs, rules: &ClassRules) -> Result<Started
         source,
         ready: json!({ "kind": "fuse", "files": ready }),
     })
+}
+
+/// The type of FUSE file systems in `statfs`.
+const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+
+/// Refuses a directory with something in it, which the mount would hide. What is no directory, or
+/// the mount point of a FUSE file system, the front end refuses with its own reason.
+fn check_empty(path: &Path) -> Result<()> {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    let is_fuse = statfs(path).is_ok_and(|found| found.f_type == FUSE_SUPER_MAGIC);
+    if is_fuse && device(path) != device(&path.join("..")) {
+        return Ok(());
+    }
+    let is_empty = fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none());
+    ensure!(
+        is_empty,
+        "mount point {} is not empty, and the mount would hide its content; choose an empty \
+         directory",
+        path.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The content of the directory was hidden without a word.
+    #[test]
+    fn a_mount_point_is_an_empty_directory() {
+        let folder = std::env::temp_dir().join(format!("switchyard-fuse-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        check_empty(&folder).expect("it is empty");
+        check_empty(&folder.join("missing")).expect("the front end's own error says it");
+        fs::write(folder.join("file"), "").expect("a file");
+        let error = check_empty(&folder).expect_err("it is not empty");
+        fs::remove_dir_all(&folder).expect("it is there");
+        assert!(error.to_string().contains("is not empty"), "{error}");
+    }
 }
