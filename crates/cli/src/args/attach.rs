@@ -1,6 +1,6 @@
 //! `switchyard attach`.
 
-use super::{Cores, FlashSpec, HostArgs, LocalDevice, Poll, block_size};
+use super::{Cores, FlashSpec, HostArgs, LocalDevice, Poll, block_size, for_target};
 use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use control::Size;
@@ -125,15 +125,16 @@ pub struct DetachArgs {
 /// A device to be attached: a namespace of a target, or a device of this machine.
 #[derive(Args, Clone, Debug)]
 #[command(group = ArgGroup::new("source").required(true))]
+#[command(mut_args = |arg| for_target(arg, &["ram", "file", "flash", "null"]))]
 pub struct SourceArgs {
     /// The target of the namespace: HOST:PORT
     #[arg(long, value_name = "ADDRESS", group = "source")]
     pub target: Option<String>,
     /// The subsystem's name
-    #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN, requires = "target")]
+    #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN)]
     pub nqn: String,
     /// The namespace's identifier [default: 1; with fuse all of the subsystem]
-    #[arg(long, value_name = "NSID", requires = "target")]
+    #[arg(long, value_name = "NSID")]
     pub nsid: Option<u32>,
     /// Memory of this size, such as 1G; its content ends with the process
     #[arg(long, value_name = "SIZE", group = "source")]
@@ -163,7 +164,7 @@ pub struct SourceArgs {
     ///
     /// As for bench; the target has to be started so as well. The front end itself still serves L
     /// before T: --class T gives all requests one class.
-    #[arg(long, value_name = "NAME", requires = "target")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["ram", "file", "flash", "null"])]
     pub baseline: Option<switch::knobs::Preset>,
     /// Nice value of its threads, 0 to 19: a bulk device that shares processors with others leaves
     /// them to those with a lower one
@@ -396,4 +397,40 @@ fn class_choice(text: &str) -> Result<ClassChoice, String> {
     class
         .map(ClassChoice::Fixed)
         .map_err(|error| format!("{error}, or auto"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+    use clap::error::ErrorKind;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(subcommand)]
+        kind: AttachCommand,
+    }
+
+    /// They were taken and had no effect.
+    #[test]
+    fn flags_for_a_target_are_refused_beside_a_local_device() {
+        let parse = |source: &[&str], flag: &[&str]| {
+            let start = ["attach", "nbd", "--socket", "s"];
+            Line::try_parse_from([&start[..], source, flag].concat())
+        };
+        for flag in [
+            &["--nqn", "nqn.2026-11.io.example:a"][..],
+            &["--nsid", "3"],
+            &["--io-timeout", "5"],
+            &["--baseline", "linux"],
+            &["--host-nqn", "nqn.2026-11.io.example:h"],
+            &["--digests"],
+        ] {
+            for source in [["--ram", "1M"], ["--null", "1M"], ["--file", "a"]] {
+                let error = parse(&source, flag).expect_err("it is for a target");
+                assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{flag:?}");
+            }
+            parse(&["--target", "127.0.0.1:4420"], flag).expect("it is for a target");
+        }
+    }
 }

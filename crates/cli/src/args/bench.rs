@@ -1,7 +1,7 @@
 //! `switchyard bench`.
 
 use super::host::HostArgs;
-use super::{FlashSpec, SwitchArgs, block_size, seconds};
+use super::{FlashSpec, SwitchArgs, block_size, for_target, seconds};
 use anyhow::Context as _;
 use base::Nanos;
 use block::CacheOptions;
@@ -76,6 +76,7 @@ pub enum BenchCommand {
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(mut_args = |arg| for_target(arg, &["device"]))]
 pub struct LoadArgs {
     /// The NVMe/TCP target: HOST:PORT
     #[arg(long, value_name = "ADDRESS", required_unless_present = "device")]
@@ -327,6 +328,30 @@ impl FromStr for LocalDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// They were taken and had no effect.
+    #[test]
+    fn flags_for_a_target_are_refused_beside_a_local_device() {
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            load: LoadArgs,
+        }
+        let parse = |source: [&str; 2], flag: &[&str]| {
+            let start = ["bench", "--app", "a:rw=read"];
+            <Line as clap::Parser>::try_parse_from([&start, &source[..], flag].concat())
+        };
+        for flag in [
+            &["--nqn", "nqn.2026-11.io.example:a"][..],
+            &["--nsid", "7"],
+            &["--host-nqn", "nqn.2026-11.io.example:h"],
+            &["--digests"],
+        ] {
+            let error = parse(["--device", "ram:16M"], flag).expect_err("it is for a target");
+            assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict);
+            parse(["--target", "127.0.0.1:4420"], flag).expect("it is for a target");
+        }
+    }
 
     #[test]
     fn local_devices_are_read_and_refused() {

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 Exit codes: 0 all claims hold, 1 some do not, 2 an error")]
 pub struct FigureArgs {
-    /// Figures, such as blk-switch-7 or i10-6; \"blk-switch-3\" is all its parts, \"all\" is all,
-    /// and \"list\" lists them
+    /// Figures, such as blk-switch-7 or i10-6; "blk-switch-3" is all its parts, "all" is all,
+    /// and "list" lists them
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
     /// Run fewer points, shorter: to look at, not to quote

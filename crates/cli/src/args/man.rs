@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 /// Pages in section 1, one for each command, made from what `--help` says.
 #[derive(Args, Debug)]
-#[command(after_help = concat!(
+#[command(after_long_help = concat!(
     "Examples:\n",
     "  switchyard man /usr/local/share/man/man1      then: man switchyard-attach-nbd\n",
-    "  switchyard man . && man ./switchyard-serve.1",
+    "  switchyard man . && man ./switchyard-serve.1\n",
+    "\n",
+    "Exit codes: 0 done, 2 an error",
 ))]
 pub struct ManArgs {
     /// An existing directory for the pages; pages of the same names are replaced

@@ -38,7 +38,7 @@ pub use switch::{ApiArgs, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantCommand};
 pub use top::TopArgs;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 
 /// Block storage over plain TCP, in user space, on a stock Linux kernel.
 #[derive(Debug, Parser)]
@@ -55,6 +55,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     "  1  a negative result: nothing found, data differed, requests failed\n",
     "  2  an error: the message on stderr says what to do",
 ))]
+#[command(mut_subcommands = share_examples)]
 pub struct Cli {
     #[command(flatten)]
     pub common: Common,
@@ -115,6 +116,29 @@ pub enum Command {
     Figure(FigureArgs),
 }
 
+/// Gives every command below `command` its examples and exit codes, where it has none of its own.
+fn share_examples(command: clap::Command) -> clap::Command {
+    let examples = command.get_after_long_help().cloned();
+    command.mut_subcommands(|below| {
+        let own = below.get_after_long_help().cloned();
+        share_examples(match own.or_else(|| examples.clone()) {
+            Some(examples) => below.after_long_help(examples),
+            None => below,
+        })
+    })
+}
+
+/// Makes an argument conflict with `local`, the arguments that name a device of this machine, if it
+/// says something of a target. A `requires = "target"` would not: clap waives what an argument of the
+/// same group excludes.
+fn for_target(arg: Arg, local: &'static [&'static str]) -> Arg {
+    let flags = ["nqn", "nsid", "io_timeout", "host_nqn", "digests"];
+    match flags.contains(&arg.get_id().as_str()) {
+        true => arg.conflicts_with_all(local),
+        false => arg,
+    }
+}
+
 /// The idle policy of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Poll {
@@ -163,6 +187,22 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// The documentation promises it, and those below `tenant` and others had none.
+    #[test]
+    fn every_command_has_examples_and_exit_codes() {
+        fn check(command: &clap::Command) {
+            for below in command.get_subcommands() {
+                let name = below.get_name();
+                let help = below.get_after_long_help().map(ToString::to_string);
+                let help = help.unwrap_or_default();
+                assert!(help.contains("Examples:\n"), "{name}: {help}");
+                assert!(help.contains("Exit codes: "), "{name}: {help}");
+                check(below);
+            }
+        }
+        check(&Cli::command());
     }
 
     #[test]

@@ -7,6 +7,11 @@ use std::time::Duration;
 
 /// Ask the model how the stack does on other machines
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard sim run --cores 6 --l-apps 6 --t-apps 6
+  switchyard --log=off sim check --seeds 100
+
+Exit codes: 0 done, 1 a check failed, 2 an error")]
 pub struct SimArgs {
     #[command(subcommand)]
     pub command: SimCommand,

@@ -206,7 +206,7 @@ mod tests {
              name = \"a\"
              kind = \"nbd\"
              listen = \"127.0.0.1:0\"
-             ram = \"1M\"
+             target = \"127.0.0.1:4420\"
              block_size = 512
              cores = [0, 2]
              class = \"L\"
