@@ -91,9 +91,10 @@ fn apply(api: &ApiAddress, file: &Path, output: Output) -> Result<Outcome> {
     note(api, &configuration)?;
     let count = answer["actions"].as_array().map_or(0, Vec::len);
     let shown = file.display();
+    let changes = if count == 1 { "change" } else { "changes" };
     output.result(
         &answer,
-        format_args!("{shown} is in force, {count} changes"),
+        format_args!("{shown} is in force, {count} {changes}"),
     )?;
     Ok(Outcome::Done)
 }

@@ -47,9 +47,10 @@ impl fmt::Display for CheckReport {
         let survived = &self.survived;
         write!(
             f,
-            "{} seeds: {} requests and {} faults survived, {} requests failed for a reason; \
+            "{} {}: {} requests and {} faults survived, {} requests failed for a reason; \
              {:.0} requests/s for each job",
             self.seeds,
+            if self.seeds == 1 { "seed" } else { "seeds" },
             survived.requests,
             survived.faults(),
             survived.failed,
