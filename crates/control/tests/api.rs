@@ -210,6 +210,26 @@ fn referrals_come_and_go() {
     assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
 }
 
+/// What the answer advised was refused, or was no path.
+#[test]
+fn advice_names_a_path_that_there_is() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let namespaces = format!("{A}/namespaces");
+    let taken = send(
+        &server,
+        "POST",
+        &namespaces,
+        r#"{"nsid": 1, "device": "spare"}"#,
+    );
+    let absent = get(&server, &format!("{namespaces}/99"));
+    for answer in [taken, absent] {
+        let answer = answer.json();
+        let advice = answer["what_to_do"].as_str().unwrap();
+        assert!(advice.ends_with(&format!("GET {namespaces}")), "{advice}");
+    }
+}
+
 #[test]
 fn a_bad_change_is_refused_whole_and_named() {
     let (control, plane) = control(TOML);
@@ -256,19 +276,6 @@ fn a_bad_change_is_refused_whole_and_named() {
         problems["problems"][1]["what_to_do"],
         "did you mean \"device\"?"
     );
-    // What the answer advised was refused, or was no path.
-    let taken = send(
-        &server,
-        "POST",
-        &namespaces,
-        r#"{"nsid": 1, "device": "spare"}"#,
-    );
-    let absent = get(&server, &format!("{namespaces}/99"));
-    for answer in [taken, absent] {
-        let answer = answer.json();
-        let advice = answer["what_to_do"].as_str().unwrap();
-        assert!(advice.ends_with(&format!("GET {namespaces}")), "{advice}");
-    }
     let nowhere = "/v1/subsystems/nqn.2026-11.com.example:z/namespaces";
     send(
         &server,
