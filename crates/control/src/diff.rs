@@ -47,9 +47,10 @@ impl std::fmt::Display for FixedWhileRunning {
 /// Devices are opened first, because that fails most often, and hosts notice nothing of it. Then
 /// what goes is removed before what comes is added, so that a device or an identifier can move, and
 /// so that no host ever reaches a namespace that it reaches neither before nor after.
-/// Namespaces become smaller after all that comes, and devices are closed last, because what a device
-/// gives up, or held in RAM, cannot be brought back if a later action fails; but one gives its file
-/// to another under a new name before that is opened.
+/// Namespaces become smaller and devices are closed last, because what a device gives up, or held in
+/// RAM, cannot be brought back if a later action fails. Devices with a cache are closed before a
+/// namespace becomes smaller: that fails where the cache cannot be written back. A device gives its
+/// file to another under a new name before that is opened.
 ///
 /// # Errors
 /// Every key that differs and is fixed while running.
@@ -75,15 +76,15 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
             default_tenant: new.default_tenant,
         });
     }
-    additions(old, new, &mut actions);
+    let smaller = additions(old, new, &mut actions);
     actions.extend(given.into_iter().flatten());
     referrals(old, new, &mut actions);
-    for name in removed_devices(old, new) {
-        let close = Action::RemoveDevice { name: name.clone() };
-        if !actions.contains(&close) {
-            actions.push(close);
-        }
-    }
+    let closed = removed_devices(old, new).map(|name| Action::RemoveDevice { name: name.clone() });
+    let closed = closed.filter(|close| !actions.contains(close));
+    let (cached, others): (Vec<_>, Vec<_>) = closed.partition(
+        |close| matches!(close, Action::RemoveDevice { name } if old.devices[name].cache.is_some()),
+    );
+    actions.extend(cached.into_iter().chain(smaller).chain(others));
     Ok(actions)
 }
 
@@ -234,7 +235,8 @@ fn removals(old: &Configuration, new: &Configuration) -> Vec<Action> {
     actions
 }
 
-fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {
+/// Adds what comes to `actions`. Returns the changes that make namespaces smaller.
+fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) -> Vec<Action> {
     let mut smaller = Vec::new();
     for subsystem in &new.subsystems {
         let nqn = &subsystem.nqn;
@@ -263,7 +265,7 @@ fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>
             }
         }
     }
-    actions.extend(smaller);
+    smaller
 }
 
 /// Returns the changes of hosts that take access away, and those that give it. A host that may

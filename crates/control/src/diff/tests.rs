@@ -393,9 +393,10 @@ fn a_device_that_grew_with_its_namespace_is_as_it_was_after_the_inverse() {
     assert_eq!(size(&shrunk), Some(blocks(100)), "a device never shrinks");
 }
 
-/// A change that failed later left zeroes where the namespace had been larger.
+/// A change that failed later left zeroes where the namespace had been larger. The removal of a
+/// device fails where its cache cannot be written back.
 #[test]
-fn a_namespace_becomes_smaller_after_all_that_comes() {
+fn a_namespace_becomes_smaller_after_all_that_can_fail() {
     let blocks = |blocks: u64| Some(Size::from_bytes(blocks * 4096));
     let mut old = Configuration::default_with([device(false), device(false), device(false)]);
     let mut new = old.clone();
@@ -403,16 +404,40 @@ fn a_namespace_becomes_smaller_after_all_that_comes() {
     old.subsystems[0].namespaces[1].size = blocks(5);
     new.subsystems[0].namespaces[0].size = blocks(10);
     new.subsystems[0].namespaces[1].size = blocks(6);
+    let mut cached = file("/cached");
+    cached.cache = blocks(16);
+    old.devices.insert("a".to_owned(), device(false));
+    old.devices.insert("b".to_owned(), cached);
+    for model in [&mut old, &mut new] {
+        model.subsystems[0].allow_any_host = false;
+    }
+    new.subsystems[0].allowed_hosts.insert(nqn(1));
+    let referral = Referral {
+        address: [192, 0, 2, 1].into(),
+        port: 8009,
+        nqn: crate::model::DISCOVERY_NQN.to_owned(),
+    };
+    new.discovery.referrals.push(referral.clone());
     let subsystem = &new.subsystems[0];
-    let nqn = subsystem.nqn.clone();
+    let name = subsystem.nqn.clone();
     let namespace = last.expect("there were three");
+    let close = |name: &str| Action::RemoveDevice {
+        name: name.to_owned(),
+    };
     let expected = [
-        Action::resize_namespace(&new, &nqn, 2, blocks(6)),
+        Action::resize_namespace(&new, &name, 2, blocks(6)),
         Action::AddNamespace {
-            nqn: nqn.clone(),
+            nqn: name.clone(),
             namespace,
         },
-        Action::resize_namespace(&new, &nqn, 1, blocks(10)),
+        Action::AllowHost {
+            nqn: name.clone(),
+            host: nqn(1),
+        },
+        Action::AddReferral { referral },
+        close("b"),
+        Action::resize_namespace(&new, &name, 1, blocks(10)),
+        close("a"),
     ];
     assert_eq!(diff(&old, &new).expect("nothing of it is fixed"), expected);
     for (before, after, keeps) in [
