@@ -197,6 +197,37 @@ fn a_write_that_waited_and_was_sent_has_no_limit_any_more() {
     assert_eq!((done.tag, done.result), (2, Ok(())));
 }
 
+/// The bound of that wait went on counting when the wait was over but the newer write found no
+/// connection, and gave it up where one that had not waited was sent again.
+#[test]
+fn a_write_that_waited_and_cannot_be_sent_yet_has_no_limit_any_more() {
+    let bound = Duration::from_secs(3);
+    let peer = Peer::start(1 << 20, in_capsule());
+    let namespace = connect(&peer, builder().command_timeout(bound));
+    let (mut queue, mut other) = (namespace.queue(8).unwrap(), namespace.queue(8).unwrap());
+    give_up_write(&peer, &mut queue);
+    let begun = Instant::now();
+    other.write(2, 0, &[2; BLOCK]).unwrap();
+    assert_eq!(other.wait(0).unwrap().count(), 0, "it waits");
+    assert_eq!(peer.release(), 1);
+    // Its answer comes behind the late one.
+    queue.read(3, 0, BLOCK).unwrap();
+    let done = one(&mut queue);
+    assert_eq!((done.tag, done.result), (3, Ok(())));
+    peer.change(|behaviour| behaviour.refuse_connect = Some(Status::CONNECT_CONTROLLER_BUSY));
+    let connections = peer.seen.connections.load(Ordering::SeqCst);
+    peer.cut_all();
+    until(&peer.seen.connections, connections + 1);
+    while begun.elapsed() < bound + SHORT {
+        assert_eq!(other.wait(0).unwrap().count(), 0, "it has no limit");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(other.wait(0).unwrap().count(), 0, "it has no limit");
+    peer.change(|behaviour| behaviour.refuse_connect = None);
+    let done = one(&mut other);
+    assert_eq!((done.tag, done.result), (2, Ok(())));
+}
+
 /// A queue that was closed forgot the write, which the target could still do after a newer one.
 #[test]
 fn closing_a_queue_with_an_unanswered_write_ends_the_association() {

@@ -38,6 +38,13 @@ impl RemoteChannel {
     /// Gives up the requests of which the limit has passed.
     pub(super) fn give_up_late(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
+        self.recovery.refresh(&self.association);
+        for exchange in &mut self.requests.waiting {
+            // Its wait may be over although it cannot be sent yet.
+            if exchange.held && !self.recovery.is_held(exchange) {
+                exchange.release();
+            }
+        }
         self.give_up(|exchange| exchange.limit <= now, BlockError::TimedOut, cx);
         let lanes = self.lanes.all.iter_mut().flat_map(|lane| {
             let table = &*lane.qpair.table();
