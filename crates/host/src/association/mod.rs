@@ -62,7 +62,8 @@ struct Knowledge {
 pub struct Association {
     options: ConnectOptions,
     epoch: SharedEpoch,
-    /// Counts the changes of what may still come of lost associations.
+    /// Counts the changes of what may still come of lost associations, and of what was lost with
+    /// them: a namespace may have gone away.
     fence_version: AtomicU64,
     /// Generation of the last association of which the controller may have lost its write cache
     /// since; 0 for none.
@@ -404,7 +405,11 @@ impl Association {
         knowledge.error = replaced.or_else(|| knowledge.error.take());
         // A namespace that went away, or has another block size or volume, is another namespace
         // from now on: holders of the old state find it gone.
+        let before = knowledge.states.len();
         knowledge.states.retain(|_, state| !state.is_gone());
+        if knowledge.states.len() < before {
+            self.fence_version.fetch_add(1, Ordering::SeqCst);
+        }
         for (nsid, info) in &found {
             let new = || Arc::new(NamespaceState::new(info, &serial));
             knowledge.states.entry(*nsid).or_insert_with(new);

@@ -126,10 +126,8 @@ impl RemoteChannel {
             Verdict::Retry(error) if exchange.retries >= RETRIES_PER_REQUEST_MAX => {
                 self.finish(exchange, Err(error));
             }
-            Verdict::Retry(_) => {
-                self.recovery.retry(exchange, cx.now);
-                self.drain_waiting(cx.now);
-            }
+            // The caller sends what waits once it has taken all that the lanes finished.
+            Verdict::Retry(_) => self.recovery.retry(exchange, cx.now),
             Verdict::Failed(error) => self.finish(exchange, Err(error)),
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Replay {
 /// Decision about the oldest lost request.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// There is none.
+    /// There is none, or none that need not wait.
     Nothing,
     /// It waits for its fence, or for the replay margin.
     Wait,
@@ -45,6 +45,10 @@ pub(crate) struct Recovery {
     version: u64,
     /// Requests that were lost with a connection, or are to be sent again; oldest first.
     lost: VecDeque<Replay>,
+    /// No decision about one of them is due before, unless the fences or the association change.
+    due: Time,
+    /// Number of them that had to wait, one after the other, since `due` was set from all.
+    waits: usize,
     /// Time from which lost writes may leave.
     writes_at: Time,
     /// Time at which the lanes were closed last.
@@ -60,6 +64,8 @@ impl Recovery {
             fences: FenceSnapshot::default(),
             version: 0,
             lost: VecDeque::with_capacity(capacity),
+            due: Time::ZERO,
+            waits: 0,
             writes_at: Time::ZERO,
             left_at: Time::ZERO,
             locks: RangeLocks::with_capacity(capacity),
@@ -71,6 +77,7 @@ impl Recovery {
     pub(crate) fn join(&mut self, generation: u64, writes_at: Time) {
         self.joined = generation;
         self.writes_at = writes_at;
+        self.due = Time::ZERO;
     }
 
     /// Notes that the lanes are closed.
@@ -88,6 +95,7 @@ impl Recovery {
     pub(crate) fn refresh(&mut self, association: &Association) {
         if association.fence_version() != self.version {
             (self.version, self.fences) = association.fence_snapshot();
+            self.due = Time::ZERO;
         }
     }
 
@@ -175,6 +183,7 @@ impl Recovery {
             lost_with: 0,
             not_before: Time::ZERO,
         });
+        self.due = Time::ZERO;
     }
 
     /// Locks the range of a write that was lost with the association of the lanes.
@@ -199,6 +208,7 @@ impl Recovery {
     /// Keeps a lost request until it may be sent again, or is reported. A write that is not sent
     /// again is kept all the same: once it is reported, no command of it may take effect any more.
     pub(crate) fn keep(&mut self, replay: Replay) {
+        self.due = self.due.min(self.not_before(&replay));
         self.lost.push_back(replay);
     }
 
@@ -208,8 +218,12 @@ impl Recovery {
     }
 
     /// Decides about the oldest lost request, with the fences as last [refreshed](Self::refresh).
-    /// `is_gone` returns true for requests of namespaces that went away.
+    /// `is_gone` returns true for requests of namespaces that went away. Those that wait are not
+    /// looked at again before one of them is due: a controller may refuse a whole queue of commands.
     pub(crate) fn next(&mut self, now: Time, is_gone: impl Fn(&Exchange) -> bool) -> Next {
+        if now < self.due {
+            return Next::Nothing;
+        }
         let Some(replay) = self.lost.pop_front() else {
             return Next::Nothing;
         };
@@ -219,6 +233,11 @@ impl Recovery {
         let permission = self.fences.replay_permission(replay.lost_with);
         if self.not_before(&replay) > now || permission == ReplayPermission::Fenced {
             self.lost.push_back(replay);
+            self.waits += 1;
+            if self.waits >= self.lost.len() {
+                self.waits = 0;
+                self.due = self.earliest();
+            }
             return Next::Wait;
         }
         if permission == ReplayPermission::Overdue {
@@ -235,9 +254,19 @@ impl Recovery {
         Next::Send(replay.exchange)
     }
 
+    /// Returns the time of the next decision about lost requests, or an earlier one after which all
+    /// are looked at: [`next`](Self::next) says it then.
+    pub(crate) fn deadline(&self) -> Time {
+        if self.lost.is_empty() {
+            Time::NEVER
+        } else {
+            self.due
+        }
+    }
+
     /// Returns the time at which lost requests may be sent again, of those that do not wait for a
     /// fence: a change of the fences wakes the channel.
-    pub(crate) fn deadline(&self) -> Time {
+    fn earliest(&self) -> Time {
         let free = self.lost.iter().filter(|replay| {
             self.fences.replay_permission(replay.lost_with) != ReplayPermission::Fenced
         });
@@ -253,5 +282,48 @@ impl Recovery {
             Time::ZERO
         };
         margin.max(replay.not_before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::nvme::Command;
+
+    /// Asks for decisions as a channel does. Returns the numbers of those that wait and are sent.
+    fn drain(recovery: &mut Recovery, now: Time) -> (usize, usize) {
+        let (mut waiting, mut sent) = (0, 0);
+        for _ in 0..recovery.len() {
+            match recovery.next(now, |_| false) {
+                Next::Nothing => break,
+                Next::Wait => waiting += 1,
+                Next::Send(_) => sent += 1,
+                Next::Report(..) => panic!("nothing was lost with a connection"),
+            }
+        }
+        (waiting, sent)
+    }
+
+    /// Each refused command, each answer and each turn went through all that waited.
+    #[test]
+    fn requests_that_wait_for_their_time_are_looked_at_once() {
+        let count = 1024;
+        let mut recovery = Recovery::new(count);
+        let now = Time::ZERO + RETRY_DELAY;
+        let mut looks = 0;
+        for tag in 0..count as u64 {
+            let mut exchange = Exchange::admin(tag, Command::new(0x06, 0), None);
+            exchange.retries = 1;
+            recovery.retry(exchange, now);
+            looks += drain(&mut recovery, now).0;
+        }
+        for _ in 0..count {
+            looks += drain(&mut recovery, now).0;
+        }
+        assert!(looks <= 2 * count, "{looks}");
+        assert_eq!(recovery.deadline(), now + RETRY_DELAY);
+        let later = recovery.deadline();
+        assert_eq!(drain(&mut recovery, later), (0, count));
+        assert_eq!(recovery.deadline(), Time::NEVER);
     }
 }
