@@ -42,8 +42,8 @@ impl Output {
         let _ = io::stderr().write_all(lines.as_bytes());
     }
 
-    /// Checks that [`file`](Self::file) could write these files, before the work whose result they
-    /// are to have. Their content stays, and none is left that was not there.
+    /// Checks that [`file`](Self::file) could write these files, before the work that takes long.
+    /// Their content stays, and none is left that was not there.
     ///
     /// # Errors
     /// The first that cannot be written.
