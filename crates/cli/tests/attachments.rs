@@ -352,8 +352,9 @@ fn a_signal_makes_the_attachments_those_of_the_file() {
     assert_eq!(attaching.end(), Some(0));
 }
 
+/// Lost targets left no trace in the log.
 #[test]
-fn the_state_follows_the_target() {
+fn the_state_follows_the_target_and_is_logged_once() {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 1 << 20]);
     let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
@@ -361,8 +362,24 @@ fn the_state_follows_the_target() {
     let address = serving.address().to_owned();
     let attaching = Attaching::start(
         &folder,
-        &nbd(&folder, "a", &format!("target = \"{address}\"")),
+        &[
+            nbd(&folder, "a", &format!("target = \"{address}\"")),
+            nbd(
+                &folder,
+                "b",
+                &format!("target = \"{address}\"\nio_timeout = 1"),
+            ),
+        ]
+        .concat(),
     );
+    let logged = |level: &str, name: &str, what: &str| {
+        let log = std::fs::read_to_string(folder.path("log")).unwrap();
+        let has = |line: &&str| {
+            let line = line.split_once(level);
+            line.is_some_and(|(_, line)| line.contains(name) && line.contains(what))
+        };
+        log.lines().filter(has).count()
+    };
     let shown = attaching.show("a");
     assert_eq!(shown["state"], "connected", "{shown}");
     assert!(
@@ -378,10 +395,21 @@ fn the_state_follows_the_target() {
     assert!(table.contains("not connected"), "{table}");
     let metrics = attaching.get("/metrics");
     assert!(metrics.contains("switchyard_attachment_connected{attachment=\"a\",kind=\"nbd\"} 0"));
+    eventually(
+        "the loss is logged, and the end of what may not wait",
+        || {
+            logged("WARN", " a: ", "the connection is lost: ") == 1
+                && logged("ERROR", " b: ", "it is gone: ") == 1
+        },
+    );
     let serving = serve(&address);
     eventually("it is connected again", || {
         attaching.show("a")["state"] == "connected"
     });
+    eventually("the recovery is logged", || {
+        logged("WARN", " a: ", "connected again") == 1
+    });
+    assert_eq!(logged("", " a: ", ""), 2);
     drop(serving);
     let _serving = Serving::start(&["--listen", &address, "--ram", "1M"]);
     eventually("it is another volume", || {

@@ -4,7 +4,7 @@ use super::front_end::Started;
 use super::{fuse, nbd, ublk, vhost};
 use crate::args::AttachCommand;
 use anyhow::{Context as _, Result};
-use control::attachments::{AttachmentClass, AttachmentSnapshot, Entry};
+use control::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState, Entry};
 use frontend::{ClassRules, IoCounts};
 use reactor::placement;
 use switch::Class;
@@ -46,6 +46,7 @@ impl Wanted {
         };
         let started = started?;
         Ok(Attached {
+            logged: started.source.state().0,
             wanted: self,
             started,
         })
@@ -67,6 +68,8 @@ impl Wanted {
 pub(super) struct Attached {
     pub(super) wanted: Wanted,
     pub(super) started: Started,
+    /// The state of the way to the device that was logged last, or that of the start.
+    logged: AttachmentState,
 }
 
 impl Attached {
@@ -77,6 +80,27 @@ impl Attached {
     /// Ends it; see [`FrontEnd::detach`](super::front_end::FrontEnd::detach).
     pub(super) fn detach(&mut self, force: bool) -> Result<()> {
         self.started.front_end.detach(force)
+    }
+
+    /// Logs the state of the way to the device where it is another one than before.
+    pub(super) fn log_state(&mut self) {
+        let Started { source, .. } = &self.started;
+        let (state, error) = source.state();
+        if std::mem::replace(&mut self.logged, state) == state {
+            return;
+        }
+        let (name, device) = (&self.wanted.name, &source.text);
+        let reason = error.map_or_else(String::new, |error| format!(": {error}"));
+        match state {
+            AttachmentState::Local => {}
+            AttachmentState::Connected => tracing::warn!("{name}: {device}: connected again"),
+            AttachmentState::NotConnected => tracing::warn!(
+                "{name}: {device}: the connection is lost{reason}; requests wait until it is back"
+            ),
+            AttachmentState::Gone => {
+                tracing::error!("{name}: {device}: it is gone{reason}; requests fail");
+            }
+        }
     }
 
     pub(super) fn snapshot(&self) -> AttachmentSnapshot {

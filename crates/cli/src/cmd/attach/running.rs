@@ -206,6 +206,7 @@ impl Running {
         let mut attached = lock(&self.attached);
         attached.retain_mut(|attached| {
             attached.started.front_end.look();
+            attached.log_state();
             let name = &attached.wanted.name;
             let end = attached.started.front_end.end();
             match end {
