@@ -2,7 +2,7 @@
 
 use crate::model::{
     Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
-    FaultOperation, FaultRule as FaultRuleModel,
+    FaultOperation, FaultRule as FaultRuleModel, Size,
 };
 use base::Nanos;
 use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
@@ -24,6 +24,29 @@ pub fn open(model: &Model) -> Result<Arc<dyn Device>, DeviceError> {
     open_identified(model).map(|identified| identified.device)
 }
 
+/// Returns the options of a cache of this size.
+///
+/// # Errors
+/// A size that a cache cannot have, or for which this machine has too little memory.
+pub fn cache_options(size: Size) -> Result<CacheOptions, DeviceError> {
+    let options = CacheOptions::of_bytes(size.bytes)?;
+    let memory = memory_bytes();
+    if size.bytes > memory {
+        return Err(DeviceError::Invalid(format!(
+            "a cache of {size} does not fit the memory of this machine, which has {} MiB; choose a \
+             smaller size",
+            memory >> 20
+        )));
+    }
+    Ok(options)
+}
+
+/// Returns the bytes of memory that this machine has.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into())
+}
+
 /// An open device.
 #[derive(Debug)]
 pub struct Identified {
@@ -43,6 +66,7 @@ pub struct Identified {
 /// # Errors
 /// As [`open`].
 pub fn open_identified(model: &Model) -> Result<Identified, DeviceError> {
+    let cache_options = model.cache.map(cache_options).transpose()?;
     let (mut device, content) = open_kind(&model.kind)?;
     let innermost = Arc::downgrade(&device);
     if let Some(fault) = &model.fault {
@@ -68,8 +92,7 @@ pub fn open_identified(model: &Model) -> Result<Identified, DeviceError> {
         device = Arc::new(started.clone());
     }
     let mut cache = None;
-    if let Some(size) = model.cache {
-        let mut options = CacheOptions::of_bytes(size.bytes)?;
+    if let Some(mut options) = cache_options {
         if let Some(age) = model.cache_dirty_expire_ms {
             options.dirty_expire = Nanos::from_millis(age);
         }
@@ -91,6 +114,12 @@ fn open_kind(kind: &DeviceKind) -> Result<(Arc<dyn Device>, String), DeviceError
     let block_bytes = u32::try_from(kind.block_size().bytes()).expect("512 or 4096");
     Ok(match kind {
         DeviceKind::Ram { size, .. } => {
+            if size.bytes > memory_bytes() {
+                tracing::warn!(
+                    "a device of {size} is larger than the memory of this machine: it runs out as the \
+                     device is written"
+                );
+            }
             (Arc::new(Ram::new(size.bytes, block_bytes)?), new_content())
         }
         // It has no content that could be another.
@@ -181,4 +210,23 @@ fn effect(rule: &FaultRuleModel) -> Result<FaultEffect, DeviceError> {
         FaultError::NoSpace => FaultEffect::Error(BlockError::NoSpace),
         FaultError::Corrupt => FaultEffect::Corrupt,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::BlockSize;
+
+    /// A cache that could not fit filled the memory until the process was killed.
+    #[test]
+    fn a_cache_larger_than_the_memory_is_refused() {
+        let block_size = BlockSize::B4096;
+        let size = Size::from_bytes(1 << 20);
+        let mut model = Model::new(DeviceKind::Null { size, block_size });
+        model.cache = Some(size);
+        open(&model).expect("a small one");
+        let size = Size::from_bytes(memory_bytes() + 1);
+        model.cache = Some(size);
+        open(&model).expect_err("too large");
+    }
 }
