@@ -222,6 +222,7 @@ fn what_is_no_figure_is_said() {
         (&["figure", "blk-switch-99"][..], "figure list"),
         (&["figure", "list", "i10-6"][..], "alone"),
         (&["figure", "i10-6", "--seconds", "0"][..], "at least 0.1"),
+        (&["figure", "list", "--seconds", "0"][..], "at least 0.1"),
         (
             &["bench", "goals", "--row", "no-such"][..],
             "split-linux-p99",

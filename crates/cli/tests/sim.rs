@@ -52,6 +52,18 @@ fn what_can_not_be_simulated_is_explained() {
     );
 }
 
+/// Runs of nothing said that all is well.
+#[test]
+fn runs_of_nothing_are_refused() {
+    for args in [
+        &["check", "--seeds", "0"][..],
+        &["check", "--jobs", "0"],
+        &["run", "--seconds", "0"],
+    ] {
+        code(&run(&[&["sim"][..], args].concat()), 2);
+    }
+}
+
 #[test]
 fn a_program_without_mutations_says_how_to_build_one_that_has() {
     for args in [

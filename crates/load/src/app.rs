@@ -240,6 +240,10 @@ impl Draft {
                 return Err(AppError::key(name, format!("mix={mix}"), remedy));
             }
         };
+        if let (Some(_), None) = (self.pace, self.rate) {
+            let remedy = "is the pace of a rate; add rate=, or drop it";
+            return Err(AppError::key(name, "pace", remedy));
+        }
         if let Some(blocks) = self.journal
             && (read_percent > 0 || self.rate.is_some())
         {
@@ -378,6 +382,7 @@ mod tests {
                 "app \"a\": journal=8: a journal only writes",
             ),
             ("a:rw=write,journal=0", "journal=0: write a whole number"),
+            ("a:rw=read,pace=poisson", "pace: is the pace of a rate"),
             ("a:rw=read,rate=1,pace=x", "pace=x: write even or poisson"),
             (
                 "a:rw=read,class=x",

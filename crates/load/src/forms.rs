@@ -51,6 +51,15 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// Reads a duration in seconds for which something is measured.
+///
+/// # Errors
+/// The accepted form; 0, which measures nothing.
+pub fn measured_seconds(text: &str) -> Result<Duration, String> {
+    let measured = Some(seconds(text)?).filter(|measured| !measured.is_zero());
+    measured.ok_or_else(|| "that measures nothing; choose at least 0.1".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +77,9 @@ mod tests {
         for bad in ["-1", "nan", "x", "inf", "1e7"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
+        assert_eq!(seconds("0"), Ok(Duration::ZERO));
+        assert!(measured_seconds("0").is_err());
+        assert_eq!(measured_seconds("0.5"), seconds("0.5"));
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
     }
 }

@@ -43,7 +43,7 @@ pub use arrivals::exponential;
 pub use bench::{Storage, bench};
 pub use by_priority::ByPriority;
 pub use cache_report::CacheReport;
-pub use forms::{Cores, seconds};
+pub use forms::{Cores, measured_seconds, seconds};
 pub use hosts::{Remote, loads_of_hosts, remote_loads, start_switchboard, switched_loads};
 pub use knob_turns::{KnobChange, KnobTurn, KnobTurns};
 pub use machine::Machine;

@@ -1,13 +1,14 @@
 //! `switchyard bench`.
 
 use super::host::HostArgs;
-use super::{FlashSpec, SwitchArgs, block_size, for_target, seconds};
+use super::{FlashSpec, SwitchArgs, block_size, for_target, measured_seconds, seconds};
 use anyhow::Context as _;
 use base::Nanos;
 use block::CacheOptions;
 use clap::{Args, ValueEnum};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN, DeviceKind};
+use control::plane::devices;
 use load::{App, KnobTurn};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -103,7 +104,7 @@ pub struct LoadArgs {
     #[arg(long = "app", value_name = "APP", required = true)]
     pub apps: Vec<App>,
     /// Measure for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = measured_seconds)]
     pub seconds: Duration,
     /// Run for so many seconds before
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
@@ -222,7 +223,7 @@ impl LoadArgs {
         let Some(size) = self.cache else {
             return Ok(None);
         };
-        let mut options = CacheOptions::of_bytes(size.bytes).context("--cache")?;
+        let mut options = devices::cache_options(size).context("--cache")?;
         if let Some(expire) = self.dirty_expire {
             options.dirty_expire = Nanos::from_millis(expire);
         }
@@ -269,10 +270,12 @@ impl FromStr for LoadedDevice {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("vhost:") {
             Some(path) if !path.is_empty() => Ok(Self::Vhost(path.into())),
-            _ => text
-                .parse()
-                .map(Self::Local)
-                .map_err(|error| format!("{error}, or vhost:SOCKET")),
+            _ => text.parse().map(Self::Local).map_err(|error: String| {
+                // The form of a device; other errors are of a part of it.
+                let is_form = error == LocalDevice::FORM;
+                let more = if is_form { ", or vhost:SOCKET" } else { "" };
+                format!("{error}{more}")
+            }),
         }
     }
 }
@@ -308,11 +311,15 @@ impl LocalDevice {
     }
 }
 
+impl LocalDevice {
+    const FORM: &str = "write ram:1G, null:1G, flash:A/8:1G, dram-ssd:1G or file:PATH";
+}
+
 impl FromStr for LocalDevice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "write ram:1G, null:1G, flash:A/8:1G, dram-ssd:1G or file:PATH".to_owned();
+        let form = || Self::FORM.to_owned();
         let size = |text: &str| text.parse::<Size>().map_err(|error| error.to_string());
         match text.split_once(':').ok_or_else(form)? {
             ("ram", rest) => Ok(Self::Ram(size(rest)?)),
@@ -363,7 +370,10 @@ mod tests {
         );
         assert_eq!("file:/a:b".parse(), Ok(LocalDevice::File("/a:b".into())));
         assert_eq!("vhost:/a".parse(), Ok(LoadedDevice::Vhost("/a".into())));
-        "vhost:".parse::<LoadedDevice>().expect_err("no socket");
+        let refusal = |text: &str| text.parse::<LoadedDevice>().expect_err("no device");
+        for (bad, names_vhost) in [("vhost:", true), ("disk:1G", true), ("ram:x", false)] {
+            assert_eq!(refusal(bad).ends_with("vhost:SOCKET"), names_vhost, "{bad}");
+        }
         for bad in [
             "",
             "ram",

@@ -2,7 +2,7 @@
 
 use super::host::HostArgs;
 use super::switch::ApiArgs;
-use super::{LocalDevice, block_size, seconds};
+use super::{LocalDevice, block_size, measured_seconds, seconds};
 use clap::Args;
 use control::model::{BlockSize, DEFAULT_NQN};
 use qos::cost::Price;
@@ -85,7 +85,7 @@ pub struct CalibrateDeviceArgs {
     pub quick: bool,
     /// Measure each load for so many seconds [default: 2; quick: 0.3]; with --live, all of them
     /// [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "virtual_time")]
+    #[arg(long, value_name = "SECONDS", value_parser = measured_seconds, conflicts_with = "virtual_time")]
     pub seconds: Option<Duration>,
     /// Requests of each load in virtual time [default: 100000; quick: 20000]
     #[arg(long, value_name = "NUMBER", requires = "virtual_time")]
@@ -149,6 +149,9 @@ impl FromStr for Tokens {
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || "write a number of tokens, like 10 or 0.5".to_owned();
         let tokens: f64 = text.parse().map_err(|_| form())?;
+        if !tokens.is_finite() {
+            return Err(form());
+        }
         let price = Price::milli((tokens * 1e3).round() as u32);
         price.map(Self).map_err(|error| error.to_string())
     }
@@ -166,5 +169,6 @@ mod tests {
         for bad in ["", "ten", "-1", "0", "NaN", "1e9"] {
             assert!(bad.parse::<Tokens>().is_err(), "{bad}");
         }
+        assert_eq!("NaN".parse::<Tokens>().err(), "ten".parse::<Tokens>().err());
     }
 }

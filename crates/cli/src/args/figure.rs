@@ -1,6 +1,6 @@
 //! `switchyard figure` and `switchyard bench goals`.
 
-use super::seconds;
+use super::measured_seconds;
 use clap::Args;
 use lab::figure::TRIES_MAX;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub struct FigureArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: Option<u16>,
     /// Measure for so many seconds in each run [default: 3; quick: 0.5]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = measured_seconds)]
     pub seconds: Option<Duration>,
     /// Measure a run up to so many times, until the hypervisor and others on this machine take
     /// next to nothing of the processors meanwhile, and keep the quietest
@@ -73,7 +73,7 @@ pub struct GoalsArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: u16,
     /// Measure for so many seconds in each run
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = measured_seconds)]
     pub seconds: Duration,
     /// Measure a run up to so many times, until the hypervisor and others on this machine take
     /// next to nothing of the processors meanwhile, and keep the quietest

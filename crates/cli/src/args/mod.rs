@@ -16,7 +16,7 @@ mod switch;
 mod tenant;
 mod top;
 
-pub use ::load::{Cores, seconds};
+pub use ::load::{Cores, measured_seconds, seconds};
 pub use attach::{
     AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, AttachUblkArgs, AttachVhostArgs,
     AttachmentsArgs, DetachArgs, SourceArgs,

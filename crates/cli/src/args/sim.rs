@@ -1,6 +1,6 @@
 //! `switchyard sim`.
 
-use super::{SwitchArgs, seconds};
+use super::{SwitchArgs, measured_seconds, seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -107,7 +107,7 @@ pub struct SimRunArgs {
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     pub device_us: u64,
     /// Simulated seconds that are measured
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = measured_seconds)]
     pub seconds: Duration,
     /// Simulated seconds before
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = seconds)]

@@ -4,7 +4,7 @@ use super::figure::show;
 use crate::args::GoalsArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use lab::figure::{self, Effort, measure_goals};
 use lab::hostile::{self, HostileArgs};
 use lab::limit::{self, LimitArgs};
@@ -19,10 +19,6 @@ pub fn row_names() -> Vec<&'static str> {
 /// # Errors
 /// A machine without two processors, and runs that fail.
 pub fn goals(args: &GoalsArgs, output: Output) -> Result<Outcome> {
-    ensure!(
-        !args.seconds.is_zero(),
-        "--seconds 0 measures nothing; choose at least 0.1"
-    );
     let mut rows = figure::goals::all();
     rows.retain(|goal| args.rows.is_empty() || args.rows.iter().any(|row| row == goal.name));
     let effort = Effort::new(args.runs.into(), args.seconds, args.seed);

@@ -66,6 +66,21 @@ pub struct ClassCondition {
     pub class: Class,
 }
 
+impl ClassCondition {
+    fn is_met_by_all(&self) -> bool {
+        let Self {
+            cgroup,
+            command,
+            user,
+            max_bytes,
+            max_depth,
+            class: _,
+        } = self;
+        let texts = cgroup.is_some() || command.is_some();
+        !texts && user.is_none() && max_bytes.is_none() && max_depth.is_none()
+    }
+}
+
 /// A fault of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -328,6 +343,21 @@ impl FromNode for ClassCondition {
             max_depth: max_depth?,
             class: class?.0,
         };
+        if rule.is_met_by_all() {
+            let what_to_do =
+                "write one, or the class of the attachment: class = \"L\" above its rules";
+            decoder.problem(place, "has no condition", what_to_do);
+            sound = false;
+        }
+        if rule.max_depth == Some(0) {
+            let what_to_do = "write at least 1: a request counts itself";
+            decoder.problem(
+                &place.key("max_depth"),
+                "0 holds for no request",
+                what_to_do,
+            );
+            sound = false;
+        }
         sound.then_some(rule)
     }
 }

@@ -29,7 +29,8 @@ pub struct CheckArgs {
         long,
         value_name = "NUMBER",
         default_value_t = 500,
-        conflicts_with = "seed"
+        conflicts_with = "seed",
+        value_parser = clap::value_parser!(u64).range(1..)
     )]
     pub seeds: u64,
     /// Begin with this one [default: one of the present moment]
@@ -40,9 +41,10 @@ pub struct CheckArgs {
         long,
         value_name = "NUMBER",
         default_value_t = 1,
-        conflicts_with = "seed"
+        conflicts_with = "seed",
+        value_parser = clap::value_parser!(u16).range(1..)
     )]
-    pub jobs: usize,
+    pub jobs: u16,
     /// Leave these things out, although the seed has them
     #[arg(long, value_name = "FEATURE,…", value_delimiter = ',')]
     pub without: Vec<Feature>,
@@ -89,7 +91,8 @@ pub struct MutationsArgs {
     pub from: u64,
     /// Processes that share them
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub jobs: usize,
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: u16,
 }
 
 impl CheckArgs {

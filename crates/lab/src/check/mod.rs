@@ -66,9 +66,9 @@ pub fn check(
 }
 
 /// Runs `job` on so many threads, and waits for all of them.
-fn in_parallel(jobs: usize, job: impl Fn() -> Result<()> + Sync) -> Result<()> {
+fn in_parallel(jobs: u16, job: impl Fn() -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
-        let jobs: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(&job)).collect();
+        let jobs: Vec<_> = (0..jobs).map(|_| scope.spawn(&job)).collect();
         let mut ended = jobs.into_iter().map(|job| job.join());
         ended.try_for_each(|ended| ended.expect("a job does not panic"))
     })

@@ -48,8 +48,7 @@ impl<'a> Search<'a> {
         let began = Instant::now();
         in_parallel(self.args.jobs, || self.job())?;
         let report = self.report.into_inner().expect("a job does not panic");
-        let jobs = u32::try_from(self.args.jobs.max(1)).unwrap_or(u32::MAX);
-        Ok(report.after(began.elapsed() * jobs))
+        Ok(report.after(began.elapsed() * u32::from(self.args.jobs)))
     }
 
     /// Takes seeds until none are left.

@@ -3,7 +3,7 @@
 use super::loads::Load;
 use clap::Args;
 use control::model::DEFAULT_NQN;
-use load::seconds;
+use load::measured_seconds;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub struct HostileArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: u16,
     /// Measure for so many seconds in each run
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = measured_seconds)]
     pub seconds: Duration,
     /// The processor of the target
     #[arg(long, value_name = "CORE", default_value_t = 0)]

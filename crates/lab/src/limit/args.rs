@@ -4,7 +4,7 @@ use super::case::RawCase;
 use super::limits::{IDLE_CONNECTIONS, IDLE_NAME};
 use super::many::ManyCase;
 use clap::Args;
-use load::seconds;
+use load::measured_seconds;
 use std::time::Duration;
 
 /// Of each run's measured time, this part is run before.
@@ -30,7 +30,7 @@ pub struct LimitArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: u16,
     /// Measure for so many seconds in each run
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = measured_seconds)]
     pub seconds: Duration,
     /// The processor of the target and the raw server
     #[arg(long, value_name = "CORE", default_value_t = 0)]

@@ -14,7 +14,7 @@ use base::units::CoreId;
 use clap::Args;
 use load::Machine;
 use load::RunSummary;
-use load::{Cores, seconds};
+use load::{Cores, measured_seconds};
 use serde::Serialize;
 use sim::model::{self, AppSpec, Config, Costs, Report, Topology};
 use std::fmt;
@@ -38,7 +38,7 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// Seconds of each measurement
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = measured_seconds)]
     pub seconds: Duration,
     /// Rounds, in each of which every case is measured; the median of their errors counts
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]

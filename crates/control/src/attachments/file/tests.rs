@@ -136,6 +136,14 @@ fn faults_are_told_with_line_and_key() {
             &rule("class = \"L\"\nsize = 1"),
             "class_rules[0].size: is not a known key",
         ),
+        (
+            &rule("class = \"L\""),
+            "line 4: attachments[0].class_rules[0]: has no condition",
+        ),
+        (
+            &rule("class = \"L\"\nmax_depth = 0"),
+            "line 6: attachments[0].class_rules[0].max_depth: 0 holds for no request",
+        ),
     ] {
         let error = read(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{text}\n{error}");
