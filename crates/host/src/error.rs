@@ -136,7 +136,7 @@ pub enum ConnectionError {
         information: u32,
     },
     /// A command of the set-up was refused.
-    #[error("{what} refused: {status}; {}", remedy(*.status))]
+    #[error("{what} refused: {}; {}", of_command(what, *.status), remedy(*.status))]
     Refused {
         /// Which command.
         what: &'static str,
@@ -204,6 +204,16 @@ fn describe_io(kind: io::ErrorKind) -> &'static str {
             "the controller reset the connection"
         }
         _ => "the connection failed",
+    }
+}
+
+/// Returns the name of a status, without the other meaning that its number has for other commands
+/// than Connect.
+fn of_command(command: &str, status: Status) -> String {
+    let text = status.to_string();
+    match text.split_once(", or Connect ") {
+        Some((_, name)) if command == "Connect" => format!("Connect {name}"),
+        _ => text,
     }
 }
 

@@ -49,10 +49,14 @@ pub fn run(args: &WriteArgs, output: Output) -> Result<Outcome> {
     };
     // A length given for stdin is only a bound.
     if let (Some(total), true) = (total, args.input.is_some()) {
+        let what_to_do = match room {
+            0 => "choose a smaller --offset".to_owned(),
+            _ => format!("pass --length {room} to write what fits"),
+        };
         ensure!(
             total <= room,
             "the input has {total} bytes, and only {room} follow offset {offset}; nothing was \
-             written; pass --length {room} to write what fits"
+             written; {what_to_do}"
         );
     }
     let started = Instant::now();
