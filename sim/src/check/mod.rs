@@ -45,7 +45,7 @@ pub struct Survived {
     /// Of all answers and when they came: equal runs have equal ones.
     pub fingerprint: u64,
     /// Duration in the run's own time, in nanoseconds.
-    pub took_ns: u64,
+    pub simulated_ns: u64,
 }
 
 impl Survived {
@@ -62,7 +62,7 @@ impl Survived {
         for (kind, count) in &other.faults {
             *self.faults.entry(kind.clone()).or_default() += count;
         }
-        self.took_ns += other.took_ns;
+        self.simulated_ns += other.simulated_ns;
     }
 }
 
@@ -134,6 +134,6 @@ pub fn run_plan(seed: u64, plan: &Plan) -> Survived {
     say(|| format!("{:?}: all is answered", machine.world.now()));
     machine.end(LIVENESS);
     let mut survived = machine.survived();
-    survived.took_ns = machine.world.now().since(begun).0;
+    survived.simulated_ns = machine.world.now().since(begun).0;
     survived
 }
