@@ -258,6 +258,66 @@ fn ctrl_c_ends_early_with_what_was_measured() {
     assert_eq!(report["interrupted"], true);
 }
 
+/// Nothing was printed, and the process did not end.
+#[test]
+fn ctrl_c_ends_a_load_on_a_target_that_is_gone() {
+    let app = "a:rw=randread,depth=4,cpu=0";
+    let ends = |lanes: &str| {
+        let serving = Serving::small();
+        let child = common::program()
+            .args(["bench", "--target", serving.address(), "--app", app])
+            .args([
+                "--seconds",
+                "3600",
+                "--warmup",
+                "0",
+                "--json",
+                "--lanes",
+                lanes,
+            ])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        // More than the start takes.
+        eventually("the load runs", || cpu_ticks(pid, "a/0") > 20);
+        serving.signal("-KILL");
+        drop(serving);
+        let kill = std::process::Command::new("kill")
+            .args(["-INT", &pid.to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        code(&output, 1);
+        let app = &json(&output)["apps"][0];
+        assert!(app["iops"].as_f64().unwrap() > 0.0, "{app}");
+        assert_eq!(app["unanswered"], 4, "{app}");
+        let said = stderr(&output);
+        assert!(said.contains("a: 4 requests had no answer"), "{said}");
+    };
+    std::thread::scope(|scope| {
+        for lanes in ["own", "switched"] {
+            scope.spawn(move || ends(lanes));
+        }
+    });
+}
+
+/// Time that a process's thread of this name has used of a processor, in ticks.
+fn cpu_ticks(process: u32, thread: &str) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    let tasks = tasks.unwrap().flatten();
+    let mut stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    let of = |stat: String| {
+        let (name, fields) = stat.rsplit_once(") ")?;
+        let fields: Vec<_> = fields.split(' ').collect();
+        let ticks = |field: usize| fields.get(field)?.parse::<u64>().ok();
+        name.ends_with(&format!("({thread}"))
+            .then(|| Some(ticks(11)? + ticks(12)?))?
+    };
+    stats.find_map(of).unwrap_or(0)
+}
+
 #[test]
 fn processes_run_together_and_report_as_one() {
     let serving = Serving::small();

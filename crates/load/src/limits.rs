@@ -35,6 +35,10 @@ pub const PUNCTUALITY: Nanos = Nanos::from_micros(110);
 /// completion that would make room (a connection that is being made anew).
 pub const BUSY_RETRY: Nanos = Nanos::from_millis(1);
 
+/// Time without any answer after which a thread waits no longer for what is under way when the load
+/// has ended: far beyond what a device takes that works, and little for a user who waits.
+pub const ANSWER_WAIT: Nanos = Nanos::from_secs(5);
+
 /// Requests that one thread remembers the content of when it verifies: four bytes each. Beyond
 /// that, only the beginning of the thread's part of the device is used.
 pub const VERIFY_UNITS_MAX: u64 = 1 << 27;

@@ -19,9 +19,11 @@ pub(super) struct Measured {
     pub(super) latency: Latencies,
     pub(super) elapsed: Nanos,
     pub(super) cpu: Duration,
-    /// Requests that failed or brought wrong data, during the whole run.
+    /// Requests that failed, brought wrong data or had no answer, during the whole run.
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
+    /// Those of the errors that had no answer at the end ([`ANSWER_WAIT`](super::limits::ANSWER_WAIT)).
+    pub(super) unanswered: u64,
     /// Requests with data that was compared with what had been written.
     pub(super) verified: u64,
     /// By what the thread went before others, if it had work that may not wait.
@@ -38,6 +40,7 @@ impl Measured {
             cpu: Duration::ZERO,
             errors: 0,
             first_error: None,
+            unanswered: 0,
             verified: 0,
             privilege: None,
         }

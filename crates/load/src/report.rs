@@ -1,6 +1,7 @@
 //! Results of a load, as JSON and as a table.
 
 use super::cache_report::CacheReport;
+use super::limits::ANSWER_WAIT;
 use super::machine::Machine;
 use super::measured::Measured;
 use super::path_report::PathReport;
@@ -39,8 +40,12 @@ pub struct AppReport {
     pub iops: f64,
     /// Bytes read and written per second.
     pub bytes_per_second: f64,
-    /// Requests that failed or brought wrong data, warm-up included.
+    /// Requests that failed, brought wrong data or had no answer, warm-up included.
     pub errors: u64,
+    /// Those of the errors that were given up at the end, when no request of their thread had been
+    /// answered for [`ANSWER_WAIT`].
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub unanswered: u64,
     /// Time from a request's (intended) start to its completion, also of those that were under way
     /// at the end.
     pub latency_us: Latency,
@@ -62,6 +67,14 @@ pub struct AppReport {
     /// The first error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Time that a request spends in software, in microseconds.
@@ -129,7 +142,8 @@ impl LoadReport {
         }
     }
 
-    /// Requests of all apps that failed or brought wrong data, and pages that the cache lost.
+    /// Requests of all apps that failed, brought wrong data or had no answer, and pages that the cache
+    /// lost.
     #[must_use]
     pub fn errors(&self) -> u64 {
         let lost: u64 = self.cache.iter().map(|cache| u64::from(cache.lost)).sum();
@@ -169,6 +183,13 @@ impl LoadReport {
             if let Some(error) = &app.first_error {
                 notes.push(format!("{name}: {} errors; the first: {error}", app.errors));
             }
+            if app.unanswered > 0 {
+                notes.push(format!(
+                    "{name}: {} requests had no answer for {} s at the end, and were given up",
+                    app.unanswered,
+                    ANSWER_WAIT.as_millis() / 1000,
+                ));
+            }
             if let Some(rate) = app.intended_iops
                 && app.iops < 0.99 * rate as f64
             {
@@ -197,6 +218,7 @@ impl AppReport {
             iops: 0.0,
             bytes_per_second: 0.0,
             errors: 0,
+            unanswered: 0,
             latency_us: Latency::default(),
             software_us: None,
             cpu_seconds: 0.0,
@@ -212,6 +234,7 @@ impl AppReport {
                 report.iops += thread.requests as f64 * 1e9 / thread.elapsed.0 as f64;
             }
             report.errors += thread.errors;
+            report.unanswered += thread.unanswered;
             report.cpu_seconds += thread.cpu.as_secs_f64();
             report.first_error = report.first_error.or(thread.first_error);
             report.verified = report.verified.map(|verified| verified + thread.verified);

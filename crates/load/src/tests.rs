@@ -56,6 +56,8 @@ enum Quirk {
     HasLittleRoom,
     /// The answer takes [`LATE`].
     IsLate,
+    /// The answer to a read comes no sooner than the channel is closed.
+    IsLost,
 }
 
 const LATE: base::Nanos = base::Nanos::from_millis(300);
@@ -69,6 +71,7 @@ struct QuirkyChannel {
     queued: VecDeque<Completion>,
     rested: bool,
     late: Option<(base::Time, Completion)>,
+    lost: Vec<Completion>,
 }
 
 impl Channel for QuirkyChannel {
@@ -105,8 +108,16 @@ impl Channel for QuirkyChannel {
                 self.late = Some((cx.now + LATE, completion));
                 Submit::Queued
             }
+            (Quirk::IsLost, Operation::Read) => {
+                self.lost.push(request.ended(Err(BlockError::Aborted)));
+                Submit::Queued
+            }
             _ => self.channel.submit(request, cx),
         }
+    }
+
+    fn close(&mut self, _: &mut Context<'_>) {
+        self.queued.extend(self.lost.drain(..));
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
@@ -144,6 +155,7 @@ fn quirky(quirk: Quirk, every: u64) -> TestDevice {
             queued: VecDeque::new(),
             rested: false,
             late: None,
+            lost: Vec::new(),
         })
     })
 }
@@ -280,6 +292,31 @@ fn a_request_that_is_under_way_at_the_end_has_a_latency() {
         assert!(app.latency_us.max >= LATE.0 as f64 / 1e3, "{report}");
         // Only what is done within the measured time is part of the rate.
         assert!(app.iops.abs() < f64::EPSILON, "{report}");
+    }
+}
+
+/// A load on a target that was gone never ended, and had no result.
+#[test]
+fn requests_without_an_answer_are_given_up_and_counted() {
+    let verifying = LoadOptions {
+        verify: true,
+        ..options()
+    };
+    // Reads of the load, and those that compare what was written.
+    for (app, options) in [
+        ("a:rw=randread,depth=3", options()),
+        ("a:rw=write", verifying),
+    ] {
+        let report = run_quietly(&[load(app, quirky(Quirk::IsLost, 1))], &options).unwrap();
+        let app = &report.apps[0];
+        assert!(app.unanswered > 0, "{report}");
+        assert_eq!(report.errors(), app.unanswered);
+        let note = format!("a: {} requests had no answer", app.unanswered);
+        let notes = report.notes();
+        assert!(
+            notes.iter().any(|said| said.starts_with(&note)),
+            "{notes:?}"
+        );
     }
 }
 

@@ -5,8 +5,9 @@
 //! batch and begins those that take their place, so a latency counts from the moment its request
 //! could be issued, with everything that this thread does for it, and no time is lost between one
 //! request and the next. With a rate, a latency begins at the intended start, whenever the request
-//! could be issued. A request that is under way when the measured time ends is waited for: it has a
-//! latency, however long, and is not part of the rate. Nothing is allocated per request.
+//! could be issued. A request that is under way when the measured time ends is waited for, as long
+//! as answers come ([`limits::ANSWER_WAIT`]): it has a latency, and is not part of the rate. Nothing
+//! is allocated per request.
 
 use super::arrivals::Arrivals;
 use super::job::Job;
@@ -86,6 +87,8 @@ pub(super) struct Worker {
     ended: Option<(Time, Duration)>,
     stopped: bool,
     failure: Option<BlockError>,
+    /// Time at which the thread waits no longer for what is under way at the end.
+    waits_until: Time,
     measured: Measured,
     on_ready: Option<Box<dyn FnOnce()>>,
     completed: u64,
@@ -149,6 +152,7 @@ impl Worker {
             ended: None,
             stopped: false,
             failure: None,
+            waits_until: Time::NEVER,
             measured: Measured::new(),
             on_ready: Some(on_ready),
             completed: 0,
@@ -213,6 +217,7 @@ impl Worker {
                     }
                 }
                 Phase::Prefill | Phase::Sweep if self.stopped => self.close(cx),
+                Phase::Sweep if self.now >= self.waits_until => self.give_up(cx),
                 Phase::Prefill | Phase::Sweep => {
                     submitted |= self.issue_pass(cx);
                     if self.pass.is_empty() && self.planned.is_none() && self.in_flight() == 0 {
@@ -232,7 +237,10 @@ impl Worker {
                     self.phase = Phase::Sweep;
                     continue;
                 }
-                Phase::Close if self.channel.closed() => self.phase = Phase::Closed,
+                Phase::Close if self.channel.closed() || self.now >= self.waits_until => {
+                    self.phase = Phase::Closed;
+                }
+                Phase::Drain if self.now >= self.waits_until => self.give_up(cx),
                 Phase::Ready | Phase::Drain | Phase::Close | Phase::Closed => {}
             }
             break;
@@ -281,10 +289,34 @@ impl Worker {
             self.ended = Some((self.now, thread_cpu()));
         }
         self.phase = Phase::Drain;
+        self.wait_for_answers();
+    }
+
+    fn wait_for_answers(&mut self) {
+        self.waits_until = self.now + limits::ANSWER_WAIT;
+    }
+
+    /// Once all is answered, waits as long as it takes: a cache still writes its pages.
+    fn wait_for_the_channel(&mut self) {
+        if self.in_flight() == 0 {
+            self.waits_until = Time::NEVER;
+        }
+    }
+
+    /// Counts what was not answered, and ends it with the channel.
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        let unanswered = self.in_flight() + usize::from(self.planned.is_some());
+        for _ in 0..unanswered {
+            self.measured.unanswered += 1;
+            self.measured.note_error(|| "no answer".to_owned());
+        }
+        self.close(cx);
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
         self.phase = Phase::Close;
+        self.wait_for_answers();
+        self.wait_for_the_channel();
         self.channel.close(cx);
         self.channel.kick(cx);
         if self.channel.closed() {
@@ -446,6 +478,11 @@ impl Worker {
         self.free.push(index);
         self.completed += 1;
         self.blocked = false;
+        match self.phase {
+            Phase::Drain | Phase::Sweep => self.wait_for_answers(),
+            Phase::Close => self.wait_for_the_channel(),
+            _ => {}
+        }
         let slot = &mut self.slots[index as usize];
         let (target, sequence) = (slot.target, slot.sequence);
         let written = self.written.as_mut();
@@ -561,6 +598,7 @@ impl Service for Worker {
         let phase = match self.phase {
             Phase::Run if self.began.is_none() => self.start + self.job.warmup,
             Phase::Run => self.end(),
+            Phase::Drain | Phase::Sweep | Phase::Close => self.waits_until,
             _ => Time::NEVER,
         };
         work.min(phase).min(self.channel.deadline())
