@@ -78,7 +78,7 @@ mod tests {
             assert!(seconds(bad).is_err(), "{bad}");
         }
         assert_eq!(seconds("0"), Ok(Duration::ZERO));
-        assert!(measured_seconds("0").is_err());
+        measured_seconds("0").unwrap_err();
         assert_eq!(measured_seconds("0.5"), seconds("0.5"));
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
     }

@@ -36,7 +36,7 @@ pub const PUNCTUALITY: Nanos = Nanos::from_micros(110);
 pub const BUSY_RETRY: Nanos = Nanos::from_millis(1);
 
 /// Time without any answer after which a thread waits no longer for what is under way when the load
-/// has ended: far beyond what a device takes that works, and little for a user who waits.
+/// has ended: far beyond what a device takes that works.
 pub const ANSWER_WAIT: Nanos = Nanos::from_secs(5);
 
 /// Requests that one thread remembers the content of when it verifies: four bytes each. Beyond

@@ -70,9 +70,7 @@ fn a_file_is_read_in_order() {
 
 #[test]
 fn faults_are_told_with_line_and_key() {
-    const FUSE: &str = "[[attachments]]\nname = \"a\"\nkind = \"fuse\"\n";
     const NBD: &str = "[[attachments]]\nname = \"a\"\nkind = \"nbd\"\n";
-    let rule = |text: &str| format!("{FUSE}[[attachments.class_rules]]\n{text}\n");
     for (text, expected) in [
         ("", "attachments: is missing"),
         (
@@ -115,37 +113,48 @@ fn faults_are_told_with_line_and_key() {
             &format!("{NBD}class_rules = [{{ command = \"fio\", class = \"L\" }}]"),
             "attachments[0].class_rules[0].command: nbd does not know the process",
         ),
-        (&rule("user = \"root\""), "class_rules[0].class: is missing"),
+    ] {
+        let error = read(text).expect_err(text).to_string();
+        assert!(error.contains(expected), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn faults_of_class_rules_are_told_with_line_and_key() {
+    const FUSE: &str = "[[attachments]]\nname = \"a\"\nkind = \"fuse\"\n";
+    let rule = |text: &str| format!("{FUSE}[[attachments.class_rules]]\n{text}\n");
+    for (text, expected) in [
+        (rule("user = \"root\""), "class_rules[0].class: is missing"),
         (
-            &rule("class = \"L\"\nuser = \"no such user\""),
+            rule("class = \"L\"\nuser = \"no such user\""),
             "line 6: attachments[0].class_rules[0].user: there is no user",
         ),
         (
-            &rule("class = \"L\"\ncgroup = \"system.slice\""),
+            rule("class = \"L\"\ncgroup = \"system.slice\""),
             "class_rules[0].cgroup: does not begin with /",
         ),
         (
-            &rule("class = \"L\"\ncommand = \"a-very-long-name-of-a-program\""),
+            rule("class = \"L\"\ncommand = \"a-very-long-name-of-a-program\""),
             "write \"a-very-long-nam\"",
         ),
         (
-            &rule("class = \"X\""),
+            rule("class = \"X\""),
             "line 5: attachments[0].class_rules[0].class: the text \"X\" cannot stand here",
         ),
         (
-            &rule("class = \"L\"\nsize = 1"),
+            rule("class = \"L\"\nsize = 1"),
             "class_rules[0].size: is not a known key",
         ),
         (
-            &rule("class = \"L\""),
+            rule("class = \"L\""),
             "line 4: attachments[0].class_rules[0]: has no condition",
         ),
         (
-            &rule("class = \"L\"\nmax_depth = 0"),
+            rule("class = \"L\"\nmax_depth = 0"),
             "line 6: attachments[0].class_rules[0].max_depth: 0 holds for no request",
         ),
     ] {
-        let error = read(text).expect_err(text).to_string();
+        let error = read(&text).expect_err(&text).to_string();
         assert!(error.contains(expected), "{text}\n{error}");
     }
 }
