@@ -55,8 +55,8 @@ use switch::knobs::Preset;
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
   switchyard bench --target 127.0.0.1:4420 --cache 256M --app 'a:rw=read,bs=4k'
 
-Exit codes: 0 done, 1 requests failed, got no answer or data differed, 2 an error. Ctrl-C ends early with what
-was measured until then.")]
+Exit codes: 0 done, 1 requests failed or had no answer, or data differed, 2 an error. Ctrl-C ends
+early with what was measured until then.")]
 pub struct BenchArgs {
     #[cfg(feature = "lab")]
     #[command(subcommand)]
