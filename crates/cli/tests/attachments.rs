@@ -395,13 +395,9 @@ fn the_state_follows_the_target_and_is_logged_once() {
     assert!(table.contains("not connected"), "{table}");
     let metrics = attaching.get("/metrics");
     assert!(metrics.contains("switchyard_attachment_connected{attachment=\"a\",kind=\"nbd\"} 0"));
-    eventually(
-        "the loss is logged, and the end of what may not wait",
-        || {
-            logged("WARN", " a: ", "the connection is lost: ") == 1
-                && logged("ERROR", " b: ", "it is gone: ") == 1
-        },
-    );
+    eventually("the losses are logged", || {
+        [" a: ", " b: "].map(|name| logged("WARN", name, "the connection is lost: ")) == [1, 1]
+    });
     let serving = serve(&address);
     eventually("it is connected again", || {
         attaching.show("a")["state"] == "connected"
@@ -414,6 +410,9 @@ fn the_state_follows_the_target_and_is_logged_once() {
     let _serving = Serving::start(&["--listen", &address, "--ram", "1M"]);
     eventually("it is another volume", || {
         attaching.show("a")["state"] == "gone"
+    });
+    eventually("it is logged that it is gone", || {
+        logged("ERROR", " a: ", "it is gone: namespace 1 ") == 1
     });
     let shown = attaching.show("a");
     assert!(

@@ -95,7 +95,7 @@ impl Attached {
             AttachmentState::Local => {}
             AttachmentState::Connected => tracing::warn!("{name}: {device}: connected again"),
             AttachmentState::NotConnected => tracing::warn!(
-                "{name}: {device}: the connection is lost{reason}; requests wait until it is back"
+                "{name}: {device}: the connection is lost{reason}; requests wait until it is back, or for --io-timeout"
             ),
             AttachmentState::Gone => {
                 tracing::error!("{name}: {device}: it is gone{reason}; requests fail");
