@@ -402,7 +402,7 @@ impl SimDriver {
         let now = world.now;
         if world.network.is_unreachable() {
             let at = now + timeout;
-            world.network.note(at, Concerns::Core(self.number));
+            world.network.note(at, now, Concerns::Core(self.number));
             let silence = Err(io::Error::from(io::ErrorKind::TimedOut));
             self.connecting.push((at, key, silence));
             return;
@@ -412,7 +412,7 @@ impl SimDriver {
             .connect(address, self.host, now, &mut world.prng);
         let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused));
         let at = now + Nanos(world.prng.below(timeout.0.clamp(1, 1_000_000)));
-        world.network.note(at, Concerns::Core(self.number));
+        world.network.note(at, now, Concerns::Core(self.number));
         self.connecting.push((at, key, end));
     }
 

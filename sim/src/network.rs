@@ -150,7 +150,7 @@ impl Network {
         let listener = self.listening.get_mut(&address)?;
         listener.waiting.push_back((arrival, near + 1));
         let concerns = listener.core.map_or(Concerns::End(near), Concerns::Core);
-        self.note(arrival, concerns);
+        self.note(arrival, now, concerns);
         for number in [near, near + 1] {
             self.open.insert(number);
             let stream = self.spare.pop().unwrap_or_default();
@@ -196,9 +196,20 @@ impl Network {
         Nanos(prng.below(self.faults.delay_max.0 + 1))
     }
 
-    /// Something may happen then, of which this core has to know.
-    pub(crate) fn note(&mut self, at: Time, concerns: Concerns) {
+    /// Something may happen then, of which this core has to know; also at once, if that is `now`: it may
+    /// act before the world looks at its events again.
+    pub(crate) fn note(&mut self, at: Time, now: Time, concerns: Concerns) {
         self.events.push(Reverse((at, concerns)));
+        if at <= now {
+            self.tell(concerns);
+        }
+    }
+
+    fn tell(&mut self, concerns: Concerns) {
+        match concerns {
+            Concerns::Core(core) => self.stirred.add(core),
+            Concerns::End(end) => self.stir(end),
+        }
     }
 
     /// Something has happened of which the owner of this end has to know.
@@ -283,7 +294,7 @@ impl Network {
             let arrives = peer.carry(piece, arrival);
             // It may arrive with the one before it, of which the core will be told.
             if arrives > before || arrives <= now {
-                self.note(arrives, Concerns::End(end ^ 1));
+                self.note(arrives, now, Concerns::End(end ^ 1));
             }
             rest = after;
             pieces -= 1;
@@ -341,9 +352,9 @@ impl Network {
                 state.severed = true;
                 state.lose(now);
                 state.break_off(now + late);
-                self.note(now + late, Concerns::End(side));
+                self.note(now + late, now, Concerns::End(side));
                 // A sender that waits for room is told that all is sent.
-                self.note(now + Nanos(1), Concerns::End(side));
+                self.note(now + Nanos(1), now, Concerns::End(side));
                 self.stir(side);
             }
             return;
@@ -393,7 +404,7 @@ impl Network {
             let ends = [state.ended(), state.broken(), now + Nanos(1)];
             let times: Vec<_> = state.arrivals().chain(ends).collect();
             for at in times.into_iter().filter(|&at| at < Time::NEVER) {
-                self.note(at, Concerns::End(side));
+                self.note(at, now, Concerns::End(side));
             }
             self.stir(side);
         }
@@ -419,7 +430,7 @@ impl Network {
             let awaited = std::mem::take(&mut state.awaited);
             if awaited {
                 let told = now + self.delay(prng);
-                self.note(told.max(now + Nanos(1)), Concerns::End(end ^ 1));
+                self.note(told.max(now + Nanos(1)), now, Concerns::End(end ^ 1));
             }
             if awaited || full {
                 self.stir(end ^ 1);
@@ -456,9 +467,9 @@ impl Network {
         if peer.ended() == Time::NEVER {
             peer.end(at);
         }
-        self.note(at, Concerns::End(end ^ 1));
+        self.note(at, now, Concerns::End(end ^ 1));
         // A sender that waits for room finds the connection closed.
-        self.note(now + Nanos(1), Concerns::End(end ^ 1));
+        self.note(now + Nanos(1), now, Concerns::End(end ^ 1));
     }
 
     /// Tells the cores of what happens by now. Returns the next time at which something may.
@@ -468,10 +479,7 @@ impl Network {
                 return Some(at);
             }
             self.events.pop();
-            match concerns {
-                Concerns::Core(core) => self.stirred.add(core),
-                Concerns::End(end) => self.stir(end),
-            }
+            self.tell(concerns);
         }
         None
     }

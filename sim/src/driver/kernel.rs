@@ -134,7 +134,8 @@ impl arrivals::Kernel for Kernel<'_> {
         }
         let stall = Nanos(world.prng.below(world.network.send_stall_max().0 + 1));
         sending.at = *self.busy_until + stall;
-        world.network.note(sending.at, Concerns::Core(self.number));
+        let concerns = Concerns::Core(self.number);
+        world.network.note(sending.at, world.now, concerns);
         // It goes on at that time, as where the socket was full.
         false
     }
