@@ -36,8 +36,11 @@ pub const PUNCTUALITY: Nanos = Nanos::from_micros(110);
 pub const BUSY_RETRY: Nanos = Nanos::from_millis(1);
 
 /// Time without any answer after which a thread waits no longer for what is under way when the load
-/// has ended: far beyond what a device takes that works.
-pub const ANSWER_WAIT: Nanos = Nanos::from_secs(5);
+/// has ended: two command time-outs of a host, in which it connects anew and sends lost commands again.
+pub const ANSWER_WAIT: Nanos = Nanos::from_secs(60);
+
+/// The same when the load was stopped: far beyond what a device takes that works.
+pub const STOPPED_ANSWER_WAIT: Nanos = Nanos::from_secs(5);
 
 /// Requests that one thread remembers the content of when it verifies: four bytes each. Beyond
 /// that, only the beginning of the thread's part of the device is used.

@@ -294,7 +294,20 @@ impl Worker {
     }
 
     fn wait_for_answers(&mut self) {
-        self.waits_until = self.now + limits::ANSWER_WAIT;
+        let wait = if self.stopped {
+            limits::STOPPED_ANSWER_WAIT
+        } else {
+            limits::ANSWER_WAIT
+        };
+        self.waits_until = self.now + wait;
+    }
+
+    /// Ends the load. What is under way is waited for no longer than after a load that was stopped.
+    fn stop(&mut self) {
+        self.stopped = true;
+        if self.waits_until < Time::NEVER {
+            self.waits_until = self.waits_until.min(self.now + limits::STOPPED_ANSWER_WAIT);
+        }
     }
 
     /// Once all is answered, waits as long as it takes: a cache still writes its pages.

@@ -22,7 +22,7 @@ impl Service for Worker {
                 self.phase = Phase::Run;
             }
             Message::Start(_) => {}
-            Message::Stop => self.stopped = true,
+            Message::Stop => self.stop(),
         }
     }
 
