@@ -74,6 +74,7 @@ mod tests {
         region.copy_in(0, &range.to_bytes());
         let mut entry = Slot::default();
         entry.kind = Kind::Dataset;
+        entry.opcode = IoOpcode::DATASET_MANAGEMENT.0;
         entry.range = BlockRange {
             deallocate: true,
             blocks: 1,
