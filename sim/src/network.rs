@@ -150,12 +150,12 @@ impl Network {
         let listener = self.listening.get_mut(&address)?;
         listener.waiting.push_back((arrival, near + 1));
         let concerns = listener.core.map_or(Concerns::End(near), Concerns::Core);
-        self.note(arrival, now, concerns);
         for number in [near, near + 1] {
             self.open.insert(number);
             let stream = self.spare.pop().unwrap_or_default();
             self.ends.push(End::new(origin, stream));
         }
+        self.note(arrival, now, concerns);
         Some(near)
     }
 
