@@ -37,7 +37,8 @@ pub const BUSY_RETRY: Nanos = Nanos::from_millis(1);
 
 /// Time without any answer after which a thread waits no longer for what is under way when the load
 /// has ended: two command time-outs of a host, in which it connects anew and sends lost commands again.
-pub const ANSWER_WAIT: Nanos = Nanos::from_secs(60);
+/// This crate's own tests, of which the devices are in memory, wait a tenth of it.
+pub const ANSWER_WAIT: Nanos = Nanos::from_secs(if cfg!(test) { 6 } else { 60 });
 
 /// The same when the load was stopped: far beyond what a device takes that works.
 pub const STOPPED_ANSWER_WAIT: Nanos = Nanos::from_secs(5);
