@@ -216,79 +216,64 @@ fn mistakes_name_the_app_the_key_and_what_would_be_right() {
     }
 }
 
+/// A load of an hour, and what it prints.
+fn endless(args: &[&str]) -> std::process::Child {
+    common::program()
+        .args(["bench", "--seconds", "3600", "--warmup", "0", "--json"])
+        .args(args)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Presses Ctrl-C, and waits for the end.
+fn interrupted(child: std::process::Child) -> std::process::Output {
+    let pid = child.id().to_string();
+    let kill = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(kill.unwrap().success());
+    child.wait_with_output().unwrap()
+}
+
 #[test]
 fn ctrl_c_ends_early_with_what_was_measured() {
-    use std::io::Read as _;
-    let mut child = common::program()
-        .args(["bench", "--device", "ram:8M", "--app", "a:rw=randread"])
-        .args([
-            "--seconds",
-            "3600",
-            "--warmup",
-            "0",
-            "--json",
-            "--log",
-            "info",
-        ])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let pid = child.id();
+    let child = endless(&[
+        "--device",
+        "ram:8M",
+        "--app",
+        "a:rw=randread",
+        "--log",
+        "info",
+    ]);
     // A thread of the app's name is there once the signal handlers are.
-    eventually("the load runs", || {
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
-            .unwrap()
-            .flatten();
-        let mut names = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
-        names.any(|name| name.trim_end() == "a/0")
-    });
-    std::process::Command::new("kill")
-        .args(["-INT", &pid.to_string()])
-        .status()
-        .unwrap();
-    let mut text = String::new();
-    child
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut text)
-        .unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(report["interrupted"], true);
+    eventually("the load runs", || cpu_ticks(child.id(), "a/0").is_some());
+    let output = interrupted(child);
+    code(&output, 0);
+    assert_eq!(json(&output)["interrupted"], true);
 }
 
 /// Nothing was printed, and the process did not end.
 #[test]
 fn ctrl_c_ends_a_load_on_a_target_that_is_gone() {
-    let app = "a:rw=randread,depth=4,cpu=0";
     let ends = |lanes: &str| {
         let serving = Serving::small();
-        let child = common::program()
-            .args(["bench", "--target", serving.address(), "--app", app])
-            .args([
-                "--seconds",
-                "3600",
-                "--warmup",
-                "0",
-                "--json",
-                "--lanes",
-                lanes,
-            ])
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let pid = child.id();
+        let app = "a:rw=randread,depth=4,cpu=0";
+        let child = endless(&[
+            "--target",
+            serving.address(),
+            "--app",
+            app,
+            "--lanes",
+            lanes,
+        ]);
         // More than the start takes.
-        eventually("the load runs", || cpu_ticks(pid, "a/0") > 20);
+        let pid = child.id();
+        eventually("the load runs", || cpu_ticks(pid, "a/0") > Some(20));
         serving.signal("-KILL");
         drop(serving);
-        let kill = std::process::Command::new("kill")
-            .args(["-INT", &pid.to_string()])
-            .status();
-        assert!(kill.unwrap().success());
-        let output = child.wait_with_output().unwrap();
+        let output = interrupted(child);
         code(&output, 1);
         let app = &json(&output)["apps"][0];
         assert!(app["iops"].as_f64().unwrap() > 0.0, "{app}");
@@ -303,10 +288,11 @@ fn ctrl_c_ends_a_load_on_a_target_that_is_gone() {
     });
 }
 
-/// Time that a process's thread of this name has used of a processor, in ticks.
-fn cpu_ticks(process: u32, thread: &str) -> u64 {
+/// Time that a process's thread of this name has used of a processor, in ticks; `None` without
+/// such a thread.
+fn cpu_ticks(process: u32, thread: &str) -> Option<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
-    let tasks = tasks.unwrap().flatten();
+    let tasks = tasks.ok()?.flatten();
     let mut stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
     let of = |stat: String| {
         let (name, fields) = stat.rsplit_once(") ")?;
@@ -315,7 +301,7 @@ fn cpu_ticks(process: u32, thread: &str) -> u64 {
         name.ends_with(&format!("({thread}"))
             .then(|| Some(ticks(11)? + ticks(12)?))?
     };
-    stats.find_map(of).unwrap_or(0)
+    stats.find_map(of)
 }
 
 #[test]

@@ -166,18 +166,25 @@ fn a_newer_write_does_not_wait_for_ever_for_a_queue_that_is_left_alone() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
+/// A peer, a queue with a write that was given up, and another one with a newer write, which waits for
+/// that at most as long as the command time-out `bound`.
+fn newer_write_waits(bound: Duration) -> (Peer, Queue, Queue) {
+    let peer = Peer::start(1 << 20, in_capsule());
+    let namespace = connect(&peer, builder().command_timeout(bound));
+    let (mut queue, mut other) = (namespace.queue(8).unwrap(), namespace.queue(8).unwrap());
+    give_up_write(&peer, &mut queue);
+    other.write(2, 0, &[2; BLOCK]).unwrap();
+    (peer, queue, other)
+}
+
 /// The bound of that wait went on counting when the newer write was sent, and gave it up: the target
 /// could still do it after a newer write of another host.
 #[test]
 fn a_write_that_waited_and_was_sent_has_no_limit_any_more() {
     // Half of it is the time that this machine may stall for, here and below.
     let bound = Duration::from_secs(10);
-    let peer = Peer::start(1 << 20, in_capsule());
-    let namespace = connect(&peer, builder().command_timeout(bound));
-    let (mut queue, mut other) = (namespace.queue(8).unwrap(), namespace.queue(8).unwrap());
-    give_up_write(&peer, &mut queue);
+    let (peer, mut queue, mut other) = newer_write_waits(bound);
     let begun = Instant::now();
-    other.write(2, 0, &[2; BLOCK]).unwrap();
     while begun.elapsed() < bound / 2 {
         assert_eq!(other.wait(0).unwrap().count(), 0, "it waits");
         std::thread::sleep(Duration::from_millis(1));
@@ -204,12 +211,8 @@ fn a_write_that_waited_and_was_sent_has_no_limit_any_more() {
 #[test]
 fn a_write_that_waited_and_cannot_be_sent_yet_has_no_limit_any_more() {
     let bound = Duration::from_secs(3);
-    let peer = Peer::start(1 << 20, in_capsule());
-    let namespace = connect(&peer, builder().command_timeout(bound));
-    let (mut queue, mut other) = (namespace.queue(8).unwrap(), namespace.queue(8).unwrap());
-    give_up_write(&peer, &mut queue);
+    let (peer, mut queue, mut other) = newer_write_waits(bound);
     let begun = Instant::now();
-    other.write(2, 0, &[2; BLOCK]).unwrap();
     assert_eq!(other.wait(0).unwrap().count(), 0, "it waits");
     assert_eq!(peer.release(), 1);
     // Its answer comes behind the late one.
