@@ -451,6 +451,10 @@ impl Channel for RemoteChannel {
         self.submit_to(0, request, cx)
     }
 
+    fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
+        Self::cancel(self, tag, cx)
+    }
+
     fn kick(&mut self, cx: &mut Context<'_>) {
         self.pump(cx);
     }
