@@ -77,6 +77,7 @@ struct Pending<T> {
     flush: Option<(KnownLosses, u32)>,
     bytes: u64,
     result: Result<(), BlockError>,
+    pieces: usize,
     /// Pieces that are not complete.
     left: usize,
     /// The memory of each piece that is complete.
@@ -104,7 +105,7 @@ pub struct DeviceIo<T> {
     channels: PerClass<ClassChannel>,
     requests: Slab<Pending<T>>,
     requests_max: usize,
-    finished: VecDeque<Finished<T>>,
+    finished: PerClass<VecDeque<Finished<T>>>,
     /// Vectors without content, for reuse.
     spare: Vec<Vec<IoSlice>>,
     spare_data: Vec<Vec<Option<IoSlice>>>,
@@ -154,7 +155,7 @@ impl<T> DeviceIo<T> {
             }),
             requests: Slab::with_capacity(requests + CORE_REQUESTS_RESERVE),
             requests_max: requests,
-            finished: VecDeque::new(),
+            finished: PerClass::default(),
             spare: Vec::new(),
             spare_data: Vec::new(),
             closing: false,
@@ -306,7 +307,7 @@ impl<T> DeviceIo<T> {
         self.counters.begin(class);
         if let Err(error) = self.check(operation, offset, bytes, &data) {
             self.counters.finish(class, operation, bytes, false);
-            self.finished.push_back(Finished {
+            self.finished[class].push_back(Finished {
                 owner,
                 result: Err(error),
                 data,
@@ -323,6 +324,7 @@ impl<T> DeviceIo<T> {
             flush,
             bytes,
             result: Ok(()),
+            pieces: 0,
             left: 0,
             data: pieces,
         };
@@ -363,7 +365,8 @@ impl<T> DeviceIo<T> {
         }
         let count = unsent.len() - before;
         let pending = self.requests.get_mut(key);
-        pending.expect("it was just put there").left = count;
+        let pending = pending.expect("it was just put there");
+        (pending.pieces, pending.left) = (count, count);
     }
 
     /// Refuses what cannot be cut into pieces.
@@ -488,7 +491,7 @@ impl<T> DeviceIo<T> {
             let mut pieces = pending.data;
             data.extend(pieces.drain(..).flatten());
             self.spare_data.push(pieces);
-            self.finished.push_back(Finished {
+            self.finished[class].push_back(Finished {
                 owner: pending.owner,
                 result: pending.result,
                 data,
@@ -496,15 +499,52 @@ impl<T> DeviceIo<T> {
         }
     }
 
-    /// Takes the next request that is finished.
+    /// Takes the next request that is finished, of the first class that has any.
     pub fn finished(&mut self) -> Option<Finished<T>> {
-        self.finished.pop_front()
+        let mut classes = Class::ALL.into_iter();
+        classes.find_map(|class| self.finished_of(class))
+    }
+
+    /// Takes the next request of this class that is finished.
+    pub fn finished_of(&mut self, class: Class) -> Option<Finished<T>> {
+        self.finished[class].pop_front()
+    }
+
+    /// The names of the requests that are not finished.
+    pub fn owners(&self) -> impl Iterator<Item = &T> {
+        self.requests.iter().map(|(_, pending)| &pending.owner)
+    }
+
+    /// Gives a request up: pieces that were not sent end as [`BlockError::Aborted`], and so do
+    /// others where the channel can [give them up](Channel::cancel).
+    pub fn cancel(&mut self, is_it: impl Fn(&T) -> bool, cx: &mut Context<'_>) {
+        let found = self.requests.iter().find_map(|(key, pending)| {
+            is_it(&pending.owner).then_some((key, pending.class, pending.pieces))
+        });
+        let Some((key, class, pieces)) = found else {
+            return;
+        };
+        let entry = &mut self.channels[class];
+        for number in 0..pieces {
+            entry.channel.cancel(tag_of(key, number), cx);
+        }
+        let unsent = entry.unsent.drain(..);
+        let (given_up, others): (VecDeque<_>, _) =
+            unsent.partition(|request| piece_of(request.tag).0 == key);
+        entry.unsent = others;
+        for request in given_up {
+            self.complete(Completion {
+                tag: request.tag,
+                result: Err(BlockError::Aborted),
+                data: request.data,
+            });
+        }
     }
 
     /// Returns the time at which [`turn`](Self::turn) has to run at the latest.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        if !self.finished.is_empty() {
+        if self.finished.iter().any(|(_, queue)| !queue.is_empty()) {
             return Time::ZERO;
         }
         let channels = Class::ALL.into_iter().map(|class| &self.channels[class]);

@@ -1,29 +1,21 @@
 //! The file system as the kernel sees it: one directory, with a file for each device.
 //!
-//! Names and attributes are answered here, on the session thread; requests for data are checked and
-//! passed on to the dataplane thread.
+//! Names and attributes are answered here; requests for data are checked, and handed on.
 
 use super::Shared;
-use super::job::{Job, Message, Range, Work};
-use super::limits::{ATTRIBUTES_AGE, BACKGROUND_MAX, CONGESTION_THRESHOLD, REQUEST_MAX_BYTES};
+use super::abi::{Answer, Attributes, Header, ROOT, Request, opened};
+use super::job::{Job, Place, Range, UnderWay, Work};
+use super::limits::REQUEST_MAX_BYTES;
 use super::thread_classes::{Asked, ThreadClasses};
 use crate::device_io::KnownLosses;
+use base::Time;
 use block::{Device, Geometry, Operation};
-use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
-    ReplyWrite, Request, TimeOrNow, Version, WriteFlags,
-};
-use reactor::{MailboxSender, clock};
 use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::io;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use switch::Class;
 
 /// A device as a file.
@@ -35,26 +27,44 @@ pub(super) struct Entry {
     /// Refuses writes, by the options or by the device.
     pub(super) read_only: bool,
     /// The last size of the device in bytes: that of the file after the device went away.
-    pub(super) size: AtomicU64,
+    pub(super) size: u64,
 }
 
 impl Entry {
     /// Size of the file in bytes. It stays after the device went away, since the end of the file
     /// would hide that its requests fail.
-    fn bytes(&self) -> u64 {
+    fn bytes(&mut self) -> u64 {
         let geometry = self.device.geometry();
         if !geometry.is_gone() {
-            self.size.store(geometry.bytes(), Ordering::Relaxed);
+            self.size = geometry.bytes();
         }
-        self.size.load(Ordering::Relaxed)
+        self.size
     }
 
     /// Size of the device.
     fn geometry(&self) -> Result<Geometry, Errno> {
         let geometry = self.device.geometry();
         let gone = geometry.is_gone();
-        (!gone).then_some(geometry).ok_or(Errno::ENODEV)
+        (!gone).then_some(geometry).ok_or(Errno::NODEV)
     }
+}
+
+/// The file system of one mount.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) entries: Vec<Entry>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) under_way: Rc<UnderWay>,
+    pub(super) handles: Handles,
+    /// Class of all requests; `None` where it depends on each.
+    pub(super) class: Option<Class>,
+    pub(super) threads: ThreadClasses,
+    /// Permission bits of a file that may be written.
+    pub(super) mode: u32,
+    /// Owner and group of the files.
+    pub(super) owner: (u32, u32),
+    /// The kernel keeps its page cache coherent with files that bypass it.
+    pub(super) bypass: bool,
 }
 
 /// The open files: each is a client of its own, which an `fsync` tells of losses of the device's
@@ -65,141 +75,246 @@ pub(super) struct Handles {
     open: HashMap<u64, KnownLosses>,
 }
 
-impl Handles {
-    fn open(&mut self, device: &dyn Device) -> FileHandle {
-        self.last += 1;
-        self.open.insert(self.last, KnownLosses::of(device));
-        FileHandle(self.last)
-    }
-}
-
-/// The file system of one mount.
+/// The next step of a request.
 #[derive(Debug)]
-pub(super) struct Files {
-    pub(super) entries: Vec<Entry>,
-    pub(super) sender: MailboxSender<Message>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) handles: Mutex<Handles>,
-    /// Class of all requests; `None` where it depends on each.
-    pub(super) class: Option<Class>,
-    pub(super) threads: Mutex<ThreadClasses>,
-    /// Permission bits of a file that may be written.
-    pub(super) mode: u16,
-    /// Owner and group of the files.
-    pub(super) owner: (u32, u32),
-    /// The kernel keeps its page cache coherent with files that bypass it.
-    pub(super) bypass: bool,
+pub(super) enum Step<'a> {
+    /// Answer it.
+    Answer(Answer),
+    /// Carry it out; the data is that of a write.
+    Carry(Job, &'a [u8]),
+    /// Interrupt the request of this name, if a signal ends its thread.
+    Interrupt(u64),
+    /// None: it has no answer.
+    End,
 }
 
-/// The number of the first file; the directory has 1.
-const FIRST_FILE: u64 = 2;
+/// The number of the first file.
+const FIRST_FILE: u64 = ROOT + 1;
 
-/// The protocol version since which the kernel drops cached pages that a write beside the cache
-/// changes, and lets such writes run in parallel while nothing is cached (Linux 6.9).
-const COHERENT_BYPASS: Version = Version(7, 40);
+/// Kinds of files in a mode.
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
 
-/// Capabilities that are used where the kernel has them: several requests at a time for reads,
-/// direct I/O and names, and memory mappings of files that bypass the cache. The kernel's cache of
-/// writes is left out: a write that has returned has reached the device.
-const CAPABILITIES: [InitFlags; 4] = [
-    InitFlags::FUSE_ASYNC_READ,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-];
+/// A request for data, as far as it is on the device; `None` where nothing of it is.
+type Found = (Work, Option<Range>);
 
 impl Files {
-    fn index(&self, ino: INodeNo) -> Option<usize> {
-        let index = usize::try_from(ino.0.checked_sub(FIRST_FILE)?).ok()?;
+    /// Returns the next step of a request.
+    ///
+    /// # Errors
+    /// The error that the kernel gets.
+    pub(super) fn step<'a>(
+        &mut self,
+        header: &Header,
+        request: Request<'a>,
+        now: Time,
+    ) -> Result<Step<'a>, Errno> {
+        let node = header.node;
+        let answer = match request {
+            Request::Read { .. }
+            | Request::Write { .. }
+            | Request::Sync { .. }
+            | Request::Allocate { .. } => return self.carry(header, request, now),
+            Request::Interrupt { unique } => return Ok(Step::Interrupt(unique)),
+            Request::Forget => return Ok(Step::End),
+            Request::Lookup { name } => {
+                let named = |entry: &Entry| entry.name.as_bytes() == name;
+                let found = self.entries.iter().position(named);
+                let found = found.filter(|_| node == ROOT).ok_or(Errno::NOENT)?;
+                Answer::entry(&self.attributes(found as u64 + FIRST_FILE)?)
+            }
+            Request::GetAttributes => Answer::attributes(&self.attributes(node)?),
+            // Refused is every change but those that leave all as it is: the size that the device
+            // has, and times, which are not kept.
+            Request::SetAttributes { identity, size } => {
+                let attributes = self.attributes(node)?;
+                if identity || size.is_some_and(|size| size != attributes.bytes) {
+                    return Err(Errno::PERM);
+                }
+                Answer::attributes(&attributes)
+            }
+            Request::Open { flags } => self.open(node, flags)?,
+            Request::Release { handle } => {
+                self.handles.open.remove(&handle);
+                self.shared.open.fetch_sub(1, Ordering::Relaxed);
+                Answer::default()
+            }
+            Request::OpenDirectory => Answer::open(0, 0),
+            Request::ReadDirectory { offset, len } => self.list(node, offset, len)?,
+            Request::FileSystemStatus => {
+                let sectors = self.entries.iter_mut().map(|entry| entry.bytes() / 512);
+                let sectors = sectors.fold(0, u64::saturating_add);
+                Answer::status(sectors, self.entries.len() as u64)
+            }
+            Request::Nothing => Answer::default(),
+            Request::ChangeDirectory => return Err(Errno::PERM),
+            Request::Init { .. } => return Err(Errno::IO),
+            Request::Unknown => return Err(Errno::NOSYS),
+        };
+        Ok(Step::Answer(answer))
+    }
+
+    fn index(&self, node: u64) -> Option<usize> {
+        let index = usize::try_from(node.checked_sub(FIRST_FILE)?).ok()?;
         (index < self.entries.len()).then_some(index)
     }
 
-    fn entry(&self, ino: INodeNo) -> Option<(usize, &Entry)> {
-        let index = self.index(ino)?;
-        Some((index, &self.entries[index]))
-    }
-
-    fn attributes(&self, ino: INodeNo) -> Option<FileAttr> {
-        let epoch = SystemTime::UNIX_EPOCH;
-        let mut attributes = FileAttr {
-            ino,
-            size: 0,
-            blocks: 0,
-            atime: epoch,
-            mtime: epoch,
-            ctime: epoch,
-            crtime: epoch,
-            kind: FileType::Directory,
-            perm: 0o755,
-            nlink: 2,
-            uid: self.owner.0,
-            gid: self.owner.1,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
+    fn attributes(&mut self, node: u64) -> Result<Attributes, Errno> {
+        let mut attributes = Attributes {
+            node,
+            bytes: 0,
+            mode: DIRECTORY | 0o755,
+            links: 2,
+            owner: self.owner,
         };
-        if ino == INodeNo::ROOT {
-            return Some(attributes);
+        if node != ROOT {
+            let index = self.index(node).ok_or(Errno::NOENT)?;
+            let entry = &mut self.entries[index];
+            attributes.bytes = entry.bytes();
+            attributes.mode = REGULAR | if entry.read_only { 0o444 } else { self.mode };
+            attributes.links = 1;
         }
-        let (_, entry) = self.entry(ino)?;
-        attributes.size = entry.bytes();
-        attributes.blocks = attributes.size / 512;
-        attributes.kind = FileType::RegularFile;
-        attributes.perm = if entry.read_only { 0o444 } else { self.mode };
-        attributes.nlink = 1;
-        Some(attributes)
+        Ok(attributes)
     }
 
-    fn handles(&self) -> MutexGuard<'_, Handles> {
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn class(&self, request: &Request, range: Range, depth: usize) -> Class {
-        if let Some(class) = self.class {
-            return class;
+    fn open(&mut self, node: u64, flags: OFlags) -> Result<Answer, Errno> {
+        let entry = &self.entries[self.index(node).ok_or(Errno::ISDIR)?];
+        if entry.read_only && flags & OFlags::ACCMODE != OFlags::RDONLY {
+            return Err(Errno::ROFS);
         }
-        let asked = Asked {
-            thread: request.pid(),
-            user: request.uid(),
-            bytes: range.len as u64,
-            depth,
+        // Each open drops what is cached: another machine may have written to the device. Without
+        // these bits the kernel bypasses the cache as well, but one write at a time: 8 threads that
+        // write to a device of 100 µs reach 1,700 writes/s instead of 14,400.
+        let direct = self.bypass && flags.contains(OFlags::DIRECT);
+        let bits = if direct {
+            opened::DIRECT | opened::PARALLEL_WRITES
+        } else {
+            0
         };
-        let threads = self.threads.lock();
-        let mut threads = threads.unwrap_or_else(PoisonError::into_inner);
-        threads.of(asked, clock::monotonic())
+        self.shared.open.fetch_add(1, Ordering::Relaxed);
+        let handles = &mut self.handles;
+        handles.last += 1;
+        let client = KnownLosses::of(&*entry.device);
+        handles.open.insert(handles.last, client);
+        Ok(Answer::open(handles.last, bits))
     }
 
-    /// Passes a request on to the dataplane thread, once there is room.
-    fn pass(&self, file: usize, request: &Request, range: Range, work: Work, data: &[u8]) {
-        let Some(permit) = self.shared.gate.enter(data) else {
-            let errno = Errno::ENODEV;
-            match work {
-                Work::Read(reply) => reply.error(errno),
-                Work::Write { reply, .. } => reply.error(errno),
-                Work::Flush { reply, .. } | Work::Plain { reply, .. } => reply.error(errno),
+    fn list(&self, node: u64, offset: u64, len: u32) -> Result<Answer, Errno> {
+        if node != ROOT {
+            return Err(Errno::NOTDIR);
+        }
+        let most = len.min(REQUEST_MAX_BYTES) as usize;
+        let dots = [(ROOT, DIRECTORY, "."), (ROOT, DIRECTORY, "..")];
+        let files = self.entries.iter().zip(FIRST_FILE..);
+        let files = files.map(|(entry, node)| (node, REGULAR, &*entry.name));
+        let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
+        let mut answer = Answer::default();
+        for ((node, mode, name), next) in dots.into_iter().chain(files).zip(1..).skip(skipped) {
+            if !answer.add(node, next, mode, name, most) {
+                break;
             }
-            return;
+        }
+        Ok(answer)
+    }
+
+    /// The next step of a request for a device.
+    fn carry<'a>(
+        &mut self,
+        header: &Header,
+        request: Request<'a>,
+        now: Time,
+    ) -> Result<Step<'a>, Errno> {
+        if self.shared.shut.load(Ordering::Relaxed) {
+            return Err(Errno::NODEV);
+        }
+        let file = self.index(header.node).ok_or(Errno::ISDIR)?;
+        let entry = &self.entries[file];
+        let mut data: &[u8] = &[];
+        let found = match request {
+            Request::Read { offset, len, flags } => {
+                let len = len.min(REQUEST_MAX_BYTES) as usize;
+                (Work::Read, Self::range(entry, (offset, len), flags)?)
+            }
+            Request::Write {
+                offset,
+                flags,
+                of_cache,
+                data: all,
+            } => {
+                let found = Self::write(entry, (offset, all), flags, of_cache)?;
+                data = &all[..found.1.map_or(0, |range| range.len)];
+                found
+            }
+            Request::Sync { handle } => {
+                let client = self.handles.open.get(&handle).ok_or(Errno::INVAL)?;
+                (Work::Flush(client.clone()), Some(Range::default()))
+            }
+            Request::Allocate { offset, len, mode } => {
+                match Self::allocation(entry, offset, len, mode)? {
+                    Some((operation, range)) => (Work::Plain(operation), Some(range)),
+                    None => return Ok(Step::Answer(Answer::default())),
+                }
+            }
+            _ => return Err(Errno::NOSYS),
         };
+        let (work, Some(range)) = found else {
+            return Ok(Step::Answer(match found.0 {
+                Work::Write { .. } => Answer::written(0),
+                _ => Answer::default(),
+            }));
+        };
+        let place = Place::new(Rc::clone(&self.under_way));
+        let asked = Asked {
+            thread: header.thread,
+            user: header.user,
+            bytes: range.len as u64,
+            depth: self.under_way.requests.get(),
+        };
+        let by_thread = || self.threads.of(asked, now);
         let job = Job {
+            unique: header.unique,
+            thread: header.thread,
             file,
-            class: self.class(request, range, permit.depth()),
+            class: self.class.unwrap_or_else(by_thread),
             range,
             work,
-            permit,
+            place,
         };
-        // The gate bounds the number of these messages.
-        self.sender.send_always(Message::Job(job));
+        Ok(Step::Carry(job, data))
+    }
+
+    /// Checks a write; `None` for one of no bytes.
+    fn write(
+        entry: &Entry,
+        (offset, data): (u64, &[u8]),
+        flags: OFlags,
+        of_cache: bool,
+    ) -> Result<Found, Errno> {
+        if entry.read_only {
+            return Err(Errno::ROFS);
+        }
+        let len = data.len().min(REQUEST_MAX_BYTES as usize);
+        let range = Self::range(entry, (offset, len), flags)?;
+        let cut = range.is_some_and(|range| range.len < len);
+        // Of asynchronous requests the kernel takes one that is not whole for a failed one.
+        if (cut && flags.contains(OFlags::DIRECT)) || (range.is_none() && len > 0) {
+            return Err(Errno::NOSPC);
+        }
+        // Pages that were changed through a mapping are written by the kernel's own threads, with
+        // the flags of any file.
+        let durable = !of_cache && flags.contains(OFlags::DSYNC);
+        Ok((Work::Write { durable }, range))
     }
 
     /// The range of a request for data, as far as it is on the device.
     fn range(
         entry: &Entry,
         (offset, len): (u64, usize),
-        flags: OpenFlags,
+        flags: OFlags,
     ) -> Result<Option<Range>, Errno> {
         let range = Range::clamped(offset, len, entry.geometry()?);
-        if is_direct(flags) && range.is_some_and(|range| !range.is_whole()) {
-            return Err(Errno::EINVAL);
+        if flags.contains(OFlags::DIRECT) && range.is_some_and(|range| !range.is_whole()) {
+            return Err(Errno::INVAL);
         }
         Ok(range)
     }
@@ -210,16 +325,16 @@ impl Files {
         entry: &Entry,
         offset: u64,
         length: u64,
-        mode: i32,
+        mode: u32,
     ) -> Result<Option<(Operation, Range)>, Errno> {
-        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        let mode = FallocateFlags::from_bits_retain(mode);
         let geometry = entry.geometry()?;
-        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+        let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
         let kind = mode & !FallocateFlags::KEEP_SIZE;
         let beyond = end > geometry.bytes();
         if kind.is_empty() {
             // All of the device is there already.
-            return if beyond { Err(Errno::ENOSPC) } else { Ok(None) };
+            return if beyond { Err(Errno::NOSPC) } else { Ok(None) };
         }
         let operation = if kind == FallocateFlags::PUNCH_HOLE {
             // A hole reads as zeroes, which no target promises of what is deallocated.
@@ -233,13 +348,13 @@ impl Files {
                 durable: false,
             }
         } else {
-            return Err(Errno::EOPNOTSUPP);
+            return Err(Errno::OPNOTSUPP);
         };
         if entry.read_only {
-            return Err(Errno::EROFS);
+            return Err(Errno::ROFS);
         }
         if beyond && !mode.contains(FallocateFlags::KEEP_SIZE) {
-            return Err(Errno::ENOSPC);
+            return Err(Errno::NOSPC);
         }
         let end = end.min(geometry.bytes());
         if offset >= end {
@@ -247,7 +362,7 @@ impl Files {
         }
         let block = u64::from(geometry.block_bytes);
         if !offset.is_multiple_of(block) || !end.is_multiple_of(block) {
-            return Err(Errno::EINVAL);
+            return Err(Errno::INVAL);
         }
         let range = Range {
             start: offset,
@@ -255,319 +370,5 @@ impl Files {
             ..Range::default()
         };
         Ok(Some((operation, range)))
-    }
-}
-
-fn open_flags(flags: OpenFlags) -> OFlags {
-    OFlags::from_bits_retain(flags.0.cast_unsigned())
-}
-
-fn is_direct(flags: OpenFlags) -> bool {
-    open_flags(flags).contains(OFlags::DIRECT)
-}
-
-impl Filesystem for Files {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for capability in CAPABILITIES {
-            // A kernel without it does the same, one request at a time.
-            let _ = config.add_capabilities(capability);
-        }
-        let refused = |_| io::Error::other("the kernel takes no requests of 1 MiB");
-        config.set_max_write(REQUEST_MAX_BYTES).map_err(refused)?;
-        let refused = |_| io::Error::other("the kernel takes no background requests");
-        config.set_max_background(BACKGROUND_MAX).map_err(refused)?;
-        config
-            .set_congestion_threshold(CONGESTION_THRESHOLD)
-            .map_err(refused)?;
-        if let Err(most) = config.set_max_readahead(REQUEST_MAX_BYTES) {
-            // The kernel's own limit is lower; it is the answer to a larger wish.
-            let _ = config.set_max_readahead(most);
-        }
-        self.bypass = config.kernel_abi() >= COHERENT_BYPASS;
-        Ok(())
-    }
-
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let mut entries = self.entries.iter();
-        let found = entries.position(|entry| parent == INodeNo::ROOT && name == &*entry.name);
-        let attributes =
-            found.and_then(|index| self.attributes(INodeNo(index as u64 + FIRST_FILE)));
-        match attributes {
-            Some(attributes) => reply.entry(&ATTRIBUTES_AGE, &attributes, Generation(0)),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(ino) {
-            Some(attributes) => reply.attr(&ATTRIBUTES_AGE, &attributes),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    /// Refuses every change but those that leave all as it is: the size that the device has, and
-    /// times, which are not kept.
-    fn setattr(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        _: Option<TimeOrNow>,
-        _: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let Some(attributes) = self.attributes(ino) else {
-            reply.error(Errno::ENOENT);
-            return;
-        };
-        let resized = size.is_some_and(|size| size != attributes.size);
-        if resized || mode.is_some() || uid.is_some() || gid.is_some() {
-            reply.error(Errno::EPERM);
-        } else {
-            reply.attr(&ATTRIBUTES_AGE, &attributes);
-        }
-    }
-
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let Some((_, entry)) = self.entry(ino) else {
-            reply.error(Errno::EISDIR);
-            return;
-        };
-        if entry.read_only && flags.acc_mode() != OpenAccMode::O_RDONLY {
-            reply.error(Errno::EROFS);
-            return;
-        }
-        // Each open drops what is cached: another machine may have written to the device. Without
-        // these flags the kernel bypasses the cache as well, but one write at a time: 8 threads that
-        // write to a device of 100 µs reach 1,700 writes/s instead of 14,400.
-        let mut options = FopenFlags::empty();
-        if self.bypass && is_direct(flags) {
-            options = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        }
-        self.shared.open.fetch_add(1, Ordering::Relaxed);
-        let handle = self.handles().open(&*entry.device);
-        reply.opened(handle, options);
-    }
-
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.handles().open.remove(&handle.0);
-        self.shared.open.fetch_sub(1, Ordering::Relaxed);
-        reply.ok();
-    }
-
-    fn read(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let Some((file, entry)) = self.entry(ino) else {
-            reply.error(Errno::EISDIR);
-            return;
-        };
-        let len = size.min(REQUEST_MAX_BYTES) as usize;
-        match Self::range(entry, (offset, len), flags) {
-            Ok(Some(range)) => {
-                self.pass(file, request, range, Work::Read(reply), &[]);
-            }
-            Ok(None) => reply.data(&[]),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn write(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let Some((file, entry)) = self.entry(ino) else {
-            reply.error(Errno::EISDIR);
-            return;
-        };
-        if entry.read_only {
-            reply.error(Errno::EROFS);
-            return;
-        }
-        let data = &data[..data.len().min(REQUEST_MAX_BYTES as usize)];
-        match Self::range(entry, (offset, data.len()), flags) {
-            // Of asynchronous requests the kernel takes one that is not whole for a failed one.
-            Ok(Some(range)) if range.len < data.len() && is_direct(flags) => {
-                reply.error(Errno::ENOSPC);
-            }
-            Ok(Some(range)) => {
-                // Pages that were changed through a mapping are written by the kernel's own
-                // threads, with the flags of any file.
-                let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-                let durable = !cached && open_flags(flags).contains(OFlags::DSYNC);
-                let work = Work::Write { durable, reply };
-                self.pass(file, request, range, work, &data[..range.len]);
-            }
-            Ok(None) if data.is_empty() => reply.written(0),
-            Ok(None) => reply.error(Errno::ENOSPC),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    /// Answers a close: a write that has returned is on the device already.
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn fsync(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        handle: FileHandle,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        let client = self.handles().open.get(&handle.0).cloned();
-        let (Some(file), Some(client)) = (self.index(ino), client) else {
-            reply.error(Errno::EINVAL);
-            return;
-        };
-        let work = Work::Flush { client, reply };
-        self.pass(file, request, Range::default(), work, &[]);
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let Some((file, entry)) = self.entry(ino) else {
-            reply.error(Errno::EISDIR);
-            return;
-        };
-        match Self::allocation(entry, offset, length, mode) {
-            Ok(Some((operation, range))) => {
-                let work = Work::Plain { operation, reply };
-                self.pass(file, request, range, work, &[]);
-            }
-            Ok(None) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn readdir(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        if ino != INodeNo::ROOT {
-            reply.error(Errno::ENOTDIR);
-            return;
-        }
-        let dots = [".", ".."].map(|name| (INodeNo::ROOT, FileType::Directory, name));
-        let files = self.entries.iter().zip(FIRST_FILE..);
-        let files = files.map(|(entry, ino)| (INodeNo(ino), FileType::RegularFile, &*entry.name));
-        let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
-        let listed = dots.into_iter().chain(files).zip(1..).skip(skipped);
-        for ((ino, kind, name), next) in listed {
-            if reply.add(ino, next, kind, name) {
-                break;
-            }
-        }
-        reply.ok();
-    }
-
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let sizes = self.entries.iter();
-        let sizes = sizes.map(|entry| entry.bytes() / 512);
-        let blocks = sizes.fold(0, u64::saturating_add);
-        let files = self.entries.len() as u64;
-        reply.statfs(blocks, 0, 0, files, 0, 512, 255, 512);
-    }
-
-    fn create(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: u32,
-        _: u32,
-        _: i32,
-        reply: ReplyCreate,
-    ) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn mkdir(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn symlink(&self, _: &Request, _: INodeNo, _: &OsStr, _: &Path, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn unlink(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn rmdir(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn rename(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: INodeNo,
-        _: &OsStr,
-        _: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::EPERM);
     }
 }

@@ -1,52 +1,88 @@
 //! Requests of the kernel on their way through the dataplane thread.
 
-use super::gate::Permit;
+use super::abi::Answer;
+use super::session::Session;
 use crate::device_io::KnownLosses;
 use block::{BlockError, Geometry, Operation};
-use fuser::{ReplyData, ReplyEmpty, ReplyWrite};
 use reactor::IoSlice;
-use rustix::io::Errno;
+use std::cell::Cell;
+use std::rc::Rc;
 use switch::Class;
 
-/// A message to the dataplane thread.
-#[derive(Debug)]
-pub(super) enum Message {
-    /// Carry a request out.
-    Job(Job),
-    /// End; what is under way is aborted.
-    End,
+/// Requests of a mount that are under way.
+#[derive(Debug, Default)]
+pub(super) struct UnderWay {
+    pub(super) requests: Cell<usize>,
+    /// Bytes of writes that are held for them.
+    pub(super) bytes: Cell<usize>,
 }
 
-/// A request with the kernel's reply object.
+/// The place of a request among those under way, with the data that is held for it. Free again when
+/// dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    under_way: Rc<UnderWay>,
+    data: Vec<u8>,
+}
+
+impl Place {
+    pub(super) fn new(under_way: Rc<UnderWay>) -> Self {
+        under_way.requests.set(under_way.requests.get() + 1);
+        Self {
+            under_way,
+            data: Vec::new(),
+        }
+    }
+
+    /// Keeps a copy of the data of a write that cannot begin yet, or that changes part of a block.
+    fn hold(&mut self, data: &[u8]) {
+        let bytes = &self.under_way.bytes;
+        bytes.set(bytes.get() + data.len());
+        self.data.extend_from_slice(data);
+    }
+
+    /// Gives the data up.
+    fn release(&mut self) {
+        let bytes = &self.under_way.bytes;
+        bytes.set(bytes.get() - self.data.len());
+        self.data = Vec::new();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.release();
+        let requests = &self.under_way.requests;
+        requests.set(requests.get() - 1);
+    }
+}
+
+/// A request for a device.
 #[derive(Debug)]
 pub(super) struct Job {
+    /// The kernel's name for it.
+    pub(super) unique: u64,
+    /// The thread that asks; 0 for the kernel's own.
+    pub(super) thread: u32,
     /// Index of the file.
     pub(super) file: usize,
     pub(super) class: Class,
     pub(super) range: Range,
     pub(super) work: Work,
-    /// The place among the requests under way, with the data of a write.
-    pub(super) permit: Permit,
+    pub(super) place: Place,
 }
 
 /// The work of a request.
 #[derive(Debug)]
 pub(super) enum Work {
-    Read(ReplyData),
+    Read,
     Write {
         /// Answered when it is on stable storage.
         durable: bool,
-        reply: ReplyWrite,
     },
-    Flush {
-        client: KnownLosses,
-        reply: ReplyEmpty,
-    },
+    Flush(KnownLosses),
     /// Write Zeroes.
-    Plain {
-        operation: Operation,
-        reply: ReplyEmpty,
-    },
+    Plain(Operation),
 }
 
 /// A range of bytes within the whole blocks that contain it.
@@ -97,28 +133,35 @@ impl Job {
     /// Returns the operation with which the request begins: a write of part of a block reads first.
     pub(super) const fn operation(&self) -> Operation {
         match &self.work {
-            Work::Read(_) => Operation::Read,
-            Work::Write { durable, .. } if self.range.is_whole() => {
+            Work::Read => Operation::Read,
+            Work::Write { durable } if self.range.is_whole() => {
                 Operation::Write { durable: *durable }
             }
             Work::Write { .. } => Operation::Read,
-            Work::Flush { .. } => Operation::Flush,
-            Work::Plain { operation, .. } => *operation,
+            Work::Flush(_) => Operation::Flush,
+            Work::Plain(operation) => *operation,
         }
     }
 
     /// Returns true if the request changes blocks, and so takes part in the order of writes.
     pub(super) const fn is_write(&self) -> bool {
         match &self.work {
-            Work::Read(_) | Work::Flush { .. } => false,
+            Work::Read | Work::Flush(_) => false,
             Work::Write { .. } => true,
-            Work::Plain { operation, .. } => operation.is_write(),
+            Work::Plain(operation) => operation.is_write(),
         }
     }
 
-    /// Puts the data of a write into the memory of its blocks.
-    pub(super) fn fill(&self, memory: &mut [IoSlice]) {
-        let (mut at, mut data) = (self.range.skip, self.permit.data());
+    /// Keeps a copy of the data of a write that cannot begin yet, or that changes part of a block.
+    pub(super) fn hold(&mut self, data: &[u8]) {
+        self.place.hold(data);
+    }
+
+    /// Puts the data of a write into the memory of its blocks: `data`, or what is held, which is
+    /// given up then.
+    pub(super) fn fill(&mut self, data: Option<&[u8]>, memory: &mut [IoSlice]) {
+        let mut data = data.unwrap_or(&self.place.data);
+        let mut at = self.range.skip;
         for slice in memory {
             if at >= slice.len() {
                 at -= slice.len();
@@ -129,50 +172,45 @@ impl Job {
             data = &data[here..];
             at = 0;
         }
+        self.place.release();
     }
 
     /// Answers the kernel with the result; `memory` is that of the blocks, `scratch` room to make
     /// one piece of several.
     pub(super) fn answer(
-        self,
+        &self,
         result: Result<(), BlockError>,
         memory: &[IoSlice],
         scratch: &mut Vec<u8>,
+        session: &Session,
     ) {
         if let Err(error) = result {
-            self.fail(crate::errno::errno_of(error));
+            session.refuse(self.unique, crate::errno::errno_of(error));
             return;
         }
         match self.work {
-            Work::Read(reply) => {
-                let wanted = self.range.skip..self.range.skip + self.range.len;
-                if let [slice] = memory
-                    && let Some(bytes) = slice.bytes()
-                {
-                    reply.data(&bytes[wanted]);
-                    return;
-                }
-                scratch.clear();
-                for slice in memory {
-                    slice.append_to(0, scratch);
-                }
-                reply.data(&scratch[wanted]);
+            Work::Read => self.answer_read(memory, scratch, session),
+            Work::Write { .. } => {
+                let written = u32::try_from(self.range.len).expect("a write is bounded");
+                session.answer(self.unique, Answer::written(written).bytes());
             }
-            Work::Write { reply, .. } => {
-                reply.written(u32::try_from(self.range.len).expect("a write is bounded"));
-            }
-            Work::Flush { reply, .. } | Work::Plain { reply, .. } => reply.ok(),
+            Work::Flush(_) | Work::Plain(_) => session.answer(self.unique, &[]),
         }
     }
 
-    /// Answers the kernel with an error.
-    pub(super) fn fail(self, errno: Errno) {
-        let errno = fuser::Errno::from_i32(errno.raw_os_error());
-        match self.work {
-            Work::Read(reply) => reply.error(errno),
-            Work::Write { reply, .. } => reply.error(errno),
-            Work::Flush { reply, .. } | Work::Plain { reply, .. } => reply.error(errno),
+    fn answer_read(&self, memory: &[IoSlice], scratch: &mut Vec<u8>, session: &Session) {
+        let wanted = self.range.skip..self.range.skip + self.range.len;
+        if let [slice] = memory
+            && let Some(bytes) = slice.bytes()
+        {
+            session.answer(self.unique, &bytes[wanted]);
+            return;
         }
+        scratch.clear();
+        for slice in memory {
+            slice.append_to(0, scratch);
+        }
+        session.answer(self.unique, &scratch[wanted]);
     }
 }
 

@@ -7,12 +7,30 @@ use std::time::Duration;
 /// `/proc/sys/fs/fuse/max_pages_limit`.
 pub const REQUEST_MAX_BYTES: u32 = 1024 * 1024;
 
-/// Requests under way at a time: as many as one NVMe queue pair of a usual size holds. More wait in
-/// the kernel.
+/// Requests of one file in its device at a time: as many as one NVMe queue pair of a usual size
+/// holds.
 pub const REQUESTS_MAX: usize = 256;
 
-/// Bytes of writes under way at a time, copied from the kernel: 64 of the largest.
+/// Requests of a mount under way, those that wait for a place in a device included. More wait in the
+/// kernel: then it is not heard either that one of them is interrupted.
+pub const WAITING_MAX: usize = 4096;
+
+/// Bytes of writes that are held because they cannot begin: 64 of the largest. More wait in the
+/// kernel.
 pub const WRITE_BYTES_MAX: usize = 64 * REQUEST_MAX_BYTES as usize;
+
+/// Requests that are read from the kernel in one turn of the core, and bytes of writes in them, so
+/// that answers do not wait for many.
+pub const TURN_REQUESTS: usize = 32;
+/// See [`TURN_REQUESTS`].
+pub const TURN_WRITE_BYTES: usize = 256 * 1024;
+
+/// Bytes of reads of class `Throughput` that are answered in one turn: those of class `Latency` that
+/// arrive meanwhile wait for no more.
+pub const TURN_ANSWER_BYTES: usize = 64 * 1024;
+
+/// Time after which it is asked again if a signal ends the thread of an interrupted request.
+pub const INTERRUPT_PERIOD: Nanos = Nanos::from_millis(100);
 
 /// Requests of the kernel's read-ahead, write-back and asynchronous direct I/O at a time; the
 /// kernel holds the others back. All of [`REQUESTS_MAX`] but a few for threads that wait.
@@ -21,9 +39,6 @@ pub const BACKGROUND_MAX: u16 = 224;
 /// Number of background requests at which the kernel takes the file for congested, and leaves
 /// read-ahead out: three quarters, as the kernel itself chooses.
 pub const CONGESTION_THRESHOLD: u16 = BACKGROUND_MAX / 4 * 3;
-
-/// Bytes of memory kept for the data of later writes: the largest of a queue of depth 16.
-pub const SPARE_BYTES_MAX: usize = 16 * REQUEST_MAX_BYTES as usize;
 
 /// Namespaces of one mount: each has a channel per class on the same core.
 pub const NAMESPACES_MAX: usize = 256;
@@ -38,10 +53,6 @@ pub const CLASS_AGE: Nanos = Nanos::from_millis(10);
 /// Time for which the kernel remembers names and attributes. The size is an attribute: a namespace
 /// that grows is seen within this time.
 pub const ATTRIBUTES_AGE: Duration = Duration::from_secs(1);
-
-/// Time that the session thread gets to end after the mount is gone. It takes microseconds, unless
-/// another mount namespace has a copy of the mount.
-pub const SESSION_END_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes of a message of `fusermount3` that an error repeats.
 pub const MESSAGE_MAX_BYTES: usize = 512;

@@ -1,9 +1,9 @@
 //! The FUSE front end: each device is a file that any process of a stock Linux kernel can use.
 //!
 //! [`Attachment`] mounts a directory with one regular file per namespace, `MOUNTPOINT/NSID`, as
-//! large as the device. A *session thread* takes requests from `/dev/fuse`, answers those for names
-//! and attributes, and passes those for data on to the *dataplane thread*, which submits them to
-//! the devices and answers as they complete, in any order.
+//! large as the device. Its *dataplane thread* takes requests from `/dev/fuse`, answers those for
+//! names and attributes, submits those for data to the devices, and answers as they complete, in any
+//! order.
 //!
 //! A write that has returned has reached the device: the kernel caches reads, but no writes. A file
 //! that is opened with `O_DIRECT` bypasses the cache; its requests are whole blocks, or fail with
@@ -12,13 +12,14 @@
 //! can be neither made nor removed, and keep their size; a program that truncates what it writes to must
 //! be told not to (`dd conv=notrunc`).
 
+mod abi;
 mod error;
 mod filesystem;
-mod gate;
 mod job;
 pub mod limits;
 mod mount;
 mod service;
+mod session;
 mod thread_classes;
 mod write_order;
 
@@ -28,23 +29,23 @@ pub use error::FuseError;
 use crate::core_thread;
 use crate::limits::DRAIN_TIME;
 use crate::{ClassRules, IoCounters, IoCounts};
+use abi::MINOR_COHERENT_BYPASS;
 use base::units::CoreId;
 use block::Device;
-use filesystem::{Entry, Files};
-use fuser::{BackgroundSession, Config, Session, SessionACL};
-use gate::Gate;
-use job::Message;
-use limits::{NAMESPACES_MAX, SESSION_END_MAX};
+use filesystem::{Entry, Files, Handles};
+use limits::NAMESPACES_MAX;
 use mount::{Connection, Mount, MountOptions};
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, MailboxSender, PollPolicy, placement, start_core};
 use rustix::process::{getgid, getuid};
-use service::Dataplane;
+use service::{Dataplane, Message};
+use session::Session;
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
@@ -79,7 +80,7 @@ impl Options {
             class: ClassChoice::Fixed(Class::DEFAULT),
             rules: ClassRules::default(),
             core: None,
-            poll: PollPolicy::Never,
+            poll: PollPolicy::Auto,
             allow_other: false,
             read_only: false,
         }
@@ -89,9 +90,12 @@ impl Options {
 /// State that the threads of an attachment share.
 #[derive(Debug, Default)]
 struct Shared {
-    gate: Arc<Gate>,
     /// Number of open files.
     open: AtomicUsize,
+    /// Requests for data that are not answered.
+    under_way: AtomicUsize,
+    /// Set in the end: requests for data are refused.
+    shut: AtomicBool,
     /// The dataplane thread cannot carry out requests any more.
     failed: AtomicBool,
 }
@@ -100,8 +104,6 @@ struct Shared {
 #[derive(Debug)]
 pub struct Attachment {
     mount: Mount,
-    /// The session thread; `None` after the end.
-    session: Option<BackgroundSession>,
     /// The dataplane thread; `None` after the end.
     dataplane: Option<JoinHandle<()>>,
     sender: MailboxSender<Message>,
@@ -122,47 +124,24 @@ impl Attachment {
     ) -> Result<Self, FuseError> {
         check_namespaces(&namespaces)?;
         let shared = Arc::new(Shared::default());
-        let entries = namespaces.iter().map(|(nsid, devices)| {
-            let device = Arc::clone(&devices[Class::DEFAULT]);
-            Entry {
-                name: nsid.to_string(),
-                read_only: options.read_only || device.capabilities().read_only,
-                size: device.geometry().bytes().into(),
-                device,
-            }
-        });
-        let entries = entries.collect();
         let mount_options = MountOptions {
             allow_other: options.allow_other,
             read_only: options.read_only,
         };
         let (mount, connection) = Mount::new(&options.mountpoint, mount_options)?;
-        let started = start_dataplane(namespaces, options, &shared, mount.connection());
-        let (dataplane, (sender, counters)) = started?;
-        let mut attachment = Self {
+        let session = Session::begin(connection).map_err(FuseError::Session)?;
+        let (state, connection) = (Arc::clone(&shared), mount.connection());
+        let options = options.clone();
+        let open = move || open_core(&namespaces, session, &options, state);
+        let ended = ended(Arc::clone(&shared), connection);
+        let started = start_core("fuse-dataplane", open, ended, FuseError::Thread)?;
+        Ok(Self {
             mount,
-            session: None,
-            dataplane: Some(dataplane),
-            sender: sender.clone(),
-            shared: Arc::clone(&shared),
-            counters,
-        };
-        let files = Files {
-            entries,
-            sender,
+            dataplane: Some(started.thread),
+            sender: started.sender,
             shared,
-            class: match options.class {
-                ClassChoice::Fixed(class) if options.rules.is_empty() => Some(class),
-                _ => None,
-            },
-            threads: Mutex::new(ThreadClasses::new(options.class, options.rules.clone())),
-            handles: Mutex::default(),
-            mode: if options.allow_other { 0o666 } else { 0o600 },
-            owner: (getuid().as_raw(), getgid().as_raw()),
-            bypass: false,
-        };
-        attachment.session = Some(start_session(files, connection, options.allow_other)?);
-        Ok(attachment)
+            counters: started.opened,
+        })
     }
 
     /// The directory with the files, as an absolute path.
@@ -193,18 +172,18 @@ impl Attachment {
     /// Returns true if the files are gone: the attachment ended, or another process unmounted them.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        let session = self.session.as_ref();
-        session.is_none_or(|session| session.guard.is_finished())
+        let dataplane = self.dataplane.as_ref();
+        dataplane.is_none_or(JoinHandle::is_finished)
     }
 
-    /// Unmounts and ends the threads, after the requests under way. Does nothing the second time.
+    /// Unmounts and ends the thread, after the requests under way. Does nothing the second time.
     ///
     /// # Errors
     /// [`FuseError::InUse`] while files are open: then everything goes on as before.
     /// [`FuseError::Unmount`] where the kernel refuses for another reason.
     pub fn detach(&mut self) -> Result<(), FuseError> {
         self.mount.unmount(self.open_files())?;
-        self.end_threads();
+        self.end_thread();
         Ok(())
     }
 
@@ -213,58 +192,36 @@ impl Attachment {
     pub fn detach_forced(&mut self) {
         if let Err(error) = self.detach() {
             tracing::warn!("{error}; detached all the same");
-            self.shared.gate.shut();
-            if !self.shared.gate.drained(DRAIN_TIME.into()) {
+            self.shared.shut.store(true, Ordering::Relaxed);
+            if !self.drained(DRAIN_TIME.into()) {
                 tracing::warn!("requests are under way still: they are given up");
             }
             self.mount.abort();
-            self.end_threads();
+            self.end_thread();
         }
     }
 
-    fn end_threads(&mut self) {
-        self.shared.gate.shut();
-        if let Some(session) = self.session.take() {
-            self.end_session(session);
+    /// Waits until no request is under way, at most for `most`; returns true if none is.
+    fn drained(&self, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        while self.shared.under_way.load(Ordering::Relaxed) > 0 && !self.has_ended() {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+        true
+    }
+
+    /// Ends the dataplane thread, and with it the connection to the kernel: files that are open in a
+    /// copy of the mount, which another mount namespace may have, are dead.
+    fn end_thread(&mut self) {
         if let Some(dataplane) = self.dataplane.take() {
             self.sender.send_always(Message::End);
             // It cannot panic on anything that a device does; if it did, it has said so.
             let _ = dataplane.join();
         }
     }
-
-    /// Waits for the session thread, which ends with the last open file and the last copy of the
-    /// mount. Other mount namespaces may have copies, so the connection is ended if that takes long.
-    /// A process without privileges cannot do so where the kernel's control file system is not
-    /// mounted: then the thread is left, and refuses every request, until the files are closed.
-    fn end_session(&self, session: BackgroundSession) {
-        if !ends_soon(&session) {
-            self.mount.connection().abort();
-            if !ends_soon(&session) {
-                let path = self.mount.path().display();
-                tracing::warn!(
-                    "{path}: files are open still, or another mount namespace has a copy"
-                );
-                return;
-            }
-        }
-        if let Err(error) = session.join() {
-            tracing::warn!("FUSE session: {error}");
-        }
-    }
-}
-
-/// Waits for the end of a session that has nothing to serve; returns true if it came in time.
-fn ends_soon(session: &BackgroundSession) -> bool {
-    let until = Instant::now() + SESSION_END_MAX;
-    while !session.guard.is_finished() {
-        if Instant::now() >= until {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    true
 }
 
 impl Drop for Attachment {
@@ -293,57 +250,16 @@ fn check_namespaces(namespaces: &[(u32, PerClass<Arc<dyn Device>>)]) -> Result<(
     }
 }
 
-fn start_session(
-    files: Files,
-    connection: OwnedFd,
-    allow_other: bool,
-) -> Result<BackgroundSession, FuseError> {
-    let acl = if allow_other {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
-    let mut config = Config::default();
-    config.acl = acl;
-    let session = Session::from_fd(files, connection, acl, config);
-    let session = session.map_err(FuseError::Session)?;
-    // The session's thread has what the one that starts it has.
-    let start = || {
-        core_thread::flush_io();
-        session.spawn()
-    };
-    let thread = std::thread::Builder::new().name("fuse-session".to_owned());
-    let started = std::thread::scope(|scope| {
-        let thread = thread.spawn_scoped(scope, start)?;
-        thread.join().expect("it starts a thread")
-    });
-    started.map_err(FuseError::Thread)
-}
-
-/// The way to the dataplane thread, and its counters.
-type Opened = (MailboxSender<Message>, Vec<Arc<IoCounters>>);
-
-/// Starts the dataplane thread, and returns once it has opened the devices.
-fn start_dataplane(
-    namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
-    options: &Options,
-    shared: &Arc<Shared>,
-    connection: Connection,
-) -> Result<(JoinHandle<()>, Opened), FuseError> {
-    let shared = Arc::clone(shared);
-    let (core, poll) = (options.core, options.poll);
-    let open = move || open_core(&namespaces, core, poll);
-    let ended = move |result| {
+/// The end of the dataplane thread: with an error if its ring broke.
+fn ended(shared: Arc<Shared>, connection: Connection) -> impl FnOnce(io::Result<()>) {
+    move |result| {
         if let Err(error) = result {
             tracing::error!("io_uring: {error}; the files of the mount are dead");
             shared.failed.store(true, Ordering::Relaxed);
-            shared.gate.shut();
-            // Messages on their way here have no other answer.
+            // Requests that are not read have no other answer.
             connection.abort();
         }
-    };
-    let started = start_core("fuse-dataplane", open, ended, FuseError::Thread)?;
-    Ok((started.thread, (started.sender, started.opened)))
+    }
 }
 
 /// The core of the dataplane thread, and its counters.
@@ -351,22 +267,44 @@ type OpenCore = (Core<UringDriver, Dataplane>, Vec<Arc<IoCounters>>);
 
 fn open_core(
     namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
-    core: Option<CoreId>,
-    poll: PollPolicy,
+    session: Session,
+    options: &Options,
+    shared: Arc<Shared>,
 ) -> Result<OpenCore, FuseError> {
     core_thread::flush_io();
-    if let Some(core) = core {
+    if let Some(core) = options.core {
         placement::pin_to(core)?;
     }
+    let names = Files {
+        entries: entries(namespaces, options.read_only),
+        shared,
+        under_way: Rc::default(),
+        handles: Handles::default(),
+        class: match options.class {
+            ClassChoice::Fixed(class) if options.rules.is_empty() => Some(class),
+            _ => None,
+        },
+        threads: ThreadClasses::new(options.class, options.rules.clone()),
+        mode: if options.allow_other { 0o666 } else { 0o600 },
+        owner: (getuid().as_raw(), getgid().as_raw()),
+        bypass: session.minor() >= MINOR_COHERENT_BYPASS,
+    };
     let mut driver = UringDriver::new(&DriverOptions::default())?;
-    let devices: Vec<_> = namespaces
-        .iter()
-        .map(|(_, devices)| devices.clone())
-        .collect();
-    let service = Dataplane::open(&devices, &mut driver).map_err(|(index, source)| {
-        let nsid = namespaces[index].0;
-        FuseError::Device { nsid, source }
-    })?;
+    let service = Dataplane::open(session, names, namespaces, &mut driver)?;
     let counters = service.counters();
-    Ok((Core::new(driver, service, poll), counters))
+    Ok((Core::new(driver, service, options.poll), counters))
+}
+
+/// The files of the namespaces.
+fn entries(namespaces: &[(u32, PerClass<Arc<dyn Device>>)], read_only: bool) -> Vec<Entry> {
+    let entries = namespaces.iter().map(|(nsid, devices)| {
+        let device = Arc::clone(&devices[Class::DEFAULT]);
+        Entry {
+            name: nsid.to_string(),
+            read_only: read_only || device.capabilities().read_only,
+            size: device.geometry().bytes(),
+            device,
+        }
+    });
+    entries.collect()
 }

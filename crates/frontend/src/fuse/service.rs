@@ -1,17 +1,32 @@
 //! The dataplane thread: requests of the kernel as requests of the devices.
 
-use super::job::{Job, Message, Work};
-use super::limits::REQUESTS_MAX;
+use super::abi::{Header, Request};
+use super::error::FuseError;
+use super::filesystem::{Files, Step};
+use super::job::{Job, Work};
+use super::limits::{
+    INTERRUPT_PERIOD, REQUESTS_MAX, TURN_ANSWER_BYTES, TURN_REQUESTS, TURN_WRITE_BYTES,
+    WAITING_MAX, WRITE_BYTES_MAX,
+};
+use super::session::Session;
 use super::write_order::WriteOrder;
 use crate::core_thread::passes;
 use crate::{DeviceIo, Finished, IoCounters};
-use base::Time;
-use block::{Device, DeviceError, Operation};
-use reactor::{Completion, Context, Driver};
+use base::{SlabKey, Time};
+use block::{Device, Operation};
+use reactor::{Completion, Context, Driver, Op, OpKey, Outcome};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use switch::{Class, PerClass};
+
+/// A message to the dataplane thread.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// End; requests under way are aborted.
+    End,
+}
 
 /// A request with a ticket of the order of writes, if it is one.
 #[derive(Debug)]
@@ -33,14 +48,24 @@ struct Running {
 struct File {
     io: DeviceIo<Running>,
     order: WriteOrder<Job>,
-    /// Requests that wait for memory.
+    /// Requests that wait for memory or for a place in the device.
     ready: PerClass<VecDeque<Ready>>,
 }
 
 /// The work of the dataplane thread.
 #[derive(Debug)]
 pub(super) struct Dataplane {
+    session: Session,
+    names: Files,
     files: Vec<File>,
+    /// Room for a message of the kernel's.
+    message: Vec<u8>,
+    /// The kernel may have a message.
+    readable: bool,
+    /// Names of interrupted requests, with their threads.
+    interrupted: Vec<(u64, u32)>,
+    /// Time at which it is asked if signals end these threads.
+    ask_at: Time,
     /// Room to make one piece of several.
     scratch: Vec<u8>,
     closing: bool,
@@ -49,25 +74,41 @@ pub(super) struct Dataplane {
 }
 
 impl Dataplane {
-    /// Opens the devices on the calling core.
+    /// Opens the devices on the calling core, and begins to watch for requests.
     ///
     /// # Errors
-    /// The index of a device, and its answer.
+    /// A device that does not open, or a driver that cannot watch.
     pub(super) fn open(
-        devices: &[PerClass<Arc<dyn Device>>],
+        session: Session,
+        names: Files,
+        namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
         driver: &mut dyn Driver,
-    ) -> Result<Self, (usize, DeviceError)> {
-        let mut files = Vec::with_capacity(devices.len());
-        for (index, device) in devices.iter().enumerate() {
-            let io = DeviceIo::open(device, REQUESTS_MAX, driver);
+    ) -> Result<Self, FuseError> {
+        let mut files = Vec::with_capacity(namespaces.len());
+        for &(nsid, ref devices) in namespaces {
+            let io = DeviceIo::open(devices, REQUESTS_MAX, driver);
             files.push(File {
-                io: io.map_err(|error| (index, error))?,
+                io: io.map_err(|source| FuseError::Device { nsid, source })?,
                 order: WriteOrder::new(),
                 ready: PerClass::default(),
             });
         }
+        let file = driver.open_file(Arc::clone(session.file()));
+        let file = file.map_err(FuseError::Session)?;
+        let slot = SlabKey {
+            index: 0,
+            generation: 0,
+        };
+        let key = OpKey::new(driver.op_namespace(), 0, slot);
+        driver.submit(key, Op::Watch { file });
         Ok(Self {
+            session,
+            names,
             files,
+            message: Session::memory(),
+            readable: true,
+            interrupted: Vec::new(),
+            ask_at: Time::NEVER,
             scratch: Vec::new(),
             closing: false,
             again: false,
@@ -79,6 +120,107 @@ impl Dataplane {
         let counters = self.files.iter().map(|file| file.io.counters());
         counters.map(Arc::clone).collect()
     }
+
+    /// Returns true if there may be a message, and room for its request.
+    fn may_read(&self) -> bool {
+        let under_way = &self.names.under_way;
+        self.readable
+            && !self.closing
+            && under_way.requests.get() < WAITING_MAX
+            && under_way.bytes.get() < WRITE_BYTES_MAX
+    }
+
+    /// Takes requests from the kernel, as many as one turn may.
+    fn read_requests(&mut self, cx: &mut Context<'_>) {
+        let mut bytes = 0;
+        for _ in 0..TURN_REQUESTS {
+            if !self.may_read() || bytes >= TURN_WRITE_BYTES {
+                return;
+            }
+            match self.session.read(&mut self.message) {
+                Ok(Some(len)) => {
+                    bytes += len;
+                    self.begin_request(len, cx);
+                }
+                Ok(None) => self.readable = false,
+                Err(errno) => {
+                    if errno != Errno::NODEV {
+                        tracing::error!("requests cannot be read: {errno}");
+                    }
+                    self.close(cx);
+                }
+            }
+        }
+    }
+
+    /// Answers the request in the first bytes of the message, or hands it to its device.
+    fn begin_request(&mut self, len: usize, cx: &mut Context<'_>) {
+        let message = &self.message[..len];
+        let Some((header, body)) = Header::parse(message) else {
+            tracing::error!("a message of the kernel has {len} bytes only");
+            return;
+        };
+        let request = Request::parse(&header, body).ok_or(Errno::IO);
+        let step = request.and_then(|request| self.names.step(&header, request, cx.now));
+        match step {
+            Ok(Step::Answer(answer)) => self.session.answer(header.unique, answer.bytes()),
+            Ok(Step::Carry(job, data)) => self.files[job.file].enter(job, data, cx),
+            Ok(Step::Interrupt(unique)) => self.interrupt(unique, cx),
+            Ok(Step::End) => {}
+            Err(errno) => self.session.refuse(header.unique, errno),
+        }
+    }
+
+    /// A signal waits for the thread of a request.
+    fn interrupt(&mut self, unique: u64, cx: &mut Context<'_>) {
+        let found = self.files.iter().find_map(|file| file.thread_of(unique));
+        if let Some(thread) = found {
+            self.interrupted.push((unique, thread));
+            self.ask_at = self.ask_at.min(cx.now);
+        }
+    }
+
+    /// Gives up interrupted requests of threads that a signal ends: they would not end before. Those
+    /// of other threads go on, as those of a disk do, since programs expect no `EINTR` of it.
+    fn give_up_interrupted(&mut self, cx: &mut Context<'_>) {
+        let files = &mut self.files;
+        let session = &self.session;
+        self.interrupted.retain(|&(unique, thread)| {
+            let Some(file) = files
+                .iter_mut()
+                .find(|file| file.thread_of(unique).is_some())
+            else {
+                return false;
+            };
+            let ends = is_being_ended(thread);
+            if ends {
+                file.give_up(unique, session, cx);
+            }
+            !ends
+        });
+        self.ask_at = if self.interrupted.is_empty() {
+            Time::NEVER
+        } else {
+            cx.now + INTERRUPT_PERIOD
+        };
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        if !std::mem::replace(&mut self.closing, true) {
+            self.files.iter_mut().for_each(|file| file.io.close(cx));
+        }
+    }
+}
+
+/// Returns true if a signal ends the thread's process: the kernel has given each of its threads
+/// `SIGKILL` then.
+fn is_being_ended(thread: u32) -> bool {
+    const SIGKILL: u64 = 1 << (9 - 1);
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let mut lines = status.lines();
+    let pending = lines.find_map(|line| line.strip_prefix("SigPnd:"));
+    let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    pending.is_some_and(|mask| mask & SIGKILL != 0)
 }
 
 impl File {
@@ -86,57 +228,44 @@ impl File {
         self.ready.iter().map(|(_, queue)| queue.len()).sum()
     }
 
-    fn enter(&mut self, job: Job) {
-        if !job.is_write() {
-            self.ready[job.class].push_back(Ready { ticket: None, job });
-            return;
+    /// Takes a request with the data of a write.
+    fn enter(&mut self, mut job: Job, data: &[u8], cx: &mut Context<'_>) {
+        let mut data = Some(data);
+        let mut ticket = None;
+        if job.is_write() {
+            let range = job.range.start..job.range.start + job.range.span;
+            let alone = job.operation() == Operation::Read;
+            if alone || self.order.has_parts() {
+                job.hold(data.take().expect("it was just put there"));
+            }
+            let Some((entered, again)) = self.order.enter(range, alone, job) else {
+                return;
+            };
+            (ticket, job) = (Some(entered), again);
         }
-        let range = job.range.start..job.range.start + job.range.span;
-        let alone = job.operation() == Operation::Read;
-        if let Some((ticket, job)) = self.order.enter(range, alone, job) {
-            let ticket = Some(ticket);
-            self.ready[job.class].push_back(Ready { ticket, job });
+        let class = job.class;
+        let mut ready = Ready { ticket, job };
+        if self.ready[class].is_empty() {
+            match self.begin_one(ready, data, cx) {
+                Ok(()) => return,
+                Err(refused) => ready = refused,
+            }
         }
+        if let Some(data) = data {
+            ready.job.hold(data);
+        }
+        self.ready[class].push_back(ready);
     }
 
-    /// Hands requests to the device, as far as there is memory; returns true if any was.
+    /// Hands requests that waited to the device, as far as there is room; returns true if any was.
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let mut begun = false;
         self.io.release();
         for class in Class::ALL {
-            while !self.io.is_full()
-                && let Some(ready) = self.ready[class].front()
-            {
-                let operation = ready.job.operation();
-                let bytes = if operation.has_data() {
-                    ready.job.range.memory_bytes()
-                } else {
-                    0
-                };
-                let Some(mut memory) = self.io.memory(class, bytes, cx) else {
-                    self.io.reserve(class, bytes, cx);
+            while let Some(ready) = self.ready[class].pop_front() {
+                if let Err(ready) = self.begin_one(ready, None, cx) {
+                    self.ready[class].push_front(ready);
                     break;
-                };
-                let ready = self.ready[class].pop_front().expect("it was in front");
-                let whole_write = matches!(operation, Operation::Write { .. });
-                if whole_write {
-                    ready.job.fill(&mut memory);
-                }
-                let range = (ready.job.range.start, ready.job.range.span);
-                let client = match &ready.job.work {
-                    Work::Flush { client, .. } => Some(client.clone()),
-                    _ => None,
-                };
-                let running = Running {
-                    reads_first: ready.ticket.is_some() && operation == Operation::Read,
-                    ready,
-                };
-                match client {
-                    Some(client) => {
-                        self.io.recycle(memory);
-                        self.io.flush(class, &client, running);
-                    }
-                    None => self.io.submit(class, operation, range, memory, running),
                 }
                 begun = true;
             }
@@ -144,36 +273,125 @@ impl File {
         begun
     }
 
+    /// Hands a request to the device; hands it back where there is no room. `data` is that of a
+    /// write, unless it is held.
+    fn begin_one(
+        &mut self,
+        mut ready: Ready,
+        data: Option<&[u8]>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Ready> {
+        if self.io.is_full() {
+            return Err(ready);
+        }
+        let (class, operation) = (ready.job.class, ready.job.operation());
+        let bytes = if operation.has_data() {
+            ready.job.range.memory_bytes()
+        } else {
+            0
+        };
+        let Some(mut memory) = self.io.memory(class, bytes, cx) else {
+            self.io.reserve(class, bytes, cx);
+            return Err(ready);
+        };
+        if matches!(operation, Operation::Write { .. }) {
+            ready.job.fill(data, &mut memory);
+        }
+        let range = (ready.job.range.start, ready.job.range.span);
+        let client = match &ready.job.work {
+            Work::Flush(client) => Some(client.clone()),
+            _ => None,
+        };
+        let running = Running {
+            reads_first: ready.ticket.is_some() && operation == Operation::Read,
+            ready,
+        };
+        match client {
+            Some(client) => {
+                self.io.recycle(memory);
+                self.io.flush(class, &client, running);
+            }
+            None => self.io.submit(class, operation, range, memory, running),
+        }
+        Ok(())
+    }
+
     /// Fails requests that wait for memory that is never free.
-    fn refuse_waiting(&mut self) {
+    fn refuse_waiting(&mut self, session: &Session) {
         for class in Class::ALL {
             while let Some(ready) = self.ready[class].pop_front() {
                 self.leave(ready.ticket);
-                ready.job.fail(Errno::NOMEM);
+                session.refuse(ready.job.unique, Errno::NOMEM);
             }
         }
+    }
+
+    /// Returns the thread of the request with this name, if it is one of this file.
+    fn thread_of(&self, unique: u64) -> Option<u32> {
+        let ready = self.ready.iter().flat_map(|(_, queue)| queue);
+        let ready = ready.map(|ready| &ready.job);
+        let running = self.io.owners().map(|running| &running.ready.job);
+        let mut jobs = ready.chain(running).chain(self.order.waiting());
+        jobs.find(|job| job.unique == unique).map(|job| job.thread)
+    }
+
+    /// Gives up the request with this name: it ends soon, unless the device cannot give it up.
+    fn give_up(&mut self, unique: u64, session: &Session, cx: &mut Context<'_>) {
+        let is_it = |job: &Job| job.unique == unique;
+        if self.order.remove_waiting(is_it) {
+            session.refuse(unique, Errno::INTR);
+            self.begin_writes();
+            return;
+        }
+        for class in Class::ALL {
+            let queue = &mut self.ready[class];
+            let found = queue.iter().position(|ready| is_it(&ready.job));
+            if let Some(ready) = found.and_then(|index| queue.remove(index)) {
+                session.refuse(unique, Errno::INTR);
+                self.leave(ready.ticket);
+                return;
+            }
+        }
+        self.io.cancel(|running| is_it(&running.ready.job), cx);
     }
 
     /// Removes an ended write from the order, so that those that waited for it begin.
     fn leave(&mut self, ticket: Option<u64>) {
         let Some(ticket) = ticket else { return };
         self.order.leave(ticket);
+        self.begin_writes();
+    }
+
+    fn begin_writes(&mut self) {
         while let Some((ticket, job)) = self.order.begin() {
             let ticket = Some(ticket);
             self.ready[job.class].push_back(Ready { ticket, job });
         }
     }
 
-    fn finish(&mut self, finished: Finished<Running>, scratch: &mut Vec<u8>) {
+    /// Takes the next finished request: of class `Throughput` only while `bytes`, of which its own
+    /// are subtracted, are left.
+    fn finished(&mut self, bytes: &mut usize) -> Option<Finished<Running>> {
+        let urgent = self.io.finished_of(Class::Latency);
+        if urgent.is_some() || *bytes == 0 {
+            return urgent;
+        }
+        let finished = self.io.finished_of(Class::Throughput)?;
+        *bytes = bytes.saturating_sub(finished.owner.ready.job.range.len);
+        Some(finished)
+    }
+
+    fn finish(&mut self, finished: Finished<Running>, scratch: &mut Vec<u8>, session: &Session) {
         let Finished {
-            owner: Running { ready, reads_first },
+            owner: Running {
+                mut ready,
+                reads_first,
+            },
             result,
             mut data,
         } = finished;
-        if let (true, Ok(()), Work::Write { durable, .. }) = (reads_first, result, &ready.job.work)
-        {
-            ready.job.fill(&mut data);
-            let operation = Operation::Write { durable: *durable };
+        if let (true, Ok(()), &Work::Write { durable }) = (reads_first, result, &ready.job.work) {
+            ready.job.fill(None, &mut data);
             let range = (ready.job.range.start, ready.job.range.span);
             let running = Running {
                 ready,
@@ -181,11 +399,12 @@ impl File {
             };
             // Its own place among the device's requests was just freed.
             let class = running.ready.job.class;
+            let operation = Operation::Write { durable };
             self.io.submit(class, operation, range, data, running);
             return;
         }
         self.leave(ready.ticket);
-        ready.job.answer(result, &data, scratch);
+        ready.job.answer(result, &data, scratch, session);
         self.io.recycle(data);
     }
 }
@@ -201,27 +420,37 @@ impl reactor::Service for Dataplane {
             };
             completion = file.io.apply(other, cx);
         }
-    }
-
-    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
-        match message {
-            Message::Job(job) if self.closing => job.fail(Errno::NODEV),
-            Message::Job(job) => self.files[job.file].enter(job),
-            Message::End => {
-                self.closing = true;
-                self.files.iter_mut().for_each(|file| file.io.close(cx));
+        if let Some(Completion { outcome, .. }) = completion {
+            let Outcome::Readable(result) = outcome else {
+                unreachable!("the service starts nothing else");
+            };
+            self.readable = true;
+            if let Err(error) = result {
+                tracing::error!("requests cannot be waited for: {error}");
+                self.close(cx);
             }
         }
     }
 
+    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+        match message {
+            Message::End => self.close(cx),
+        }
+    }
+
     fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.read_requests(cx);
+        if self.ask_at <= cx.now {
+            self.give_up_interrupted(cx);
+        }
+        let mut bytes = TURN_ANSWER_BYTES;
         self.again = passes(|| {
             let mut progress = false;
             for file in &mut self.files {
                 progress |= file.begin(cx);
                 file.io.turn(cx);
-                while let Some(finished) = file.io.finished() {
-                    file.finish(finished, &mut self.scratch);
+                while let Some(finished) = file.finished(&mut bytes) {
+                    file.finish(finished, &mut self.scratch, &self.session);
                     progress = true;
                 }
             }
@@ -229,10 +458,19 @@ impl reactor::Service for Dataplane {
         });
         let nothing_runs = self.files.iter().all(|file| file.io.under_way() == 0);
         if nothing_runs && !self.again {
-            self.files.iter_mut().for_each(File::refuse_waiting);
+            let session = &self.session;
+            self.files
+                .iter_mut()
+                .for_each(|file| file.refuse_waiting(session));
             // Writes that waited for those.
             self.again = self.files.iter().any(|file| file.waiting() > 0);
         }
+        self.again |= self.may_read();
+        let under_way = self.names.under_way.requests.get();
+        self.names
+            .shared
+            .under_way
+            .store(under_way, Ordering::Relaxed);
     }
 
     fn deadline(&self) -> Time {
@@ -240,7 +478,7 @@ impl reactor::Service for Dataplane {
             return Time::ZERO;
         }
         let devices = self.files.iter().map(|file| file.io.deadline());
-        devices.min().unwrap_or(Time::NEVER)
+        devices.fold(self.ask_at, Time::min)
     }
 
     fn finished(&self) -> bool {

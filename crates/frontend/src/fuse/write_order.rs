@@ -79,6 +79,31 @@ impl<T> WriteOrder<T> {
         }
     }
 
+    /// Returns true if some write is alone on its blocks, so that others may have to wait.
+    pub(super) const fn has_parts(&self) -> bool {
+        self.alone > 0
+    }
+
+    /// The writes that wait.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &T> {
+        self.entries
+            .iter()
+            .filter_map(|entry| entry.waiting.as_ref())
+    }
+
+    /// Removes a write that waits; returns false if none is the one. Others may
+    /// [begin](Self::begin) then.
+    pub(super) fn remove_waiting(&mut self, is_it: impl Fn(&T) -> bool) -> bool {
+        let mut entries = self.entries.iter();
+        let found = entries.find(|entry| entry.waiting.as_ref().is_some_and(&is_it));
+        let Some(ticket) = found.map(|entry| entry.ticket) else {
+            return false;
+        };
+        self.waiting -= 1;
+        self.leave(ticket);
+        true
+    }
+
     /// Takes the next write that waited and may begin now, with its ticket; asked for after
     /// [`leave`](Self::leave) until there is none.
     pub(super) fn begin(&mut self) -> Option<(u64, T)> {
@@ -98,6 +123,21 @@ impl<T> WriteOrder<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_that_waits_is_removed_and_lets_others_begin() {
+        let mut order = WriteOrder::new();
+        assert_eq!(order.enter(0..8, false, 'a'), Some((0, 'a')));
+        assert!(!order.has_parts());
+        assert_eq!(order.enter(4..8, true, 'b'), None);
+        assert_eq!(order.enter(4..12, false, 'c'), None);
+        assert_eq!(order.waiting().collect::<String>(), "bc");
+        assert!(!order.remove_waiting(|&write| write == 'a'), "it has begun");
+        assert!(order.remove_waiting(|&write| write == 'b'));
+        assert_eq!(order.begin(), Some((2, 'c')), "a whole one does not wait");
+        assert_eq!(order.begin(), None);
+        assert!(!order.has_parts());
+    }
 
     #[test]
     fn whole_blocks_go_at_once_and_parts_are_alone() {

@@ -1,0 +1,133 @@
+//! The session with the kernel's FUSE driver: its messages are read, and answered.
+
+use super::abi::{Answer, Header, MINOR_MIN, Request, VERSION, WRITE_HEADER_BYTES, answer_header};
+use super::limits::REQUEST_MAX_BYTES;
+use crate::log_budget::LogBudget;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Bytes of memory for a message: the kernel wants room for the largest that it may send.
+const MESSAGE_BYTES: usize = REQUEST_MAX_BYTES as usize + 4096;
+const _: () = assert!(MESSAGE_BYTES >= REQUEST_MAX_BYTES as usize + WRITE_HEADER_BYTES);
+
+/// The connection to the kernel. It ends when the last copy of its file is closed.
+#[derive(Debug)]
+pub(super) struct Session {
+    file: Arc<File>,
+    /// The minor version of the kernel's protocol.
+    minor: u32,
+    log: LogBudget,
+}
+
+impl Session {
+    /// Agrees on a version with the kernel, which sent its own when it mounted.
+    ///
+    /// # Errors
+    /// A kernel that is too old, or the connection's error.
+    pub(super) fn begin(connection: OwnedFd) -> io::Result<Self> {
+        let mut session = Self {
+            file: Arc::new(File::from(connection)),
+            minor: 0,
+            log: LogBudget::default(),
+        };
+        let mut message = Self::memory();
+        loop {
+            let len = match rustix::io::read(&*session.file, &mut message[..]) {
+                Err(Errno::INTR | Errno::NOENT) => continue,
+                read => read?,
+            };
+            let read = Header::parse(&message[..len]);
+            let parsed = read.and_then(|(header, body)| {
+                let request = Request::parse(&header, body)?;
+                Some((header, request))
+            });
+            let Some((header, request)) = parsed else {
+                return Err(io::Error::other("its first message cannot be read"));
+            };
+            let Request::Init {
+                version: (major, minor),
+                readahead,
+                capabilities,
+            } = request
+            else {
+                session.refuse(header.unique, Errno::IO);
+                return Err(io::Error::other("its first message is another one"));
+            };
+            if major > VERSION.0 {
+                session.answer(header.unique, Answer::version().bytes());
+                continue;
+            }
+            if major < VERSION.0 || minor < MINOR_MIN {
+                session.refuse(header.unique, Errno::PROTO);
+                let version = format!("version {major}.{minor} of the protocol is too old");
+                return Err(io::Error::other(version));
+            }
+            session.minor = minor;
+            let page_bytes = u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX);
+            let answer = Answer::init(readahead, capabilities, page_bytes);
+            session.answer(header.unique, answer.bytes());
+            rustix::fs::fcntl_setfl(&*session.file, OFlags::NONBLOCK)?;
+            return Ok(session);
+        }
+    }
+
+    /// Returns memory for one message.
+    pub(super) fn memory() -> Vec<u8> {
+        vec![0; MESSAGE_BYTES]
+    }
+
+    /// The file of the connection, which is readable while there are messages.
+    pub(super) const fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// The minor version of the kernel's protocol.
+    pub(super) const fn minor(&self) -> u32 {
+        self.minor
+    }
+
+    /// Reads a message into [memory](Self::memory) for one, and returns its bytes; `None` if there is
+    /// none at present.
+    ///
+    /// # Errors
+    /// [`Errno::NODEV`] when nothing is mounted any more.
+    pub(super) fn read(&self, memory: &mut [u8]) -> Result<Option<usize>, Errno> {
+        loop {
+            match rustix::io::read(&*self.file, &mut *memory) {
+                Ok(len) => return Ok(Some(len)),
+                Err(Errno::AGAIN) => return Ok(None),
+                // A request that ended while it was read.
+                Err(Errno::INTR | Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Answers a request.
+    pub(super) fn answer(&self, unique: u64, bytes: &[u8]) {
+        self.send(unique, 0, bytes);
+    }
+
+    /// Answers a request with an error.
+    pub(super) fn refuse(&self, unique: u64, errno: Errno) {
+        self.send(unique, errno.raw_os_error(), &[]);
+    }
+
+    fn send(&self, unique: u64, errno: i32, bytes: &[u8]) {
+        let header = answer_header(unique, errno, bytes.len());
+        let sent = rustix::io::writev(&*self.file, &[IoSlice::new(&header), IoSlice::new(bytes)]);
+        match sent {
+            // The request ended by itself, or the mount did.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::PERM) => {}
+            Err(error) => {
+                if let Some(suppressed) = self.log.allow() {
+                    tracing::error!(suppressed, "the kernel does not take an answer: {error}");
+                }
+            }
+        }
+    }
+}
