@@ -20,6 +20,8 @@ pub mod limits;
 mod mount;
 mod service;
 mod session;
+#[cfg(test)]
+mod tests;
 mod thread_classes;
 mod write_order;
 

@@ -58,6 +58,8 @@ pub(super) struct Dataplane {
     session: Session,
     names: Files,
     files: Vec<File>,
+    /// Index of the file that comes first in this turn.
+    first: usize,
     /// Room for a message of the kernel's.
     message: Vec<u8>,
     /// The kernel may have a message.
@@ -105,6 +107,7 @@ impl Dataplane {
             session,
             names,
             files,
+            first: 0,
             message: Session::memory(),
             readable: true,
             interrupted: Vec::new(),
@@ -119,6 +122,13 @@ impl Dataplane {
     pub(super) fn counters(&self) -> Vec<Arc<IoCounters>> {
         let counters = self.files.iter().map(|file| file.io.counters());
         counters.map(Arc::clone).collect()
+    }
+
+    /// Requests that are under way, and bytes of data that are held for them.
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> (usize, usize) {
+        let under_way = &self.names.under_way;
+        (under_way.requests.get(), under_way.bytes.get())
     }
 
     /// Returns true if there may be a message, and room for its request.
@@ -444,9 +454,12 @@ impl reactor::Service for Dataplane {
             self.give_up_interrupted(cx);
         }
         let mut bytes = TURN_ANSWER_BYTES;
+        // Each in its turn, as one may use up all of what a turn may answer.
+        self.first = (self.first + 1) % self.files.len();
         self.again = passes(|| {
             let mut progress = false;
-            for file in &mut self.files {
+            let (last, first) = self.files.split_at_mut(self.first);
+            for file in first.iter_mut().chain(last) {
                 progress |= file.begin(cx);
                 file.io.turn(cx);
                 while let Some(finished) = file.finished(&mut bytes) {
