@@ -107,6 +107,9 @@ fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
             "requests of a vhost-user front end are left unfinished"
         );
     }
+    if session.has_served() {
+        shared.has_served.store(true, Ordering::Relaxed);
+    }
     shared.connected.store(false, Ordering::Relaxed);
 }
 

@@ -5,6 +5,7 @@ use super::inflight::Inflight;
 use super::memory::GuestRegions;
 use super::ring::RingSetup;
 use super::service::Message;
+use crate::cache_life::{ABSENT, mark, take_over};
 use crate::limits::{GUEST_REGIONS_MAX, VRING_ENTRIES_MAX};
 use crate::virtio_blk::config::{driver_flushes, features, space};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -43,6 +44,8 @@ struct Vring {
     enabled: bool,
     /// A core serves it.
     runs: bool,
+    /// A core has served it.
+    served: bool,
 }
 
 /// The state of a connection.
@@ -53,6 +56,8 @@ pub(super) struct Session {
     regions: GuestRegions,
     vrings: Vec<Vring>,
     inflight: Option<Inflight>,
+    /// A back end left a mark of the life of the device's caches, which was looked at.
+    marked: bool,
 }
 
 impl Session {
@@ -65,7 +70,13 @@ impl Session {
             regions: GuestRegions::default(),
             vrings,
             inflight: None,
+            marked: false,
         }
+    }
+
+    /// Returns true if a queue was served.
+    pub(super) fn has_served(&self) -> bool {
+        self.vrings.iter().any(|vring| vring.served)
     }
 
     fn vring(&mut self, index: u32) -> Result<&mut Vring> {
@@ -92,6 +103,12 @@ impl Session {
     fn start(&mut self, index: usize) -> Result<()> {
         let setup = self.setup(index)?;
         let number = setup.index;
+        let is_first = !std::mem::replace(&mut self.vrings[index].served, true);
+        let has_served = self.shared.has_served.load(Ordering::Relaxed);
+        if is_first && setup.queue.next_used() != 0 && !self.marked && !has_served {
+            // Another back end served it, and left no mark.
+            take_over(&*self.shared.device, ABSENT, &self.shared.client);
+        }
         let core = self.shared.core_of(number);
         core.send_always(Message::Start(Box::new(setup)));
         self.vrings[index].runs = true;
@@ -415,7 +432,16 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
-        self.inflight = Some(Inflight::open(given, file)?);
+        let inflight = Inflight::open(given, file)?;
+        let (device, server) = (&*self.shared.device, self.shared.server);
+        let left = inflight.serve(server, mark(device));
+        self.marked = left.is_some();
+        if let Some((before, left)) = left
+            && before != server
+        {
+            take_over(device, left, &self.shared.client);
+        }
+        self.inflight = Some(inflight);
         Ok(())
     }
 
