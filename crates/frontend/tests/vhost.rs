@@ -20,7 +20,7 @@ use block::{
 use block::{DeviceError, Geometry, Operation, Request, Submit};
 use guests::{FLUSH, GET_ID, Guest, IN, IO_ERROR, OK, OUT, UNSUPPORTED, WRITE_ZEROES};
 use load::vhost::VhostDisk;
-use load::vhost::messages::code;
+use load::vhost::messages::{Connection, code};
 use load::vhost::ring::Data;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Context, Driver, PollPolicy};
@@ -104,6 +104,7 @@ struct Remote {
     target: Arc<AtomicU64>,
     /// Life of the caches in which another process has written.
     inherited: Arc<AtomicU64>,
+    gone: AtomicBool,
 }
 
 impl Remote {
@@ -112,13 +113,19 @@ impl Remote {
             below: ram(),
             target: Arc::clone(target),
             inherited: Arc::default(),
+            gone: AtomicBool::new(false),
         })
     }
 }
 
 impl Device for Remote {
     fn geometry(&self) -> Geometry {
-        self.below.geometry()
+        let geometry = self.below.geometry();
+        let blocks = match self.gone.load(Ordering::SeqCst) {
+            true => 0,
+            false => geometry.blocks,
+        };
+        Geometry { blocks, ..geometry }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -697,6 +704,28 @@ fn a_life_that_is_not_known_is_another_one_unless_nothing_can_be_lost() {
             assert_eq!(flush(&mut guest), expected, "{device:?}, {is_tracked}");
         }
     }
+}
+
+/// It read a capacity of zero.
+#[test]
+fn no_machine_gets_a_disk_of_a_device_that_is_gone() {
+    let remote = Remote::new(&Arc::new(AtomicU64::new(7)));
+    let device: Arc<dyn Device> = Arc::clone(&remote) as _;
+    let server = serve(&device, &options());
+    let mut guest = Guest::connect(server.socket());
+    remote.gone.store(true, Ordering::SeqCst);
+    assert_eq!(
+        guest.sectors(),
+        BYTES / 512,
+        "one that is connected keeps it"
+    );
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [IO_ERROR]);
+    drop(guest);
+    let mut refused = Connection::open(server.socket()).unwrap();
+    refused.ask_number(code::GET_FEATURES).unwrap_err();
+    remote.gone.store(false, Ordering::SeqCst);
+    assert_eq!(Guest::connect(server.socket()).sectors(), BYTES / 512);
 }
 
 /// It was cut without a word, so that two long ones could be equal in the guest.

@@ -25,7 +25,7 @@ use crate::virtio_blk::ID_BYTES;
 use crate::virtio_blk::config::Properties;
 use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses, unix_socket};
 use base::units::CoreId;
-use block::Device;
+use block::{Device, Geometry};
 use reactor::uring::Options as DriverOptions;
 use reactor::{Core, Driver as _, MailboxSender, PollPolicy};
 use service::{Message, VhostService};
@@ -111,9 +111,9 @@ impl Shared {
         *self.end_by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn properties(&self) -> Properties {
+    fn properties(&self, geometry: Geometry) -> Properties {
         Properties {
-            geometry: self.device.geometry(),
+            geometry,
             preferred_bytes: self.device.capabilities().preferred_bytes,
             queues: self.queues,
         }

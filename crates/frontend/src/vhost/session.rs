@@ -8,6 +8,7 @@ use super::service::Message;
 use crate::cache_life::{ABSENT, mark, take_over};
 use crate::limits::{GUEST_REGIONS_MAX, VRING_ENTRIES_MAX};
 use crate::virtio_blk::config::{driver_flushes, features, space};
+use block::Geometry;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::fs::File;
 use std::sync::Arc;
@@ -58,10 +59,12 @@ pub(super) struct Session {
     inflight: Option<Inflight>,
     /// A back end left a mark of the life of the device's caches, which was looked at.
     marked: bool,
+    /// Size and block size of the device when it was there last.
+    geometry: Geometry,
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, geometry: Geometry) -> Self {
         let mut vrings = Vec::new();
         vrings.resize_with(shared.queues.into(), Vring::default);
         Self {
@@ -71,6 +74,7 @@ impl Session {
             vrings,
             inflight: None,
             marked: false,
+            geometry,
         }
     }
 
@@ -415,7 +419,12 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_config(&mut self, at: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        let mut space = space(&self.shared.properties()).to_vec();
+        let geometry = self.shared.device.geometry();
+        if !geometry.is_gone() {
+            self.geometry = geometry;
+        }
+        // The disk of a device that went away keeps its size, and its requests fail.
+        let mut space = space(&self.shared.properties(self.geometry)).to_vec();
         let (at, size) = (at as usize, size as usize);
         // Front ends know longer versions of it, of which the rest is zeroes.
         space.resize(space.len().max(at + size), 0);
