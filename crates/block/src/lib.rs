@@ -18,7 +18,7 @@ mod test_driver;
 
 pub use cache::{Cache, CacheOptions, CacheSnapshot};
 pub use device::{
-    Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
+    CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
     SubmitExtents, check, check_extents,
 };
 pub use extents::{Extent, Extents};

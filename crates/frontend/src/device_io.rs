@@ -22,7 +22,11 @@ use switch::{Class, PerClass};
 /// Each client has to be told of it, since its own writes may be among what was lost; and once, by
 /// whichever channel its Flushes go.
 #[derive(Clone, Debug)]
-pub struct KnownLosses(Arc<AtomicU32>);
+pub struct KnownLosses(
+    /// One more than their number; 0 where the client does not know of a loss before this process
+    /// either.
+    Arc<AtomicU32>,
+);
 
 impl KnownLosses {
     /// The losses that were reported before a client began. A loss that no Flush has reported may
@@ -30,14 +34,22 @@ impl KnownLosses {
     /// program: its Flush is the one that reports it.
     #[must_use]
     pub fn of(device: &dyn Device) -> Self {
-        Self(Arc::new(AtomicU32::new(device.cache_losses())))
+        let known = device.cache_losses().saturating_add(1);
+        Self(Arc::new(AtomicU32::new(known)))
     }
 
-    fn count(&self) -> u32 {
+    /// Notes that writes of the client may have been lost before this process served it: its next
+    /// Flush, and those that are submitted before that one has failed, report it.
+    pub fn lost_before(&self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
+
+    /// Returns one more than the number of losses that the client knows of, or 0.
+    pub(crate) fn count(&self) -> u32 {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Returns the result of a Flush of the client's, which knew of `known` losses when it
+    /// Returns the result of a Flush of the client's, which had the count `known` when it
     /// submitted it; `losses` were known when it was done.
     fn judge(
         &self,
@@ -45,10 +57,11 @@ impl KnownLosses {
         losses: Option<u32>,
         known: u32,
     ) -> Result<(), BlockError> {
+        let count = losses.map_or(1, |losses| losses.saturating_add(1));
         match (result, losses) {
-            (Ok(()) | Err(BlockError::CacheLost), Some(losses)) if losses <= known => Ok(()),
-            (Ok(()) | Err(BlockError::CacheLost), Some(losses)) => {
-                self.0.fetch_max(losses, Ordering::SeqCst);
+            (Ok(()), _) | (Err(BlockError::CacheLost), Some(_)) if count <= known => Ok(()),
+            (Ok(()), _) | (Err(BlockError::CacheLost), Some(_)) => {
+                self.0.fetch_max(count, Ordering::SeqCst);
                 Err(BlockError::CacheLost)
             }
             _ => result,
@@ -164,6 +177,13 @@ impl<T> DeviceIo<T> {
             losses: KnownLosses::of(&*device),
             device,
         })
+    }
+
+    /// The same; all Flushes are this client's, which other cores may serve as well.
+    #[must_use]
+    pub fn for_client(mut self, client: &KnownLosses) -> Self {
+        self.losses = client.clone();
+        self
     }
 
     /// Size and block size of the device at present.

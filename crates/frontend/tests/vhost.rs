@@ -12,19 +12,23 @@ mod guests;
 use base::Nanos;
 use block::conformance::{Bench, Suite, run};
 use block::device::Ram;
+use block::layer::fault::{Fault, FaultEffect, FaultOperation, FaultOptions, FaultRule};
 use block::layer::{Delay, DelayOptions};
-use block::{BlockError, Capabilities, Channel, Device, DeviceError, Geometry, Operation, Submit};
+use block::{
+    BlockError, Cache, CacheLife, CacheOptions, Capabilities, Channel, Completion, Device,
+};
+use block::{DeviceError, Geometry, Operation, Request, Submit};
 use guests::{FLUSH, GET_ID, Guest, IN, IO_ERROR, OK, OUT, UNSUPPORTED, WRITE_ZEROES};
 use load::vhost::VhostDisk;
-use load::vhost::messages::code;
+use load::vhost::messages::{Connection, code};
 use load::vhost::ring::Data;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{Driver, PollPolicy};
+use reactor::{Context, Driver, PollPolicy};
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassChoice;
@@ -90,6 +94,117 @@ impl Device for Growing {
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         self.all.open(driver)
     }
+}
+
+/// A target's namespace as one process knows it: the number of its caches' life is the target's. It
+/// counts a loss where it knows of writes from before.
+#[derive(Debug)]
+struct Remote {
+    below: Arc<dyn Device>,
+    target: Arc<AtomicU64>,
+    /// Life of the caches in which another process has written.
+    inherited: Arc<AtomicU64>,
+    gone: AtomicBool,
+}
+
+impl Remote {
+    fn new(target: &Arc<AtomicU64>) -> Arc<Self> {
+        Arc::new(Self {
+            below: ram(),
+            target: Arc::clone(target),
+            inherited: Arc::default(),
+            gone: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Device for Remote {
+    fn geometry(&self) -> Geometry {
+        let geometry = self.below.geometry();
+        let blocks = match self.gone.load(Ordering::SeqCst) {
+            true => 0,
+            false => geometry.blocks,
+        };
+        Geometry { blocks, ..geometry }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.below.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(RemoteChannel {
+            below: self.below.open(driver)?,
+            target: Arc::clone(&self.target),
+            inherited: Arc::clone(&self.inherited),
+        }))
+    }
+
+    fn cache_life(&self) -> CacheLife {
+        match self.target.load(Ordering::SeqCst) {
+            0 => CacheLife::Unknown,
+            life => CacheLife::Of(life),
+        }
+    }
+
+    fn inherit_writes(&self) {
+        let life = self.target.load(Ordering::SeqCst);
+        self.inherited.store(life, Ordering::SeqCst);
+    }
+}
+
+#[derive(Debug)]
+struct RemoteChannel {
+    below: Box<dyn Channel>,
+    target: Arc<AtomicU64>,
+    inherited: Arc<AtomicU64>,
+}
+
+impl Channel for RemoteChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        let life = self.target.load(Ordering::SeqCst);
+        if request.operation == Operation::Flush && self.inherited.load(Ordering::SeqCst) == life {
+            self.inherited.store(0, Ordering::SeqCst);
+        }
+        self.below.submit(request, cx)
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.below.reap()
+    }
+
+    fn losses(&self) -> Option<u32> {
+        let inherited = self.inherited.load(Ordering::SeqCst);
+        let lost = inherited != 0 && inherited != self.target.load(Ordering::SeqCst);
+        Some(lost.into())
+    }
+
+    fn closed(&self) -> bool {
+        self.below.closed()
+    }
+}
+
+/// The back end is killed, and another process goes on.
+fn next_back_end(
+    last: VhostServer,
+    guest: &mut Guest,
+    device: &Arc<dyn Device>,
+    options: &VhostOptions,
+) -> VhostServer {
+    drop(last);
+    let server = serve(device, options);
+    guest.reconnect(server.socket());
+    server
+}
+
+fn write(guest: &mut Guest) {
+    guest.ring.add(0, OUT, 0, 0, Data::Out(4096));
+    assert_eq!(guest.answers(1), [OK]);
+}
+
+fn flush(guest: &mut Guest) -> u8 {
+    guest.ring.add(0, FLUSH, 0, 0, Data::None);
+    guest.answers(1)[0]
 }
 
 /// Waits for what comes soon.
@@ -471,6 +586,146 @@ fn a_back_end_that_was_lost_leaves_its_requests_to_the_next() {
     let mut block = [0; 4096];
     guest.ring.get(9, &mut block);
     assert_eq!(block, [102; 4096]);
+}
+
+/// The target restarted while no back end ran. The next one found a target that had lost nothing, and
+/// the guest's flush succeeded without its writes.
+#[test]
+fn a_cache_that_was_lost_between_two_back_ends_fails_one_flush() {
+    let (target, options) = (Arc::new(AtomicU64::new(7)), options());
+    let device = || -> Arc<dyn Device> { Remote::new(&target) };
+    let mut server = serve(&device(), &options);
+    let mut guest = Guest::connect(server.socket());
+    guest.track();
+    write(&mut guest);
+    server = next_back_end(server, &mut guest, &device(), &options);
+    assert_eq!(flush(&mut guest), OK, "nothing was lost");
+    write(&mut guest);
+    target.store(8, Ordering::SeqCst);
+    // The second one is killed before the guest flushes.
+    for _ in 0..2 {
+        server = next_back_end(server, &mut guest, &device(), &options);
+        write(&mut guest);
+    }
+    // Those that are under way together promise the same.
+    guest.ring.add(0, FLUSH, 0, 0, Data::None);
+    guest.ring.add(1, FLUSH, 0, 0, Data::None);
+    assert_eq!(guest.answers(2), [IO_ERROR; 2]);
+    assert_eq!(flush(&mut guest), OK, "it is told");
+    server = next_back_end(server, &mut guest, &device(), &options);
+    assert_eq!(flush(&mut guest), OK, "it stays told");
+    // A machine that goes on with the same back end, or a new one, has lost nothing.
+    target.store(9, Ordering::SeqCst);
+    guest.reconnect(server.socket());
+    assert_eq!(flush(&mut guest), OK);
+    drop(guest);
+    let mut other = Guest::connect(server.socket());
+    other.track();
+    assert_eq!(flush(&mut other), OK);
+}
+
+/// The device did not know of writes that another process had made in this life of the caches.
+#[test]
+fn a_cache_that_is_lost_before_the_first_flush_of_a_back_end_fails_it() {
+    let (target, options) = (Arc::new(AtomicU64::new(7)), options());
+    let device = || -> Arc<dyn Device> { Remote::new(&target) };
+    let server = serve(&device(), &options);
+    let mut guest = Guest::connect(server.socket());
+    guest.track();
+    write(&mut guest);
+    let _server = next_back_end(server, &mut guest, &device(), &options);
+    target.store(8, Ordering::SeqCst);
+    assert_eq!(flush(&mut guest), IO_ERROR);
+    assert_eq!(flush(&mut guest), OK);
+}
+
+/// The pages of the cache were memory of the back end that was killed.
+#[test]
+fn a_cache_that_was_lost_with_its_back_end_fails_one_flush() {
+    let (ram, options) = (ram(), options());
+    // What a killed back end does not write back.
+    let rule = FaultRule {
+        operation: FaultOperation::Write,
+        ..FaultRule::new(FaultEffect::Error(BlockError::WriteFailure))
+    };
+    let faults = FaultOptions {
+        seed: 1,
+        rules: vec![rule],
+    };
+    let killed = Fault::new(Arc::clone(&ram), &faults).unwrap();
+    let cached = |below: Arc<dyn Device>| -> Arc<dyn Device> {
+        Arc::new(Cache::new(below, CacheOptions::new(256)).unwrap())
+    };
+    let server = serve(&cached(Arc::new(killed)), &options);
+    let mut guest = Guest::connect(server.socket());
+    guest.track();
+    guest.ring.put(0, 0, &[7; 4096]);
+    write(&mut guest);
+    let _server = next_back_end(server, &mut guest, &cached(ram), &options);
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+    let mut block = [7; 4096];
+    guest.ring.get(0, &mut block);
+    assert_eq!(block, [0; 4096], "it was lost");
+    assert_eq!(flush(&mut guest), IO_ERROR);
+    assert_eq!(flush(&mut guest), OK);
+}
+
+#[test]
+fn a_life_that_is_not_known_is_another_one_unless_nothing_can_be_lost() {
+    let target = |life| Arc::new(AtomicU64::new(life));
+    let (unknown, known) = (target(0), target(7));
+    let remote = |target| -> Arc<dyn Device> { Remote::new(target) };
+    for (device, is_tracked, expected) in [
+        (remote(&unknown), true, IO_ERROR),
+        (remote(&unknown), false, IO_ERROR),
+        (remote(&known), true, OK),
+        // It has no memory for the mark.
+        (remote(&known), false, IO_ERROR),
+        (ram(), true, OK),
+        (ram(), false, OK),
+    ] {
+        let options = options();
+        let server = serve(&device, &options);
+        let mut guest = Guest::connect(server.socket());
+        if is_tracked {
+            guest.track();
+        }
+        assert_eq!(flush(&mut guest), OK, "another process wrote nothing");
+        write(&mut guest);
+        drop(server);
+        let server = serve(&device, &options);
+        for (base, expected) in [(2, expected), (3, OK)] {
+            if is_tracked {
+                guest.reconnect(server.socket());
+            } else {
+                guest.reconnect_untracked(server.socket(), base);
+            }
+            assert_eq!(flush(&mut guest), expected, "{device:?}, {is_tracked}");
+        }
+    }
+}
+
+/// It read a capacity of zero.
+#[test]
+fn no_machine_gets_a_disk_of_a_device_that_is_gone() {
+    let remote = Remote::new(&Arc::new(AtomicU64::new(7)));
+    let device: Arc<dyn Device> = Arc::clone(&remote) as _;
+    let server = serve(&device, &options());
+    let mut guest = Guest::connect(server.socket());
+    remote.gone.store(true, Ordering::SeqCst);
+    assert_eq!(
+        guest.sectors(),
+        BYTES / 512,
+        "one that is connected keeps it"
+    );
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [IO_ERROR]);
+    drop(guest);
+    let mut refused = Connection::open(server.socket()).unwrap();
+    refused.ask_number(code::GET_FEATURES).unwrap_err();
+    remote.gone.store(false, Ordering::SeqCst);
+    assert_eq!(Guest::connect(server.socket()).sectors(), BYTES / 512);
 }
 
 /// It was cut without a word, so that two long ones could be equal in the guest.

@@ -6,7 +6,7 @@ use crate::channel::{OtherWay, RemoteChannel};
 use crate::error::HostError;
 use crate::info::NamespaceInfo;
 use crate::recovery::epoch::Phase;
-use block::{Capabilities, Channel, Device, DeviceError, Geometry};
+use block::{CacheLife, Capabilities, Channel, Device, DeviceError, Geometry};
 use reactor::Driver;
 use std::fmt;
 use std::sync::Arc;
@@ -170,6 +170,16 @@ impl Device for RemoteNamespace {
 
     fn cache_losses(&self) -> u32 {
         self.state.unflushed.reported()
+    }
+
+    fn cache_life(&self) -> CacheLife {
+        self.association.cache_life()
+    }
+
+    fn inherit_writes(&self) {
+        if self.association.parameters().features.volatile_cache {
+            self.state.unflushed.wrote();
+        }
     }
 
     fn geometry(&self) -> Geometry {

@@ -8,8 +8,8 @@ mod setup;
 
 use base::Nanos;
 use block::conformance::Bench;
-use block::{BlockError, Completion, Device as _, Operation, Submit};
-use host::{Host, Namespace, RequestError, Switchboard, SwitchboardOptions};
+use block::{BlockError, CacheLife, Completion, Device as _, Operation, Submit};
+use host::{Host, Namespace, ReplayPolicy, RequestError, Switchboard, SwitchboardOptions};
 use peer::{Behaviour, Mischief, NQN, Peer, connected};
 use reactor::placement::allowed_cores;
 use std::sync::{Barrier, Mutex};
@@ -210,6 +210,53 @@ fn a_loss_is_one_of_the_past_when_a_flush_has_reported_it() {
     assert_eq!(device.cache_losses(), 0);
     assert!(is_lost(namespace.flush()));
     assert_eq!(device.cache_losses(), 1);
+}
+
+/// A client that another process served before may have written what this one knows nothing of.
+#[test]
+fn writes_that_another_process_made_are_lost_with_the_life_of_the_caches() {
+    let (peer, _host, namespace) = session(7);
+    let device = namespace.device();
+    comes_back(&peer, 8);
+    namespace.flush().unwrap();
+    device.inherit_writes();
+    comes_back(&peer, 9);
+    assert!(is_lost(namespace.flush()));
+    device.inherit_writes();
+    namespace.flush().unwrap();
+    comes_back(&peer, 10);
+    namespace.flush().unwrap();
+}
+
+#[test]
+fn a_device_tells_the_life_of_the_targets_caches() {
+    let (peer, _host, namespace) = session(7);
+    let device = namespace.device();
+    assert_eq!(device.cache_life(), CacheLife::Of(7));
+    for (number, life) in [(8, CacheLife::Of(8)), (0, CacheLife::Unknown)] {
+        comes_back(&peer, number);
+        namespace.read(0, &mut [0; 512]).unwrap();
+        assert_eq!(device.cache_life(), life);
+    }
+    // Without a cache nothing is lost that could be told.
+    let (_peer, _host, subsystem) = connected(Behaviour::default());
+    let device = subsystem.namespace(1).unwrap().device();
+    assert_eq!(device.cache_life(), CacheLife::Machine);
+    // A target that is trusted has one life.
+    let peer = Peer::start(
+        1 << 20,
+        Behaviour {
+            cache_life: Some(0),
+            ..Behaviour::default()
+        },
+    );
+    let host = Host::builder()
+        .replay(ReplayPolicy::Immediate)
+        .build()
+        .unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    let device = subsystem.namespace(1).unwrap().device();
+    assert_eq!(device.cache_life(), CacheLife::Of(0));
 }
 
 /// The calls of both were repeated by the host's thread, with one channel for both, which reported

@@ -40,7 +40,7 @@ mod table;
 mod tests;
 mod transfers;
 
-use crate::device::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
+use crate::device::{CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
 use crate::limits::{
     CACHE_BYTES_MAX, CACHE_BYTES_MIN, CACHE_DIRTY_EXPIRE, CACHE_DIRTY_EXPIRE_MAX,
     CACHE_DIRTY_EXPIRE_MIN, CACHE_PIECE_BYTES, CACHE_QUIET_LOOKS, TRANSFER_MAX_BYTES,
@@ -53,6 +53,7 @@ use channel::CacheChannel;
 use reactor::{Driver, Region};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -231,6 +232,8 @@ impl State {
 struct Shared {
     options: CacheOptions,
     region: Region,
+    /// Number of its [life](CacheLife): its pages are memory of this process.
+    life: u64,
     /// Number of the device's resizes: channels from before the last one may not use the device.
     resizes: AtomicU64,
     state: Mutex<State>,
@@ -278,6 +281,7 @@ impl Cache {
         let shared = Shared {
             options,
             region: Region::new(pages as usize * PAGE_BYTES)?,
+            life: RandomState::new().hash_one(pages),
             resizes: AtomicU64::new(0),
             state: Mutex::new(state),
         };
@@ -427,6 +431,18 @@ impl Device for Cache {
 
     fn cache_losses(&self) -> u32 {
         self.below.cache_losses()
+    }
+
+    fn cache_life(&self) -> CacheLife {
+        match self.below.cache_life() {
+            CacheLife::Machine => CacheLife::Of(self.shared.life),
+            CacheLife::Of(below) => CacheLife::Of(self.shared.life ^ below),
+            CacheLife::Unknown => CacheLife::Unknown,
+        }
+    }
+
+    fn inherit_writes(&self) {
+        self.below.inherit_writes();
     }
 
     fn device_time(&self) -> Option<DeviceTime> {

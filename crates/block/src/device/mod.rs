@@ -84,6 +84,18 @@ pub enum DeviceError {
     Memory(#[from] reactor::memory::RegionError),
 }
 
+/// The life of a device's volatile caches: with its end, what was acknowledged and not flushed may be
+/// lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheLife {
+    /// Nothing that was acknowledged is lost before this machine ends.
+    Machine,
+    /// One with this number: another number is another life.
+    Of(u64),
+    /// The device does not tell one life from the next.
+    Unknown,
+}
+
 /// Time that a device itself took, apart from the software above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTime {
@@ -120,6 +132,16 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     fn cache_losses(&self) -> u32 {
         0
     }
+
+    /// Returns the present life of the device's volatile caches, for clients that outlive this
+    /// process: it is another one than before if what they had not flushed may be lost.
+    fn cache_life(&self) -> CacheLife {
+        CacheLife::Machine
+    }
+
+    /// Another process has written to the device in the present [life](Self::cache_life) for a client
+    /// that this one serves now: with the end of this life, writes of that client may be lost, too.
+    fn inherit_writes(&self) {}
 
     /// Returns the time that the device itself took; `None` where only the software could tell.
     fn device_time(&self) -> Option<DeviceTime> {

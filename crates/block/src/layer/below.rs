@@ -1,6 +1,8 @@
 //! Devices and channels of layers: what they do alike with the device and the channel below.
 
-use crate::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
+use crate::{
+    CacheLife, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit,
+};
 use base::Time;
 use reactor::{Context, Driver, OpNamespace};
 use std::fmt;
@@ -44,6 +46,14 @@ impl<L: LayerDevice> Device for L {
 
     fn cache_losses(&self) -> u32 {
         self.inner().cache_losses()
+    }
+
+    fn cache_life(&self) -> CacheLife {
+        self.inner().cache_life()
+    }
+
+    fn inherit_writes(&self) {
+        self.inner().inherit_writes();
     }
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {

@@ -24,7 +24,7 @@ mod tests;
 pub use dispatcher::Dispatcher;
 pub use stats::PathSnapshot;
 
-use crate::device::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
+use crate::device::{CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
 use crate::limits::{DISPATCHER_SOCKETS, SUBMITTER_DEPTH, SUBMITTER_DEPTH_MAX};
 use queue::{Bell, SharedQueue};
 use reactor::uring::{Options, UringDriver};
@@ -265,6 +265,14 @@ impl Device for PathDevice {
 
     fn cache_losses(&self) -> u32 {
         self.inner.below.cache_losses()
+    }
+
+    fn cache_life(&self) -> CacheLife {
+        self.inner.below.cache_life()
+    }
+
+    fn inherit_writes(&self) {
+        self.inner.below.inherit_writes();
     }
 
     fn device_time(&self) -> Option<DeviceTime> {

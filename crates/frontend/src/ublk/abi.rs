@@ -138,8 +138,10 @@ pub(super) struct DeviceInfo {
     pub(super) process: i32,
     /// [`features`] of the device.
     pub(super) flags: u64,
-    /// Identity of the volume. The kernel keeps it for servers (`ublksrv_flags`).
-    pub(super) identity: u64,
+    /// Half of the volume's identity, and the [mark](crate::cache_life::mark) of the life of the
+    /// device's caches when it was made. The kernel keeps both for servers (`ublksrv_flags`).
+    pub(super) identity: u32,
+    pub(super) life: u32,
 }
 
 /// The number of a device that the kernel is to choose.
@@ -155,7 +157,8 @@ impl DeviceInfo {
         put(12, &self.id.to_ne_bytes());
         put(16, &self.process.to_ne_bytes());
         put(24, &self.flags.to_ne_bytes());
-        put(32, &self.identity.to_ne_bytes());
+        let kept = u64::from(self.life) << u32::BITS | u64::from(self.identity);
+        put(32, &kept.to_ne_bytes());
         bytes
     }
 
@@ -174,7 +177,8 @@ impl DeviceInfo {
             id: u32_at(bytes, 12),
             process: u32_at(bytes, 16).cast_signed(),
             flags: u64_at(bytes, 24),
-            identity: u64_at(bytes, 32),
+            identity: low_half(u64_at(bytes, 32)),
+            life: low_half(u64_at(bytes, 32) >> u32::BITS),
         }
     }
 }
@@ -330,6 +334,11 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(field.expect("four bytes"))
 }
 
+/// Returns the lower 32 bits of a number.
+pub(super) fn low_half(number: u64) -> u32 {
+    u32::try_from(number & u64::from(u32::MAX)).expect("32 bits")
+}
+
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let field = bytes[at..at + 8].try_into();
     u64::from_ne_bytes(field.expect("eight bytes"))
@@ -424,10 +433,11 @@ mod tests {
             id: 7,
             process: -1,
             flags: features::NEEDED,
-            identity: 0x0123_4567_89ab_cdef,
+            identity: 0x89ab_cdef,
+            life: 0x0123_4567,
         };
         assert_eq!(DeviceInfo::from_bytes(&info.to_bytes()), info);
-        assert_eq!(u64_at(&info.to_bytes(), 32), info.identity);
+        assert_eq!(u64_at(&info.to_bytes(), 32), 0x0123_4567_89ab_cdef);
         assert_eq!(data_offset(0, 0, 0), 0x8000_0000);
         assert_eq!(
             data_offset(2, 5, 512),

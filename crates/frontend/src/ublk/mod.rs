@@ -19,11 +19,12 @@ mod service;
 
 pub use error::UblkError;
 
+use crate::cache_life::{mark, take_over};
 use crate::core_thread::{self, Cores};
 use crate::limits::{
     DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
 };
-use crate::{ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts};
+use crate::{ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, KnownLosses};
 use abi::{ANY_ID, Control, DeviceInfo, DeviceState, Parameters, features};
 use base::Nanos;
 use base::units::CoreId;
@@ -50,7 +51,8 @@ pub struct UblkOptions {
     /// The N of `/dev/ublkbN`, also of a device that a killed server left behind; `None` takes a free
     /// one.
     pub id: Option<u32>,
-    /// Identity of the volume, which a device that a killed server left behind has to share.
+    /// Identity of the volume, of which a device that a killed server left behind has to share the
+    /// lower 32 bits.
     pub identity: u64,
     /// Class of the requests: the kernel tells nothing about their priority.
     pub class: Class,
@@ -141,6 +143,10 @@ impl UblkServer {
                 (info, wanted.parameters.geometry, false)
             }
         };
+        let client = KnownLosses::of(&*device);
+        if recovered {
+            take_over(&*device, info.life, &client);
+        }
         let mut server = Self {
             driver,
             info,
@@ -155,6 +161,7 @@ impl UblkServer {
             shared: Arc::new(Shared {
                 class: options.class,
                 read_only,
+                client,
                 rules: options.rules.of_unknown(),
                 broken: AtomicBool::new(false),
             }),
@@ -406,7 +413,8 @@ fn wanted(
         id: options.id.unwrap_or(ANY_ID),
         process: -1,
         flags: features::NEEDED | kernel & features::UPDATE_SIZE,
-        identity: options.identity,
+        identity: abi::low_half(options.identity),
+        life: mark(device),
     };
     let parameters = Parameters {
         geometry,
@@ -463,6 +471,7 @@ impl CorePart {
         };
         let mut driver = core_thread::driver(self.core, &driver_options)?;
         let io = DeviceIo::open(&self.devices, tags, &mut driver).map_err(FrontendError::Device)?;
+        let io = io.for_client(&self.shared.client);
         let id = self.info.id;
         let unusable = |source| UblkError::Device {
             path: format!("/dev/ublkc{id}"),

@@ -153,6 +153,7 @@ mod tests {
             process: 1234,
             flags: features::NEEDED,
             identity: 7,
+            life: 9,
         };
         let parameters = Parameters {
             geometry: Geometry {
@@ -167,12 +168,14 @@ mod tests {
     }
 
     /// Returns the difference of the device that was left from one with these parameters and identity.
-    fn difference_from(wanted: Parameters, identity: u64, queues: Option<u16>) -> Option<String> {
+    fn difference_from(wanted: Parameters, identity: u32, queues: Option<u16>) -> Option<String> {
         let left = left();
         let wanted = Wanted {
             info: DeviceInfo {
                 // As it is asked for, and not as the kernel has it.
                 process: -1,
+                // It may be another one, which the kernel's next flush is told.
+                life: 10,
                 identity,
                 ..left.info
             },

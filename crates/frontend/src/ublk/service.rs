@@ -9,7 +9,7 @@ use super::queue::{Copying, Descriptions, Queue, Tag};
 use crate::class_rules::SizeRules;
 use crate::core_thread::passes;
 use crate::errno::errno_of;
-use crate::{DeviceIo, Finished};
+use crate::{DeviceIo, Finished, KnownLosses};
 use base::{SlabKey, Time};
 use block::{BlockError, Operation};
 use reactor::{
@@ -38,6 +38,8 @@ pub(super) struct Shared {
     pub(super) class: Class,
     pub(super) rules: SizeRules,
     pub(super) read_only: bool,
+    /// The losses of the device's cache that the kernel knows of.
+    pub(super) client: KnownLosses,
     /// The kernel refused a command that waits for requests.
     pub(super) broken: AtomicBool,
 }

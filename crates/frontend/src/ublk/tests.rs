@@ -5,7 +5,7 @@ use super::abi::{DESCRIPTOR_BYTES, data_offset};
 use super::queue::{Descriptions, Queue};
 use super::service::{Message, Shared, UblkService};
 use crate::class_rules::SizeRules;
-use crate::{ClassRule, ClassRules, DeviceIo, IoCounters};
+use crate::{ClassRule, ClassRules, DeviceIo, IoCounters, KnownLosses};
 use base::units::CoreId;
 use base::{Nanos, Time};
 use block::Device;
@@ -149,6 +149,7 @@ struct Bed {
     data: File,
     completions: Vec<Completion>,
     counters: [Arc<IoCounters>; 1],
+    client: KnownLosses,
 }
 
 impl Bed {
@@ -165,6 +166,8 @@ impl Bed {
         };
         let devices = PerClass::from_fn(|_| Arc::clone(&device));
         let io = DeviceIo::open(&devices, 16, &mut driver).expect("it opens");
+        let client = KnownLosses::of(&*device);
+        let io = io.for_client(&client);
         let counters = [Arc::clone(io.counters())];
         let queue = |number| {
             let shown = Shown(Rc::clone(&kernel), number);
@@ -187,6 +190,7 @@ impl Bed {
         let shared = Arc::new(Shared {
             class: Class::Latency,
             read_only,
+            client: client.clone(),
             rules,
             broken: AtomicBool::new(false),
         });
@@ -199,6 +203,7 @@ impl Bed {
             data,
             completions: Vec::new(),
             counters,
+            client,
         }
     }
 
@@ -421,6 +426,24 @@ fn what_cannot_be_is_refused_with_its_number() {
     let mut bed = Bed::ram(4096, true);
     assert_eq!(bed.one(WRITE, 0, 8), number(Errno::ROFS));
     assert_eq!(bed.one(DISCARD, 0, 8), number(Errno::ROFS));
+    assert_eq!(bed.one(FLUSH, 0, 0), 0);
+    bed.stop();
+}
+
+/// The kernel was told that it was on stable storage, whatever another server's cache had lost.
+#[test]
+fn flushes_fail_until_a_loss_from_before_is_told() {
+    let mut bed = Bed::ram(4096, false);
+    let failed = -Errno::IO.raw_os_error();
+    bed.client.lost_before();
+    for tag in [(0, 0), (1, 1)] {
+        bed.request(tag, FLUSH, 0, 0);
+    }
+    let results = bed.results(2);
+    assert!(
+        results.iter().all(|(_, result)| *result == failed),
+        "{results:?}"
+    );
     assert_eq!(bed.one(FLUSH, 0, 0), 0);
     bed.stop();
 }

@@ -80,8 +80,19 @@ fn wait(end: &UnixStream, socket: Option<&impl rustix::fd::AsFd>, time: Duration
 
 /// Serves one front end until it disconnects, and everything that it asked for is finished.
 fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
+    let geometry = shared.device.geometry();
+    if geometry.is_gone() {
+        if let Some(suppressed) = shared.log.allow() {
+            tracing::warn!(
+                suppressed,
+                "a vhost-user front end is refused: the device is gone"
+            );
+        }
+        return;
+    }
     shared.connected.store(true, Ordering::Relaxed);
-    let session = Arc::new(Mutex::new(Session::new(Arc::clone(shared))));
+    let session = Session::new(Arc::clone(shared), geometry);
+    let session = Arc::new(Mutex::new(session));
     // Where the server ends, the connection lasts until everything is finished: its end tells that
     // nothing comes any more.
     let kept = client.try_clone();
@@ -106,6 +117,9 @@ fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
             suppressed,
             "requests of a vhost-user front end are left unfinished"
         );
+    }
+    if session.has_served() {
+        shared.has_served.store(true, Ordering::Relaxed);
     }
     shared.connected.store(false, Ordering::Relaxed);
 }

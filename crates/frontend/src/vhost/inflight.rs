@@ -7,6 +7,7 @@ use crate::limits::{VRING_ENTRIES_MAX, VRINGS_MAX};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vhost::vhost_user::Error;
@@ -32,12 +33,26 @@ const STATE_COUNTER_AT: usize = 8;
 /// Alignment of the areas.
 const ALIGNMENT: usize = 64;
 
+/// Bytes behind the areas, which the specification leaves to the back end, and places of fields in
+/// them: the [mark](crate::cache_life::mark) of the life of the device's caches, and the back end.
+const TAIL_BYTES: usize = ALIGNMENT;
+const LIFE_AT: usize = 0;
+const SERVER_AT: usize = 4;
+
 /// The memory, with an area for each queue.
 #[derive(Clone, Debug)]
 pub(super) struct Inflight {
     memory: Arc<MmapRegion>,
     entries: u16,
     queues: u16,
+    tail: Option<Tail>,
+}
+
+/// The part behind the areas. Memory that another program made may have none.
+#[derive(Clone, Debug)]
+struct Tail {
+    memory: Arc<MmapRegion>,
+    at: usize,
 }
 
 /// The area of one queue.
@@ -47,6 +62,7 @@ pub(super) struct InflightQueue {
     base: usize,
     entries: u16,
     counter: u64,
+    tail: Option<Tail>,
 }
 
 fn area_bytes(entries: u16) -> usize {
@@ -62,7 +78,7 @@ impl Inflight {
     pub(super) fn create(wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File), Error> {
         let (queues, entries) = (wanted.num_queues, wanted.queue_size);
         check(queues, entries)?;
-        let bytes = area_bytes(entries) * usize::from(queues);
+        let bytes = area_bytes(entries) * usize::from(queues) + TAIL_BYTES;
         let file = memfd_create(c"switchyard-inflight", MemfdFlags::CLOEXEC).map_err(failed)?;
         ftruncate(&file, bytes as u64).map_err(failed)?;
         Ok((
@@ -75,17 +91,36 @@ impl Inflight {
     pub(super) fn open(given: &VhostUserInflight, file: File) -> Result<Self, Error> {
         let (queues, entries) = (given.num_queues, given.queue_size);
         check(queues, entries)?;
-        let bytes = area_bytes(entries) * usize::from(queues);
-        if given.mmap_size < bytes as u64 {
+        let areas = area_bytes(entries) * usize::from(queues);
+        if given.mmap_size < areas as u64 {
             return Err(Error::InvalidParam);
         }
+        let has_tail = given.mmap_size >= (areas + TAIL_BYTES) as u64;
+        let bytes = if has_tail { areas + TAIL_BYTES } else { areas };
         let memory = MmapRegion::from_file(FileOffset::new(file, given.mmap_offset), bytes);
         let memory = memory.map_err(|error| failed(io::Error::other(error)))?;
+        let memory = Arc::new(memory);
         Ok(Self {
-            memory: Arc::new(memory),
+            tail: has_tail.then(|| Tail {
+                memory: Arc::clone(&memory),
+                at: areas,
+            }),
+            memory,
             entries,
             queues,
         })
+    }
+
+    /// Notes that `server` is the back end from now on; the first one also leaves `mark`. Returns the
+    /// back end before, which may be the same one, and the mark that it left.
+    pub(super) fn serve(&self, server: NonZeroU32, mark: u32) -> Option<(NonZeroU32, u32)> {
+        let tail = self.tail.as_ref()?;
+        let before = NonZeroU32::new(tail.load(SERVER_AT));
+        tail.store(SERVER_AT, server.get());
+        if before.is_none() {
+            tail.store(LIFE_AT, mark);
+        }
+        before.map(|before| (before, tail.load(LIFE_AT)))
     }
 
     /// The area of a queue with so many entries; `None` where there is none.
@@ -95,6 +130,7 @@ impl Inflight {
             base: usize::from(index) * area_bytes(self.entries),
             entries: self.entries,
             counter: 0,
+            tail: self.tail.clone(),
         })
     }
 }
@@ -102,6 +138,20 @@ impl Inflight {
 fn check(queues: u16, entries: u16) -> Result<(), Error> {
     let fits = (1..=VRINGS_MAX).contains(&queues) && (1..=VRING_ENTRIES_MAX).contains(&entries);
     fits.then_some(()).ok_or(Error::InvalidParam)
+}
+
+impl Tail {
+    fn load(&self, at: usize) -> u32 {
+        let slice = self.memory.as_volatile_slice();
+        let value = slice.load(self.at + at, Ordering::SeqCst);
+        value.expect("the tail lies within the memory, aligned")
+    }
+
+    fn store(&self, at: usize, value: u32) {
+        let slice = self.memory.as_volatile_slice();
+        let stored = slice.store(value, self.at + at, Ordering::SeqCst);
+        stored.expect("the tail lies within the memory, aligned");
+    }
 }
 
 impl InflightQueue {
@@ -168,6 +218,13 @@ impl InflightQueue {
         self.store(Self::state(head), 0u8);
         self.store(USED_AT, used);
     }
+
+    /// A Flush was answered that began in the life with this mark: what was lost before that is told.
+    pub(super) fn flushed(&self, mark: u32) {
+        if let Some(tail) = &self.tail {
+            tail.store(LIFE_AT, mark);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -196,6 +253,28 @@ mod tests {
         // The used ring shows one that was not struck off.
         second.ending(7);
         assert_eq!(first.recover(2), [5]);
+    }
+
+    #[test]
+    fn each_back_end_finds_the_mark_that_the_last_flush_left() {
+        let wanted = VhostUserInflight::new(0, 0, 2, 8);
+        let (given, file) = Inflight::create(&wanted).expect("a small memory");
+        let open = |given: &VhostUserInflight| {
+            let file = file.try_clone().expect("a descriptor is left");
+            Inflight::open(given, file).expect("its own")
+        };
+        let [one, other] = [3, 5].map(|number| NonZeroU32::new(number).expect("not 0"));
+        assert_eq!(open(&given).serve(one, 7), None, "the first one");
+        assert_eq!(open(&given).serve(one, 8), Some((one, 7)));
+        open(&given).queue(1, 8).expect("its own").flushed(9);
+        assert_eq!(open(&given).serve(other, 8), Some((one, 9)));
+        assert_eq!(open(&given).serve(other, 8), Some((other, 9)));
+        // As an earlier version made it.
+        let bytes = given.mmap_size - TAIL_BYTES as u64;
+        let short = VhostUserInflight::new(bytes, 0, 2, 8);
+        assert_eq!(open(&short).serve(one, 7), None);
+        open(&short).queue(1, 8).expect("its own").flushed(1);
+        assert_eq!(open(&given).serve(one, 7), Some((other, 9)), "untouched");
     }
 
     #[test]

@@ -23,12 +23,14 @@ use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
 use crate::log_budget::LogBudget;
 use crate::virtio_blk::ID_BYTES;
 use crate::virtio_blk::config::Properties;
-use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, unix_socket};
+use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses, unix_socket};
 use base::units::CoreId;
-use block::Device;
+use block::{Device, Geometry};
 use reactor::uring::Options as DriverOptions;
 use reactor::{Core, Driver as _, MailboxSender, PollPolicy};
 use service::{Message, VhostService};
+use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,6 +86,12 @@ struct Shared {
     read_only: bool,
     queues: u16,
     id: [u8; ID_BYTES],
+    /// The losses of the device's cache that the machine knows of.
+    client: KnownLosses,
+    /// Names this server to others that serve the same machine; drawn at each start.
+    server: NonZeroU32,
+    /// A machine was served.
+    has_served: AtomicBool,
     /// A machine is connected.
     connected: AtomicBool,
     /// The cores, once all have started.
@@ -103,9 +111,9 @@ impl Shared {
         *self.end_by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn properties(&self) -> Properties {
+    fn properties(&self, geometry: Geometry) -> Properties {
         Properties {
-            geometry: self.device.geometry(),
+            geometry,
             preferred_bytes: self.device.capabilities().preferred_bytes,
             queues: self.queues,
         }
@@ -217,6 +225,7 @@ impl VhostServer {
             };
             let mut driver = core_thread::driver(core, &driver_options)?;
             let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
+            let io = io.for_client(&shared.client);
             let (namespace, queues) = (driver.op_namespace(), shared.queues);
             let counters = Arc::clone(io.counters());
             let service = VhostService::new(shared, io, namespace, queues);
@@ -277,6 +286,7 @@ fn share(
             options.id
         )));
     }
+    let server = u32::try_from(RandomState::new().hash_one(queues) >> u32::BITS);
     let mut id = [0; ID_BYTES];
     for (to, from) in id.iter_mut().zip(options.id.bytes()) {
         *to = from;
@@ -287,6 +297,9 @@ fn share(
         read_only: options.read_only || device.capabilities().read_only,
         queues,
         id,
+        client: KnownLosses::of(&*device),
+        server: NonZeroU32::MIN | server.expect("32 bits"),
+        has_served: AtomicBool::new(false),
         connected: AtomicBool::new(false),
         cores: OnceLock::new(),
         end_by: Mutex::new(None),

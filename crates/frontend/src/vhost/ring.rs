@@ -129,6 +129,14 @@ impl Ring {
         self.answered = true;
     }
 
+    /// A Flush was answered that began in the life of the device's caches with this
+    /// [mark](crate::cache_life::mark).
+    pub(super) fn flushed(&self, mark: u32) {
+        if let Some(inflight) = &self.inflight {
+            inflight.flushed(mark);
+        }
+    }
+
     /// Serves no further request: what the guest wrote makes no sense.
     pub(super) fn break_off(&mut self, reason: &dyn std::fmt::Display) {
         if std::mem::replace(&mut self.broken, true) {

@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::ring::{Kick, Ring, RingSetup, recovered, signal};
+use crate::cache_life::{ABSENT, mark};
 use crate::core_thread::passes;
 use crate::virtio_blk::{
     Command, Request, SEGMENTS_TAKEN, Segment, Status, copy_in, copy_out, parse,
@@ -41,6 +42,9 @@ pub(super) struct Taken {
     class: Class,
     command: Command,
     request: Request,
+    /// Of a Flush that has begun: the [mark](crate::cache_life::mark) of the life of the device's
+    /// caches at that time.
+    life: u32,
 }
 
 /// Vectors that are kept for reuse.
@@ -209,6 +213,7 @@ impl VhostService {
             // One that is refused is answered in its turn.
             command: request.command.unwrap_or(Command::Flush),
             request,
+            life: ABSENT,
         });
     }
 
@@ -236,13 +241,16 @@ impl VhostService {
         begun
     }
 
-    fn begin_one(&mut self, taken: Taken, mut memory: Vec<reactor::IoSlice>) {
+    fn begin_one(&mut self, mut taken: Taken, mut memory: Vec<reactor::IoSlice>) {
         let ring = self.rings[usize::from(taken.ring)].as_ref();
         let durable = ring.expect("a ring outlives its requests").durable;
         let (operation, range) = match (taken.request.command, taken.command) {
             (Err(status), _) => return self.refuse(taken, status, memory),
             (_, Command::GetId) => return self.tell_id(taken, memory),
-            (_, Command::Flush) => (Operation::Flush, (0, 0)),
+            (_, Command::Flush) => {
+                taken.life = mark(&*self.shared.device);
+                (Operation::Flush, (0, 0))
+            }
             (_, Command::Read { offset, bytes }) => (Operation::Read, (offset, bytes)),
             (_, Command::Write { offset, bytes }) => {
                 (Operation::Write { durable }, (offset, bytes))
@@ -334,7 +342,13 @@ impl VhostService {
             }
         }
         self.io.recycle(data);
+        let ring = usize::from(taken.ring);
+        let is_told = taken.life != ABSENT && matches!(result, Ok(()) | Err(BlockError::CacheLost));
+        let life = taken.life;
         self.answer(taken, status, len);
+        if is_told && let Some(ring) = &self.rings[ring] {
+            ring.flushed(life);
+        }
     }
 
     /// Fails requests that wait for memory that is never free.

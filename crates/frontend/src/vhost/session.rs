@@ -5,8 +5,10 @@ use super::inflight::Inflight;
 use super::memory::GuestRegions;
 use super::ring::RingSetup;
 use super::service::Message;
+use crate::cache_life::{ABSENT, mark, take_over};
 use crate::limits::{GUEST_REGIONS_MAX, VRING_ENTRIES_MAX};
 use crate::virtio_blk::config::{driver_flushes, features, space};
+use block::Geometry;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::fs::File;
 use std::sync::Arc;
@@ -43,6 +45,8 @@ struct Vring {
     enabled: bool,
     /// A core serves it.
     runs: bool,
+    /// A core has served it.
+    served: bool,
 }
 
 /// The state of a connection.
@@ -53,10 +57,14 @@ pub(super) struct Session {
     regions: GuestRegions,
     vrings: Vec<Vring>,
     inflight: Option<Inflight>,
+    /// A back end left a mark of the life of the device's caches, which was looked at.
+    marked: bool,
+    /// Size and block size of the device when it was there last.
+    geometry: Geometry,
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, geometry: Geometry) -> Self {
         let mut vrings = Vec::new();
         vrings.resize_with(shared.queues.into(), Vring::default);
         Self {
@@ -65,7 +73,14 @@ impl Session {
             regions: GuestRegions::default(),
             vrings,
             inflight: None,
+            marked: false,
+            geometry,
         }
+    }
+
+    /// Returns true if a queue was served.
+    pub(super) fn has_served(&self) -> bool {
+        self.vrings.iter().any(|vring| vring.served)
     }
 
     fn vring(&mut self, index: u32) -> Result<&mut Vring> {
@@ -92,6 +107,12 @@ impl Session {
     fn start(&mut self, index: usize) -> Result<()> {
         let setup = self.setup(index)?;
         let number = setup.index;
+        let is_first = !std::mem::replace(&mut self.vrings[index].served, true);
+        let has_served = self.shared.has_served.load(Ordering::Relaxed);
+        if is_first && setup.queue.next_used() != 0 && !self.marked && !has_served {
+            // Another back end served it, and left no mark.
+            take_over(&*self.shared.device, ABSENT, &self.shared.client);
+        }
         let core = self.shared.core_of(number);
         core.send_always(Message::Start(Box::new(setup)));
         self.vrings[index].runs = true;
@@ -398,7 +419,12 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_config(&mut self, at: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        let mut space = space(&self.shared.properties()).to_vec();
+        let geometry = self.shared.device.geometry();
+        if !geometry.is_gone() {
+            self.geometry = geometry;
+        }
+        // The disk of a device that went away keeps its size, and its requests fail.
+        let mut space = space(&self.shared.properties(self.geometry)).to_vec();
         let (at, size) = (at as usize, size as usize);
         // Front ends know longer versions of it, of which the rest is zeroes.
         space.resize(space.len().max(at + size), 0);
@@ -415,7 +441,16 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
-        self.inflight = Some(Inflight::open(given, file)?);
+        let inflight = Inflight::open(given, file)?;
+        let (device, server) = (&*self.shared.device, self.shared.server);
+        let left = inflight.serve(server, mark(device));
+        self.marked = left.is_some();
+        if let Some((before, left)) = left
+            && before != server
+        {
+            take_over(device, left, &self.shared.client);
+        }
+        self.inflight = Some(inflight);
         Ok(())
     }
 

@@ -59,8 +59,7 @@ fn wait_for(fd: &OwnedFd) {
     assert_eq!(poll(&mut ready, Some(&patience)), Ok(1), "nothing came");
 }
 
-fn negotiate(path: &Path) -> Connection {
-    let mut connection = Connection::open(path).unwrap();
+fn negotiate(connection: &mut Connection) {
     let offered = connection.ask_number(code::GET_FEATURES).unwrap();
     assert_eq!(offered & FEATURES, FEATURES);
     let offered = connection.ask_number(code::GET_PROTOCOL_FEATURES).unwrap();
@@ -78,12 +77,12 @@ fn negotiate(path: &Path) -> Connection {
     connection.tell(code::SET_OWNER, &[], &[]).unwrap();
     let features = FEATURES.to_le_bytes();
     connection.tell(code::SET_FEATURES, &features, &[]).unwrap();
-    connection
 }
 
 impl Guest {
     pub(crate) fn connect(path: &Path) -> Self {
-        let connection = negotiate(path);
+        let mut connection = Connection::open(path).unwrap();
+        negotiate(&mut connection);
         let file = memfd_create(c"guest", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, AREA_BYTES as u64).unwrap();
         let offset = FileOffset::new(file.try_clone().unwrap().into(), 0);
@@ -255,10 +254,22 @@ impl Guest {
 
     /// Goes on with another back end, which gets everything that this one had.
     pub(crate) fn reconnect(&mut self, path: &Path) {
-        self.connection = negotiate(path);
-        self.share_again();
+        self.connect_anew(path);
         self.tell_tracked();
         self.start(0);
+    }
+
+    /// The same without a record of requests under way, after so many of them.
+    pub(crate) fn reconnect_untracked(&mut self, path: &Path, base: u16) {
+        self.connect_anew(path);
+        self.start(base);
+    }
+
+    fn connect_anew(&mut self, path: &Path) {
+        // A back end serves the next connection after the end of this one.
+        self.connection = Connection::open(path).unwrap();
+        negotiate(&mut self.connection);
+        self.share_again();
     }
 }
 

@@ -20,6 +20,7 @@ use crate::recovery::epoch::{Epoch, SharedEpoch};
 use crate::recovery::fences::{FenceSnapshot, Fences};
 use crate::recovery::span::Span;
 use base::state::State as _;
+use block::CacheLife;
 use namespace_state::NamespaceState;
 use parameters::Parameters;
 use queue_ids::QueueIds;
@@ -373,9 +374,22 @@ impl Association {
 
     /// Returns true if acknowledged, unflushed writes must still be there after a reconnect.
     fn caches_live(&self, before: u64, now: u64) -> bool {
-        // A user that trusts the target says that it loses nothing unless it reports a loss.
-        let trusted = self.options.replay == ReplayPolicy::Immediate;
-        before == now && (now != 0 || trusted)
+        before == now && (now != 0 || self.is_trusted())
+    }
+
+    /// Returns true for a user that trusts the target: it loses nothing unless it reports a loss.
+    fn is_trusted(&self) -> bool {
+        self.options.replay == ReplayPolicy::Immediate
+    }
+
+    /// Returns the life of the controller's write caches, as it was told last.
+    pub(crate) fn cache_life(&self) -> CacheLife {
+        let parameters = self.parameters();
+        match parameters.cache_life {
+            _ if !parameters.features.volatile_cache => CacheLife::Machine,
+            0 if !self.is_trusted() => CacheLife::Unknown,
+            life => CacheLife::Of(life),
+        }
     }
 
     /// Returns the generation of the last association of which unflushed writes may be lost.

@@ -10,8 +10,8 @@ use crate::channel::OtherWay;
 use crate::namespace::RemoteNamespace;
 use base::Time;
 use block::{
-    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
-    Request, Submit, SubmitterMemory,
+    BlockError, CacheLife, Capabilities, Channel, Completion, Device, DeviceError, Geometry,
+    Operation, Request, Submit, SubmitterMemory,
 };
 use reactor::{Context, Driver, IoSlice, OpNamespace};
 use std::collections::VecDeque;
@@ -105,6 +105,14 @@ impl Device for SwitchedNamespace {
 
     fn cache_losses(&self) -> u32 {
         self.remote.cache_losses()
+    }
+
+    fn cache_life(&self) -> CacheLife {
+        self.remote.cache_life()
+    }
+
+    fn inherit_writes(&self) {
+        self.remote.inherit_writes();
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

@@ -1,7 +1,7 @@
 //! Write-backs that fail: a Flush reports each, and its page is written again.
 
 use super::*;
-use crate::{Capabilities, Channel, DeviceError, Geometry, Request, Submit};
+use crate::{CacheLife, Capabilities, Channel, DeviceError, Geometry, Request, Submit};
 use base::Time;
 use base::units::Lba;
 use reactor::{Context, Driver};
@@ -228,6 +228,17 @@ impl Device for Forgetful {
         7
     }
 
+    fn cache_life(&self) -> CacheLife {
+        match self.1.load(Ordering::Relaxed) {
+            0 => CacheLife::Unknown,
+            life => CacheLife::Of(life.into()),
+        }
+    }
+
+    fn inherit_writes(&self) {
+        self.1.store(9, Ordering::Relaxed);
+    }
+
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         let (below, losses) = (self.0.open(driver)?, Arc::clone(&self.1));
         Ok(Box::new(ForgetfulChannel(below, losses)))
@@ -271,6 +282,31 @@ fn losses_of_the_device_below_are_told_with_each_flush() {
         assert!(matches!(submit, Submit::Done(_)));
         assert_eq!(channel.losses(), Some(count));
     }
+}
+
+#[test]
+fn a_cache_has_a_life_of_its_own_within_that_of_the_device_below() {
+    let ram = ram(4096);
+    let (one, other) = (
+        cache(Arc::clone(&ram), options(64, 32, 32)),
+        cache(ram, options(64, 32, 32)),
+    );
+    assert_eq!(one.cache_life(), one.clone().cache_life());
+    assert_ne!(one.cache_life(), other.cache_life());
+    // As whatever lies above it tells.
+    assert_eq!(slow(Arc::new(one.clone())).cache_life(), one.cache_life());
+    let path = PathDevice::start(Arc::new(one.clone()), Path::Stm, PathRules::default());
+    assert_eq!(path.expect("it starts").cache_life(), one.cache_life());
+    let number = Arc::new(AtomicU32::new(0));
+    let below = Arc::new(Forgetful(self::ram(4096), Arc::clone(&number)));
+    let cache = cache(below, options(64, 32, 32));
+    assert_eq!(cache.cache_life(), CacheLife::Unknown);
+    number.store(1, Ordering::Relaxed);
+    let before = cache.cache_life();
+    number.store(2, Ordering::Relaxed);
+    assert_ne!(cache.cache_life(), before);
+    cache.inherit_writes();
+    assert_eq!(number.load(Ordering::Relaxed), 9, "the device is told");
 }
 
 /// A device that answers no write, and notes whether pages are on their way when a channel of it is
