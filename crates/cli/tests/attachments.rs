@@ -7,7 +7,8 @@
 mod common;
 
 use common::{
-    Folder, Serving, code, eventually, json, own_address, program, run, stderr, stdout, to_signal,
+    Folder, Serving, bench, code, eventually, json, own_address, program, run, stderr, stdout,
+    to_signal,
 };
 use serde_json::Value;
 use std::fs::File;
@@ -225,16 +226,7 @@ fn attachments_are_described_with_their_counters() {
     drop(file);
     let device = format!("vhost:{}", folder.path("vm.sock"));
     let app = "a:rw=randread,bs=4k,depth=4";
-    let load = [
-        "bench",
-        "--device",
-        &device,
-        "--app",
-        app,
-        "--seconds",
-        "0.2",
-    ];
-    code(&run(&load), 0);
+    code(&bench(&["--device", &device, "--app", app]), 0);
 
     assert_eq!(attaching.names(), ["disk", "files", "vm"]);
     let files = attaching.show("files");

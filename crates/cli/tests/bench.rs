@@ -6,30 +6,10 @@
 
 mod common;
 
-use common::{Folder, Serving, code, eventually, json, run, stderr, stdout};
+use common::{
+    Folder, Serving, bench, code, endless_bench, eventually, interrupt, json, run, stderr, stdout,
+};
 use serde_json::Value;
-
-/// Seconds that a load is measured for: more where a busy machine, or a program built with a
-/// sanitizer, got nothing done in less.
-const SECONDS: [&str; 3] = ["0.3", "3", "30"];
-
-/// A load for a short time in which something was done, or one that was refused.
-fn bench(args: &[&str]) -> std::process::Output {
-    let mut output = None;
-    for seconds in SECONDS {
-        let short = ["--seconds", seconds, "--warmup", "0.1", "--json"];
-        let ran = output.insert(run(&[&["bench"], args, &short[..]].concat()));
-        if ran.status.code() != Some(0) || !has_idle_app(&json(ran)) {
-            break;
-        }
-    }
-    output.unwrap()
-}
-
-fn has_idle_app(report: &Value) -> bool {
-    let apps = report["apps"].as_array().unwrap();
-    apps.iter().any(|app| app["iops"] == 0.0)
-}
 
 #[track_caller]
 fn check(report: &Value, apps: &[&str]) {
@@ -216,30 +196,9 @@ fn mistakes_name_the_app_the_key_and_what_would_be_right() {
     }
 }
 
-/// A load of an hour, and what it prints.
-fn endless(args: &[&str]) -> std::process::Child {
-    common::program()
-        .args(["bench", "--seconds", "3600", "--warmup", "0", "--json"])
-        .args(args)
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-/// Presses Ctrl-C, and waits for the end.
-fn interrupted(child: std::process::Child) -> std::process::Output {
-    let pid = child.id().to_string();
-    let kill = std::process::Command::new("kill")
-        .args(["-INT", &pid])
-        .status();
-    assert!(kill.unwrap().success());
-    child.wait_with_output().unwrap()
-}
-
 #[test]
 fn ctrl_c_ends_early_with_what_was_measured() {
-    let child = endless(&[
+    let child = endless_bench(&[
         "--device",
         "ram:8M",
         "--app",
@@ -249,7 +208,7 @@ fn ctrl_c_ends_early_with_what_was_measured() {
     ]);
     // A thread of the app's name is there once the signal handlers are.
     eventually("the load runs", || cpu_ticks(child.id(), "a/0").is_some());
-    let output = interrupted(child);
+    let output = interrupt(child);
     code(&output, 0);
     assert_eq!(json(&output)["interrupted"], true);
 }
@@ -260,7 +219,7 @@ fn ctrl_c_ends_a_load_on_a_target_that_is_gone() {
     let ends = |lanes: &str| {
         let serving = Serving::small();
         let app = "a:rw=randread,depth=4,cpu=0";
-        let child = endless(&[
+        let child = endless_bench(&[
             "--target",
             serving.address(),
             "--app",
@@ -273,7 +232,7 @@ fn ctrl_c_ends_a_load_on_a_target_that_is_gone() {
         eventually("the load runs", || cpu_ticks(pid, "a/0") > Some(20));
         serving.signal("-KILL");
         drop(serving);
-        let output = interrupted(child);
+        let output = interrupt(child);
         code(&output, 1);
         let app = &json(&output)["apps"][0];
         assert!(app["iops"].as_f64().unwrap() > 0.0, "{app}");

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{code, json, run, stderr};
+use common::{code, json, run, run_until, stderr};
 use serde_json::Value;
 
 #[test]
@@ -24,21 +24,19 @@ fn limit(args: &[&str]) -> std::process::Output {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let last = (cores - 1).to_string();
     let cores = ["--target-core", "0", "--load-core", &last];
-    let mut said = String::new();
-    for seconds in ["0.2", "2", "20"] {
-        let short = ["--runs", "1", "--seconds", seconds, "--json"];
-        let output = run(&[&["bench", "limit"], args, &short[..], &cores[..]].concat());
-        // How fast it is decides between the two; both are reports.
-        if matches!(output.status.code(), Some(0 | 1)) {
-            return output;
-        }
-        said = stderr(&output);
+    let output = run_until(
         // A busy machine got nothing done, and has more time.
-        if !said.contains("was the measured time too short?") {
-            break;
-        }
-    }
-    panic!("{said}")
+        |output| !stderr(output).contains("was the measured time too short?"),
+        |seconds| {
+            let seconds = seconds.to_string();
+            let short = ["--runs", "1", "--seconds", &seconds, "--json"];
+            run(&[&["bench", "limit"], args, &short[..], &cores[..]].concat())
+        },
+    );
+    // How fast it is decides between the two; both are reports.
+    let is_report = matches!(output.status.code(), Some(0 | 1));
+    assert!(is_report, "{}", stderr(&output));
+    output
 }
 
 #[test]

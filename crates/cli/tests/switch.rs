@@ -5,7 +5,9 @@
 
 mod common;
 
-use common::{Folder, Serving, code, eventually, json, run, stderr, stdout};
+use common::{
+    Folder, Serving, bench, code, endless_bench, eventually, interrupt, json, run, stderr, stdout,
+};
 
 #[test]
 fn every_knob_is_listed_with_its_range_and_default() {
@@ -47,8 +49,7 @@ fn loads_run_with_every_baseline_on_both_sides() {
             "--poll",
             "auto",
         ]);
-        let output = run(&[
-            "bench",
+        let output = bench(&[
             "--target",
             serving.address(),
             "--baseline",
@@ -61,11 +62,6 @@ fn loads_run_with_every_baseline_on_both_sides() {
             "l:rw=randread,class=L",
             "--app",
             "t:rw=randread,bs=64k,depth=8,class=T",
-            "--seconds",
-            "0.3",
-            "--warmup",
-            "0.1",
-            "--json",
         ]);
         code(&output, 0);
         let report = json(&output);
@@ -159,16 +155,9 @@ fn switch(args: &[&str], socket: &str) -> std::process::Output {
 fn knobs_of_a_running_target_are_turned_while_it_works() {
     let folder = Folder::new();
     let (serving, socket) = serving_with_api(&folder);
-    let address = serving.address().to_owned();
-    let load = std::thread::spawn(move || {
-        let target = ["bench", "--target", &address, "--seconds", "3", "--json"];
-        let apps = ["l:rw=randrw,class=L", "t:rw=randrw,bs=64k,depth=8,class=T"];
-        run(&[
-            &target[..],
-            &["--verify", "--app", apps[0], "--app", apps[1]],
-        ]
-        .concat())
-    });
+    let apps = ["l:rw=randrw,class=L", "t:rw=randrw,bs=64k,depth=8,class=T"];
+    let apps = ["--verify", "--app", apps[0], "--app", apps[1]];
+    let load = endless_bench(&[&["--target", serving.address()], &apps[..]].concat());
     // The lanes are those of the moment in which they were connected.
     eventually("both classes have lanes", || {
         let seen = json(&switch(&["show", "--json"], &socket));
@@ -192,7 +181,7 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
         code(&output, 0);
         assert_eq!(json(&output)["knobs"]["quantum_bytes"], 8192);
     }
-    let output = load.join().unwrap();
+    let output = interrupt(load);
     code(&output, 0);
     for app in json(&output)["apps"].as_array().unwrap() {
         assert_eq!(app["errors"], 0, "{app}");
@@ -306,14 +295,8 @@ fn a_load_follows_the_io_priority_of_its_threads_also_when_it_changes() {
         let caravans = &seen["cores"][0]["classes"][class]["caravans"];
         caravans["requests"].as_u64().unwrap()
     };
-    let target = ["bench", "--target", serving.address(), "--json"];
-    let app = ["--app", "a:rw=randread,class=ioprio", "--seconds", "60"];
-    let load = common::program()
-        .args(target)
-        .args(app)
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let app = "a:rw=randread,class=ioprio";
+    let load = endless_bench(&["--target", serving.address(), "--app", app]);
     eventually("it runs", || answers("throughput") > 1000);
     // Each lane has been probed; more than that would be requests.
     let before = answers("latency");
@@ -331,15 +314,7 @@ fn a_load_follows_the_io_priority_of_its_threads_also_when_it_changes() {
         eventually("it goes on", || answers("throughput") > stayed + 1000);
         assert_eq!(answers("latency"), before);
     }
-    let pid = load.id().to_string();
-    assert!(
-        std::process::Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let output = load.wait_with_output().unwrap();
+    let output = interrupt(load);
     code(&output, 0);
     assert_eq!(json(&output)["apps"][0]["errors"], 0);
 }
