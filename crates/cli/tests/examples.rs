@@ -73,6 +73,10 @@ fn databases_run_on_a_disk_of_a_target() {
         let printed = example("postgres/run", &small);
         has_rows(&printed, &["read (select by key)"]);
     }
+    if as_root_with(&["postmark"]) {
+        let few = [("FILES", "200"), ("TRANSACTIONS", "400"), ("SIZE", "128M")];
+        has_rows(&example("postmark/run", &few), &["2 instances"]);
+    }
 }
 
 #[test]
