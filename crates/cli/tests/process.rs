@@ -475,6 +475,18 @@ fn a_process_starts_by_what_a_program_writes_and_does_not_wait_for_it_again() {
     assert_eq!(attached.detach(), Some(0));
 }
 
+/// The end of the file was cut off, and nothing said so.
+#[test]
+fn a_file_with_a_part_of_a_block_says_what_is_not_served() {
+    let folder = Folder::new();
+    let file = folder.write("odd", vec![0; 10_001]);
+    let serving = Serving::start(&["--listen", "127.0.0.1:0", "--file", &file]);
+    serving.signal("-TERM");
+    let (code, said) = serving.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the last 1809 bytes"), "{said}");
+}
+
 /// The numbers that the kernel shows for every thread of a process.
 fn of_threads(pid: u32, key: &str) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
