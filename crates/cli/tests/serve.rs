@@ -5,7 +5,10 @@
 
 mod common;
 
-use common::{Folder, NQN, Serving, code, eventually, json, run, run_with_input, stderr, stdout};
+use common::{
+    Folder, NQN, Serving, code, eventually, json, logging_program, run, run_with_input, stderr,
+    stdout,
+};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -315,6 +318,31 @@ fn only_allowed_hosts_see_and_use_a_subsystem() {
         "{}",
         stderr(&stranger)
     );
+}
+
+/// The second problem was a line without a time and a level.
+#[test]
+fn each_problem_of_a_file_is_a_line_of_the_log() {
+    let folder = Folder::new();
+    let path = folder.write("s.toml", configuration(&["8M"], ""));
+    let log = folder.path("log");
+    let serving = Serving::start_by(logging_program(&log), &["--config", &path]);
+    folder.write("s.toml", configuration(&["8M"], "one = 1\ntwo = 2"));
+    serving.signal("-HUP");
+    for key in ["one", "two"] {
+        let key = format!(" {key}: is not a known key");
+        let mut found = String::new();
+        eventually("it is logged", || {
+            let text = std::fs::read_to_string(&log).unwrap();
+            let mut lines = text.lines();
+            found = lines
+                .find(|line| line.contains(&key))
+                .unwrap_or_default()
+                .to_owned();
+            !found.is_empty()
+        });
+        assert!(found.contains(" ERROR "), "{found}");
+    }
 }
 
 /// A tenant that is `host`, with these permissions.

@@ -8,7 +8,7 @@ use crate::output::{Output, human_bytes, print};
 use anyhow::Result;
 use control::attachments::{Attachments, AttachmentsAnswer};
 use control::model::ApiAddress;
-use control::{ApplyError, ApplyErrorKind};
+use control::{ApplyError, ApplyErrorKind, server};
 use serde_json::json;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -341,7 +341,7 @@ impl Attachments for Running {
         let file = match file::load(path, false) {
             Ok(file) => file,
             Err(error) => {
-                tracing::error!("SIGHUP: {shown} is not in force: {error}");
+                server::log_refused(path, &error);
                 return;
             }
         };
