@@ -93,7 +93,7 @@ pub fn validate(configuration: &Configuration) -> Result<(), ConfigError> {
     if problems.is_empty() {
         Ok(())
     } else {
-        Err(ConfigError::unlocated(problems))
+        Err(ConfigError::named(problems, configuration))
     }
 }
 
