@@ -310,7 +310,7 @@ fn what_cannot_be_attached_is_said() {
         ),
         (
             vec!["--socket", &socket, "--file", "/no/such/file"],
-            "/no/such/file",
+            "/no/such/file: No such file or directory (os error 2); check the path",
         ),
         (vec!["--listen", "192.0.2.1:1", "--ram", "1M"], "loopback"),
         (
