@@ -14,7 +14,7 @@ mod log;
 mod output;
 mod top;
 
-use args::{Cli, Command, Common};
+use args::{Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use exit::Outcome;
 use output::Output;
@@ -24,7 +24,7 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let code = exit::code(start_log(&cli.common).and_then(|()| run(cli, &matches)));
+    let code = exit::code(start_log(&cli).and_then(|()| run(cli, &matches)));
     log::flush();
     code
 }
@@ -98,17 +98,24 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
     }
 }
 
-fn start_log(common: &Common) -> anyhow::Result<()> {
+fn start_log(cli: &Cli) -> anyhow::Result<()> {
+    #[cfg(feature = "lab")]
+    let is_simulated = matches!(cli.command, Command::Sim(_));
+    #[cfg(not(feature = "lab"))]
+    let is_simulated = false;
+    // Simulated hosts and targets log each of the faults that they are there to suffer.
+    let default = if is_simulated { "off" } else { "warn" };
     let from_env = || {
         std::env::var("SWITCHYARD_LOG")
             .ok()
             .filter(|filter| !filter.is_empty())
     };
-    let filter = common
+    let filter = cli
+        .common
         .log
         .clone()
         .or_else(from_env)
-        .unwrap_or_else(|| "warn".to_owned());
+        .unwrap_or_else(|| default.to_owned());
     let parsed = EnvFilter::builder().parse(&filter).map_err(|error| {
         anyhow::anyhow!(
             "\"{filter}\" does not say what to log ({error}); write a level such as info, or \

@@ -294,6 +294,8 @@ fn a_block_device_takes_the_driver_of_the_kernel() {
 #[test]
 fn what_cannot_be_attached_is_said() {
     let folder = Folder::new();
+    let file = folder.write("file", "content");
+    let long = folder.path(&"l".repeat(120));
     let socket = folder.path("nbd.sock");
     for (args, expected) in [
         (vec!["--socket", &socket], "--target"),
@@ -308,7 +310,7 @@ fn what_cannot_be_attached_is_said() {
         ),
         (
             vec!["--socket", &socket, "--file", "/no/such/file"],
-            "/no/such/file",
+            "/no/such/file: No such file or directory (os error 2); check the path",
         ),
         (vec!["--listen", "192.0.2.1:1", "--ram", "1M"], "loopback"),
         (
@@ -317,7 +319,15 @@ fn what_cannot_be_attached_is_said() {
         ),
         (
             vec!["--socket", "/no/such/folder/s", "--ram", "1M"],
-            "/no/such/folder/s",
+            "create its directory",
+        ),
+        (
+            vec!["--socket", &file, "--ram", "1M"],
+            "something that is no socket is there; choose another path, or remove",
+        ),
+        (
+            vec!["--socket", &long, "--ram", "1M"],
+            "choose a shorter path",
         ),
         (
             vec!["--socket", &socket, "--ram", "1M", "--cores", "999"],

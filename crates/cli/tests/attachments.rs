@@ -500,6 +500,10 @@ fn an_attachment_of_the_command_line_ends_its_process() {
 #[test]
 fn files_and_command_lines_that_are_wrong_are_refused() {
     let folder = Folder::new();
+    let api = format!("unix:{}", folder.path("target.sock"));
+    let target = ["--listen", "127.0.0.1:0", "--ram", "1M", "--api", &api];
+    let mut target = Serving::start(&target);
+    while !target.line().starts_with("interface at ") {}
     let ram = "ram = \"1M\"";
     let bad = nbd(&folder, "bad", "file = \"/no/such/file\"");
     for (text, expected) in [
@@ -545,6 +549,10 @@ fn files_and_command_lines_that_are_wrong_are_refused() {
         (
             &["attachments", "--api", "unix:/no/such/socket"],
             "/no/such/socket",
+        ),
+        (
+            &["attachments", "--api", &api],
+            "nothing at /v1/attachments: this is a target",
         ),
     ] {
         let output = run(args);

@@ -163,7 +163,11 @@ fn the_table_is_for_people() {
 fn mistakes_name_the_app_the_key_and_what_would_be_right() {
     for (args, expected) in [
         (&["--device", "ram:8M"][..], "--app"),
-        (&["--app", "a:rw=read"], "--target"),
+        (
+            &["--app", "a:rw=read"],
+            "<--target <ADDRESS>|--device <DEVICE>>",
+        ),
+        (&["--device", "ram:99999999T"], "is too large"),
         (
             &["--device", "ram:8M", "--app", "a:rw=raed"],
             "app \"a\": rw=raed: write read",

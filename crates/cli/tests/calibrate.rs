@@ -72,6 +72,8 @@ fn what_cannot_be_calibrated_is_explained() {
     assert!(directory.stdout.is_empty(), "it was measured before");
     let nothing = run(&["calibrate"]);
     code(&nothing, 2);
+    let said = stderr(&nothing);
+    assert!(said.contains("--target <ADDRESS>|--live <NAME>"), "{said}");
     let price = run(&["calibrate", "flash:A:1G", "--write-cost", "0"]);
     code(&price, 2);
     assert!(

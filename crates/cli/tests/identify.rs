@@ -41,6 +41,7 @@ fn what_does_not_exist_is_negative_and_what_is_refused_an_error() {
         "{}",
         stderr(&output)
     );
+    assert!(output.stdout.is_empty(), "it is not what was asked for");
     let output = run(&[
         "identify",
         serving.address(),

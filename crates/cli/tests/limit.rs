@@ -50,6 +50,13 @@ fn limit_reports_every_case_as_a_fraction() {
     ];
     let chosen: Vec<_> = names.iter().flat_map(|name| ["--case", name]).collect();
     let output = limit(&chosen);
+    for (name, end) in names
+        .iter()
+        .flat_map(|name| [(name, "our"), (name, "the limit's")])
+    {
+        let run = format!("{name}: {end} run 1 of 1\n");
+        assert!(stderr(&output).contains(&run), "{}", stderr(&output));
+    }
     let report = json(&output);
     let cases = report["cases"].as_array().unwrap();
     let found: Vec<_> = cases.iter().map(|case| &case["case"]).collect();

@@ -7,7 +7,11 @@
 mod common;
 
 use block::BlockError;
-use common::{Folder, NQN, Serving, code, eventually, pattern, program, run, stderr, to_signal};
+use common::attached::Attached;
+use common::{
+    Folder, NQN, Serving, code, eventually, logging_program, pattern, program, run, stderr,
+    to_signal,
+};
 use host::{Host, RequestError, Subsystem};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -409,17 +413,17 @@ fn neither_a_pipe_nor_a_folder_is_waited_for() {
             .unwrap()
             .success()
     );
+    for command in ["serve", "attach"] {
+        let output = run(&[command, "--config", &folder.path("")]);
+        code(&output, 2);
+        let said = stderr(&output);
+        assert!(said.contains("Is a directory"), "{said}");
+    }
     for path in [pipe, folder.path("")] {
         let output = run(&["serve", "--listen", "127.0.0.1:0", "--file", &path]);
         code(&output, 2);
         let said = stderr(&output);
         assert!(said.contains("neither a regular file"), "{said}");
-        for command in ["serve", "attach"] {
-            let output = run(&[command, "--config", &path]);
-            code(&output, 2);
-            let said = stderr(&output);
-            assert!(said.contains("no regular file"), "{said}");
-        }
         let config = folder.write(
             "target.toml",
             format!(
@@ -432,6 +436,55 @@ fn neither_a_pipe_nor_a_folder_is_waited_for() {
         let said = stderr(&output);
         assert!(said.contains("no regular file"), "{said}");
     }
+}
+
+/// It was refused, as if other users of the process waited for it.
+#[test]
+fn a_process_starts_by_what_a_program_writes_and_does_not_wait_for_it_again() {
+    let folder = Folder::new();
+    let pipe = folder.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let write = |text: String| {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || std::fs::write(pipe, text).unwrap())
+    };
+    let config = folder.write(
+        "target.toml",
+        "listen = [\"127.0.0.1:0\"]\n[devices.d]\ntype = \"null\"\nsize = \"1M\"\n",
+    );
+    let writer = write(std::fs::read_to_string(config).unwrap());
+    let log = folder.path("log");
+    let serving = Serving::start_by(logging_program(&log), &["--config", &pipe]);
+    writer.join().unwrap();
+    serving.signal("-HUP");
+    eventually("the pipe is refused", || {
+        std::fs::read_to_string(&log)
+            .unwrap()
+            .contains("no regular file")
+    });
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
+
+    let socket = folder.path("nbd.sock");
+    let writer = write(format!(
+        "[[attachments]]\nname = \"a\"\nkind = \"nbd\"\nsocket = \"{socket}\"\nram = \"1M\"\n"
+    ));
+    let attached = Attached::start(&["--config", &pipe]);
+    writer.join().unwrap();
+    assert_eq!(attached.detach(), Some(0));
+}
+
+/// The end of the file was cut off, and nothing said so.
+#[test]
+fn a_file_with_a_part_of_a_block_says_what_is_not_served() {
+    let folder = Folder::new();
+    let file = folder.write("odd", vec![0; 10_001]);
+    let serving = Serving::start(&["--listen", "127.0.0.1:0", "--file", &file]);
+    serving.signal("-TERM");
+    let (code, said) = serving.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the last 1809 bytes"), "{said}");
 }
 
 /// The numbers that the kernel shows for every thread of a process.

@@ -5,7 +5,10 @@
 
 mod common;
 
-use common::{Folder, NQN, Serving, code, eventually, json, run, run_with_input, stderr, stdout};
+use common::{
+    Folder, NQN, Serving, code, eventually, json, logging_program, run, run_with_input, stderr,
+    stdout,
+};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -315,6 +318,53 @@ fn only_allowed_hosts_see_and_use_a_subsystem() {
         "{}",
         stderr(&stranger)
     );
+}
+
+/// The host was told to be allowed, which it was, and the log said nothing.
+#[test]
+fn a_host_outside_of_its_tenants_networks_is_told_of_them_and_logged() {
+    let folder = Folder::new();
+    let host = "nqn.2026-11.io.example:tenant";
+    let tenant =
+        format!("[[tenants]]\nname = \"t\"\nhosts = [\"{host}\"]\nnetworks = [\"192.0.2.0/24\"]\n");
+    let path = folder.write("s.toml", configuration(&["8M"], "") + &tenant);
+    let serving = Serving::start(&["--config", &path]);
+    let nqn = "nqn.2026-11.io.example:disks";
+    let address = serving.address().to_owned();
+    let refused = run(&["identify", &address, "--nqn", nqn, "--host-nqn", host]);
+    code(&refused, 2);
+    let said = stderr(&refused);
+    assert!(said.contains("the networks of its tenant"), "{said}");
+    serving.signal("-TERM");
+    let (code, errors) = serving.end();
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("outside of the networks"), "{errors}");
+    assert!(errors.contains(host), "{errors}");
+}
+
+/// The second problem was a line without a time and a level.
+#[test]
+fn each_problem_of_a_file_is_a_line_of_the_log() {
+    let folder = Folder::new();
+    let path = folder.write("s.toml", configuration(&["8M"], ""));
+    let log = folder.path("log");
+    let serving = Serving::start_by(logging_program(&log), &["--config", &path]);
+    folder.write("s.toml", configuration(&["8M"], "one = 1\ntwo = 2"));
+    serving.signal("-HUP");
+    for key in ["one", "two"] {
+        let key = format!(" {key}: is not a known key");
+        let mut found = String::new();
+        eventually("it is logged", || {
+            let text = std::fs::read_to_string(&log).unwrap();
+            let mut lines = text.lines();
+            found = lines
+                .find(|line| line.contains(&key))
+                .unwrap_or_default()
+                .to_owned();
+            !found.is_empty()
+        });
+        assert!(found.contains(" ERROR "), "{found}");
+    }
 }
 
 /// A tenant that is `host`, with these permissions.

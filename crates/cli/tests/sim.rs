@@ -64,6 +64,16 @@ fn runs_of_nothing_are_refused() {
     }
 }
 
+/// Each fault of a simulated network was a line of the log.
+#[test]
+fn a_check_says_what_it_checked_and_nothing_else() {
+    let check = run(&["sim", "check", "--seed", "42"]);
+    code(&check, 0);
+    assert_eq!(stderr(&check), "");
+    let check = run(&["--log=warn", "sim", "check", "--seed", "42"]);
+    assert!(stderr(&check).contains("WARN"), "{}", stderr(&check));
+}
+
 #[test]
 fn a_program_without_mutations_says_how_to_build_one_that_has() {
     for args in [

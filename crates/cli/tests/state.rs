@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Folder, NQN, Serving, code, eventually, json, run, stderr, stdout};
+use common::{Folder, NQN, Serving, code, eventually, json, run, run_with_input, stderr, stdout};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -100,6 +100,28 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     assert_eq!(json(&save(&folder.path("copy.toml")))["own"], false);
     code(&run(&["config", "diff", "--api", &api]), 1);
     change_file_and_hang_up();
+}
+
+/// It was refused as if the target were to wait for another program.
+#[test]
+fn a_configuration_that_a_program_writes_is_read_from_a_pipe() {
+    let folder = Folder::new();
+    let config = target_toml(&folder, "");
+    let (_serving, api) = serve(&folder, &config);
+    let same = std::fs::read(&config).unwrap();
+    let other = std::fs::read(target_toml(&folder, "default_tenant = false")).unwrap();
+    for (command, text, expected) in [
+        ("diff", &same, 0),
+        ("diff", &other, 1),
+        ("apply", &other, 0),
+        ("diff", &other, 0),
+    ] {
+        let args = ["config", command, "/dev/stdin", "--api", &api];
+        code(&run_with_input(&args, text), expected);
+    }
+    let endless = run(&["config", "apply", "/dev/zero", "--api", &api]);
+    code(&endless, 2);
+    assert!(stderr(&endless).contains("larger than"));
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub fn router(
         .with_state(ApiState { control, file });
     let begin_at = "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, \
                     /v1/tenants, /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz";
-    guarded(routes, begin_at, loopback, token)
+    guarded(routes, "a target", begin_at, loopback, token)
 }
 
 /// The routes of a process of front ends, for the same clients.
@@ -95,18 +95,22 @@ pub fn attachments_router(
 ) -> Router {
     let routes = attachments::routes().with_state(attachments);
     let begin_at = "begin at /v1/attachments, /v1/stats, /metrics or /healthz";
-    guarded(routes, begin_at, loopback, token)
+    guarded(routes, "a process of front ends", begin_at, loopback, token)
 }
 
-/// Adds the checks of every request, and errors with `begin_at` for unknown paths.
+/// Adds the checks of every request, and for unknown paths errors that say what `process` this is,
+/// and where to `begin_at`.
 fn guarded(
     routes: Router,
+    process: &'static str,
     begin_at: &'static str,
     loopback: Option<SocketAddr>,
     token: Option<Token>,
 ) -> Router {
     let unknown_path = move |uri: Uri| async move {
-        ApiError::not_found(format!("there is nothing at {}", uri.path()), begin_at)
+        let path = uri.path();
+        let error = format!("there is nothing at {path}: this is {process}");
+        ApiError::not_found(error, begin_at)
     };
     routes
         .fallback(unknown_path)

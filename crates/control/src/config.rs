@@ -14,10 +14,10 @@ mod tenant_tests;
 #[cfg(test)]
 mod tests;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use crate::files::read_regular;
+use crate::files::{read_any, read_regular};
 use crate::limits::CONFIGURATION_BYTES_MAX;
 use crate::model::Configuration;
 
@@ -68,13 +68,20 @@ pub(crate) fn parse_part<T: FromNode>(
     }
 }
 
-/// Reads and checks the TOML file at `path`.
+/// Reads and checks the TOML file at `path`. Never waits for another process: a pipe is refused.
 ///
 /// # Errors
 /// Every problem found, with file, line and key; or why the file cannot be read.
 pub fn load(path: &Path) -> Result<Configuration, ConfigError> {
-    let text = read(path).map_err(|problem| ConfigError::single(problem).in_file(path))?;
-    parse(&text, Format::Toml).map_err(|error| error.in_file(path))
+    parse(&read(path)?, Format::Toml).map_err(|error| error.in_file(path))
+}
+
+/// The same for a process that holds nothing up yet: it waits for what another one writes to a pipe.
+///
+/// # Errors
+/// As [`load`], but for pipes.
+pub fn load_waiting(path: &Path) -> Result<Configuration, ConfigError> {
+    parse(&read_waiting(path)?, Format::Toml).map_err(|error| error.in_file(path))
 }
 
 /// Checks a configuration that was built rather than read.
@@ -86,18 +93,28 @@ pub fn validate(configuration: &Configuration) -> Result<(), ConfigError> {
     if problems.is_empty() {
         Ok(())
     } else {
-        Err(ConfigError::unlocated(problems))
+        Err(ConfigError::named(problems, configuration))
     }
 }
 
-pub(crate) fn read(path: &Path) -> Result<String, Problem> {
-    read_regular(path, CONFIGURATION_BYTES_MAX).map_err(|error| {
+pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
+    explained(path, read_regular(path, CONFIGURATION_BYTES_MAX))
+}
+
+/// The same, but for pipes, which it waits for.
+pub(crate) fn read_waiting(path: &Path) -> Result<String, ConfigError> {
+    explained(path, read_any(path, CONFIGURATION_BYTES_MAX))
+}
+
+fn explained(path: &Path, text: io::Result<String>) -> Result<String, ConfigError> {
+    text.map_err(|error| {
         let remedy = match error.kind() {
-            ErrorKind::NotFound => "name an existing file with --config, or start without --config",
+            ErrorKind::NotFound => "name a file that is there",
             ErrorKind::PermissionDenied => "make the file readable for this user",
             ErrorKind::InvalidData => "name a regular file: a configuration, written in TOML",
-            _ => "check the path given with --config",
+            _ => "check the path",
         };
-        Problem::of_file(format!("cannot be read: {error}"), remedy)
+        let problem = Problem::of_file(format!("cannot be read: {error}"), remedy);
+        ConfigError::single(problem).in_file(path)
     })
 }

@@ -48,9 +48,9 @@ impl std::fmt::Display for FixedWhileRunning {
 /// what goes is removed before what comes is added, so that a device or an identifier can move, and
 /// so that no host ever reaches a namespace that it reaches neither before nor after.
 /// Namespaces become smaller and devices are closed last, because what a device gives up, or held in
-/// RAM, cannot be brought back if a later action fails. Devices with a cache are closed before a
-/// namespace becomes smaller: that fails where the cache cannot be written back. A device gives its
-/// file to another under a new name before that is opened.
+/// RAM, cannot be brought back if a later action fails. Devices with a cache or a file are closed
+/// before a namespace becomes smaller: that fails where the cache cannot be written back, or the file
+/// is in use. A device gives its file to another under a new name before that is opened.
 ///
 /// # Errors
 /// Every key that differs and is fixed while running.
@@ -81,10 +81,11 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
     referrals(old, new, &mut actions);
     let closed = removed_devices(old, new).map(|name| Action::RemoveDevice { name: name.clone() });
     let closed = closed.filter(|close| !actions.contains(close));
-    let (cached, others): (Vec<_>, Vec<_>) = closed.partition(
-        |close| matches!(close, Action::RemoveDevice { name } if old.devices[name].cache.is_some()),
-    );
-    actions.extend(cached.into_iter().chain(smaller).chain(others));
+    let can_fail =
+        |name: &String| old.devices[name].cache.is_some() || file_of(old, name).is_some();
+    let (first, others): (Vec<_>, Vec<_>) =
+        closed.partition(|close| matches!(close, Action::RemoveDevice { name } if can_fail(name)));
+    actions.extend(first.into_iter().chain(smaller).chain(others));
     Ok(actions)
 }
 

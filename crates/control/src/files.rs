@@ -18,6 +18,18 @@ pub fn read_regular(path: &Path, bytes_max: usize) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     check_regular(&file.metadata()?)?;
+    text(file, bytes_max)
+}
+
+/// The text of whatever is at `path`: for that of a pipe it waits until the writer has closed it.
+///
+/// # Errors
+/// What it cannot be: absent, unreadable, longer than `bytes_max`, no text.
+pub fn read_any(path: &Path, bytes_max: usize) -> io::Result<String> {
+    text(File::open(path)?, bytes_max)
+}
+
+fn text(file: File, bytes_max: usize) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max {

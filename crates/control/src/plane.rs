@@ -7,6 +7,8 @@
 pub mod devices;
 mod recalibration;
 mod tenancy;
+#[cfg(test)]
+mod tests;
 mod usage;
 mod view;
 
@@ -65,8 +67,8 @@ struct OpenDevice {
     content: String,
     /// The cache among its layers.
     cache: Option<Cache>,
-    /// The device below its layers.
-    innermost: Weak<dyn Device>,
+    /// The device below its layers, where it has the lock of a file.
+    file: Option<Weak<dyn Device>>,
     /// The accounts of its tenants and the model of its file, where it has a model.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
     /// More than one namespace may use it at a time.
@@ -114,12 +116,19 @@ impl Plane {
         })
     }
 
-    /// Removes a device that no namespace uses, once its cache has written everything back.
+    /// Removes a device that no namespace uses, once its cache has written everything back and, where
+    /// it has a file, nothing else has it open: the next device may have the same file.
     fn remove_device(&self, name: &str) -> Result<(), ApplyError> {
-        if let Some(cache) = self.device(name)?.cache {
-            self.wait_while(|| cache.has_channels());
+        let OpenDevice {
+            device,
+            cache,
+            file,
+            ..
+        } = self.device(name)?;
+        if let Some(cache) = cache {
+            let has_channels = self.is_still(|| cache.has_channels());
             let dirty = cache.snapshot().dirty;
-            if dirty > 0 || cache.has_channels() {
+            if dirty > 0 || has_channels {
                 let message = format!(
                     "device {name:?} does not answer its cache, or does not take what that has to \
                      write back ({dirty} pages of 4 KiB), so it is not removed"
@@ -129,26 +138,43 @@ impl Plane {
                 return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
             }
         }
-        let removed = self.opened().devices.remove(name);
         self.recalibrations.forget(name);
-        // The next device may have the same file, of which this one has the lock until it is gone.
-        let innermost = removed.map(|open| open.innermost);
-        let held = || {
-            innermost
-                .as_ref()
-                .is_some_and(|device| device.strong_count() > 0)
+        let Some(file) = file else {
+            self.opened().devices.remove(name);
+            return Ok(());
         };
-        self.wait_while(held);
+        // The list of open devices and this function have it, too.
+        if self.is_still(|| Arc::strong_count(&device) > 2) {
+            let message = format!(
+                "device {name:?} is in use by a thread that does not answer, so it is not removed \
+                 and its file stays locked"
+            );
+            let remedy = "try again when there is less to do";
+            return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
+        }
+        self.opened().devices.remove(name);
+        drop(device);
+        // Threads of its I/O path end when nothing uses it any more.
+        if self.is_still(|| file.strong_count() > 0) {
+            tracing::warn!(
+                device = name,
+                "the device is removed, but its I/O path does not answer, so its file is still locked"
+            );
+        }
         Ok(())
     }
 
-    /// Waits while `busy`, at most for as long as a change may take.
-    fn wait_while(&self, busy: impl Fn() -> bool) {
+    /// Waits while `busy`, at most for as long as a change may take. Returns true if it is then.
+    fn is_still(&self, busy: impl Fn() -> bool) -> bool {
         let patience: Duration = self.target.limits().change_timeout.into();
         let end = Instant::now() + patience;
-        while busy() && Instant::now() < end {
+        while busy() {
+            if Instant::now() >= end {
+                return true;
+            }
             std::thread::sleep(REMOVAL_POLL);
         }
+        false
     }
 
     fn add_subsystem(&self, subsystem: &Subsystem) -> Result<(), ApplyError> {
@@ -465,7 +491,7 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
         device: opened.device,
         content: opened.content,
         cache: opened.cache,
-        innermost: opened.innermost,
+        file: matches!(model.kind, model::DeviceKind::File { .. }).then_some(opened.innermost),
         shared,
         used_by_many: model.shared,
         stated: model.kind.size().map(|size| size.bytes),

@@ -26,6 +26,7 @@ use crate::control::Control;
 use crate::limits::{API_BLOCKING_THREADS_MAX, API_CONNECTION_IDLE_S, API_STOP_GRACE_MS};
 use crate::model::ApiAddress;
 use listener::{Answering, ApiListener, Bound};
+pub use managed::log_refused;
 use managed::{FrontEnds, Managed, TargetProcess};
 
 /// Options of the control plane's thread.

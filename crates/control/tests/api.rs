@@ -11,6 +11,16 @@ use switchyard_control::snapshot::{TenantEvent, TenantEventKind};
 
 const A: &str = "/v1/subsystems/nqn.2026-11.com.example:a";
 
+/// Commands that ask one kind of process what only another one has left the user to guess that.
+#[test]
+fn an_unknown_path_says_what_process_it_is() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let error = get(&server, "/v1/attachments").error(404);
+    let expected = "there is nothing at /v1/attachments: this is a target; ";
+    assert!(error.starts_with(expected), "{error}");
+}
+
 #[test]
 fn events_are_told_by_number_and_to_those_who_wait() {
     let event = |number| TenantEvent {

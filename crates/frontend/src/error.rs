@@ -10,7 +10,7 @@ pub enum FrontendError {
     #[error("{0}")]
     Option(String),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose another one, or end what uses it")]
+    #[error("cannot listen on {address}: {source}; {}", listen_remedy(source))]
     Listen {
         /// The address.
         address: String,
@@ -28,6 +28,18 @@ pub enum FrontendError {
     /// The device cannot be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+/// Returns the remedy for an address that cannot be listened on.
+fn listen_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "choose another one, or end what uses it",
+        io::ErrorKind::AlreadyExists => "choose another path, or remove what is there",
+        io::ErrorKind::InvalidInput => "choose a shorter path",
+        io::ErrorKind::NotFound => "create its directory",
+        io::ErrorKind::PermissionDenied => "choose one that this user may listen on",
+        _ => "choose another one",
+    }
 }
 
 impl FrontendError {

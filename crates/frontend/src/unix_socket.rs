@@ -11,14 +11,18 @@ use std::path::{Path, PathBuf};
 /// Listens on `path`, which only the user of the process may open; the socket does not block. One
 /// that a process left behind is replaced, one in use is not.
 pub(crate) fn listen(path: &Path, backlog: i32, send_bytes: Option<usize>) -> io::Result<Socket> {
+    let address = SockAddr::unix(path)?;
     let _lock = Lock::take(path)?;
-    let found = fs::symlink_metadata(path);
-    if found.is_ok_and(|found| found.file_type().is_socket()) {
+    if let Ok(found) = fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            let reason = "something that is no socket is there";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
+        }
         // One without a listener was left behind by a process that was killed.
         let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         // A listener with as many waiting as it may have would hold a connection up.
         client.set_nonblocking(true)?;
-        match client.connect(&SockAddr::unix(path)?) {
+        match client.connect(&address) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(path)?;
             }
@@ -26,7 +30,7 @@ pub(crate) fn listen(path: &Path, backlog: i32, send_bytes: Option<usize>) -> io
         }
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
+    socket.bind(&address)?;
     // Before anything can connect.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     if let Some(bytes) = send_bytes {

@@ -219,7 +219,8 @@ fn of_command(command: &str, status: Status) -> String {
 
 fn remedy(status: Status) -> &'static str {
     if status.is(Status::CONNECT_INVALID_HOST) {
-        "allow this host NQN in the subsystem, or connect with another one"
+        "allow this host NQN in the subsystem, and its address in the networks of its tenant, or \
+         connect with another one"
     } else if status.is(Status::CONNECT_INVALID_PARAMETERS) {
         "check the subsystem NQN (`discover` lists those that are offered)"
     } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {

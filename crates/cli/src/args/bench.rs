@@ -5,7 +5,7 @@ use super::{FlashSpec, SwitchArgs, block_size, for_target, measured_seconds, sec
 use anyhow::Context as _;
 use base::Nanos;
 use block::CacheOptions;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN, DeviceKind};
 use control::plane::devices;
@@ -78,10 +78,10 @@ pub enum BenchCommand {
 
 #[derive(Args, Clone, Debug)]
 #[command(mut_args = |arg| for_target(arg, &["device"]))]
+#[command(group = ArgGroup::new("loaded").required(true).args(["target", "device"]))]
 pub struct LoadArgs {
     /// The NVMe/TCP target: HOST:PORT
-    #[arg(long, value_name = "ADDRESS", required_unless_present = "device")]
-    #[arg(conflicts_with = "device")]
+    #[arg(long, value_name = "ADDRESS")]
     pub target: Option<String>,
     /// The subsystem's name
     #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN)]

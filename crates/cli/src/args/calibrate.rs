@@ -3,7 +3,7 @@
 use super::host::HostArgs;
 use super::switch::ApiArgs;
 use super::{LocalDevice, block_size, measured_seconds, seconds};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use control::model::{BlockSize, DEFAULT_NQN};
 use qos::cost::Price;
 use std::path::PathBuf;
@@ -31,13 +31,10 @@ use std::time::Duration;
 
 Exit codes: 0 there is a model, 2 an error, or measurements that are no model. Ctrl-C ends without
 one.")]
+#[command(group = ArgGroup::new("calibrated").required(true).args(["device", "target", "live"]))]
 pub struct CalibrateDeviceArgs {
     /// The device: ram:SIZE, null:SIZE, flash:PROFILE:SIZE or file:PATH
-    #[arg(
-        value_name = "DEVICE",
-        required_unless_present_any = ["target", "live"],
-        conflicts_with_all = ["target", "live"]
-    )]
+    #[arg(value_name = "DEVICE")]
     pub device: Option<NamedDevice>,
     /// Instead, a namespace of an NVMe/TCP target: HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
@@ -49,7 +46,7 @@ pub struct CalibrateDeviceArgs {
     /// are beside the tenants' requests is the newer part of the curve, in force when this ends; the
     /// prices and all rates that were not seen stay. Measurements that contradict each other
     /// change nothing. Ctrl-C cancels.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["target", "virtual_time", "destructive",
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["virtual_time", "destructive",
         "write_cost", "read_only_cost", "quick", "precondition", "svg"])]
     pub live: Option<String>,
     /// With --live: the most of the device's token rate that is spent, in percent

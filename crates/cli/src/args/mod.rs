@@ -71,7 +71,8 @@ pub struct Common {
     pub json: bool,
     /// Levels to log to stderr, such as "info" or "switchyard_target=debug"
     ///
-    /// Without it the environment variable SWITCHYARD_LOG decides, and without that "warn".
+    /// Without it the environment variable SWITCHYARD_LOG decides, and without that "warn" (`sim`:
+    /// "off").
     #[arg(long, global = true, value_name = "FILTER")]
     pub log: Option<String>,
 }

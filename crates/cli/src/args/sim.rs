@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard sim run --cores 6 --l-apps 6 --t-apps 6
-  switchyard --log=off sim check --seeds 100
+  switchyard sim check --seeds 100
 
 Exit codes: 0 done, 1 a check failed, 2 an error")]
 pub struct SimArgs {

@@ -42,7 +42,7 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
             (vec![wanted], None)
         }
         (None, Some(path)) => {
-            let file = file::load(path)?;
+            let file = file::load(path, true)?;
             (file.wanted, Some(file.api))
         }
         (Some(_), Some(_)) => bail!("--config FILE names the attachments; omit the kind"),

@@ -70,7 +70,7 @@ fn note(api: &ApiAddress, content: &Configuration) -> Result<bool> {
 fn diff(api: &ApiAddress, file: Option<&Path>, output: Output) -> Result<Outcome> {
     let changes = match file {
         Some(file) => {
-            let file = config::load(file)?;
+            let file = config::load_waiting(file)?;
             json!(differences(&file, &in_force(api)?))
         }
         None => ask(api, Method::GET, CHANGES_PATH, None)?["changes"].take(),
@@ -86,7 +86,7 @@ fn diff(api: &ApiAddress, file: Option<&Path>, output: Output) -> Result<Outcome
 }
 
 fn apply(api: &ApiAddress, file: &Path, output: Output) -> Result<Outcome> {
-    let configuration = config::load(file)?;
+    let configuration = config::load_waiting(file)?;
     let answer = ask(api, Method::POST, PATH, Some(&json!(configuration)))?;
     note(api, &configuration)?;
     let count = answer["actions"].as_array().map_or(0, Vec::len);

@@ -153,8 +153,11 @@ pub fn run(args: &IdentifyArgs, output: Output) -> Result<Outcome> {
         controller: Controller::of(&args.nqn, subsystem.controller()?),
         namespaces: all.iter().filter(wanted).map(Namespace::of).collect(),
     };
-    output.result(&identity, &identity)?;
-    if let (Some(nsid), []) = (args.nsid, &*identity.namespaces) {
+    let missing = args.nsid.filter(|_| identity.namespaces.is_empty());
+    if missing.is_none() || output.json {
+        output.result(&identity, &identity)?;
+    }
+    if let Some(nsid) = missing {
         output.note(format_args!(
             "{} has no namespace {nsid} that can be used",
             args.nqn

@@ -88,7 +88,7 @@ fn watch_stdin(target: Arc<Target>) -> Result<()> {
 /// Returns the configuration of the flags or of the file.
 fn configuration(args: &ServeArgs) -> Result<Configuration> {
     if let Some(path) = &args.config {
-        return Ok(control::config::load(path)?);
+        return Ok(control::config::load_waiting(path)?);
     }
     let mut configuration = Configuration::default_with(args.devices.clone());
     if !args.listen.is_empty() {

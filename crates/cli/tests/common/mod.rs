@@ -34,6 +34,18 @@ pub fn limited_program(ulimit: &str) -> Command {
     command
 }
 
+/// The program with its log in this file.
+pub fn logging_program(log: &str) -> Command {
+    let mut command = Command::new("sh");
+    let script = "exec \"$0\" \"$@\" 2>\"$LOG\"";
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_switchyard")])
+        .env_remove("SWITCHYARD_LOG")
+        .env("LOG", log)
+        .stdin(Stdio::null());
+    command
+}
+
 /// Runs it to its end.
 pub fn run(args: &[&str]) -> Output {
     program().args(args).output().expect("the program starts")

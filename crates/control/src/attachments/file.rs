@@ -11,7 +11,7 @@ use nix::unistd::User;
 use switch::Class;
 
 use crate::config::{ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, Value};
-use crate::config::{parse_part, read};
+use crate::config::{parse_part, read, read_waiting};
 use crate::limits::{ATTACHMENT_NAME_BYTES_MAX, ATTACHMENTS_MAX};
 use crate::model::{ApiAddress, Size};
 use crate::suggest::nearest;
@@ -101,16 +101,22 @@ pub struct File<T> {
     pub attachments: Vec<(Entry, T)>,
 }
 
-/// Reads and checks the TOML file at `path`; `words` reads the keys of one attachment.
+/// Reads and checks the TOML file at `path`; `words` reads the keys of one attachment. Only where it
+/// `waits` may another process write to a pipe there.
 ///
 /// # Errors
 /// Every problem found, with file, line and key; or the reason for which it cannot be read.
 pub fn load<T>(
     path: &Path,
+    waits: bool,
     kinds: &[Kind],
     words: impl Fn(&Entry) -> Result<T, Vec<Fault>>,
 ) -> Result<File<T>, ConfigError> {
-    let text = read(path).map_err(|problem| ConfigError::single(problem).in_file(path))?;
+    let text = if waits {
+        read_waiting(path)
+    } else {
+        read(path)
+    }?;
     parse(&text, kinds, words).map_err(|error| error.in_file(path))
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Node;
 use crate::limits::PROBLEMS_MAX;
+use crate::model::Configuration;
 
 /// A key's place in a configuration, from the root: `subsystems[0].nqn`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,33 @@ impl Place {
 
     pub(crate) fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// The same place, with the names of tenants, subsystems and namespaces instead of their indices.
+    fn named(&self, configuration: &Configuration) -> Self {
+        let mut steps = self.steps.clone();
+        let subsystem = match self.steps[..] {
+            [_, Step::Index(index), ..] => configuration.subsystems.get(index),
+            _ => None,
+        };
+        for number in 1..steps.len() {
+            let (Step::Key(list), &Step::Index(index)) = (&steps[number - 1], &steps[number])
+            else {
+                continue;
+            };
+            let name = match (number, list.as_str()) {
+                (1, "tenants") => configuration.tenants.get(index).map(|it| it.name.clone()),
+                (1, "subsystems") => subsystem.map(|it| it.nqn.clone()),
+                (3, "namespaces") => subsystem
+                    .and_then(|it| it.namespaces.get(index))
+                    .map(|it| it.nsid.to_string()),
+                _ => None,
+            };
+            if let Some(name) = name {
+                steps[number] = Step::Key(name);
+            }
+        }
+        Self { steps }
     }
 
     fn with(&self, step: Step) -> Self {
@@ -147,6 +175,15 @@ impl ConfigError {
             problems,
             left_out,
         }
+    }
+
+    /// The same, where keys name the items of lists by what tells them apart, for no person wrote the
+    /// lists of this configuration in this order.
+    pub(super) fn named(mut problems: Vec<Problem>, configuration: &Configuration) -> Self {
+        for problem in &mut problems {
+            problem.key = problem.place.named(configuration).to_string();
+        }
+        Self::unlocated(problems)
     }
 
     /// Problems in `text`, which was read as `root`.

@@ -32,6 +32,23 @@ fn tenant(name: &str, rest: &str) -> String {
 
 const HOST: &str = "hosts = [\"nqn.2026-11.com.example:host\"]";
 
+/// A change by the interface was refused because of `tenants[1]`, which its author never wrote.
+#[test]
+fn problems_of_what_was_built_name_tenants_and_namespaces() {
+    let text = tenant("a", HOST) + &tenant("b.c", "namespaces = [1]");
+    let mut configuration = parsed(&text).expect("it is good");
+    let weight = 0;
+    configuration.tenants[1].best_effort = Some(crate::model::BestEffort { weight });
+    configuration.subsystems[0].namespaces = vec![crate::model::Namespace::new(7, "none")];
+    let error = validate(&configuration).expect_err("it is not any more");
+    let keys: Vec<_> = error.problems().iter().map(|it| &*it.key).collect();
+    let expected = [
+        "subsystems.\"nqn.2026-11.com.example:disks\".namespaces.7.device",
+        "tenants.\"b.c\".best_effort.weight",
+    ];
+    assert_eq!(keys, expected);
+}
+
 #[test]
 fn a_tenant_that_says_little_is_best_effort_and_may_do_everything() {
     let configuration = parsed(&tenant("web", HOST)).expect("it says enough");

@@ -549,10 +549,7 @@ fn a_file_that_cannot_be_read_says_what_to_do() {
         message.starts_with("/nonexistent/switchyard.toml: cannot be read: "),
         "{message}"
     );
-    assert!(
-        message.ends_with("name an existing file with --config, or start without --config"),
-        "{message}"
-    );
+    assert!(message.ends_with("name a file that is there"), "{message}");
     let message = load(Path::new("/")).expect_err("a directory").to_string();
     assert!(
         message.ends_with(
@@ -560,6 +557,21 @@ fn a_file_that_cannot_be_read_says_what_to_do() {
         ),
         "{message}"
     );
+}
+
+#[test]
+fn a_pipe_is_read_by_what_may_wait_for_it() {
+    let path = std::env::temp_dir().join(format!("switchyard-pipe-{}", std::process::id()));
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
+    let refused = load(&path).expect_err("nothing writes to it").to_string();
+    assert!(refused.contains("it is no regular file"), "{refused}");
+    let pipe = path.clone();
+    let writer = std::thread::spawn(move || std::fs::write(pipe, "default_tenant = false"));
+    let read = load_waiting(&path).expect("a configuration");
+    assert!(!read.default_tenant);
+    writer.join().expect("it ends").expect("it is read");
+    std::fs::remove_file(&path).expect("it is ours");
 }
 
 #[test]

@@ -404,10 +404,11 @@ fn a_namespace_becomes_smaller_after_all_that_can_fail() {
     old.subsystems[0].namespaces[1].size = blocks(5);
     new.subsystems[0].namespaces[0].size = blocks(10);
     new.subsystems[0].namespaces[1].size = blocks(6);
-    let mut cached = file("/cached");
+    let mut cached = device(false);
     cached.cache = blocks(16);
     old.devices.insert("a".to_owned(), device(false));
     old.devices.insert("b".to_owned(), cached);
+    old.devices.insert("c".to_owned(), file("/file"));
     for model in [&mut old, &mut new] {
         model.subsystems[0].allow_any_host = false;
     }
@@ -436,6 +437,7 @@ fn a_namespace_becomes_smaller_after_all_that_can_fail() {
         },
         Action::AddReferral { referral },
         close("b"),
+        close("c"),
         Action::resize_namespace(&new, &name, 1, blocks(10)),
         close("a"),
     ];

@@ -1,6 +1,7 @@
 //! An amount of bytes as people write it: `1G`, `512M`, `4096`.
 
 use std::fmt;
+use std::num::IntErrorKind;
 use std::str::FromStr;
 
 use serde::de::{self, Visitor};
@@ -13,13 +14,17 @@ pub struct Size {
     pub bytes: u64,
 }
 
-/// The reason for which a text is not a [`Size`].
+/// The reason for which a text is not a [`Size`]; with the beginning of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{given}\" is not a size; write a whole number of bytes, or one with K, M, G or T, like \"512M\" or \"1G\""
-)]
-pub struct SizeError {
-    given: String,
+pub enum SizeError {
+    /// It does not have the form of one.
+    #[error(
+        "\"{0}\" is not a size; write a whole number of bytes, or one with K, M, G or T, like \"512M\" or \"1G\""
+    )]
+    Form(String),
+    /// It is an amount that no [`Size`] can be.
+    #[error("\"{0}\" is too large; write less than 16384P")]
+    TooLarge(String),
 }
 
 /// The suffixes, largest first, and the power of two that each stands for.
@@ -38,15 +43,19 @@ impl FromStr for Size {
 
     /// Reads `4096`, `4K`, `4k`, `4KiB`, `4 KiB` (all the same), up to `P`.
     fn from_str(text: &str) -> Result<Self, SizeError> {
-        let error = || SizeError {
-            given: text.chars().take(40).collect(),
-        };
+        let given = || text.chars().take(40).collect();
+        let error = || SizeError::Form(given());
+        let too_large = || SizeError::TooLarge(given());
         let trimmed = text.trim();
         let digits_end = trimmed
             .find(|c: char| !c.is_ascii_digit() && c != '_')
             .unwrap_or(trimmed.len());
         let (digits, suffix) = trimmed.split_at(digits_end);
-        let number: u64 = digits.replace('_', "").parse().map_err(|_| error())?;
+        let number = digits.replace('_', "").parse::<u64>();
+        let number = number.map_err(|why| match why.kind() {
+            IntErrorKind::PosOverflow => too_large(),
+            _ => error(),
+        })?;
         let shift = match suffix.trim().to_ascii_uppercase().as_str() {
             "" | "B" => 0,
             unit => {
@@ -62,7 +71,7 @@ impl FromStr for Size {
                     .ok_or_else(error)?
             }
         };
-        let bytes = number.checked_mul(1 << shift).ok_or_else(error)?;
+        let bytes = number.checked_mul(1 << shift).ok_or_else(too_large)?;
         Ok(Self { bytes })
     }
 }
@@ -133,19 +142,13 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Size>(), Ok(Size { bytes }), "{text}");
         }
-        for text in [
-            "",
-            "G",
-            "1.5G",
-            "-1",
-            "1X",
-            "1GB",
-            "1 G i B",
-            "99999999999P",
-            "1é",
-        ] {
+        for text in ["", "G", "1.5G", "-1", "1X", "1GB", "1 G i B", "1é"] {
             let error = text.parse::<Size>().expect_err(text);
             assert!(error.to_string().contains("is not a size"), "{text}");
+        }
+        for text in ["99999999999P", "16384P", "18446744073709551616"] {
+            let error = text.parse::<Size>().expect_err(text).to_string();
+            assert!(error.contains("is too large"), "{error}");
         }
     }
 

@@ -145,7 +145,16 @@ fn open_kind(kind: &DeviceKind) -> Result<(Arc<dyn Device>, String), DeviceError
                 read_only: *read_only,
                 direct: true,
             })?;
-            tracing::info!(path = %path.display(), "opened: {}", file.mode());
+            let shown = path.display();
+            tracing::info!(path = %shown, "opened: {}", file.mode());
+            let tail =
+                std::fs::metadata(path).map_or(0, |found| found.len() % kind.block_size().bytes());
+            if size.is_none() && tail > 0 {
+                tracing::warn!(
+                    "the last {tail} bytes of {shown} are no whole block of {block_bytes} bytes, and \
+                     not reached through the device"
+                );
+            }
             let identity = file.identity()?;
             (Arc::new(file), identity)
         }

@@ -1,7 +1,8 @@
 //! The processes that the control thread serves: a target, and front ends.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
@@ -69,20 +70,31 @@ impl Managed for TargetProcess {
 
     async fn reload(self: Arc<Self>, path: PathBuf) {
         let control = Arc::clone(&self.control);
-        let shown = path.display().to_string();
         let turn = control.turn().await;
+        let file = path.clone();
         let work = move || {
             let _turn = turn;
-            control.replace_from_file(&path)
+            control.replace_from_file(&file)
         };
         let result = tokio::task::spawn_blocking(work).await;
+        let shown = path.display();
         match result {
             Ok(Ok(actions)) => {
-                tracing::info!("SIGHUP: {shown} is in force, {} changes", actions.len());
+                let count = actions.len();
+                let changes = if count == 1 { "change" } else { "changes" };
+                tracing::info!("SIGHUP: {shown} is in force, {count} {changes}");
             }
-            Ok(Err(error)) => tracing::error!("SIGHUP: {shown} is not in force: {error}"),
+            Ok(Err(error)) => log_refused(&path, &error),
             Err(error) => tracing::error!("SIGHUP: {shown} was not put in force: {error}"),
         }
+    }
+}
+
+/// Logs the reason for which a file is not in force, each of its problems as a line of its own.
+pub fn log_refused(file: &Path, error: &impl Display) {
+    let shown = file.display();
+    for problem in error.to_string().lines() {
+        tracing::error!("SIGHUP: {shown} is not in force: {problem}");
     }
 }
 

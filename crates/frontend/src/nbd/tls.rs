@@ -93,7 +93,11 @@ pub(super) fn load(options: &TlsOptions) -> Result<Tls, FrontendError> {
 }
 
 fn wrong(path: &Path, error: &dyn Display) -> FrontendError {
-    FrontendError::Option(format!("{}: {error}", path.display()))
+    FrontendError::Option(format!(
+        "cannot use {}: {error}; write it in PEM, in the folder of the certificates: \
+         server-cert.pem and server-key.pem, and to verify clients ca-cert.pem",
+        path.display()
+    ))
 }
 
 /// All items of this kind in a file, one at least.

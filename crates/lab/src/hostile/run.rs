@@ -55,8 +55,7 @@ pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<Report> {
             ));
             continue;
         }
-        note(format_args!("{name}: {} pairs of runs", args.runs));
-        lines.push(measure(name, load, args).context(name)?);
+        lines.push(measure(name, load, args, note).context(name)?);
     }
     Ok(Report {
         loads: lines,
@@ -75,9 +74,10 @@ struct Pair {
     confined_by: Option<&'static str>,
 }
 
-fn measure(name: &'static str, load: Load, args: &HostileArgs) -> Result<Line> {
+fn measure(name: &'static str, load: Load, args: &HostileArgs, note: Note<'_>) -> Result<Line> {
     let mut pairs = Vec::new();
-    for _ in 0..args.runs {
+    for run in 1..=args.runs {
+        note(format_args!("{name}: pair {run} of {}", args.runs));
         // On a thread of its own, which is the neighbour's, on its core.
         let pair = std::thread::scope(|scope| {
             let thread = scope.spawn(|| pair(load, args));

@@ -5,6 +5,7 @@ use load::RunSummary;
 use serde::Serialize;
 
 use super::limits;
+use crate::Note;
 
 /// The compared quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +77,8 @@ pub struct LimitReport {
 ///
 /// The two of a pair follow each other at once, and take turns at going first, so that a machine
 /// that grows slower or faster over the minutes bears on both alike. `fraction` is the statistic to
-/// quote; the quotient of the two medians is not, since they may come from different minutes.
+/// quote; the quotient of the two medians is not, since they may come from different minutes. Each
+/// run begins with a `note`.
 ///
 /// # Errors
 /// The first error of a run, with the number of its pair; or a run that yields no positive number.
@@ -86,6 +88,7 @@ pub fn compare(
     runs: usize,
     run_ours: &mut dyn FnMut() -> Result<f64>,
     run_limit: &mut dyn FnMut() -> Result<f64>,
+    note: Note<'_>,
 ) -> Result<CaseReport> {
     let most = limits::RUNS_MAX;
     ensure!(
@@ -95,8 +98,12 @@ pub fn compare(
     let mut ours = Vec::with_capacity(runs);
     let mut limit = Vec::with_capacity(runs);
     for run in 0..runs {
-        let mut measure_ours = || measured(case, "our", run, run_ours);
-        let mut measure_limit = || measured(case, "the limit's", run, run_limit);
+        let measured = |whose, measure: &mut dyn FnMut() -> Result<f64>| {
+            note(format_args!("{case}: {whose} run {} of {runs}", run + 1));
+            measured(case, whose, run, measure)
+        };
+        let mut measure_ours = || measured("our", run_ours);
+        let mut measure_limit = || measured("the limit's", run_limit);
         let (of_ours, of_limit) = if run % 2 == 0 {
             let first = measure_ours()?;
             (first, measure_limit()?)

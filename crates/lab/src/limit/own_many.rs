@@ -2,6 +2,7 @@
 
 use super::args::LimitArgs;
 use super::{CaseReport, ManyCase, Metric, RESPONSE_HEADER_BYTES, compare, run_many};
+use crate::Note;
 use crate::process::{RAM_BYTES, Target, prefill};
 use anyhow::{Context as _, Result, ensure};
 use host::Host;
@@ -57,7 +58,7 @@ impl fmt::Display for ManyReport {
 ///
 /// # Errors
 /// As `switchyard bench`, and where an exchange breaks.
-pub(super) fn run(args: &LimitArgs) -> Result<ManyReport> {
+pub(super) fn run(args: &LimitArgs, note: Note<'_>) -> Result<ManyReport> {
     let (warmup, measured) = (args.warmup(), args.seconds);
     let mut evenness = Vec::new();
     let report = compare(
@@ -74,6 +75,7 @@ pub(super) fn run(args: &LimitArgs) -> Result<ManyReport> {
             let (server, client) = (core(args.target_core), core(args.load_core));
             Ok(run_many(&CASE, server, client, warmup, measured)?.exchanges_per_second)
         },
+        note,
     )?;
     let p99_over_mean = RunSummary::of(&evenness).context("there is at least one run")?;
     let even = p99_over_mean.median <= P99_OVER_MEAN_MAX;

@@ -56,11 +56,7 @@ pub fn run(args: &LimitArgs, note: Note<'_>) -> Result<Report> {
     let chosen = |name: &str| args.cases.is_empty() || args.cases.iter().any(|case| case == name);
     let mut lines = Vec::new();
     for case in CASES.iter().filter(|case| chosen(case.raw.name)) {
-        note(format_args!(
-            "{}: {} pairs of runs",
-            case.raw.name, args.runs
-        ));
-        let report = run_case(case, args).with_context(|| case.raw.name.to_owned())?;
+        let report = run_case(case, args, note).with_context(|| case.raw.name.to_owned())?;
         let fraction = report.fraction.median;
         let within = match report.better {
             Better::Higher => fraction >= case.bound,
@@ -74,8 +70,7 @@ pub fn run(args: &LimitArgs, note: Note<'_>) -> Result<Report> {
     }
     let many = many::CASE.raw.name;
     if chosen(many) {
-        note(format_args!("{many}: {} pairs of runs", args.runs));
-        lines.push(Line::Many(many::run(args).context(many)?));
+        lines.push(Line::Many(many::run(args, note).context(many)?));
     }
     if chosen(IDLE_NAME) {
         note(format_args!("{}: watching an idle target", IDLE_NAME));
@@ -97,7 +92,7 @@ impl Report {
 
 /// One case: pairs of runs. A target lives for its run only: it may poll, and would take half of
 /// its processor from the raw exchange that is measured next.
-fn run_case(case: &Case, args: &LimitArgs) -> Result<CaseReport> {
+fn run_case(case: &Case, args: &LimitArgs, note: Note<'_>) -> Result<CaseReport> {
     let cores = case.cores(args.target_core, args.load_core);
     let (warmup, measured) = (args.warmup(), args.seconds);
     let core = |core: u32| Some(core as usize);
@@ -122,6 +117,7 @@ fn run_case(case: &Case, args: &LimitArgs) -> Result<CaseReport> {
             )?;
             Ok(case.value(pair.client.exchanges_per_second, pair.client.latency_us.p50))
         },
+        note,
     )
 }
 

@@ -430,6 +430,17 @@ mod comparison {
 
     use super::super::*;
 
+    /// Without a reader of notes.
+    fn compare(
+        case: &str,
+        metric: Metric,
+        runs: usize,
+        ours: &mut dyn FnMut() -> anyhow::Result<f64>,
+        limit: &mut dyn FnMut() -> anyhow::Result<f64>,
+    ) -> anyhow::Result<CaseReport> {
+        super::super::compare(case, metric, runs, ours, limit, &|_| {})
+    }
+
     fn from(values: &[f64]) -> impl FnMut() -> anyhow::Result<f64> + use<> {
         let mut values = Vec::from(values).into_iter();
         move || Ok(values.next().expect("no more runs than asked for"))

@@ -10,12 +10,12 @@ use crate::controller::registry::{
 use crate::controller::reply::View;
 use crate::controller::state::Controller;
 use crate::permit::{ConnectionPermit, PermitRefused};
-use crate::qos::access::{AccessDecision, Rights};
+use crate::qos::access::{AccessDecision, AccessRules, Rights};
 use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
 use base::Nanos;
 use std::cell::Cell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use switch::Class;
 use wire::fabrics::{Connect, ConnectData, InvalidParameter};
@@ -30,6 +30,8 @@ pub(crate) struct Refusal {
     pub(crate) parameter: Option<InvalidParameter>,
     /// The limit that is reached.
     pub(crate) limit: Option<Reached>,
+    /// The host's name is one of a tenant, and its address outside of that tenant's networks.
+    pub(crate) from_elsewhere: bool,
 }
 
 /// A limit that keeps out a Connect.
@@ -57,13 +59,21 @@ impl Refusal {
         status: Status::CONNECT_CONTROLLER_BUSY,
         parameter: None,
         limit: None,
+        from_elsewhere: false,
     };
 
     const fn of(status: Status) -> Self {
         Self {
             status: status.with_dnr(),
-            parameter: None,
-            limit: None,
+            ..Self::BUSY
+        }
+    }
+
+    /// Of a host that may not use the subsystem.
+    fn not_allowed(rules: &AccessRules, host: &str, from: IpAddr) -> Self {
+        Self {
+            from_elsewhere: !rules.may_use_name(host, from),
+            ..Self::of(Status::CONNECT_INVALID_HOST)
         }
     }
 
@@ -220,7 +230,7 @@ fn wanted_subsystem(
     let found = view.shared.subsystem(name.as_str()).ok_or(wrong)?;
     let (rules, from) = (view.shared.rules(), origin.peer.ip());
     if !found.allows(host) || !rules.admit(host, from, name.as_str()) {
-        return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
+        return Err(Refusal::not_allowed(&rules, host, from));
     }
     Ok(Some(found))
 }
@@ -294,7 +304,7 @@ pub(crate) fn io(
     let (rules, from) = (view.shared.rules(), origin.peer.ip());
     let decision = controller.decide_from(&rules, from);
     if !subsystem.allows(&host) || matches!(decision, AccessDecision::Refused) {
-        return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
+        return Err(Refusal::not_allowed(&rules, &host, from));
     }
     let index = subsystem_index(Some(&subsystem), origin)?;
     if controller.is_superseded() {

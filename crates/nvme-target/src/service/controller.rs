@@ -220,7 +220,7 @@ fn connect_queue(
             };
             Ok(Reply::Bare(u64::from(response.to_dword())))
         }
-        Err(refusal) => Err(refused(connection, slot, refusal, core, cx)),
+        Err(refusal) => Err(refused(connection, slot, &data, refusal, core, cx)),
     }
 }
 
@@ -228,6 +228,7 @@ fn connect_queue(
 fn refused(
     connection: &mut Connection,
     slot: u16,
+    data: &ConnectData,
     refusal: Refusal,
     core: &mut CoreState,
     cx: &Context<'_>,
@@ -238,7 +239,18 @@ fn refused(
     if let Some(suppressed) = core.log_budget.allow(connection.peer.ip(), cx.now) {
         let (peer, status) = (connection.peer, refusal.status);
         let parameter = refusal.parameter.map(tracing::field::display);
-        tracing::info!(%peer, %status, parameter, suppressed, "refused a Connect");
+        if refusal.from_elsewhere {
+            let host = data.hostnqn().ok();
+            let host = host.as_ref().map(|name| name.as_str());
+            tracing::warn!(
+                %peer,
+                host,
+                suppressed,
+                "refused a Connect: the address is outside of the networks of the host's tenant"
+            );
+        } else {
+            tracing::info!(%peer, %status, parameter, suppressed, "refused a Connect");
+        }
     }
     let dword = refusal.parameter.map_or(0, InvalidParameter::to_dword);
     connection.session.commands.slot(slot).result = u64::from(dword);

@@ -155,8 +155,8 @@ fn check_options(options: &FileOptions, found: Option<&Metadata>) -> Result<(), 
         None if options.read_only || !options.create => Err(failed(
             "open",
             &options.path,
-            io::ErrorKind::NotFound.into(),
-            "check the path, or let it be created (with a size, and not read-only)",
+            io::Error::from_raw_os_error(libc::ENOENT),
+            "check the path (a configuration can have it created: create = true, with a size)",
         )),
         None if options.size.is_none() => invalid(format!(
             "{path} does not exist; give a size to create it with"

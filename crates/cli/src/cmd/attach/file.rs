@@ -21,12 +21,12 @@ pub(super) struct File {
     pub(super) wanted: Vec<Wanted>,
 }
 
-/// Reads and checks the file at `path`.
+/// Reads and checks the file at `path`. Only where it `waits` may another process write to a pipe there.
 ///
 /// # Errors
 /// Every problem found, with file, line and key.
-pub(super) fn load(path: &Path) -> Result<File, ConfigError> {
-    checked(|kinds, words| attachments::load(path, kinds, words))
+pub(super) fn load(path: &Path, waits: bool) -> Result<File, ConfigError> {
+    checked(|kinds, words| attachments::load(path, waits, kinds, words))
 }
 
 type Words<'a> = &'a dyn Fn(&Entry) -> Result<AttachCommand, Vec<Fault>>;

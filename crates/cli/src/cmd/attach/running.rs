@@ -8,7 +8,7 @@ use crate::output::{Output, human_bytes, print};
 use anyhow::Result;
 use control::attachments::{Attachments, AttachmentsAnswer};
 use control::model::ApiAddress;
-use control::{ApplyError, ApplyErrorKind};
+use control::{ApplyError, ApplyErrorKind, server};
 use serde_json::json;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -338,10 +338,10 @@ impl Attachments for Running {
             return;
         }
         let shown = path.display();
-        let file = match file::load(path) {
+        let file = match file::load(path, false) {
             Ok(file) => file,
             Err(error) => {
-                tracing::error!("SIGHUP: {shown} is not in force: {error}");
+                server::log_refused(path, &error);
                 return;
             }
         };
@@ -423,7 +423,7 @@ mod tests {
             path.display()
         );
         std::fs::write(&path, text).expect("a temporary file");
-        let file = file::load(&path).expect("a good file");
+        let file = file::load(&path, false).expect("a good file");
         std::fs::remove_file(&path).expect("it was just written");
         let [wanted] = <[Wanted; 1]>::try_from(file.wanted).expect("one attachment");
         let mut attached = wanted.start().expect("it starts");
