@@ -75,7 +75,7 @@ fn databases_run_on_a_disk_of_a_target() {
     }
     if as_root_with(&["postmark"]) {
         let few = [("FILES", "200"), ("TRANSACTIONS", "400"), ("SIZE", "128M")];
-        has_rows(&example("postmark/run", &few), &["2 instances"]);
+        has_rows(&example("postmark/run", &few), &["4 instances"]);
     }
 }
 
