@@ -320,7 +320,7 @@ pub struct AttachFuseArgs {
     #[arg(long, value_name = "NUMBER")]
     pub core: Option<u32>,
     /// Policy of the thread that serves while it is idle
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "never")]
     pub poll: Poll,
 }
 

@@ -7,7 +7,7 @@ use super::abi::{Answer, Attributes, Header, ROOT, Request, opened};
 use super::job::{Job, Place, Range, UnderWay, Work};
 use super::limits::REQUEST_MAX_BYTES;
 use super::thread_classes::{Asked, ThreadClasses};
-use crate::device_io::KnownLosses;
+use crate::KnownLosses;
 use base::Time;
 use block::{Device, Geometry, Operation};
 use rustix::fs::{FallocateFlags, OFlags};

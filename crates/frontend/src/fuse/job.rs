@@ -2,7 +2,7 @@
 
 use super::abi::Answer;
 use super::session::Session;
-use crate::device_io::KnownLosses;
+use crate::KnownLosses;
 use block::{BlockError, Geometry, Operation};
 use reactor::IoSlice;
 use std::cell::Cell;

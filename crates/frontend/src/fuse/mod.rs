@@ -82,7 +82,7 @@ impl Options {
             class: ClassChoice::Fixed(Class::DEFAULT),
             rules: ClassRules::default(),
             core: None,
-            poll: PollPolicy::Auto,
+            poll: PollPolicy::Never,
             allow_other: false,
             read_only: false,
         }

@@ -18,10 +18,10 @@ use super::protocol::{
 };
 use super::reply::{Owner, Reply};
 use super::tls::{Stage, Tls, TlsChannel};
-use crate::device_io::{DeviceIo, Finished, KnownLosses};
 use crate::limits::{
     NBD_NEGOTIATION_TIME, NBD_REQUEST_BYTES_MAX, NBD_REQUESTS_MAX, NBD_TRANSFER_TIME,
 };
+use crate::{DeviceIo, Finished, KnownLosses};
 use base::{SlabKey, Time};
 use reactor::{Context, IoSlice, SendList, SocketId};
 use std::collections::VecDeque;
