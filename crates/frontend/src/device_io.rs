@@ -155,13 +155,20 @@ impl<T> DeviceIo<T> {
     /// room for [`CORE_REQUESTS_RESERVE`] of them.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.requests.len() >= self.requests_max
+        self.under_way() >= self.requests_max
     }
 
-    /// Requests that are not finished.
+    /// Requests that were not handed out as finished.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.requests.len()
+        let finished = self.finished.iter().map(|(_, queue)| queue.len());
+        self.requests.len() + finished.sum::<usize>()
+    }
+
+    /// Returns true if finished requests wait to be [handed out](Self::finished).
+    #[must_use]
+    pub fn has_finished(&self) -> bool {
+        self.finished.iter().any(|(_, queue)| !queue.is_empty())
     }
 
     /// Takes memory for `bytes` bytes of a request's data, in pieces; `None` where that much is not
@@ -476,9 +483,11 @@ impl<T> DeviceIo<T> {
         self.finished[class].pop_front()
     }
 
-    /// The names of the requests that are not finished.
+    /// The names of the requests that were not handed out as finished.
     pub fn owners(&self) -> impl Iterator<Item = &T> {
-        self.requests.iter().map(|(_, pending)| &pending.owner)
+        let finished = self.finished.iter().flat_map(|(_, queue)| queue);
+        let requests = self.requests.iter().map(|(_, pending)| &pending.owner);
+        requests.chain(finished.map(|finished| &finished.owner))
     }
 
     /// Gives a request up: pieces that were not sent end as [`BlockError::Aborted`], and so do
@@ -510,7 +519,7 @@ impl<T> DeviceIo<T> {
     /// Returns the time at which [`turn`](Self::turn) has to run at the latest.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        if self.finished.iter().any(|(_, queue)| !queue.is_empty()) {
+        if self.has_finished() {
             return Time::ZERO;
         }
         let channels = Class::ALL.into_iter().map(|class| &self.channels[class]);

@@ -192,7 +192,7 @@ impl<'a> Request<'a> {
                 }
             }
             // Symbolic links, nodes, directories, links, files; removed, renamed, made.
-            6 | 8..=13 | 35 | 45 | 51 => Self::ChangeDirectory,
+            6 | 8..=13 | 35 | 45 => Self::ChangeDirectory,
             14 => Self::Open {
                 flags: flags_at(body, 0)?,
             },

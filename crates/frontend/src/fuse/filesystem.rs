@@ -55,6 +55,8 @@ pub(super) struct Files {
     pub(super) entries: Vec<Entry>,
     pub(super) shared: Arc<Shared>,
     pub(super) under_way: Rc<UnderWay>,
+    /// Requests for data are refused: the attachment ends.
+    pub(super) shut: bool,
     pub(super) handles: Handles,
     /// Class of all requests; `None` where it depends on each.
     pub(super) class: Option<Class>,
@@ -224,7 +226,7 @@ impl Files {
         request: Request<'a>,
         now: Time,
     ) -> Result<Step<'a>, Errno> {
-        if self.shared.shut.load(Ordering::Relaxed) {
+        if self.shut {
             return Err(Errno::NODEV);
         }
         let file = self.index(header.node).ok_or(Errno::ISDIR)?;

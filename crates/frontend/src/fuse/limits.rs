@@ -29,8 +29,12 @@ pub const TURN_WRITE_BYTES: usize = 256 * 1024;
 /// arrive meanwhile wait for no more.
 pub const TURN_ANSWER_BYTES: usize = 64 * 1024;
 
-/// Time after which it is asked again if a signal ends the thread of an interrupted request.
+/// Time after which it is asked again if a signal ends the thread of an interrupted request. Longer
+/// by as much for every [`INTERRUPTS_MAX`] of them.
 pub const INTERRUPT_PERIOD: Nanos = Nanos::from_millis(100);
+
+/// Interrupted requests that are asked about in one turn: the kernel's answer takes some 10 µs each.
+pub const INTERRUPTS_MAX: usize = 16;
 
 /// Requests of the kernel's read-ahead, write-back and asynchronous direct I/O at a time; the
 /// kernel holds the others back. All of [`REQUESTS_MAX`] but a few for threads that wait.

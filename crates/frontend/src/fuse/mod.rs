@@ -94,10 +94,8 @@ impl Options {
 struct Shared {
     /// Number of open files.
     open: AtomicUsize,
-    /// Requests for data that are not answered.
-    under_way: AtomicUsize,
-    /// Set in the end: requests for data are refused.
-    shut: AtomicBool,
+    /// Set in the end: requests for data are refused, and none is under way.
+    drained: AtomicBool,
     /// The dataplane thread cannot carry out requests any more.
     failed: AtomicBool,
 }
@@ -185,6 +183,8 @@ impl Attachment {
     /// [`FuseError::Unmount`] where the kernel refuses for another reason.
     pub fn detach(&mut self) -> Result<(), FuseError> {
         self.mount.unmount(self.open_files())?;
+        // Those of a copy of the mount may be under way.
+        self.drain();
         self.end_thread();
         Ok(())
     }
@@ -194,25 +194,26 @@ impl Attachment {
     pub fn detach_forced(&mut self) {
         if let Err(error) = self.detach() {
             tracing::warn!("{error}; detached all the same");
-            self.shared.shut.store(true, Ordering::Relaxed);
-            if !self.drained(DRAIN_TIME.into()) {
-                tracing::warn!("requests are under way still: they are given up");
-            }
+            self.drain();
             self.mount.abort();
             self.end_thread();
         }
     }
 
-    /// Waits until no request is under way, at most for `most`; returns true if none is.
-    fn drained(&self, most: Duration) -> bool {
-        let until = Instant::now() + most;
-        while self.shared.under_way.load(Ordering::Relaxed) > 0 && !self.has_ended() {
+    /// Has requests for data refused, and waits until none is under way, for at most [`DRAIN_TIME`].
+    fn drain(&self) {
+        if self.has_ended() {
+            return;
+        }
+        self.sender.send_always(Message::Shut);
+        let until = Instant::now() + Duration::from(DRAIN_TIME);
+        while !self.shared.drained.load(Ordering::Relaxed) && !self.has_ended() {
             if Instant::now() >= until {
-                return false;
+                tracing::warn!("requests are under way still: they are given up");
+                return;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        true
     }
 
     /// Ends the dataplane thread, and with it the connection to the kernel: files that are open in a
@@ -281,6 +282,7 @@ fn open_core(
         entries: entries(namespaces, options.read_only),
         shared,
         under_way: Rc::default(),
+        shut: false,
         handles: Handles::default(),
         class: match options.class {
             ClassChoice::Fixed(class) if options.rules.is_empty() => Some(class),

@@ -5,14 +5,14 @@ use super::error::FuseError;
 use super::filesystem::{Files, Step};
 use super::job::{Job, Work};
 use super::limits::{
-    INTERRUPT_PERIOD, REQUESTS_MAX, TURN_ANSWER_BYTES, TURN_REQUESTS, TURN_WRITE_BYTES,
-    WAITING_MAX, WRITE_BYTES_MAX,
+    INTERRUPT_PERIOD, INTERRUPTS_MAX, REQUESTS_MAX, TURN_ANSWER_BYTES, TURN_REQUESTS,
+    TURN_WRITE_BYTES, WAITING_MAX, WRITE_BYTES_MAX,
 };
 use super::session::Session;
 use super::write_order::WriteOrder;
 use crate::core_thread::passes;
 use crate::{DeviceIo, Finished, IoCounters};
-use base::{SlabKey, Time};
+use base::{Nanos, SlabKey, Time};
 use block::{Device, Operation};
 use reactor::{Completion, Context, Driver, Op, OpKey, Outcome};
 use rustix::io::Errno;
@@ -24,6 +24,8 @@ use switch::{Class, PerClass};
 /// A message to the dataplane thread.
 #[derive(Debug)]
 pub(super) enum Message {
+    /// Refuse requests for data from now on, and say when none is under way.
+    Shut,
     /// End; requests under way are aborted.
     End,
 }
@@ -41,6 +43,15 @@ struct Running {
     ready: Ready,
     /// The blocks of a write are being read, to change part of them.
     reads_first: bool,
+}
+
+/// A request of which the thread has a signal.
+#[derive(Debug)]
+struct Interrupted {
+    ask_at: Time,
+    unique: u64,
+    /// Index of its file.
+    file: usize,
 }
 
 /// One device.
@@ -64,10 +75,8 @@ pub(super) struct Dataplane {
     message: Vec<u8>,
     /// The kernel may have a message.
     readable: bool,
-    /// Names of interrupted requests, with their threads.
-    interrupted: Vec<(u64, u32)>,
-    /// Time at which it is asked if signals end these threads.
-    ask_at: Time,
+    /// Interrupted requests, by the time at which it is asked if signals end their threads.
+    interrupted: VecDeque<Interrupted>,
     /// Room to make one piece of several.
     scratch: Vec<u8>,
     closing: bool,
@@ -110,8 +119,7 @@ impl Dataplane {
             first: 0,
             message: Session::memory(),
             readable: true,
-            interrupted: Vec::new(),
-            ask_at: Time::NEVER,
+            interrupted: VecDeque::new(),
             scratch: Vec::new(),
             closing: false,
             again: false,
@@ -122,6 +130,11 @@ impl Dataplane {
     pub(super) fn counters(&self) -> Vec<Arc<IoCounters>> {
         let counters = self.files.iter().map(|file| file.io.counters());
         counters.map(Arc::clone).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) const fn shared(&self) -> &Arc<super::Shared> {
+        &self.names.shared
     }
 
     /// Requests that are under way, and bytes of data that are held for them.
@@ -175,44 +188,52 @@ impl Dataplane {
         match step {
             Ok(Step::Answer(answer)) => self.session.answer(header.unique, answer.bytes()),
             Ok(Step::Carry(job, data)) => self.files[job.file].enter(job, data, cx),
-            Ok(Step::Interrupt(unique)) => self.interrupt(unique, cx),
+            Ok(Step::Interrupt(unique)) => self.interrupt(unique, cx.now),
             Ok(Step::End) => {}
             Err(errno) => self.session.refuse(header.unique, errno),
         }
     }
 
     /// A signal waits for the thread of a request.
-    fn interrupt(&mut self, unique: u64, cx: &mut Context<'_>) {
-        let found = self.files.iter().find_map(|file| file.thread_of(unique));
-        if let Some(thread) = found {
-            self.interrupted.push((unique, thread));
-            self.ask_at = self.ask_at.min(cx.now);
+    fn interrupt(&mut self, unique: u64, now: Time) {
+        let mut files = self.files.iter();
+        let found = files.position(|file| file.thread_of(unique).is_some());
+        if let Some(file) = found {
+            self.interrupted.push_front(Interrupted {
+                ask_at: now,
+                unique,
+                file,
+            });
         }
     }
 
     /// Gives up interrupted requests of threads that a signal ends: they would not end before. Those
     /// of other threads go on, as those of a disk do, since programs expect no `EINTR` of it.
     fn give_up_interrupted(&mut self, cx: &mut Context<'_>) {
-        let files = &mut self.files;
-        let session = &self.session;
-        self.interrupted.retain(|&(unique, thread)| {
-            let Some(file) = files
-                .iter_mut()
-                .find(|file| file.thread_of(unique).is_some())
-            else {
-                return false;
+        for _ in 0..INTERRUPTS_MAX {
+            let due = |next: &mut Interrupted| next.ask_at <= cx.now;
+            let Some(mut next) = self.interrupted.pop_front_if(due) else {
+                return;
             };
-            let ends = is_being_ended(thread);
-            if ends {
-                file.give_up(unique, session, cx);
+            let file = &mut self.files[next.file];
+            let Some(thread) = file.thread_of(next.unique) else {
+                continue;
+            };
+            if is_being_ended(thread) {
+                file.give_up(next.unique, &self.session, cx);
             }
-            !ends
-        });
-        self.ask_at = if self.interrupted.is_empty() {
-            Time::NEVER
-        } else {
-            cx.now + INTERRUPT_PERIOD
-        };
+            // It may be one that cannot be given up yet.
+            let periods = 1 + self.interrupted.len() / INTERRUPTS_MAX;
+            let periods = u64::try_from(periods).expect("requests are bounded");
+            next.ask_at = cx.now + Nanos(INTERRUPT_PERIOD.0 * periods);
+            self.interrupted.push_back(next);
+        }
+    }
+
+    /// Returns the time at which it is asked about an interrupted request.
+    fn ask_at(&self) -> Time {
+        let next = self.interrupted.front();
+        next.map_or(Time::NEVER, |next| next.ask_at)
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
@@ -379,15 +400,17 @@ impl File {
         }
     }
 
-    /// Takes the next finished request: of class `Throughput` only while `bytes`, of which its own
-    /// are subtracted, are left.
+    /// Takes the next finished request: of class `Throughput` only while `bytes`, of which those of a
+    /// read are subtracted, are left.
     fn finished(&mut self, bytes: &mut usize) -> Option<Finished<Running>> {
         let urgent = self.io.finished_of(Class::Latency);
         if urgent.is_some() || *bytes == 0 {
             return urgent;
         }
         let finished = self.io.finished_of(Class::Throughput)?;
-        *bytes = bytes.saturating_sub(finished.owner.ready.job.range.len);
+        if matches!(finished.owner.ready.job.work, Work::Read) {
+            *bytes = bytes.saturating_sub(finished.owner.ready.job.range.len);
+        }
         Some(finished)
     }
 
@@ -444,15 +467,14 @@ impl reactor::Service for Dataplane {
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
+            Message::Shut => self.names.shut = true,
             Message::End => self.close(cx),
         }
     }
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.read_requests(cx);
-        if self.ask_at <= cx.now {
-            self.give_up_interrupted(cx);
-        }
+        self.give_up_interrupted(cx);
         let mut bytes = TURN_ANSWER_BYTES;
         // Each in its turn, as one may use up all of what a turn may answer.
         self.first = (self.first + 1) % self.files.len();
@@ -479,11 +501,9 @@ impl reactor::Service for Dataplane {
             self.again = self.files.iter().any(|file| file.waiting() > 0);
         }
         self.again |= self.may_read();
-        let under_way = self.names.under_way.requests.get();
-        self.names
-            .shared
-            .under_way
-            .store(under_way, Ordering::Relaxed);
+        if self.names.shut && self.names.under_way.requests.get() == 0 {
+            self.names.shared.drained.store(true, Ordering::Relaxed);
+        }
     }
 
     fn deadline(&self) -> Time {
@@ -491,10 +511,11 @@ impl reactor::Service for Dataplane {
             return Time::ZERO;
         }
         let devices = self.files.iter().map(|file| file.io.deadline());
-        devices.fold(self.ask_at, Time::min)
+        devices.fold(self.ask_at(), Time::min)
     }
 
     fn finished(&self) -> bool {
-        self.closing && self.files.iter().all(|file| file.io.closed())
+        let mut files = self.files.iter();
+        self.closing && files.all(|file| file.io.closed() && !file.io.has_finished())
     }
 }

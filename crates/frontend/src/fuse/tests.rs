@@ -15,13 +15,14 @@ use base::Time;
 use block::Device;
 use block::layer::fault::{Fault, FaultEffect, FaultOptions, FaultRule};
 use reactor::uring::{Options, UringDriver};
-use reactor::{Core, PollPolicy, Service as _, Wait};
+use reactor::{BufferClass, Core, PollPolicy, Service as _, Wait};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use switch::{Class, PerClass};
 
 /// A dataplane and the kernel's end of its session.
@@ -67,6 +68,10 @@ fn session(minor: u32) -> (File, std::io::Result<Session>) {
 
 impl Bed {
     fn new(devices: &[Arc<dyn Device>]) -> Self {
+        Self::with_driver(devices, &Options::default())
+    }
+
+    fn with_driver(devices: &[Arc<dyn Device>], options: &Options) -> Self {
         let (kernel, session) = session(40);
         let namespaces: Vec<_> = devices
             .iter()
@@ -77,6 +82,7 @@ impl Bed {
             entries: entries(&namespaces, false),
             shared: Arc::new(Shared::default()),
             under_way: Rc::default(),
+            shut: false,
             handles: Handles::default(),
             class: Some(Class::Throughput),
             threads: ThreadClasses::new(
@@ -87,7 +93,7 @@ impl Bed {
             owner: (0, 0),
             bypass: true,
         };
-        let mut driver = UringDriver::new(&Options::default()).expect("io_uring works here");
+        let mut driver = UringDriver::new(options).expect("io_uring works here");
         let service = Dataplane::open(session.expect("served"), names, &namespaces, &mut driver);
         let mut bed = Self {
             kernel,
@@ -136,14 +142,14 @@ impl Bed {
 
     /// Turns until there is an answer.
     fn answered(&mut self) -> (u64, i32) {
-        loop {
-            let mut byte = [0];
-            let peek = rustix::net::RecvFlags::PEEK;
-            if rustix::net::recv(&self.kernel, &mut byte, peek).is_ok() {
-                return self.answer();
-            }
+        while !self.has_answer() {
             self.turn();
         }
+        self.answer()
+    }
+
+    fn has_answer(&self) -> bool {
+        recv(&self.kernel, &mut [0], RecvFlags::PEEK).is_ok()
     }
 }
 
@@ -160,6 +166,64 @@ fn files_take_turns_where_a_turn_answers_no_more() {
     }
     let first: Vec<u64> = (0..4).map(|_| bed.answered().0 / 10).collect();
     assert!(first.contains(&1) && first.contains(&2), "{first:?}");
+}
+
+#[test]
+fn requests_wait_for_memory_that_answers_hold() {
+    let four = Options {
+        buffers: vec![BufferClass {
+            bytes: 64 << 10,
+            count: 4,
+        }],
+        ..Options::default()
+    };
+    let mut bed = Bed::with_driver(&[ram(1 << 20)], &four);
+    for unique in 2..22 {
+        bed.read(unique, FIRST, 64 << 10);
+    }
+    for unique in 2..22 {
+        assert_eq!(bed.answered(), (unique, 0));
+    }
+}
+
+#[test]
+fn many_writes_of_parts_of_blocks_end_behind_large_reads() {
+    let mut bed = Bed::new(&[ram(1 << 20)]);
+    let (reads, writes) = (100, 1000);
+    for unique in 2..2 + reads {
+        bed.read(unique, FIRST, 64 << 10);
+    }
+    let mut answers = 0;
+    for unique in 0..writes {
+        bed.write(1000 + unique, unique * 512 + 100, &[7; 10]);
+        // The socket has room for some of either.
+        while bed.has_answer() {
+            bed.answer();
+            answers += 1;
+        }
+        bed.turn();
+    }
+    while answers < reads + writes {
+        let (unique, errno) = bed.answered();
+        assert_eq!(errno, 0, "{unique}");
+        answers += 1;
+    }
+    assert_eq!(bed.under_way(), (0, 0));
+}
+
+#[test]
+fn an_attachment_is_drained_when_no_request_is_under_way() {
+    let mut bed = Bed::new(&[ram(1 << 20)]);
+    let shared = Arc::clone(bed.core.service.shared());
+    bed.read(2, FIRST, 512);
+    assert_eq!(bed.answered(), (2, 0));
+    assert!(!shared.drained.load(Ordering::Relaxed));
+    bed.core.sender().send_always(Message::Shut);
+    while !shared.drained.load(Ordering::Relaxed) {
+        bed.turn();
+    }
+    bed.read(3, FIRST, 512);
+    assert_eq!(bed.answered(), (3, Errno::NODEV.raw_os_error()));
 }
 
 #[test]

@@ -110,7 +110,8 @@ impl Session {
         let is_first = !std::mem::replace(&mut self.vrings[index].served, true);
         let has_served = self.shared.has_served.load(Ordering::Relaxed);
         if is_first && setup.queue.next_used() != 0 && !self.marked && !has_served {
-            // Another back end served it, and left no mark.
+            // Another back end served it, and left no mark. The client is told once.
+            self.marked = true;
             take_over(&*self.shared.device, ABSENT, &self.shared.client);
         }
         let core = self.shared.core_of(number);
