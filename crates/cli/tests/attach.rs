@@ -180,9 +180,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
     let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
     let serving = serve(&own_address());
     let address = serving.address().to_owned();
-    let mountpoint = folder.path("files");
-    std::fs::create_dir(&mountpoint).unwrap();
-    let attached = Attached::start(&["fuse", &mountpoint, "--target", &address]);
+    let (attached, mountpoint) = Attached::fuse(&folder, &address);
     let file = attached.uri.clone();
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 32 << 20);
     let fio = Command::new("fio")

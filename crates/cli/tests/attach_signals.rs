@@ -22,9 +22,7 @@ fn a_signal_ends_a_process_that_waits_for_a_lost_target() {
     let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
     let serving = serve(&own_address());
     let address = serving.address().to_owned();
-    let mountpoint = folder.path("files");
-    std::fs::create_dir(&mountpoint).unwrap();
-    let attached = Attached::start(&["fuse", &mountpoint, "--target", &address]);
+    let (attached, _) = Attached::fuse(&folder, &address);
     serving.signal("-KILL");
     drop(serving);
     let file = &attached.uri;

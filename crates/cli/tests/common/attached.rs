@@ -1,6 +1,6 @@
 //! `switchyard attach` in the background, and programs of others that use it.
 
-use super::{program, stderr};
+use super::{Folder, program, stderr};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 
@@ -13,6 +13,14 @@ pub struct Attached {
 impl Attached {
     pub fn start(args: &[&str]) -> Self {
         Self::start_by(program(), args)
+    }
+
+    /// A file of the target's first namespace; the mount point, too.
+    pub fn fuse(folder: &Folder, target: &str) -> (Self, String) {
+        let mountpoint = folder.path("files");
+        std::fs::create_dir(&mountpoint).unwrap();
+        let attached = Self::start(&["fuse", &mountpoint, "--target", target]);
+        (attached, mountpoint)
     }
 
     pub fn start_by(mut program: Command, args: &[&str]) -> Self {
