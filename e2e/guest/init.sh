@@ -44,15 +44,15 @@ step() {
 	say "step $step_name ok"
 }
 
-# wait_until COMMAND…: up to 20 seconds.
+# wait_until COMMAND…: up to a minute.
 wait_until() {
-	for _ in $(seq 200); do
+	for _ in $(seq 600); do
 		if "$@"; then
 			return 0
 		fi
 		usleep 100000
 	done
-	echo "not true within 20 seconds: $*"
+	echo "not true within a minute: $*"
 	return 1
 }
 

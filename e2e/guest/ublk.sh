@@ -147,22 +147,26 @@ discard() {
 	dd if=/dev/ublkb3 bs=1M count=8 iflag=direct | cmp -n 8388608 - /dev/zero
 }
 
+# under_way DISK: the kernel waits for requests of it.
+under_way() {
+	grep -q '[1-9]' "/sys/block/$1/inflight"
+}
+
 # The front end is killed with many requests under way, each of which is carried out in the end.
 recover_deep() {
-	fio --name=c --filename=/dev/ublkb3 --direct=1 --ioengine=libaio --iodepth=64 --rw=randwrite \
-		--bs=4k --size=64M --randrepeat=0 --verify=crc32c --verify_fatal=1 --minimal >/run/fio 2>&1 &
-	deep=$!
 	for _ in 1 2 3; do
-		sleep 1
-		kill -0 $deep
-		echo "under way: $(cat /sys/block/ublkb3/inflight)"
+		fio --name=c --filename=/dev/ublkb3 --direct=1 --ioengine=libaio --iodepth=64 --rw=randwrite \
+			--bs=4k --size=32M --randrepeat=0 --verify=crc32c --verify_fatal=1 --minimal >/run/fio 2>&1 &
+		deep=$!
+		wait_until under_way ublkb3
 		kill_front_end
+		echo "under way: $(cat /sys/block/ublkb3/inflight)"
 		patiently attach_remote
+		code=0
+		wait $deep || code=$?
+		cat /run/fio
+		expect "exit code of fio" "$code" 0
 	done
-	code=0
-	wait $deep || code=$?
-	cat /run/fio
-	expect "exit code of fio" "$code" 0
 }
 
 # It ends when the block device is closed.
@@ -213,10 +217,16 @@ verify() {
 		--bs=4k --size=16M --randrepeat=0 --verify=crc32c --verify_fatal=1 --minimal >/run/fio
 }
 
+# has_opened PROCESS FILE: as its standard input.
+has_opened() {
+	[ "$(readlink "/proc/$1/fd/0")" = "$2" ]
+}
+
 # A process has it open: the first signal says so, and the second removes it all the same.
 force() {
 	sleep 1000 </dev/ublkb0 &
 	reader=$!
+	wait_until has_opened $reader /dev/ublkb0
 	signal ram TERM
 	wait_until grep -q "/dev/ublkb0 is in use by process $reader" /run/ram.log
 	signal ram TERM
@@ -234,7 +244,7 @@ give_up() {
 	kill -STOP $serve
 	dd if=/dev/ublkb0 of=/dev/null bs=4k count=1 iflag=direct >/run/dd 2>&1 &
 	reader=$!
-	usleep 300000
+	wait_until under_way ublkb0
 	signal lost TERM
 	wait_until grep -q "/dev/ublkb0 is in use" /run/lost.log
 	signal lost TERM
