@@ -22,6 +22,10 @@ pub const ROOMS: &[(&str, &str)] = &[
     ),
     ("crates/capi/src/version.rs", "names that C sees"),
     (
+        "crates/frontend/src/fuse/gathered.rs",
+        "a ring that writes several answers",
+    ),
+    (
         "crates/frontend/src/ublk/control.rs",
         "a ring for commands to the kernel's ublk driver",
     ),

@@ -182,7 +182,7 @@ impl Job {
         result: Result<(), BlockError>,
         memory: &[IoSlice],
         scratch: &mut Vec<u8>,
-        session: &Session,
+        session: &mut Session,
     ) {
         if let Err(error) = result {
             session.refuse(self.unique, crate::errno::errno_of(error));
@@ -192,25 +192,32 @@ impl Job {
             Work::Read => self.answer_read(memory, scratch, session),
             Work::Write { .. } => {
                 let written = u32::try_from(self.range.len).expect("a write is bounded");
-                session.answer(self.unique, Answer::written(written).bytes());
+                self.send(Answer::written(written).bytes(), session);
             }
-            Work::Flush(_) | Work::Plain(_) => session.answer(self.unique, &[]),
+            Work::Flush(_) | Work::Plain(_) => self.send(&[], session),
         }
     }
 
-    fn answer_read(&self, memory: &[IoSlice], scratch: &mut Vec<u8>, session: &Session) {
+    fn answer_read(&self, memory: &[IoSlice], scratch: &mut Vec<u8>, session: &mut Session) {
         let wanted = self.range.skip..self.range.skip + self.range.len;
         if let [slice] = memory
             && let Some(bytes) = slice.bytes()
         {
-            session.answer(self.unique, &bytes[wanted]);
+            self.send(&bytes[wanted], session);
             return;
         }
         scratch.clear();
         for slice in memory {
             slice.append_to(0, scratch);
         }
-        session.answer(self.unique, &scratch[wanted]);
+        self.send(&scratch[wanted], session);
+    }
+
+    fn send(&self, bytes: &[u8], session: &mut Session) {
+        match self.class {
+            Class::Latency => session.answer(self.unique, bytes),
+            Class::Throughput => session.gather(self.unique, bytes),
+        }
     }
 }
 

@@ -29,6 +29,15 @@ pub const TURN_WRITE_BYTES: usize = 256 * 1024;
 /// arrive meanwhile wait for no more.
 pub const TURN_ANSWER_BYTES: usize = 64 * 1024;
 
+/// Answers of class `Throughput` that leave together at most; those of one turn do.
+pub const GATHERED_MAX: usize = 64;
+
+/// Bytes of them. They are copied, which pays as long as an answer is a small part of it: others
+/// leave at once.
+pub const GATHERED_BYTES_MAX: usize = 128 * 1024;
+/// See [`GATHERED_BYTES_MAX`].
+pub const GATHERED_ANSWER_MAX_BYTES: usize = 16 * 1024;
+
 /// Time after which it is asked again if a signal ends the thread of an interrupted request. Longer
 /// by as much for every [`INTERRUPTS_MAX`] of them.
 pub const INTERRUPT_PERIOD: Nanos = Nanos::from_millis(100);

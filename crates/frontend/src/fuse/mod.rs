@@ -15,6 +15,7 @@
 mod abi;
 mod error;
 mod filesystem;
+mod gathered;
 mod job;
 pub mod limits;
 mod mount;

@@ -414,7 +414,12 @@ impl File {
         Some(finished)
     }
 
-    fn finish(&mut self, finished: Finished<Running>, scratch: &mut Vec<u8>, session: &Session) {
+    fn finish(
+        &mut self,
+        finished: Finished<Running>,
+        scratch: &mut Vec<u8>,
+        session: &mut Session,
+    ) {
         let Finished {
             owner: Running {
                 mut ready,
@@ -485,12 +490,13 @@ impl reactor::Service for Dataplane {
                 progress |= file.begin(cx);
                 file.io.turn(cx);
                 while let Some(finished) = file.finished(&mut bytes) {
-                    file.finish(finished, &mut self.scratch, &self.session);
+                    file.finish(finished, &mut self.scratch, &mut self.session);
                     progress = true;
                 }
             }
             progress
         });
+        self.session.flush();
         let nothing_runs = self.files.iter().all(|file| file.io.under_way() == 0);
         if nothing_runs && !self.again {
             let session = &self.session;

@@ -1,7 +1,8 @@
 //! The session with the kernel's FUSE driver: its messages are read, and answered.
 
 use super::abi::{Answer, Header, MINOR_MIN, Request, VERSION, WRITE_HEADER_BYTES, answer_header};
-use super::limits::REQUEST_MAX_BYTES;
+use super::gathered::Gathered;
+use super::limits::{GATHERED_ANSWER_MAX_BYTES, REQUEST_MAX_BYTES};
 use crate::log_budget::LogBudget;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ pub(super) struct Session {
     file: Arc<File>,
     /// The minor version of the kernel's protocol.
     minor: u32,
+    gathered: Gathered,
     log: LogBudget,
 }
 
@@ -32,6 +34,7 @@ impl Session {
         let mut session = Self {
             file: Arc::new(File::from(connection)),
             minor: 0,
+            gathered: Gathered::new()?,
             log: LogBudget::default(),
         };
         let mut message = Self::memory();
@@ -119,15 +122,44 @@ impl Session {
 
     fn send(&self, unique: u64, errno: i32, bytes: &[u8]) {
         let header = answer_header(unique, errno, bytes.len());
-        let sent = rustix::io::writev(&*self.file, &[IoSlice::new(&header), IoSlice::new(bytes)]);
-        match sent {
-            // The request ended by itself, or the mount did.
-            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::PERM) => {}
-            Err(error) => {
-                if let Some(suppressed) = self.log.allow() {
-                    tracing::error!(suppressed, "the kernel does not take an answer: {error}");
-                }
-            }
+        let pieces = [IoSlice::new(&header), IoSlice::new(bytes)];
+        if let Err(errno) = rustix::io::writev(&*self.file, &pieces) {
+            not_taken(errno, &self.log);
         }
+    }
+
+    /// Answers a request by the next [`flush`](Self::flush) at the latest, together with others.
+    ///
+    /// In each call that answers, the kernel wakes the application, which may run at once on the
+    /// processor of the caller: it should find more than one answer then.
+    pub(super) fn gather(&mut self, unique: u64, bytes: &[u8]) {
+        let header = answer_header(unique, 0, bytes.len());
+        let len = header.len() + bytes.len();
+        if len > GATHERED_ANSWER_MAX_BYTES {
+            self.answer(unique, bytes);
+            return;
+        }
+        if !self.gathered.has_room(len) {
+            self.flush();
+        }
+        self.gathered.push(&header, bytes);
+    }
+
+    /// Sends the answers that wait.
+    pub(super) fn flush(&mut self) {
+        let log = &self.log;
+        self.gathered
+            .write_to(&self.file, |errno| not_taken(errno, log));
+    }
+}
+
+/// The kernel has not taken an answer.
+fn not_taken(errno: Errno, log: &LogBudget) {
+    // The request ended by itself, or the mount did.
+    if matches!(errno, Errno::NOENT | Errno::NODEV | Errno::PERM) {
+        return;
+    }
+    if let Some(suppressed) = log.allow() {
+        tracing::error!(suppressed, "the kernel does not take an answer: {errno}");
     }
 }
