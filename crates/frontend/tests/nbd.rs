@@ -10,7 +10,7 @@
 mod forgetful;
 
 use base::Nanos;
-use block::device::{FileDevice, FileOptions, Ram};
+use block::device::{FileDevice, FileOptions, Null, Ram};
 use block::layer::fault::FaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
 use block::{BlockError, Cache, CacheOptions, Device};
@@ -21,7 +21,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use switch::{Class, PerClass};
 use switchyard_frontend::limits::NBD_CONNECTIONS_MAX;
@@ -45,6 +45,13 @@ const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
 const ENOTSUP: u32 = 95;
 const ESHUTDOWN: u32 = 108;
+
+fn forgetful() -> Arc<Forgetful> {
+    Forgetful::new(
+        Null::new(1 << 20, 512).unwrap(),
+        &Arc::new(AtomicU64::new(1)),
+    )
+}
 
 fn socket() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -701,7 +708,7 @@ fn what_a_device_does_not_have_is_not_supported() {
 /// writes were safe.
 #[test]
 fn each_connection_hears_of_a_lost_cache_once() {
-    let device = Forgetful::new();
+    let device = forgetful();
     let cached = Cache::new(Arc::clone(&device) as _, CacheOptions::new(64)).unwrap();
     for served in [Arc::clone(&device) as _, Arc::new(cached) as _] {
         let (_server, path) = serve(served);
@@ -724,11 +731,11 @@ fn each_connection_hears_of_a_lost_cache_once() {
 /// It was served as an empty one: a client that copied it made an empty copy and was content.
 #[test]
 fn a_device_that_went_away_is_no_empty_one() {
-    let device = Forgetful::new();
+    let device = forgetful();
     let (_server, path) = serve(Arc::clone(&device) as _);
     let mut client = Client::simple(&path);
     assert_eq!(client.write(0, &[1; 4096]), 0);
-    device.go();
+    device.set_gone(true);
     assert_eq!(client.error(READ, (0, 4096)), EIO);
     assert_eq!(client.write(0, &[1; 4096]), EIO);
     for command in [FLUSH, TRIM, WRITE_ZEROES] {
