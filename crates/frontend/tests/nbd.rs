@@ -18,7 +18,7 @@ use forgetful::Forgetful;
 use reactor::PollPolicy;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -498,7 +498,7 @@ fn a_socket_in_use_is_refused_and_one_left_behind_is_replaced() {
     assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
     drop(server);
     // As a process that is killed leaves it.
-    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    drop(UnixListener::bind(&path).unwrap());
     let server = NbdServer::start(&devices, &options(&path)).unwrap();
     assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
     drop(server);
@@ -725,6 +725,27 @@ fn each_connection_hears_of_a_lost_cache_once() {
         let flushed = client.error(FLUSH, (0, 0));
         assert_eq!(flushed, EIO, "no connection was told before");
         assert_eq!(client.error(FLUSH, (0, 0)), 0);
+    }
+}
+
+/// Clients of a front end that was killed come back to the next one, which knew of none of their
+/// writes.
+#[test]
+fn a_cache_that_is_lost_after_a_killed_front_end_fails_a_flush_of_the_next_one() {
+    for was_killed in [true, false] {
+        let (life, path) = (Arc::new(AtomicU64::new(7)), socket());
+        if was_killed {
+            drop(UnixListener::bind(&path).unwrap());
+        }
+        let device = Forgetful::new(Null::new(1 << 20, 512).unwrap(), &life);
+        let devices = PerClass::from_fn(|_| Arc::clone(&device) as _);
+        let _server = NbdServer::start(&devices, &options(&path)).unwrap();
+        let mut client = Client::simple(&path);
+        life.store(8, Ordering::SeqCst);
+        let expected = if was_killed { EIO } else { 0 };
+        assert_eq!(client.error(FLUSH, (0, 0)), expected, "{was_killed}");
+        life.store(9, Ordering::SeqCst);
+        assert_eq!(client.error(FLUSH, (0, 0)), 0, "nothing was written");
     }
 }
 

@@ -186,7 +186,7 @@ impl VhostServer {
     }
 
     fn listen(&mut self, path: &Path) -> Result<(), FrontendError> {
-        let socket =
+        let (socket, _) =
             unix_socket::listen(path, 1, None).map_err(|source| FrontendError::Listen {
                 address: path.display().to_string(),
                 source,
