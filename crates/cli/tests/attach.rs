@@ -6,7 +6,7 @@
 mod common;
 
 use common::attached::{Attached, have, succeeds};
-use common::{Folder, Serving, code, eventually, own_address, pattern, program, run, stderr};
+use common::{Folder, Serving, code, eventually, pattern, program, run, stderr};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixDatagram;
@@ -82,9 +82,7 @@ fn a_target_that_comes_back_after_the_time_out_is_used_again() {
     }
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 1 << 20]);
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
-    let serving = serve(&own_address());
-    let address = serving.address().to_owned();
+    let (serving, address, serve) = Serving::file(disk);
     let socket = folder.path("nbd.sock");
     let target = ["--target", &address, "--io-timeout", "1"];
     let attached = Attached::start(&[&["nbd", "--socket", &socket][..], &target].concat());
@@ -142,9 +140,7 @@ fn a_killed_target_costs_time_and_nothing_else() {
     }
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
-    let serving = serve(&own_address());
-    let address = serving.address().to_owned();
+    let (serving, address, serve) = Serving::file(disk);
     let socket = folder.path("nbd.sock");
     let attached = Attached::start(&["nbd", "--socket", &socket, "--target", &address]);
     let fio = Command::new("fio")
@@ -177,9 +173,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
     }
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
-    let serving = serve(&own_address());
-    let address = serving.address().to_owned();
+    let (serving, address, serve) = Serving::file(disk);
     let (attached, mountpoint) = Attached::fuse(&folder, &address);
     let file = attached.uri.clone();
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 32 << 20);
@@ -216,9 +210,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
 fn a_disk_of_a_killed_target_keeps_its_content() {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 32 << 20]);
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
-    let serving = serve(&own_address());
-    let address = serving.address().to_owned();
+    let (serving, address, serve) = Serving::file(disk);
     let socket = folder.path("vhost.sock");
     let attached = Attached::start(&["vhost", "--socket", &socket, "--target", &address]);
     assert_eq!(attached.uri, socket);

@@ -6,7 +6,7 @@
 mod common;
 
 use common::attached::Attached;
-use common::{Folder, Serving, eventually, own_address};
+use common::{Folder, Serving, eventually};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -19,9 +19,7 @@ use std::time::Duration;
 fn a_signal_ends_a_process_that_waits_for_a_lost_target() {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![7; 1 << 20]);
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
-    let serving = serve(&own_address());
-    let address = serving.address().to_owned();
+    let (serving, address, serve) = Serving::file(disk);
     let (attached, _) = Attached::fuse(&folder, &address);
     serving.signal("-KILL");
     drop(serving);

@@ -7,8 +7,7 @@
 mod common;
 
 use common::{
-    Folder, Serving, bench, code, eventually, json, own_address, program, run, stderr, stdout,
-    to_signal,
+    Folder, Serving, bench, code, eventually, json, program, run, stderr, stdout, to_signal,
 };
 use serde_json::Value;
 use std::fs::File;
@@ -349,9 +348,7 @@ fn a_signal_makes_the_attachments_those_of_the_file() {
 fn the_state_follows_the_target_and_is_logged_once() {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 1 << 20]);
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
-    let serving = serve(&own_address());
-    let address = serving.address().to_owned();
+    let (serving, address, serve) = Serving::file(disk);
     let attaching = Attaching::start(
         &folder,
         &[

@@ -8,7 +8,7 @@
 mod common;
 
 use common::attached::{Attached, have, succeeds};
-use common::{Folder, Serving, own_address};
+use common::{Folder, Serving};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -166,9 +166,7 @@ fn exercise(kind: &str, checker: &[&str]) {
         .unwrap()
         .set_len(320 << 20)
         .unwrap();
-    let serve = |address: &str| Serving::start(&["--listen", address, "--file", &disk]);
-    let first = serve(&own_address());
-    let address = first.address().to_owned();
+    let (first, address, serve) = Serving::file(disk);
     let mut serving = Some(first);
     let mountpoint = folder.path("files");
     std::fs::create_dir(&mountpoint).unwrap();

@@ -35,10 +35,22 @@ fn every_command_has_a_page() {
     }
 }
 
+/// It was refused, with the name of the first page.
 #[test]
-fn a_directory_that_is_not_there_is_named() {
+fn a_directory_that_is_missing_is_made() {
     let folder = Folder::new();
-    let refused = run(&["man", &folder.path("missing")]);
-    code(&refused, 2);
-    assert!(stderr(&refused).contains("missing"), "{}", stderr(&refused));
+    code(&run(&["man", &folder.path("share/man/man1")]), 0);
+    std::fs::metadata(folder.path("share/man/man1/switchyard.1")).unwrap();
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let folder = Folder::new();
+    let file = folder.write("file", "");
+    for directory in [file.clone(), format!("{file}/man1")] {
+        let refused = run(&["man", &directory]);
+        code(&refused, 2);
+        let expected = format!("cannot make {directory}");
+        assert!(stderr(&refused).contains(&expected), "{}", stderr(&refused));
+    }
 }

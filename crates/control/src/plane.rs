@@ -138,13 +138,20 @@ impl Plane {
                 return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
             }
         }
-        self.recalibrations.forget(name);
         let Some(file) = file else {
-            self.opened().devices.remove(name);
+            self.close_device(name);
             return Ok(());
         };
-        // The list of open devices and this function have it, too.
-        if self.is_still(|| Arc::strong_count(&device) > 2) {
+        // The list of open devices and this function have it, too, and a calibration that runs: that
+        // one ends for a removal that nothing else stands in the way of.
+        let is_held = |count| self.is_still(|| Arc::strong_count(&device) > count);
+        let calibrations = usize::from(self.recalibrations.is_running(name));
+        let is_used = is_held(2 + calibrations) || {
+            // One that was never begun has nothing to end.
+            let _ = self.recalibrations.cancel(name);
+            is_held(2)
+        };
+        if is_used {
             let message = format!(
                 "device {name:?} is in use by a thread that does not answer, so it is not removed \
                  and its file stays locked"
@@ -152,7 +159,7 @@ impl Plane {
             let remedy = "try again when there is less to do";
             return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
         }
-        self.opened().devices.remove(name);
+        self.close_device(name);
         drop(device);
         // Threads of its I/O path end when nothing uses it any more.
         if self.is_still(|| file.strong_count() > 0) {
@@ -162,6 +169,11 @@ impl Plane {
             );
         }
         Ok(())
+    }
+
+    fn close_device(&self, name: &str) {
+        self.opened().devices.remove(name);
+        self.recalibrations.forget(name);
     }
 
     /// Waits while `busy`, at most for as long as a change may take. Returns true if it is then.

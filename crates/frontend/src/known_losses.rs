@@ -22,8 +22,15 @@ impl KnownLosses {
     /// program: its Flush is the one that reports it.
     #[must_use]
     pub fn of(device: &dyn Device) -> Self {
+        let losses = Self(Arc::default());
+        losses.begin(device);
+        losses
+    }
+
+    /// Notes that another client takes the place of this one, and begins now.
+    pub(crate) fn begin(&self, device: &dyn Device) {
         let known = device.cache_losses().saturating_add(1);
-        Self(Arc::new(AtomicU32::new(known)))
+        self.0.store(known, Ordering::SeqCst);
     }
 
     /// Notes that writes of the client may have been lost before this process served it: its next

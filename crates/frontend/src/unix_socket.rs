@@ -9,10 +9,15 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Listens on `path`, which only the user of the process may open; the socket does not block. One
-/// that a process left behind is replaced, one in use is not.
-pub(crate) fn listen(path: &Path, backlog: i32, send_bytes: Option<usize>) -> io::Result<Socket> {
+/// that a process left behind is replaced, which is told; one in use is not.
+pub(crate) fn listen(
+    path: &Path,
+    backlog: i32,
+    send_bytes: Option<usize>,
+) -> io::Result<(Socket, bool)> {
     let address = SockAddr::unix(path)?;
     let _lock = Lock::take(path)?;
+    let mut was_left = false;
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
             let reason = "something that is no socket is there";
@@ -25,6 +30,7 @@ pub(crate) fn listen(path: &Path, backlog: i32, send_bytes: Option<usize>) -> io
         match client.connect(&address) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(path)?;
+                was_left = true;
             }
             _ => return Err(io::ErrorKind::AddrInUse.into()),
         }
@@ -39,7 +45,7 @@ pub(crate) fn listen(path: &Path, backlog: i32, send_bytes: Option<usize>) -> io
     }
     socket.listen(backlog)?;
     socket.set_nonblocking(true)?;
-    Ok(socket)
+    Ok((socket, was_left))
 }
 
 /// The lock of a path while it is looked at and listened on: of two servers that find the same socket
@@ -94,12 +100,12 @@ mod tests {
                 barrier.wait();
                 listen(&path, 1, None)
             };
-            let started: Vec<Socket> = std::thread::scope(|scope| {
+            let started: Vec<_> = std::thread::scope(|scope| {
                 let starts = [scope.spawn(start), scope.spawn(start)];
                 let ended = starts.map(|start| start.join().expect("it does not panic"));
                 ended.into_iter().flatten().collect()
             });
-            assert_eq!(started.len(), 1);
+            assert!(matches!(started[..], [(_, true)]));
             UnixStream::connect(&path).expect("it is reached");
             fs::remove_file(&path).expect("it is there");
         }

@@ -6,6 +6,7 @@
 mod forgetful;
 mod mounts;
 
+use block::device::Null;
 use block::layer::fault::{Fault, FaultEffect, FaultOperation, FaultOptions, FaultRule};
 use block::{BlockError, Device, PathDevice};
 use forgetful::Forgetful;
@@ -16,13 +17,20 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use switch::{Class, Path, PathRules};
 use switchyard_frontend::fuse::{Attachment, ClassChoice, FuseError, Options};
 
 const MIB: usize = 1 << 20;
 
 /// The kernel's error number of a result.
+fn forgetful() -> Arc<Forgetful> {
+    Forgetful::new(
+        Null::new(1 << 20, 512).unwrap(),
+        &Arc::new(AtomicU64::new(1)),
+    )
+}
+
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Errno {
     Errno::from_io_error(&result.unwrap_err()).unwrap()
 }
@@ -566,7 +574,7 @@ fn a_file_system_lives_on_a_loop_device_over_the_file() {
 /// told that its writes were safe.
 #[test]
 fn each_open_file_hears_of_a_lost_cache_once() {
-    let device = Forgetful::new();
+    let device = forgetful();
     let Some(mounted) = attach(vec![(1, same(Arc::clone(&device) as _))], |_| {}) else {
         return;
     };
@@ -590,14 +598,14 @@ fn each_open_file_hears_of_a_lost_cache_once() {
 /// It was an empty file: what read it to its end had a short copy and no error.
 #[test]
 fn a_device_that_went_away_is_no_empty_one() {
-    let device = Forgetful::new();
+    let device = forgetful();
     let Some(mounted) = attach(vec![(1, same(Arc::clone(&device) as _))], |_| {}) else {
         return;
     };
     let (direct, cached) = (mounted.open(1, DIRECT), mounted.open(1, 0));
     let mut data = Aligned::new(4096);
     direct.read_exact_at(&mut data, 0).unwrap();
-    device.go();
+    device.set_gone(true);
     // The kernel asks for attributes again that are older.
     std::thread::sleep(switchyard_frontend::fuse::limits::ATTRIBUTES_AGE);
     assert_eq!(mounted.file(1).metadata().unwrap().len(), 1 << 20);

@@ -10,7 +10,7 @@
 mod forgetful;
 
 use base::Nanos;
-use block::device::{FileDevice, FileOptions, Ram};
+use block::device::{FileDevice, FileOptions, Null, Ram};
 use block::layer::fault::FaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
 use block::{BlockError, Cache, CacheOptions, Device};
@@ -18,10 +18,10 @@ use forgetful::Forgetful;
 use reactor::PollPolicy;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use switch::{Class, PerClass};
 use switchyard_frontend::limits::NBD_CONNECTIONS_MAX;
@@ -45,6 +45,13 @@ const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
 const ENOTSUP: u32 = 95;
 const ESHUTDOWN: u32 = 108;
+
+fn forgetful() -> Arc<Forgetful> {
+    Forgetful::new(
+        Null::new(1 << 20, 512).unwrap(),
+        &Arc::new(AtomicU64::new(1)),
+    )
+}
 
 fn socket() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -491,7 +498,7 @@ fn a_socket_in_use_is_refused_and_one_left_behind_is_replaced() {
     assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
     drop(server);
     // As a process that is killed leaves it.
-    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    drop(UnixListener::bind(&path).unwrap());
     let server = NbdServer::start(&devices, &options(&path)).unwrap();
     assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
     drop(server);
@@ -701,7 +708,7 @@ fn what_a_device_does_not_have_is_not_supported() {
 /// writes were safe.
 #[test]
 fn each_connection_hears_of_a_lost_cache_once() {
-    let device = Forgetful::new();
+    let device = forgetful();
     let cached = Cache::new(Arc::clone(&device) as _, CacheOptions::new(64)).unwrap();
     for served in [Arc::clone(&device) as _, Arc::new(cached) as _] {
         let (_server, path) = serve(served);
@@ -721,14 +728,35 @@ fn each_connection_hears_of_a_lost_cache_once() {
     }
 }
 
+/// Clients of a front end that was killed come back to the next one, which knew of none of their
+/// writes.
+#[test]
+fn a_cache_that_is_lost_after_a_killed_front_end_fails_a_flush_of_the_next_one() {
+    for was_killed in [true, false] {
+        let (life, path) = (Arc::new(AtomicU64::new(7)), socket());
+        if was_killed {
+            drop(UnixListener::bind(&path).unwrap());
+        }
+        let device = Forgetful::new(Null::new(1 << 20, 512).unwrap(), &life);
+        let devices = PerClass::from_fn(|_| Arc::clone(&device) as _);
+        let _server = NbdServer::start(&devices, &options(&path)).unwrap();
+        let mut client = Client::simple(&path);
+        life.store(8, Ordering::SeqCst);
+        let expected = if was_killed { EIO } else { 0 };
+        assert_eq!(client.error(FLUSH, (0, 0)), expected, "{was_killed}");
+        life.store(9, Ordering::SeqCst);
+        assert_eq!(client.error(FLUSH, (0, 0)), 0, "nothing was written");
+    }
+}
+
 /// It was served as an empty one: a client that copied it made an empty copy and was content.
 #[test]
 fn a_device_that_went_away_is_no_empty_one() {
-    let device = Forgetful::new();
+    let device = forgetful();
     let (_server, path) = serve(Arc::clone(&device) as _);
     let mut client = Client::simple(&path);
     assert_eq!(client.write(0, &[1; 4096]), 0);
-    device.go();
+    device.set_gone(true);
     assert_eq!(client.error(READ, (0, 4096)), EIO);
     assert_eq!(client.write(0, &[1; 4096]), EIO);
     for command in [FLUSH, TRIM, WRITE_ZEROES] {

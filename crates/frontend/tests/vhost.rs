@@ -7,6 +7,7 @@
     clippy::host_endian_bytes
 )]
 
+mod forgetful;
 mod guests;
 
 use base::Nanos;
@@ -14,16 +15,15 @@ use block::conformance::{Bench, Suite, run};
 use block::device::Ram;
 use block::layer::fault::{Fault, FaultEffect, FaultOperation, FaultOptions, FaultRule};
 use block::layer::{Delay, DelayOptions};
-use block::{
-    BlockError, Cache, CacheLife, CacheOptions, Capabilities, Channel, Completion, Device,
-};
-use block::{DeviceError, Geometry, Operation, Request, Submit};
+use block::{BlockError, Cache, CacheOptions, Capabilities, Channel, Device, DeviceError};
+use block::{Geometry, Operation, Submit};
+use forgetful::Forgetful;
 use guests::{FLUSH, GET_ID, Guest, IN, IO_ERROR, OK, OUT, UNSUPPORTED, WRITE_ZEROES};
 use load::vhost::VhostDisk;
 use load::vhost::messages::{Connection, code};
 use load::vhost::ring::Data;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{Context, Driver, PollPolicy};
+use reactor::{Driver, PollPolicy};
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -96,92 +96,9 @@ impl Device for Growing {
     }
 }
 
-/// A target's namespace as one process knows it: the number of its caches' life is the target's. It
-/// counts a loss where it knows of writes from before.
-#[derive(Debug)]
-struct Remote {
-    below: Arc<dyn Device>,
-    target: Arc<AtomicU64>,
-    /// Life of the caches in which another process has written.
-    inherited: Arc<AtomicU64>,
-    gone: AtomicBool,
-}
-
-impl Remote {
-    fn new(target: &Arc<AtomicU64>) -> Arc<Self> {
-        Arc::new(Self {
-            below: ram(),
-            target: Arc::clone(target),
-            inherited: Arc::default(),
-            gone: AtomicBool::new(false),
-        })
-    }
-}
-
-impl Device for Remote {
-    fn geometry(&self) -> Geometry {
-        let geometry = self.below.geometry();
-        let blocks = match self.gone.load(Ordering::SeqCst) {
-            true => 0,
-            false => geometry.blocks,
-        };
-        Geometry { blocks, ..geometry }
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.below.capabilities()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        Ok(Box::new(RemoteChannel {
-            below: self.below.open(driver)?,
-            target: Arc::clone(&self.target),
-            inherited: Arc::clone(&self.inherited),
-        }))
-    }
-
-    fn cache_life(&self) -> CacheLife {
-        match self.target.load(Ordering::SeqCst) {
-            0 => CacheLife::Unknown,
-            life => CacheLife::Of(life),
-        }
-    }
-
-    fn inherit_writes(&self) {
-        let life = self.target.load(Ordering::SeqCst);
-        self.inherited.store(life, Ordering::SeqCst);
-    }
-}
-
-#[derive(Debug)]
-struct RemoteChannel {
-    below: Box<dyn Channel>,
-    target: Arc<AtomicU64>,
-    inherited: Arc<AtomicU64>,
-}
-
-impl Channel for RemoteChannel {
-    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
-        let life = self.target.load(Ordering::SeqCst);
-        if request.operation == Operation::Flush && self.inherited.load(Ordering::SeqCst) == life {
-            self.inherited.store(0, Ordering::SeqCst);
-        }
-        self.below.submit(request, cx)
-    }
-
-    fn reap(&mut self) -> Option<Completion> {
-        self.below.reap()
-    }
-
-    fn losses(&self) -> Option<u32> {
-        let inherited = self.inherited.load(Ordering::SeqCst);
-        let lost = inherited != 0 && inherited != self.target.load(Ordering::SeqCst);
-        Some(lost.into())
-    }
-
-    fn closed(&self) -> bool {
-        self.below.closed()
-    }
+/// A namespace as another process knows it.
+fn forgetful(target: &Arc<AtomicU64>) -> Arc<Forgetful> {
+    Forgetful::new(Ram::new(BYTES, 4096).unwrap(), target)
 }
 
 /// The back end is killed, and another process goes on.
@@ -593,7 +510,7 @@ fn a_back_end_that_was_lost_leaves_its_requests_to_the_next() {
 #[test]
 fn a_cache_that_was_lost_between_two_back_ends_fails_one_flush() {
     let (target, options) = (Arc::new(AtomicU64::new(7)), options());
-    let device = || -> Arc<dyn Device> { Remote::new(&target) };
+    let device = || -> Arc<dyn Device> { forgetful(&target) };
     let mut server = serve(&device(), &options);
     let mut guest = Guest::connect(server.socket());
     guest.track();
@@ -628,7 +545,7 @@ fn a_cache_that_was_lost_between_two_back_ends_fails_one_flush() {
 #[test]
 fn a_cache_that_is_lost_before_the_first_flush_of_a_back_end_fails_it() {
     let (target, options) = (Arc::new(AtomicU64::new(7)), options());
-    let device = || -> Arc<dyn Device> { Remote::new(&target) };
+    let device = || -> Arc<dyn Device> { forgetful(&target) };
     let server = serve(&device(), &options);
     let mut guest = Guest::connect(server.socket());
     guest.track();
@@ -675,7 +592,7 @@ fn a_cache_that_was_lost_with_its_back_end_fails_one_flush() {
 fn a_life_that_is_not_known_is_another_one_unless_nothing_can_be_lost() {
     let target = |life| Arc::new(AtomicU64::new(life));
     let (unknown, known) = (target(0), target(7));
-    let remote = |target| -> Arc<dyn Device> { Remote::new(target) };
+    let remote = |target| -> Arc<dyn Device> { forgetful(target) };
     for (device, is_tracked, expected) in [
         (remote(&unknown), true, IO_ERROR),
         (remote(&unknown), false, IO_ERROR),
@@ -706,14 +623,115 @@ fn a_life_that_is_not_known_is_another_one_unless_nothing_can_be_lost() {
     }
 }
 
+/// Another machine heard of the loss, and the first one's flush succeeded without its writes.
+#[test]
+fn a_machine_hears_of_a_cache_that_was_lost_while_another_one_was_served() {
+    for is_tracked in [true, false] {
+        let (target, options) = (Arc::new(AtomicU64::new(7)), options());
+        let remote = forgetful(&target);
+        let server = serve(&(Arc::clone(&remote) as _), &options);
+        let mut guest = Guest::connect(server.socket());
+        if is_tracked {
+            guest.track();
+        }
+        write(&mut guest);
+        guest.leave();
+        let mut other = Guest::connect(server.socket());
+        remote.lose();
+        // As many requests as the first one's, so that its queue looks like this one's.
+        assert_eq!(flush(&mut other), IO_ERROR);
+        drop(other);
+        for (base, expected) in [(1, IO_ERROR), (2, OK)] {
+            guest.come_back(server.socket(), base);
+            assert_eq!(flush(&mut guest), expected, "{is_tracked}");
+        }
+        guest.leave();
+        let mut other = Guest::connect(server.socket());
+        other.track();
+        write(&mut other);
+        assert_eq!(flush(&mut other), OK);
+        drop(other);
+        // One that says what life it knows is told of no other one's end.
+        guest.come_back(server.socket(), 3);
+        let expected = if is_tracked { OK } else { IO_ERROR };
+        assert_eq!(flush(&mut guest), expected, "{is_tracked}");
+    }
+}
+
+/// Another machine was told of the loss in its place.
+#[test]
+fn a_machine_that_goes_before_it_is_told_of_a_loss_is_told_when_it_comes_back() {
+    for is_tracked in [true, false] {
+        let (target, options) = (Arc::new(AtomicU64::new(7)), options());
+        let device = || -> Arc<dyn Device> { forgetful(&target) };
+        let server = serve(&device(), &options);
+        let mut guest = Guest::connect(server.socket());
+        if is_tracked {
+            guest.track();
+        }
+        write(&mut guest);
+        drop(server);
+        target.store(8, Ordering::SeqCst);
+        let server = serve(&device(), &options);
+        guest.come_back(server.socket(), 1);
+        write(&mut guest);
+        guest.leave();
+        let mut other = Guest::connect(server.socket());
+        write(&mut other);
+        assert_eq!(flush(&mut other), OK, "nothing of its was lost");
+        drop(other);
+        guest.come_back(server.socket(), 2);
+        assert_eq!(flush(&mut guest), IO_ERROR, "{is_tracked}");
+        assert_eq!(flush(&mut guest), OK, "{is_tracked}");
+    }
+}
+
+/// A back end that had served any machine took each for one that it knew.
+#[test]
+fn a_machine_that_comes_from_another_back_end_is_not_taken_for_one_that_was_served() {
+    for is_tracked in [true, false] {
+        let (target, here, there) = (Arc::new(AtomicU64::new(7)), options(), options());
+        let device = || -> Arc<dyn Device> { forgetful(&target) };
+        let server = serve(&device(), &here);
+        let mut guest = Guest::connect(server.socket());
+        assert_eq!(flush(&mut guest), OK);
+        let elsewhere = serve(&device(), &there);
+        guest.come_back(elsewhere.socket(), 1);
+        // What it has not flushed is known of after a first flush only.
+        assert_eq!(flush(&mut guest), IO_ERROR);
+        write(&mut guest);
+        target.store(8, Ordering::SeqCst);
+        if is_tracked {
+            guest.reconnect_anew(server.socket());
+        } else {
+            guest.come_back(server.socket(), 3);
+        }
+        // A back end that ends before it has told the machine leaves that to the next one.
+        drop(server);
+        let server = serve(&device(), &here);
+        guest.come_back(server.socket(), 3);
+        assert_eq!(flush(&mut guest), IO_ERROR, "{is_tracked}");
+        assert_eq!(flush(&mut guest), OK, "{is_tracked}");
+        guest.leave();
+        // Both have served it, and both know of writes that were lost.
+        guest.come_back(elsewhere.socket(), 5);
+        assert_eq!(flush(&mut guest), IO_ERROR, "{is_tracked}");
+        write(&mut guest);
+        target.store(9, Ordering::SeqCst);
+        guest.come_back(server.socket(), 7);
+        assert_eq!(flush(&mut guest), IO_ERROR, "{is_tracked}");
+        assert_eq!(flush(&mut guest), OK, "{is_tracked}");
+    }
+}
+
 /// It read a capacity of zero.
 #[test]
 fn no_machine_gets_a_disk_of_a_device_that_is_gone() {
-    let remote = Remote::new(&Arc::new(AtomicU64::new(7)));
+    let remote = forgetful(&Arc::new(AtomicU64::new(7)));
     let device: Arc<dyn Device> = Arc::clone(&remote) as _;
     let server = serve(&device, &options());
     let mut guest = Guest::connect(server.socket());
-    remote.gone.store(true, Ordering::SeqCst);
+    remote.set_gone(true);
     assert_eq!(
         guest.sectors(),
         BYTES / 512,
@@ -724,7 +742,7 @@ fn no_machine_gets_a_disk_of_a_device_that_is_gone() {
     drop(guest);
     let mut refused = Connection::open(server.socket()).unwrap();
     refused.ask_number(code::GET_FEATURES).unwrap_err();
-    remote.gone.store(false, Ordering::SeqCst);
+    remote.set_gone(false);
     assert_eq!(Guest::connect(server.socket()).sectors(), BYTES / 512);
 }
 

@@ -13,6 +13,7 @@ use std::path::PathBuf;
     "Exit codes: 0 done, 2 an error",
 ))]
 pub struct ManArgs {
-    /// An existing directory for the pages; pages of the same names are replaced
+    /// The directory for the pages, which is made if it is missing; pages of the same names are
+    /// replaced
     pub directory: PathBuf,
 }

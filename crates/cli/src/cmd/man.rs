@@ -17,12 +17,14 @@ struct Written {
 /// Writes a page for the program and for each of its commands.
 ///
 /// # Errors
-/// A directory that is not there, or cannot be written to.
+/// A directory that cannot be made, or not be written to.
 pub fn run(args: &ManArgs, mut program: Command, output: Output) -> Result<Outcome> {
+    let directory = args.directory.display();
+    std::fs::create_dir_all(&args.directory).with_context(|| format!("cannot make {directory}"))?;
     program.build();
     let mut pages = Vec::new();
     write(&program, "switchyard".to_owned(), args, &mut pages)?;
-    let text = format!("{} pages in {}", pages.len(), args.directory.display());
+    let text = format!("{} pages in {directory}", pages.len());
     output.result(&Written { pages }, text)?;
     Ok(Outcome::Done)
 }

@@ -211,6 +211,15 @@ impl Serving {
         Self::start(&["--listen", "127.0.0.1:0", "--ram", "16M"])
     }
 
+    /// One namespace over a file, at an address where it can be started again; with that, and the way
+    /// to do so.
+    pub fn file(disk: String) -> (Self, String, impl Fn(&str) -> Self) {
+        let serve = move |address: &str| Self::start(&["--listen", address, "--file", &disk]);
+        let serving = serve(&own_address());
+        let address = serving.address().to_owned();
+        (serving, address, serve)
+    }
+
     pub fn address(&self) -> &str {
         &self.addresses[0]
     }

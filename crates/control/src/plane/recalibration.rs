@@ -122,6 +122,11 @@ impl Recalibrations {
         Ok(self.run(device)?.snapshot(device))
     }
 
+    /// Returns true while a device is calibrated.
+    pub(super) fn is_running(&self, device: &str) -> bool {
+        self.run(device).is_ok_and(|run| run.is_running())
+    }
+
     /// Lets a device's end soon.
     ///
     /// # Errors

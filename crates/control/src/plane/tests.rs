@@ -1,11 +1,29 @@
 //! Removal of devices that something still has open.
 
 use super::*;
+use crate::calibration::{CalibrationRequest, CalibrationState};
 use crate::model::{BlockSize, DeviceKind};
 use base::Nanos;
+use std::path::{Path, PathBuf};
 use target::Limits;
 
 const SIZE: Size = Size::from_bytes(1 << 20);
+
+const MODEL: &str = "version = 1
+[provenance]
+device = \"a device of a test\"
+[prices.mixed]
+read_millitokens = 1000
+write_millitokens = 10000
+[prices.read_only]
+read_millitokens = 1000
+[[curve]]
+tokens_per_second = 100000
+p50_ns = 100000
+p95_ns = 100000
+p99_ns = 100000
+p999_ns = 100000
+";
 
 fn plane(change_timeout: Nanos) -> Plane {
     let limits = Limits {
@@ -15,8 +33,7 @@ fn plane(change_timeout: Nanos) -> Plane {
     Plane::new(Target::new(limits, 1).expect("good limits"), vec![0])
 }
 
-fn add(plane: &Plane, kind: DeviceKind) -> Arc<dyn Device> {
-    let device = model::Device::new(kind);
+fn add(plane: &Plane, device: model::Device) -> Arc<dyn Device> {
     let name = "d".to_owned();
     let added = plane.apply(&Action::AddDevice { name, device });
     added.expect("it can be opened");
@@ -35,33 +52,73 @@ fn memory_is_removed_without_a_wait() {
     let plane = plane(patience);
     let block_size = BlockSize::B4096;
     let size = SIZE;
-    let held = add(&plane, DeviceKind::Ram { size, block_size });
+    let held = add(
+        &plane,
+        model::Device::new(DeviceKind::Ram { size, block_size }),
+    );
     let begun = Instant::now();
     remove(&plane).expect("no namespace uses it");
     assert!(begun.elapsed() < Duration::from(patience));
     drop(held);
 }
 
-/// The removal said that it was done, and the next device could not have the file.
-#[test]
-fn a_file_that_stays_locked_is_not_removed() {
-    let plane = plane(Nanos::from_millis(50));
-    let name = format!("switchyard-locked-{}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    let kind = DeviceKind::File {
-        path: path.clone(),
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("switchyard-{name}-{}", std::process::id()))
+}
+
+fn file(path: &Path) -> model::Device {
+    model::Device::new(DeviceKind::File {
+        path: path.to_owned(),
         size: Some(SIZE),
         block_size: BlockSize::B4096,
         create: true,
         read_only: false,
-    };
-    let held = add(&plane, kind.clone());
+    })
+}
+
+/// The removal said that it was done, and the next device could not have the file.
+#[test]
+fn a_file_that_stays_locked_is_not_removed() {
+    let plane = plane(Nanos::from_millis(50));
+    let path = path("locked");
+    let held = add(&plane, file(&path));
     let error = remove(&plane).expect_err("it is in use").to_string();
     assert!(error.contains("its file stays locked"), "{error}");
     plane.device("d").expect("it is still there");
     drop(held);
     remove(&plane).expect("nothing uses it");
-    drop(add(&plane, kind));
+    drop(add(&plane, file(&path)));
     remove(&plane).expect("nothing uses it");
     std::fs::remove_file(&path).expect("it is ours");
+}
+
+/// It was stopped and forgotten before the removal failed.
+#[test]
+fn a_removal_that_fails_leaves_a_calibration_as_it_is() {
+    let plane = plane(Nanos::from_millis(50));
+    let (disk, model) = (path("calibrated"), path("model"));
+    std::fs::write(&model, MODEL).expect("a small file");
+    let device = model::Device {
+        model: Some(model.clone()),
+        ..file(&disk)
+    };
+    let held = add(&plane, device);
+    let request = CalibrationRequest {
+        share_percent: 1,
+        seconds: 3600,
+    };
+    plane.calibrate("d", request).expect("it has a model");
+    remove(&plane).expect_err("it is in use");
+    let calibration = plane.calibration("d").expect("it is not forgotten");
+    assert_eq!(calibration.state, CalibrationState::Running);
+    drop(held);
+    let end = Instant::now() + Duration::from_secs(60);
+    // Its thread may take its time to end.
+    while let Err(error) = remove(&plane) {
+        assert!(Instant::now() < end, "{error}");
+    }
+    plane.recalibrations.show("d").expect_err("it is forgotten");
+    for path in [disk, model] {
+        std::fs::remove_file(path).expect("it is ours");
+    }
 }

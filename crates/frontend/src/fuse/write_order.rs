@@ -4,6 +4,7 @@
 //! write to the block in between would be lost, so such a write is alone on its blocks. Writes of
 //! whole blocks do not wait for each other.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Writes that are under way or wait, in the order in which they came.
@@ -12,8 +13,8 @@ pub(super) struct WriteOrder<T> {
     entries: Vec<Entry<T>>,
     /// Entries that are alone on their blocks.
     alone: usize,
-    /// Entries that wait.
-    waiting: usize,
+    /// Tickets of entries that waited and may begin.
+    free: BTreeSet<u64>,
     next: u64,
 }
 
@@ -22,12 +23,14 @@ struct Entry<T> {
     ticket: u64,
     range: Range<u64>,
     alone: bool,
+    /// Earlier entries that it conflicts with.
+    conflicts: usize,
     /// The write, while it waits.
     waiting: Option<T>,
 }
 
 impl<T> Entry<T> {
-    fn conflicts(&self, other: &Self) -> bool {
+    fn conflicts_with(&self, other: &Self) -> bool {
         let overlaps = self.range.start < other.range.end && other.range.start < self.range.end;
         overlaps && (self.alone || other.alone)
     }
@@ -38,7 +41,7 @@ impl<T> WriteOrder<T> {
         Self {
             entries: Vec::new(),
             alone: 0,
-            waiting: 0,
+            free: BTreeSet::new(),
             next: 0,
         }
     }
@@ -52,13 +55,16 @@ impl<T> WriteOrder<T> {
             ticket,
             range,
             alone,
+            conflicts: 0,
             waiting: None,
         };
         self.alone += usize::from(alone);
-        let waits = self.alone > 0 && self.entries.iter().any(|other| other.conflicts(&entry));
-        let begins = if waits {
+        if self.has_parts() {
+            let earlier = self.entries.iter();
+            entry.conflicts = earlier.filter(|it| it.conflicts_with(&entry)).count();
+        }
+        let begins = if entry.conflicts > 0 {
             entry.waiting = Some(write);
-            self.waiting += 1;
             None
         } else {
             Some((ticket, write))
@@ -69,14 +75,28 @@ impl<T> WriteOrder<T> {
 
     /// Removes a write that has ended.
     pub(super) fn leave(&mut self, ticket: u64) {
+        let Some(index) = self.index(ticket) else {
+            return;
+        };
+        let gone = self.entries.remove(index);
+        if self.has_parts() {
+            let later = self.entries[index..].iter_mut();
+            for entry in later.filter(|it| it.conflicts_with(&gone)) {
+                entry.conflicts -= 1;
+                if entry.conflicts == 0 {
+                    self.free.insert(entry.ticket);
+                }
+            }
+        }
+        self.alone -= usize::from(gone.alone);
+    }
+
+    fn index(&self, ticket: u64) -> Option<usize> {
         // Tickets ascend.
         let found = self
             .entries
             .binary_search_by_key(&ticket, |entry| entry.ticket);
-        if let Ok(index) = found {
-            let entry = self.entries.remove(index);
-            self.alone -= usize::from(entry.alone);
-        }
+        found.ok()
     }
 
     /// Returns true if some write is alone on its blocks, so that others may have to wait.
@@ -99,7 +119,7 @@ impl<T> WriteOrder<T> {
         let Some(ticket) = found.map(|entry| entry.ticket) else {
             return false;
         };
-        self.waiting -= 1;
+        self.free.remove(&ticket);
         self.leave(ticket);
         true
     }
@@ -107,22 +127,88 @@ impl<T> WriteOrder<T> {
     /// Takes the next write that waited and may begin now, with its ticket; asked for after
     /// [`leave`](Self::leave) until there is none.
     pub(super) fn begin(&mut self) -> Option<(u64, T)> {
-        if self.waiting == 0 {
-            return None;
-        }
-        let index = (0..self.entries.len()).find(|&index| {
-            let (earlier, entry) = (&self.entries[..index], &self.entries[index]);
-            entry.waiting.is_some() && !earlier.iter().any(|other| other.conflicts(entry))
-        })?;
-        let entry = &mut self.entries[index];
-        self.waiting -= 1;
-        entry.waiting.take().map(|write| (entry.ticket, write))
+        let ticket = self.free.pop_first()?;
+        let index = self.index(ticket)?;
+        let write = self.entries[index].waiting.take();
+        write.map(|write| (ticket, write))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::Prng;
+
+    /// The rule itself: looks at all earlier writes for each that waits.
+    #[derive(Default)]
+    struct Oracle(Vec<(u64, Range<u64>, bool, bool)>);
+
+    impl Oracle {
+        fn begin(&mut self) -> Option<u64> {
+            let Self(all) = self;
+            let index = (0..all.len()).find(|&index| {
+                let (_, range, alone, waits) = &all[index];
+                let mut earlier = all[..index].iter();
+                *waits
+                    && !earlier.any(|(_, other, others, _)| {
+                        let overlaps = range.start < other.end && other.start < range.end;
+                        overlaps && (*alone || *others)
+                    })
+            })?;
+            all[index].3 = false;
+            Some(all[index].0)
+        }
+
+        /// Removes one that waits, or one that does not; returns its ticket.
+        fn remove(&mut self, waits: bool, random: &mut Prng) -> Option<u64> {
+            let all = (0..self.0.len()).filter(|&index| self.0[index].3 == waits);
+            let all: Vec<_> = all.collect();
+            let any = random.below(all.len().max(1) as u64);
+            let index = all.get(usize::try_from(any).expect("a few"))?;
+            Some(self.0.remove(*index).0)
+        }
+    }
+
+    #[test]
+    fn writes_begin_as_the_rule_says() {
+        for seed in 0..500 {
+            let mut random = Prng::from_seed(seed);
+            let (mut order, mut oracle) = (WriteOrder::new(), Oracle::default());
+            for ticket in 0..100 {
+                let start = random.below(20);
+                let range = start..start + 1 + random.below(6);
+                let alone = random.chance(1, 2);
+                let begun = order.enter(range.clone(), alone, ticket);
+                oracle.0.push((ticket, range, alone, true));
+                assert_eq!(begun, oracle.begin().map(|it| (it, it)), "seed {seed}");
+                while random.chance(1, 2) {
+                    let waits = random.chance(1, 4);
+                    let removed = oracle.remove(waits, &mut random);
+                    if let Some(removed) = removed.filter(|_| !waits) {
+                        order.leave(removed);
+                    } else if let Some(removed) = removed {
+                        assert!(order.remove_waiting(|&it| it == removed), "seed {seed}");
+                    }
+                    // Others may be removed before those that are free have begun.
+                    if random.chance(1, 4) {
+                        continue;
+                    }
+                    loop {
+                        let expected = oracle.begin().map(|it| (it, it));
+                        assert_eq!(order.begin(), expected, "seed {seed}");
+                        if expected.is_none() {
+                            break;
+                        }
+                    }
+                }
+                while let Some(begun) = oracle.begin() {
+                    assert_eq!(order.begin(), Some((begun, begun)), "seed {seed}");
+                }
+                let waiting = oracle.0.iter().filter(|it| it.3).map(|it| it.0);
+                assert!(order.waiting().copied().eq(waiting), "seed {seed}");
+            }
+        }
+    }
 
     #[test]
     fn a_write_that_waits_is_removed_and_lets_others_begin() {

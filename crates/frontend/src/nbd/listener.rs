@@ -66,6 +66,8 @@ impl FromStr for Address {
 pub(super) struct Bound {
     socket: Socket,
     address: Address,
+    /// A server that was killed left the socket behind.
+    pub(super) was_left: bool,
 }
 
 impl Bound {
@@ -76,7 +78,7 @@ impl Bound {
             address: address.to_string(),
             source,
         };
-        let socket = match address {
+        let (socket, was_left) = match address {
             Address::Tcp(tcp) if !tcp.ip().is_loopback() && !knows_clients => {
                 return Err(FrontendError::Option(format!(
                     "{tcp}: without TLS that is required and verifies clients, whatever reaches \
@@ -85,7 +87,7 @@ impl Bound {
                      as ssh -L"
                 )));
             }
-            Address::Tcp(tcp) => bind_tcp(*tcp).map_err(refused)?,
+            Address::Tcp(tcp) => (bind_tcp(*tcp).map_err(refused)?, false),
             Address::Unix(path) => {
                 unix_socket::listen(path, BACKLOG, Some(SOCKET_BYTES)).map_err(refused)?
             }
@@ -97,7 +99,11 @@ impl Bound {
             }
             Address::Unix(path) => Address::Unix(path.clone()),
         };
-        Ok(Self { socket, address })
+        Ok(Self {
+            socket,
+            address,
+            was_left,
+        })
     }
 
     /// Accepts from now on, and deals clients to the cores in turn.

@@ -98,6 +98,10 @@ impl NbdServer {
         }
         let knows_clients = options.tls.as_ref().is_some_and(TlsOptions::knows_clients);
         let listener = listener::Bound::bind(&options.address, knows_clients)?;
+        if listener.was_left {
+            // Its clients come back, and may rely on what they have not flushed.
+            devices[options.class].inherit_writes();
+        }
         let (senders, open) = (server.cores.senders().to_vec(), Arc::clone(&server.open));
         server.listener = Some(listener.start(senders, open)?);
         Ok(server)

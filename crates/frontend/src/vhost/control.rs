@@ -1,5 +1,6 @@
 //! The thread that talks to front ends, one after the other.
 
+use super::machine::Machine;
 use super::session::Session;
 use super::{Shared, config_channel};
 use crate::limits::VHOST_MESSAGE_TIME;
@@ -44,6 +45,7 @@ enum Woken {
 
 /// Serves front ends until the other end of `end` is closed.
 pub(super) fn serve_all(socket: &Socket, end: &UnixStream, shared: &Arc<Shared>) {
+    let mut last = Machine::new();
     loop {
         match wait(end, Some(socket), LOOK) {
             Woken::End => return,
@@ -53,7 +55,7 @@ pub(super) fn serve_all(socket: &Socket, end: &UnixStream, shared: &Arc<Shared>)
         match socket.accept() {
             Ok((client, _)) => {
                 let client = OwnedFd::from(client);
-                serve(client.into(), end, shared);
+                serve(client.into(), end, shared, &mut last);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // Short of descriptors or memory, or the front end is gone already.
@@ -78,8 +80,9 @@ fn wait(end: &UnixStream, socket: Option<&impl rustix::fd::AsFd>, time: Duration
     }
 }
 
-/// Serves one front end until it disconnects, and everything that it asked for is finished.
-fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
+/// Serves one front end until it disconnects, and everything that it asked for is finished. Its machine
+/// is the `last` one then.
+fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>, last: &mut Machine) {
     let geometry = shared.device.geometry();
     if geometry.is_gone() {
         if let Some(suppressed) = shared.log.allow() {
@@ -91,7 +94,7 @@ fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
         return;
     }
     shared.connected.store(true, Ordering::Relaxed);
-    let session = Session::new(Arc::clone(shared), geometry);
+    let session = Session::new(Arc::clone(shared), geometry, last.clone());
     let session = Arc::new(Mutex::new(session));
     // Where the server ends, the connection lasts until everything is finished: its end tells that
     // nothing comes any more.
@@ -118,9 +121,7 @@ fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>) {
             "requests of a vhost-user front end are left unfinished"
         );
     }
-    if session.has_served() {
-        shared.has_served.store(true, Ordering::Relaxed);
-    }
+    *last = session.machine();
     shared.connected.store(false, Ordering::Relaxed);
 }
 

@@ -34,10 +34,11 @@ const STATE_COUNTER_AT: usize = 8;
 const ALIGNMENT: usize = 64;
 
 /// Bytes behind the areas, which the specification leaves to the back end, and places of fields in
-/// them: the [mark](crate::cache_life::mark) of the life of the device's caches, and the back end.
+/// them: the [mark](crate::cache_life::mark) of the life of the device's caches, and the number that
+/// the back end has for the machine.
 const TAIL_BYTES: usize = ALIGNMENT;
 const LIFE_AT: usize = 0;
-const SERVER_AT: usize = 4;
+const NUMBER_AT: usize = 4;
 
 /// The memory, with an area for each queue.
 #[derive(Clone, Debug)]
@@ -111,16 +112,19 @@ impl Inflight {
         })
     }
 
-    /// Notes that `server` is the back end from now on; the first one also leaves `mark`. Returns the
-    /// back end before, which may be the same one, and the mark that it left.
-    pub(super) fn serve(&self, server: NonZeroU32, mark: u32) -> Option<(NonZeroU32, u32)> {
+    /// Returns the number that the last back end had for the machine, and the mark that it left.
+    pub(super) fn left(&self) -> Option<(NonZeroU32, u32)> {
         let tail = self.tail.as_ref()?;
-        let before = NonZeroU32::new(tail.load(SERVER_AT));
-        tail.store(SERVER_AT, server.get());
-        if before.is_none() {
+        let number = NonZeroU32::new(tail.load(NUMBER_AT))?;
+        Some((number, tail.load(LIFE_AT)))
+    }
+
+    /// Leaves the number that this back end has for the machine, and a mark.
+    pub(super) fn leave(&self, number: NonZeroU32, mark: u32) {
+        if let Some(tail) = &self.tail {
             tail.store(LIFE_AT, mark);
+            tail.store(NUMBER_AT, number.get());
         }
-        before.map(|before| (before, tail.load(LIFE_AT)))
     }
 
     /// The area of a queue with so many entries; `None` where there is none.
@@ -264,17 +268,19 @@ mod tests {
             Inflight::open(given, file).expect("its own")
         };
         let [one, other] = [3, 5].map(|number| NonZeroU32::new(number).expect("not 0"));
-        assert_eq!(open(&given).serve(one, 7), None, "the first one");
-        assert_eq!(open(&given).serve(one, 8), Some((one, 7)));
+        assert_eq!(open(&given).left(), None, "nothing was left");
+        open(&given).leave(one, 7);
+        assert_eq!(open(&given).left(), Some((one, 7)));
         open(&given).queue(1, 8).expect("its own").flushed(9);
-        assert_eq!(open(&given).serve(other, 8), Some((one, 9)));
-        assert_eq!(open(&given).serve(other, 8), Some((other, 9)));
+        assert_eq!(open(&given).left(), Some((one, 9)));
+        open(&given).leave(other, 9);
         // As an earlier version made it.
         let bytes = given.mmap_size - TAIL_BYTES as u64;
         let short = VhostUserInflight::new(bytes, 0, 2, 8);
-        assert_eq!(open(&short).serve(one, 7), None);
+        assert_eq!(open(&short).left(), None);
+        open(&short).leave(one, 7);
         open(&short).queue(1, 8).expect("its own").flushed(1);
-        assert_eq!(open(&given).serve(one, 7), Some((other, 9)), "untouched");
+        assert_eq!(open(&given).left(), Some((other, 9)), "untouched");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::limits::GUEST_REGIONS_MAX;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use vhost::vhost_user::Error;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
@@ -31,6 +32,15 @@ impl GuestRegions {
     /// The memory at present; a ring keeps what it began with.
     pub(super) fn memory(&self) -> Arc<GuestMemoryMmap> {
         Arc::clone(&self.memory)
+    }
+
+    /// Devices and inodes of the files that it lies in, which tell it from all other memory.
+    pub(super) fn files(&self) -> Vec<(u64, u64)> {
+        let files = self.regions.iter().filter_map(|region| {
+            let file = region.mapped.file_offset()?.file().metadata().ok()?;
+            Some((file.dev(), file.ino()))
+        });
+        files.collect()
     }
 
     /// Replaces all regions.

@@ -12,6 +12,7 @@
 mod config_channel;
 mod control;
 mod inflight;
+mod machine;
 mod memory;
 mod ring;
 mod service;
@@ -29,8 +30,6 @@ use block::{Device, Geometry};
 use reactor::uring::Options as DriverOptions;
 use reactor::{Core, Driver as _, MailboxSender, PollPolicy};
 use service::{Message, VhostService};
-use std::hash::{BuildHasher as _, RandomState};
-use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,12 +85,8 @@ struct Shared {
     read_only: bool,
     queues: u16,
     id: [u8; ID_BYTES],
-    /// The losses of the device's cache that the machine knows of.
+    /// The losses of the device's cache that the machine knows of which is served, or was last.
     client: KnownLosses,
-    /// Names this server to others that serve the same machine; drawn at each start.
-    server: NonZeroU32,
-    /// A machine was served.
-    has_served: AtomicBool,
     /// A machine is connected.
     connected: AtomicBool,
     /// The cores, once all have started.
@@ -191,7 +186,7 @@ impl VhostServer {
     }
 
     fn listen(&mut self, path: &Path) -> Result<(), FrontendError> {
-        let socket =
+        let (socket, _) =
             unix_socket::listen(path, 1, None).map_err(|source| FrontendError::Listen {
                 address: path.display().to_string(),
                 source,
@@ -286,7 +281,6 @@ fn share(
             options.id
         )));
     }
-    let server = u32::try_from(RandomState::new().hash_one(queues) >> u32::BITS);
     let mut id = [0; ID_BYTES];
     for (to, from) in id.iter_mut().zip(options.id.bytes()) {
         *to = from;
@@ -298,8 +292,6 @@ fn share(
         queues,
         id,
         client: KnownLosses::of(&*device),
-        server: NonZeroU32::MIN | server.expect("32 bits"),
-        has_served: AtomicBool::new(false),
         connected: AtomicBool::new(false),
         cores: OnceLock::new(),
         end_by: Mutex::new(None),

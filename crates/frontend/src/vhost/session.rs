@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::inflight::Inflight;
+use super::machine::Machine;
 use super::memory::GuestRegions;
 use super::ring::RingSetup;
 use super::service::Message;
@@ -57,14 +58,17 @@ pub(super) struct Session {
     regions: GuestRegions,
     vrings: Vec<Vring>,
     inflight: Option<Inflight>,
-    /// A back end left a mark of the life of the device's caches, which was looked at.
-    marked: bool,
+    /// The machine that was served last, until this one is found to be another one.
+    machine: Machine,
+    /// It was looked at what the machine's last back end left.
+    known: bool,
     /// Size and block size of the device when it was there last.
     geometry: Geometry,
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>, geometry: Geometry) -> Self {
+    /// A connection after that of the machine `last`.
+    pub(super) fn new(shared: Arc<Shared>, geometry: Geometry, last: Machine) -> Self {
         let mut vrings = Vec::new();
         vrings.resize_with(shared.queues.into(), Vring::default);
         Self {
@@ -73,14 +77,21 @@ impl Session {
             regions: GuestRegions::default(),
             vrings,
             inflight: None,
-            marked: false,
+            machine: last,
+            known: false,
             geometry,
         }
     }
 
-    /// Returns true if a queue was served.
-    pub(super) fn has_served(&self) -> bool {
-        self.vrings.iter().any(|vring| vring.served)
+    /// Returns the machine that was served last, once no queue runs.
+    pub(super) fn machine(&self) -> Machine {
+        let mut machine = self.machine.clone();
+        machine.used.resize(self.vrings.len(), 0);
+        let vrings = machine.used.iter_mut().zip(&self.vrings);
+        for (used, vring) in vrings.filter(|(_, vring)| vring.served) {
+            (machine.files, *used) = (self.regions.files(), vring.base);
+        }
+        machine
     }
 
     fn vring(&mut self, index: u32) -> Result<&mut Vring> {
@@ -107,17 +118,49 @@ impl Session {
     fn start(&mut self, index: usize) -> Result<()> {
         let setup = self.setup(index)?;
         let number = setup.index;
+        let used = setup.queue.next_used();
+        let begins = self.vrings.iter().all(|vring| !vring.served);
         let is_first = !std::mem::replace(&mut self.vrings[index].served, true);
-        let has_served = self.shared.has_served.load(Ordering::Relaxed);
-        if is_first && setup.queue.next_used() != 0 && !self.marked && !has_served {
-            // Another back end served it, and left no mark. The client is told once.
-            self.marked = true;
-            take_over(&*self.shared.device, ABSENT, &self.shared.client);
+        if is_first && !self.known && (begins || used != 0) {
+            self.recognise(index, used);
         }
         let core = self.shared.core_of(number);
         core.send_always(Message::Start(Box::new(setup)));
         self.vrings[index].runs = true;
         Ok(())
+    }
+
+    /// Looks, where no record names the machine, at a queue that starts: one that is not as it was
+    /// left is that of another machine, or another back end served it since.
+    fn recognise(&mut self, index: usize, used: u16) {
+        if self.machine.left(&self.regions.files(), index, used) {
+            return;
+        }
+        // The driver may have begun anew, and relies on nothing from before.
+        self.known = used != 0;
+        self.change_machine(self.known.then_some(ABSENT));
+        if let Some(inflight) = &self.inflight {
+            inflight.leave(self.machine.number, self.mark());
+        }
+    }
+
+    /// Begins to serve another machine than the last one; its last back end left this mark.
+    fn change_machine(&mut self, left: Option<u32>) {
+        let (device, client) = (&*self.shared.device, &self.shared.client);
+        self.machine = Machine::new();
+        client.begin(device);
+        if let Some(left) = left {
+            take_over(device, left, client);
+        }
+    }
+
+    /// Returns the mark to leave until the machine flushes: that of the present life of the device's
+    /// caches, unless the machine is still to be told of what was lost before.
+    fn mark(&self) -> u32 {
+        match self.shared.client.count() {
+            0 => ABSENT,
+            _ => mark(&*self.shared.device),
+        }
     }
 
     /// Checks what the front end said of a queue, and translates its addresses.
@@ -443,14 +486,15 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         let inflight = Inflight::open(given, file)?;
-        let (device, server) = (&*self.shared.device, self.shared.server);
-        let left = inflight.serve(server, mark(device));
-        self.marked = left.is_some();
-        if let Some((before, left)) = left
-            && before != server
-        {
-            take_over(device, left, &self.shared.client);
+        let left = inflight.left();
+        if let Some((number, mark)) = left {
+            self.known = true;
+            if number != self.machine.number {
+                self.change_machine(Some(mark));
+            }
         }
+        let mark = left.map_or_else(|| self.mark(), |(_, mark)| mark);
+        inflight.leave(self.machine.number, mark);
         self.inflight = Some(inflight);
         Ok(())
     }

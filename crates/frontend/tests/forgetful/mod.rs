@@ -1,45 +1,60 @@
-//! A device that loses its cache when a test says so, and tells of it as a remote one does: each of
-//! its channels reports a loss to the first Flush after it. It goes away as a remote one does, too.
+//! A target's namespace as one process knows it, whose cache is lost when a test says so. It tells of
+//! that as a remote one does: it counts a loss where there were writes that no Flush followed, and
+//! each of its channels reports one to the first Flush after it. It goes away as a remote one does,
+//! too.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
-use block::{BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry};
-use block::{Operation, Request, Submit};
+use block::{BlockError, CacheLife, Capabilities, Channel, Completion, Device, DeviceError};
+use block::{Geometry, Operation, Request, Submit};
 use reactor::{Context, Driver};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 #[derive(Debug)]
 pub(crate) struct Forgetful {
-    below: block::device::Null,
-    losses: Arc<AtomicU32>,
+    below: Arc<dyn Device>,
+    known: Arc<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// Number of the life of the target's caches, which all processes see; 0 where it tells of none.
+    life: Arc<AtomicU64>,
+    /// The life with writes that no Flush followed; 0 where there are none.
+    unflushed: AtomicU64,
     /// Losses that a Flush has reported.
-    told: Arc<AtomicU32>,
-    gone: Arc<AtomicBool>,
+    told: AtomicU32,
+    gone: AtomicBool,
 }
 
 impl Forgetful {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(below: impl Device + 'static, life: &Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Self {
-            below: block::device::Null::new(1 << 20, 512).unwrap(),
-            losses: Arc::default(),
-            told: Arc::default(),
-            gone: Arc::default(),
+            below: Arc::new(below),
+            known: Arc::new(Known {
+                life: Arc::clone(life),
+                unflushed: AtomicU64::default(),
+                told: AtomicU32::default(),
+                gone: AtomicBool::new(false),
+            }),
         })
     }
 
-    pub(crate) fn go(&self) {
-        self.gone.store(true, Ordering::SeqCst);
+    pub(crate) fn set_gone(&self, gone: bool) {
+        self.known.gone.store(gone, Ordering::SeqCst);
     }
 
+    /// Loses a write that no Flush followed.
     pub(crate) fn lose(&self) {
-        self.losses.fetch_add(1, Ordering::SeqCst);
+        self.inherit_writes();
+        self.known.life.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl Device for Forgetful {
     fn geometry(&self) -> Geometry {
         let geometry = self.below.geometry();
-        let blocks = match self.gone.load(Ordering::SeqCst) {
+        let blocks = match self.known.gone.load(Ordering::SeqCst) {
             true => 0,
             false => geometry.blocks,
         };
@@ -51,43 +66,66 @@ impl Device for Forgetful {
     }
 
     fn cache_losses(&self) -> u32 {
-        self.told.load(Ordering::SeqCst)
+        self.known.told.load(Ordering::SeqCst)
     }
 
-    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         Ok(Box::new(ForgetfulChannel {
-            losses: Arc::clone(&self.losses),
-            told: Arc::clone(&self.told),
-            gone: Arc::clone(&self.gone),
+            below: self.below.open(driver)?,
+            known: Arc::clone(&self.known),
             reported: self.cache_losses(),
         }))
+    }
+
+    fn cache_life(&self) -> CacheLife {
+        match self.known.life.load(Ordering::SeqCst) {
+            0 => CacheLife::Unknown,
+            life => CacheLife::Of(life),
+        }
+    }
+
+    fn inherit_writes(&self) {
+        self.known.wrote();
+    }
+}
+
+impl Known {
+    fn wrote(&self) {
+        let (order, life) = (Ordering::SeqCst, self.life.load(Ordering::SeqCst));
+        // Those of an earlier life are lost, which a Flush is to tell.
+        let _ = self.unflushed.compare_exchange(0, life, order, order);
+    }
+
+    /// Returns the number of losses, of which a Flush tells now.
+    fn flush(&self) -> u32 {
+        let unflushed = self.unflushed.swap(0, Ordering::SeqCst);
+        let lost = unflushed != 0 && unflushed != self.life.load(Ordering::SeqCst);
+        self.told.fetch_add(lost.into(), Ordering::SeqCst) + u32::from(lost)
     }
 }
 
 #[derive(Debug)]
 struct ForgetfulChannel {
-    losses: Arc<AtomicU32>,
-    told: Arc<AtomicU32>,
-    gone: Arc<AtomicBool>,
+    below: Box<dyn Channel>,
+    known: Arc<Known>,
     reported: u32,
 }
 
 impl Channel for ForgetfulChannel {
-    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
-        if self.gone.load(Ordering::SeqCst) {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.known.gone.load(Ordering::SeqCst) {
             return Submit::Done(request.ended(Err(BlockError::Gone)));
         }
-        let losses = self.losses.load(Ordering::SeqCst);
-        let is_news = request.operation == Operation::Flush && losses != self.reported;
-        if is_news {
-            self.reported = losses;
-            self.told.fetch_max(losses, Ordering::SeqCst);
+        if request.operation.is_write() {
+            self.known.wrote();
         }
-        Submit::Done(request.ended(if is_news {
-            Err(BlockError::CacheLost)
-        } else {
-            Ok(())
-        }))
+        if request.operation == Operation::Flush {
+            let losses = self.known.flush();
+            if std::mem::replace(&mut self.reported, losses) != losses {
+                return Submit::Done(request.ended(Err(BlockError::CacheLost)));
+            }
+        }
+        self.below.submit(request, cx)
     }
 
     fn losses(&self) -> Option<u32> {
@@ -95,10 +133,10 @@ impl Channel for ForgetfulChannel {
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        None
+        self.below.reap()
     }
 
     fn closed(&self) -> bool {
-        true
+        self.below.closed()
     }
 }

@@ -3,10 +3,10 @@
 use load::vhost::messages::{Connection, F_PROTOCOL_FEATURES, code, protocol, vring_state};
 use load::vhost::ring::{AREA_BYTES, DriverRing, ENTRIES};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io::Read as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -252,6 +252,29 @@ impl Guest {
         }
     }
 
+    /// Ends the connection, and keeps the rest.
+    pub(crate) fn leave(&mut self) {
+        let name = format!(
+            "switchyard-away-{}-{}",
+            std::process::id(),
+            self.file.as_raw_fd()
+        );
+        let path = std::env::temp_dir().join(name);
+        let _listener = UnixListener::bind(&path).unwrap();
+        self.connection = Connection::open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// Goes on with a back end after so many requests, with the record of those under way if there
+    /// is one.
+    pub(crate) fn come_back(&mut self, path: &Path, base: u16) {
+        if self.tracked.is_some() {
+            self.reconnect(path);
+        } else {
+            self.reconnect_untracked(path, base);
+        }
+    }
+
     /// Goes on with another back end, which gets everything that this one had.
     pub(crate) fn reconnect(&mut self, path: &Path) {
         self.connect_anew(path);
@@ -263,6 +286,12 @@ impl Guest {
     pub(crate) fn reconnect_untracked(&mut self, path: &Path, base: u16) {
         self.connect_anew(path);
         self.start(base);
+    }
+
+    /// Goes on with another back end as a monitor that begins anew: with an empty record.
+    pub(crate) fn reconnect_anew(&mut self, path: &Path) {
+        self.connect_anew(path);
+        self.track();
     }
 
     fn connect_anew(&mut self, path: &Path) {
