@@ -5,7 +5,7 @@ use super::limits::{GATHERED_BYTES_MAX, GATHERED_MAX};
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
@@ -16,8 +16,10 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
 /// Answers that wait, and a ring that writes them by one system call.
 pub(super) struct Gathered {
     ring: IoUring,
-    /// The answers, one after another.
+    /// The answers, one after another; never more than there is room for at first.
     bytes: Vec<u8>,
+    /// The ring knows the memory of `bytes`: the kernel looks no page of it up for a write then.
+    registered: bool,
     /// The place of each.
     answers: Vec<Range<usize>>,
 }
@@ -27,9 +29,21 @@ impl Gathered {
     /// A kernel that gives no ring.
     pub(super) fn new() -> io::Result<Self> {
         let entries = u32::try_from(GATHERED_MAX).expect("few");
+        let ring = IoUring::new(entries)?;
+        let mut bytes = vec![0; GATHERED_BYTES_MAX];
+        let memory = IoSliceMut::new(&mut bytes);
+        // SAFETY: such a slice has the layout of `iovec`, and the kernel only takes note of the pages,
+        // which it keeps for as long as the ring knows them.
+        let registered = unsafe {
+            let memory = std::slice::from_raw_parts((&raw const memory).cast(), 1);
+            ring.submitter().register_buffers(memory)
+        };
+        bytes.clear();
         Ok(Self {
-            ring: IoUring::new(entries)?,
-            bytes: Vec::with_capacity(GATHERED_BYTES_MAX),
+            ring,
+            bytes,
+            // A process may have too little locked memory.
+            registered: registered.is_ok(),
             answers: Vec::with_capacity(GATHERED_MAX),
         })
     }
@@ -68,7 +82,11 @@ impl Gathered {
         for answer in &self.answers {
             let bytes = &self.bytes[answer.clone()];
             let len = u32::try_from(bytes.len()).expect("an answer is bounded");
-            let entry = opcode::Write::new(file, bytes.as_ptr(), len).build();
+            let entry = if self.registered {
+                opcode::WriteFixed::new(file, bytes.as_ptr(), len, 0).build()
+            } else {
+                opcode::Write::new(file, bytes.as_ptr(), len).build()
+            };
             // SAFETY: the bytes stay as they are until this function returns, and it waits for the
             // completion of every entry.
             let pushed = unsafe { self.ring.submission().push(&entry) };
