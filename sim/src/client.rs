@@ -33,8 +33,8 @@ struct InFlight {
     operation: Option<Operation>,
     /// Time of the request, by the rules that it is held to.
     asked: Option<Moment>,
-    /// It is one extent of a command over several: what fails one of them fails all.
-    together: bool,
+    /// Tag of the command over several extents that it is one of: what fails one of them fails all.
+    together: Option<u64>,
     /// It has a limit, or was cancelled.
     given_up: bool,
 }
@@ -381,7 +381,7 @@ impl Client {
         let data = data.map(|data| self.fill(data, range.clone(), &kind));
         let (now, name) = (cx.now, &self.name);
         say(|| format!("{now:?}: {name} asks {operation:?} {range:?} {kind:?}"));
-        let key = self.note(Some(operation), range, kind, cx.now, false);
+        let key = self.note(Some(operation), range, kind, cx.now, None);
         Some(Request {
             tag: key.tag(),
             operation,
@@ -397,7 +397,7 @@ impl Client {
         range: Range<usize>,
         kind: Kind,
         since: Time,
-        together: bool,
+        together: Option<u64>,
     ) -> SlabKey {
         let in_flight = InFlight {
             together,
@@ -418,7 +418,7 @@ impl Client {
         if !matches!(self.channel, Way::Remote(_)) {
             return false;
         }
-        let key = self.note(None, 0..0, Kind::Barrier, cx.now, false);
+        let key = self.note(None, 0..0, Kind::Barrier, cx.now, None);
         let Way::Remote(channel) = &mut self.channel else {
             return false;
         };

@@ -593,7 +593,7 @@ fn a_limit_of_the_file_holds_hosts_back_and_is_counted() {
     let socket = folder.path("api.sock");
     let text = format!(
         "listen = [\"127.0.0.1:0\"]\napi = \"unix:{socket}\"\n\
-         [limits]\nsend_lists = 64\ndiscovery_controllers = 1\ncontrollers = 2\n\
+         [limits]\nsend_lists = 64\nextent_tables = 128\ndiscovery_controllers = 1\ncontrollers = 2\n\
          connect_timeout_ms = 100\n"
     );
     let file = folder.write("target.toml", text);
@@ -611,8 +611,9 @@ fn a_limit_of_the_file_holds_hosts_back_and_is_counted() {
     shows("switchyard_limited_total{limit=\"connect_timeout_ms\"} 1");
     drop(silent);
     let first = metrics();
-    let lists = first
-        .lines()
-        .find(|line| line.starts_with("switchyard_limit_max{limit=\"send_lists\",core="));
-    assert!(lists.is_some_and(|line| line.ends_with(" 64")), "{first}");
+    for (limit, most) in [("send_lists", " 64"), ("extent_tables", " 128")] {
+        let start = format!("switchyard_limit_max{{limit=\"{limit}\",core=");
+        let line = first.lines().find(|line| line.starts_with(&start));
+        assert!(line.is_some_and(|line| line.ends_with(most)), "{first}");
+    }
 }

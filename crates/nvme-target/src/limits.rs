@@ -45,10 +45,6 @@ pub const RETRY_DELAY_100_MS: u16 = 1;
 /// with digests and whatever padding.
 pub const EXTENTS_MAX: u16 = 64;
 
-/// Tables of commands over extents on one core, 4 KiB each with all of its extents: 64 of each of 128
-/// queues, or 32 MiB, which hosts and tenants share as they do buffers.
-pub const EXTENT_TABLES_MAX: u64 = 8192;
-
 /// Interval at which a core that is at work publishes its counters.
 pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
 
@@ -166,7 +162,8 @@ pub struct Limits {
     /// Payload buffers that a connection may hold, as a multiple of those that are free: with 2, one
     /// alone leaves a third. One buffer it may always have.
     pub connection_buffer_share: u32,
-    /// The same of all connections of a host (HOSTNQN) on a core, and of send lists.
+    /// The same of all connections of a host (HOSTNQN) on a core, and of send lists and tables of
+    /// extents.
     pub host_buffer_share: u32,
     /// The same of all hosts of a tenant, and without one, or with "default", which is no common
     /// owner, of all hosts at one address or, of IPv6, in one /64.
@@ -218,6 +215,10 @@ pub struct Limits {
     /// Most such commands outstanding on one queue, at least 1: their tables are small, and their
     /// buffers are counted as those of any other.
     pub extents_in_flight: u16,
+    /// Tables of such commands on one core, at least 1; each takes up to 4 KiB once it was used.
+    /// Hosts, tenants and classes share them as they do buffers; a command beyond a share is answered
+    /// with a status that asks for a retry.
+    pub extent_tables: usize,
     /// Time that a barrier may take, and for which the commands behind it may wait. It fails then: shorter than
     /// hosts have patience with the commands behind it.
     pub barrier_timeout: Nanos,
@@ -282,6 +283,8 @@ impl Default for Limits {
             barrier: true,
             extents: EXTENTS_MAX,
             extents_in_flight: 64,
+            // 64 of each of 128 queues, or 32 MiB.
+            extent_tables: 8192,
             barrier_timeout: Nanos::from_secs(10),
             barriers_per_address: BARRIERS_ACTIVE_MAX / 4,
             // Half of the buffers of the size that most commands need.
@@ -516,10 +519,15 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     number!("extents_per_command", extents: u16, 0..=EXTENTS_MAX as u64),
     // No more than a queue has commands.
     number!("extents_in_flight", extents_in_flight: u16, 1..=1_024),
+    // A few queues' worth, up to 256 MiB for each core.
+    Limit {
+        least: 1,
+        ..number!("extent_tables", extent_tables: usize, 64..=65_536)
+    },
 ];
 
 /// Limits that an operator may tune.
-pub const LIMITS_COUNT: usize = 41;
+pub const LIMITS_COUNT: usize = 42;
 
 impl Limits {
     /// Returns the terms of commands over extents; `None` where there are none. A table has to fit

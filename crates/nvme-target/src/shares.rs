@@ -1,4 +1,4 @@
-//! Shares of what a core has few of: payload buffers and send lists.
+//! Shares of what a core has few of: payload buffers, send lists and tables of extents.
 //!
 //! A connection, host, tenant or the class `Throughput` may hold so many times what is left free,
 //! and always something: one that takes all it can leaves a part, many leave less each, and none is
@@ -13,7 +13,7 @@
 //! nothing that is few, but fill the device's queue: they share as many bytes as the buffers have.
 //! Must never: count what a connection holds beyond its end.
 
-use crate::limits::{EXTENT_TABLES_MAX, Limits};
+use crate::limits::Limits;
 use crate::network::network;
 use crate::stats::CoreStats;
 use reactor::BufferPool;
@@ -309,6 +309,11 @@ impl Accounts {
         Rc::clone(&self.unowned)
     }
 
+    /// Returns the number of tables of extents in use.
+    pub(crate) fn tables(&self) -> u64 {
+        self.all.tables.get()
+    }
+
     /// For a connection of a host that is known, from this address, and may be a tenant; of an I/O
     /// queue's class. Control path: allocates.
     pub(crate) fn parties(
@@ -469,17 +474,21 @@ impl Holding {
             .discount(|account| &account.bytes, bytes.into());
     }
 
-    /// Returns true if it may have one more of the core's tables, and has fewer than `most`.
-    pub(crate) fn may_take_table(&self, most: u16, limits: &Limits) -> bool {
-        let parties = &self.parties;
+    /// Returns the number of tables that it has.
+    pub(crate) const fn tables(&self) -> u64 {
+        self.tables
+    }
+
+    /// Returns true if it may have one more of the core's tables.
+    pub(crate) fn may_take_table(&self, limits: &Limits) -> bool {
+        let (parties, tables) = (&self.parties, limits.extent_tables as u64);
         let has = |account: &Account| account.tables.get();
-        let Some(free) = (EXTENT_TABLES_MAX - 1).checked_sub(has(&parties.all)) else {
+        let Some(free) = tables.checked_sub(has(&parties.all) + 1) else {
             return false;
         };
-        let plenty = free >= EXTENT_TABLES_MAX / BEYOND_PART as u64;
-        self.tables < u64::from(most)
-            && (parties.may_begin(has, 1, (free, plenty), limits)
-                || parties.check(has, 1, free, limits).is_ok())
+        let plenty = free >= tables / BEYOND_PART as u64;
+        parties.may_begin(has, 1, (free, plenty), limits)
+            || parties.check(has, 1, free, limits).is_ok()
     }
 
     pub(crate) fn take_table(&mut self) {

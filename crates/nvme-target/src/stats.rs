@@ -191,6 +191,10 @@ counters! {
         throughput_share_waits,
         /// Commands refused because as much input was put aside as may be.
         stash_refusals,
+        /// Commands over extents refused because their queue had as many as it may.
+        extents_in_flight_refused,
+        /// Commands over extents refused because no table was left for their host.
+        extent_tables_refused,
         /// Times that an answer waited because no send list was left for its connection.
         list_waits,
         /// Connections closed because Connect took too long.
@@ -227,6 +231,8 @@ counters! {
         buffer_waiters,
         /// Send lists in use now.
         send_lists_used,
+        /// Tables of commands over extents in use now.
+        extent_tables_used,
         /// Bytes of input put aside now.
         stashed_bytes,
         /// Commands that got a slot, or passed their gates again after a wait.

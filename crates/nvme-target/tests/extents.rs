@@ -9,7 +9,7 @@ use base::Time;
 use base::units::MIB;
 use block::device::Flash;
 use block::{BlockError, Channel, Completion as Done, Device, Request, Submit, TestDevice};
-use common::{BLOCK, Bed, Client, Dialect, HOST, NQN, namespace, pattern};
+use common::{BLOCK, Bed, Client, Dialect, HOST, NQN, extents as command, namespace, pattern};
 use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,26 +18,11 @@ use switchyard_target::{AccessGrant, Limits, Others, Tenancy, TenantGrant, Tenan
 use wire::nvme::identify::Cns;
 use wire::nvme::vendor::Extensions;
 use wire::nvme::{
-    AdminCommand, Command, Completion, ExtentEntry, ExtentsCommand, Identify, IdentifyController,
-    IoOpcode, SglDescriptor, Status,
+    AdminCommand, Command, Completion, Identify, IdentifyController, IoOpcode, SglDescriptor,
+    Status,
 };
 use wire::tcp::PduHeader;
 use wire::tcp::c2h_data::C2hProgress;
-
-/// A command over these extents, and its table.
-fn command(opcode: IoOpcode, nsid: u32, extents: &[(u64, u32)]) -> (Command, Vec<u8>) {
-    let entries = extents
-        .iter()
-        .map(|&(slba, blocks)| ExtentEntry { slba, blocks });
-    let table: Vec<u8> = entries.flat_map(|entry| entry.to_bytes()).collect();
-    let command = ExtentsCommand {
-        nsid,
-        extents: extents.len() as u16,
-        blocks: extents.iter().map(|&(_, blocks)| blocks).sum(),
-        fua: false,
-    };
-    (command.encode(opcode, 0), table)
-}
 
 fn bytes(extents: &[(u64, u32)]) -> usize {
     extents
@@ -453,6 +438,12 @@ fn more_than_the_announced_number_in_flight_are_sent_back() {
     let completion = queue.execute(first, &table);
     assert!(completion.status.is(Status::COMMAND_INTERRUPTED));
     assert!(!completion.status.dnr());
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("it is counted", || core().extents_in_flight_refused == 1);
+    assert_eq!(
+        (core().extent_tables_used, core().extent_tables_refused),
+        (1, 0)
+    );
     let data = pattern(1, 2 * BLOCK);
     queue.answer_r2t(&r2t, &data);
     assert!(queue.completion().status.is_success());

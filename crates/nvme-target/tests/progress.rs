@@ -8,7 +8,8 @@ mod common;
 use base::Nanos;
 use base::units::{KIB, MIB};
 use common::{
-    BLOCK, Bed, Client, NQN, buffers, few, io, late, namespace, pattern, target_with, with_buffers,
+    BLOCK, Bed, Client, NQN, buffers, extents, few, io, late, namespace, pattern, target_with,
+    with_buffers,
 };
 use reactor::BufferClass;
 use std::io::Write;
@@ -30,6 +31,44 @@ fn asked(client: &mut Client) -> wire::tcp::R2t {
     write.set_sgl(SglDescriptor::transport(BYTES as u32));
     client.capsule(&write, &[]);
     client.r2t()
+}
+
+/// A Write Extents with all but its data, which comes by R2Ts: [`BYTES`].
+fn send_write_extents(client: &mut Client, cid: u16) {
+    let (mut write, table) = extents(IoOpcode::WRITE_EXTENTS, 1, &[(0, 4), (8, 12)]);
+    write.set_cid(cid);
+    write.set_sgl(SglDescriptor::in_capsule(0, table.len() as u32));
+    client.capsule(&write, &table);
+}
+
+/// A Write Extents that waits for its data.
+fn asked_extents(client: &mut Client) -> wire::tcp::R2t {
+    send_write_extents(client, 1);
+    client.r2t()
+}
+
+/// Commands that wait for their data.
+const ASKED: [fn(&mut Client) -> wire::tcp::R2t; 2] = [asked, asked_extents];
+
+/// Capsules with data in them: of a Write, a Write Extents and a Read Extents; with what is written.
+fn capsules(client: &Client) -> [(Vec<u8>, Vec<u8>); 3] {
+    let data = pattern(1, 3 * BLOCK);
+    let table: Vec<_> = (0..64).map(|n| (2 * n, 1)).collect();
+    let inside = |mut command: Command, data: &[u8]| {
+        command.set_cid(1);
+        command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
+        client.capsule_bytes(&command, data)
+    };
+    let write_extents = extents(IoOpcode::WRITE_EXTENTS, 1, &[(0, 1), (1, 2)]);
+    let read_extents = extents(IoOpcode::READ_EXTENTS, 1, &table);
+    [
+        (inside(io(IoOpcode::WRITE, 0, 3), &data), data.clone()),
+        (
+            inside(write_extents.0, &[&data[..], &write_extents.1].concat()),
+            data,
+        ),
+        (inside(read_extents.0, &read_extents.1), Vec::new()),
+    ]
 }
 
 /// Sends these bytes piece by piece until the target has closed the connection.
@@ -55,15 +94,50 @@ fn a_capsule_that_comes_byte_by_byte_ends_its_connection() {
         },
         1,
     );
-    let (_admin, mut slow) = bed.host();
     let (_other, mut neighbour) = bed.host();
-    let mut write = io(IoOpcode::WRITE, 0, 4);
-    write.set_sgl(SglDescriptor::in_capsule(0, 4 * BLOCK as u32));
-    let data = pattern(1, 4 * BLOCK);
-    let bytes = slow.capsule_bytes(&write, &data);
-    trickle(&mut slow, bytes.chunks(1));
-    assert!(neighbour.write(8, &data).status.is_success());
-    assert!(neighbour.read(8, 4).1 == data);
+    let core = || bed.handle().snapshot().cores[0];
+    for which in 0..3 {
+        let (_admin, mut slow) = bed.host();
+        let (bytes, _) = &capsules(&slow)[which];
+        trickle(&mut slow, bytes.chunks(1));
+        let data = pattern(which as u64, 4 * BLOCK);
+        assert!(neighbour.write(8, &data).status.is_success());
+        assert!(neighbour.read(8, 4).1 == data);
+        let ended = which as u64 + 1;
+        common::eventually("it is counted", || core().pdu_timeouts == ended);
+        common::eventually("it holds nothing", || {
+            core().extent_tables_used == 0 && core().buffer_bytes_used == 0
+        });
+    }
+}
+
+/// Nothing of such a command is in flight.
+#[test]
+fn a_change_does_not_wait_for_half_a_capsule() {
+    for which in 0..3 {
+        let bed = Bed::with(
+            Limits {
+                pdu_timeout: Nanos::from_secs(3600),
+                ..Limits::default()
+            },
+            1,
+        );
+        let (_admin, mut slow) = bed.host();
+        let (bytes, written) = &capsules(&slow)[which];
+        let (begin, rest) = bytes.split_at(bytes.len() / 2);
+        slow.send(begin);
+        let core = || bed.handle().snapshot().cores[0];
+        common::eventually("it is here", || core().io_commands == 1);
+        let resized = bed.handle().resize_namespace(NQN, 1, 8192);
+        resized.expect("nobody vetoes it");
+        slow.send(rest);
+        let status = match written.is_empty() {
+            true => slow.fetched(1).0.status,
+            false => slow.completion().status,
+        };
+        assert!(status.is_success(), "{status}");
+        assert!(slow.read(0, 3).1[..written.len()] == written[..]);
+    }
 }
 
 #[test]
@@ -75,26 +149,50 @@ fn data_that_comes_byte_by_byte_ends_its_connection() {
         },
         1,
     );
-    let (_admin, mut slow) = bed.host();
     let (_other, mut neighbour) = bed.host();
-    let r2t = asked(&mut slow);
-    // PDUs that are all in order.
-    let pdus: Vec<_> = (0..BYTES as u32 / 4)
-        .map(|index| {
-            let pdu = H2cData {
-                command_id: r2t.command_id,
-                transfer_tag: r2t.transfer_tag,
-                data_offset: 4 * index,
-                data_length: 4,
-                last: 4 * index + 4 == BYTES as u32,
-            };
-            slow.data_bytes(&pdu, &[7; 4])
-        })
-        .collect();
-    trickle(&mut slow, pdus.iter().map(Vec::as_slice));
-    let data = pattern(2, BYTES);
-    assert!(neighbour.write(32, &data).status.is_success());
-    assert!(neighbour.read(32, 16).1 == data);
+    for (ask, ended) in ASKED.into_iter().zip(1..) {
+        let (_admin, mut slow) = bed.host();
+        let r2t = ask(&mut slow);
+        // PDUs that are all in order.
+        let pdus: Vec<_> = (0..BYTES as u32 / 4)
+            .map(|index| {
+                let pdu = H2cData {
+                    command_id: r2t.command_id,
+                    transfer_tag: r2t.transfer_tag,
+                    data_offset: 4 * index,
+                    data_length: 4,
+                    last: 4 * index + 4 == BYTES as u32,
+                };
+                slow.data_bytes(&pdu, &[7; 4])
+            })
+            .collect();
+        trickle(&mut slow, pdus.iter().map(Vec::as_slice));
+        let data = pattern(2, BYTES);
+        assert!(neighbour.write(32, &data).status.is_success());
+        assert!(neighbour.read(32, 16).1 == data);
+        let core = || bed.handle().snapshot().cores[0];
+        common::eventually("it is counted", || core().transfer_timeouts == ended);
+    }
+}
+
+#[test]
+fn data_that_does_not_come_ends_its_connection() {
+    let bed = Bed::with(
+        Limits {
+            stall_timeout: Nanos::from_millis(100),
+            ..Limits::default()
+        },
+        1,
+    );
+    for (ask, ended) in ASKED.into_iter().zip(1..) {
+        let (_admin, mut deaf) = bed.host();
+        ask(&mut deaf);
+        assert!(deaf.try_receive().is_none(), "its connection is gone");
+        let core = || bed.handle().snapshot().cores[0];
+        common::eventually("it is counted", || {
+            core().stall_timeouts == ended && core().extent_tables_used == 0
+        });
+    }
 }
 
 /// It vetoed every change of the namespace for as long as a change may take, and all other hosts
@@ -111,15 +209,17 @@ fn a_host_that_withholds_data_does_not_hold_up_a_change() {
         },
         2,
     );
-    let (_admin, mut deaf) = bed.host();
     let (_other, mut neighbour) = bed.host();
-    asked(&mut deaf);
-    let resized = bed.handle().resize_namespace(NQN, 1, 8192);
-    resized.expect("nobody vetoes it");
-    assert!(deaf.try_receive().is_none(), "its connection is gone");
-    let data = pattern(3, BYTES);
-    assert!(neighbour.write(8000, &data).status.is_success());
-    assert!(neighbour.read(8000, 16).1 == data);
+    for (ask, blocks) in ASKED.into_iter().zip([8192, 16_384]) {
+        let (_admin, mut deaf) = bed.host();
+        ask(&mut deaf);
+        let resized = bed.handle().resize_namespace(NQN, 1, blocks);
+        resized.expect("nobody vetoes it");
+        assert!(deaf.try_receive().is_none(), "its connection is gone");
+        let data = pattern(3, BYTES);
+        assert!(neighbour.write(blocks - 16, &data).status.is_success());
+        assert!(neighbour.read(blocks - 16, 16).1 == data);
+    }
 }
 
 #[test]
@@ -184,21 +284,26 @@ fn short_of_buffers(limits: Limits, buffers: Vec<BufferClass>) -> Bed {
     Bed { target, ram }
 }
 
-/// A host asks to send the data of 64 commands on each of four queues, and withholds it; others have
+/// A command of which all data comes by R2Ts.
+fn send_to_ask(client: &mut Client, mut command: Command, cid: u16, bytes: usize) {
+    command.set_cid(cid);
+    command.set_sgl(SglDescriptor::transport(bytes as u32));
+    client.capsule(&command, &[]);
+}
+
+/// A host asks to send the data of 64 commands on each of its queues, and withholds it; others have
 /// buffers. What waited goes on when the host does as it should.
-fn withholds_all(make: impl Fn() -> Command, data: &[u8]) {
+fn withholds_all(queues: u16, send: impl Fn(&mut Client, u16), data: &[u8]) {
     let bed = short_of_buffers(Limits::default(), few());
-    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
+    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", queues);
     for queue in &mut greedy {
         for cid in 0..64 {
-            let mut command = make();
-            command.set_cid(cid);
-            command.set_sgl(SglDescriptor::transport(data.len() as u32));
-            queue.capsule(&command, &[]);
+            send(queue, cid);
         }
     }
     let core = || bed.handle().snapshot().cores[0];
-    common::eventually("all its commands are taken", || core().io_commands == 256);
+    let sent = 64 * u64::from(queues);
+    common::eventually("all its commands are taken", || core().io_commands == sent);
     common::eventually("some wait for its share", || core().share_waits > 0);
     let (_other, mut neighbour) = bed.host();
     for slba in 0..10 {
@@ -223,7 +328,14 @@ fn withholds_all(make: impl Fn() -> Command, data: &[u8]) {
 /// none could connect.
 #[test]
 fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
-    withholds_all(|| io(IoOpcode::WRITE, 0, 16), &pattern(5, BYTES));
+    let data = pattern(5, BYTES);
+    withholds_all(
+        4,
+        |queue, cid| send_to_ask(queue, io(IoOpcode::WRITE, 0, 16), cid, BYTES),
+        &data,
+    );
+    // Tables take buffers, too, for which the input of a queue with nothing under way waits.
+    withholds_all(2, send_write_extents, &data);
 }
 
 /// Lists of ranges took buffers before any share was asked for, and before any gate.
@@ -231,7 +343,50 @@ fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
 fn a_host_that_withholds_its_lists_of_ranges_leaves_buffers_for_others() {
     let mut list = common::deallocate(0, 1).1;
     list.resize(4096, 0);
-    withholds_all(|| common::deallocate(0, 1).0, &list);
+    withholds_all(
+        4,
+        |queue, cid| send_to_ask(queue, common::deallocate(0, 1).0, cid, list.len()),
+        &list,
+    );
+}
+
+/// A host with many queues had every table of extents of the core: others could send none.
+#[test]
+fn a_host_that_withholds_the_data_of_extents_leaves_tables_for_others() {
+    let limits = Limits {
+        extent_tables: 64,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
+    for queue in &mut greedy {
+        for cid in 0..64 {
+            send_write_extents(queue, cid);
+        }
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("all its commands are taken", || core().io_commands == 256);
+    common::eventually("some are refused", || {
+        core().extent_tables_refused >= 256 - 64 && core().extents_in_flight_refused == 0
+    });
+    let (_other, mut neighbour) = bed.host();
+    let data = pattern(6, 3 * BLOCK);
+    for _ in 0..10 {
+        let some = [(1000, 1), (1002, 2)];
+        let (write, table) = extents(IoOpcode::WRITE_EXTENTS, 1, &some);
+        let written = neighbour.execute(write, &[&data[..], &table].concat());
+        assert!(written.status.is_success(), "{}", written.status);
+        let (mut read, table) = extents(IoOpcode::READ_EXTENTS, 1, &some);
+        read.set_cid(7);
+        read.set_sgl(SglDescriptor::in_capsule(0, table.len() as u32));
+        neighbour.capsule(&read, &table);
+        let (completion, found) = neighbour.fetched(7);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        assert!(found == data);
+    }
+    assert!((1..64).contains(&core().extent_tables_used));
+    drop(greedy);
+    common::eventually("they come back", || core().extent_tables_used == 0);
 }
 
 /// Hosts that do not read held every send list of the core, and nobody else was answered.

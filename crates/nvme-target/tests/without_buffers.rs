@@ -11,9 +11,7 @@ use common::{BLOCK, Bed, Client, NQN, deallocate, few, io, late, pattern, with_b
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use switchyard_target::{CoreStats, Limits};
-use wire::nvme::{
-    Abort, Command, Completion, ExtentEntry, ExtentsCommand, IoOpcode, SglDescriptor, Status,
-};
+use wire::nvme::{Abort, Command, Completion, IoOpcode, SglDescriptor, Status};
 use wire::tcp::PduHeader;
 
 fn core(bed: &Bed) -> CoreStats {
@@ -118,19 +116,8 @@ fn a_change_waits_for_no_more_than_the_device_has() {
             sent.push(send(client, io(IoOpcode::VERIFY, 0, 256)));
         }
         let read = send_read(client, 260);
-        let read_extents = ExtentsCommand {
-            nsid: 1,
-            extents: 2,
-            blocks: 3,
-            fua: false,
-        };
-        let entries = [(261, 2), (270, 1)].map(|(slba, blocks)| ExtentEntry { slba, blocks });
-        let table = entries.map(|entry| entry.to_bytes()).concat();
-        let extents = send_with(
-            client,
-            read_extents.encode(IoOpcode::READ_EXTENTS, 0),
-            &table,
-        );
+        let (command, table) = common::extents(IoOpcode::READ_EXTENTS, 1, &[(261, 2), (270, 1)]);
+        let extents = send_with(client, command, &table);
         let compare = send_with(client, io(IoOpcode::COMPARE, 256, 1), &data[..BLOCK]);
         let write = send_with(
             client,

@@ -1,8 +1,9 @@
 //! Commands over several extents, each of which is judged as a request of its own.
 
-use super::Client;
+use super::{Client, Way};
 use crate::application::Mix;
 use crate::trace::say;
+use base::SlabKey;
 use base::units::Lba;
 use block::{Completion, Extent, Extents, Operation, SubmitExtents};
 use reactor::Context;
@@ -50,6 +51,8 @@ impl Client {
         }
         drop(oracle);
         let size = self.geometry.block_bytes as usize;
+        // No request has it: theirs are those of keys.
+        let tag = u64::MAX - self.issued;
         let lengths = ranges.iter().map(|range| range.len() * size);
         let memory: Option<Vec<_>> = lengths.map(|bytes| self.memory(bytes, cx)).collect();
         let extents = ranges.into_iter().zip(memory?).map(|(range, data)| {
@@ -59,7 +62,7 @@ impl Client {
             say(|| format!("{now:?}: {name} asks together {operation:?} {range:?} {kind:?}"));
             let lba = Lba(range.start as u64);
             let blocks = u32::try_from(range.len()).expect("a small device");
-            let key = self.note(Some(operation), range, kind, cx.now, true);
+            let key = self.note(Some(operation), range, kind, cx.now, Some(tag));
             Extent {
                 tag: key.tag(),
                 lba,
@@ -69,7 +72,7 @@ impl Client {
             }
         });
         Some(Extents {
-            tag: 0,
+            tag,
             operation,
             extents: extents.collect(),
         })
@@ -77,7 +80,21 @@ impl Client {
 
     /// Submits a command over extents. Returns false while there is no room for it.
     pub(super) fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> bool {
-        match self.channel.as_mut().submit_extents(command, cx) {
+        let gives_up = self.gives_up.as_mut();
+        let limit = gives_up.and_then(|gives_up| gives_up.limit_of_extents(cx.now));
+        let submit = match (&mut self.channel, limit) {
+            (Way::Remote(channel), Some(limit)) => {
+                say(|| format!("{:?}: they wait until {limit:?}", cx.now));
+                for extent in &command.extents {
+                    if let Some(known) = self.in_flight.get_mut(SlabKey::from_tag(extent.tag)) {
+                        known.given_up = true;
+                    }
+                }
+                channel.submit_extents_until(command, limit, cx)
+            }
+            (way, _) => way.as_mut().submit_extents(command, cx),
+        };
+        match submit {
             SubmitExtents::Done(command) => self.answered_extents(command, false),
             SubmitExtents::Queued => {}
             SubmitExtents::Busy(command) => {

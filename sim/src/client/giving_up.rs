@@ -3,7 +3,7 @@
 use super::{Client, InFlight, Way};
 use crate::application::GivesUp;
 use crate::trace::say;
-use base::{Nanos, Prng, SlabKey};
+use base::{Nanos, Prng, SlabKey, Time};
 use block::{BlockError, Request, Submit};
 use reactor::Context;
 
@@ -11,6 +11,8 @@ use reactor::Context;
 #[derive(Debug)]
 pub(super) struct GivingUp {
     prng: Prng,
+    /// Draws for commands over extents, so that what is drawn for requests does not depend on those.
+    prng_of_extents: Prng,
     how: GivesUp,
     /// A request in so many has a limit,
     limit_one_in: u64,
@@ -29,21 +31,36 @@ impl GivingUp {
         };
         Self {
             how,
+            prng_of_extents: Prng::from_seed(seed ^ 0x61FE_E87E),
             limit_one_in: one_of([2, 16, 64]),
             patience: Nanos::from_micros(one_of([100, 500, 2_000])),
             cancel_one_in: one_of([16, 128, 512]),
             prng,
         }
     }
+
+    /// Draws the limit of a request, now and then.
+    fn limit(&mut self, now: Time) -> Option<Time> {
+        Self::draw(&mut self.prng, self.limit_one_in, self.patience, now)
+    }
+
+    /// Draws the limit of a command over extents, now and then.
+    pub(super) fn limit_of_extents(&mut self, now: Time) -> Option<Time> {
+        let prng = &mut self.prng_of_extents;
+        Self::draw(prng, self.limit_one_in, self.patience, now)
+    }
+
+    fn draw(prng: &mut Prng, one_in: u64, patience: Nanos, now: Time) -> Option<Time> {
+        let limited = prng.chance(1, one_in);
+        limited.then(|| now + Nanos(prng.below(patience.0)))
+    }
 }
 
 impl Client {
     /// Submits a request. Returns false if the channel has no room for it.
     pub(super) fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> bool {
-        let limit = self.gives_up.as_mut().and_then(|gives_up| {
-            let limited = gives_up.prng.chance(1, gives_up.limit_one_in);
-            limited.then(|| cx.now + Nanos(gives_up.prng.below(gives_up.patience.0)))
-        });
+        let gives_up = self.gives_up.as_mut();
+        let limit = gives_up.and_then(|gives_up| gives_up.limit(cx.now));
         let submit = match (&mut self.channel, limit) {
             (Way::Remote(channel), Some(limit)) => {
                 say(|| format!("{:?}: it waits until {limit:?}", cx.now));
@@ -74,7 +91,7 @@ impl Client {
         request.given_up && gave_up && others
     }
 
-    /// Cancels a request now and then.
+    /// Cancels a request, or a command over extents, now and then.
     pub(super) fn cancel_some(&mut self, cx: &mut Context<'_>) {
         let (Way::Remote(channel), Some(gives_up)) = (&mut self.channel, &mut self.gives_up) else {
             return;
@@ -87,10 +104,13 @@ impl Client {
         let key = keys.nth(drawn.unwrap_or(0)).expect("fewer than there are");
         drop(keys);
         say(|| format!("{:?}: {} cancels {key:?}", cx.now, self.name));
-        if channel.cancel(key.tag(), cx)
-            && let Some(known) = self.in_flight.get_mut(key)
-        {
-            known.given_up = true;
+        let tag_of = |key: SlabKey, known: &InFlight| known.together.unwrap_or(key.tag());
+        let known = self.in_flight.get(key).expect("it was found there");
+        let tag = tag_of(key, known);
+        if channel.cancel(tag, cx) {
+            for (key, known) in self.in_flight.iter_mut() {
+                known.given_up |= tag_of(key, known) == tag;
+            }
         }
     }
 }

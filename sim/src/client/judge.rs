@@ -54,7 +54,7 @@ impl Client {
         };
         // Another extent of the same command may be what was refused.
         let refused = matches!(answer, Err(BlockError::Denied | BlockError::OutOfRange));
-        if request.together && refused {
+        if request.together.is_some() && refused {
             return Vec::new();
         }
         law.judge(operation, &request.range, asked, answer)

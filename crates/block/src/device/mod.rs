@@ -247,9 +247,9 @@ pub trait Channel: std::fmt::Debug {
         let _ = (completion, cx);
     }
 
-    /// Gives up the request with this tag, which ends with [`BlockError::Aborted`] soon, or with its
-    /// answer where that comes first; it is not known then if a write was done. Returns false where
-    /// there is none, or the device cannot.
+    /// Gives up the request or command over extents with this tag, which ends with
+    /// [`BlockError::Aborted`] soon, or with its answer where that comes first; it is not known then
+    /// if a write was done. Returns false where there is none, or the device cannot.
     fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
         let _ = (tag, cx);
         false

@@ -8,7 +8,7 @@ type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
 /// Limits that refuse or delay, by the key in a configuration or a name of their own.
-const LIMITED: [Row; 26] = [
+const LIMITED: [Row; 28] = [
     ("connections", |s| {
         s.refused
             .saturating_sub(s.fresh_closed + s.refused_per_address)
@@ -42,6 +42,8 @@ const LIMITED: [Row; 26] = [
         s.output_waits.saturating_sub(s.list_waits)
     }),
     ("stash_bytes", |s| s.stash_refusals),
+    ("extents_in_flight", |s| s.extents_in_flight_refused),
+    ("extent_tables", |s| s.extent_tables_refused),
     ("connect_timeout_ms", |s| s.connect_timeouts),
     ("pdu_timeout_ms", |s| s.pdu_timeouts),
     ("stall_timeout_ms", |s| s.stall_timeouts),
@@ -118,6 +120,12 @@ pub(super) fn usage(snapshot: &Snapshot, cores: &[u32]) -> Vec<UsageSnapshot> {
                     limits.send_lists,
                 ),
                 one(
+                    "extent_tables",
+                    Some(core),
+                    stats.extent_tables_used,
+                    limits.extent_tables,
+                ),
+                one(
                     "stash_bytes",
                     Some(core),
                     stats.stashed_bytes,
@@ -141,6 +149,8 @@ mod tests {
             controllers_refused_per_host: 4,
             output_waits: 7,
             list_waits: 7,
+            extents_in_flight_refused: 3,
+            extent_tables_refused: 8,
             ..CoreStats::default()
         };
         let counts = LIMITED.map(|(limit, count)| (limit, count(&stats)));
@@ -153,6 +163,8 @@ mod tests {
                 ("controllers", 5),
                 ("controllers_per_host", 4),
                 ("send_lists", 7),
+                ("extents_in_flight", 3),
+                ("extent_tables", 8),
             ]
         );
     }

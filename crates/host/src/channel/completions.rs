@@ -107,7 +107,12 @@ impl RemoteChannel {
     fn finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
         let Finished { exchange, outcome } = finished;
         if exchange.detached {
-            return self.let_go(&exchange, matches!(outcome, Outcome::Lost));
+            self.let_go(&exchange, matches!(outcome, Outcome::Lost));
+            if let Work::Extents(request) = exchange.work {
+                self.requests.extents -= 1;
+                self.requests.spare.push(request);
+            }
+            return;
         }
         let completion = match outcome {
             Outcome::Answered(completion) => completion,

@@ -5,17 +5,30 @@ use super::{ChannelState, RemoteChannel};
 use crate::association::parameters::Parameters;
 use crate::command::exchange::{Direction, Exchange, Work};
 use crate::command::extents::{ExtentsRequest, has_more_owners};
+use base::Time;
 use block::{BlockError, Capabilities, Extents, Operation, SubmitExtents, check_extents};
 use reactor::Context;
 use wire::nvme::ExtentTerms;
 
 impl RemoteChannel {
-    /// Takes a command over extents of the namespace with this number. Its data together is at
-    /// most a transfer.
+    /// Submits a command over extents that is given up at `limit`: each of its extents ends with
+    /// [`BlockError::TimedOut`]. Which of them were written is not known then.
+    pub fn submit_extents_until(
+        &mut self,
+        command: Extents,
+        limit: Time,
+        cx: &mut Context<'_>,
+    ) -> SubmitExtents {
+        self.submit_extents_to(0, command, limit, cx)
+    }
+
+    /// Takes a command over extents of the namespace with this number, which is given up at `limit`.
+    /// Its data together is at most a transfer.
     pub(super) fn submit_extents_to(
         &mut self,
         namespace: usize,
         mut command: Extents,
+        limit: Time,
         cx: &mut Context<'_>,
     ) -> SubmitExtents {
         let parameters = if self.state() == ChannelState::Live {
@@ -24,7 +37,8 @@ impl RemoteChannel {
             self.association.parameters()
         };
         let terms = match self.extents_allowed(namespace, &mut command, &parameters) {
-            Ok(terms) => terms,
+            Ok(terms) if limit > cx.now => terms,
+            Ok(_) => return SubmitExtents::Done(command.ended(Err(BlockError::TimedOut))),
             Err(error) => return SubmitExtents::Done(command.ended(Err(error))),
         };
         if self.requests.outstanding >= self.requests.capacity
@@ -50,7 +64,7 @@ impl RemoteChannel {
                 return SubmitExtents::Busy(command);
             }
         };
-        let exchange = Exchange::new(tag, Work::Extents(request), direction, Some(capsule));
+        let mut exchange = Exchange::new(tag, Work::Extents(request), direction, Some(capsule));
         self.recovery.refresh(&self.association);
         if self.recovery.is_fenced(&exchange)
             && let Work::Extents(request) = exchange.work
@@ -59,6 +73,8 @@ impl RemoteChannel {
             return SubmitExtents::Done(command);
         }
         self.requests.extents += 1;
+        exchange.limit = limit;
+        self.requests.next_limit = self.requests.next_limit.min(limit);
         self.start_or_keep(exchange, cx.now);
         SubmitExtents::Queued
     }

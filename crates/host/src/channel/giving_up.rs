@@ -23,9 +23,9 @@ impl RemoteChannel {
         self.submit_limited(0, request, limit, cx)
     }
 
-    /// Gives up every request with this tag, with [`BlockError::Aborted`]; one that is answered
-    /// meanwhile ends with its answer. Returns false if there is none. Whether a write was done is
-    /// not known afterwards. Commands over extents are not given up.
+    /// Gives up every request and every command over extents with this tag, with
+    /// [`BlockError::Aborted`]; one that is answered meanwhile ends with its answer. Returns false if
+    /// there is none. Whether a write was done is not known afterwards.
     pub fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
         let which = |exchange: &Exchange| exchange.tag == tag;
         let found = self.give_up(which, BlockError::Aborted, cx) > 0;
@@ -151,6 +151,10 @@ impl RemoteChannel {
         let exchange = exchange.expect("it was found there");
         let (tag, error) = (exchange.tag, exchange.given_up);
         let is_barrier = exchange.is_barrier();
+        let extents = match &mut exchange.work {
+            Work::Extents(request) => Some(request.detach()),
+            _ => None,
+        };
         let was_locked = std::mem::take(&mut exchange.replayed);
         let spans: Vec<Span> = exchange.written().collect();
         for span in spans {
@@ -163,11 +167,15 @@ impl RemoteChannel {
             self.end_barrier();
         }
         self.recovery.refresh(&self.association);
-        self.requests.done.push_back(Completion {
-            tag,
-            result: Err(error.unwrap_or(BlockError::Aborted)),
-            data,
-        });
+        let result = Err(error.unwrap_or(BlockError::Aborted));
+        if let Some(command) = extents {
+            self.requests.extents += 1;
+            self.requests.done_extents.push_back(command.ended(result));
+        } else {
+            self.requests
+                .done
+                .push_back(Completion { tag, result, data });
+        }
     }
 
     /// Tells the submitter of a request that it gave it up, and that nothing of it is left.
@@ -212,7 +220,7 @@ impl RemoteChannel {
     }
 }
 
-/// Returns true if the submitter of a block request or a barrier waits for its end.
+/// Returns true if the submitter of a request, a barrier or a command over extents waits for its end.
 fn is_wanted(exchange: &Exchange) -> bool {
-    matches!(exchange.work, Work::Block(_) | Work::Barrier(_)) && exchange.given_up.is_none()
+    !matches!(exchange.work, Work::Admin(_)) && exchange.given_up.is_none()
 }

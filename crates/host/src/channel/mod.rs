@@ -115,7 +115,8 @@ struct Requests {
     spare: Vec<Box<ExtentsRequest>>,
     /// Requests that were not reaped yet, wherever they are.
     outstanding: usize,
-    /// Those of them that are commands over extents.
+    /// Those of them that are commands over extents, and those that were given up and not answered:
+    /// the controller counts them.
     extents: usize,
     /// Requests that all lanes can hold.
     capacity: usize,
@@ -490,7 +491,7 @@ impl Channel for RemoteChannel {
     }
 
     fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
-        self.submit_extents_to(0, command, cx)
+        self.submit_extents_to(0, command, Time::NEVER, cx)
     }
 
     fn reap_extents(&mut self) -> Option<Extents> {

@@ -6,7 +6,7 @@
 use crate::association::parameters::Parameters;
 use crate::limits::{CONTROLLER_BUFFERS, EXTENTS_MAX};
 use crate::recovery::span::Span;
-use block::{Extents, Operation};
+use block::{Extent, Extents, Operation};
 use reactor::{BufferPool, IoSlice};
 use wire::nvme::{Command, ExtentEntry, ExtentsCommand, IoOpcode};
 
@@ -182,6 +182,20 @@ impl ExtentsRequest {
             left = later;
             offset += u32::try_from(length).expect("at most a transfer");
         }
+    }
+
+    /// Takes the command with its data out; its operation and ranges stay.
+    pub(crate) fn detach(&mut self) -> Extents {
+        let extents = self.command.extents.iter().map(|extent| Extent {
+            data: None,
+            result: Ok(()),
+            ..*extent
+        });
+        let left = Extents {
+            extents: extents.collect(),
+            ..self.command
+        };
+        std::mem::replace(&mut self.command, left)
     }
 
     /// Lets sends share the data.

@@ -139,6 +139,7 @@ impl Connection {
                 cache_life: self.state.behaviour.lock().unwrap().cache_life.unwrap_or(0),
                 end_controller: self.behaviour.fences,
                 barrier: self.behaviour.barriers,
+                extents: self.behaviour.extents,
                 ..wire::nvme::vendor::Extensions::default()
             }
             .encode(),

@@ -15,17 +15,7 @@ impl Connection {
             }
             if behaviour.hold > 0 {
                 behaviour.hold -= 1;
-                self.state.seen.held.fetch_add(1, Ordering::SeqCst);
-                let mut held = self.state.held.lock().unwrap();
-                held.push(Held {
-                    stream: self.stream.try_clone().unwrap(),
-                    format: self.format,
-                    queue_id: self.queue_id,
-                    command: *command,
-                    capsule: capsule.to_vec(),
-                });
-                let at_once = &self.state.seen.held_at_once;
-                at_once.fetch_max(held.len(), Ordering::SeqCst);
+                self.keep(command, capsule);
                 return Ok(());
             }
             if behaviour.refusals > 0 {
@@ -46,7 +36,17 @@ impl Connection {
             IoCommand::Read(read) => self.read(cid, range(&read)),
             IoCommand::Write(write) | IoCommand::Compare(write) => {
                 let compare = matches!(parsed, IoCommand::Compare(_));
-                self.begin_write(cid, command, write, compare, capsule)
+                let place = range(&write);
+                let inside = inside(command, capsule, place.len());
+                self.begin_write(cid, vec![place], compare, inside)
+            }
+            IoCommand::ReadExtents(read) if self.behaviour.extents.is_some() => {
+                self.read_extents(cid, places(&read, capsule))
+            }
+            IoCommand::WriteExtents(write) if self.behaviour.extents.is_some() => {
+                let data = &capsule[..capsule.len() - write.table_bytes()];
+                let inside = (!data.is_empty()).then_some(data);
+                self.begin_write(cid, places(&write, capsule), false, inside)
             }
             IoCommand::WriteZeroes(zeroes) => {
                 self.state.memory.lock().unwrap()[range(&zeroes)].fill(0);
@@ -77,6 +77,29 @@ impl Connection {
             Some(data) => self.send_data(cid, &data),
             None => self.complete(cid, Status::LBA_OUT_OF_RANGE.with_dnr(), 0),
         }
+    }
+
+    /// Keeps a command until [`Peer::release`].
+    fn keep(&self, command: &Command, capsule: &[u8]) {
+        self.state.seen.held.fetch_add(1, Ordering::SeqCst);
+        let mut held = self.state.held.lock().unwrap();
+        held.push(Held {
+            stream: self.stream.try_clone().unwrap(),
+            format: self.format,
+            queue_id: self.queue_id,
+            command: *command,
+            capsule: capsule.to_vec(),
+        });
+        let at_once = &self.state.seen.held_at_once;
+        at_once.fetch_max(held.len(), Ordering::SeqCst);
+    }
+
+    fn read_extents(&mut self, cid: u16, places: Vec<Place>) -> Step {
+        let memory = self.state.memory.lock().unwrap();
+        let places = places.into_iter();
+        let data: Vec<_> = places.flat_map(|place| memory[place].to_vec()).collect();
+        drop(memory);
+        self.send_data(cid, &data)
     }
 
     /// Notes the writes that were done before a barrier.
@@ -111,33 +134,27 @@ impl Connection {
     pub(super) fn begin_write(
         &mut self,
         cid: u16,
-        command: &Command,
-        write: LbaCommand,
+        places: Vec<Place>,
         compare: bool,
-        capsule: &[u8],
+        inside: Option<&[u8]>,
     ) -> Step {
         let mut writing = Writing {
-            command: write,
             compare,
             cid,
-            data: vec![0; write.blocks as usize * BLOCK],
+            data: vec![0; places.iter().map(Place::len).sum()],
+            places,
             received: 0,
             asked: 0,
         };
-        match command.data_pointer().unwrap() {
-            DataPointer::InCapsule { .. } => {
-                writing.data.copy_from_slice(capsule);
-                self.finish_write(&writing)
-            }
-            DataPointer::Transport { length } => {
-                assert_eq!(length as usize, writing.data.len());
-                for _ in 0..self.behaviour.transfers_at_once {
-                    self.ask(&mut writing)?;
-                }
-                self.writing.push(writing);
-                Ok(())
-            }
+        if let Some(data) = inside {
+            writing.data.copy_from_slice(data);
+            return self.finish_write(&writing);
         }
+        for _ in 0..self.behaviour.transfers_at_once {
+            self.ask(&mut writing)?;
+        }
+        self.writing.push(writing);
+        Ok(())
     }
 
     /// The next R2T of a write.
@@ -191,17 +208,43 @@ impl Connection {
 
     pub(super) fn finish_write(&mut self, writing: &Writing) -> Step {
         let mut memory = self.state.memory.lock().unwrap();
-        let target = &mut memory[range(&writing.command)];
         let mut status = Status::SUCCESS;
-        if writing.compare {
-            if target != writing.data {
+        let mut data = &writing.data[..];
+        for place in &writing.places {
+            let (now, later) = data.split_at(place.len());
+            let target = &mut memory[place.clone()];
+            if !writing.compare {
+                target.copy_from_slice(now);
+            } else if target != now {
                 status = Status::COMPARE_FAILURE.with_dnr();
             }
-        } else {
-            target.copy_from_slice(&writing.data);
-            self.state.seen.writes.fetch_add(1, Ordering::SeqCst);
+            data = later;
         }
         drop(memory);
+        if !writing.compare {
+            self.state.seen.writes.fetch_add(1, Ordering::SeqCst);
+        }
         self.complete(writing.cid, status, 0)
     }
+}
+
+/// The data of a write that came in its capsule, if it did.
+fn inside<'a>(command: &Command, capsule: &'a [u8], bytes: usize) -> Option<&'a [u8]> {
+    match command.data_pointer().unwrap() {
+        DataPointer::InCapsule { .. } => Some(capsule),
+        DataPointer::Transport { length } => {
+            assert_eq!(length as usize, bytes);
+            None
+        }
+    }
+}
+
+/// The places of a command over extents.
+fn places(command: &ExtentsCommand, capsule: &[u8]) -> Vec<Place> {
+    let entries = command.parse_table(capsule).unwrap();
+    let place = |entry: wire::nvme::ExtentEntry| {
+        let start = entry.slba as usize * BLOCK;
+        start..start + entry.blocks as usize * BLOCK
+    };
+    entries.map(place).collect()
 }

@@ -21,7 +21,9 @@ use wire::fabrics::property::{Capabilities, ControllerStatus};
 use wire::fabrics::{Connect, ConnectResponse, FabricsCommand, Property};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_controller::NvmIdentifyController;
-use wire::nvme::{Command, Completion, DataPointer, IoCommand, LbaCommand, Status};
+use wire::nvme::{
+    Command, Completion, DataPointer, ExtentTerms, ExtentsCommand, IoCommand, LbaCommand, Status,
+};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{
     C2hData, CapsuleResp, DataAlignment, Event, Framer, FramerLimits, IcResp, PduFormat, PduHeader,
@@ -137,6 +139,8 @@ pub struct Behaviour {
     pub fences: bool,
     /// Announces barriers.
     pub barriers: bool,
+    /// Announces commands over extents, on these terms.
+    pub extents: Option<ExtentTerms>,
     /// End Controller is answered only when [`Peer::end_controllers`] says so.
     pub slow_fences: bool,
     /// What it says about the length of single commands, and insists on; nothing if `None`.
@@ -180,6 +184,7 @@ impl Default for Behaviour {
             max_queue_entries: 1023,
             fences: true,
             barriers: false,
+            extents: None,
             slow_fences: false,
             lengths: None,
             ready_after: 1,
@@ -425,9 +430,13 @@ impl Held {
     }
 }
 
+/// A run of bytes of the memory.
+type Place = std::ops::Range<usize>;
+
 /// A write whose data is on its way.
 struct Writing {
-    command: LbaCommand,
+    /// Its places in the memory, in order.
+    places: Vec<Place>,
     compare: bool,
     cid: u16,
     data: Vec<u8>,

@@ -325,6 +325,7 @@ impl CoreState {
         let waiters = commands.len(WaitsFor::Share) + commands.len(WaitsFor::Buffer);
         self.stats.buffer_waiters = waiters as u64;
         self.stats.send_lists_used = self.lists.used() as u64;
+        self.stats.extent_tables_used = self.accounts.tables();
         self.stats.stashed_bytes = self.waiters.stashed_bytes as u64;
     }
 

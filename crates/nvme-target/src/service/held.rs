@@ -11,6 +11,8 @@ pub struct Held {
     pub fresh_connections: usize,
     /// Send lists under way or gathered.
     pub send_lists: usize,
+    /// Tables of commands over extents.
+    pub extent_tables: u64,
     /// Input put aside until a buffer is free, in bytes.
     pub stashed_bytes: usize,
     /// I/O queues, of whatever class.
@@ -38,6 +40,7 @@ impl PollGroup {
             connections: self.connections.len(),
             fresh_connections: core.connections.fresh,
             send_lists: core.lists.used(),
+            extent_tables: core.accounts.tables(),
             stashed_bytes: core.waiters.stashed_bytes,
             queues: core.switch.queues.iter().map(|(_, &queues)| queues).sum(),
             busy_namespaces: namespaces.filter(|namespace| !namespace.is_quiet()).count(),

@@ -388,8 +388,12 @@ fn begin_extents(
     let rights = access.rights.as_deref();
     let checked = extents::check(command, kind, payload, &terms, rights, namespace)?;
     let incarnation = incarnation_of(namespace);
-    let (holding, limits) = (&connection.holding, &core.limits);
-    if !holding.may_take_table(terms.in_flight, limits) {
+    if connection.holding.tables() >= u64::from(terms.in_flight) {
+        core.stats.extents_in_flight_refused += 1;
+        return Err(Status::COMMAND_INTERRUPTED);
+    }
+    if !connection.holding.may_take_table(&core.limits) {
+        core.stats.extent_tables_refused += 1;
         return Err(Status::COMMAND_INTERRUPTED);
     }
     // As the data of any write.

@@ -27,8 +27,8 @@ use wire::nvme::feature::FeatureId;
 use wire::nvme::io::{DatasetRange, LbaControl};
 use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{
-    AdminCommand, Command, Completion, DISCOVERY_NQN, DatasetManagement, FabricsType, IoOpcode,
-    LbaCommand, Nqn, SetFeatures, SglDescriptor, Status,
+    AdminCommand, Command, Completion, DISCOVERY_NQN, DatasetManagement, ExtentEntry,
+    ExtentsCommand, FabricsType, IoOpcode, LbaCommand, Nqn, SetFeatures, SglDescriptor, Status,
 };
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
@@ -705,6 +705,21 @@ pub fn deallocate_all(ranges: &[(u64, u32)]) -> (Command, Vec<u8>) {
         range.to_bytes()
     });
     (management.encode(0), ranges.collect())
+}
+
+/// A command over these extents of a namespace, and its table.
+pub fn extents(opcode: IoOpcode, nsid: u32, extents: &[(u64, u32)]) -> (Command, Vec<u8>) {
+    let entries = extents
+        .iter()
+        .map(|&(slba, blocks)| ExtentEntry { slba, blocks });
+    let table = entries.flat_map(|entry| entry.to_bytes()).collect();
+    let command = ExtentsCommand {
+        nsid,
+        extents: extents.len() as u16,
+        blocks: extents.iter().map(|&(_, blocks)| blocks).sum(),
+        fua: false,
+    };
+    (command.encode(opcode, 0), table)
 }
 
 /// Ends the work also where the test fails.
