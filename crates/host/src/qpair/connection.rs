@@ -26,7 +26,7 @@ use switch::{CaravanLimits, Class};
 use transport::Receiver;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::{Connect, ConnectData, ConnectResponse};
-use wire::nvme::{Command, Completion, SglDescriptor};
+use wire::nvme::{Command, Completion, SglDescriptor, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 use wire::tcp::{DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, Role, TermReq};
 
@@ -148,6 +148,14 @@ impl Qpair {
             self.state(),
             ConnectionState::Terminating | ConnectionState::Closing
         )
+    }
+
+    /// Returns the error of a Connect that was refused because the controller has the queue still.
+    pub(crate) fn queue_in_use(&self) -> Option<&ConnectionError> {
+        self.error.as_ref().filter(|error| {
+            matches!(error, ConnectionError::Refused { status, .. }
+                if status.is(Status::COMMAND_SEQUENCE_ERROR))
+        })
     }
 
     /// Takes the error that ended the connection.
