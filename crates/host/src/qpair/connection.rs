@@ -26,7 +26,7 @@ use switch::{CaravanLimits, Class};
 use transport::Receiver;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::{Connect, ConnectData, ConnectResponse};
-use wire::nvme::{Command, Completion, SglDescriptor, Status};
+use wire::nvme::{Command, Completion, SglDescriptor};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 use wire::tcp::{DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, Role, TermReq};
 
@@ -90,7 +90,7 @@ pub(crate) struct Qpair {
     step_deadline: Time,
     /// Time at which the table is checked for time-outs.
     scan_at: Time,
-    error: Option<ConnectionError>,
+    pub(super) error: Option<ConnectionError>,
 }
 
 impl Qpair {
@@ -148,14 +148,6 @@ impl Qpair {
             self.state(),
             ConnectionState::Terminating | ConnectionState::Closing
         )
-    }
-
-    /// Returns the error of a Connect that was refused because the controller has the queue still.
-    pub(crate) fn queue_in_use(&self) -> Option<&ConnectionError> {
-        self.error.as_ref().filter(|error| {
-            matches!(error, ConnectionError::Refused { status, .. }
-                if status.is(Status::COMMAND_SEQUENCE_ERROR))
-        })
     }
 
     /// Takes the error that ended the connection.
