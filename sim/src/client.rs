@@ -7,7 +7,6 @@ mod judge;
 mod unconnected;
 
 pub(crate) use content::version_of;
-
 use extents::EXTENTS_AT_ONCE;
 use giving_up::GivingUp;
 use unconnected::Loss;
@@ -486,21 +485,6 @@ impl Client {
                 durable: false,
             },
         }
-    }
-
-    /// A request's content: the version and the address of each block, all over it.
-    fn fill(&self, mut data: IoSlice, range: Range<usize>, kind: &Kind) -> IoSlice {
-        let size = self.geometry.block_bytes as usize;
-        content::write(&mut data, |out| {
-            for (index, (block, out)) in range.zip(out.chunks_mut(size)).enumerate() {
-                match kind {
-                    Kind::Write { version, .. } => content::fill(block, *version, out),
-                    Kind::Compare(_, expected) => content::fill(block, expected[index], out),
-                    _ => out.fill(0xEE),
-                }
-            }
-        });
-        data
     }
 
     fn issue(&mut self, cx: &mut Context<'_>) {

@@ -184,11 +184,7 @@ impl Plan {
         let events = events(options.seed, &features, there, calm_after);
         let keep_alive = Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]);
         Self {
-            rest: if has(Feature::Rests) {
-                Nanos(3 * keep_alive.0)
-            } else {
-                Nanos::ZERO
-            },
+            rest: Nanos(u64::from(has(Feature::Rests)) * 3 * keep_alive.0),
             provoked: provoked(&features),
             tolerance: tolerance(&features),
             targets,
