@@ -145,6 +145,7 @@ impl Service for App {
                     client.is_reconnected();
                 }
                 client.maintain(cx);
+                client.check_waits(&self.job.association);
                 if client.finished() {
                     self.over = true;
                     self.client = None;

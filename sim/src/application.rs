@@ -32,7 +32,14 @@ pub struct Application {
     /// True if it reads and writes several extents by one command where its device takes them.
     pub extents: bool,
     /// Gives some requests up, where its channel can.
-    pub gives_up: Option<GivesUp>,
+    pub gives_up: bool,
+    /// Its host is the only one of its volume, now and later: newer writes wait for those of which
+    /// the effect is not known. Other hosts do not wait.
+    pub alone: bool,
+    /// Its host fails requests that have waited so long for a connection, and goes on trying to
+    /// connect: the application asks for others in the place of these. `None` where requests wait
+    /// for ever.
+    pub waits: Option<Nanos>,
     /// True if answers are judged. Those of a target that lies are not.
     pub judged: bool,
     /// After so many requests it asks for nothing for so long.
@@ -58,7 +65,9 @@ impl Application {
             host: 1,
             law: None,
             extents: false,
-            gives_up: None,
+            gives_up: false,
+            alone: true,
+            waits: None,
             judged: true,
             rest: None,
             report: Rc::default(),
@@ -89,6 +98,9 @@ pub struct Report {
     pub failed: u64,
     /// Of these, because they took too long.
     pub timed_out: u64,
+    /// Requests that failed for want of a connection, and in the place of which others were asked
+    /// for. They do not count as answered.
+    pub unconnected: u64,
     /// Requests with data that were answered, in bytes.
     pub bytes: u64,
     /// The longest that a request took, after [`WARM_UP`](crate::WARM_UP) others.
@@ -109,15 +121,6 @@ pub enum Mix {
     Everything,
 }
 
-/// An application that gives requests up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GivesUp {
-    /// Its host is the only one of its volume: newer writes wait for those that were given up.
-    Alone,
-    /// Other hosts write to the volume, now or later, and do not wait.
-    BesideOthers,
-}
-
 /// Errors that an application must be ready for, because something provokes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
@@ -131,6 +134,8 @@ pub enum Tolerance {
         gone: bool,
         /// The host may give requests up.
         late: bool,
+        /// The host may fail requests after a while without a connection.
+        unconnected: bool,
         /// A lost connection may be taken for a loss of what was not flushed.
         forgets: bool,
         /// True if permissions change, and sizes of volumes.
@@ -148,11 +153,20 @@ impl Tolerance {
         self
     }
 
+    /// Returns true if the namespace may go for good.
+    pub(crate) const fn may_go(self) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only { gone, .. } => gone,
+        }
+    }
+
     pub(crate) fn allows(self, error: BlockError) -> bool {
         let Self::Only {
             device,
             gone,
             late,
+            unconnected,
             changes,
             ..
         } = self
@@ -161,8 +175,9 @@ impl Tolerance {
         };
         match error {
             BlockError::ReadFailure | BlockError::WriteFailure => device,
-            BlockError::Gone => gone,
-            BlockError::TimedOut | BlockError::Aborted => late,
+            BlockError::Gone => gone || unconnected,
+            BlockError::TimedOut => late || unconnected,
+            BlockError::Aborted => late,
             BlockError::OutOfRange | BlockError::Denied => changes,
             _ => false,
         }

@@ -4,11 +4,12 @@ mod content;
 mod extents;
 mod giving_up;
 mod judge;
+mod unconnected;
 
 pub(crate) use content::version_of;
-
 use extents::EXTENTS_AT_ONCE;
 use giving_up::GivingUp;
+use unconnected::Loss;
 
 use crate::application::{Application, Mix, Report, Tolerance, Workload};
 use crate::cache::Medium;
@@ -127,6 +128,12 @@ pub struct Client {
     extents: Option<(Prng, usize)>,
     /// Draws which requests are given up; `None` where none is.
     gives_up: Option<GivingUp>,
+    /// No other host writes to its blocks.
+    alone: bool,
+    /// Longest that a request may wait for a connection; `None` where that may be for ever.
+    waits: Option<Nanos>,
+    /// The loss of the connection that is not over.
+    loss: Option<Loss>,
     issued: u64,
     report: Rc<RefCell<Report>>,
     /// Requests that it and others of its run were answered.
@@ -197,6 +204,9 @@ impl Client {
             refused_extents: None,
             extents: None,
             gives_up: None,
+            alone: true,
+            waits: None,
+            loss: None,
             issued: 0,
             report,
             answered: Rc::default(),
@@ -225,6 +235,8 @@ impl Client {
             host,
             extents,
             gives_up,
+            alone,
+            waits,
             judged,
             rest,
             report,
@@ -240,7 +252,8 @@ impl Client {
         if extents && most > 1 {
             client.extents = Some((Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
         }
-        client.gives_up = gives_up.map(|how| GivingUp::new(seed, how));
+        client.gives_up = gives_up.then(|| GivingUp::new(seed));
+        (client.alone, client.waits) = (alone, waits);
         client.answered = answered;
         client.law = law;
         client.target = target;
@@ -300,6 +313,14 @@ impl Client {
     /// A random range that is not being written, or nothing.
     fn range(&mut self, operation: Operation) -> Option<Range<usize>> {
         let write = operation.is_write();
+        if write
+            && self.mix == Mix::Everything
+            && let Some(blocks) = self.written_anew()
+        {
+            let most = usize::try_from(self.transfer_blocks).unwrap_or(usize::MAX);
+            let end = blocks.end.min(blocks.start.saturating_add(most));
+            return Some(blocks.start..end);
+        }
         let large = self.prng.chance(1, 16);
         let mut limit = if large {
             self.workload.blocks_large
@@ -466,21 +487,6 @@ impl Client {
         }
     }
 
-    /// A request's content: the version and the address of each block, all over it.
-    fn fill(&self, mut data: IoSlice, range: Range<usize>, kind: &Kind) -> IoSlice {
-        let size = self.geometry.block_bytes as usize;
-        content::write(&mut data, |out| {
-            for (index, (block, out)) in range.zip(out.chunks_mut(size)).enumerate() {
-                match kind {
-                    Kind::Write { version, .. } => content::fill(block, *version, out),
-                    Kind::Compare(_, expected) => content::fill(block, expected[index], out),
-                    _ => out.fill(0xEE),
-                }
-            }
-        });
-        data
-    }
-
     fn issue(&mut self, cx: &mut Context<'_>) {
         while let Some(request) = self.refused.pop_front() {
             if !self.submit(request, cx) {
@@ -497,11 +503,11 @@ impl Client {
         {
             self.rests_until = cx.now + rest;
         }
-        if self.rests_until > cx.now {
-            return;
-        }
         let mut attempts = 0;
         while self.issued < self.workload.requests && !self.in_flight.is_full() && attempts < 64 {
+            if self.rests_until > cx.now {
+                return;
+            }
             attempts += 1;
             if self.mix == Mix::Everything && self.prng.chance(1, 48) && self.order(cx) {
                 self.issued += 1;

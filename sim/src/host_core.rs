@@ -232,6 +232,7 @@ impl Service for HostCore {
         }
         for client in &mut self.clients {
             client.maintain(cx);
+            client.check_waits(self.controllers[client.target()].association());
         }
         let over = self.waiting.is_empty() && self.clients.iter().all(Service::finished);
         if over && !self.closing {

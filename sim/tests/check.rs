@@ -43,6 +43,7 @@ fn without_digests_the_oracle_sees_flipped_bits() {
             device: true,
             gone: true,
             late: true,
+            unconnected: true,
             forgets: true,
             changes: true,
         };

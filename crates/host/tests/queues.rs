@@ -62,6 +62,44 @@ fn a_channel_that_gets_no_queue_is_refused_and_the_others_go_on() {
     assert_eq!(peer.memory()[..512], [3; 512]);
 }
 
+/// A channel was closed and another one opened, and the target had not seen that yet: it took the
+/// association of all channels with it.
+#[test]
+fn a_queue_that_the_controller_has_still_is_asked_for_again_and_the_others_go_on() {
+    let (peer, _host, subsystem) = connect();
+    let namespace = subsystem.namespace(1).unwrap();
+    let go_on = || namespace.write(0, &[1; 512]).unwrap();
+    go_on();
+    peer.change(|behaviour| behaviour.queues_in_use = vec![2]);
+    let mut queue = namespace.queue(4).unwrap();
+    queue.write(1, 512, &[2; 512]).unwrap();
+    queue.kick();
+    let before = peer.seen.connections.load(Ordering::SeqCst);
+    while peer.seen.connections.load(Ordering::SeqCst) < before + 2 {
+        assert_eq!(queue.wait(0).unwrap().count(), 0);
+        go_on();
+    }
+    peer.change(|behaviour| behaviour.queues_in_use.clear());
+    assert_eq!(queue.wait(1).unwrap().next().unwrap().result, Ok(()));
+    go_on();
+    assert_eq!(peer.memory()[512..1024], [2; 512]);
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
+
+/// The first free identifier is in use, and another one is not.
+#[test]
+fn another_queue_is_asked_for_where_the_controller_has_one_still() {
+    let behaviour = Behaviour {
+        io_queues: 3,
+        queues_in_use: vec![1],
+        ..Behaviour::default()
+    };
+    let (peer, _host, subsystem) = connected(behaviour);
+    subsystem.namespace(1).unwrap().write(0, &[1; 512]).unwrap();
+    assert_eq!(peer.memory()[..512], [1; 512]);
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
+
 #[test]
 fn a_channel_whose_queue_is_not_granted_again_fails_and_the_others_go_on() {
     let (peer, _host, subsystem) = connect();

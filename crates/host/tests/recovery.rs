@@ -208,6 +208,38 @@ fn a_target_that_refuses_io_queues_fails_requests_after_the_loss_timeout() {
     }
 }
 
+/// Its association stayed live, and requests failed all the same until that was lost.
+#[test]
+fn io_queues_that_were_refused_are_asked_for_again_where_that_is_wanted() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let builder = builder().loss_timeout(Some(Duration::from_millis(50)));
+    let namespace = connect(&peer, builder.keep_reconnecting(true));
+    let association = namespace.device().association().clone();
+    let refuse = Some(wire::nvme::Status::CONNECT_CONTROLLER_BUSY);
+    peer.change(|behaviour| behaviour.refuse_io_connect = refuse);
+    peer.cut_all();
+    let by = Instant::now() + Duration::from_secs(60);
+    // It is live for good when requests fail and no attempt loses it any more.
+    let mut seen = association.generation();
+    let mut since = Instant::now();
+    while since.elapsed() < Duration::from_secs(2) {
+        assert!(Instant::now() < by, "it stays");
+        let error = failure(namespace.read(0, &mut [0; 512]));
+        assert_eq!(error, block::BlockError::Gone);
+        let generation = association.generation();
+        if std::mem::replace(&mut seen, generation) != generation {
+            since = Instant::now();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    peer.change(|behaviour| behaviour.refuse_io_connect = None);
+    while namespace.read(0, &mut [0; 512]).is_err() {
+        assert!(Instant::now() < by, "a queue is asked for again");
+        std::thread::yield_now();
+    }
+    assert_eq!(association.generation(), seen);
+}
+
 /// Its queues were asked for with their old size, which it refused.
 #[test]
 fn a_target_that_comes_back_with_shorter_queues_gets_as_many_commands_as_they_hold() {

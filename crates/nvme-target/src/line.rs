@@ -17,7 +17,7 @@ pub(crate) struct Line<T> {
     places: VecDeque<(u32, Option<T>)>,
     /// Number of members.
     len: usize,
-    /// Looks at members and gaps where gaps were closed.
+    /// Looks at members and gaps where gaps were closed, or every member was asked.
     #[cfg(test)]
     looks: usize,
 }
@@ -37,6 +37,12 @@ impl<T> Line<T> {
     /// Returns the number of members.
     pub(crate) const fn len(&self) -> usize {
         self.len
+    }
+
+    /// Returns the number of looks at members and gaps that took time for each.
+    #[cfg(test)]
+    pub(crate) const fn looks(&self) -> usize {
+        self.looks
     }
 
     /// Returns true without members.
@@ -86,6 +92,10 @@ impl<T> Line<T> {
 
     /// Takes out every member that is `wanted`, in order.
     pub(crate) fn take_all(&mut self, wanted: impl Fn(&T) -> bool, mut taken: impl FnMut(T)) {
+        #[cfg(test)]
+        {
+            self.looks += self.places.len();
+        }
         for (_, place) in &mut self.places {
             if let Some(member) = place.take_if(|member| wanted(member)) {
                 self.len -= 1;

@@ -454,7 +454,6 @@ fn connect_names_the_parameter_that_is_wrong() {
     let other_subsystem = Client::connect_data("nqn.2026-11.io.example:closed", cntlid);
     let gone = Client::connect_data(NQN, 4711);
     for (connect, data, result) in [
-        (queue(1, 127, 0), joining, in_command(Connect::QID_OFFSET)),
         (queue(129, 127, 0), joining, in_command(Connect::QID_OFFSET)),
         (queue(2, 0, 0), joining, in_command(Connect::SQSIZE_OFFSET)),
         (
@@ -487,6 +486,12 @@ fn connect_names_the_parameter_that_is_wrong() {
         );
         assert_eq!(completion.dword0(), result, "{connect:?}");
     }
+    // Its connection may be closed, and the target not have seen that: the host may come again.
+    let taken = refused_connect(&bed, &queue(1, 127, 0), &joining).status;
+    assert!(
+        taken.is(Status::COMMAND_SEQUENCE_ERROR) && !taken.dnr(),
+        "{taken}"
+    );
 }
 
 #[test]

@@ -106,15 +106,17 @@ impl Host {
         }
     }
 
-    /// One of its associations has ended for good.
-    pub(super) fn has_given_up(&self) -> bool {
-        let mut associations = self.associations().into_iter();
-        let over = associations.any(|association| association.phase() == Phase::Gone);
+    /// Returns how often an association of the host was live that has ended for good, although its
+    /// applications have not.
+    pub(super) fn gave_up(&self) -> Option<u64> {
+        let associations = self.associations().into_iter();
+        let mut over = associations.filter(|association| association.phase() == Phase::Gone);
         let finished = match &self.kind {
             Kind::Plain(core) => core.service.finished() || core.service.is_closing(),
             Kind::Switched(host) => host.board.is_none(),
         };
-        over && !finished
+        let over = over.next().map(|association| association.generation());
+        over.filter(|_| !finished)
     }
 
     pub(super) fn is_replaced(

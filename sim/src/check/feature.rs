@@ -85,11 +85,13 @@ pub enum Feature {
     Paths,
     /// Applications set limits for requests, and cancel some.
     GiveUps,
+    /// Hosts fail requests when they have been without a connection for a while, and go on trying.
+    KeepReconnecting,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 38] = [
+    pub const ALL: [(Self, &'static str); 39] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -128,6 +130,7 @@ impl Feature {
         (Self::Extents, "extents"),
         (Self::Paths, "paths"),
         (Self::GiveUps, "give-ups"),
+        (Self::KeepReconnecting, "keep-reconnecting"),
     ];
 
     /// The name by which it is left out.

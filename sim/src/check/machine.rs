@@ -12,8 +12,7 @@ use super::tenants::{Tenants, host_name};
 use super::volume::Volume;
 use crate::Mix;
 use crate::app::{App, Job};
-use crate::application::{Application, GivesUp};
-use crate::application::{Report, Workload};
+use crate::application::{Application, Report, Workload};
 use crate::changing::Changes;
 use crate::controlling::Controlling;
 use crate::disk::DiskFaults;
@@ -47,6 +46,9 @@ const SWITCHED_CORES: u32 = 2;
 
 /// Interval between two looks at hosts that may have given up.
 const REVIVAL: Nanos = Nanos::from_secs(30);
+
+/// Longest that the connections of a host take to close: they have the memory of requests until then.
+const CLOSES: Nanos = Nanos::from_secs(1);
 
 /// The state of a target, whether it runs or not.
 #[derive(Debug)]
@@ -227,7 +229,9 @@ impl Machine {
                     }),
                     rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
                     extents: self.has(Feature::Extents),
-                    gives_up: self.gives_up(),
+                    gives_up: self.has(Feature::GiveUps),
+                    alone: self.plan.hosts == 1 && !self.has(Feature::HostCrashes),
+                    waits: self.waits(),
                     answered: Rc::clone(&self.answered),
                     ..Application::alone(self.plan.workload, seed)
                 });
@@ -236,12 +240,15 @@ impl Machine {
         applications
     }
 
-    /// Returns the way in which applications give requests up; `None` if they do not.
-    fn gives_up(&self) -> Option<GivesUp> {
-        let alone = self.plan.hosts == 1 && !self.has(Feature::HostCrashes);
-        self.has(Feature::GiveUps).then_some(match alone {
-            true => GivesUp::Alone,
-            false => GivesUp::BesideOthers,
+    /// Returns the longest that requests may wait for a connection; `None` if they wait for ever. A
+    /// host that stands still fails none meanwhile.
+    fn waits(&self) -> Option<Nanos> {
+        let stands_still = self.has(Feature::Pauses) || self.has(Feature::Jumps);
+        let limit = self.plan.loss_timeout?;
+        Some(if stands_still {
+            Nanos(u64::MAX)
+        } else {
+            limit + CLOSES
         })
     }
 
@@ -267,7 +274,8 @@ impl Machine {
             persistent: true,
             keep_alive: self.plan.keep_alive,
             command_timeout: self.plan.command_timeout,
-            loss_timeout: None,
+            loss_timeout: self.plan.loss_timeout.filter(|_| subsystem == SUBSYSTEM),
+            keep_reconnecting: true,
             replay: ReplayPolicy::WhenSafe,
             seed: self.prng.next_u64(),
             ..ConnectOptions::new(
@@ -409,11 +417,13 @@ impl Machine {
         }
     }
 
-    /// A host that was refused when it connected first has given up: it is started again.
+    /// A host that was refused when it connected first has given up: it is started again. None gives
+    /// up once it was connected.
     fn revive(&mut self) {
         for number in 0..self.plan.hosts {
-            let given_up = self.cast.borrow().hosts[number].has_given_up();
-            if given_up {
+            let given_up = self.cast.borrow().hosts[number].gave_up();
+            if let Some(generation) = given_up {
+                assert_eq!(generation, 0, "a host gives up, and nothing provokes that");
                 self.replace_host(number);
             }
         }

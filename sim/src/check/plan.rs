@@ -103,6 +103,9 @@ pub struct Plan {
     pub command_timeout: Nanos,
     /// The hosts' keep-alive time-out.
     pub keep_alive: Nanos,
+    /// Time without a connection after which hosts fail requests, and go on trying to connect;
+    /// `None` if requests wait for ever.
+    pub loss_timeout: Option<Nanos>,
     /// The target's limits.
     pub limits: Limits,
     /// Faults of the network until all is calm.
@@ -181,11 +184,7 @@ impl Plan {
         let events = events(options.seed, &features, there, calm_after);
         let keep_alive = Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]);
         Self {
-            rest: if has(Feature::Rests) {
-                Nanos(3 * keep_alive.0)
-            } else {
-                Nanos::ZERO
-            },
+            rest: Nanos(u64::from(has(Feature::Rests)) * 3 * keep_alive.0),
             provoked: provoked(&features),
             tolerance: tolerance(&features),
             targets,
@@ -200,6 +199,7 @@ impl Plan {
             workload,
             command_timeout: Nanos::from_secs(if has(Feature::Late) { 2 } else { 30 }),
             keep_alive,
+            loss_timeout: has(Feature::KeepReconnecting).then(|| loss_timeout(options.seed)),
             limits: limits(options.seed, has(Feature::Foreign), has(Feature::Small)),
             network: network(options.seed, &features),
             pace: pace(&features),
@@ -233,9 +233,18 @@ fn machines(seed: u64, features: &BTreeSet<Feature>, hosts: usize) -> (usize, Ve
     (if several { targets } else { 1 }, switched)
 }
 
+/// Some losses are over by then, and some are not.
+fn loss_timeout(seed: u64) -> Nanos {
+    let choices = [20, 100, 500, 2_000, 8_000];
+    Nanos::from_millis(choices[size(&mut draws(seed, 19), 0, 4)])
+}
+
 /// Errors that the features provoke.
 fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
     let has = |feature| features.contains(&feature);
+    let Provoked {
+        losses, given_up, ..
+    } = provoked(features);
     Tolerance::Only {
         device: has(Feature::Errors),
         gone: has(Feature::OtherVolume) || has(Feature::Removals),
@@ -248,6 +257,7 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
         ]
         .into_iter()
         .any(has),
+        unconnected: has(Feature::KeepReconnecting) && (losses || given_up),
         forgets: has(Feature::Foreign) && has(Feature::Cache),
     }
 }

@@ -1,7 +1,9 @@
 //! Content of blocks: the version and the address of each, all over it.
 
+use super::{Client, Kind};
 use crate::oracle::Version;
 use reactor::IoSlice;
+use std::ops::Range;
 
 /// Which write put these bytes into a block.
 ///
@@ -52,4 +54,21 @@ fn pattern(block: usize, version: Version) -> [u8; 16] {
         pattern[8..].copy_from_slice(&(block as u64).to_le_bytes());
     }
     pattern
+}
+
+impl Client {
+    /// A request's content: the version and the address of each block, all over it.
+    pub(super) fn fill(&self, mut data: IoSlice, range: Range<usize>, kind: &Kind) -> IoSlice {
+        let size = self.geometry.block_bytes as usize;
+        write(&mut data, |out| {
+            for (index, (block, out)) in range.zip(out.chunks_mut(size)).enumerate() {
+                match kind {
+                    Kind::Write { version, .. } => fill(block, *version, out),
+                    Kind::Compare(_, expected) => fill(block, expected[index], out),
+                    _ => out.fill(0xEE),
+                }
+            }
+        });
+        data
+    }
 }

@@ -1,11 +1,11 @@
 //! Requests on their way, and those that the application does not wait for.
 
-use super::{Client, InFlight, Way};
-use crate::application::GivesUp;
+use super::{Client, InFlight, Kind, Way};
 use crate::trace::say;
 use base::{Nanos, Prng, SlabKey, Time};
 use block::{BlockError, Request, Submit};
 use reactor::Context;
+use std::ops::Range;
 
 /// The way in which a client gives requests up.
 #[derive(Debug)]
@@ -13,28 +13,29 @@ pub(super) struct GivingUp {
     prng: Prng,
     /// Draws for commands over extents, so that what is drawn for requests does not depend on those.
     prng_of_extents: Prng,
-    how: GivesUp,
     /// A request in so many has a limit,
     limit_one_in: u64,
     /// of at most so long: some are done by then, and some are not.
     patience: Nanos,
     /// One time in so many that it may, it cancels a request.
     cancel_one_in: u64,
+    /// Blocks of the write that was given up last: half of them are written anew at once.
+    given_up: Option<Range<usize>>,
 }
 
 impl GivingUp {
-    pub(super) fn new(seed: u64, how: GivesUp) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let mut prng = Prng::from_seed(seed ^ 0x61FE);
         let mut one_of = |choices: [u64; 3]| {
             let drawn = usize::try_from(prng.below(3)).expect("a few");
             choices[drawn]
         };
         Self {
-            how,
             prng_of_extents: Prng::from_seed(seed ^ 0x61FE_E87E),
             limit_one_in: one_of([2, 16, 64]),
             patience: Nanos::from_micros(one_of([100, 500, 2_000])),
             cancel_one_in: one_of([16, 128, 512]),
+            given_up: None,
             prng,
         }
     }
@@ -57,6 +58,25 @@ impl GivingUp {
 }
 
 impl Client {
+    /// Notes that a write was given up, and not answered.
+    pub(super) fn note_given_up(&mut self, request: &InFlight, answer: Result<(), BlockError>) {
+        let gave_up = matches!(answer, Err(BlockError::TimedOut | BlockError::Aborted));
+        let is_write = matches!(request.kind, Kind::Write { .. });
+        if let Some(gives_up) = &mut self.gives_up
+            && gave_up
+            && is_write
+        {
+            gives_up.given_up = Some(request.range.clone());
+        }
+    }
+
+    /// Returns the blocks of a write that was given up, where they are to be written anew.
+    pub(super) fn written_anew(&mut self) -> Option<Range<usize>> {
+        let gives_up = self.gives_up.as_mut()?;
+        let blocks = gives_up.given_up.take();
+        blocks.filter(|_| gives_up.prng.chance(1, 2))
+    }
+
     /// Submits a request. Returns false if the channel has no room for it.
     pub(super) fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> bool {
         let gives_up = self.gives_up.as_mut();
@@ -83,12 +103,15 @@ impl Client {
     }
 
     /// Returns true if a write that ended so may take effect after newer ones of other hosts, which
-    /// nothing holds back.
+    /// nothing holds back, or after its namespace has gone and come back
+    /// (docs/decisions/0004-replay.md).
     pub(super) fn may_come_late(&self, request: &InFlight, answer: Result<(), BlockError>) -> bool {
-        let gave_up = matches!(answer, Err(BlockError::TimedOut | BlockError::Aborted));
-        let gives_up = self.gives_up.as_ref();
-        let others = gives_up.is_some_and(|gives_up| gives_up.how == GivesUp::BesideOthers);
-        request.given_up && gave_up && others
+        let ends_early = request.given_up || self.waits.is_some();
+        match answer {
+            Err(BlockError::TimedOut | BlockError::Aborted) => !self.alone && ends_early,
+            Err(BlockError::Gone) => !self.alone || self.tolerance.may_go(),
+            _ => false,
+        }
     }
 
     /// Cancels a request, or a command over extents, now and then.

@@ -23,10 +23,15 @@ impl Client {
             let (now, name, result) = (self.now, &self.name, completion.result);
             format!("{now:?}: {name} is answered {result:?} to {range:?} {kind:?}")
         });
+        let asks_anew = self.asks_anew(completion.result);
         let mut report = self.report.borrow_mut();
-        self.answered.update(|answered| answered + 1);
-        report.answered += 1;
-        report.failed += u64::from(is_failure(completion.result));
+        if asks_anew {
+            report.unconnected += 1;
+        } else {
+            self.answered.update(|answered| answered + 1);
+            report.answered += 1;
+            report.failed += u64::from(is_failure(completion.result));
+        }
         report.timed_out += u64::from(completion.result == Err(BlockError::TimedOut));
         report.bytes += completion.data.as_ref().map_or(0, IoSlice::len) as u64;
         if report.answered > WARM_UP {
@@ -64,6 +69,7 @@ impl Client {
     fn judge(&mut self, request: InFlight, completion: Completion, sent: bool) {
         let answer = completion.result;
         let untouched = self.judge_by_law(&request, answer);
+        self.note_given_up(&request, answer);
         let comes_late = sent && self.may_come_late(&request, answer);
         let range = request.range;
         if let (Kind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
@@ -98,9 +104,7 @@ impl Client {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.acknowledge(range, version, durable, self.host);
             }
-            // A command of it may still be on its way to the target, where the namespace comes back:
-            // no other host is kept from its blocks (docs/decisions/0004-replay.md).
-            Kind::Write { .. } if comes_late || sent && answer == Err(BlockError::Gone) => {}
+            Kind::Write { .. } if comes_late => {}
             Kind::Write { version, .. } => {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.fail(range, version);

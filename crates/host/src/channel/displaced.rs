@@ -45,11 +45,12 @@ impl RemoteChannel {
 
     /// The channel got no queue.
     pub(super) fn begin_to_displace(&mut self, cx: &mut Context<'_>) {
+        self.lanes.asks_again = false;
+        if self.is_dispensable() || self.association.options().keep_reconnecting {
+            self.lanes.ask_again_at = cx.now + ASK_AGAIN;
+        }
         if self.lanes.other_way == OtherWay::None {
             return self.gone(BlockError::Gone);
-        }
-        if self.is_dispensable() {
-            self.lanes.ask_again_at = cx.now + ASK_AGAIN;
         }
         self.state.enter(ChannelState::Gone);
         self.displace(cx);
@@ -62,6 +63,7 @@ impl RemoteChannel {
             self.lanes.ask_again_at = Time::NEVER;
             let is_live = self.epoch.phase == Phase::Live && self.association.epoch() == self.epoch;
             if is_live && !self.closing {
+                self.lanes.asks_again = true;
                 return self.join(cx);
             }
         }

@@ -24,16 +24,33 @@ impl RemoteChannel {
             return;
         }
         if self.state() != ChannelState::Leaving && self.state() != ChannelState::Gone {
+            self.lanes.asks_again = false;
             self.leave(cx);
         }
+        let is_open = self.lanes.all.iter().any(|lane| !lane.qpair.is_closed());
+        if is_open && self.state() == ChannelState::Gone {
+            // Requests failed before the lanes were closed: the epoch is followed when they are.
+            return;
+        }
         self.epoch = epoch;
-        if self.lanes.all.iter().any(|lane| !lane.qpair.is_closed()) {
+        if is_open {
             return;
         }
         match epoch.phase {
             Phase::Live if !self.closing && !self.is_deserted() => self.join(cx),
             Phase::Gone => self.gone(BlockError::Gone),
-            _ => self.state.enter(ChannelState::Waiting),
+            _ => {
+                // A channel that was gone may not have seen the association that is lost now.
+                self.limit_loss(cx.now);
+                self.state.enter(ChannelState::Waiting);
+            }
+        }
+    }
+
+    /// Requests fail when the loss has lasted too long, counted from now if it begins.
+    fn limit_loss(&mut self, now: Time) {
+        if self.lanes.fail_at == Time::NEVER {
+            self.lanes.fail_at = self.association.options().fail_at(now);
         }
     }
 
@@ -43,9 +60,8 @@ impl RemoteChannel {
             let first = self.lanes.unopened.map_or(cx.now, |(first, _)| first);
             self.lanes.unopened = Some((first, cx.now));
         }
-        if self.lanes.fail_at == Time::NEVER {
-            self.lanes.fail_at = self.association.options().fail_at(cx.now);
-        }
+        self.limit_loss(cx.now);
+        self.lanes.reopen_at = Time::NEVER;
         self.recovery.leave(cx.now);
         self.state.enter(ChannelState::Leaving);
         for lane in &mut self.lanes.all {
@@ -64,9 +80,7 @@ impl RemoteChannel {
             // Its requests wait no longer than for a controller, and others have queues and go on.
             self.lanes.unopened = None;
             self.release_queues();
-            self.begin_to_displace(cx);
-            self.lanes.ask_again_at = Time::NEVER;
-            return;
+            return self.begin_to_displace(cx);
         }
         if self.parameters.io_queues < granted_before && self.is_dispensable() {
             // Others come first: they have no other way.
@@ -93,17 +107,21 @@ impl RemoteChannel {
     /// Returns the time at which requests fail as long as no association is live.
     pub(super) fn fail_at(&self) -> Time {
         match self.state() {
+            // One is live, and is joined as soon as every lane is closed.
+            _ if self.epoch.phase == Phase::Live => Time::NEVER,
             ChannelState::Waiting | ChannelState::Leaving => self.lanes.fail_at,
             _ => Time::NEVER,
         }
     }
 
     /// Returns true if the lanes could not be opened for as long as a loss may last, although the
-    /// association was live.
-    fn is_refused(&self) -> bool {
+    /// association was live, or when they were asked for again.
+    pub(super) fn is_refused(&self) -> bool {
+        let Some((first, last)) = self.lanes.unopened else {
+            return false;
+        };
         let limit = self.association.options().loss_timeout;
-        let unopened = self.lanes.unopened.zip(limit);
-        unopened.is_some_and(|((first, last), limit)| last.since(first) >= limit)
+        self.lanes.asks_again || limit.is_some_and(|limit| last.since(first) >= limit)
     }
 
     /// Gives lanes that have no queue one, as far as the controller grants them. It may grant fewer
@@ -149,7 +167,7 @@ impl RemoteChannel {
     }
 
     /// Opens a lane that has a queue; false when the epoch has moved.
-    fn join_lane(&mut self, index: usize, cx: &mut Context<'_>) -> bool {
+    pub(super) fn join_lane(&mut self, index: usize, cx: &mut Context<'_>) -> bool {
         let lane = &mut self.lanes.all[index];
         if !self.association.enter_open(self.epoch) {
             return false;
@@ -201,6 +219,9 @@ impl RemoteChannel {
             return;
         }
         if ended && matches!(state, ChannelState::Live | ChannelState::Joining) {
+            if lane.qpair.queue_in_use().is_some() {
+                return self.lane_refused(index, cx);
+            }
             let error = lane.qpair.take_error();
             self.leave(cx);
             if self.is_refused() {
@@ -214,7 +235,7 @@ impl RemoteChannel {
         }
     }
 
-    fn joined(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn joined(&mut self, cx: &mut Context<'_>) {
         let all = self
             .lanes
             .all
@@ -224,6 +245,8 @@ impl RemoteChannel {
             self.state.enter(ChannelState::Live);
             self.lanes.fail_at = Time::NEVER;
             self.lanes.unopened = None;
+            self.lanes.asks_again = false;
+            self.lanes.reopen_delay = self.association.options().reconnect_delay_min;
             self.drain_waiting(cx.now);
             self.follow_up(cx);
         }

@@ -13,6 +13,7 @@ mod displaced;
 mod extents;
 mod giving_up;
 mod lanes;
+mod queue_in_use;
 mod state;
 mod submit;
 mod waiting;
@@ -32,9 +33,9 @@ use crate::controller::qpair_config;
 use crate::qpair::Qpair;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::replay::Recovery;
-use base::Time;
 use base::mutation::{self, Mutation};
 use base::state::{State as _, StateMachine};
+use base::{Nanos, Time};
 use block::{
     BlockError, Capabilities, Channel, Completion, Extents, Request, Submit, SubmitExtents,
 };
@@ -81,6 +82,12 @@ struct Lanes {
     other_way: OtherWay,
     /// Time at which a channel that got no queue asks for one again.
     ask_again_at: Time,
+    /// It does so now. The association is not lost with the attempt: others have queues and go on.
+    asks_again: bool,
+    /// Time at which lanes are opened again of which the controller had the queue still, and the wait
+    /// after which that is tried the next time.
+    reopen_at: Time,
+    reopen_delay: Nanos,
     /// Time at which requests fail although the association is still made again, unless the channel
     /// is live before.
     fail_at: Time,
@@ -205,6 +212,9 @@ impl RemoteChannel {
                 shared: true,
                 other_way: OtherWay::None,
                 ask_again_at: Time::NEVER,
+                asks_again: false,
+                reopen_at: Time::NEVER,
+                reopen_delay: association.options().reconnect_delay_min,
                 fail_at: association.options().fail_at(driver.now()),
                 unopened: None,
             },
@@ -515,6 +525,9 @@ impl Channel for RemoteChannel {
                 self.leave(cx);
             }
         }
+        if self.lanes.reopen_at <= cx.now {
+            self.reopen(cx);
+        }
         if self.state() == ChannelState::Live {
             self.tick_busy(cx);
         } else {
@@ -547,7 +560,8 @@ impl Channel for RemoteChannel {
             _ => self.fail_at(),
         };
         let lanes = lanes.unwrap_or(Time::NEVER);
-        lanes.min(replay).min(self.requests.next_limit)
+        let own = self.requests.next_limit.min(self.lanes.reopen_at);
+        lanes.min(replay).min(own)
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {

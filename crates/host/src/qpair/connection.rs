@@ -90,7 +90,7 @@ pub(crate) struct Qpair {
     step_deadline: Time,
     /// Time at which the table is checked for time-outs.
     scan_at: Time,
-    error: Option<ConnectionError>,
+    pub(super) error: Option<ConnectionError>,
 }
 
 impl Qpair {

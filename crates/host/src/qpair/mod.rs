@@ -5,6 +5,7 @@ mod giving_up;
 mod headers;
 mod outgoing;
 mod payload;
+mod queue_in_use;
 mod receive;
 mod state;
 #[cfg(test)]

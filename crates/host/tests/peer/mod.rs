@@ -133,6 +133,8 @@ pub struct Behaviour {
     pub refuse_connect: Option<Status>,
     /// Connect of an I/O queue is refused with this status.
     pub refuse_io_connect: Option<Status>,
+    /// Identifiers of I/O queues that it has still: a Connect of one of them is refused.
+    pub queues_in_use: Vec<u16>,
     /// CAP.MQES, which an I/O queue does not exceed.
     pub max_queue_entries: u16,
     /// Announces that it ends controllers on demand.
@@ -181,6 +183,7 @@ impl Default for Behaviour {
             aborts: false,
             refuse_connect: None,
             refuse_io_connect: None,
+            queues_in_use: Vec::new(),
             max_queue_entries: 1023,
             fences: true,
             barriers: false,
@@ -691,6 +694,11 @@ impl Connection {
         }
         if connect.queue_id > 0 {
             if let Some(status) = self.behaviour.refuse_io_connect {
+                return self.complete(cid, status, 0);
+            }
+            let in_use = self.state.behaviour.lock().unwrap().queues_in_use.clone();
+            if in_use.contains(&connect.queue_id) {
+                let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
                 return self.complete(cid, status, 0);
             }
             if connect.sq_size > self.behaviour.max_queue_entries {

@@ -62,6 +62,13 @@ impl Refusal {
         from_elsewhere: false,
     };
 
+    /// The queue exists already. `[NVMe Base 2.1 §3.3.2.3]` Without DNR: its connection may be closed,
+    /// and the target not have seen that yet.
+    const QUEUE_IN_USE: Self = Self {
+        status: Status::COMMAND_SEQUENCE_ERROR,
+        ..Self::BUSY
+    };
+
     const fn of(status: Status) -> Self {
         Self {
             status: status.with_dnr(),
@@ -334,9 +341,11 @@ fn enter_queue(
     if !queues.ready {
         return Err(Refusal::of(Status::COMMAND_SEQUENCE_ERROR));
     }
-    let free = !queues.places.contains_key(&connect.queue_id);
-    if connect.queue_id > queues.granted || !free {
+    if connect.queue_id > queues.granted {
         return Err(Refusal::in_command(Connect::QID_OFFSET));
+    }
+    if queues.places.contains_key(&connect.queue_id) {
+        return Err(Refusal::QUEUE_IN_USE);
     }
     enter(connect, controller.tenant.as_ref(), origin, view)?;
     queues.places.insert(connect.queue_id, origin.place);

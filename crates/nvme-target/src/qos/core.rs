@@ -149,15 +149,15 @@ impl CoreTokens {
             .withdraw(queue.tenant, number, ticket)
     }
 
-    /// Takes out the commands of a queue's tenant that are `wanted`.
+    /// Takes out the commands of a connection that wait in a queue, each under its number, in order.
     pub(crate) fn withdraw_all(
         &mut self,
         queue: TokenQueue,
-        wanted: impl Fn(Ticket) -> bool,
+        commands: &mut [(u32, Ticket)],
         taken: &mut Vec<Ticket>,
     ) {
         self.scheduler(queue.scheduler)
-            .withdraw_all(queue.tenant, wanted, taken);
+            .withdraw_all(queue.tenant, commands, taken);
     }
 
     /// Takes out all that waits.
@@ -240,14 +240,16 @@ mod tests {
         let scheduler = core.open(&qos).expect("a thread");
         let flood = core.attach(scheduler, "anybody").expect("a queue");
         let count = 3 * TENANT_PLACES_MAX;
-        for at in 0..count {
-            core.enqueue(flood, read(at, 0)).expect("open");
-        }
+        let numbers: Vec<_> = (0..count)
+            .map(|at| core.enqueue(flood, read(at, 0)).expect("open"))
+            .collect();
         let waiting = core.scheduler(scheduler).waiting();
         assert_eq!(waiting, TENANT_PLACES_MAX as usize);
         let mut taken = Vec::new();
-        let odd = |ticket: Ticket| !ticket.connection.index.is_multiple_of(2);
-        core.withdraw_all(flood, odd, &mut taken);
+        for at in (1..count).step_by(2) {
+            let mut own = [(numbers[at as usize], read(at, 0).ticket)];
+            core.withdraw_all(flood, &mut own, &mut taken);
+        }
         assert_eq!(taken.len(), count as usize / 2);
         let mut now = Time(1);
         for expected in (0..count).step_by(2) {
@@ -267,6 +269,43 @@ mod tests {
         core.detach(flood);
         core.close(scheduler);
         assert!(core.schedulers[0].is_none());
+    }
+
+    /// Each of them looked at all that waited of the tenant: of as many connections that close at once,
+    /// the time was the square.
+    #[test]
+    fn a_connection_takes_its_commands_along_in_order_without_a_look_at_all_others() {
+        const CONNECTIONS: u32 = 1_000;
+        const COMMANDS: u16 = 12;
+        let qos = device(1_000_000);
+        let mut core = CoreTokens::new(0);
+        let scheduler = core.open(&qos).expect("a thread");
+        // Numbers wrap meanwhile.
+        core.scheduler(scheduler).begin_at(u32::MAX - 6_000);
+        let queue = core.attach(scheduler, "anybody").expect("a queue");
+        let mut own = vec![Vec::new(); CONNECTIONS as usize];
+        for slot in 0..COMMANDS {
+            for connection in 0..CONNECTIONS {
+                let command = read(connection, slot);
+                let number = core.enqueue(queue, command).expect("open");
+                own[connection as usize].push((number, command.ticket));
+            }
+        }
+        for mut commands in own {
+            let expected: Vec<_> = commands.iter().map(|&(_, ticket)| ticket).collect();
+            commands.reverse();
+            let mut taken = Vec::new();
+            core.withdraw_all(queue, &mut commands, &mut taken);
+            assert_eq!(taken, expected);
+        }
+        assert!(core.drain().is_empty());
+        let looks = core.scheduler(scheduler).looks(queue.tenant);
+        assert!(
+            looks <= 4 * (CONNECTIONS * u32::from(COMMANDS)) as usize,
+            "{looks}"
+        );
+        core.detach(queue);
+        core.close(scheduler);
     }
 
     /// Each Abort took out all that waited of the tenant, on all of its connections, and put it back.

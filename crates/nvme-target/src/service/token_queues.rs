@@ -9,7 +9,7 @@ use crate::request::{State, Ticket};
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Connection {
     /// Assigns the token queues that the host has by the rules now in force. A command that waits in
@@ -34,7 +34,7 @@ impl Connection {
             .zip(&before)
             .filter_map(|(nsid, queue)| queue.filter(|&queue| !kept(nsid, queue)))
             .collect();
-        for ticket in self.withdraw_from(left, core) {
+        for ticket in self.withdraw_from(&left, &before, core) {
             // As a command of a namespace that was paused, and is open again.
             let entry = self.session.commands.slot(ticket.slot);
             entry.enter(State::WaitingForNamespace, &mut core.states);
@@ -67,21 +67,39 @@ impl Connection {
     pub(crate) fn release_token_queues(&mut self, core: &mut CoreState) {
         let queues = std::mem::take(&mut self.access.token_queues);
         let left = queues.iter().copied().flatten().collect();
-        self.withdraw_from(left, core);
+        self.withdraw_from(&left, &queues, core);
         for queue in queues.into_iter().flatten() {
             core.tokens.detach(queue);
         }
     }
 
-    /// Takes out the connection's commands that wait in these queues.
-    fn withdraw_from(&self, queues: BTreeSet<TokenQueue>, core: &mut CoreState) -> Vec<Ticket> {
-        let key = self.key;
-        let mut taken = Vec::new();
-        if self.session.commands.used() > 0 {
-            for queue in queues {
-                let ours = |ticket: Ticket| ticket.connection == key;
-                core.tokens.withdraw_all(queue, ours, &mut taken);
+    /// Takes out the connection's commands that wait in the queues `left`, of those that it `had`.
+    fn withdraw_from(
+        &mut self,
+        left: &BTreeSet<TokenQueue>,
+        had: &[Option<TokenQueue>],
+        core: &mut CoreState,
+    ) -> Vec<Ticket> {
+        let mut waiting: BTreeMap<TokenQueue, Vec<(u32, Ticket)>> = BTreeMap::new();
+        for slot in self.session.commands.occupied() {
+            let ticket = self.ticket(slot);
+            let entry = self.session.commands.slot(slot);
+            if entry.state() != State::WaitingForTokens {
+                continue;
             }
+            let queue = had.get(entry.paying_namespace() as usize - 1);
+            if let Some(queue) = queue
+                .copied()
+                .flatten()
+                .filter(|queue| left.contains(queue))
+            {
+                let commands = waiting.entry(queue).or_default();
+                commands.push((entry.order.line, ticket));
+            }
+        }
+        let mut taken = Vec::new();
+        for (queue, mut commands) in waiting {
+            core.tokens.withdraw_all(queue, &mut commands, &mut taken);
         }
         taken
     }

@@ -58,6 +58,19 @@ impl CoreScheduler {
         self.scheduler.waiting()
     }
 
+    /// Lets the next command that waits have a number after this one.
+    #[cfg(test)]
+    pub(super) fn begin_at(&mut self, number: u32) {
+        self.last = number;
+    }
+
+    /// Looks at commands of a tenant without a place that others took out.
+    #[cfg(test)]
+    pub(super) fn looks(&self, tenant: u32) -> usize {
+        let entry = self.tenants[tenant as usize].as_ref();
+        entry.expect("a tenant").overflow.looks()
+    }
+
     pub(super) fn attach(&mut self, registered: &Registered, core: usize) -> u32 {
         let Registered { account, record } = registered;
         let index = match self.by_id.get(&account.id()) {
@@ -134,10 +147,14 @@ impl CoreScheduler {
     }
 
     pub(super) fn drain(&mut self, taken: &mut Vec<Ticket>) {
-        for tenant in 0..self.tenants.len() {
-            let tenant = u32::try_from(tenant).expect("fewer tenants than connections");
-            self.withdraw_all(tenant, |_| true, taken);
+        for entry in self.tenants.iter_mut().flatten() {
+            let queued = &mut |waiting: Waiting| taken.push(waiting.ticket);
+            self.scheduler.drain(entry.key, queued);
+            entry.queued = 0;
+            let mut overflow = std::mem::take(&mut entry.overflow);
+            taken.extend(std::iter::from_fn(|| overflow.pop()).map(|(_, next)| next.ticket));
         }
+        self.overflowing.clear();
     }
 
     /// Places that a tenant may have.
@@ -209,26 +226,40 @@ impl CoreScheduler {
         }
     }
 
+    /// Takes out the commands of a connection, which wait under these numbers, in order: at once from
+    /// those without a place; the scheduler looks once at those of the tenant that have one.
     pub(super) fn withdraw_all(
         &mut self,
         tenant: u32,
-        wanted: impl Fn(Ticket) -> bool,
+        commands: &mut [(u32, Ticket)],
         taken: &mut Vec<Ticket>,
     ) {
         let Some(entry) = &mut self.tenants[tenant as usize] else {
             return;
         };
-        let queued = &mut entry.queued;
-        self.scheduler
-            .withdraw(entry.key, |w| wanted(w.ticket), &mut |w| {
+        // Numbers wrap, and none is newer than the last.
+        let after_last = self.last.wrapping_add(1);
+        commands.sort_unstable_by_key(|&(number, _)| number.wrapping_sub(after_last));
+        let mut unplaced = Vec::new();
+        for &mut (number, ticket) in &mut *commands {
+            let waits = |priced: &Priced| priced.ticket == ticket;
+            if entry.overflow.remove(number, waits).is_some() {
+                unplaced.push(ticket);
+            }
+        }
+        if unplaced.len() < commands.len() {
+            let connection = commands[0].1.connection;
+            let theirs = |waiting: &Waiting| waiting.ticket.connection == connection;
+            let queued = &mut entry.queued;
+            self.scheduler.withdraw(entry.key, theirs, &mut |waiting| {
                 *queued -= 1;
-                taken.push(w.ticket);
+                taken.push(waiting.ticket);
             });
-        let theirs = |priced: &Priced| wanted(priced.ticket);
-        entry
-            .overflow
-            .take_all(theirs, |priced| taken.push(priced.ticket));
-        self.forget_overflow(tenant);
+        }
+        if !unplaced.is_empty() {
+            taken.append(&mut unplaced);
+            self.forget_overflow(tenant);
+        }
     }
 
     #[inline]

@@ -1,0 +1,54 @@
+//! Lanes of which the controller has the queue still: it has not seen that the connection which had the
+//! identifier before is closed. The association is not lost with them, others have queues and go on.
+
+use super::{ChannelState, RemoteChannel};
+use crate::limits::ASK_AGAIN;
+use base::{Nanos, Time};
+use reactor::Context;
+
+impl RemoteChannel {
+    /// A lane is refused because its queue is in use. It is opened again after a while; a channel of
+    /// which no lane is live waits for that no longer than a loss may last.
+    pub(super) fn lane_refused(&mut self, index: usize, cx: &mut Context<'_>) {
+        if !self.lanes.all[index].qpair.is_closed() {
+            return;
+        }
+        let any_is_live = self.lanes.all.iter().any(|lane| lane.qpair.is_live());
+        if any_is_live && self.state() == ChannelState::Joining {
+            self.joined(cx);
+        }
+        if !any_is_live {
+            let (first, _) = self.lanes.unopened.unwrap_or((cx.now, cx.now));
+            self.lanes.unopened = Some((first, cx.now));
+            if self.is_refused() {
+                let error = self.lanes.all[index].qpair.queue_in_use();
+                self.association.set_error(error.cloned());
+                self.leave(cx);
+                return self.follow(cx);
+            }
+        }
+        let delay = self.lanes.reopen_delay;
+        self.lanes.reopen_at = self.lanes.reopen_at.min(cx.now + delay);
+        self.lanes.reopen_delay = Nanos(delay.0.saturating_mul(2)).min(ASK_AGAIN.max(delay));
+    }
+
+    /// Opens lanes again of which the controller had the queue still, with another identifier where one
+    /// is free.
+    pub(super) fn reopen(&mut self, cx: &mut Context<'_>) {
+        self.lanes.reopen_at = Time::NEVER;
+        let granted = self.parameters.io_queues;
+        for index in 0..self.lanes.all.len() {
+            let lane = &mut self.lanes.all[index];
+            if !lane.qpair.is_closed() || lane.qpair.queue_in_use().is_none() {
+                continue;
+            }
+            if let Some(other) = self.association.take_queue(granted) {
+                let refused = std::mem::replace(&mut lane.queue_id, other);
+                self.association.release_queue(refused);
+            }
+            if !self.join_lane(index, cx) {
+                break;
+            }
+        }
+    }
+}
