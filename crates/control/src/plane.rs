@@ -126,8 +126,12 @@ impl Plane {
             ..
         } = self.device(name)?;
         if let Some(cache) = cache {
-            let has_channels = self.is_still(|| cache.has_channels());
+            let mut has_channels = self.is_still(|| cache.has_channels());
             let dirty = cache.snapshot().dirty;
+            if dirty == 0 && has_channels && self.recalibrations.cancel(name).is_ok() {
+                // That of the calibration.
+                has_channels = self.is_still(|| cache.has_channels());
+            }
             if dirty > 0 || has_channels {
                 let message = format!(
                     "device {name:?} does not answer its cache, or does not take what that has to \

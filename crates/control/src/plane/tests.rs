@@ -92,22 +92,50 @@ fn a_file_that_stays_locked_is_not_removed() {
     std::fs::remove_file(&path).expect("it is ours");
 }
 
-/// It was stopped and forgotten before the removal failed.
-#[test]
-fn a_removal_that_fails_leaves_a_calibration_as_it_is() {
-    let plane = plane(Nanos::from_millis(50));
-    let (disk, model) = (path("calibrated"), path("model"));
-    std::fs::write(&model, MODEL).expect("a small file");
-    let device = model::Device {
-        model: Some(model.clone()),
-        ..file(&disk)
-    };
-    let held = add(&plane, device);
+/// A file and a model of its costs, which end with the test.
+struct Calibrated {
+    disk: PathBuf,
+    model: PathBuf,
+}
+
+impl Calibrated {
+    fn new(name: &str) -> Self {
+        let (disk, model) = (path(name), path(&format!("{name}-model")));
+        std::fs::write(&model, MODEL).expect("a small file");
+        Self { disk, model }
+    }
+
+    fn device(&self) -> model::Device {
+        model::Device {
+            model: Some(self.model.clone()),
+            ..file(&self.disk)
+        }
+    }
+}
+
+impl Drop for Calibrated {
+    fn drop(&mut self) {
+        for path in [&self.disk, &self.model] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn calibrate(plane: &Plane) {
     let request = CalibrationRequest {
         share_percent: 1,
         seconds: 3600,
     };
     plane.calibrate("d", request).expect("it has a model");
+}
+
+/// It was stopped and forgotten before the removal failed.
+#[test]
+fn a_removal_that_fails_leaves_a_calibration_as_it_is() {
+    let plane = plane(Nanos::from_millis(50));
+    let disk = Calibrated::new("calibrated");
+    let held = add(&plane, disk.device());
+    calibrate(&plane);
     remove(&plane).expect_err("it is in use");
     let calibration = plane.calibration("d").expect("it is not forgotten");
     assert_eq!(calibration.state, CalibrationState::Running);
@@ -118,7 +146,27 @@ fn a_removal_that_fails_leaves_a_calibration_as_it_is() {
         assert!(Instant::now() < end, "{error}");
     }
     plane.recalibrations.show("d").expect_err("it is forgotten");
-    for path in [disk, model] {
-        std::fs::remove_file(path).expect("it is ours");
+}
+
+#[test]
+fn a_calibration_above_a_cache_ends_with_its_device() {
+    let plane = plane(Nanos::from_millis(50));
+    let disk = Calibrated::new("cached");
+    let device = model::Device {
+        cache: Some(SIZE),
+        ..disk.device()
+    };
+    drop(add(&plane, device));
+    calibrate(&plane);
+    let end = Instant::now() + Duration::from_secs(60);
+    let cache = plane.device("d").expect("it was added").cache;
+    let cache = cache.expect("it has one");
+    while !cache.has_channels() {
+        assert!(Instant::now() < end, "it is not calibrated");
+        std::thread::yield_now();
+    }
+    drop(cache);
+    while let Err(error) = remove(&plane) {
+        assert!(Instant::now() < end, "{error}");
     }
 }
