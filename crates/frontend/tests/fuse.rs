@@ -23,7 +23,6 @@ use switchyard_frontend::fuse::{Attachment, ClassChoice, FuseError, Options};
 
 const MIB: usize = 1 << 20;
 
-/// The kernel's error number of a result.
 fn forgetful() -> Arc<Forgetful> {
     Forgetful::new(
         Null::new(1 << 20, 512).unwrap(),
@@ -31,6 +30,7 @@ fn forgetful() -> Arc<Forgetful> {
     )
 }
 
+/// The kernel's error number of a result.
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Errno {
     Errno::from_io_error(&result.unwrap_err()).unwrap()
 }

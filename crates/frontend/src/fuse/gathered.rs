@@ -66,9 +66,7 @@ impl Gathered {
     /// take.
     pub(super) fn write_to(&mut self, file: &File, mut refused: impl FnMut(Errno)) {
         if let [only] = &self.answers[..] {
-            if let Err(errno) = rustix::io::write(file, &self.bytes[only.clone()]) {
-                refused(errno);
-            }
+            rustix::io::write(file, &self.bytes[only.clone()]).map_or_else(refused, drop);
         } else {
             self.write_together(file, refused);
         }
@@ -76,20 +74,21 @@ impl Gathered {
         self.bytes.clear();
     }
 
-    /// Writes the answers by the ring; returns when the kernel is done with all of them.
+    /// Writes the answers by the ring; returns when the kernel is done with all of them. One that the
+    /// ring has failed is written without it, since its application would wait for ever.
     fn write_together(&mut self, file: &File, mut refused: impl FnMut(Errno)) {
-        let file = types::Fd(file.as_raw_fd());
-        for answer in &self.answers {
+        let descriptor = types::Fd(file.as_raw_fd());
+        for (answer, name) in self.answers.iter().zip(0..) {
             let bytes = &self.bytes[answer.clone()];
             let len = u32::try_from(bytes.len()).expect("an answer is bounded");
             let entry = if self.registered {
-                opcode::WriteFixed::new(file, bytes.as_ptr(), len, 0).build()
+                opcode::WriteFixed::new(descriptor, bytes.as_ptr(), len, 0).build()
             } else {
-                opcode::Write::new(file, bytes.as_ptr(), len).build()
+                opcode::Write::new(descriptor, bytes.as_ptr(), len).build()
             };
             // SAFETY: the bytes stay as they are until this function returns, and it waits for the
             // completion of every entry.
-            let pushed = unsafe { self.ring.submission().push(&entry) };
+            let pushed = unsafe { self.ring.submission().push(&entry.user_data(name)) };
             pushed.expect("the ring has room for as many as may wait");
         }
         let mut left = self.answers.len();
@@ -99,13 +98,19 @@ impl Gathered {
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::INTR) => {}
                     Some(Errno::AGAIN | Errno::BUSY) => std::thread::sleep(SHORTAGE_PAUSE),
-                    _ => panic!("the ring of the answers is broken: {error}"),
+                    _ => {
+                        tracing::error!("the ring of the answers is broken: {error}");
+                        // The kernel may read answers still.
+                        std::process::abort();
+                    }
                 },
             }
             for completion in self.ring.completion() {
                 left -= 1;
                 if completion.result() < 0 {
-                    refused(Errno::from_raw_os_error(-completion.result()));
+                    let name = usize::try_from(completion.user_data()).expect("an index");
+                    let bytes = &self.bytes[self.answers[name].clone()];
+                    rustix::io::write(file, bytes).map_or_else(&mut refused, drop);
                 }
             }
         }
