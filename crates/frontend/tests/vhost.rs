@@ -726,6 +726,35 @@ fn a_machine_that_comes_from_another_back_end_is_not_taken_for_one_that_was_serv
 
 /// It read a capacity of zero.
 #[test]
+fn a_machine_that_goes_before_its_queue_starts_gets_no_name_and_no_mark_of_another_one() {
+    let (target, here, there) = (Arc::new(AtomicU64::new(7)), options(), options());
+    let remote = forgetful(&target);
+    let server = serve(&(Arc::clone(&remote) as _), &here);
+    let elsewhere = serve(&(forgetful(&target) as _), &there);
+    let mut guest = Guest::connect(server.socket());
+    guest.track();
+    write(&mut guest);
+    guest.leave();
+    let mut other = Guest::connect(elsewhere.socket());
+    other.glance(server.socket());
+    other.come_back(server.socket(), 0);
+    write(&mut other);
+    remote.lose();
+    assert_eq!(flush(&mut other), IO_ERROR);
+    drop(other);
+    guest.come_back(server.socket(), 1);
+    assert_eq!(flush(&mut guest), IO_ERROR);
+    guest.leave();
+    let mut third = Guest::connect(elsewhere.socket());
+    write(&mut third);
+    remote.lose();
+    third.glance(server.socket());
+    third.come_back(server.socket(), 1);
+    assert_eq!(flush(&mut third), IO_ERROR);
+    assert_eq!(flush(&mut third), OK);
+}
+
+#[test]
 fn no_machine_gets_a_disk_of_a_device_that_is_gone() {
     let remote = forgetful(&Arc::new(AtomicU64::new(7)));
     let device: Arc<dyn Device> = Arc::clone(&remote) as _;

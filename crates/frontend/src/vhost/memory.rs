@@ -1,6 +1,7 @@
 //! The guest's memory, as the front end shares it.
 
 use crate::limits::GUEST_REGIONS_MAX;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
@@ -34,13 +35,15 @@ impl GuestRegions {
         Arc::clone(&self.memory)
     }
 
-    /// Devices and inodes of the files that it lies in, which tell it from all other memory.
+    /// Devices and inodes of the files that it lies in, in order and once each, which tell it from all
+    /// other memory.
     pub(super) fn files(&self) -> Vec<(u64, u64)> {
         let files = self.regions.iter().filter_map(|region| {
             let file = region.mapped.file_offset()?.file().metadata().ok()?;
             Some((file.dev(), file.ino()))
         });
-        files.collect()
+        let files: BTreeSet<_> = files.collect();
+        files.into_iter().collect()
     }
 
     /// Replaces all regions.

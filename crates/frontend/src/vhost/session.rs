@@ -133,14 +133,16 @@ impl Session {
     /// Looks, where no record names the machine, at a queue that starts: one that is not as it was
     /// left is that of another machine, or another back end served it since.
     fn recognise(&mut self, index: usize, used: u16) {
-        if self.machine.left(&self.regions.files(), index, used) {
-            return;
+        // Otherwise the driver may have begun anew, and relies on nothing from before.
+        let goes_on = used != 0;
+        if !self.machine.left(&self.regions.files(), index, used) {
+            self.known = goes_on;
+            self.change_machine(goes_on.then_some(ABSENT));
         }
-        // The driver may have begun anew, and relies on nothing from before.
-        self.known = used != 0;
-        self.change_machine(self.known.then_some(ABSENT));
         if let Some(inflight) = &self.inflight {
-            inflight.leave(self.machine.number, self.mark());
+            // It may not have been told yet of what was lost before.
+            let mark = if goes_on { ABSENT } else { self.mark() };
+            inflight.leave(self.machine.number, mark);
         }
     }
 
@@ -486,15 +488,16 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         let inflight = Inflight::open(given, file)?;
-        let left = inflight.left();
-        if let Some((number, mark)) = left {
+        if let Some((number, mark)) = inflight.left() {
             self.known = true;
             if number != self.machine.number {
                 self.change_machine(Some(mark));
             }
+            inflight.leave(self.machine.number, mark);
+        } else if self.known || self.vrings.iter().any(|vring| vring.served) {
+            inflight.leave(self.machine.number, self.mark());
         }
-        let mark = left.map_or_else(|| self.mark(), |(_, mark)| mark);
-        inflight.leave(self.machine.number, mark);
+        // An empty one of a machine that is not known yet stays empty until its first queue starts.
         self.inflight = Some(inflight);
         Ok(())
     }

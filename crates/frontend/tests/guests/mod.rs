@@ -217,6 +217,12 @@ impl Guest {
     /// Has requests under way recorded, from the next start on, which this is.
     pub(crate) fn track(&mut self) {
         let base = self.stop();
+        self.make_record();
+        self.start(base.try_into().unwrap());
+    }
+
+    /// Gets an empty record, and shows it.
+    fn make_record(&mut self) {
         let mut wanted = vec![0; 16];
         wanted.extend_from_slice(&1u16.to_le_bytes());
         wanted.extend_from_slice(&ENTRIES.to_le_bytes());
@@ -225,7 +231,6 @@ impl Guest {
         let (given, file) = self.connection.ask(code::GET_INFLIGHT_FD, &wanted).unwrap();
         self.tracked = Some((given, file.unwrap()));
         self.tell_tracked();
-        self.start(base.try_into().unwrap());
     }
 
     fn tell_tracked(&mut self) {
@@ -292,6 +297,15 @@ impl Guest {
     pub(crate) fn reconnect_anew(&mut self, path: &Path) {
         self.connect_anew(path);
         self.track();
+    }
+
+    /// Begins so, and goes before its queue has started.
+    pub(crate) fn glance(&mut self, path: &Path) {
+        self.connect_anew(path);
+        self.make_record();
+        // Answered after everything before it.
+        self.sectors();
+        self.leave();
     }
 
     fn connect_anew(&mut self, path: &Path) {
