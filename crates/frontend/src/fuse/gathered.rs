@@ -5,7 +5,7 @@ use super::limits::{GATHERED_BYTES_MAX, GATHERED_MAX};
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
@@ -16,10 +16,8 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
 /// Answers that wait, and a ring that writes them by one system call.
 pub(super) struct Gathered {
     ring: IoUring,
-    /// The answers, one after another; never more than there is room for at first.
+    /// The answers, one after another.
     bytes: Vec<u8>,
-    /// The ring knows the memory of `bytes`: the kernel looks no page of it up for a write then.
-    registered: bool,
     /// The place of each.
     answers: Vec<Range<usize>>,
 }
@@ -29,21 +27,9 @@ impl Gathered {
     /// A kernel that gives no ring.
     pub(super) fn new() -> io::Result<Self> {
         let entries = u32::try_from(GATHERED_MAX).expect("few");
-        let ring = IoUring::new(entries)?;
-        let mut bytes = vec![0; GATHERED_BYTES_MAX];
-        let memory = IoSliceMut::new(&mut bytes);
-        // SAFETY: such a slice has the layout of `iovec`, and the kernel only takes note of the pages,
-        // which it keeps for as long as the ring knows them.
-        let registered = unsafe {
-            let memory = std::slice::from_raw_parts((&raw const memory).cast(), 1);
-            ring.submitter().register_buffers(memory)
-        };
-        bytes.clear();
         Ok(Self {
-            ring,
-            bytes,
-            // A process may have too little locked memory.
-            registered: registered.is_ok(),
+            ring: IoUring::new(entries)?,
+            bytes: Vec::with_capacity(GATHERED_BYTES_MAX),
             answers: Vec::with_capacity(GATHERED_MAX),
         })
     }
@@ -64,7 +50,7 @@ impl Gathered {
 
     /// Writes all answers to the file, each by itself; `refused` is told of those that it does not
     /// take.
-    pub(super) fn write_to(&mut self, file: &File, mut refused: impl FnMut(Errno)) {
+    pub(super) fn write_to(&mut self, file: &File, refused: impl FnMut(Errno)) {
         if let [only] = &self.answers[..] {
             rustix::io::write(file, &self.bytes[only.clone()]).map_or_else(refused, drop);
         } else {
@@ -81,11 +67,8 @@ impl Gathered {
         for (answer, name) in self.answers.iter().zip(0..) {
             let bytes = &self.bytes[answer.clone()];
             let len = u32::try_from(bytes.len()).expect("an answer is bounded");
-            let entry = if self.registered {
-                opcode::WriteFixed::new(descriptor, bytes.as_ptr(), len, 0).build()
-            } else {
-                opcode::Write::new(descriptor, bytes.as_ptr(), len).build()
-            };
+            // FUSE takes no registered memory (`WriteFixed`).
+            let entry = opcode::Write::new(descriptor, bytes.as_ptr(), len).build();
             // SAFETY: the bytes stay as they are until this function returns, and it waits for the
             // completion of every entry.
             let pushed = unsafe { self.ring.submission().push(&entry.user_data(name)) };
