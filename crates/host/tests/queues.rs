@@ -86,12 +86,12 @@ fn a_queue_that_the_controller_has_still_is_asked_for_again_and_the_others_go_on
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// The first free identifier is in use, and another one is not.
+/// The first free identifiers are in use, and another one is not.
 #[test]
 fn another_queue_is_asked_for_where_the_controller_has_one_still() {
     let behaviour = Behaviour {
-        io_queues: 3,
-        queues_in_use: vec![1],
+        io_queues: 4,
+        queues_in_use: vec![1, 2, 3],
         ..Behaviour::default()
     };
     let (peer, _host, subsystem) = connected(behaviour);

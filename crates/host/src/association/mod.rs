@@ -313,9 +313,9 @@ impl Association {
         self.epoch.open()
     }
 
-    /// Takes a free identifier of an I/O queue among the first `granted`.
-    pub(crate) fn take_queue(&self, granted: u16) -> Option<u16> {
-        self.lock().queue_ids.take(granted)
+    /// Takes a free identifier of an I/O queue among the first `granted`, one above `after` first.
+    pub(crate) fn take_queue(&self, granted: u16, after: u16) -> Option<u16> {
+        self.lock().queue_ids.take(granted, after)
     }
 
     /// Returns the number of I/O queues that are granted and not in use.

@@ -10,10 +10,11 @@ pub(super) struct QueueIds {
 }
 
 impl QueueIds {
-    /// Takes the lowest free identifier among `1..=granted`.
-    pub(super) fn take(&mut self, granted: u16) -> Option<u16> {
+    /// Takes the lowest free identifier above `after` among `1..=granted`, or else the lowest one.
+    pub(super) fn take(&mut self, granted: u16, after: u16) -> Option<u16> {
         let granted = usize::from(granted.min(IO_QUEUES_MAX));
-        let free = (0..granted).find(|&i| !self.used.get(i).copied().unwrap_or(false))?;
+        let mut in_turn = (after.into()..granted).chain(0..granted);
+        let free = in_turn.find(|&i| !self.used.get(i).copied().unwrap_or(false))?;
         if self.used.len() <= free {
             self.used.resize(free + 1, false);
         }
@@ -45,11 +46,24 @@ mod tests {
     fn identifiers_start_at_one_and_are_given_out_once() {
         let mut ids = QueueIds::default();
         assert_eq!(ids.free(2), 2);
-        assert_eq!(ids.take(2), Some(1));
-        assert_eq!(ids.take(2), Some(2));
-        assert_eq!(ids.take(2), None);
+        assert_eq!(ids.take(2, 0), Some(1));
+        assert_eq!(ids.take(2, 0), Some(2));
+        assert_eq!(ids.take(2, 0), None);
         assert_eq!(ids.free(2), 0);
         ids.release(1);
-        assert_eq!(ids.take(2), Some(1));
+        assert_eq!(ids.take(2, 0), Some(1));
+    }
+
+    #[test]
+    fn all_that_are_free_are_tried_in_turn() {
+        let mut ids = QueueIds::default();
+        assert_eq!(ids.take(4, 0), Some(1));
+        let mut tried = 1;
+        for next in [2, 3, 4, 1, 2] {
+            assert_eq!(ids.take(4, tried), Some(next));
+            ids.release(tried);
+            tried = next;
+        }
+        assert_eq!(ids.take(4, 4), Some(1));
     }
 }

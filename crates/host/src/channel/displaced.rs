@@ -46,6 +46,7 @@ impl RemoteChannel {
     /// The channel got no queue.
     pub(super) fn begin_to_displace(&mut self, cx: &mut Context<'_>) {
         self.lanes.asks_again = false;
+        self.lanes.unopened = None;
         if self.is_dispensable() || self.association.options().keep_reconnecting {
             self.lanes.ask_again_at = cx.now + ASK_AGAIN;
         }

@@ -23,8 +23,11 @@ impl RemoteChannel {
         if epoch == self.epoch && self.state() != ChannelState::Leaving {
             return;
         }
-        if self.state() != ChannelState::Leaving && self.state() != ChannelState::Gone {
+        if epoch != self.epoch {
+            // Another association was not asked yet.
             self.lanes.asks_again = false;
+        }
+        if self.state() != ChannelState::Leaving && self.state() != ChannelState::Gone {
             self.leave(cx);
         }
         let is_open = self.lanes.all.iter().any(|lane| !lane.qpair.is_closed());
@@ -62,7 +65,10 @@ impl RemoteChannel {
         }
         self.limit_loss(cx.now);
         self.lanes.reopen_at = Time::NEVER;
-        self.recovery.leave(cx.now);
+        if self.state() == ChannelState::Live {
+            // Nothing was sent on lanes that were not.
+            self.recovery.leave(cx.now);
+        }
         self.state.enter(ChannelState::Leaving);
         for lane in &mut self.lanes.all {
             lane.qpair.close(cx);
@@ -78,7 +84,6 @@ impl RemoteChannel {
         self.rewind_kept();
         if self.is_refused() {
             // Its requests wait no longer than for a controller, and others have queues and go on.
-            self.lanes.unopened = None;
             self.release_queues();
             return self.begin_to_displace(cx);
         }
@@ -136,7 +141,8 @@ impl RemoteChannel {
         }
         for lane in &mut self.lanes.all {
             if lane.queue_id == 0 {
-                lane.queue_id = self.association.take_queue(granted).unwrap_or(0);
+                let queue = self.association.take_queue(granted, self.lanes.in_use);
+                lane.queue_id = queue.unwrap_or(0);
             }
         }
     }
@@ -246,6 +252,7 @@ impl RemoteChannel {
             self.lanes.fail_at = Time::NEVER;
             self.lanes.unopened = None;
             self.lanes.asks_again = false;
+            self.lanes.in_use = 0;
             self.lanes.reopen_delay = self.association.options().reconnect_delay_min;
             self.drain_waiting(cx.now);
             self.follow_up(cx);

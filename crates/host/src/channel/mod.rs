@@ -88,6 +88,9 @@ struct Lanes {
     /// after which that is tried the next time.
     reopen_at: Time,
     reopen_delay: Nanos,
+    /// The identifier of the queue that the controller had still, as it said last; 0 for none. Others
+    /// are tried before it.
+    in_use: u16,
     /// Time at which requests fail although the association is still made again, unless the channel
     /// is live before.
     fail_at: Time,
@@ -215,6 +218,7 @@ impl RemoteChannel {
                 asks_again: false,
                 reopen_at: Time::NEVER,
                 reopen_delay: association.options().reconnect_delay_min,
+                in_use: 0,
                 fail_at: association.options().fail_at(driver.now()),
                 unopened: None,
             },

@@ -13,6 +13,7 @@ impl RemoteChannel {
         if !self.lanes.all[index].qpair.is_closed() {
             return;
         }
+        self.lanes.in_use = self.lanes.all[index].queue_id;
         let any_is_live = self.lanes.all.iter().any(|lane| lane.qpair.is_live());
         if any_is_live && self.state() == ChannelState::Joining {
             self.joined(cx);
@@ -39,10 +40,11 @@ impl RemoteChannel {
         let granted = self.parameters.io_queues;
         for index in 0..self.lanes.all.len() {
             let lane = &mut self.lanes.all[index];
-            if !lane.qpair.is_closed() || lane.qpair.queue_in_use().is_none() {
+            let has_queue = lane.queue_id > 0;
+            if !has_queue || !lane.qpair.is_closed() || lane.qpair.queue_in_use().is_none() {
                 continue;
             }
-            if let Some(other) = self.association.take_queue(granted) {
+            if let Some(other) = self.association.take_queue(granted, lane.queue_id) {
                 let refused = std::mem::replace(&mut lane.queue_id, other);
                 self.association.release_queue(refused);
             }
