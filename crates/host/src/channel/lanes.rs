@@ -64,7 +64,7 @@ impl RemoteChannel {
             self.lanes.unopened = Some((first, cx.now));
         }
         self.limit_loss(cx.now);
-        self.lanes.reopen_at = Time::NEVER;
+        self.lanes.reopening.at = Time::NEVER;
         if self.state() == ChannelState::Live {
             // Nothing was sent on lanes that were not.
             self.recovery.leave(cx.now);
@@ -141,7 +141,9 @@ impl RemoteChannel {
         }
         for lane in &mut self.lanes.all {
             if lane.queue_id == 0 {
-                let queue = self.association.take_queue(granted, self.lanes.in_use);
+                let queue = self
+                    .association
+                    .take_queue(granted, self.lanes.reopening.queue_id);
                 lane.queue_id = queue.unwrap_or(0);
             }
         }
@@ -252,8 +254,7 @@ impl RemoteChannel {
             self.lanes.fail_at = Time::NEVER;
             self.lanes.unopened = None;
             self.lanes.asks_again = false;
-            self.lanes.in_use = 0;
-            self.lanes.reopen_delay = self.association.options().reconnect_delay_min;
+            self.lanes.reopening.joined(self.association.options());
             self.drain_waiting(cx.now);
             self.follow_up(cx);
         }

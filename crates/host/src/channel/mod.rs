@@ -20,6 +20,7 @@ mod waiting;
 
 pub use barrier::QueueFull;
 pub(crate) use displaced::OtherWay;
+use queue_in_use::Reopening;
 pub use state::ChannelState;
 
 use crate::ConnectionError;
@@ -33,9 +34,9 @@ use crate::controller::qpair_config;
 use crate::qpair::Qpair;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::replay::Recovery;
+use base::Time;
 use base::mutation::{self, Mutation};
 use base::state::{State as _, StateMachine};
-use base::{Nanos, Time};
 use block::{
     BlockError, Capabilities, Channel, Completion, Extents, Request, Submit, SubmitExtents,
 };
@@ -84,13 +85,8 @@ struct Lanes {
     ask_again_at: Time,
     /// It does so now. The association is not lost with the attempt: others have queues and go on.
     asks_again: bool,
-    /// Time at which lanes are opened again of which the controller had the queue still, and the wait
-    /// after which that is tried the next time.
-    reopen_at: Time,
-    reopen_delay: Nanos,
-    /// The identifier of the queue that the controller had still, as it said last; 0 for none. Others
-    /// are tried before it.
-    in_use: u16,
+    /// Those of which the controller has the queue still.
+    reopening: Reopening,
     /// Time at which requests fail although the association is still made again, unless the channel
     /// is live before.
     fail_at: Time,
@@ -216,9 +212,7 @@ impl RemoteChannel {
                 other_way: OtherWay::None,
                 ask_again_at: Time::NEVER,
                 asks_again: false,
-                reopen_at: Time::NEVER,
-                reopen_delay: association.options().reconnect_delay_min,
-                in_use: 0,
+                reopening: Reopening::new(association.options()),
                 fail_at: association.options().fail_at(driver.now()),
                 unopened: None,
             },
@@ -529,7 +523,7 @@ impl Channel for RemoteChannel {
                 self.leave(cx);
             }
         }
-        if self.lanes.reopen_at <= cx.now {
+        if self.lanes.reopening.at <= cx.now {
             self.reopen(cx);
         }
         if self.state() == ChannelState::Live {
@@ -564,7 +558,7 @@ impl Channel for RemoteChannel {
             _ => self.fail_at(),
         };
         let lanes = lanes.unwrap_or(Time::NEVER);
-        let own = self.requests.next_limit.min(self.lanes.reopen_at);
+        let own = self.requests.next_limit.min(self.lanes.reopening.at);
         lanes.min(replay).min(own)
     }
 

@@ -3,8 +3,38 @@
 
 use super::{ChannelState, RemoteChannel};
 use crate::limits::ASK_AGAIN;
+use crate::options::ConnectOptions;
 use base::{Nanos, Time};
 use reactor::Context;
+
+/// The lanes of which the controller has the queue still.
+#[derive(Debug)]
+pub(super) struct Reopening {
+    /// Time at which they are opened again.
+    pub(super) at: Time,
+    /// Wait after which that is tried the next time.
+    delay: Nanos,
+    /// The identifier of the last such queue, or 0: others are tried before it.
+    pub(super) queue_id: u16,
+}
+
+impl Reopening {
+    /// None are.
+    pub(super) const fn new(options: &ConnectOptions) -> Self {
+        Self {
+            at: Time::NEVER,
+            delay: options.reconnect_delay_min,
+            queue_id: 0,
+        }
+    }
+
+    /// The channel is live. Single lanes may be opened later.
+    pub(super) const fn joined(&mut self, options: &ConnectOptions) {
+        let at = self.at;
+        *self = Self::new(options);
+        self.at = at;
+    }
+}
 
 impl RemoteChannel {
     /// A lane is refused because its queue is in use. It is opened again after a while; a channel of
@@ -13,7 +43,7 @@ impl RemoteChannel {
         if !self.lanes.all[index].qpair.is_closed() {
             return;
         }
-        self.lanes.in_use = self.lanes.all[index].queue_id;
+        self.lanes.reopening.queue_id = self.lanes.all[index].queue_id;
         let any_is_live = self.lanes.all.iter().any(|lane| lane.qpair.is_live());
         if any_is_live && self.state() == ChannelState::Joining {
             self.joined(cx);
@@ -28,15 +58,15 @@ impl RemoteChannel {
                 return self.follow(cx);
             }
         }
-        let delay = self.lanes.reopen_delay;
-        self.lanes.reopen_at = self.lanes.reopen_at.min(cx.now + delay);
-        self.lanes.reopen_delay = Nanos(delay.0.saturating_mul(2)).min(ASK_AGAIN.max(delay));
+        let Reopening { at, delay, .. } = &mut self.lanes.reopening;
+        *at = (*at).min(cx.now + *delay);
+        *delay = Nanos(delay.0.saturating_mul(2)).min(ASK_AGAIN.max(*delay));
     }
 
     /// Opens lanes again of which the controller had the queue still, with another identifier where one
     /// is free.
     pub(super) fn reopen(&mut self, cx: &mut Context<'_>) {
-        self.lanes.reopen_at = Time::NEVER;
+        self.lanes.reopening.at = Time::NEVER;
         let granted = self.parameters.io_queues;
         for index in 0..self.lanes.all.len() {
             let lane = &mut self.lanes.all[index];
