@@ -234,6 +234,11 @@ force() {
 	kill $reader
 }
 
+# has_stopped PROCESS: none of its threads runs any more, which takes a moment after the signal.
+has_stopped() {
+	! grep -h '^State:' "/proc/$1"/task/*/status | grep -q -v 'T (stopped)'
+}
+
 # A target that does not answer any more: requests wait, and are given up ten seconds after the second
 # signal.
 give_up() {
@@ -242,6 +247,7 @@ give_up() {
 	wait_until grep -q "listening on" /run/serve
 	attach lost --target 127.0.0.1:4420
 	kill -STOP $serve
+	wait_until has_stopped $serve
 	dd if=/dev/ublkb0 of=/dev/null bs=4k count=1 iflag=direct >/run/dd 2>&1 &
 	reader=$!
 	wait_until under_way ublkb0
