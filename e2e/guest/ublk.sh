@@ -234,8 +234,8 @@ force() {
 	kill $reader
 }
 
-# has_stopped PROCESS: none of its threads runs any more, which takes a moment after the signal.
-has_stopped() {
+# stands_still PROCESS: none of its threads runs any more, which takes a moment after the signal.
+stands_still() {
 	! grep -h '^State:' "/proc/$1"/task/*/status | grep -q -v 'T (stopped)'
 }
 
@@ -247,7 +247,7 @@ give_up() {
 	wait_until grep -q "listening on" /run/serve
 	attach lost --target 127.0.0.1:4420
 	kill -STOP $serve
-	wait_until has_stopped $serve
+	wait_until stands_still $serve
 	dd if=/dev/ublkb0 of=/dev/null bs=4k count=1 iflag=direct >/run/dd 2>&1 &
 	reader=$!
 	wait_until under_way ublkb0
