@@ -2,6 +2,7 @@
 //! that as a remote one does: it counts a loss where there were writes that no Flush followed, and
 //! each of its channels reports one to the first Flush after it. It goes away as a remote one does,
 //! too.
+#![allow(dead_code)] // No test uses all of it.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 use block::{BlockError, CacheLife, Capabilities, Channel, Completion, Device, DeviceError};

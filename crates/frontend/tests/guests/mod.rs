@@ -1,4 +1,5 @@
 //! A guest with its monitor, by hand: it can say what no ordinary one says.
+#![allow(dead_code)] // No test uses all of it.
 
 use load::vhost::messages::{Connection, F_PROTOCOL_FEATURES, code, protocol, vring_state};
 use load::vhost::ring::{AREA_BYTES, DriverRing, ENTRIES};
