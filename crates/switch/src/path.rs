@@ -437,6 +437,20 @@ impl Gate {
         })
     }
 
+    /// A thread waits for a request in the plug, or may do so: nothing stays there for its time.
+    /// Returns what this thread, which is a submitter, has to do about it.
+    pub fn unplug(&mut self, now: Time) -> Next {
+        if self.waiting > 0 {
+            self.due = self.due.min(now);
+        }
+        match self.next(now) {
+            Next::Run(Runner::Dispatcher) if self.kind == QueueKind::Plugged => {
+                Next::Run(Runner::Submitter)
+            }
+            next => next,
+        }
+    }
+
     /// Someone begins to run the queue.
     ///
     /// # Panics

@@ -219,6 +219,7 @@ impl CacheChannel {
                     state.block(&self.bell);
                     drop(state);
                     self.pending(key).waits = true;
+                    self.transfers.unplug(cx);
                 }
             }
             Phase::Held | Phase::Below => {}
@@ -258,6 +259,7 @@ impl CacheChannel {
         if pending.claim.is_none() || !state.table.is_quiet(&range) {
             state.block(&bell);
             pending.waits = true;
+            self.transfers.unplug(cx);
             return;
         }
         drop(state);
@@ -279,6 +281,7 @@ impl CacheChannel {
                 state.block(&self.bell);
                 drop(state);
                 self.pending(key).waits = true;
+                self.transfers.unplug(cx);
                 self.write_back(&pages, true, cx);
             }
             Err(()) => {

@@ -173,6 +173,15 @@ impl Transfers {
         }
     }
 
+    /// Has the pages leave that wait in the plug of the device below, whichever channel wrote them
+    /// back.
+    pub(super) fn unplug(&mut self, cx: &mut Context<'_>) {
+        if let Some(channel) = &mut self.write_back {
+            channel.unplug(cx);
+            self.submitted = true;
+        }
+    }
+
     /// Sends what was gathered.
     pub(super) fn kick(&mut self, cx: &mut Context<'_>) {
         if !std::mem::take(&mut self.submitted) {

@@ -235,6 +235,12 @@ pub trait Channel: std::fmt::Debug {
         let _ = cx;
     }
 
+    /// Has requests leave at the next [`kick`](Self::kick) that an [I/O path](crate::PathDevice)
+    /// holds back in its plug, those of other threads too: one waits for them.
+    fn unplug(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
     /// Returns true if an operation of this namespace is the channel's; the core passes its
     /// completion on to [`complete`](Self::complete).
     fn owns(&self, op_namespace: reactor::OpNamespace) -> bool {

@@ -107,6 +107,10 @@ impl<L: LayerChannel> Channel for L {
         self.collect(cx.now);
     }
 
+    fn unplug(&mut self, cx: &mut Context<'_>) {
+        self.inner_mut().unplug(cx);
+    }
+
     fn owns(&self, op_namespace: OpNamespace) -> bool {
         self.inner().owns(op_namespace)
     }

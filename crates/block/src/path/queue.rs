@@ -172,6 +172,22 @@ impl SharedQueue {
         }
     }
 
+    /// Has what is plugged leave. Returns a term for the submitter if it has to run the queue.
+    pub(super) fn unplug(&self, now: Time) -> Option<Term> {
+        let mut state = self.lock();
+        match state.gate.unplug(now) {
+            Next::Run(runner) if self.is_for_submitters(runner) => {
+                Some(self.begin(&mut state, now))
+            }
+            Next::Run(_) => {
+                drop(state);
+                self.bell.sleeper.ring();
+                None
+            }
+            Next::At(_) | Next::Nothing => None,
+        }
+    }
+
     /// Returns true if a submitter has the part of this runner.
     fn is_for_submitters(&self, runner: Runner) -> bool {
         runner == Runner::Submitter || self.bell.is_unserved()

@@ -427,6 +427,17 @@ impl Channel for SubmitterChannel {
         self.run(cx);
     }
 
+    fn unplug(&mut self, cx: &mut Context<'_>) {
+        if self.runner.is_gone() {
+            return;
+        }
+        for (index, queue) in self.inner.queues.iter().enumerate() {
+            if let Some(term) = queue.unplug(cx.now) {
+                self.runner.begin(index, term);
+            }
+        }
+    }
+
     fn owns(&self, op_namespace: reactor::OpNamespace) -> bool {
         self.runner.owns(op_namespace)
     }

@@ -71,6 +71,28 @@ fn a_plug_leaves_at_its_threshold_or_its_time() {
 }
 
 #[test]
+fn a_plug_leaves_when_a_thread_waits_for_it() {
+    let mut gate = Gate::new(QueueKind::Plugged, PathRules::default());
+    assert_eq!(gate.unplug(at(0)), Next::Nothing);
+    gate.arrive(at(0), WRITE);
+    assert_eq!(gate.unplug(at(1)), Next::Run(Runner::Submitter));
+    gate.begin();
+    gate.take(WRITE);
+    // One that comes while a batch is under way goes with the next one.
+    gate.arrive(at(2), WRITE);
+    assert_eq!(gate.unplug(at(3)), Next::Nothing);
+    assert!(gate.goes_on(at(4), Runner::Submitter));
+    gate.take(WRITE);
+    assert!(!gate.goes_on(at(5), Runner::Submitter));
+    gate.arrive(at(6), WRITE);
+    assert_eq!(gate.next(at(7)), Next::At(at(1_006)));
+    // A dispatched queue is run by its dispatcher.
+    let mut gate = Gate::new(QueueKind::Dispatched, PathRules::default());
+    gate.arrive(at(0), WRITE);
+    assert_eq!(gate.unplug(at(1)), Next::Run(Runner::Dispatcher));
+}
+
+#[test]
 fn a_read_unplugs_and_no_second_one_joins_it() {
     let mut gate = Gate::new(QueueKind::Plugged, PathRules::default());
     gate.arrive(at(0), WRITE);
@@ -114,6 +136,8 @@ enum Event {
     Pass(u64),
     /// What is under way ends.
     Done,
+    /// A thread waits for what is plugged.
+    Unplug,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -122,6 +146,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => request.prop_map(Event::Arrive),
         2 => (0_u64..1_500).prop_map(Event::Pass),
         3 => Just(Event::Done),
+        1 => Just(Event::Unplug),
     ]
 }
 
@@ -242,6 +267,11 @@ proptest! {
                 }
                 Event::Pass(micros) => oracle.pass(micros),
                 Event::Done => oracle.done(),
+                Event::Unplug => {
+                    let next = oracle.gate.unplug(oracle.now);
+                    oracle.follow(next);
+                    prop_assert!(oracle.queue.is_empty() || oracle.runner.is_some());
+                }
             }
             oracle.check();
         }

@@ -71,6 +71,51 @@ fn request(driver: &UringDriver, tag: u64, operation: Operation, page: u64) -> R
     }
 }
 
+/// Pages that were written back before a request came that needs them stayed in the plug for its
+/// time, here for ever: the path has no dispatcher, and the clock stands.
+#[test]
+fn a_request_that_waits_for_plugged_pages_unplugs_them() {
+    let waits_for_pages = [Operation::Flush, DURABLE, Operation::Verify];
+    let plugged = [Path::Atm, Path::Htm, Path::VfsHtm];
+    let cases = plugged.into_iter();
+    for (path, operation) in cases.flat_map(|path| waits_for_pages.map(|what| (path, what))) {
+        let below = PathDevice::unattended(ram(4096), path, PathRules::default());
+        let below = below.expect("legal rules");
+        let cache = Cache::over_path(below, options(64, 0, 32)).expect("legal options");
+        let (mut first, mut second) = (driver(), driver());
+        let mut writes = cache.open(&mut first).expect("it opens");
+        let mut waits = cache.open(&mut second).expect("it opens");
+        let now = Time::ZERO + Nanos::from_secs(1);
+        let write = request(&first, 1, VOLATILE, 3);
+        let mut cx = Context {
+            now,
+            driver: &mut first,
+        };
+        let submit = writes.submit(write, &mut cx);
+        assert!(matches!(submit, Submit::Done(_)), "{submit:?}");
+        writes.kick(&mut cx);
+        let asks = request(&second, 2, operation, 3);
+        let asks = Request { blocks: 1, ..asks };
+        let mut cx = Context {
+            now,
+            driver: &mut second,
+        };
+        let submit = waits.submit(asks, &mut cx);
+        assert!(matches!(submit, Submit::Queued), "{submit:?}");
+        let mut done = None;
+        for _ in 0..4 {
+            waits.kick(&mut cx);
+            writes.tick(&mut Context {
+                now,
+                driver: &mut first,
+            });
+            done = done.or_else(|| waits.reap());
+        }
+        let result = done.map(|done| done.result);
+        assert_eq!(result, Some(Ok(())), "{path}, {operation:?}");
+    }
+}
+
 /// The last write-back that a Flush waits for ended after the Flush had looked and before its
 /// channel registered to be woken: the channel slept with nothing left to do but the Flush.
 #[test]
