@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Counters of a path, over the measured time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathReport {
     /// Name of the path.
     pub path: String,

@@ -63,8 +63,38 @@ impl Serialize for Bound {
 pub struct Comparison {
     /// Dividend of the quotient.
     pub of: Cell,
-    /// By what.
-    pub to: Cell,
+    /// Divisor of the quotient.
+    pub to: Divisor,
+}
+
+/// Divisor of a comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Divisor {
+    /// Another number of the figure.
+    Cell(Cell),
+    /// A number that is the same in every run, where the paper says what part of it something is.
+    Fixed {
+        /// Its meaning.
+        name: &'static str,
+        /// The number, in the metric's unit; positive.
+        value: f64,
+    },
+}
+
+impl Eq for Divisor {}
+
+impl Divisor {
+    /// All of what a metric in percent is a part of.
+    pub(super) const WHOLE: Self = Self::Fixed {
+        name: "100 %",
+        value: 100.0,
+    };
+}
+
+impl From<Cell> for Divisor {
+    fn from(cell: Cell) -> Self {
+        Self::Cell(cell)
+    }
 }
 
 /// Number of comparisons that must keep to the bound.
@@ -128,12 +158,17 @@ impl Claim {
                 numbers(cell, self.metric)
                     .with_context(|| format!("{}: no {metric} of {cell} was measured", self.name))
             };
+            let dividends = runs(of)?;
+            let divisors = match to {
+                Divisor::Cell(cell) => runs(cell)?,
+                Divisor::Fixed { value, .. } => vec![*value; dividends.len()],
+            };
             ensure!(
-                runs(to)?.iter().all(|&number| number > 0.0),
+                divisors.iter().all(|&number| number > 0.0),
                 "{}: {metric} of {to} was 0, and nothing is so many times that",
                 self.name
             );
-            self.compare(&runs(of)?, &runs(to)?, format!("{of} / {to}"))
+            self.compare(&dividends, &divisors, format!("{of} / {to}"))
         });
         let judged = judged.collect::<Result<Vec<_>>>()?.into_iter();
         let margin = |verdict: &Verdict| self.bound.margin(verdict.quotient.median);
@@ -161,6 +196,15 @@ impl Claim {
             bound: self.bound,
             holds: self.bound.holds(quotient.median),
         })
+    }
+}
+
+impl fmt::Display for Divisor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cell(cell) => cell.fmt(f),
+            Self::Fixed { name, .. } => f.write_str(name),
+        }
     }
 }
 

@@ -151,7 +151,7 @@ impl Goal {
     fn claim<'a>(&self, metric: Metric, pairs: impl IntoIterator<Item = &'a (Run, Run)>) -> Claim {
         let comparison = |(of, to): &(Run, Run)| Comparison {
             of: cell(of.name, HERE),
-            to: cell(to.name, HERE),
+            to: cell(to.name, HERE).into(),
         };
         Claim {
             name: self.name,

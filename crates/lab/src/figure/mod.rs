@@ -30,7 +30,7 @@ mod thesis;
 #[cfg(test)]
 mod tests;
 
-pub use claim::{Bound, Claim, Comparison, Quantifier, Verdict, short};
+pub use claim::{Bound, Claim, Comparison, Divisor, Quantifier, Verdict, short};
 pub use disturbance::{Disturbance, ProcessorTime};
 pub use goals_report::{GoalsReport, measure_goals};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};

@@ -2,7 +2,7 @@
 
 pub use super::cell::Cell;
 pub(super) use super::cell::cell;
-use super::claim::{Bound, Claim, Comparison, Quantifier};
+use super::claim::{Bound, Claim, Comparison, Divisor, Quantifier};
 use super::sample::Metric;
 use super::scenario::{Scenario, System};
 use std::fmt;
@@ -253,14 +253,29 @@ impl Plan {
         name: &'static str,
         says: &'static str,
         metric: Metric,
-        (of, to): (Cell, Cell),
+        pair: (Cell, impl Into<Divisor>),
         bound: Bound,
     ) {
+        self.claim_pairs(name, says, metric, [pair], bound);
+    }
+
+    /// Adds the claim that the first of each pair is so many times the second.
+    pub fn claim_pairs(
+        &mut self,
+        name: &'static str,
+        says: &'static str,
+        metric: Metric,
+        pairs: impl IntoIterator<Item = (Cell, impl Into<Divisor>)>,
+        bound: Bound,
+    ) {
+        let comparisons = pairs
+            .into_iter()
+            .map(|(of, to)| Comparison { of, to: to.into() });
         self.claims.push(Claim {
             name,
             says,
             metric,
-            comparisons: vec![Comparison { of, to }],
+            comparisons: comparisons.collect(),
             quantifier: Quantifier::Every,
             bound,
         });
@@ -291,18 +306,8 @@ impl Plan {
         ticks: impl IntoIterator<Item = T>,
         bound: Bound,
     ) {
-        let comparison = |tick: T| Comparison {
-            of: cell(of, tick.to_string()),
-            to: cell(to, tick),
-        };
-        self.claims.push(Claim {
-            name,
-            says,
-            metric,
-            comparisons: ticks.into_iter().map(comparison).collect(),
-            quantifier: Quantifier::Every,
-            bound,
-        });
+        let pair = |tick: T| (cell(of, tick.to_string()), cell(to, tick));
+        self.claim_pairs(name, says, metric, ticks.into_iter().map(pair), bound);
     }
 
     /// Takes out a series, and all claims about it.
@@ -312,7 +317,9 @@ impl Plan {
         let about = |cell: &Cell| cell.series == series;
         self.claims.retain(|claim| {
             let mut pairs = claim.comparisons.iter();
-            !pairs.any(|pair| about(&pair.of) || about(&pair.to))
+            !pairs.any(|Comparison { of, to }| {
+                about(of) || matches!(to, Divisor::Cell(cell) if about(cell))
+            })
         });
     }
 

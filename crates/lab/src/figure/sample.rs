@@ -166,7 +166,12 @@ pub enum Metric {
     UserTime,
     /// The part in the kernel.
     SystemTime,
-    /// The part without work, whether a thread waited for a device or not.
+    /// The part in programs or in the kernel. `[Yu §6.7]`
+    BusyTime,
+    /// The part without work while a thread of the kernel's block layer waited; emulated devices
+    /// have no such threads.
+    WaitTime,
+    /// The part without work otherwise.
     IdleTime,
 }
 
@@ -205,6 +210,8 @@ impl Metric {
             Self::SingleCommands => "single_commands_percent",
             Self::UserTime => "user_percent",
             Self::SystemTime => "system_percent",
+            Self::BusyTime => "busy_percent",
+            Self::WaitTime => "wait_percent",
             Self::IdleTime => "idle_percent",
         }
     }
@@ -243,7 +250,9 @@ impl Metric {
             Self::SingleCommands => "Commands of one request",
             Self::UserTime => "Processors in programs",
             Self::SystemTime => "Processors in the kernel",
-            Self::IdleTime => "Processors idle or waiting",
+            Self::BusyTime => "Processors busy",
+            Self::WaitTime => "Processors waiting for the block layer",
+            Self::IdleTime => "Processors idle",
         }
     }
 
@@ -263,6 +272,8 @@ impl Metric {
             | Self::SingleCommands
             | Self::UserTime
             | Self::SystemTime
+            | Self::BusyTime
+            | Self::WaitTime
             | Self::IdleTime => "%",
         }
     }
@@ -298,10 +309,12 @@ impl Metric {
             }
             Self::UserTime => sample.path.as_ref()?.cpu.user,
             Self::SystemTime => sample.path.as_ref()?.cpu.system,
-            Self::IdleTime => {
+            Self::BusyTime => {
                 let cpu = sample.path.as_ref()?.cpu;
-                cpu.idle + cpu.wait
+                cpu.user + cpu.system
             }
+            Self::WaitTime => sample.path.as_ref()?.cpu.wait,
+            Self::IdleTime => sample.path.as_ref()?.cpu.idle,
             // Loads of the machine's figures do not tell their reads from their writes.
             Self::ReadTail | Self::Tokens => return None,
         };

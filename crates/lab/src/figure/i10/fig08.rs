@@ -1,7 +1,7 @@
 //! Fig. 8: any mix of reads and writes.
 
 use super::{AVERAGE, SYSTEMS, small};
-use crate::figure::claim::{Bound, Claim, Comparison, Quantifier};
+use crate::figure::claim::Bound;
 use crate::figure::plan::{Extent, Panel, Plan, cell};
 use crate::figure::sample::Metric;
 use crate::figure::{Figure, Work};
@@ -42,17 +42,15 @@ fn plan(extent: Extent) -> Plan {
         sweep,
         Bound::AtLeast(1.2),
     );
-    let comparison = |&reads: &u8| Comparison {
-        of: cell("i10", reads),
-        to: cell("i10", 100),
-    };
-    plan.claims.push(Claim {
-        name: "marginal",
-        says: "throughput fluctuates marginally with the mix",
-        metric: Metric::Requests,
-        comparisons: sweep.iter().map(comparison).collect(),
-        quantifier: Quantifier::Every,
-        bound: Bound::AtLeast(0.7),
-    });
+    let pairs = sweep
+        .iter()
+        .map(|&reads| (cell("i10", reads), cell("i10", 100)));
+    plan.claim_pairs(
+        "marginal",
+        "throughput fluctuates marginally with the mix",
+        Metric::Requests,
+        pairs,
+        Bound::AtLeast(0.7),
+    );
     plan.showing([Metric::Requests, Metric::RequestsPerHostCore, AVERAGE].map(Panel::bars))
 }

@@ -2,7 +2,7 @@
 
 use super::emulated::{PANELS, SHARES, series};
 use crate::figure::Figure;
-use crate::figure::claim::{Bound, Claim, Comparison, Quantifier};
+use crate::figure::claim::Bound;
 use crate::figure::plan::{Plan, cell};
 use crate::figure::sample::Metric;
 use crate::figure::simulation::Simulation;
@@ -51,18 +51,14 @@ fn interference(plan: &mut Plan) {
         (cell("100 %", 1_000), cell("100 %", 50)),
         Bound::AtLeast(4.0),
     );
-    let shares = SHARES.windows(2).map(|pair| Comparison {
-        of: cell(pair[1].0, 100),
-        to: cell(pair[0].0, 100),
-    });
-    plan.claims.push(Claim {
-        name: "shares",
-        says: "at 100 K requests a second, the more of them write, the later reads are",
-        metric: p95,
-        comparisons: shares.collect(),
-        quantifier: Quantifier::Every,
-        bound: Bound::AtLeast(1.0),
-    });
+    let shares = SHARES.windows(2);
+    plan.claim_pairs(
+        "shares",
+        "at 100 K requests a second, the more of them write, the later reads are",
+        p95,
+        shares.map(|pair| (cell(pair[1].0, 100), cell(pair[0].0, 100))),
+        Bound::AtLeast(1.0),
+    );
     plan.claim(
         "writes",
         "at 100 K requests a second, writes as many as reads make these ten times as late",

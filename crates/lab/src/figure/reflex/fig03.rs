@@ -2,7 +2,7 @@
 
 use super::emulated::{PANELS, SHARES, series};
 use crate::figure::Figure;
-use crate::figure::claim::{Bound, Claim, Comparison, Quantifier};
+use crate::figure::claim::Bound;
 use crate::figure::plan::{Plan, cell};
 use crate::figure::sample::Metric;
 use crate::figure::simulation::Simulation;
@@ -147,20 +147,11 @@ fn coincide(plan: &mut Plan, device: &Device) {
         ),
         ("mixed-early", "and none is earlier", Bound::AtLeast(0.7)),
     ] {
-        let places = MIXED.iter().flat_map(|&share| {
-            device.compared.map(|tick| Comparison {
-                of: cell(share, tick),
-                to: cell("90 %", tick),
-            })
+        let pairs = MIXED.iter().flat_map(|&share| {
+            let pair = |tick| (cell(share, tick), cell("90 %", tick));
+            device.compared.map(pair)
         });
-        plan.claims.push(Claim {
-            name,
-            says,
-            metric: p95,
-            comparisons: places.collect(),
-            quantifier: Quantifier::Every,
-            bound,
-        });
+        plan.claim_pairs(name, says, p95, pairs, bound);
     }
     plan.claim_at_each(
         "read-only",

@@ -1,8 +1,8 @@
 //! Fig. 22: what the processors do meanwhile. `[Yu §6.7]`
 
-use super::{INTERRUPT, PATHS, SETTING, STM, SYNC, threads};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Panel, Plan};
+use super::{ATM, INTERRUPT, PATHS, SETTING, STM, SYNC, threads};
+use crate::figure::claim::{Bound, Divisor};
+use crate::figure::plan::{Axis, Panel, Plan, cell};
 use crate::figure::sample::Metric;
 use crate::figure::{Figure, Work};
 
@@ -31,22 +31,117 @@ fn plan() -> Plan {
             );
         }
     }
-    plan.claim_at_each(
-        "sync",
-        "the synchronous path saturates the processors, the interrupt path leaves most of them idle",
+    claims(&mut plan);
+    let times = [
         Metric::UserTime,
-        (INTERRUPT.name, SYNC.name),
-        [READS, WRITES],
-        Bound::AtMost(0.7),
-    );
-    plan.claim_at_each(
-        "stm",
-        "STM saves 55 % of the processors with random reads: one thread polls instead of all",
-        Metric::UserTime,
-        (STM.name, SYNC.name),
-        [READS],
-        Bound::Between(0.3, 0.8),
-    );
-    let times = [Metric::UserTime, Metric::SystemTime, Metric::IdleTime];
+        Metric::SystemTime,
+        Metric::WaitTime,
+        Metric::IdleTime,
+    ];
     plan.showing(times.map(Panel::bars))
+}
+
+fn claims(plan: &mut Plan) {
+    let both = [READS, WRITES];
+    plan.claim_pairs(
+        "sync",
+        "the synchronous path saturates the processors",
+        Metric::BusyTime,
+        both.map(|tick| (cell(SYNC.name, tick), Divisor::WHOLE)),
+        Bound::Between(0.95, 1.05),
+    );
+    plan.claim(
+        "interrupt",
+        "the interrupt path leaves 80 % of them idle with random reads",
+        Metric::IdleTime,
+        (cell(INTERRUPT.name, READS), Divisor::WHOLE),
+        Bound::Between(0.53, 1.2),
+    );
+    let others = PATHS.into_iter().filter(|path| *path != INTERRUPT);
+    plan.claim_pairs(
+        "least",
+        "and uses less of them than any other path",
+        Metric::BusyTime,
+        others
+            .flat_map(|path| both.map(|tick| (cell(INTERRUPT.name, tick), cell(path.name, tick)))),
+        Bound::AtMost(1.0),
+    );
+    for (name, says, path, tick, bound) in [
+        (
+            "stm",
+            "STM saves 55 % of them with random reads: one thread polls instead of all",
+            STM,
+            READS,
+            Bound::Between(0.3, 0.68),
+        ),
+        (
+            "atm",
+            "where ATM uses 88 %",
+            ATM,
+            READS,
+            Bound::Between(0.59, 1.32),
+        ),
+        (
+            "atm-writes",
+            "ATM saves 65 % with random writes",
+            ATM,
+            WRITES,
+            Bound::Between(0.23, 0.53),
+        ),
+        (
+            "stm-writes",
+            "where STM uses all",
+            STM,
+            WRITES,
+            Bound::Between(0.67, 1.5),
+        ),
+    ] {
+        let names = (path.name, SYNC.name);
+        plan.claim_at_each(name, says, Metric::BusyTime, names, [tick], bound);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+    use super::*;
+    use crate::figure::plan::Cell;
+    use crate::figure::sample::Sample;
+    use load::{CpuShares, PathReport};
+
+    #[test]
+    fn processor_time_in_the_kernel_is_not_saved() {
+        let plan = plan();
+        let judged = |name: &str, user, system| {
+            let numbers = |cell: &Cell, metric: Metric| {
+                let (user, system) = if cell.series == SYNC.name {
+                    (100.0, 0.0)
+                } else {
+                    (user, system)
+                };
+                let cpu = CpuShares {
+                    user,
+                    system,
+                    wait: 0.0,
+                    idle: 100.0 - user - system,
+                };
+                let path = PathReport {
+                    cpu,
+                    ..PathReport::default()
+                };
+                let sample = Sample {
+                    path: Some(path),
+                    ..Sample::default()
+                };
+                Some(vec![metric.of(&sample)?])
+            };
+            let claim = plan.claims.iter().find(|claim| claim.name == name);
+            claim.unwrap().judge(numbers).unwrap().holds
+        };
+        assert!(!judged("stm", 33.0, 53.0));
+        assert!(judged("stm", 33.0, 12.0));
+        assert!(!judged("interrupt", 20.0, 61.0));
+        assert!(judged("interrupt", 5.0, 15.0));
+    }
 }

@@ -5,8 +5,8 @@
 
 use super::THROUGHPUT;
 use super::simulated::{Column, on, simulate};
-use crate::figure::claim::{Bound, Claim, Comparison, Quantifier};
-use crate::figure::plan::{Panel, Plan, cell};
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Cell, Panel, Plan, cell};
 use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
 use sim::model::Costs;
@@ -116,20 +116,18 @@ fn claims(plan: &mut Plan) {
         );
     }
     for column in COLUMNS {
-        let comparisons = ordered(column);
-        plan.claims.push(Claim {
-            name: column,
-            says: "the paths are in the thesis' order, as far as they differ there by 10 %",
-            metric: THROUGHPUT,
-            comparisons,
-            quantifier: Quantifier::Every,
-            bound: Bound::AtLeast(1.0),
-        });
+        plan.claim_pairs(
+            column,
+            "the paths are in the thesis' order, as far as they differ there by 10 %",
+            THROUGHPUT,
+            ordered(column),
+            Bound::AtLeast(1.0),
+        );
     }
 }
 
 /// Pairs of paths of which the first one has more in the thesis.
-fn ordered(column: &str) -> Vec<Comparison> {
+fn ordered(column: &str) -> Vec<(Cell, Cell)> {
     let row = ROWS.into_iter().flatten().filter(|row| row.2 == column);
     let row = row.map(|row| (row.1, row.3));
     let ratios: Vec<_> = std::iter::once((BASELINE, 1.0)).chain(row).collect();
@@ -137,10 +135,7 @@ fn ordered(column: &str) -> Vec<Comparison> {
     for &(of, more) in &ratios {
         for &(to, less) in &ratios {
             if more >= APART * less {
-                pairs.push(Comparison {
-                    of: cell(of, column),
-                    to: cell(to, column),
-                });
+                pairs.push((cell(of, column), cell(to, column)));
             }
         }
     }

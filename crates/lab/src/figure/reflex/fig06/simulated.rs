@@ -6,7 +6,7 @@
 //! for this stack over the kernel's TCP.
 
 use crate::figure::Figure;
-use crate::figure::claim::{Bound, Claim, Comparison, Quantifier};
+use crate::figure::claim::Bound;
 use crate::figure::plan::{Panel, Plan, cell};
 use crate::figure::sample::Metric;
 use crate::figure::simulation::{READ_TAIL as LATENCY, REQUESTS, Simulation, TOKENS};
@@ -219,19 +219,18 @@ fn cores_claims(plan: &mut Plan) {
         (cell(RATE, 0), cell(RATE, 1)),
         Bound::AtLeast(1.0),
     );
-    let pairs = plan.x.ticks.windows(2).map(|pair| Comparison {
-        of: cell(BEST_EFFORT, &pair[1]),
-        to: cell(BEST_EFFORT, &pair[0]),
-    });
-    let claim = Claim {
-        name: "less",
-        says: "best effort has less with every promise",
-        metric: Metric::Requests,
-        comparisons: pairs.collect(),
-        quantifier: Quantifier::Every,
-        bound: Bound::AtMost(1.0),
-    };
-    plan.claims.push(claim);
+    let best_effort = |tick| cell(BEST_EFFORT, tick);
+    let pairs = plan.x.ticks.windows(2);
+    let pairs: Vec<_> = pairs
+        .map(|pair| (best_effort(&pair[1]), best_effort(&pair[0])))
+        .collect();
+    plan.claim_pairs(
+        "less",
+        "best effort has less with every promise",
+        Metric::Requests,
+        pairs,
+        Bound::AtMost(1.0),
+    );
 }
 
 fn tenants(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
