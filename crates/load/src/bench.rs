@@ -105,7 +105,7 @@ pub fn bench(
         switch.turned = turns.turned();
     }
     watch.mark(true);
-    watch.report(&mut report);
+    watch.report(apps, &mut report);
     Ok(report)
 }
 
@@ -128,17 +128,27 @@ impl Watch {
     }
 
     /// Adds the layers' work to a report, when the apps have ended.
-    fn report(&self, report: &mut LoadReport) {
+    fn report(&self, apps: &[App], report: &mut LoadReport) {
         let Some(path) = &self.path else { return };
         report.path.extend(path.report());
         report
             .cache
             .extend(self.cache.as_ref().map(CacheWatch::report));
-        // A request to a cache is not one to the device.
-        if let (Some(device_us), None) = (path.device_us(), &self.cache) {
+        // A request to a cache is not one to the device, and the device tells the mean of all its
+        // requests, which is each app's own only where their requests are of one kind.
+        if self.cache.is_none()
+            && of_one_kind(apps)
+            && let Some(device_us) = path.device_us()
+        {
             report.split_latency(device_us);
         }
     }
+}
+
+/// Returns true if the requests of all apps are of one size and one mix.
+fn of_one_kind(apps: &[App]) -> bool {
+    let kind = |app: &App| (app.block_bytes, app.read_percent, app.journal);
+    apps.windows(2).all(|pair| kind(&pair[0]) == kind(&pair[1]))
 }
 
 /// Returns loads of a namespace with room for what a cache reads ahead and writes back.

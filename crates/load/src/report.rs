@@ -48,7 +48,8 @@ pub struct AppReport {
     /// Time from a request's (intended) start to its completion, also of those that were under way
     /// at the end.
     pub latency_us: Latency,
-    /// Latency less the time that the device itself took on average, where the device knows it.
+    /// Latency less the time that the device itself took, where the device knows that and the
+    /// requests of all apps are of one size and one mix.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub software_us: Option<SoftwareTime>,
     /// CPU seconds of the app's threads, user and system.
@@ -76,12 +77,14 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Time that a request spends in software, in microseconds.
+/// Time that a request spends in software, in microseconds: latency less the mean time that the
+/// device took for a request of any app; 0 where that is more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SoftwareTime {
-    /// Mean.
+    /// Mean latency less the device's mean time.
     pub avg: f64,
-    /// Median.
+    /// Median latency less the device's mean time: the median of the time in software where the
+    /// device takes equally long for each request.
     pub p50: f64,
 }
 

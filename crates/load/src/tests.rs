@@ -1,7 +1,7 @@
 //! Loads on devices in memory: good ones, and ones that lie, fail or have no room.
 
 use super::*;
-use block::device::Ram;
+use block::device::{Flash, Ram};
 use block::{
     BlockError, CacheOptions, Channel, Completion, Device, Operation, Request, Submit, TestDevice,
 };
@@ -396,7 +396,11 @@ fn the_report_has_the_documented_fields() {
 
 /// Loads a local device by way of [`bench`].
 fn run_cached(app: &str, device: Arc<dyn Device>, options: &LoadOptions) -> LoadReport {
-    let apps: Vec<App> = vec![app.parse().unwrap()];
+    run_layered(&[app], device, options)
+}
+
+fn run_layered(apps: &[&str], device: Arc<dyn Device>, options: &LoadOptions) -> LoadReport {
+    let apps: Vec<App> = apps.iter().map(|app| app.parse().unwrap()).collect();
     bench(
         &apps,
         &Storage::Local(device),
@@ -437,6 +441,29 @@ fn apps_share_a_cache_and_the_report_counts_what_it_did() {
             assert_eq!(report.apps[0].software_us, None);
             assert!(report.to_string().contains("\ncache: "), "{report}");
         }
+    }
+}
+
+#[test]
+fn time_in_software_is_told_where_the_mean_of_the_device_is_that_of_each_app() {
+    let options = LoadOptions {
+        path: Some((switch::Path::Sync, switch::PathRules::default())),
+        // Progress, by which counters are read, comes every 100 ms.
+        measured: Duration::from_millis(300),
+        ..options()
+    };
+    let told = |apps: &[&str]| {
+        let device = Flash::new("dram-ssd".parse().unwrap(), 4 << 20, 4096).unwrap();
+        let report = run_layered(apps, Arc::new(device), &options);
+        let apps = report.apps.iter();
+        apps.map(|app| app.software_us.is_some())
+            .collect::<Vec<_>>()
+    };
+    let small = "a:rw=randread";
+    assert_eq!(told(&[small]), [true]);
+    assert_eq!(told(&[small, "b:rw=read"]), [true; 2]);
+    for other in ["b:rw=randread,bs=128k", "b:rw=randwrite"] {
+        assert_eq!(told(&[small, other]), [false; 2], "{other}");
     }
 }
 
