@@ -44,8 +44,9 @@ impl ExtentsRequest {
         }
     }
 
-    /// Takes a command that was checked. Returns the data of its capsule; hands the command back
-    /// while there is no buffer for that.
+    /// Takes a command that was checked. Returns the data of its capsule, which has that of a write
+    /// where it and a buffer are large enough; hands the command back while there is no buffer for
+    /// the table.
     pub(crate) fn begin(
         &mut self,
         mut command: Extents,
@@ -59,10 +60,15 @@ impl ExtentsRequest {
         let data = usize::try_from(data).expect("at most a transfer");
         let fits = table + data <= parameters.in_capsule_bytes as usize;
         let inside = fits && command.operation.is_write();
-        let start = if inside { data } else { 0 };
         let free: usize = buffers.usage().map(|(_, free, _)| free).sum();
-        let buffer = (free > CONTROLLER_BUFFERS).then(|| buffers.take(start + table));
-        let Some(mut buffer) = buffer.flatten() else {
+        if free <= CONTROLLER_BUFFERS {
+            return Err(command);
+        }
+        // A driver may have no buffers of that size, which waiting does not change.
+        let whole = inside.then(|| buffers.take(data + table)).flatten();
+        let inside = whole.is_some();
+        let start = if inside { data } else { 0 };
+        let Some(mut buffer) = whole.or_else(|| buffers.take(table)) else {
             return Err(command);
         };
         let (mut at, mut entry_at) = (0, start);
@@ -225,4 +231,49 @@ impl ExtentsRequest {
 /// Returns true if the buffer has further owners, so that it can only be read.
 pub(crate) fn has_more_owners(data: &mut IoSlice) -> bool {
     data.bytes().is_some() && data.bytes_mut().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::units::Lba;
+    use reactor::BufferClass;
+
+    const BLOCK: u32 = 4096;
+
+    #[test]
+    fn a_write_without_a_buffer_for_its_data_has_only_its_table_in_the_capsule() {
+        let parameters = Parameters {
+            in_capsule_bytes: 4 * BLOCK,
+            ..Parameters::default()
+        };
+        for (bytes, inside) in [(BLOCK, false), (3 * BLOCK, true)] {
+            let class = BufferClass {
+                bytes: bytes as usize,
+                count: CONTROLLER_BUFFERS + 3,
+            };
+            let buffers = BufferPool::new(&[class]).expect("a small mapping");
+            let extent = |lba| Extent {
+                tag: lba,
+                lba: Lba(lba),
+                blocks: 1,
+                data: buffers
+                    .take(BLOCK as usize)
+                    .map(|data| IoSlice::from_buffer(data, BLOCK as usize)),
+                result: Ok(()),
+            };
+            let command = Extents {
+                tag: 1,
+                operation: Operation::Write { durable: false },
+                extents: vec![extent(0), extent(7)],
+            };
+            let mut request = ExtentsRequest::new();
+            let capsule = request
+                .begin(command, (0, 1), BLOCK, &parameters, &buffers)
+                .expect("a buffer for the table");
+            assert_eq!(request.inside, inside);
+            let data = if inside { 2 * BLOCK as usize } else { 0 };
+            assert_eq!(capsule.len(), data + 2 * ExtentEntry::SIZE);
+        }
+    }
 }
