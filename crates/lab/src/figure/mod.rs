@@ -38,7 +38,7 @@ pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, SeriesClaim, Style
 pub use quiet::{Disturbances, Quiet, TRIES_MAX};
 pub use report::{PointReport, Report, Value, XAxis, aligned};
 pub use run::{List, chosen, draw};
-pub use sample::{AppSample, End, Metric, Reported, Sample, Sends, Slices, Statistic};
+pub use sample::{AppSample, Carried, End, Metric, Reported, Sample, Sends, Slices, Statistic};
 pub use scenario::{
     FLASH_READ_US, FLASH_WRITE_US, LOAD_CORE, Layout, LoadProcess, SHARED_CORES, Scenario, Stack,
     Storage, System, TARGET_CORE, Workload,

@@ -130,6 +130,55 @@ pub enum Statistic {
     P999,
 }
 
+/// Commands by the number of requests that they carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// 1.
+    One,
+    /// 2 to 7.
+    UpTo7,
+    /// 8 to 31.
+    UpTo31,
+    /// 32, at which ATM unplugs. `[Yu §4.5]`
+    ThirtyTwo,
+    /// More than 32.
+    More,
+}
+
+impl Carried {
+    /// All of them; each command is one of one.
+    pub const ALL: [Self; 5] = [
+        Self::One,
+        Self::UpTo7,
+        Self::UpTo31,
+        Self::ThirtyTwo,
+        Self::More,
+    ];
+
+    const fn of(requests: u32) -> Self {
+        match requests {
+            ..=1 => Self::One,
+            2..=7 => Self::UpTo7,
+            8..=31 => Self::UpTo31,
+            32 => Self::ThirtyTwo,
+            33.. => Self::More,
+        }
+    }
+
+    /// Returns how many of a hundred commands these are, of commands counted by their requests; not
+    /// a number without any.
+    pub(super) fn percent_of(self, commands: impl Iterator<Item = (u32, u64)>) -> f64 {
+        let (mut these, mut all) = (0, 0);
+        for (requests, count) in commands {
+            all += count;
+            if Self::of(requests) == self {
+                these += count;
+            }
+        }
+        these as f64 * 100.0 / all as f64
+    }
+}
+
 /// A number that a figure shows of each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
@@ -160,8 +209,8 @@ pub enum Metric {
     Software,
     /// Requests of one command, on average. `[Yu §6.8]`
     Merged,
-    /// The part of the commands that carry a single request.
-    SingleCommands,
+    /// The part of the commands that carry so many requests. `[Yu §6.8]`
+    Commands(Carried),
     /// The part of all processors' time in programs; a program that polls a device is one.
     UserTime,
     /// The part in the kernel.
@@ -207,7 +256,11 @@ impl Metric {
             Self::Tokens => "ktokens",
             Self::Software => "software_p50_us",
             Self::Merged => "merged_mean",
-            Self::SingleCommands => "single_commands_percent",
+            Self::Commands(Carried::One) => "single_commands_percent",
+            Self::Commands(Carried::UpTo7) => "commands_of_2_to_7_percent",
+            Self::Commands(Carried::UpTo31) => "commands_of_8_to_31_percent",
+            Self::Commands(Carried::ThirtyTwo) => "commands_of_32_percent",
+            Self::Commands(Carried::More) => "commands_of_more_percent",
             Self::UserTime => "user_percent",
             Self::SystemTime => "system_percent",
             Self::BusyTime => "busy_percent",
@@ -247,7 +300,11 @@ impl Metric {
             Self::Tokens => "Tokens",
             Self::Software => "Time in software, median",
             Self::Merged => "Requests of one command, mean",
-            Self::SingleCommands => "Commands of one request",
+            Self::Commands(Carried::One) => "Commands of one request",
+            Self::Commands(Carried::UpTo7) => "Commands of 2 to 7 requests",
+            Self::Commands(Carried::UpTo31) => "Commands of 8 to 31 requests",
+            Self::Commands(Carried::ThirtyTwo) => "Commands of 32 requests",
+            Self::Commands(Carried::More) => "Commands of more than 32 requests",
             Self::UserTime => "Processors in programs",
             Self::SystemTime => "Processors in the kernel",
             Self::BusyTime => "Processors busy",
@@ -269,7 +326,7 @@ impl Metric {
             Self::SendBytes(_) => "bytes",
             Self::Merged => "requests",
             Self::SingleSends(_)
-            | Self::SingleCommands
+            | Self::Commands(_)
             | Self::UserTime
             | Self::SystemTime
             | Self::BusyTime
@@ -302,10 +359,9 @@ impl Metric {
             }
             Self::Software => sample.apps.first()?.software?.p50,
             Self::Merged => sample.path.as_ref()?.merged_mean,
-            Self::SingleCommands => {
+            Self::Commands(carried) => {
                 let path = sample.path.as_ref()?;
-                let single = path.merged.iter().find(|(requests, _)| *requests == 1);
-                single.map_or(0.0, |(_, commands)| *commands as f64) * 100.0 / path.commands as f64
+                carried.percent_of(path.merged.iter().copied())
             }
             Self::UserTime => sample.path.as_ref()?.cpu.user,
             Self::SystemTime => sample.path.as_ref()?.cpu.system,

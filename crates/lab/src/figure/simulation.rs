@@ -7,7 +7,7 @@
 use super::measure::Effort;
 use super::plan::{Axis, Cell, Extent, Panel, Plan, cell};
 use super::report::Report;
-use super::sample::{Metric, Statistic};
+use super::sample::{Carried, Metric, Statistic};
 use super::{Figure, Work};
 use anyhow::{Result, ensure};
 use sim::model::Costs;
@@ -27,13 +27,11 @@ pub(super) const REQUESTS: &str = "requests of each tenant";
 /// See [`READ_TAIL`].
 pub(super) const TOKENS: &str = "tokens of each tenant";
 
-/// Panels of simulated I/O paths: bytes over time, pages of one command on average, and the part of
-/// the commands that carry one page.
+/// Panels of simulated I/O paths: bytes over time, and pages of one command on average. The parts
+/// of the commands that carry so many pages have their metric's label.
 pub(super) const THROUGHPUT: &str = "total throughput";
 /// See [`THROUGHPUT`].
 pub(super) const MERGED: &str = "pages of one command";
-/// See [`THROUGHPUT`].
-pub(super) const SINGLE: &str = "commands of one page";
 
 /// Source of a simulated figure's numbers.
 #[derive(Clone, Copy, Debug)]
@@ -196,9 +194,11 @@ fn shows(panel: &str) -> Option<Metric> {
         "random read" | "random write" => Some(Metric::Requests),
         READ_TAIL => Some(Metric::ReadTail),
         MERGED => Some(Metric::Merged),
-        SINGLE => Some(Metric::SingleCommands),
         REQUESTS => Some(Metric::Requests),
         TOKENS => Some(Metric::Tokens),
-        _ => None,
+        _ => Carried::ALL
+            .map(Metric::Commands)
+            .into_iter()
+            .find(|metric| metric.label() == panel),
     }
 }

@@ -170,6 +170,26 @@ fn every_definition_is_consistent_in_both_extents() {
     }
 }
 
+/// A path that has ten times what the thesis says is not the thesis' path either.
+#[test]
+fn claims_of_the_thesis_have_two_bounds_or_are_about_an_order() {
+    for figure in FIGURES.iter().filter(|f| f.name.contains("thesis")) {
+        let mut plan = Plan::over(Axis::new("", "", [""]));
+        match figure.work {
+            Work::Machine(of) => plan = of(Extent::Full),
+            Work::Simulated(simulation) => (simulation.claims)(&mut plan),
+        }
+        for claim in plan.claims {
+            let fits = match claim.bound {
+                Bound::Between(least, most) => least < most && most <= 4.0 * least,
+                Bound::AtLeast(bound) | Bound::AtMost(bound) => (0.95..=1.05).contains(&bound),
+            };
+            let name = format!("{}: {}", figure.name, claim.name);
+            assert!(fits || claim.says.starts_with("(ours)"), "{name}");
+        }
+    }
+}
+
 #[test]
 fn the_reference_has_a_line_for_every_figure() {
     let reference = include_str!("../../../../docs/figures.md");

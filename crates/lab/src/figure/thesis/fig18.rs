@@ -54,7 +54,7 @@ fn claims(plan: &mut Plan) {
         TWO_QUEUE.name,
         INTERRUPT.name,
         32,
-        Bound::Between(1.3, 6.9),
+        Bound::Between(3.07, 6.9),
     );
     claim(
         "stm",
@@ -62,7 +62,7 @@ fn claims(plan: &mut Plan) {
         STM.name,
         SYNC.name,
         32,
-        Bound::Between(1.3, 3.0),
+        Bound::Between(1.3, 2.9),
     );
     claim(
         "alone",

@@ -44,20 +44,20 @@ fn by_command(extent: Extent) -> Plan {
         THROUGHPUT,
         (STM.name, SYNC.name),
         [500],
-        Bound::Between(7.4, 33.0),
+        Bound::Between(7.4, 16.7),
     );
     plan.claim(
         "kept",
         "and keeps 16 % of what it has without a delay",
         THROUGHPUT,
         (cell(STM.name, 500), cell(STM.name, 0)),
-        Bound::Between(0.1, 0.35),
+        Bound::Between(0.107, 0.24),
     );
     plan.showing([Panel::lines(THROUGHPUT).logarithmic()])
 }
 
 fn by_page(extent: Extent) -> Plan {
-    let delays = extent.sweep(&[0, 5, 10, 15, 20, 25, 30], &[0, 25]);
+    let delays = extent.sweep(&[0, 5, 10, 15, 20, 25, 30], &[0, 20, 25, 30]);
     let systems = [SYNC, STM];
     let mut plan = Plan::sweep("C", "µs", &delays, &systems, |system, page_us| {
         let storage = Storage::DramSsd {
@@ -83,5 +83,8 @@ fn by_page(extent: Extent) -> Plan {
         25,
         Bound::Between(0.8, 1.35),
     );
+    let says = "(ours) it turns from gain to loss between 20 and 30 µs";
+    gain(&mut plan, "gain-at-20", says, 20, Bound::AtLeast(1.0));
+    gain(&mut plan, "loss-at-30", says, 30, Bound::AtMost(1.0));
     plan.showing([Panel::lines(THROUGHPUT)])
 }

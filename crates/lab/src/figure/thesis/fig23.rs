@@ -1,10 +1,10 @@
 //! Fig. 23: how many requests become one command. `[Yu §6.8]`
 
 use super::simulated::{by_threads, on};
-use super::{ATM, INTERRUPT, PATHS, SETTING, STM, SYNC, threads};
-use crate::figure::claim::Bound;
+use super::{ATM, INTERRUPT, PATHS, SETTING, STM, threads};
+use crate::figure::claim::{Bound, Divisor};
 use crate::figure::plan::{Extent, Panel, Plan, cell};
-use crate::figure::sample::Metric;
+use crate::figure::sample::{Carried, Metric};
 use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
 use sim::model::Costs;
@@ -49,9 +49,14 @@ pub(in crate::figure) const WRITES: Figure = Figure {
     ),
 };
 
+/// The mean, and the distribution.
 const PANELS: &[Panel] = &[
     Panel::lines(Metric::Merged),
-    Panel::lines(Metric::SingleCommands),
+    Panel::lines(Metric::Commands(Carried::One)),
+    Panel::lines(Metric::Commands(Carried::UpTo7)),
+    Panel::lines(Metric::Commands(Carried::UpTo31)),
+    Panel::lines(Metric::Commands(Carried::ThirtyTwo)),
+    Panel::lines(Metric::Commands(Carried::More)),
 ];
 
 /// Reads without a cache, or writes through one.
@@ -71,9 +76,9 @@ fn writes(plan: &mut Plan) {
     plan.claim(
         "gathers",
         "with one thread 89 % of ATM's commands are 32 pages",
-        Metric::Merged,
-        (cell(ATM.name, 1), cell(SYNC.name, 1)),
-        Bound::Between(21.0, 33.0),
+        Metric::Commands(Carried::ThirtyTwo),
+        (cell(ATM.name, 1), Divisor::WHOLE),
+        Bound::Between(0.6, 1.0),
     );
     plan.claim(
         "premature",
@@ -105,9 +110,9 @@ fn reads(plan: &mut Plan) {
         plan.claim(
             name,
             "95 % of the commands of the interrupt path and of ATM carry one read",
-            Metric::Merged,
-            (cell(system.name, 32), cell(STM.name, 32)),
-            Bound::AtMost(0.2),
+            Metric::Commands(Carried::One),
+            (cell(system.name, 32), Divisor::WHOLE),
+            Bound::Between(0.9, 1.0),
         );
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The device is that of the measured figures, with its 5 µs of software a command.
 
-use crate::figure::simulation::{MEASURED, MEASURED_QUICK, MERGED, SINGLE, THROUGHPUT};
+use crate::figure::sample::{Carried, Metric};
+use crate::figure::simulation::{MEASURED, MEASURED_QUICK, MERGED, THROUGHPUT};
 use base::Nanos;
 use sim::model::Costs;
 use sim::model::figures::{Axis, Point, Series};
@@ -48,11 +49,18 @@ pub(super) fn simulate(
     (quick, seed): (bool, u64),
 ) -> Vec<Series> {
     let numbers = |report: &Report| {
-        [
-            (THROUGHPUT, "Gbit/s", report.bytes_per_second * 8.0 / 1e9),
+        let carried = Carried::ALL.map(|carried| {
+            let commands = (1..).zip(report.commands.iter().copied());
+            let label = Metric::Commands(carried).label();
+            (label, "%", carried.percent_of(commands))
+        });
+        let throughput = report.bytes_per_second * 8.0 / 1e9;
+        let mut numbers = vec![
+            (THROUGHPUT, "Gbit/s", throughput),
             (MERGED, "pages", report.merged()),
-            (SINGLE, "%", report.single_percent()),
-        ]
+        ];
+        numbers.extend(carried);
+        numbers
     };
     let mut all: Vec<Series> = Vec::new();
     for &(system, path, machine) in systems {
