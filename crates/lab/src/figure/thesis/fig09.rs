@@ -57,7 +57,7 @@ fn claims(plan: &mut Plan) {
         THROUGHPUT,
         names,
         [1],
-        Bound::Between(0.95, 1.05),
+        Bound::Between(0.98, 1.02),
     );
     plan.claim_at_each(
         "merged",
@@ -66,5 +66,13 @@ fn claims(plan: &mut Plan) {
         names,
         [32],
         Bound::Between(1.3, 2.9),
+    );
+    plan.claim_at_each(
+        "goal",
+        "(ours) and at least 1.8 times",
+        THROUGHPUT,
+        names,
+        [32],
+        Bound::AtLeast(1.8),
     );
 }
