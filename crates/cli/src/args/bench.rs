@@ -160,14 +160,15 @@ pub struct LoadArgs {
     /// The longest time for which a queue of the path is plugged, in microseconds
     #[arg(long, value_name = "MICROSECONDS", requires = "path")]
     pub unplug_delay: Option<u64>,
-    /// The most requests of one command of the path
+    /// The most requests that the path takes from its queue at once, for one or several commands
     #[arg(long, value_name = "REQUESTS", requires = "path")]
     pub table_entries: Option<u32>,
     /// Load the target as so many hosts, each with connections of its own
     ///
     /// Requests go by each in turn, and every connection is tried before the start. The hosts'
     /// names are that of --host-nqn with a number behind it, from 0 on, so that a target can tell
-    /// their tenants apart.
+    /// their tenants apart. Of several hosts each thread has connections of its own, also with
+    /// apps of both classes.
     #[arg(
         long,
         value_name = "NUMBER",
