@@ -147,10 +147,11 @@ fn lost_packets(said: &str) -> Option<u64> {
 }
 
 /// Fields of every packet, in the order of a line's columns.
-const FIELDS: [&str; 8] = [
+const FIELDS: [&str; 9] = [
     "frame.number",
     "tcp.srcport",
     "nvme-tcp.type",
+    "nvme.cmd.opc",
     "nvme-tcp.hdgst.status",
     "nvme-tcp.ddgst.status",
     "_ws.malformed",
@@ -229,6 +230,9 @@ pub struct DigestCount {
 pub struct Dissection {
     /// PDUs by type.
     pub pdus: BTreeMap<PduType, u64>,
+    /// Commands by opcode, those of admin and I/O queues together; Fabrics commands are not among
+    /// them.
+    pub commands: BTreeMap<u8, u64>,
     /// Header digests.
     pub header_digests: DigestCount,
     /// Data digests.
@@ -247,6 +251,7 @@ impl Dissection {
                     frame,
                     sender,
                     types,
+                    opcodes,
                     header,
                     data,
                     malformed,
@@ -271,6 +276,12 @@ impl Dissection {
                         .complaints
                         .push(format!("frame {frame}: PDU type {number}")),
                 }
+            }
+            for opcode in values(opcodes) {
+                let number = opcode.trim_start_matches("0x");
+                let number = u8::from_str_radix(number, 16)
+                    .with_context(|| format!("frame {frame}: opcode {opcode:?}"))?;
+                *dissection.commands.entry(number).or_default() += 1;
             }
             count_digests(&mut dissection.header_digests, header);
             count_digests(&mut dissection.data_digests, data);
@@ -319,15 +330,16 @@ mod tests {
 
     #[test]
     fn columns_become_counts_and_complaints() {
-        let text = "1\t9\t0\t\t\t\t\t\n\
-                    2\t9\t4|6\t1|1\t1\t\t2097152\tWindow update\n\
-                    3\t9\t7\t0\t2\tNVMe TCP\t8388608\tMalformed Packet\n\
-                    4\t9\t8\t\t\t\t\t\n\
-                    5\t8\t5\t1\t\t\t6291456\tPrevious segment(s) not captured (common at capture start)\n";
+        let text = "1\t9\t0\t\t\t\t\t\t\n\
+                    2\t9\t4|6\t0x81\t1|1\t1\t\t2097152\tWindow update\n\
+                    3\t9\t7\t\t0\t2\tNVMe TCP\t8388608\tMalformed Packet\n\
+                    4\t9\t8\t\t\t\t\t\t\n\
+                    5\t8\t5\t\t1\t\t\t6291456\tPrevious segment(s) not captured (common at capture start)\n";
         let dissection = Dissection::parse(text, |_| true).unwrap();
         assert_eq!(dissection.count(PduType::IcReq), 1);
         assert_eq!(dissection.count(PduType::H2cData), 1);
         assert_eq!(dissection.count(PduType::R2t), 0);
+        assert_eq!(dissection.commands, [(0x81, 1)].into());
         assert_eq!(dissection.header_digests, DigestCount { good: 3, bad: 1 });
         assert_eq!(dissection.data_digests, DigestCount { good: 1, bad: 1 });
         assert_eq!(

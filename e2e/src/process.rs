@@ -458,6 +458,20 @@ impl Remote {
     /// # Errors
     /// When it cannot be started.
     pub fn start_bench(self, apps: &[&str], seconds: u32) -> Result<Process> {
+        Process::start(&mut self.bench_command(apps, seconds)?)
+    }
+
+    /// `switchyard bench` by an I/O path: returns its JSON.
+    ///
+    /// # Errors
+    /// When the command fails or does not end.
+    pub fn bench_by_path(self, path: &str, apps: &[&str], seconds: u32) -> Result<String> {
+        let mut command = self.bench_command(apps, seconds)?;
+        command.args(["--path", path]);
+        Process::start(&mut command)?.succeed(COMMAND_DEADLINE)
+    }
+
+    fn bench_command(self, apps: &[&str], seconds: u32) -> Result<Command> {
         let mut command = self.command(&["bench", "--target", &self.address.to_string()])?;
         for app in apps {
             command.args(["--app", app]);
@@ -470,7 +484,7 @@ impl Remote {
             "--verify",
             "--json",
         ]);
-        Process::start(&mut command)
+        Ok(command)
     }
 
     /// `switchyard discover`: returns what it prints.

@@ -11,6 +11,10 @@ use switchyard_e2e::{Readiness, cache_directory, require_programs, skip};
 /// Bytes of the transfer by `write` and `read`: several commands, the last one short.
 const TRANSFER_BYTES: usize = (1 << 20) + (64 << 10) + 4096;
 
+/// Opcodes of the vendor commands over extents (docs/compliance.md).
+const WRITE_EXTENTS: u8 = 0x81;
+const READ_EXTENTS: u8 = 0x83;
+
 #[test]
 fn capture_without_digests() -> Result<()> {
     dissect(Digests::Off)
@@ -99,6 +103,10 @@ fn dissect(digests: Digests) -> Result<()> {
         report.contains("\"apps\""),
         "bench wrote no report: {report}"
     );
+    // Threads of which several have a request at a time, often enough that many of both kinds travel
+    // as one command over extents.
+    let app = "merged:rw=randrw,bs=4k,count=8,depth=4,rate=8000,pace=poisson";
+    remote.bench_by_path("stm", &[app], 1)?;
     serve.stop()?;
     let dissection = capture.finish()?;
     println!("{digests:?}: {dissection:?}");
@@ -114,6 +122,10 @@ fn dissect(digests: Digests) -> Result<()> {
         PduType::H2cData,
     ] {
         ensure!(dissection.count(pdu) > 0, "no {pdu:?} in {dissection:?}");
+    }
+    for opcode in [WRITE_EXTENTS, READ_EXTENTS] {
+        let count = dissection.commands.get(&opcode);
+        ensure!(count.is_some(), "no command {opcode:#x} in {dissection:?}");
     }
     for pdu in [PduType::H2cTermReq, PduType::C2hTermReq] {
         ensure!(dissection.count(pdu) == 0, "{pdu:?} in {dissection:?}");
