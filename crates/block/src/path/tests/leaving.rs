@@ -39,9 +39,14 @@ fn open_all(device: &PathDevice, count: usize) -> (Vec<UringDriver>, Vec<Box<dyn
 
 /// Reads take 10 ms, writes 50.
 fn delayed() -> PathDevice {
+    delayed_by(50)
+}
+
+/// Reads take 10 ms.
+fn delayed_by(write_millis: u64) -> PathDevice {
     let options = DelayOptions {
         read: Nanos::from_millis(10),
-        write: Nanos::from_millis(50),
+        write: Nanos::from_millis(write_millis),
         ..DelayOptions::default()
     };
     start(Arc::new(Delay::new(ram(64), options)), Path::Stm).in_calls()
@@ -108,6 +113,27 @@ fn a_runner_that_was_deposed_does_not_hide_that_its_successor_is_stuck() {
     assert_eq!(device.snapshot().taken_over, 2);
     turn(&mut *channels[2], &mut drivers[2], at(14_000));
     assert_eq!(reap(&mut *channels[2]), Some((3, Ok(()))));
+}
+
+/// It did not know that it was deposed, and its look for a stuck runner came a while later.
+#[test]
+fn a_queue_that_is_handed_to_a_runner_that_was_deposed_is_run() {
+    let device = delayed_by(12);
+    let (mut drivers, mut channels) = open_all(&device, 2);
+    put(&mut *channels[0], &mut drivers[0], at(10), false, 1);
+    turn(&mut *channels[0], &mut drivers[0], at(10));
+    put(&mut *channels[1], &mut drivers[1], at(20), true, 2);
+    turn(&mut *channels[1], &mut drivers[1], at(20));
+    turn(&mut *channels[1], &mut drivers[1], at(1_100));
+    assert_eq!(device.snapshot().taken_over, 1);
+    put(&mut *channels[0], &mut drivers[0], at(1_200), true, 3);
+    turn(&mut *channels[1], &mut drivers[1], at(11_100));
+    assert_eq!(reap(&mut *channels[1]), Some((2, Ok(()))));
+    for now in [11_200, 12_010, 22_010] {
+        turn(&mut *channels[0], &mut drivers[0], at(now));
+    }
+    assert_eq!(reap(&mut *channels[0]), Some((1, Ok(()))));
+    assert_eq!(reap(&mut *channels[0]), Some((3, Ok(()))));
 }
 
 /// Others waited as long as its device took, or as it was not woken.
