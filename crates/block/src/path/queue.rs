@@ -171,14 +171,10 @@ impl SharedQueue {
             }
             Next::Run(_) | Next::At(_) => {
                 drop(state);
-                self.stats.lost();
                 self.bell.sleeper.ring();
                 None
             }
-            Next::Nothing => {
-                self.stats.lost();
-                None
-            }
+            Next::Nothing => None,
         }
     }
 

@@ -203,6 +203,8 @@ impl SubmitterChannel {
                 };
                 if let Some(term) = self.inner.queues[index].put(entry, cx.now) {
                     self.runner.begin(index, term);
+                } else if !self.runner.runs(index) {
+                    self.inner.stats.lost();
                 }
             }
         }

@@ -93,6 +93,23 @@ fn a_call_is_done_when_nothing_is_under_way_for_others() {
     assert_eq!(reap(&mut *waits), Some((2, Ok(()))));
 }
 
+/// Those of the runner itself were counted as well: all but one of a single thread's.
+#[test]
+fn requests_of_others_lose_the_election() {
+    let device = delayed();
+    let (mut drivers, mut channels) = open_all(&device, 2);
+    put(&mut *channels[0], &mut drivers[0], at(10), false, 1);
+    turn(&mut *channels[0], &mut drivers[0], at(10));
+    put(&mut *channels[0], &mut drivers[0], at(20), false, 2);
+    let counts = || {
+        let snapshot = device.snapshot();
+        (snapshot.elections_won, snapshot.elections_lost)
+    };
+    assert_eq!(counts(), (1, 0));
+    put(&mut *channels[1], &mut drivers[1], at(30), false, 3);
+    assert_eq!(counts(), (1, 1));
+}
+
 /// What the deposed one sent is under way for 50 ms more, and it turns meanwhile.
 #[test]
 fn a_runner_that_was_deposed_does_not_hide_that_its_successor_is_stuck() {
