@@ -40,7 +40,8 @@ pub enum Path {
     Atm,
     /// Hybrid temporal merge: each request by its properties. `[Yu §4.6]`
     Htm,
-    /// The same below a cache with read-ahead but no context look-up. `[Yu §4.7]`
+    /// The same rules by a name of their own: the thesis' path has a cache above it that looks up no
+    /// context, and one that does is refused above this path. `[Yu §4.7]`
     VfsHtm,
     /// Double buffering: a request queue and a shadow queue. `[Yu §4.8]`
     TwoQueue,
@@ -106,8 +107,9 @@ impl Path {
         !matches!(self, Self::Interrupt)
     }
 
-    /// Returns true if a cache over this path looks up the context of a read, in order to find
-    /// sequential streams among others. `[Yu §4.7]`
+    /// Returns true if a cache over this path may look up the context of a read, in order to find
+    /// sequential streams among others. The thesis' systems `vfs_htm` and `2q` have read-ahead
+    /// without that. `[Yu §4.7, §4.8]`
     #[must_use]
     pub const fn context_look_up(self) -> bool {
         !matches!(self, Self::VfsHtm | Self::TwoQueue)

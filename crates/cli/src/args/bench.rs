@@ -151,7 +151,7 @@ pub struct LoadArgs {
     /// Let the cache take a read for sequential also if the page before it is cached
     ///
     /// Random reads that lie close together then look sequential, and the device reads pages ahead
-    /// that no app asks for.
+    /// that no app asks for. The paths vfs_htm and 2q are those without it, and refuse it.
     #[arg(long, requires = "cache")]
     pub context_look_up: bool,
     /// Requests that unplug a queue of the path
