@@ -11,10 +11,14 @@ use crate::request::{BlockError, Operation};
 use base::units::Lba;
 use base::{Nanos, Time};
 #[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
+#[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
 use reactor::Sleeper;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
