@@ -21,8 +21,11 @@ use base::{Nanos, Time};
 use std::fmt;
 use std::str::FromStr;
 
+mod spec;
 #[cfg(test)]
 mod tests;
+
+pub use spec::{PathError, PathSpec};
 
 /// The path of requests to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,17 +125,12 @@ impl fmt::Display for Path {
     }
 }
 
-/// A name that no path has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no I/O path; use interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q")]
-pub struct PathError(String);
-
 impl FromStr for Path {
     type Err = PathError;
 
     fn from_str(name: &str) -> Result<Self, PathError> {
         let path = Self::ALL.into_iter().find(|path| path.name() == name);
-        path.ok_or_else(|| PathError(name.to_owned()))
+        path.ok_or_else(|| PathError::Name(name.to_owned()))
     }
 }
 
@@ -157,7 +155,8 @@ pub enum Route {
 /// The parameters of paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathRules {
-    /// Requests that unplug a queue: 1 to [`limits::UNPLUG_THRESHOLD_MAX`]. `[Yu §4.5]`
+    /// Requests that unplug a queue: 1 to [`limits::UNPLUG_THRESHOLD_MAX`]. `interrupt` and `poll`
+    /// have [those of disks](Self::of_disks) whatever this says, and the same delay. `[Yu §4.5]`
     pub unplug_threshold: u32,
     /// Longest time for which a request is plugged: up to [`limits::UNPLUG_DELAY_MAX`].
     pub unplug_delay: Nanos,
@@ -205,7 +204,7 @@ impl PathRules {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// The first parameter that is outside of its range; times in nanoseconds.
+    /// The first parameter that is outside of its range; times in microseconds.
     pub fn validate(&self) -> Result<(), PathRulesError> {
         let checks = [
             (
@@ -215,10 +214,10 @@ impl PathRules {
                 u64::from(limits::UNPLUG_THRESHOLD_MAX),
             ),
             (
-                "unplug_delay",
-                self.unplug_delay.0,
+                "unplug_delay_us",
+                self.unplug_delay.0.div_ceil(1_000),
                 0,
-                limits::UNPLUG_DELAY_MAX.0,
+                limits::UNPLUG_DELAY_MAX.0 / 1_000,
             ),
             (
                 "table_entries",
@@ -227,10 +226,10 @@ impl PathRules {
                 u64::from(limits::TABLE_ENTRIES_MAX),
             ),
             (
-                "handover",
-                self.handover.0,
-                limits::HANDOVER_MIN.0,
-                limits::HANDOVER_MAX.0,
+                "handover_us",
+                self.handover.0 / 1_000,
+                limits::HANDOVER_MIN.0 / 1_000,
+                limits::HANDOVER_MAX.0 / 1_000,
             ),
         ];
         for (name, value, min, max) in checks {
