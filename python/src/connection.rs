@@ -3,7 +3,7 @@
 use crate::buffers::{self, Data};
 use crate::queue::Queue;
 use crate::{class, closed, host_error, request_error, requests};
-use host::{Class, Host, Path, RequestError, Subsystem};
+use host::{Class, Host, PathSpec, RequestError, Subsystem};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -94,7 +94,7 @@ pub(crate) fn connect(
         builder = builder.loss_timeout(Some(timeout));
     }
     if let Some(name) = path {
-        let path = name.parse::<Path>();
+        let path = name.parse::<PathSpec>();
         builder = builder.path(path.map_err(|error| PyValueError::new_err(error.to_string()))?);
     }
     let connect = || builder.build()?.connect(address, nqn);

@@ -22,7 +22,7 @@ pub use device::{
     SubmitExtents, check, check_extents,
 };
 pub use extents::{Extent, Extents};
-pub use path::PathDevice;
+pub use path::{Dispatcher, PathDevice};
 pub use request::{BlockError, Completion, IoCounts, Operation, Request};
 pub use submitter_memory::{Placed, SubmitterMemory};
 #[cfg(any(test, feature = "testing"))]

@@ -14,6 +14,9 @@ mod tests {
 
     const PAGE: usize = 4096;
 
+    /// Windows of 30 ms in a row in which a dispatcher at rest uses no processor.
+    const WINDOWS: u32 = 10;
+
     /// Carries out one write, and closes the channel.
     fn write_once(device: &PathDevice) {
         let mut driver = UringDriver::new(&Options::default()).expect("a ring");
@@ -76,14 +79,14 @@ mod tests {
             let device = device.expect("the path starts");
             write_once(&device);
             let name = format!("path/{path}");
-            // It comes to rest some time, however slow the machine is.
-            let mut before = cpu_of(&name);
+            // It comes to rest some time, however slow the machine is, and stays at rest.
+            let (mut before, mut quiet) = (cpu_of(&name), 0);
             let rests = (0..200).any(|_| {
                 std::thread::sleep(Duration::from_millis(30));
                 let now = cpu_of(&name);
-                let rests = now == before;
+                quiet = if now == before { quiet + 1 } else { 0 };
                 before = now;
-                rests
+                quiet == WINDOWS
             });
             assert!(rests, "{path}: it never rests");
         }

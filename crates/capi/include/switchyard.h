@@ -138,9 +138,10 @@ typedef struct sw_options {
    */
   uint32_t loss_timeout_ms;
   /**
-   * I/O path of blocking calls, as "sync": each thread that makes them has a connection of its
-   * own. It ends as that thread closes the namespace, with its next call by a path after another
-   * thread did that, or with the thread. NULL: a thread of the library carries them out for all.
+   * I/O path of blocking calls, as "sync" or "stm:handover_us=500": each thread that makes them
+   * has a connection of its own. It ends as that thread closes the namespace, with its next call
+   * by a path after another thread did that, or with the thread. NULL: a thread of the library
+   * carries them out for all.
    */
   const char *path;
 } sw_options;

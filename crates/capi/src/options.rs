@@ -52,9 +52,10 @@ pub struct Options {
     /// Time without a connection after which requests fail, in milliseconds; 600,000 by default,
     /// SW_NEVER waits for ever.
     pub loss_timeout_ms: u32,
-    /// I/O path of blocking calls, as "sync": each thread that makes them has a connection of its
-    /// own. It ends as that thread closes the namespace, with its next call by a path after another
-    /// thread did that, or with the thread. NULL: a thread of the library carries them out for all.
+    /// I/O path of blocking calls, as "sync" or "stm:handover_us=500": each thread that makes them
+    /// has a connection of its own. It ends as that thread closes the namespace, with its next call
+    /// by a path after another thread did that, or with the thread. NULL: a thread of the library
+    /// carries them out for all.
     pub path: *const c_char,
 }
 

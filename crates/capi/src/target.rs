@@ -5,7 +5,7 @@ use crate::error::{Failure, call};
 use crate::handles::Handles;
 use crate::memory;
 use crate::options::{self, Options, SW_DATA_DIGEST, SW_HEADER_DIGEST, SW_NEVER};
-use host::{Class, Host, Path, Subsystem};
+use host::{Class, Host, PathSpec, Subsystem};
 use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::time::Duration;
@@ -87,7 +87,7 @@ unsafe fn connect(address: &str, nqn: &str, options: &Options) -> Result<Connect
     };
     if !options.path.is_null() {
         // SAFETY: the header asks for a string.
-        let path = unsafe { memory::text(options.path, "path") }?.parse::<Path>();
+        let path = unsafe { memory::text(options.path, "path") }?.parse::<PathSpec>();
         let path = path.map_err(|error| Failure::new(libc::EINVAL, error.to_string()))?;
         builder = builder.path(path);
     }

@@ -17,7 +17,7 @@ mod recovery;
 pub mod switch;
 
 pub use self::switch::{Switchboard, SwitchboardOptions, SwitchedNamespace};
-pub use ::switch::{Class, Path};
+pub use ::switch::{Class, Path, PathSpec};
 pub use association::tenant_event::TenantEvent;
 pub use association::{Association, Phase};
 pub use block::{BlockError, Completion, Operation, Request};

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
-use switch::Path;
+use switch::{Path, PathSpec};
 
 const MIB: usize = 1 << 20;
 
@@ -86,6 +86,17 @@ fn threads_call_by_every_path() {
         let error = namespace.write(end, &[0; 512]).unwrap_err();
         assert!(matches!(error, RequestError::OutOfRange { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_path_has_parameters_that_have_an_effect() {
+    let path = |text: &str| text.parse::<PathSpec>().unwrap();
+    let builder_by = |text| builder().path(path(text));
+    let error = builder_by("atm:unplug_threshold=8").build().unwrap_err();
+    assert!(error.to_string().contains("have no effect"), "{error}");
+    let peer = Peer::start(16 * MIB, Behaviour::default());
+    let namespace = connect(&peer, builder_by("stm:table_entries=2,handover_us=500"));
+    use_area(&namespace, 0);
 }
 
 #[test]

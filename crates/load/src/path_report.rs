@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Counters of a path, over the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathReport {
-    /// Name of the path.
+    /// Name of the path. All apps share it, and what follows counts the requests of all of them.
     pub path: String,
     /// Commands sent to the device.
     pub commands: u64,
@@ -19,7 +19,8 @@ pub struct PathReport {
     pub merged: Vec<(u32, u64)>,
     /// Times that a thread began to run a queue.
     pub elections_won: u64,
-    /// Requests that another thread ran, or that were plugged.
+    /// Requests that found another thread running their queue, or were plugged or left to the
+    /// dispatcher; those of the runner itself are in neither count.
     pub elections_lost: u64,
     /// Queues taken over from a thread that did not run.
     pub taken_over: u64,

@@ -56,7 +56,7 @@ pub use doorbell::Doorbell;
 pub use knobs::Knobs;
 pub use latency_activity::{LatencyActivity, LatencyWatch};
 pub use light_hosts::LightHosts;
-pub use path::{Path, PathRules};
+pub use path::{Path, PathRules, PathSpec};
 pub use read_ahead::{ReadAhead, ReadAheadRules};
 pub use request_steering::RequestSteering;
 pub use thread_scaling::ThreadScaling;

@@ -21,8 +21,11 @@ use base::{Nanos, Time};
 use std::fmt;
 use std::str::FromStr;
 
+mod spec;
 #[cfg(test)]
 mod tests;
+
+pub use spec::{PathError, PathSpec};
 
 /// The path of requests to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +43,8 @@ pub enum Path {
     Atm,
     /// Hybrid temporal merge: each request by its properties. `[Yu §4.6]`
     Htm,
-    /// The same below a cache with read-ahead but no context look-up. `[Yu §4.7]`
+    /// The same rules by a name of their own: the thesis' path has a cache above it that looks up no
+    /// context, and one that does is refused above this path. `[Yu §4.7]`
     VfsHtm,
     /// Double buffering: a request queue and a shadow queue. `[Yu §4.8]`
     TwoQueue,
@@ -106,8 +110,9 @@ impl Path {
         !matches!(self, Self::Interrupt)
     }
 
-    /// Returns true if a cache over this path looks up the context of a read, in order to find
-    /// sequential streams among others. `[Yu §4.7]`
+    /// Returns true if a cache over this path may look up the context of a read, in order to find
+    /// sequential streams among others. The thesis' systems `vfs_htm` and `2q` have read-ahead
+    /// without that. `[Yu §4.7, §4.8]`
     #[must_use]
     pub const fn context_look_up(self) -> bool {
         !matches!(self, Self::VfsHtm | Self::TwoQueue)
@@ -120,17 +125,12 @@ impl fmt::Display for Path {
     }
 }
 
-/// A name that no path has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no I/O path; use interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q")]
-pub struct PathError(String);
-
 impl FromStr for Path {
     type Err = PathError;
 
     fn from_str(name: &str) -> Result<Self, PathError> {
         let path = Self::ALL.into_iter().find(|path| path.name() == name);
-        path.ok_or_else(|| PathError(name.to_owned()))
+        path.ok_or_else(|| PathError::Name(name.to_owned()))
     }
 }
 
@@ -155,7 +155,8 @@ pub enum Route {
 /// The parameters of paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathRules {
-    /// Requests that unplug a queue: 1 to [`limits::UNPLUG_THRESHOLD_MAX`]. `[Yu §4.5]`
+    /// Requests that unplug a queue: 1 to [`limits::UNPLUG_THRESHOLD_MAX`]. `interrupt` and `poll`
+    /// have [those of disks](Self::of_disks) whatever this says, and the same delay. `[Yu §4.5]`
     pub unplug_threshold: u32,
     /// Longest time for which a request is plugged: up to [`limits::UNPLUG_DELAY_MAX`].
     pub unplug_delay: Nanos,
@@ -203,7 +204,7 @@ impl PathRules {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// The first parameter that is outside of its range; times in nanoseconds.
+    /// The first parameter that is outside of its range; times in microseconds.
     pub fn validate(&self) -> Result<(), PathRulesError> {
         let checks = [
             (
@@ -213,10 +214,10 @@ impl PathRules {
                 u64::from(limits::UNPLUG_THRESHOLD_MAX),
             ),
             (
-                "unplug_delay",
-                self.unplug_delay.0,
+                "unplug_delay_us",
+                self.unplug_delay.0.div_ceil(1_000),
                 0,
-                limits::UNPLUG_DELAY_MAX.0,
+                limits::UNPLUG_DELAY_MAX.0 / 1_000,
             ),
             (
                 "table_entries",
@@ -225,10 +226,10 @@ impl PathRules {
                 u64::from(limits::TABLE_ENTRIES_MAX),
             ),
             (
-                "handover",
-                self.handover.0,
-                limits::HANDOVER_MIN.0,
-                limits::HANDOVER_MAX.0,
+                "handover_us",
+                self.handover.0 / 1_000,
+                limits::HANDOVER_MIN.0 / 1_000,
+                limits::HANDOVER_MAX.0 / 1_000,
             ),
         ];
         for (name, value, min, max) in checks {

@@ -45,7 +45,8 @@ def connect(
     """Connects to the subsystem ``nqn`` at ``address`` ("HOST:PORT").
 
     ``request_class`` is "latency" or "throughput". Times are in seconds; ``None`` is the default.
-    With a ``path``, as "sync", each thread that makes blocking calls has a connection of its own.
+    With a ``path``, as "sync" or "stm:handover_us=500", each thread that makes blocking calls has
+    a connection of its own.
     """
     return _native.connect(
         address,

@@ -1,5 +1,6 @@
 //! The actors of a run: the cores of targets and of hosts.
 
+use super::volume::DispatcherCore;
 use crate::app::App;
 use crate::application::Application;
 use crate::controlling::Controlling;
@@ -23,6 +24,8 @@ use target::{Change, Target};
 pub(super) struct Process {
     pub(super) shared: Arc<Target>,
     pub(super) cores: Vec<TargetCore>,
+    /// Those of the paths to its volumes.
+    pub(super) dispatchers: Vec<DispatcherCore>,
     /// Free buffers of each core when it began.
     pub(super) buffers: Vec<Vec<usize>>,
     /// Knobs that are being turned.
@@ -73,7 +76,16 @@ pub(super) fn free_buffers(driver: &SimDriver) -> Vec<usize> {
 
 impl Process {
     pub(super) fn actors(&mut self) -> impl Iterator<Item = &mut dyn Actor> {
-        self.cores.iter_mut().map(|core| core as &mut dyn Actor)
+        let dispatchers = self.dispatchers.iter_mut();
+        let dispatchers = dispatchers.map(|core| core as &mut dyn Actor);
+        let cores = self.cores.iter_mut().map(|core| core as &mut dyn Actor);
+        cores.chain(dispatchers)
+    }
+
+    /// The dispatcher of a path runs on a core of the machine.
+    pub(super) fn add_dispatcher(&mut self, mut dispatcher: DispatcherCore) {
+        dispatcher.driver.shares_clock_with(&self.cores[0].driver);
+        self.dispatchers.push(dispatcher);
     }
 }
 
@@ -213,13 +225,18 @@ impl Cast {
         actors
     }
 
-    /// The machine of a target stops for so long, as far as one of its cores goes.
+    /// The machine of a target stops for so long, as far as one of its cores goes. Dispatchers are
+    /// on the first one.
     pub(super) fn pause_target(&mut self, target: usize, core: usize, until: Time) {
-        let cores = self.targets[target]
-            .as_mut()
-            .map(|target| &mut target.cores);
-        if let Some(core) = cores.and_then(|cores| cores.get_mut(core)) {
+        let Some(process) = &mut self.targets[target] else {
+            return;
+        };
+        if let Some(core) = process.cores.get_mut(core) {
             core.hold(until);
+        }
+        if core == 0 {
+            let dispatchers = process.dispatchers.iter_mut();
+            dispatchers.for_each(|dispatcher| dispatcher.hold(until));
         }
     }
 

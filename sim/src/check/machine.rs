@@ -166,14 +166,17 @@ impl Machine {
         }
         let served = known.volumes.len() - usize::from(known.removed);
         let mut audit = Audit::new(self.world.now(), self.plan.tokens_per_second);
+        let mut dispatchers = Vec::new();
         for (nsid, volume) in (1..).zip(&known.volumes[..served]) {
-            let mut options = volume.as_namespace(nsid);
+            let (mut options, dispatcher) = volume.as_namespace(nsid, || self.world.driver());
+            dispatchers.extend(dispatcher);
             options.qos = audit.device(nsid);
             shared
                 .add_namespace(SUBSYSTEM, options)
                 .expect("a new namespace");
         }
-        let liars = self.liars_disk.as_namespace(1);
+        let (liars, dispatcher) = self.liars_disk.as_namespace(1, || self.world.driver());
+        dispatchers.extend(dispatcher);
         shared.add_namespace(LIARS, liars).expect("a new namespace");
         shared
             .set_tenants(&known.tenants.tenancy())
@@ -189,12 +192,17 @@ impl Machine {
         settle(&self.world, &mut cores, || attached.poll().is_some());
         audit.watch(&shared);
         self.set_audit(number, audit);
-        self.cast.borrow_mut().targets[number] = Some(Process {
+        let mut process = Process {
             shared,
             cores,
+            dispatchers: Vec::new(),
             buffers,
             turning: None,
-        });
+        };
+        for dispatcher in dispatchers {
+            process.add_dispatcher(dispatcher);
+        }
+        self.cast.borrow_mut().targets[number] = Some(process);
     }
 
     fn set_audit(&self, target: usize, audit: Audit) {

@@ -4,15 +4,17 @@ use super::feature::Feature;
 use super::plan::Plan;
 use crate::client;
 use crate::disk::Disk;
+use crate::driver::SimDriver;
 use crate::oracle::{Content, Oracle, Version};
 use crate::rights::Extent;
-use base::Prng;
-use block::{Device, Geometry, PathDevice};
+use base::{Nanos, Prng};
+use block::{Device, Dispatcher, Geometry, PathDevice};
+use reactor::{Core, PollPolicy};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use switch::{Path, PathRules};
+use switch::{Path, PathRules, limits};
 use target::NamespaceOptions;
 
 /// Versions of different volumes differ, so that a block of one is never taken for another's.
@@ -23,14 +25,38 @@ const VERSIONS_PER_VOLUME: u64 = 1 << 32;
 const PATH_DEPTH: u32 = 32;
 const PATH_BYTES: u32 = 1 << 20;
 
-/// Returns the path to a volume: one that needs no thread beside those of the cores.
-fn path(number: u64, plan: &Plan) -> Option<Path> {
-    let paths = plan.features.contains(&Feature::Paths);
-    paths.then_some(if number.is_multiple_of(2) {
-        Path::Stm
-    } else {
-        Path::Sync
-    })
+/// A core on which a dispatcher runs.
+pub(super) type DispatcherCore = Core<SimDriver, Dispatcher>;
+
+/// The way to a volume in a target's process.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    path: Path,
+    rules: PathRules,
+    awaited: bool,
+}
+
+impl Way {
+    fn draw(plan: &Plan, prng: &mut Prng) -> Option<Self> {
+        if !plan.features.contains(&Feature::Paths) {
+            return None;
+        }
+        let paths = Path::ALL.len() as u64;
+        let path = usize::try_from(prng.below(paths)).expect("a few");
+        let mut entries = || 1 + u32::try_from(prng.below(PATH_DEPTH.into())).expect("a few");
+        let (unplug_threshold, table_entries) = (entries(), entries());
+        let spread = limits::UNPLUG_DELAY_MAX.0;
+        Some(Self {
+            path: Path::ALL[path],
+            rules: PathRules {
+                unplug_threshold,
+                unplug_delay: Nanos(prng.below(spread)),
+                table_entries,
+                handover: Nanos(limits::HANDOVER_MIN.0 + prng.below(spread)),
+            },
+            awaited: prng.chance(1, 2),
+        })
+    }
 }
 
 /// A volume, and all that is known of its content.
@@ -40,7 +66,7 @@ pub(super) struct Volume {
     pub(super) oracle: Rc<RefCell<Oracle>>,
     pub(super) extent: Extent,
     pub(super) uuid: [u8; 16],
-    path: Option<Path>,
+    way: Option<Way>,
 }
 
 impl Volume {
@@ -63,23 +89,33 @@ impl Volume {
                 oracle
             })),
             extent: Extent::new(blocks),
-            path: path(number, plan),
+            way: Way::draw(plan, prng),
             uuid,
         }
     }
 
-    /// The volume as a namespace.
-    pub(super) fn as_namespace(&self, nsid: u32) -> NamespaceOptions {
-        NamespaceOptions::new(nsid, self.device(), self.uuid)
-    }
-
-    /// The disk, behind its path in the run's process.
-    fn device(&self) -> Arc<dyn Device> {
+    /// The volume as a namespace of a process, and the dispatcher of its path, on a core with this
+    /// driver, where that has one.
+    pub(super) fn as_namespace(
+        &self,
+        nsid: u32,
+        driver: impl FnOnce() -> SimDriver,
+    ) -> (NamespaceOptions, Option<DispatcherCore>) {
         let disk = Arc::new(self.disk.clone());
-        let Some(path) = self.path else { return disk };
-        let path = PathDevice::unattended(disk, path, PathRules::default());
-        let path = path.expect("the default rules are good");
-        Arc::new(path.with_requests(PATH_DEPTH, PATH_BYTES))
+        let options = |device| NamespaceOptions::new(nsid, device, self.uuid);
+        let Some(way) = self.way else {
+            return (options(disk), None);
+        };
+        let path = PathDevice::unattended(disk, way.path, way.rules);
+        let path = path.expect("good rules");
+        let path = path.with_requests(PATH_DEPTH, PATH_BYTES);
+        let dispatcher = path.needs_dispatcher().then(|| {
+            let mut driver = driver();
+            let dispatcher = path.dispatcher(&mut driver).expect("a disk opens");
+            Core::new(driver, dispatcher, PollPolicy::Never)
+        });
+        let path = if way.awaited { path } else { path.unawaited() };
+        (options(Arc::new(path)), dispatcher)
     }
 
     pub(super) fn lose_power(&self) {

@@ -295,8 +295,16 @@ impl Cache {
     /// A cache over a device with an I/O path, of which no thread waits for the write-back.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// As [`new`](Self::new); also [`DeviceError::Invalid`] for a context look-up over a path that
+    /// is [without one](switch::Path::context_look_up).
     pub fn over_path(path: PathDevice, options: CacheOptions) -> Result<Self, DeviceError> {
+        if options.read_ahead.context_look_up && !path.path().context_look_up() {
+            return Err(DeviceError::Invalid(format!(
+                "the context look-up of a cache contradicts {}, which is made for a cache without \
+                 one; use another path, or no look-up",
+                path.path()
+            )));
+        }
         let write_back = Arc::new(path.clone().unawaited());
         Self::new(Arc::new(path), options)?.with_write_back(write_back)
     }

@@ -247,6 +247,19 @@ fn sequential_streams_are_read_ahead() {
     }
 }
 
+/// `vfs_htm` with the look-up was `htm` with it.
+#[test]
+fn a_path_without_context_look_up_has_no_cache_with_one() {
+    for path in Path::ALL {
+        let below = PathDevice::unattended(ram(4096), path, PathRules::default());
+        let mut options = options(256, 32, 128);
+        options.read_ahead.context_look_up = true;
+        let cache = Cache::over_path(below.expect("good rules"), options);
+        let without = matches!(path, Path::VfsHtm | Path::TwoQueue);
+        assert_eq!(cache.is_err(), without, "{path}");
+    }
+}
+
 #[test]
 fn random_reads_are_read_ahead_only_with_context_look_up() {
     // Pages that lie close together: the one before each was read 13 reads ago, which is further

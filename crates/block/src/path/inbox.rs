@@ -3,8 +3,11 @@
 
 use crate::request::BlockError;
 use crossbeam_queue::ArrayQueue;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering};
 use reactor::{Region, Sleeper, Wake};
 use std::sync::Arc;
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// End of a request.

@@ -8,17 +8,29 @@
 use super::inbox::{Done, Inbox};
 use super::stats::PathStats;
 use crate::request::{BlockError, Operation};
-use base::Time;
 use base::units::Lba;
+use base::{Nanos, Time};
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
 use reactor::Sleeper;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
 use switch::path::{Gate, Next, PathRules, Properties, QueueKind, Runner, Taking};
+
+/// The longest time for which a runner sleeps on a device without progress while requests wait for
+/// it, in hand-over times: longer than devices that work take, for a batch that another runner sends
+/// beside its own shares the device with that.
+const SLEEP_HANDOVERS: u64 = 64;
+
+/// The bit of a time that says that a runner sleeps.
+const SLEEPS: u64 = 1;
 
 /// A request in a queue, or under way for another thread.
 #[derive(Clone, Debug)]
@@ -109,7 +121,10 @@ pub(super) struct SharedQueue {
     index: usize,
     rules: PathRules,
     state: Mutex<State>,
-    /// The time at which its runner last ran, in nanoseconds.
+    /// The number of the term; changed under the lock.
+    term: AtomicU64,
+    /// The time at which its runner last ran, in nanoseconds, with the lowest bit clear. Of one that
+    /// sleeps: the time of its last progress, with that bit set.
     ran_at: AtomicU64,
     bell: Arc<Bell>,
     stats: Arc<PathStats>,
@@ -119,7 +134,6 @@ pub(super) struct SharedQueue {
 struct State {
     gate: Gate,
     requests: VecDeque<Entry>,
-    term: u64,
 }
 
 impl SharedQueue {
@@ -137,8 +151,8 @@ impl SharedQueue {
             state: Mutex::new(State {
                 gate: Gate::new(kind, rules),
                 requests: VecDeque::new(),
-                term: 0,
             }),
+            term: AtomicU64::new(0),
             ran_at: AtomicU64::new(0),
             bell,
             stats,
@@ -161,14 +175,10 @@ impl SharedQueue {
             }
             Next::Run(_) | Next::At(_) => {
                 drop(state);
-                self.stats.lost();
                 self.bell.sleeper.ring();
                 None
             }
-            Next::Nothing => {
-                self.stats.lost();
-                None
-            }
+            Next::Nothing => None,
         }
     }
 
@@ -196,19 +206,41 @@ impl SharedQueue {
     fn begin(&self, state: &mut State, now: Time) -> Term {
         self.stats.won();
         state.gate.begin();
-        state.term += 1;
-        self.note_run(now);
-        Term(state.term)
+        self.next_term(now)
     }
 
-    /// The runner runs: it is not to be deposed.
-    pub(super) fn note_run(&self, now: Time) {
-        self.ran_at.store(now.0, Ordering::Relaxed);
+    /// Begins a term, under the lock.
+    fn next_term(&self, now: Time) -> Term {
+        self.ran(now);
+        Term(1 + self.term.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The runner sleeps until its device is done: it is not to be deposed for that.
-    pub(super) fn note_sleep(&self) {
-        self.ran_at.store(u64::MAX, Ordering::Relaxed);
+    fn is_over(&self, term: Term) -> bool {
+        self.term.load(Ordering::Relaxed) != term.0
+    }
+
+    fn ran(&self, now: Time) {
+        self.ran_at.store(now.0 & !SLEEPS, Ordering::Relaxed);
+    }
+
+    /// The runner of this term runs: it is not to be deposed. Returns false if it was.
+    ///
+    /// One that is deposed between the two steps brings its successor's time forward once, which
+    /// delays the next hand-over by one hand-over time at most.
+    pub(super) fn note_run(&self, term: Term, now: Time) -> bool {
+        let runs = !self.is_over(term);
+        if runs {
+            self.ran(now);
+        }
+        runs
+    }
+
+    /// The runner of this term sleeps until its device is done, which made progress at `progress`
+    /// last: it is deposed only when that is [long](SLEEP_HANDOVERS) ago.
+    pub(super) fn note_sleep(&self, term: Term, progress: Time) {
+        if !self.is_over(term) {
+            self.ran_at.store(progress.0 | SLEEPS, Ordering::Relaxed);
+        }
     }
 
     /// The dispatcher looks whether it has to run the queue.
@@ -233,13 +265,13 @@ impl SharedQueue {
     }
 
     /// Takes the queue over from a runner that has not run for the hand-over time although requests
-    /// wait.
+    /// wait, or sleeps without progress for [`SLEEP_HANDOVERS`] times as long.
     pub(super) fn take_over(&self, now: Time) -> Option<Term> {
-        if now.since(self.last_run()) <= self.rules.handover {
+        if !self.is_stuck(now) {
             return None;
         }
         let mut state = self.lock();
-        if now.since(self.last_run()) <= self.rules.handover || state.gate.waiting() == 0 {
+        if !self.is_stuck(now) || state.gate.waiting() == 0 {
             return None;
         }
         if !state.gate.is_running() {
@@ -251,13 +283,17 @@ impl SharedQueue {
             return runs.then(|| self.begin(&mut state, now));
         }
         self.stats.taken_over();
-        state.term += 1;
-        self.note_run(now);
-        Some(Term(state.term))
+        Some(self.next_term(now))
     }
 
-    fn last_run(&self) -> Time {
-        Time(self.ran_at.load(Ordering::Relaxed))
+    fn is_stuck(&self, now: Time) -> bool {
+        let ran_at = self.ran_at.load(Ordering::Relaxed);
+        let handovers = if ran_at & SLEEPS == 0 {
+            1
+        } else {
+            SLEEP_HANDOVERS
+        };
+        now.since(Time(ran_at & !SLEEPS)) > Nanos(handovers * self.rules.handover.0)
     }
 
     /// Takes the next batch; `first` for the first one of a term.
@@ -269,9 +305,8 @@ impl SharedQueue {
         now: Time,
         batch: &mut Vec<Entry>,
     ) -> Look {
-        self.note_run(now);
         let mut state = self.lock();
-        if state.term != term.0 {
+        if !self.note_run(term, now) {
             return Look::Over;
         }
         if !first && !state.gate.goes_on(now, runner) {
@@ -297,11 +332,10 @@ impl SharedQueue {
     /// queue from now on, or the dispatcher where that is its part.
     pub(super) fn leave(&self, term: Term, now: Time) {
         let mut state = self.lock();
-        if state.term != term.0 {
+        if !self.note_run(term, now) {
             return;
         }
         state.gate.stop();
-        self.note_run(now);
         self.pass_on(&state, now);
     }
 

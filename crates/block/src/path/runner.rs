@@ -45,8 +45,9 @@ pub(super) struct Runner {
     spare_entries: Vec<Vec<Entry>>,
     spare_extents: Vec<Vec<Extent>>,
     own_done: VecDeque<Completion>,
-    /// Commands that were sent or are complete: whether there is progress.
-    commands: u64,
+    /// Terms that began, commands that were sent, and those that are complete: whether there is
+    /// progress.
+    steps: u64,
     extents_max: usize,
     block_bytes: u64,
     bytes_max: u64,
@@ -58,9 +59,9 @@ pub(super) struct Runner {
     closing: bool,
     /// The channel below is gone, and the device is not: others send.
     gone: bool,
-    /// The time of the last turn, and that until which the device is polled.
+    /// The time of the last turn, and that of the last progress.
     now: Time,
-    polls_until: Time,
+    progress_at: Time,
     stats: Arc<PathStats>,
 }
 
@@ -121,7 +122,7 @@ impl Runner {
             spare_entries: Vec::new(),
             spare_extents: Vec::new(),
             own_done: VecDeque::new(),
-            commands: 0,
+            steps: 0,
             extents_max: capabilities.extents_max as usize,
             bytes_max: capabilities.max_transfer_bytes.into(),
             submitted: false,
@@ -130,13 +131,14 @@ impl Runner {
             closing: false,
             gone: false,
             now: Time::ZERO,
-            polls_until: Time::ZERO,
+            progress_at: Time::ZERO,
             stats,
         })
     }
 
     /// This thread runs a queue from now on.
     pub(super) fn begin(&mut self, queue: usize, term: Term) {
+        self.steps += 1;
         let before = self.terms[queue].map_or(0, |held| held.under_way);
         self.terms[queue] = Some(Held {
             term,
@@ -168,7 +170,7 @@ impl Runner {
         request.tag = key.tag();
         let submit = self.below.submit(request, cx);
         self.submitted = true;
-        self.polls_until = cx.now + POLL_WINDOW;
+        self.progress_at = cx.now;
         match submit {
             Submit::Queued => {
                 self.stats.sent(1);
@@ -218,10 +220,10 @@ impl Runner {
     /// Runs what this thread has to run, as far as it goes without waiting.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
         self.now = cx.now;
-        let before = self.commands;
+        let before = self.steps;
         self.work(cx);
-        if self.commands != before {
-            self.polls_until = cx.now + POLL_WINDOW;
+        if self.steps != before {
+            self.progress_at = cx.now;
         }
     }
 
@@ -256,7 +258,7 @@ impl Runner {
             return false;
         };
         if held.under_way > 0 && (held.over || queue.kind.one_batch()) {
-            queue.note_run(cx.now);
+            held.over |= !queue.note_run(held.term, cx.now);
             return false;
         }
         if leaves && !held.over {
@@ -372,7 +374,7 @@ impl Runner {
             match command {
                 Command::Single(request) => match self.below.submit(request, cx) {
                     Submit::Done(completion) => self.finish_single(completion),
-                    Submit::Queued => self.commands += 1,
+                    Submit::Queued => self.steps += 1,
                     Submit::Busy(request) => {
                         self.unsent.push_front(Command::Single(request));
                         self.refused = true;
@@ -381,7 +383,7 @@ impl Runner {
                 },
                 Command::Merged(extents) => match self.below.submit_extents(extents, cx) {
                     Submit::Done(extents) => self.finish_merged(extents),
-                    Submit::Queued => self.commands += 1,
+                    Submit::Queued => self.steps += 1,
                     Submit::Busy(extents) => {
                         self.unsent.push_front(Command::Merged(extents));
                         self.refused = true;
@@ -466,7 +468,7 @@ impl Runner {
     }
 
     fn ended(&mut self, queue: usize) {
-        self.commands += 1;
+        self.steps += 1;
         let held = self.terms[queue].as_mut();
         let held = held.expect("a thread runs a queue until what it sent is complete");
         held.under_way -= 1;
@@ -483,7 +485,7 @@ impl Runner {
 
     /// The time at which the channel below has to run. A runner that polls looks again at once,
     /// until a device has not answered for longer than polling pays; then it sleeps, and its queues
-    /// are not taken over from it.
+    /// are taken over from it only if that lasts.
     pub(super) fn deadline(&self, polls: bool) -> Time {
         if self.unfinished {
             return Time::ZERO;
@@ -491,14 +493,14 @@ impl Runner {
         if !self.is_active() {
             return self.below.deadline();
         }
-        if polls && self.now < self.polls_until {
+        if polls && self.now < self.progress_at + POLL_WINDOW {
             return Time::ZERO;
         }
         let below = self.below.deadline();
         if below > Time::ZERO {
             for (queue, held) in self.queues.iter().zip(&self.terms) {
-                if held.is_some_and(|held| !held.over) {
-                    queue.note_sleep();
+                if let Some(held) = held.filter(|held| !held.over) {
+                    queue.note_sleep(held.term, self.progress_at);
                 }
             }
         }

@@ -18,7 +18,9 @@ pub(super) struct PathStats {
 pub struct PathSnapshot {
     /// Elections won: a thread began to run a queue.
     pub elections_won: u64,
-    /// Requests that another thread ran, or that were plugged.
+    /// Requests that found another thread running their queue, or waited for one to do so: for the
+    /// dispatcher, or in a plug. Those that a thread puts into a queue that it runs itself are in
+    /// neither count.
     pub elections_lost: u64,
     /// Queues taken over from a thread that did not run.
     pub taken_over: u64,

@@ -203,6 +203,8 @@ impl SubmitterChannel {
                 };
                 if let Some(term) = self.inner.queues[index].put(entry, cx.now) {
                     self.runner.begin(index, term);
+                } else if !self.runner.runs(index) {
+                    self.inner.stats.lost();
                 }
             }
         }
@@ -319,12 +321,10 @@ impl SubmitterChannel {
         for (index, queue) in self.inner.queues.iter().enumerate() {
             let handed = self.inbox.take_handed(index);
             let stuck = cx.now >= self.look_at && self.outstanding() > 0;
-            if self.runner.runs(index) {
-                continue;
-            }
             let term = if handed {
+                // Also by one that runs the queue as far as it knows: it may have been deposed.
                 queue.begin_handed(cx.now)
-            } else if stuck {
+            } else if stuck && !self.runner.runs(index) {
                 queue.take_over(cx.now)
             } else {
                 None

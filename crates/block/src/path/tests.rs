@@ -6,7 +6,7 @@ use super::*;
 use crate::conformance::{self, Bench, Suite};
 use crate::device::flash::Flash;
 use crate::device::{FileDevice, FileOptions, Ram};
-use crate::layer::{Delay, DelayOptions};
+use crate::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
 use crate::test_driver::driver;
 use crate::{BlockError, Extents, Operation, Request, Submit, SubmitExtents, TestDevice};
 use base::units::{Lba, MIB};
@@ -16,6 +16,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const BLOCK: u32 = 4096;
+
+/// The load of several threads: how many, and the requests of each.
+const THREADS: u64 = 8;
+const REQUESTS: u32 = 200;
 
 fn ram(blocks: u64) -> Arc<dyn Device> {
     Arc::new(Ram::new(blocks * u64::from(BLOCK), BLOCK).expect("memory"))
@@ -95,8 +99,9 @@ fn unawaited_requests_pass_by_every_path() {
 }
 
 /// One thread's load: reads and writes of its own blocks, among which those of the others lie, and
-/// knows what they contain.
-fn one_of_many(device: &PathDevice, thread: u64, threads: u64, requests: u32) {
+/// knows what they contain. Returns how many requests failed, each of which did nothing.
+fn one_of_many(device: &PathDevice, thread: u64, threads: u64, requests: u32) -> u32 {
+    let mut failed = 0;
     let mut bench = Bench::open(driver(), device).expect("it opens");
     let mut random = Prng::from_seed(thread);
     let own = bench.geometry().blocks / threads;
@@ -106,39 +111,73 @@ fn one_of_many(device: &PathDevice, thread: u64, threads: u64, requests: u32) {
         let lba = index * threads + thread;
         let known = &mut content[usize::try_from(index).expect("a few")];
         if random.chance(1, 2) {
-            *known = known.wrapping_add(1);
-            bench
-                .write(lba, &[*known; BLOCK as usize])
-                .expect("a write");
+            let content = known.wrapping_add(1);
+            match bench.write(lba, &[content; BLOCK as usize]) {
+                Ok(()) => *known = content,
+                Err(_) => failed += 1,
+            }
         } else {
-            let found = bench.read(lba, 1).expect("a read");
-            assert!(found.iter().all(|byte| byte == known), "block {lba}");
+            match bench.read(lba, 1) {
+                Ok(found) => assert!(found.iter().all(|byte| byte == known), "block {lba}"),
+                Err(_) => failed += 1,
+            }
         }
     }
     bench.close();
+    failed
+}
+
+/// Returns how many requests of all threads failed.
+fn many_threads(device: &PathDevice) -> u32 {
+    std::thread::scope(|scope| {
+        let one = |thread| scope.spawn(move || one_of_many(device, thread, THREADS, REQUESTS));
+        let threads: Vec<_> = (0..THREADS).map(one).collect();
+        let failed = threads.into_iter().map(|thread| thread.join());
+        failed
+            .map(|failed| failed.expect("it does not panic"))
+            .sum()
+    })
 }
 
 #[test]
 fn many_threads_find_what_they_wrote() {
     for path in Path::ALL {
         let device = start(dram_ssd(1024), path);
-        std::thread::scope(|scope| {
-            for thread in 0..8 {
-                let device = &device;
-                scope.spawn(move || one_of_many(device, thread, 8, 200));
-            }
-        });
+        assert_eq!(many_threads(&device), 0, "{path}");
         let snapshot = device.snapshot();
         let requests: u64 = snapshot.merged.iter().map(|(n, c)| u64::from(*n) * c).sum();
         assert_eq!(
             requests,
-            8 * 200,
+            THREADS * u64::from(REQUESTS),
             "{path}: each was sent once: {snapshot:?}"
         );
         let merges = !matches!(path, Path::Sync | Path::Interrupt | Path::Poll);
         if merges {
             assert!(snapshot.elections_won > 0, "{path}: {snapshot:?}");
         }
+    }
+}
+
+/// Requests of a batch fail one by one, and late ones hold up no others for good.
+#[test]
+fn many_threads_find_what_they_wrote_below_faults_and_delays() {
+    let rule = |one_in, effect| FaultRule {
+        one_in,
+        ..FaultRule::new(effect)
+    };
+    for path in Path::ALL {
+        let rules = vec![
+            rule(20, FaultEffect::Error(BlockError::ReadFailure)),
+            rule(50, FaultEffect::Delay(Nanos::from_millis(3))),
+        ];
+        let fault = Fault::new(ram(1024), &FaultOptions { seed: 1, rules }).expect("good rules");
+        let options = DelayOptions {
+            read: Nanos::from_micros(20),
+            write: Nanos::from_micros(50),
+            ..DelayOptions::default()
+        };
+        let device = start(Arc::new(Delay::new(Arc::new(fault), options)), path);
+        assert!(many_threads(&device) > 0, "{path}: none failed");
     }
 }
 

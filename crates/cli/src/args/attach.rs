@@ -9,7 +9,8 @@ use frontend::ClassChoice;
 use frontend::nbd::{Address, TlsOptions};
 use std::path::PathBuf;
 use std::time::Duration;
-use switch::Class;
+use switch::path::PathError;
+use switch::{Class, PathSpec};
 
 /// Give unmodified applications a device
 ///
@@ -151,9 +152,13 @@ pub struct SourceArgs {
     /// Logical block of a device of this machine: 512 or 4096 bytes
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// The I/O path of its requests: interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q
-    #[arg(long, value_name = "NAME")]
-    pub path: Option<switch::Path>,
+    /// The I/O path of its requests: interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q, and its
+    /// parameters, as stm:table_entries=64,handover_us=1000
+    ///
+    /// The parameters: the most requests of one batch [1024]; the time after which a queue is taken
+    /// over from a thread that does not run [1000].
+    #[arg(long, value_name = "PATH", value_parser = awaited_path)]
+    pub path: Option<PathSpec>,
     /// Fail requests after so many seconds without a connection to the target, 0 for never
     ///
     /// Requests wait until then, and are carried out when the target is back. It is connected to again
@@ -387,6 +392,10 @@ pub struct AttachUblkArgs {
     pub queues: Option<u16>,
     #[command(flatten)]
     pub serving: ServingArgs,
+}
+
+fn awaited_path(text: &str) -> Result<PathSpec, PathError> {
+    text.parse::<PathSpec>()?.for_awaited()
 }
 
 fn class_choice(text: &str) -> Result<ClassChoice, String> {

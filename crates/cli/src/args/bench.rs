@@ -13,8 +13,8 @@ use load::{App, KnobTurn};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
-use switch::PathRules;
 use switch::knobs::Preset;
+use switch::{PathRules, PathSpec};
 
 /// Load a target or a local device, and measure it
 ///
@@ -133,12 +133,15 @@ pub struct LoadArgs {
     /// large application do.
     #[arg(long, value_enum, value_name = "WHOSE")]
     pub lanes: Option<Lanes>,
-    /// The I/O path that all apps share: interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q
+    /// The I/O path that all apps share: interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q, and
+    /// its parameters, as atm:unplug_threshold=8,unplug_delay_us=500,table_entries=64,handover_us=1000
     ///
     /// Without one, each thread sends its requests itself and waits as --baseline says. With one,
-    /// threads that wait for another one's work sleep.
+    /// threads that wait for another one's work sleep. The parameters: requests that unplug a queue
+    /// [32]; the longest time for which it is plugged [1000]; the most requests of one batch [1024];
+    /// the time after which a queue is taken over from a thread that does not run [1000].
     #[arg(long, value_name = "PATH", conflicts_with_all = ["lanes", "hosts"])]
-    pub path: Option<switch::Path>,
+    pub path: Option<PathSpec>,
     /// A write-back cache of so many bytes that all apps share: 1M to 1T
     ///
     /// With --path it lies above the path. Writes complete when they are in the cache; at the end
@@ -151,18 +154,9 @@ pub struct LoadArgs {
     /// Let the cache take a read for sequential also if the page before it is cached
     ///
     /// Random reads that lie close together then look sequential, and the device reads pages ahead
-    /// that no app asks for.
+    /// that no app asks for. The paths vfs_htm and 2q are those without it, and refuse it.
     #[arg(long, requires = "cache")]
     pub context_look_up: bool,
-    /// Requests that unplug a queue of the path
-    #[arg(long, value_name = "REQUESTS", requires = "path")]
-    pub unplug_threshold: Option<u32>,
-    /// The longest time for which a queue of the path is plugged, in microseconds
-    #[arg(long, value_name = "MICROSECONDS", requires = "path")]
-    pub unplug_delay: Option<u64>,
-    /// The most requests that the path takes from its queue at once, for one or several commands
-    #[arg(long, value_name = "REQUESTS", requires = "path")]
-    pub table_entries: Option<u32>,
     /// Load the target as so many hosts, each with connections of its own
     ///
     /// Requests go by each in turn, and every connection is tried before the start. The hosts'
@@ -234,16 +228,15 @@ impl LoadArgs {
     }
 
     /// Returns the I/O path and its parameters.
-    pub fn path(&self) -> Option<(switch::Path, PathRules)> {
-        let defaults = PathRules::default();
-        let delay = self.unplug_delay.map(Nanos::from_micros);
-        let rules = PathRules {
-            unplug_threshold: self.unplug_threshold.unwrap_or(defaults.unplug_threshold),
-            unplug_delay: delay.unwrap_or(defaults.unplug_delay),
-            table_entries: self.table_entries.unwrap_or(defaults.table_entries),
-            ..defaults
+    ///
+    /// # Errors
+    /// Parameters that have no effect on what the apps ask for.
+    pub fn path(&self) -> anyhow::Result<Option<(switch::Path, PathRules)>> {
+        let path = match self.path {
+            Some(path) if self.cache.is_none() => Some(path.for_awaited().context("--path")?),
+            path => path,
         };
-        Some((self.path?, rules))
+        Ok(path.map(|spec| (spec.path, spec.rules)))
     }
 }
 

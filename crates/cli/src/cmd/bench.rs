@@ -132,7 +132,7 @@ fn options(args: &LoadArgs) -> Result<(LoadOptions, KnobTurns)> {
         prefill: args.prefill,
         knobs,
         switched,
-        path: args.path(),
+        path: args.path()?,
         cache: args.cache()?,
         hosts: args.hosts,
         moments: Vec::new(),

@@ -693,6 +693,39 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
 }
 
 #[test]
+fn an_io_path_with_parameters_is_read_and_one_without_sense_refused() {
+    let file = |rest: &str| format!("[devices.x]\ntype = \"ram\"\nsize = \"1G\"\n{rest}");
+    let good = "io_path = \"atm:unplug_threshold=8,handover_us=500\"\ncache = \"1M\"";
+    let device = parse(&file(good), Format::Toml)
+        .expect("it is good")
+        .devices["x"]
+        .clone();
+    let rules = device.io_path.expect("a path").0.rules;
+    assert_eq!((rules.unplug_threshold, rules.handover.0), (8, 500_000));
+    for (rest, expected) in [
+        (
+            "io_path = \"fast\"",
+            "devices.x.io_path: \"fast\" is no I/O path; use",
+        ),
+        (
+            "io_path = 1",
+            "devices.x.io_path: the integer 1 cannot stand here; write an I/O path",
+        ),
+        (
+            "io_path = \"sync:table_entries=8\"",
+            "table_entries has no effect on sync; omit it",
+        ),
+        (
+            "io_path = \"atm:unplug_delay_us=8\"",
+            "have no effect without a write-back cache",
+        ),
+    ] {
+        let text = error(&file(rest));
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
 fn a_cache_that_makes_no_sense_says_what_to_write() {
     let device = |rest: &str| {
         error(&format!(

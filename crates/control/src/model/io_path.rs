@@ -1,15 +1,15 @@
-//! The name of an I/O path.
+//! An I/O path.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::as_text;
-use switch::Path;
+use switch::PathSpec;
 use switch::path::PathError;
 
-/// The I/O path of a device, as text: `sync`, `stm`, `2q`.
+/// The I/O path of a device, as [text](PathSpec): `sync`, `2q`, `stm:handover_us=500`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IoPath(pub Path);
+pub struct IoPath(pub PathSpec);
 
 as_text!(IoPath);
 

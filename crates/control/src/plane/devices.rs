@@ -2,7 +2,7 @@
 
 use crate::model::{
     Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
-    FaultOperation, FaultRule as FaultRuleModel, Size,
+    FaultOperation, FaultRule as FaultRuleModel, IoPath, Size,
 };
 use base::Nanos;
 use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
@@ -10,7 +10,6 @@ use block::layer::fault::FaultOperation as BlockFaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
 use block::{BlockError, Cache, CacheOptions, Device, DeviceError, PathDevice};
 use std::sync::{Arc, Weak};
-use switch::PathRules;
 
 /// Requests of one core that a device with an I/O path takes at a time.
 const PATH_DEPTH: u32 = 256;
@@ -86,8 +85,8 @@ pub fn open_identified(model: &Model) -> Result<Identified, DeviceError> {
         device = Arc::new(Verify::new(device)?);
     }
     let mut path = None;
-    if let Some(name) = model.io_path {
-        let started = PathDevice::start(device, name.0, PathRules::default())?;
+    if let Some(IoPath(spec)) = model.io_path {
+        let started = PathDevice::start(device, spec.path, spec.rules)?;
         let started = path.insert(started.with_requests(PATH_DEPTH, u32::MAX));
         device = Arc::new(started.clone());
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use switch::{Class, Path, PathRules};
+use switch::{Class, PathSpec};
 
 /// Pieces of one call that are under way at once: enough to keep a connection busy, few enough to
 /// leave buffers for others.
@@ -228,9 +228,8 @@ impl Namespace {
     }
 
     /// The namespace as a device that is reached by an I/O path: threads that open the same device,
-    /// or clones of it, share its queues. Other parameters of the path are for
-    /// [`PathDevice::start`] over [`device`](Self::device). The namespace must be kept as long as
-    /// the device is used. A thread may have requests of others under way: it has to drive its
+    /// or clones of it, share its queues. A [`PathSpec`] has parameters of the path. The namespace must
+    /// be kept as long as the device is used. A thread may have requests of others under way: it has to drive its
     /// channel when that asks for it, until it has closed it. A thread that is granted no I/O queue
     /// again after a loss gets [`BlockError::Gone`], and the others go on.
     ///
@@ -248,10 +247,11 @@ impl Namespace {
     /// # Errors
     /// When the machine refuses a thread or an io_uring, or every I/O queue that the controller
     /// grants is taken.
-    pub fn device_by(&self, path: Path) -> Result<PathDevice, HostError> {
+    pub fn device_by(&self, path: impl Into<PathSpec>) -> Result<PathDevice, HostError> {
         let remote = self.device().with_other_way(OtherWay::Repeated);
         let remote = Arc::new(remote);
-        Ok(PathDevice::start(remote, path, PathRules::default())?)
+        let spec = path.into();
+        Ok(PathDevice::start(remote, spec.path, spec.rules)?)
     }
 
     /// A queue of its own for the calling thread: `depth` requests at once, completions in the

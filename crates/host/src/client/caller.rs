@@ -20,7 +20,7 @@ use reactor::{BufferClass, PollPolicy};
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use switch::{Path, PathRules};
+use switch::PathSpec;
 
 /// Pieces of one call that are under way at once.
 const DEPTH: u32 = 8;
@@ -73,10 +73,13 @@ impl CallerPath {
     /// # Errors
     /// When the machine refuses a thread or an io_uring, or every I/O queue that the controller
     /// grants is taken.
-    pub(super) fn start(namespace: &RemoteNamespace, path: Path) -> Result<Arc<Self>, HostError> {
+    pub(super) fn start(
+        namespace: &RemoteNamespace,
+        spec: PathSpec,
+    ) -> Result<Arc<Self>, HostError> {
         let below = namespace.clone().with_queues(1, QUEUE_DEPTH);
         let below = Arc::new(below.with_other_way(OtherWay::Repeated));
-        let device = PathDevice::start(below, path, PathRules::default())?;
+        let device = PathDevice::start(below, spec.path, spec.rules)?;
         let device = device.with_requests(DEPTH, TRANSFER_BYTES_MAX).in_calls();
         Ok(Arc::new(Self { device }))
     }

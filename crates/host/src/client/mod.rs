@@ -27,6 +27,7 @@ use crate::options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, reso
 use crate::recovery::epoch::Phase;
 use base::Nanos;
 use base::units::{KIB, MIB};
+use block::DeviceError;
 use reactor::uring::UringDriver;
 use reactor::{BufferClass, Core, MailboxSender, PollPolicy, SocketOptions, start_core};
 use service::{ClientService, Message};
@@ -36,7 +37,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use switch::{Knobs, Path};
+use switch::{Knobs, PathSpec};
 use wire::nvme::Nqn;
 use wire::tcp::limits::IO_PORT;
 
@@ -46,7 +47,7 @@ pub struct HostBuilder {
     identity: Option<HostIdentity>,
     nqn: Option<String>,
     poll: PollPolicy,
-    path: Option<Path>,
+    path: Option<PathSpec>,
     template: ConnectOptions,
 }
 
@@ -144,10 +145,13 @@ impl HostBuilder {
     /// call by a path after another thread did that, or at its own end. Without a path, the host's
     /// thread carries the calls out, with one connection for all threads. [`Path::Sync`] spares a
     /// call two switches between threads, and takes an I/O queue for each thread; further threads go
-    /// without.
+    /// without. A [`PathSpec`] has parameters; those of a plug have no effect here, since a thread
+    /// waits for each call.
+    ///
+    /// [`Path::Sync`]: switch::Path::Sync
     #[must_use]
-    pub fn path(mut self, path: Path) -> Self {
-        self.path = Some(path);
+    pub fn path(mut self, path: impl Into<PathSpec>) -> Self {
+        self.path = Some(path.into());
         self
     }
 
@@ -178,11 +182,13 @@ impl HostBuilder {
         let mut template = self.template;
         template.host = identity;
         template.check()?;
+        let path = self.path.map(PathSpec::for_awaited).transpose();
+        let path = path.map_err(|error| DeviceError::Invalid(error.to_string()))?;
         let (thread, sender) = start_thread(self.poll)?;
         let inner = HostInner {
             template,
             poll: self.poll,
-            path: self.path,
+            path,
             sender,
             controllers: AtomicUsize::new(0),
             thread: Some(thread),
@@ -197,7 +203,7 @@ impl HostBuilder {
 struct HostInner {
     template: ConnectOptions,
     poll: PollPolicy,
-    path: Option<Path>,
+    path: Option<PathSpec>,
     sender: MailboxSender<Message>,
     controllers: AtomicUsize,
     thread: Option<JoinHandle<()>>,

@@ -43,6 +43,58 @@ fn rules_have_ranges() {
 }
 
 #[test]
+fn a_path_with_parameters_comes_back_as_text() {
+    let parsed = |text: &str| text.parse::<PathSpec>();
+    for text in [
+        "sync",
+        "stm:handover_us=500",
+        "2q:table_entries=64",
+        "poll:table_entries=8,handover_us=200",
+        "atm:unplug_threshold=8,unplug_delay_us=0,table_entries=64,handover_us=1000000",
+    ] {
+        assert_eq!(parsed(text).map(|spec| spec.to_string()), Ok(text.into()));
+    }
+    let spec = parsed("htm:unplug_delay_us=250").expect("a path");
+    assert_eq!(spec.rules.unplug_delay, Nanos::from_micros(250));
+    assert_eq!(spec.for_awaited(), Err(PathError::NoPlug));
+    let stm = PathSpec::from(Path::Stm);
+    assert_eq!(stm.for_awaited(), Ok(stm));
+}
+
+/// Parameters were taken that the path overwrote, or did not look at.
+#[test]
+fn parameters_without_effect_or_sense_are_refused() {
+    for (text, expected) in [
+        ("interrupt:unplug_threshold=8", "no effect on interrupt"),
+        ("poll:unplug_delay_us=8", "no effect on poll"),
+        ("stm:unplug_threshold=8", "no effect on stm"),
+        ("2q:unplug_delay_us=8", "no effect on 2q"),
+        ("sync:table_entries=8", "no effect on sync"),
+        ("sync:handover_us=500", "no effect on sync"),
+        ("fast:handover_us=500", "no I/O path"),
+        ("stm:", "no parameter"),
+        ("stm:handover_us", "no parameter"),
+        ("stm:handover_us=-1", "no parameter"),
+        ("stm:handover=1", "no parameter"),
+        (
+            "stm:handover_us=1",
+            "handover_us must be from 100 to 1000000",
+        ),
+        (
+            "atm:unplug_delay_us=10001",
+            "unplug_delay_us must be from 0 to 10000",
+        ),
+        (
+            "atm:table_entries=0",
+            "table_entries must be from 1 to 1024",
+        ),
+    ] {
+        let error = text.parse::<PathSpec>().expect_err(text).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn a_hybrid_path_sends_only_unawaited_writes_to_the_plug() {
     for path in [Path::Htm, Path::VfsHtm] {
         let kind = |request| match path.route(request) {

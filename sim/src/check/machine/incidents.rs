@@ -191,7 +191,12 @@ impl Machine {
         self.known[target].removed = true;
         self.pass(gone_for);
         let volume = &self.known[target].volumes[self.plan.volumes - 1];
-        let options = volume.as_namespace(nsid);
+        let (options, dispatcher) = volume.as_namespace(nsid, || self.world.driver());
+        if let Some(process) = &mut self.cast.borrow_mut().targets[target] {
+            dispatcher
+                .into_iter()
+                .for_each(|dispatcher| process.add_dispatcher(dispatcher));
+        }
         while !self.change(target, |t| t.add_namespace(SUBSYSTEM, options.clone())) {
             self.pass(Nanos::from_secs(1));
         }

@@ -1,4 +1,5 @@
-//! Runners that return to their programs, that lose their way to the device, or that end.
+//! Runners that return to their programs, that are deposed, that lose their way to the device, or
+//! that end.
 
 use super::*;
 use crate::Completion;
@@ -29,11 +30,23 @@ fn reap(channel: &mut dyn Channel) -> Option<(u64, Result<(), BlockError>)> {
     channel.reap().map(|done| (done.tag, done.result))
 }
 
+fn open_all(device: &PathDevice, count: usize) -> (Vec<UringDriver>, Vec<Box<dyn Channel>>) {
+    let mut drivers: Vec<_> = (0..count).map(|_| driver()).collect();
+    let open = |driver: &mut UringDriver| device.open(driver).expect("it opens");
+    let channels = drivers.iter_mut().map(open).collect();
+    (drivers, channels)
+}
+
 /// Reads take 10 ms, writes 50.
 fn delayed() -> PathDevice {
+    delayed_by(50)
+}
+
+/// Reads take 10 ms.
+fn delayed_by(write_millis: u64) -> PathDevice {
     let options = DelayOptions {
         read: Nanos::from_millis(10),
-        write: Nanos::from_millis(50),
+        write: Nanos::from_millis(write_millis),
         ..DelayOptions::default()
     };
     start(Arc::new(Delay::new(ram(64), options)), Path::Stm).in_calls()
@@ -78,6 +91,96 @@ fn a_call_is_done_when_nothing_is_under_way_for_others() {
     assert_eq!(reap(&mut *serves), Some((1, Ok(()))));
     turn(&mut *waits, &mut second, at(50_010));
     assert_eq!(reap(&mut *waits), Some((2, Ok(()))));
+}
+
+/// Those of the runner itself were counted as well: all but one of a single thread's.
+#[test]
+fn requests_of_others_lose_the_election() {
+    let device = delayed();
+    let (mut drivers, mut channels) = open_all(&device, 2);
+    put(&mut *channels[0], &mut drivers[0], at(10), false, 1);
+    turn(&mut *channels[0], &mut drivers[0], at(10));
+    put(&mut *channels[0], &mut drivers[0], at(20), false, 2);
+    let counts = || {
+        let snapshot = device.snapshot();
+        (snapshot.elections_won, snapshot.elections_lost)
+    };
+    assert_eq!(counts(), (1, 0));
+    put(&mut *channels[1], &mut drivers[1], at(30), false, 3);
+    assert_eq!(counts(), (1, 1));
+}
+
+/// What the deposed one sent is under way for 50 ms more, and it turns meanwhile.
+#[test]
+fn a_runner_that_was_deposed_does_not_hide_that_its_successor_is_stuck() {
+    let device = delayed();
+    let (mut drivers, mut channels) = open_all(&device, 3);
+    put(&mut *channels[0], &mut drivers[0], at(10), false, 1);
+    turn(&mut *channels[0], &mut drivers[0], at(10));
+    put(&mut *channels[1], &mut drivers[1], at(20), false, 2);
+    turn(&mut *channels[1], &mut drivers[1], at(20));
+    turn(&mut *channels[1], &mut drivers[1], at(1_100));
+    assert_eq!(device.snapshot().taken_over, 1);
+    put(&mut *channels[2], &mut drivers[2], at(1_200), true, 3);
+    for now in (1_200..4_000).step_by(100) {
+        turn(&mut *channels[0], &mut drivers[0], at(now));
+        let _ = channels[0].deadline();
+        turn(&mut *channels[2], &mut drivers[2], at(now));
+    }
+    assert_eq!(device.snapshot().taken_over, 2);
+    turn(&mut *channels[2], &mut drivers[2], at(14_000));
+    assert_eq!(reap(&mut *channels[2]), Some((3, Ok(()))));
+}
+
+/// It did not know that it was deposed, and its look for a stuck runner came a while later.
+#[test]
+fn a_queue_that_is_handed_to_a_runner_that_was_deposed_is_run() {
+    let device = delayed_by(12);
+    let (mut drivers, mut channels) = open_all(&device, 2);
+    put(&mut *channels[0], &mut drivers[0], at(10), false, 1);
+    turn(&mut *channels[0], &mut drivers[0], at(10));
+    put(&mut *channels[1], &mut drivers[1], at(20), true, 2);
+    turn(&mut *channels[1], &mut drivers[1], at(20));
+    turn(&mut *channels[1], &mut drivers[1], at(1_100));
+    assert_eq!(device.snapshot().taken_over, 1);
+    put(&mut *channels[0], &mut drivers[0], at(1_200), true, 3);
+    turn(&mut *channels[1], &mut drivers[1], at(11_100));
+    assert_eq!(reap(&mut *channels[1]), Some((2, Ok(()))));
+    for now in [11_200, 12_010, 22_010] {
+        turn(&mut *channels[0], &mut drivers[0], at(now));
+    }
+    assert_eq!(reap(&mut *channels[0]), Some((1, Ok(()))));
+    assert_eq!(reap(&mut *channels[0]), Some((3, Ok(()))));
+}
+
+/// Others waited as long as its device took, or as it was not woken.
+#[test]
+fn a_runner_that_sleeps_for_long_is_deposed() {
+    let options = DelayOptions {
+        write: Nanos::from_millis(500),
+        read: Nanos::from_millis(1),
+        ..DelayOptions::default()
+    };
+    let device = start(Arc::new(Delay::new(ram(64), options)), Path::Stm);
+    let (mut drivers, mut channels) = open_all(&device, 2);
+    put(&mut *channels[0], &mut drivers[0], at(10), false, 1);
+    for now in [10, 1_100] {
+        turn(&mut *channels[0], &mut drivers[0], at(now));
+    }
+    assert!(channels[0].deadline() > at(1_100), "it sleeps");
+    put(&mut *channels[1], &mut drivers[1], at(1_100), true, 2);
+    // It is left alone for as long as devices take that work.
+    let done = (1..100).find(|&millis| {
+        turn(
+            &mut *channels[1],
+            &mut drivers[1],
+            at(1_100 + 1_000 * millis),
+        );
+        let deposed = device.snapshot().taken_over > 0;
+        assert!(!deposed || millis > 60, "after {millis} ms");
+        reap(&mut *channels[1]).is_some()
+    });
+    assert!(done.is_some(), "it waits as long as the other sleeps");
 }
 
 /// A device with channels that lose their way to it.

@@ -12,7 +12,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::Arc;
 use switch::knobs::Preset;
-use switch::{Class, PathRules, PerClass};
+use switch::{Class, PerClass};
 
 /// Commands of each queue of a remote namespace.
 const REMOTE_DEPTH: u16 = 256;
@@ -49,11 +49,11 @@ impl Source {
                 }
             }
         };
-        if let Some(path) = args.path {
+        if let Some(spec) = args.path {
             let devices = source.namespaces.iter_mut();
             for (_, device) in devices.flat_map(|(_, devices)| devices.iter_mut()) {
                 let below = Arc::clone(device);
-                *device = Arc::new(PathDevice::start(below, path, PathRules::default())?);
+                *device = Arc::new(PathDevice::start(below, spec.path, spec.rules)?);
             }
         }
         Ok(source)

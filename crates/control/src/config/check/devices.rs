@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Findings;
 use crate::config::problem::Place;
 use crate::limits;
-use crate::model::{Device, DeviceKind, Fault, FaultOperation, FaultRule, Size};
+use crate::model::{Device, DeviceKind, Fault, FaultOperation, FaultRule, IoPath, Size};
 use block::limits::{
     CACHE_BYTES_MAX, CACHE_BYTES_MIN, CACHE_DIRTY_EXPIRE_MAX, CACHE_DIRTY_EXPIRE_MIN,
 };
@@ -41,6 +41,7 @@ pub(super) fn check(devices: &BTreeMap<String, Device>, place: &Place, findings:
             );
         }
         layers(device, &place, findings);
+        io_path(device, &place, findings);
         cache(device, &place, findings);
     }
 }
@@ -123,6 +124,16 @@ fn layers(device: &Device, place: &Place, findings: &mut Findings) {
     }
     if let Some(fault) = &device.fault {
         faults(fault, &place.key("fault").key("rules"), findings);
+    }
+}
+
+fn io_path(device: &Device, place: &Place, findings: &mut Findings) {
+    if device.cache.is_none()
+        && let Some(IoPath(spec)) = device.io_path
+        && let Err(error) = spec.for_awaited()
+    {
+        let what_to_do = "omit the parameters, or write cache = \"256M\"";
+        findings.report(&place.key("io_path"), error.to_string(), what_to_do);
     }
 }
 

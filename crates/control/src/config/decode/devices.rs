@@ -8,6 +8,7 @@ use crate::model::{
     Keyword, keyword,
 };
 use std::collections::BTreeMap;
+use switch::path::PathError;
 
 keyword! {
     /// The words for `type`.
@@ -110,8 +111,11 @@ fn kind(device_type: DeviceType, table: &Table<'_>) -> Option<DeviceKind> {
 impl FromNode for IoPath {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
         let expected = "an I/O path: \"interrupt\", \"poll\", \"sync\", \"stm\", \"atm\", \"htm\", \
-                        \"vfs_htm\" or \"2q\"";
-        parsed(node, place, decoder, expected, |text| text.parse().ok())
+                        \"vfs_htm\" or \"2q\", with parameters if need be: \"stm:handover_us=500\"";
+        let text = parsed(node, place, decoder, expected, |text| Some(text.to_owned()))?;
+        let path = text.parse::<Self>();
+        let report = |error: &PathError| decoder.problem(place, error.to_string(), "correct it");
+        path.inspect_err(report).ok()
     }
 }
 
