@@ -1,9 +1,15 @@
-# Disks with ext4 for the examples beside it, which source it: of a Switchyard target through FUSE and
-# a loop device, and in a local file.
+# Disks with a file system for the examples beside it, which source it: of a Switchyard target through
+# FUSE and a loop device, and in a local file. FS=xfs makes XFS of at least 300M, otherwise it is ext4.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 [ "$(id -u)" = 0 ] || fail "run it as root: loop devices and mounts need that"
-needs losetup mount mkfs.ext4 e2fsprogs fusermount3 fuse3
+fs=${FS:-ext4}
+case $fs in
+ext4) make_file_system=(mkfs.ext4 -q -E nodiscard) fs_package=e2fsprogs ;;
+xfs) make_file_system=(mkfs.xfs -q -K) fs_package=xfsprogs ;;
+*) fail "FS=$fs: write ext4 or xfs" ;;
+esac
+needs losetup mount "${make_file_system[0]}" "$fs_package" fusermount3 fuse3
 loops=()
 mounts=()
 
@@ -16,15 +22,15 @@ release() {
     for it in "${loops[@]}"; do losetup --detach "$it"; done
 }
 
-# file_system FILE MOUNTPOINT: ext4 on a loop device over the file.
+# file_system FILE MOUNTPOINT: a file system on a loop device over the file.
 file_system() {
     local loop
     loop=$(losetup --find --show --direct-io=on --sector-size 4096 "$1" 2>/dev/null) ||
         loop=$(losetup --find --show "$1") || fail "no loop device for $1"
     loops+=("$loop")
-    mkfs.ext4 -q -E nodiscard "$loop"
+    "${make_file_system[@]}" "$loop"
     mkdir -p "$2"
-    mount -t ext4 "$loop" "$2"
+    mount -t "$fs" "$loop" "$2"
     mounts+=("$2")
 }
 

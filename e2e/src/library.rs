@@ -100,7 +100,7 @@ impl Library {
 }
 
 /// The repository's root.
-fn repository() -> PathBuf {
+pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }

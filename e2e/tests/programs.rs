@@ -1,5 +1,5 @@
-//! Programs over `libswitchyard`, against a target that is another process: in C, fio, and the
-//! example with tokio.
+//! Programs over `libswitchyard`, against a target that is another process: in C, and the example
+//! with tokio.
 
 #![cfg(test)]
 
@@ -10,7 +10,7 @@ use std::process::Command;
 use switchyard_e2e::library::{Checks, Library, tokio_example};
 use switchyard_e2e::limits::COMMAND_DEADLINE;
 use switchyard_e2e::process::{Process, Serve};
-use switchyard_e2e::{Readiness, cache_directory, output_of, require_programs, skip};
+use switchyard_e2e::{Readiness, cache_directory, output_of, require_programs};
 
 /// Runs a program against a target of its own.
 fn run(name: &str, checks: Checks) -> Result<String> {
@@ -35,7 +35,7 @@ fn run_both(name: &str) -> Result<()> {
 }
 
 #[test]
-fn the_example_of_the_documentation_runs() -> Result<()> {
+fn what_was_written_by_blocking_calls_is_read() -> Result<()> {
     if require_programs(&["cc"])? == Readiness::Skip {
         return Ok(());
     }
@@ -123,54 +123,6 @@ fn a_program_goes_on_when_its_target_is_killed() -> Result<()> {
 fn own_address() -> Ipv4Addr {
     // A process's number has at most 22 bits.
     Ipv4Addr::from_bits(0x7f01_0000 + std::process::id())
-}
-
-/// fio with our engine, built against the headers of the fio that is installed.
-#[test]
-fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
-    if require_programs(&["cc", "fio", "apt-get", "dpkg-query"])? == Readiness::Skip {
-        return Ok(());
-    }
-    let library = Library::build()?;
-    let engine = match library.fio_engine() {
-        Ok(engine) => engine,
-        Err(error) => {
-            skip(&format!("{error:#}"))?;
-            return Ok(());
-        }
-    };
-    let target = Serve::start(&["--ram", "64M"])?;
-    let address = target.address().to_string();
-    let fio = |arguments: &[&str]| {
-        let mut fio = Command::new("fio");
-        fio.arg(format!("--ioengine=external:{}", engine.display()));
-        fio.arg(format!("--sw_target={address}")).args(arguments);
-        Process::start(&mut fio)?.succeed(COMMAND_DEADLINE)
-    };
-    let verify = "--verify=crc32c --verify_fatal=1 --verify_state_save=0 --bs=4k --size=16M";
-    for mode in [
-        "--rw=randwrite --iodepth=32",
-        "--rw=randwrite --iodepth=64 --iodepth_batch_submit=16 --thread --sw_class=latency",
-        "--rw=write --iodepth=4 --fsync=8 --numjobs=2 --offset_increment=16M",
-        "--rw=randwrite --bs=128k --iodepth=8",
-        "--rw=randwrite --iodepth=32 --rate_iops=100k",
-        "--rw=randwrite --iodepth=32 --sw_gather=0",
-    ] {
-        let arguments: Vec<_> = "--name=verify"
-            .split_whitespace()
-            .chain(verify.split_whitespace())
-            .chain(mode.split_whitespace())
-            .collect();
-        let text = fio(&arguments)?;
-        ensure!(text.contains("err= 0"), "{mode}: {text}");
-    }
-    let text = fio(&["--name=trim", "--rw=randtrim", "--bs=64k", "--size=8M"])?;
-    ensure!(text.contains("err= 0"), "{text}");
-    let refused = fio(&["--name=a", "--rw=read", "--size=4k", "--sw_nsid=9"]);
-    let refused = format!("{:#}", refused.err().context("there is no namespace 9")?);
-    ensure!(refused.contains("it has 1"), "{refused}");
-    target.stop()?;
-    Ok(())
 }
 
 /// A program that works until its input says that it is enough.

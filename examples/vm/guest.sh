@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # The first process of the guest: random reads of 4 KiB, one at a time, beside bulk reads of 64 KiB,
-# 16 at a time, from the same disk, with and without a real-time I/O priority, in turns. Says the
-# results over the console, and powers off.
+# 16 at a time, from the same disk, with and without a real-time I/O priority, and from a disk of a
+# local file, in turns. Says the results over the console, and powers off.
 export PATH=/bin
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -13,20 +13,26 @@ for module in $(cat /modules/order); do
 done
 . /parameters
 
-# load NAME ARGUMENT…: one line of fio's for programs.
+# The disk of a local file has this serial number.
+local=/dev/vdb disk=/dev/vda
+[ "$(cat /sys/block/vdb/serial)" = local ] || { local=/dev/vda disk=/dev/vdb; }
+
+# load NAME DISK ARGUMENT…: one line of fio's for programs.
 load() {
 	name=$1
-	shift
-	fio --name="$name" --filename=/dev/vda --direct=1 --rw=randread --norandommap --time_based \
+	from=$2
+	shift 2
+	fio --name="$name" --filename="$from" --direct=1 --rw=randread --norandommap --time_based \
 		--runtime="$SECONDS_EACH" --output-format=terse --terse-version=3 "$@"
 }
 
-# measure NAME COMMAND…: reads per second and their p99 in microseconds, and MiB per second of bulk.
+# measure NAME DISK COMMAND…: reads per second and their p99 in microseconds, and MiB per second of bulk.
 measure() {
 	name=$1
-	shift
-	load bulk --bs=64k --iodepth=16 --ioengine=libaio >/bulk &
-	"$@" fio --name=reads --filename=/dev/vda --direct=1 --rw=randread --norandommap --bs=4k \
+	from=$2
+	shift 2
+	load bulk "$from" --bs=64k --iodepth=16 --ioengine=libaio >/bulk &
+	"$@" fio --name=reads --filename="$from" --direct=1 --rw=randread --norandommap --bs=4k \
 		--time_based --runtime="$SECONDS_EACH" --output-format=terse --terse-version=3 >/reads
 	wait
 	p99=$(tr ';' '\n' </reads | sed -n 's/^99\.0*%=//p' | head -n 1)
@@ -34,7 +40,8 @@ measure() {
 }
 
 for round in $(seq "$RUNS"); do
-	measure without env
-	measure with ionice -c 1
+	measure without "$disk" env
+	measure with "$disk" ionice -c 1
+	measure local "$local" env
 done
 echo "RESULT end"

@@ -4,7 +4,8 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use std::ops::Deref;
+use pyo3::types::{PyBytes, PyMemoryView, PySlice};
+use std::ops::{Deref, Range};
 
 /// Data to write: the memory of a `bytes` object itself, or a copy of any other object's.
 pub(crate) enum Data {
@@ -28,7 +29,7 @@ impl Deref for Data {
 impl Data {
     /// The data of an object with a contiguous buffer.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if object.is_instance_of::<pyo3::types::PyBytes>() {
+        if object.is_instance_of::<PyBytes>() {
             return Ok(Self::Bytes(object.extract()?));
         }
         let buffer: PyBuffer<u8> = PyBuffer::get(object)?;
@@ -58,4 +59,32 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
         return Err(PyBufferError::new_err(message));
     }
     Ok(buffer)
+}
+
+/// Returns true if the object has its data in one piece, and may change it while other threads run;
+/// that of others has to be copied as a whole, or need not be.
+pub(crate) fn can_change(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let buffer: PyBuffer<u8> = PyBuffer::get(object)?;
+    Ok(!object.is_instance_of::<PyBytes>() && buffer.is_c_contiguous())
+}
+
+/// The memory of an object in one piece, to be given or taken part by part, each with one copy.
+pub(crate) struct Parts<'py> {
+    bytes: Bound<'py, PyAny>,
+}
+
+impl<'py> Parts<'py> {
+    /// The memory of an object with this buffer, which has to be in one piece.
+    pub(crate) fn of(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let bytes = PyMemoryView::from(object)?.call_method1("cast", ("B",))?;
+        Ok(Self { bytes })
+    }
+
+    /// A part of it.
+    pub(crate) fn part(&self, range: Range<usize>) -> PyResult<PyBuffer<u8>> {
+        let index = |at: usize| isize::try_from(at).expect("a place in memory");
+        let (from, to) = (index(range.start), index(range.end));
+        let slice = PySlice::new(self.bytes.py(), from, to, 1);
+        PyBuffer::get(&self.bytes.get_item(slice)?)
+    }
 }

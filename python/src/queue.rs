@@ -1,9 +1,10 @@
 //! Queues: batches, and single requests for an event loop.
 
-use crate::buffers::{self, Data};
+use crate::buffers::{self, Data, Parts};
 use crate::requests::{BATCH, Handle, OpenQueue, READ};
 use crate::{os_error, request_error, submit_error};
-use host::{BlockError, Completion, SubmitError};
+use host::{BlockError, Completion, Operation, SubmitError};
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -25,16 +26,16 @@ impl Queue {
     }
 
     /// Submits a single request.
-    fn single(
+    fn single<E: Into<Refused>>(
         &self,
         tag: u64,
-        submit: impl FnOnce(&mut host::Queue) -> Result<(), SubmitError>,
+        submit: impl FnOnce(&mut host::Queue) -> Result<(), E>,
     ) -> PyResult<()> {
         if tag & (BATCH | READ) != 0 {
             return Err(PyValueError::new_err("a tag is less than 2**62"));
         }
         self.handle
-            .with(|open| submit(&mut open.queue).map_err(submit_error))
+            .with(|open| submit(&mut open.queue).map_err(|error| error.into().into()))
     }
 
     /// Takes the single requests that are done, as [`reap`](Self::reap).
@@ -56,22 +57,36 @@ impl Queue {
         })
     }
 
-    /// Runs a batch of `count` requests, a queue's depth of them at a time: `submit` submits the
-    /// request with an index under a tag, and `each` is given the data of each.
-    fn batch<'py>(
+    /// Runs a batch of `count` requests: `submit` submits the request with an index under a tag,
+    /// while other threads run, and `each` is given the data of each.
+    fn batch(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         count: usize,
         submit: impl Fn(&mut host::Queue, usize, u64) -> Result<(), SubmitError> + Sync,
+        each: impl FnMut(usize, &[u8]) -> PyResult<()>,
+    ) -> PyResult<()> {
+        let submit = |open: &mut OpenQueue, from| submit_some(open, from, count, &submit);
+        let submit = |from| py.detach(|| self.handle.with(|open| submit(open, from)));
+        self.batch_by(py, count, submit, each)
+    }
+
+    /// Runs a batch of `count` requests, a queue's depth of them at a time: `submit` submits those
+    /// from an index on until the queue is full, as [`submit_some`] does, and `each` is given the
+    /// data of each.
+    fn batch_by(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        submit: impl Fn(usize) -> PyResult<(usize, Option<PyErr>)>,
         mut each: impl FnMut(usize, &[u8]) -> PyResult<()>,
     ) -> PyResult<()> {
         let handle = self.handle;
         let mut next = 0;
         while next < count {
             let from = next;
-            let submit = || handle.with(|open| submit_some(open, from, count, &submit));
             let failed;
-            (next, failed) = py.detach(submit)?;
+            (next, failed) = submit(from)?;
             let waited = if next == from && failed.is_none() {
                 // Single requests have all the places.
                 let had = handle.with(|open| Ok(open.singles.len()))?;
@@ -113,23 +128,80 @@ impl Drop for Queue {
 
 /// Submits requests of a batch until the queue is full. Returns the index of the first that was not
 /// submitted, and the reason where it is another one.
-fn submit_some(
+fn submit_some<E: Into<Refused>>(
     open: &mut OpenQueue,
     from: usize,
     count: usize,
-    submit: &impl Fn(&mut host::Queue, usize, u64) -> Result<(), SubmitError>,
+    submit: &impl Fn(&mut host::Queue, usize, u64) -> Result<(), E>,
 ) -> PyResult<(usize, Option<PyErr>)> {
     for next in from..count {
         let tag = open.batch_tag(next);
-        match submit(&mut open.queue, next, tag) {
+        match submit(&mut open.queue, next, tag).map_err(E::into) {
             Ok(()) => {}
-            Err(SubmitError::Full) if next > from || open.queue.outstanding() > 0 => {
+            Err(Refused::Full) if next > from || open.queue.outstanding() > 0 => {
                 return Ok((next, None));
             }
-            Err(error) => return Ok((next, Some(submit_error(error)))),
+            Err(error) => return Ok((next, Some(error.into()))),
         }
     }
     Ok((count, None))
+}
+
+/// A request that a queue did not take.
+enum Refused {
+    Full,
+    For(PyErr),
+}
+
+impl From<SubmitError> for Refused {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Full => Self::Full,
+            SubmitError::Request(_) => Self::For(submit_error(error)),
+        }
+    }
+}
+
+impl From<Refused> for PyErr {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => submit_error(SubmitError::Full),
+            Refused::For(error) => error,
+        }
+    }
+}
+
+/// Submits a write of the data of an object that may change, with one copy of it.
+fn write_buffer(
+    py: Python<'_>,
+    queue: &mut host::Queue,
+    tag: u64,
+    offset: u64,
+    buffer: &PyBuffer<u8>,
+    durable: bool,
+) -> Result<(), Refused> {
+    let (operation, length) = (Operation::Write { durable }, buffer.len_bytes());
+    let request = queue.request(tag, operation, offset, length as u64, None);
+    let mut request = request.map_err(SubmitError::from)?;
+    let mut data = queue.buffer(length).ok_or(Refused::Full)?;
+    let bytes = data.bytes_mut().expect("a buffer of the queue's own");
+    buffer.copy_to_slice(py, bytes).map_err(Refused::For)?;
+    request.data = Some(data);
+    queue.submit(request).map_err(|_| Refused::Full)
+}
+
+/// Submits a write of bytes that do not change.
+fn write_bytes(
+    queue: &mut host::Queue,
+    tag: u64,
+    offset: u64,
+    bytes: &[u8],
+    durable: bool,
+) -> Result<(), SubmitError> {
+    match durable {
+        true => queue.write_durable(tag, offset, bytes),
+        false => queue.write(tag, offset, bytes),
+    }
 }
 
 /// Hands out the data of the requests of a batch that are done. Returns the last failure.
@@ -189,18 +261,18 @@ impl Queue {
         length: usize,
         buffer: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let buffer = buffers::writable(buffer)?;
+        let object = buffer;
+        let buffer = buffers::writable(object)?;
         if offsets.len().checked_mul(length) != Some(buffer.len_bytes()) {
             let message = "the buffer has not as many bytes as all reads together";
             return Err(PyValueError::new_err(message));
         }
         let read = |queue: &mut host::Queue, i: usize, tag| queue.read(tag, offsets[i], length);
-        let mut all = buffers::zeroed(buffer.len_bytes())?;
+        let parts = Parts::of(object)?;
         self.batch(py, offsets.len(), read, |index, data| {
-            all[index * length..][..length].copy_from_slice(data);
-            Ok(())
-        })?;
-        buffer.copy_from_slice(py, &all)
+            let part = parts.part(index * length..(index + 1) * length)?;
+            part.copy_from_slice(py, data)
+        })
     }
 
     /// Writes equal parts of the data at the offsets.
@@ -212,23 +284,31 @@ impl Queue {
         data: &Bound<'_, PyAny>,
         durable: bool,
     ) -> PyResult<()> {
-        let data = Data::of(data)?;
-        if offsets.is_empty() && data.is_empty() {
+        let (count, bytes) = (offsets.len(), PyBuffer::<u8>::get(data)?.len_bytes());
+        if count == 0 && bytes == 0 {
             return Ok(());
         }
-        if offsets.is_empty() || !data.len().is_multiple_of(offsets.len()) {
+        if count == 0 || !bytes.is_multiple_of(count) {
             let message = "the data is not as many equal parts as there are offsets";
             return Err(PyValueError::new_err(message));
         }
-        let length = data.len() / offsets.len();
+        let part = |i: usize| i * (bytes / count)..(i + 1) * (bytes / count);
+        if buffers::can_change(data)? {
+            let parts = Parts::of(data)?;
+            let write = |queue: &mut host::Queue, i: usize, tag| {
+                let part = parts.part(part(i)).map_err(Refused::For)?;
+                write_buffer(py, queue, tag, offsets[i], &part, durable)
+            };
+            // No other thread runs meanwhile.
+            let submit = |open: &mut OpenQueue, from| submit_some(open, from, count, &write);
+            let submit = |from| self.handle.with(|open| submit(open, from));
+            return self.batch_by(py, count, submit, |_, _| Ok(()));
+        }
+        let data = Data::of(data)?;
         let write = |queue: &mut host::Queue, i: usize, tag| {
-            let part = &data[i * length..(i + 1) * length];
-            match durable {
-                true => queue.write_durable(tag, offsets[i], part),
-                false => queue.write(tag, offsets[i], part),
-            }
+            write_bytes(queue, tag, offsets[i], &data[part(i)], durable)
         };
-        self.batch(py, offsets.len(), write, |_, _| Ok(()))
+        self.batch(py, count, write, |_, _| Ok(()))
     }
 
     fn submit_read(&self, tag: u64, offset: u64, length: usize) -> PyResult<()> {
@@ -238,15 +318,19 @@ impl Queue {
     #[pyo3(signature = (tag, offset, data, *, durable=false))]
     fn submit_write(
         &self,
+        py: Python<'_>,
         tag: u64,
         offset: u64,
         data: &Bound<'_, PyAny>,
         durable: bool,
     ) -> PyResult<()> {
-        let data = Data::of(data)?;
-        self.single(tag, |queue| match durable {
-            true => queue.write_durable(tag, offset, &data),
-            false => queue.write(tag, offset, &data),
+        if data.is_instance_of::<PyBytes>() {
+            let data = Data::of(data)?;
+            return self.single(tag, |queue| write_bytes(queue, tag, offset, &data, durable));
+        }
+        let data: PyBuffer<u8> = PyBuffer::get(data)?;
+        self.single(tag, |queue| {
+            write_buffer(py, queue, tag, offset, &data, durable)
         })
     }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import tempfile
 
 import pytest
@@ -39,6 +40,41 @@ def test_a_write_that_waits_for_a_place_has_the_data_of_its_call(disk):
             data[:] = b"\x02" * 4096
             await asyncio.gather(*writes)
             assert await aio.read(0, 8192) == b"\x01" * 8192
+
+    asyncio.run(main())
+
+
+def rings() -> set[int]:
+    """The descriptors of this process that are io_urings."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if "io_uring" in os.readlink(f"/proc/self/fd/{name}"):
+                found.add(int(name))
+        except FileNotFoundError:
+            # That of the directory itself.
+            pass
+    return found
+
+
+def test_every_coroutine_hears_of_a_ring_that_breaks(disk):
+    async def main() -> None:
+        before = rings()
+        aio = switchyard.AsyncNamespace(disk, depth=4)
+        assert await aio.read(0, 4096) == bytes(4096)
+        (ring,) = rings() - before
+        nothing = os.open("/dev/null", os.O_RDWR)
+        os.dup2(nothing, ring)
+        os.close(nothing)
+        # More of them than the queue has places.
+        reads = [asyncio.ensure_future(aio.read(0, 4096)) for _ in range(8)]
+        done, left = await asyncio.wait(reads, timeout=30)
+        assert not left
+        assert all(isinstance(read.exception(), OSError) for read in done)
+        with pytest.raises(OSError) as error:
+            await aio.flush()
+        assert error.value.errno == errno.EBADF
+        aio.close()
 
     asyncio.run(main())
 

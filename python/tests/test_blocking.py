@@ -81,13 +81,10 @@ with switchyard.connect(sys.argv[1]) as target, target.namespace() as disk, disk
     with open("/proc/self/statm") as statm:
         most = int(statm.read().split()[0]) * mmap.PAGESIZE + (1 << 30)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    offsets = [0] * (LARGE >> 20)
     for call in (
         lambda: disk.read(0, LARGE),
         lambda: disk.read_into(0, large),
         lambda: disk.write(0, large),
-        lambda: queue.read_many_into(offsets, 1 << 20, large),
-        lambda: queue.write_many(offsets, large),
     ):
         try:
             call()
@@ -95,6 +92,12 @@ with switchyard.connect(sys.argv[1]) as target, target.namespace() as disk, disk
             continue
         sys.exit("there is memory")
     assert disk.read(0, 4096) == bytes(4096)
+    # A batch takes no copy of the whole buffer.
+    for call in (queue.write_many, lambda data, room: queue.read_many_into(data, 1 << 20, room)):
+        try:
+            call([1 << 50] * (LARGE >> 20), large)
+        except OSError as error:
+            assert error.errno == errno.ERANGE, error
 """
 
 

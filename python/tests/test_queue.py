@@ -29,6 +29,51 @@ def test_batches_of_any_length(disk):
         assert queue.outstanding == 0
 
 
+def test_data_of_any_object_is_written(disk):
+    data = bytearray(blocks(20))
+    with disk.queue(4) as queue:
+        offsets = [i * 4096 for i in range(20)]
+        # One in one piece, and one of every second byte.
+        queue.write_many(offsets, data)
+        queue.write_many(offsets[10:], memoryview(data)[::2], durable=True)
+        expected = bytes(data[: 10 * 4096]) + bytes(data[::2])
+        assert b"".join(queue.read_many(offsets, 4096)) == expected
+        queue.submit_write(1, 0, data[4096:8192], durable=True)
+        queue.submit_write(2, 4096, memoryview(data)[:8192:2])
+        assert sorted(queue.reap(2)) == [(1, 0, None), (2, 0, None)]
+        assert queue.read_many([0, 4096], 4096) == [data[4096:8192], data[:8192:2]]
+        with pytest.raises(OSError) as error:
+            queue.submit_write(3, 0, bytearray(4095))
+        assert error.value.errno == errno.EINVAL
+        with pytest.raises(BufferError):
+            queue.read_many_into([0], 2048, memoryview(data)[:4096:2])
+        with pytest.raises(BufferError):
+            queue.read_many_into([0], 4096, bytes(4096))
+
+
+def peak() -> int:
+    """The most memory in bytes that this process had since the last call."""
+    with open("/proc/self/status") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return int(lines["VmHWM"].split()[0]) * 1024
+
+
+def test_a_batch_takes_no_memory_of_the_size_of_its_buffer(disk):
+    memory = bytearray(b"\x01" * (64 << 20))
+    offsets = [0] * 256
+    with disk.queue(4) as queue:
+        length = len(memory) // len(offsets)
+        # It has its own buffers by now.
+        queue.write_many(offsets[:8], memory[: 8 * length])
+        peak()
+        before = peak()
+        queue.write_many(offsets, memory)
+        queue.read_many_into(offsets, length, memory)
+        assert peak() - before < 32 << 20
+
+
 def test_a_batch_that_fails_leaves_the_queue_as_it_was(disk):
     with disk.queue(8) as queue:
         with pytest.raises(OSError) as error:

@@ -211,7 +211,8 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
     if (io_u->ddir == DDIR_READ)
         result = sw_queue_read(job->queue, data, length, offset, io_u);
     else if (io_u->ddir == DDIR_WRITE)
-        result = sw_queue_write(job->queue, data, length, offset, 0, io_u);
+        /* Opened with O_SYNC or O_DSYNC, a file would have each write stable before it is done. */
+        result = sw_queue_write(job->queue, data, length, offset, td->o.sync_io ? SW_FUA : 0, io_u);
     else if (io_u->ddir == DDIR_TRIM)
         result = sw_queue_discard(job->queue, offset, length, io_u);
     else if (ddir_sync(io_u->ddir))

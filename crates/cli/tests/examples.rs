@@ -46,14 +46,14 @@ fn as_root_with(programs: &[&str]) -> bool {
     have(programs)
 }
 
-/// Each row has a number for each of two columns.
-fn has_rows(printed: &str, rows: &[&str]) {
+/// Each row has a number for each of so many columns.
+fn has_rows(printed: &str, columns: usize, rows: &[&str]) {
     for row in rows {
         let line = printed.lines().find_map(|line| line.strip_prefix(row));
         let line = line.unwrap_or_else(|| panic!("no {row}: {printed}"));
         let is_number = |word: &&str| word.parse::<u64>().is_ok_and(|number| number > 0);
         let numbers = line.split_whitespace().filter(is_number).count();
-        assert_eq!(numbers, 2, "{printed}");
+        assert_eq!(numbers, columns, "{printed}");
     }
 }
 
@@ -62,20 +62,36 @@ fn databases_run_on_a_disk_of_a_target() {
     let small = [("KEYS", "20000"), ("SCALE", "1"), ("SIZE", "256M")];
     if as_root_with(&["db_bench", "fio"]) {
         let printed = example("rocksdb/run", &small);
-        has_rows(&printed, &["reads per second", "synced writes per second"]);
+        has_rows(
+            &printed,
+            2,
+            &["reads per second", "synced writes per second"],
+        );
         let printed = example("rocksdb/beside", &small);
         has_rows(
             &printed,
+            2,
             &["reads per second, beside bulk", "MiB/s of both"],
         );
     }
     if as_root_with(&["pg_createcluster"]) {
-        let printed = example("postgres/run", &small);
-        has_rows(&printed, &["read (select by key)"]);
+        let [keys, scale, size] = small;
+        let settings = ("SETTINGS", "fsync=off full_page_writes=off");
+        let printed = example("postgres/run", &[keys, scale, size, settings]);
+        has_rows(&printed, 2, &["read (select by key)"]);
     }
     if as_root_with(&["postmark"]) {
         let few = [("FILES", "200"), ("TRANSACTIONS", "400"), ("SIZE", "128M")];
-        has_rows(&example("postmark/run", &few), &["4 instances"]);
+        has_rows(&example("postmark/run", &few), 2, &["4 instances"]);
+    }
+    if as_root_with(&["postmark", "mkfs.xfs"]) {
+        let few = [
+            ("FILES", "200"),
+            ("TRANSACTIONS", "400"),
+            ("SIZE", "320M"),
+            ("FS", "xfs"),
+        ];
+        has_rows(&example("postmark/run", &few), 2, &["4 instances"]);
     }
 }
 
@@ -85,5 +101,5 @@ fn a_virtual_machine_reads_beside_its_bulk_job() {
         return;
     }
     let printed = example("vm/run", &[("ACCEL", "tcg"), ("SIZE", "64M")]);
-    has_rows(&printed, &["reads per second, beside bulk"]);
+    has_rows(&printed, 3, &["reads per second, beside bulk"]);
 }

@@ -1,4 +1,7 @@
 //! The NVMe/TCP host: discovery, connections, recovery; a remote namespace is a device.
+//!
+//! A program needs no other crate of the workspace: the types of theirs that it has to name are
+//! exported here as well.
 
 mod association;
 mod channel;
@@ -17,14 +20,20 @@ mod recovery;
 pub mod switch;
 
 pub use self::switch::{Switchboard, SwitchboardOptions, SwitchedNamespace};
-pub use ::switch::{Class, Path, PathSpec};
+pub use ::switch::knobs::Preset;
+pub use ::switch::{Class, Knobs, Path, PathRules, PathSpec, PerClass};
 pub use association::tenant_event::TenantEvent;
 pub use association::{Association, Phase};
-pub use block::{BlockError, Completion, Operation, Request};
+pub use base::Nanos;
+pub use base::units::{CoreId, Lba};
+pub use block::{
+    BlockError, Capabilities, Completion, Device, DeviceError, Geometry, Operation, PathDevice,
+    Request,
+};
 pub use channel::{ChannelState, QueueFull, RemoteChannel};
 pub use client::{
     AsyncNamespace, Canceller, Completions, Host, HostBuilder, Namespace, Queue, QueueOptions,
-    SubmitError, Subsystem, Transfer,
+    SubmitError, Subsystem, SwitchedQueue, SwitchedQueueOptions, Transfer,
 };
 pub use controller::{Controller, ControllerState};
 pub use discovery::referrals::discover;
@@ -33,3 +42,6 @@ pub use error::{ConnectionError, HostError, ProtocolError, RequestError};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, SubsystemKind};
 pub use namespace::RemoteNamespace;
 pub use options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
+pub use reactor::priority::{PriorityStatus, Privilege};
+pub use reactor::{IoSlice, PollPolicy, SocketOptions};
+pub use wire::nvme::{Nqn, Status};

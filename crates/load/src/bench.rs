@@ -4,6 +4,7 @@
 use crate::Stage;
 use crate::cache_report::CacheWatch;
 use crate::path_report::PathWatch;
+use crate::vhost::VhostDisk;
 use crate::{
     App, KnobTurns, Led, Load, LoadOptions, LoadProgress, LoadReport, Remote, SwitchReport,
     loads_of_hosts, remote_loads, run, run_led, start_switchboard, switched_loads,
@@ -29,6 +30,8 @@ pub enum Storage<'a> {
     },
     /// A device of this machine.
     Local(Arc<dyn Device>),
+    /// The disk of a vhost-user back end, which is told the class of each app's requests.
+    Vhost(VhostDisk),
 }
 
 impl fmt::Debug for Storage<'_> {
@@ -36,6 +39,7 @@ impl fmt::Debug for Storage<'_> {
         match self {
             Self::Remote { remote, .. } => remote.fmt(f),
             Self::Local(device) => device.fmt(f),
+            Self::Vhost(disk) => disk.fmt(f),
         }
     }
 }
@@ -63,6 +67,13 @@ pub fn bench(
             let load = |app: &App| Load {
                 app: app.clone(),
                 device: Arc::clone(device),
+            };
+            apps.iter().map(load).collect()
+        }
+        Storage::Vhost(disk) => {
+            let load = |app: &App| Load {
+                app: app.clone(),
+                device: Arc::new(disk.clone().with_class(app.class)),
             };
             apps.iter().map(load).collect()
         }

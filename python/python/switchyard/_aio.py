@@ -10,8 +10,12 @@ import asyncio
 import errno
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ._native import Namespace
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class AsyncNamespace:
@@ -44,12 +48,17 @@ class AsyncNamespace:
         assert data is not None
         return data
 
-    async def write(self, offset: int, data: bytes, *, durable: bool = False) -> None:
+    async def write(self, offset: int, data: Buffer, *, durable: bool = False) -> None:
         """Writes ``data`` at ``offset``; with ``durable`` it is on stable storage afterwards."""
         queue = self._queue
+        content = data
+        future = self._request(
+            lambda tag: queue.submit_write(tag, offset, content, durable=durable)
+        )
         # The program may change it while the write waits for a place in the queue.
-        content = data if isinstance(data, bytes) else bytes(memoryview(data))
-        await self._request(lambda tag: queue.submit_write(tag, offset, content, durable=durable))
+        if self._waiting and self._waiting[-1][0] is future and not isinstance(data, bytes):
+            content = bytes(memoryview(data))
+        await future
 
     async def flush(self) -> None:
         """Puts everything that was written before on stable storage."""
@@ -67,17 +76,21 @@ class AsyncNamespace:
 
     def close(self) -> None:
         """Closes the queue. Requests under way fail, and may or may not be carried out."""
+        self._end(OSError(errno.ECANCELED, "the namespace was closed"))
+
+    def _end(self, error: Exception) -> None:
+        """Closes the queue; requests under way fail with the error."""
         if self._closed:
             return
         self._closed = True
         self._loop.remove_reader(self._descriptor)
-        self._queue.close()
         waiting = [future for future, _ in self._waiting]
         for future in [*self._futures.values(), *waiting]:
             if not future.done():
-                future.set_exception(OSError(errno.ECANCELED, "the namespace was closed"))
+                future.set_exception(error)
         self._futures.clear()
         self._waiting.clear()
+        self._queue.close()
 
     async def __aenter__(self) -> AsyncNamespace:
         return self
@@ -123,7 +136,13 @@ class AsyncNamespace:
             self._queue.kick()
 
     def _ready(self) -> None:
-        for tag, error, data in self._queue.reap_for_coroutines():
+        try:
+            finished = self._queue.reap_for_coroutines()
+        except OSError as error:
+            # The thread's io_uring is broken: nothing is answered any more.
+            self._end(error)
+            return
+        for tag, error, data in finished:
             future = self._futures.pop(tag)
             # A coroutine that was cancelled does not wait any more.
             if future.done():

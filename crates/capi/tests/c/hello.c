@@ -1,4 +1,4 @@
-/* Writes a block and reads it back: the example of docs/programming.md. */
+/* Writes a block and reads it back by blocking calls. */
 #include <stdio.h>
 #include <string.h>
 #include <switchyard.h>

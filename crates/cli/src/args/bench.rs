@@ -92,7 +92,8 @@ pub struct LoadArgs {
     /// A local device instead of a target: ram:SIZE, null:SIZE, flash:PROFILE:SIZE, dram-ssd:SIZE, file:PATH or vhost:SOCKET
     ///
     /// vhost:SOCKET is the disk of a vhost-user back end, such as one of `switchyard attach vhost`;
-    /// threads with a real-time I/O priority (ionice -c1) ask for latency.
+    /// it is told the app's class; without class=, threads with a real-time I/O priority (ionice -c1)
+    /// ask for latency.
     /// A profile may take longer than it is made for, for each command and each page of 4 KiB:
     /// dram-ssd+5us, dram-ssd+5us+20us.
     #[arg(long, value_name = "DEVICE")]

@@ -13,7 +13,6 @@ use load::vhost::VhostDisk;
 use load::{App, KnobTurns, Led, LoadOptions, LoadProgress, LoadReport, Remote, Storage};
 use reactor::PollPolicy;
 use std::fmt::Display;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -69,7 +68,7 @@ fn measure(
         Ok(builder.knobs(options.knobs).build()?)
     };
     let storage = match (&args.target, &args.device) {
-        (_, Some(LoadedDevice::Vhost(path))) => Storage::Local(Arc::new(VhostDisk::connect(path)?)),
+        (_, Some(LoadedDevice::Vhost(path))) => Storage::Vhost(VhostDisk::connect(path)?),
         (_, Some(LoadedDevice::Local(device))) => {
             let writes = args.prefill || apps.iter().any(|app| app.read_percent < 100);
             let kind = device.kind(args.block_size, !writes);

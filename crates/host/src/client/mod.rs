@@ -13,10 +13,12 @@ mod range;
 mod readiness;
 mod reply;
 mod service;
+mod switched_queue;
 mod transfer;
 
 pub use blocking::{Canceller, Namespace, Subsystem};
 pub use queue::{Completions, Queue, QueueOptions, SubmitError};
+pub use switched_queue::{SwitchedQueue, SwitchedQueueOptions};
 pub use transfer::{AsyncNamespace, Transfer};
 
 use crate::association::Association;

@@ -288,6 +288,19 @@ impl Switchboard {
 }
 
 impl SwitchboardOptions {
+    /// A core for each processor that the calling thread may run on, and the knobs of the preset
+    /// `switchyard`.
+    ///
+    /// # Errors
+    /// [`HostError::Option`] where the kernel does not tell which processors these are.
+    pub fn of_process() -> Result<Self, HostError> {
+        let cores = placement::allowed_cores();
+        Ok(Self {
+            cores: cores.map_err(|error| HostError::Option(error.to_string()))?,
+            knobs: Knobs::switchyard(),
+        })
+    }
+
     fn check(&self) -> Result<(), HostError> {
         self.knobs
             .validate()

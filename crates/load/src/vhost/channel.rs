@@ -47,6 +47,8 @@ pub(super) struct VhostChannel {
     geometry: Geometry,
     capabilities: Capabilities,
     range_sectors: u32,
+    /// Class of the requests; `None` for that of the submitting thread's I/O priority.
+    class: Option<Class>,
     slots: Vec<Option<Slot>>,
     free: Vec<u16>,
     done: VecDeque<Completion>,
@@ -67,6 +69,7 @@ impl VhostChannel {
         geometry: Geometry,
         capabilities: Capabilities,
         range_sectors: u32,
+        class: Option<Class>,
         driver: &mut dyn Driver,
     ) -> io::Result<Self> {
         let call = Arc::new(queue.call.try_clone()?.into());
@@ -81,6 +84,7 @@ impl VhostChannel {
             geometry,
             capabilities,
             range_sectors,
+            class,
             slots: (0..SLOTS).map(|_| None).collect(),
             free: (0..SLOTS).rev().collect(),
             done: VecDeque::new(),
@@ -251,8 +255,16 @@ impl Channel for VhostChannel {
             rest,
             flush,
         });
-        let latency = reactor::priority::io_class(cx.now) == Class::Latency;
-        self.send(slot, if latency { REAL_TIME } else { 0 });
+        let class = self.class;
+        let class = class.unwrap_or_else(|| reactor::priority::io_class(cx.now));
+        self.send(
+            slot,
+            if class == Class::Latency {
+                REAL_TIME
+            } else {
+                0
+            },
+        );
         Submit::Queued
     }
 

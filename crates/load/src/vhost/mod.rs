@@ -1,9 +1,9 @@
 //! A disk behind a vhost-user back end: what a virtual machine's monitor and its guest's driver do,
 //! without the machine.
 //!
-//! [`VhostDisk`] is a [`Device`]; each of its channels is a virtqueue. Requests of threads with a
-//! real-time I/O priority carry that, as those of a Linux guest do. A write that is to be durable is
-//! a write and a flush, because virtio knows no other.
+//! [`VhostDisk`] is a [`Device`]; each of its channels is a virtqueue. `Latency` requests carry a
+//! real-time I/O priority, as those of such threads of a Linux guest do. A write that is to be
+//! durable is a write and a flush, because virtio knows no other.
 
 mod channel;
 pub mod messages;
@@ -20,6 +20,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use switch::Class;
 use vm_memory::FileOffset;
 use vm_memory::mmap::MmapRegion;
 
@@ -39,14 +40,16 @@ const CONFIG_BYTES: u32 = 60;
 /// Queues that are used at most: one for each thread of a load.
 const QUEUES_MAX: u16 = 16;
 
-/// A disk behind a back end.
-#[derive(Debug)]
+/// A disk behind a back end. Clones share the connection and its queues.
+#[derive(Clone, Debug)]
 pub struct VhostDisk {
     path: PathBuf,
     shared: Arc<Shared>,
     features: u64,
     /// The most sectors of one discard or write of zeroes.
     range_sectors: u32,
+    /// Class of the requests; `None` for that of the submitting thread's I/O priority.
+    class: Option<Class>,
 }
 
 #[derive(Debug)]
@@ -78,6 +81,14 @@ impl VhostDisk {
             source,
             remedy: "`switchyard attach vhost --socket PATH` serves one front end at a time",
         })
+    }
+
+    /// The same disk; requests of channels that are opened from it have this class, or, with `None`,
+    /// which is the default, that of the I/O priority of the thread that submits them.
+    #[must_use]
+    pub fn with_class(mut self, class: Option<Class>) -> Self {
+        self.class = class;
+        self
     }
 
     fn config(&self) -> io::Result<Config> {
@@ -122,6 +133,7 @@ fn connect(path: &Path) -> io::Result<VhostDisk> {
         }),
         features,
         range_sectors: config.range_sectors,
+        class: None,
     })
 }
 
@@ -279,7 +291,8 @@ impl Device for VhostDisk {
             let queue = Queue::start(&self.shared)?;
             let geometry = self.config()?.geometry;
             let capabilities = self.capabilities();
-            VhostChannel::new(queue, geometry, capabilities, self.range_sectors, driver)
+            let (range_sectors, class) = (self.range_sectors, self.class);
+            VhostChannel::new(queue, geometry, capabilities, range_sectors, class, driver)
         };
         let channel = open().map_err(|source| DeviceError::Io {
             what: format!("cannot open {}", self.path.display()),

@@ -1,0 +1,63 @@
+//! A load on a vhost-user back end by our own front end: the back end hears the class of each
+//! application.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod back_ends;
+mod forgetful;
+
+use back_ends::{options, ram, serve};
+use load::vhost::VhostDisk;
+use load::{App, KnobTurns, LoadOptions, Storage};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use switch::{Class, Knobs};
+use switchyard_frontend::ClassChoice;
+use switchyard_frontend::vhost::VhostOptions;
+
+#[test]
+fn each_application_has_the_class_that_it_says() {
+    let server = serve(
+        &ram(),
+        &VhostOptions {
+            class: ClassChoice::ByIoPriority,
+            queues: Some(2),
+            ..options()
+        },
+    );
+    let served = |class: Class| server.counts()[class].requests();
+    let disk = VhostDisk::connect(server.socket()).unwrap();
+    let storage = Storage::Vhost(disk);
+    let load = |apps: &[&str]| {
+        let apps: Vec<App> = apps.iter().map(|app| app.parse().unwrap()).collect();
+        let options = LoadOptions {
+            warmup: Duration::ZERO,
+            measured: Duration::from_millis(50),
+            seed: 7,
+            verify: false,
+            prefill: false,
+            knobs: Knobs::default(),
+            switched: false,
+            path: None,
+            cache: None,
+            hosts: 1,
+            moments: Vec::new(),
+        };
+        let (turns, stop) = (KnobTurns::default(), AtomicBool::new(false));
+        let report = load::bench(&apps, &storage, turns, options, None, &stop, &mut |_| {});
+        assert_eq!(report.unwrap().errors(), 0);
+    };
+    // This thread's I/O priority, which counts for those that say no class, is not real-time.
+    load(&[
+        "a:rw=randread,depth=4,class=T",
+        "b:rw=randread,depth=4,class=ioprio",
+    ]);
+    assert!(served(Class::Throughput) > 0);
+    assert_eq!(served(Class::Latency), 0);
+    load(&[
+        "a:rw=randread,depth=4,class=T",
+        "b:rw=randread,depth=1,class=L",
+    ]);
+    assert!(served(Class::Latency) > 0);
+}

@@ -1,0 +1,138 @@
+//! fio with our engine, built against the headers of the fio that is installed.
+
+#![cfg(test)]
+
+use anyhow::{Context as _, Result, ensure};
+use std::io::{Read, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use switchyard_e2e::library::Library;
+use switchyard_e2e::limits::COMMAND_DEADLINE;
+use switchyard_e2e::process::{Process, Serve};
+use switchyard_e2e::{Readiness, require_programs, skip};
+
+/// Builds the engine; `None` where it cannot be.
+fn engine() -> Result<Option<PathBuf>> {
+    if require_programs(&["cc", "fio", "apt-get", "dpkg-query"])? == Readiness::Skip {
+        return Ok(None);
+    }
+    match Library::build()?.fio_engine() {
+        Ok(engine) => Ok(Some(engine)),
+        Err(error) => {
+            skip(&format!("{error:#}"))?;
+            Ok(None)
+        }
+    }
+}
+
+/// Runs a job, and returns what fio says of it.
+fn fio(engine: &Path, target: SocketAddr, arguments: &str) -> Result<String> {
+    let mut fio = Command::new("fio");
+    fio.arg(format!("--ioengine=external:{}", engine.display()));
+    fio.arg(format!("--sw_target={target}"));
+    fio.args(arguments.split_whitespace());
+    Process::start(&mut fio)?.succeed(COMMAND_DEADLINE)
+}
+
+#[test]
+fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
+    let Some(engine) = engine()? else {
+        return Ok(());
+    };
+    let target = Serve::start(&["--ram", "64M"])?;
+    let fio = |arguments: &str| fio(&engine, target.address(), arguments);
+    let verify = "--verify=crc32c --verify_fatal=1 --verify_state_save=0 --bs=4k --size=16M";
+    for mode in [
+        "--rw=randwrite --iodepth=32",
+        "--rw=randwrite --iodepth=64 --iodepth_batch_submit=16 --thread --sw_class=latency",
+        "--rw=write --iodepth=4 --fsync=8 --numjobs=2 --offset_increment=16M",
+        "--rw=randwrite --bs=128k --iodepth=8",
+        "--rw=randwrite --iodepth=32 --rate_iops=100k",
+        "--rw=randwrite --iodepth=32 --sw_gather=0",
+    ] {
+        let text = fio(&format!("--name=verify {verify} {mode}"))?;
+        ensure!(text.contains("err= 0"), "{mode}: {text}");
+    }
+    let text = fio("--name=trim --rw=randtrim --bs=64k --size=8M")?;
+    ensure!(text.contains("err= 0"), "{text}");
+    let refused = fio("--name=a --rw=read --size=4k --sw_nsid=9");
+    let refused = format!("{:#}", refused.err().context("there is no namespace 9")?);
+    ensure!(refused.contains("it has 1"), "{refused}");
+    target.stop()?;
+    Ok(())
+}
+
+/// Write commands on their way to a target: all of them, and those with FUA.
+#[derive(Debug, Default)]
+struct Writes {
+    all: AtomicU32,
+    durable: AtomicU32,
+}
+
+/// Passes connections on to a target, and counts the writes in them. Returns its address.
+fn count(target: SocketAddr, writes: &Arc<Writes>) -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    let writes = Arc::clone(writes);
+    std::thread::spawn(move || -> Result<()> {
+        loop {
+            let (host, _) = listener.accept()?;
+            let target = TcpStream::connect(target)?;
+            let (mut answers, mut back) = (target.try_clone()?, host.try_clone()?);
+            std::thread::spawn(move || {
+                let copied = std::io::copy(&mut answers, &mut back);
+                let _ = back.shutdown(Shutdown::Both);
+                copied
+            });
+            let writes = Arc::clone(&writes);
+            std::thread::spawn(move || {
+                // The end of the stream is no error.
+                let _ = pass_on(host, &target, &writes);
+                target.shutdown(Shutdown::Both)
+            });
+        }
+    });
+    Ok(address)
+}
+
+/// Passes the PDUs of a host on. `[NVMe-TCP 1.0 §3.6.1]`
+fn pass_on(mut host: TcpStream, mut target: &TcpStream, writes: &Writes) -> Result<()> {
+    const COMMAND: u8 = 4;
+    const WRITE: u8 = 1;
+    loop {
+        let mut pdu = vec![0; 8];
+        host.read_exact(&mut pdu)?;
+        let length = u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]);
+        pdu.resize(length as usize, 0);
+        host.read_exact(&mut pdu[8..])?;
+        // The command follows the header; FUA is bit 30 of its dword 12.
+        if pdu[0] == COMMAND && pdu[8] == WRITE {
+            writes.all.fetch_add(1, Ordering::Relaxed);
+            let durable = pdu[8 + 4 * 12 + 3] >> 6 & 1;
+            writes.durable.fetch_add(durable.into(), Ordering::Relaxed);
+        }
+        target.write_all(&pdu)?;
+    }
+}
+
+#[test]
+fn each_write_of_a_job_with_sync_is_durable() -> Result<()> {
+    let Some(engine) = engine()? else {
+        return Ok(());
+    };
+    let target = Serve::start(&["--ram", "16M"])?;
+    for (sync, expected) in [("none", 0), ("sync", 16), ("dsync", 16), ("1", 16)] {
+        let writes = Arc::default();
+        let address = count(target.address(), &writes)?;
+        let job = format!("--name=a --rw=write --bs=4k --size=64k --iodepth=4 --sync={sync}");
+        let text = fio(&engine, address, &job)?;
+        ensure!(text.contains("err= 0"), "{sync}: {text}");
+        let counts = [&writes.all, &writes.durable].map(|count| count.load(Ordering::Relaxed));
+        ensure!(counts == [16, expected], "{sync}: {counts:?}");
+    }
+    target.stop()?;
+    Ok(())
+}
