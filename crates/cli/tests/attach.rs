@@ -300,7 +300,8 @@ fn what_cannot_be_attached_is_said() {
         ),
         (
             vec!["--socket", &socket, "--file", "/no/such/file"],
-            "/no/such/file: No such file or directory (os error 2); check the path",
+            "/no/such/file: No such file or directory (os error 2); check the path, or make a file: \
+             truncate -s 1G /no/such/file",
         ),
         (vec!["--listen", "192.0.2.1:1", "--ram", "1M"], "loopback"),
         (
