@@ -62,6 +62,16 @@ impl AttachCommand {
         }
     }
 
+    /// The name of the class of its requests, or `auto`.
+    pub const fn class_name(&self) -> &'static str {
+        match self {
+            Self::Nbd(args) => args.class.properties().name,
+            Self::Fuse(args) => args.class.name(),
+            Self::Vhost(args) => args.class.name(),
+            Self::Ublk(args) => args.class.properties().name,
+        }
+    }
+
     /// The name of the kind.
     pub const fn kind(&self) -> &'static str {
         match self {

@@ -133,6 +133,16 @@ impl Source {
     }
 }
 
+/// Returns a device that is to be opened in words.
+pub(super) fn wanted_in_words(args: &SourceArgs) -> String {
+    let target = || {
+        let nsid = args.nsid.map(|nsid| format!(" namespace {nsid}"));
+        let address = args.target.as_deref().unwrap_or_default();
+        format!("{address} {}{}", args.nqn, nsid.unwrap_or_default())
+    };
+    args.local().as_ref().map_or_else(target, in_words)
+}
+
 fn in_words(local: &LocalDevice) -> String {
     match local {
         LocalDevice::Ram(size) => format!("ram {size}"),
