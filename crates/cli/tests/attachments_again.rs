@@ -168,3 +168,21 @@ fn a_start_that_fails_leaves_the_socket_that_it_found() {
     assert_eq!(Attached::start(&args).detach(), Some(0));
     assert!(!Path::new(&socket).exists());
 }
+
+/// By the manager's default five starts within ten seconds were the last ones, and the threads of a
+/// block device's server may not be kept waiting for memory that it has to free.
+#[test]
+fn the_units_start_again_and_have_the_rights_that_are_promised() {
+    let unit = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd");
+        std::fs::read_to_string(folder.join(name)).unwrap()
+    };
+    let all = unit("switchyard-attach.service");
+    for text in [&all, &unit("switchyard-attach@.service")] {
+        let (head, _) = text.split_once("[Service]").unwrap();
+        assert!(head.lines().any(|line| line == "StartLimitIntervalSec=0"));
+    }
+    let bound = |line: &&str| line.starts_with("CapabilityBoundingSet=");
+    let bound = all.lines().find(bound).unwrap();
+    assert!(bound.contains("CAP_SYS_RESOURCE"), "{bound}");
+}
