@@ -19,9 +19,7 @@ attach() {
 
 make_file_systems() {
 	make_ext4 vda
-	mkfs.xfs -q -f /dev/nbd0
-	mkdir -p /mnt/nbd0
-	mount -t xfs /dev/nbd0 /mnt/nbd0
+	make_xfs nbd0
 }
 
 check() {

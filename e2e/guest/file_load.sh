@@ -55,6 +55,13 @@ make_ext4() {
 	mount -t ext4 "/dev/$1" "/mnt/$1"
 }
 
+# make_xfs DISK
+make_xfs() {
+	mkfs.xfs -q -f "/dev/$1"
+	mkdir -p "/mnt/$1"
+	mount -t xfs "/dev/$1" "/mnt/$1"
+}
+
 # check_files DISK TYPE CHECKER…: the file system is whole by this command, and so are its files.
 check_files() {
 	name=$1 type=$2

@@ -6,13 +6,13 @@
 read -r _ port </targets
 disks=ublkb3
 
-# attach NAME ARGUMENT…: starts a front end; its output, number and exit code are in /run/NAME.*.
+# attach NAME ARGUMENT…: starts front ends; their output, number and exit code are in /run/NAME.*.
 attach() {
 	name=$1
 	shift
 	rm -f "/run/$name.status" "/run/$name.out"
 	(
-		switchyard attach ublk "$@" >"/run/$name.out" 2>"/run/$name.log" </dev/null &
+		switchyard attach "$@" >"/run/$name.out" 2>"/run/$name.log" </dev/null &
 		echo $! >"/run/$name.pid"
 		code=0
 		wait $! || code=$?
@@ -63,7 +63,7 @@ detached() {
 }
 
 attach_remote() {
-	attach remote --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1
+	attach remote ublk --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1
 }
 
 attach_first() {
@@ -124,6 +124,47 @@ recover_the_right_one() {
 	go_on
 }
 
+# A start that fails once it has taken the block device over leaves it, with its requests, for the next
+# one: nothing can be written to /dev/full.
+recover_after_a_failure() {
+	kill_front_end
+	if switchyard attach ublk --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1 >/dev/full; then
+		echo "it has not failed"
+		return 1
+	fi
+	[ -e /dev/ublkb3 ]
+	patiently attach_remote
+	go_on
+}
+
+# Another attachment of the same process does not start, which is nothing to this one.
+recover_beside_a_failure() {
+	kill_front_end
+	cat >/run/attach.toml <<-END
+		api = "unix:/run/api.sock"
+		[[attachments]]
+		name = "remote"
+		kind = "ublk"
+		id = 3
+		target = "$TRADDR:$port"
+		queues = 2
+		cores = "0-1"
+		[[attachments]]
+		name = "away"
+		kind = "nbd"
+		socket = "/run/away.sock"
+		target = "127.0.0.1:1"
+	END
+	patiently attach remote --config /run/attach.toml
+	grep -q "^ready: remote: /dev/ublkb3, " /run/remote.out
+	go_on
+	switchyard attachments --api unix:/run/api.sock | tee /run/attachments
+	grep -q "^away .*not started" /run/attachments
+	kill_front_end
+	patiently attach_remote
+	go_on
+}
+
 # The file system is mounted: the front end says so, and goes on. Another one takes its place, which
 # does not end with the mount.
 refuse_to_detach() {
@@ -179,6 +220,35 @@ detach() {
 	detached remote ublkb3
 }
 
+# beside DISK WORDS: reads one after the other of one block device while another one, or the same, has
+# many large ones under way.
+beside() {
+	fio --name=t --filename=/dev/ublkb5 --direct=1 --ioengine=libaio --iodepth=16 --rw=randread --bs=64k \
+		--time_based --runtime=8 --minimal >/run/fio-t &
+	bulk=$!
+	sleep 1
+	fio --name=l --filename="/dev/$1" --direct=1 --ioengine=psync --rw=randread --bs=4k \
+		--time_based --runtime=5 --minimal >/run/fio-l
+	wait $bulk
+	p99=$(tr ';' '\n' </run/fio-l | grep -m 1 '^99.000000%=')
+	echo "$2: p99 ${p99#*=} µs, $(cut -d';' -f8 /run/fio-l) reads/s beside $(cut -d';' -f8 /run/fio-t) of 64 KiB"
+}
+
+# Two block devices over one namespace, one for each class.
+attach_twice() {
+	attach l ublk --id 4 --class L --target "$TRADDR:$port" --cores 0
+	attach t ublk --id 5 --class T --target "$TRADDR:$port" --cores 0
+	dd if=/pattern of=/dev/ublkb4 bs=64k count=16 oflag=direct
+	dd if=/dev/ublkb5 bs=64k count=16 iflag=direct | cmp -n 1048576 - /pattern
+	beside ublkb4 "a device of class L"
+	beside ublkb5 "the same device of class T"
+	for name in l t; do
+		signal $name TERM
+	done
+	detached l ublkb4
+	detached t ublkb5
+}
+
 # ticks NAME: hundredths of a second that the front end has used.
 ticks() {
 	set -- $(cut -d' ' -f14,15 "/proc/$(cat "/run/$1.pid")/stat")
@@ -186,7 +256,7 @@ ticks() {
 }
 
 read_only() {
-	attach ro --ram 16M --block-size 512 --read-only
+	attach ro ublk --ram 16M --block-size 512 --read-only
 	disk=ublkb0
 	grep -q "^ready: /dev/$disk, 16.00 MiB" /run/ro.out
 	property logical_block_size 512
@@ -209,7 +279,7 @@ read_only() {
 
 # Requests of many sizes at once, of a device with small blocks; each block is written once, and read.
 verify() {
-	attach ram --ram 48M --block-size 512 --queues 2
+	attach ram ublk --ram 48M --block-size 512 --queues 2
 	fio --name=a --filename=/dev/ublkb0 --direct=1 --ioengine=libaio --iodepth=32 --rw=randwrite \
 		--bsrange=512-2M --size=48M --fsync=16 --randrepeat=0 --verify=crc32c --verify_fatal=1 \
 		--minimal >/run/fio
@@ -245,7 +315,7 @@ give_up() {
 	switchyard serve --listen 127.0.0.1:4420 --ram 16M >/run/serve 2>&1 </dev/null &
 	serve=$!
 	wait_until grep -q "listening on" /run/serve
-	attach lost --target 127.0.0.1:4420
+	attach lost ublk --target 127.0.0.1:4420
 	kill -STOP $serve
 	wait_until stands_still $serve
 	dd if=/dev/ublkb0 of=/dev/null bs=4k count=1 iflag=direct >/run/dd 2>&1 &
@@ -269,7 +339,7 @@ fail_and_clean_up() {
 		code=0
 		(
 			ulimit -n $limit
-			attach short --ram 16M --queues 2 --cores 0-1
+			attach short ublk --ram 16M --queues 2 --cores 0-1
 		) >/run/short 2>&1 || code=$?
 		echo "$limit: $(cat /run/short)"
 		if [ "$code" = 0 ]; then
@@ -298,12 +368,15 @@ for round in 1 2 3; do
 	step "recovered-$round" recover
 done
 step right-one recover_the_right_one
+step after-failure recover_after_a_failure
+step beside-failure recover_beside_a_failure
 step in-use refuse_to_detach
 step stopped stop_load
 step checked check_files ublkb3 ext4 e2fsck -f -n
 step discarded discard
 step recovered-deep recover_deep
 step detached detach
+step twice attach_twice
 step read-only read_only
 step verified verify
 step forced force

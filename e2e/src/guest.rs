@@ -234,17 +234,17 @@ pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result
     Ok(Report::parse(&vm.run_watched(watch)?))
 }
 
-/// Boots a guest with the disk of the vhost-user back end at this socket; `watch` is told of its
-/// steps.
+/// Boots a guest with the disks of the vhost-user back ends at these two sockets; `watch` is told of
+/// its steps.
 ///
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
-pub fn run_vhost_disk(data: &Data, socket: &str, watch: Watch<'_>) -> Result<Report> {
+pub fn run_vhost_disks(data: &Data, sockets: &[&str], watch: Watch<'_>) -> Result<Report> {
     let scenario = Scenario {
         modules: [&INITIATOR_MODULES[..], &["virtio_blk"]].concat(),
-        ..Scenario::new(&[FILE_LOAD, include_str!("../guest/vhost_disk.sh")])
+        ..Scenario::new(&[FILE_LOAD, include_str!("../guest/vhost_disks.sh")])
     };
-    let vm = scenario.guest(data)?.vhost_disk(socket);
+    let vm = scenario.guest(data)?.vhost_disks(sockets);
     Ok(Report::parse(&vm.run_watched(watch)?))
 }
 

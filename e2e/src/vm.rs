@@ -37,8 +37,8 @@ pub struct Vm {
     forward: Option<(u16, u16)>,
     /// URI of the image of its disk.
     disk: Option<String>,
-    /// Socket of a vhost-user back end.
-    vhost_disk: Option<String>,
+    /// Sockets of vhost-user back ends.
+    vhost_disks: Vec<String>,
 }
 
 /// Is told of each step that a guest has finished, while the guest goes on.
@@ -61,7 +61,7 @@ impl Vm {
             memory_mib: 768,
             forward: None,
             disk: None,
-            vhost_disk: None,
+            vhost_disks: Vec::new(),
         })
     }
 
@@ -77,10 +77,10 @@ impl Vm {
         self
     }
 
-    /// Gives it the disk of the vhost-user back end at this socket, which may be started again:
-    /// `/dev/vda`.
-    pub fn vhost_disk(mut self, socket: &str) -> Self {
-        self.vhost_disk = Some(socket.to_owned());
+    /// Gives it the disks of the vhost-user back ends at these sockets, which may be started again:
+    /// `/dev/vda` and so on.
+    pub fn vhost_disks(mut self, sockets: &[&str]) -> Self {
+        self.vhost_disks = sockets.iter().map(ToString::to_string).collect();
         self
     }
 
@@ -142,15 +142,17 @@ impl Vm {
             let device = format!("virtio-blk-pci,drive=disk,{blocks}");
             command.args(["-drive", &drive, "-device", &device]);
         }
-        if let Some(socket) = &self.vhost_disk {
+        if !self.vhost_disks.is_empty() {
             let memory = format!(
                 "memory-backend-memfd,id=ram,size={}M,share=on",
                 self.memory_mib
             );
             command.args(["-object", &memory, "-machine", "memory-backend=ram"]);
-            let socket = format!("socket,id=disk,path={socket},reconnect=1");
-            let device = "vhost-user-blk-pci,chardev=disk,num-queues=2";
-            command.args(["-chardev", &socket, "-device", device]);
+        }
+        for (number, socket) in self.vhost_disks.iter().enumerate() {
+            let socket = format!("socket,id=disk{number},path={socket},reconnect=1");
+            let device = format!("vhost-user-blk-pci,chardev=disk{number},num-queues=2");
+            command.args(["-chardev", &socket, "-device", &device]);
         }
         command.current_dir(target_directory()?);
         let mut process = Process::start(&mut command)?;

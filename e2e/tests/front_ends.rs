@@ -1,4 +1,4 @@
-//! A virtual machine on a disk over NBD, and the kernel's NBD client beside it, one on a disk by
+//! A virtual machine on a disk over NBD, and the kernel's NBD client beside it, one on disks by
 //! vhost-user, and one that makes a block device of its own by ublk: file systems of which the target
 //! is killed and started again under load, as are the front ends that can be started again.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use switchyard_e2e::attach::Attach;
 use switchyard_e2e::cache_directory;
 use switchyard_e2e::guest::{
-    Data, disk_programs, run_disks, run_ublk, run_vhost_disk, ublk_programs,
+    Data, disk_programs, run_disks, run_ublk, run_vhost_disks, ublk_programs,
 };
 use switchyard_e2e::process::Serve;
 use switchyard_e2e::vm::past_emulation_faults;
@@ -52,27 +52,32 @@ impl<'a> Bed<'a> {
 }
 
 #[test]
-fn a_guest_keeps_its_file_system_by_vhost_user() -> Result<()> {
-    past_emulation_faults(&disk_programs(), keep_file_system)
+fn a_guest_keeps_its_file_systems_by_vhost_user() -> Result<()> {
+    past_emulation_faults(&disk_programs(), keep_file_systems_of_a_machine)
 }
 
-fn keep_file_system() -> Result<()> {
+fn keep_file_systems_of_a_machine() -> Result<()> {
     let folder = cache_directory("vhost")?;
-    let backing = folder.join("vda");
-    let mut bed = Bed::new(&backing)?;
-    let socket = folder.join("vda.sock");
-    let socket = socket.to_str().context("a path in UTF-8")?;
-    let listen = bed.listen.clone();
-    let arguments = ["--socket", socket, "--target", &listen, "--queues", "2"];
-    let serial = ["--serial", "a-disk"];
-    let start = || Attach::vhost(&[&arguments[..], &serial[..]].concat());
-    let mut disk = Some(start()?);
-    let report = run_vhost_disk(&Data::from_seed(26), socket, &mut |step| {
+    let backings = ["vda", "vdb"].map(|name| folder.join(name));
+    let mut beds = [Bed::new(&backings[0])?, Bed::new(&backings[1])?];
+    let folder_text = folder.to_str().context("a path in UTF-8")?;
+    let sockets = ["vda", "vdb"].map(|name| format!("{folder_text}/{name}.sock"));
+    let sockets = [&*sockets[0], &*sockets[1]];
+    let listen = [beds[0].listen.clone(), beds[1].listen.clone()];
+    let start = |disk: usize| {
+        let serial = ["a-disk", "b-disk"][disk];
+        let arguments = ["--socket", sockets[disk], "--target", &listen[disk]];
+        Attach::vhost(&[&arguments[..], &["--queues", "2", "--serial", serial]].concat())
+    };
+    let mut disks = [Some(start(0)?), Some(start(1)?)];
+    let report = run_vhost_disks(&Data::from_seed(26), &sockets, &mut |step| {
         if step.starts_with("round-") {
-            bed.crash()?;
+            beds.iter_mut().try_for_each(Bed::crash)?;
         } else if step.starts_with("back-end-") {
-            disk.take().context("a back end runs")?.kill()?;
-            disk = Some(start()?);
+            for (number, disk) in disks.iter_mut().enumerate() {
+                disk.take().context("a back end runs")?.kill()?;
+                *disk = Some(start(number)?);
+            }
         }
         Ok(())
     })?;
@@ -92,11 +97,15 @@ fn keep_file_system() -> Result<()> {
         "discarded",
     ];
     report.check_survived(&steps.map(str::to_owned))?;
-    let said = disk.context("a back end runs")?.stop()?;
+    let [first, second] = disks.map(|disk| disk.context("a back end runs"));
+    let said = first?.stop()?;
+    second?.stop()?;
     // `ionice -c 1 dd` in the guest, and nothing else.
     let real_time = said.contains("served 100 latency and ");
     ensure!(real_time, "{said}");
-    bed.serve.context("a target runs")?.stop()?;
+    for bed in beds {
+        bed.serve.context("a target runs")?.stop()?;
+    }
     std::fs::remove_dir_all(&folder)?;
     Ok(())
 }
@@ -136,18 +145,24 @@ fn keep_own_file_system() -> Result<()> {
         "recovered-2",
         "recovered-3",
         "right-one",
+        "after-failure",
+        "beside-failure",
         "in-use",
         "stopped",
         "checked",
         "discarded",
         "recovered-deep",
         "detached",
+        "twice",
         "read-only",
         "verified",
         "forced",
         "given-up",
         "cleaned-up",
     ];
+    for line in report.output.iter().filter(|line| line.contains(" p99 ")) {
+        println!("{line}");
+    }
     let said = bed.serve.context("a target runs")?.stop()?;
     let checked = report.check_survived(&steps.map(str::to_owned));
     checked.with_context(|| format!("the target said:\n{said}"))?;

@@ -14,11 +14,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Kills the target of a load that verifies, and starts another one in its place, again and again;
-/// the load ends well, and says `clean`. Returns the last target.
+/// Kills the target of a load that verifies, and starts another one in its place, again and again; the
+/// front end stands still for a while, too. The load ends well, and says `clean`. Returns the last
+/// target.
 fn kill_under(
     mut load: Child,
     clean: &str,
+    attached: &Attached,
     mut serving: Serving,
     serve: impl Fn(&str) -> Serving,
 ) -> Serving {
@@ -30,6 +32,9 @@ fn kill_under(
         drop(serving);
         std::thread::sleep(Duration::from_millis(100));
         serving = serve(&address);
+        attached.signal("-STOP");
+        std::thread::sleep(Duration::from_millis(200));
+        attached.signal("-CONT");
         kills += 1;
     }
     let output = load.wait_with_output().unwrap();
@@ -161,7 +166,7 @@ fn a_killed_target_costs_time_and_nothing_else() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let _serving = kill_under(fio, "err= 0", serving, serve);
+    let _serving = kill_under(fio, "err= 0", &attached, serving, serve);
     assert_eq!(attached.detach(), Some(0));
 }
 
@@ -192,7 +197,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let _serving = kill_under(fio, "err= 0", serving, serve);
+    let _serving = kill_under(fio, "err= 0", &attached, serving, serve);
     // Open files are not taken away by the first signal.
     let open = std::fs::File::open(&file).unwrap();
     let pid = attached.child.id().to_string();
@@ -221,7 +226,7 @@ fn a_disk_of_a_killed_target_keeps_its_content() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let _serving = kill_under(load, "\"errors\": 0", serving, serve);
+    let _serving = kill_under(load, "\"errors\": 0", &attached, serving, serve);
     assert_eq!(attached.detach(), Some(0));
     assert!(!Path::new(&socket).exists());
 }
@@ -300,7 +305,8 @@ fn what_cannot_be_attached_is_said() {
         ),
         (
             vec!["--socket", &socket, "--file", "/no/such/file"],
-            "/no/such/file: No such file or directory (os error 2); check the path",
+            "/no/such/file: No such file or directory (os error 2); check the path, or make a file: \
+             truncate -s 1G /no/such/file",
         ),
         (vec!["--listen", "192.0.2.1:1", "--ram", "1M"], "loopback"),
         (

@@ -1,6 +1,7 @@
 //! File systems and a file of a remote namespace under the exercisers of others: `fsx`, which
 //! compares every byte that it reads with what it wrote, and `stress-ng`, with stressors that make,
-//! fill, rename, link and remove files. SWITCHYARD_EXERCISE_SECONDS is the time of each exerciser.
+//! fill, rename, link and remove files. SWITCHYARD_EXERCISE_SECONDS is the time of each exerciser,
+//! SWITCHYARD_EXERCISE_KILLS how often the target is killed meanwhile.
 
 // A test program has nothing but tests.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
@@ -66,10 +67,15 @@ const STRESSORS: &str = "--hdd 1 --hdd-bytes 4m --iomix 1 --iomix-bytes 4m --fal
     --symlink 1 --xattr 1 --sync-file 1 --sync-file-bytes 4m --fsize 1 --utime 1 --chmod 1 \
     --getdent 1 --seek 1 --seek-size 4m --mmap 1 --mmap-file --mmap-bytes 4m --aio 1";
 
-/// Whole seconds of each exerciser.
+/// A whole number of the environment, or the usual one.
+fn number(name: &str, usual: u64) -> u64 {
+    let given = std::env::var(format!("SWITCHYARD_EXERCISE_{name}")).ok();
+    given.map_or(usual, |text| text.parse().expect("a whole number"))
+}
+
+/// Seconds of each exerciser.
 fn seconds() -> u64 {
-    let given = std::env::var("SWITCHYARD_EXERCISE_SECONDS").ok();
-    given.map_or(4, |text| text.parse().expect("whole seconds"))
+    number("SECONDS", 4)
 }
 
 /// Runs `fsx` with one seed after another until the time is over, once at least.
@@ -181,8 +187,8 @@ fn exercise(kind: &str, checker: &[&str]) {
             run_fsx(&folder, FSX_ON_FILE_SYSTEM, &file);
             run_stressors(&file_system.place);
         });
-        let mut kills = 0;
-        while kills < 5 && !load.is_finished() {
+        let (mut kills, most) = (0, number("KILLS", 5));
+        while kills < most && !load.is_finished() {
             sleep(Duration::from_millis(400));
             // By SIGKILL, and it is gone before the next one takes its place.
             drop(serving.take());
@@ -191,6 +197,7 @@ fn exercise(kind: &str, checker: &[&str]) {
         }
         load.join().unwrap();
         assert!(kills > 0, "it was killed under load");
+        println!("{kind}: the target was killed {kills} times");
     });
     file_system.check(checker);
     drop(file_system);

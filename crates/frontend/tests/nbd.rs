@@ -346,9 +346,9 @@ fn a_socket_in_use_is_refused_and_one_left_behind_is_replaced() {
     drop(server);
     // As a process that is killed leaves it.
     drop(UnixListener::bind(&path).unwrap());
-    let server = NbdServer::start(&devices, &options(&path)).unwrap();
+    let mut server = NbdServer::start(&devices, &options(&path)).unwrap();
     assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
-    drop(server);
+    server.detach();
     // A file is nobody's socket.
     std::fs::write(&path, "content").unwrap();
     NbdServer::start(&devices, &options(&path)).unwrap_err();
@@ -594,6 +594,29 @@ fn a_cache_that_is_lost_after_a_killed_front_end_fails_a_flush_of_the_next_one()
         life.store(9, Ordering::SeqCst);
         assert_eq!(client.error(FLUSH, (0, 0)), 0, "nothing was written");
     }
+}
+
+/// A program that failed after its server had found a socket left behind removed the socket, and the
+/// next server told no client of a loss.
+#[test]
+fn a_server_that_is_dropped_leaves_the_socket_that_it_found_left_behind() {
+    let (life, path) = (Arc::new(AtomicU64::new(7)), socket());
+    drop(UnixListener::bind(&path).unwrap());
+    let device = || Forgetful::new(Null::new(1 << 20, 512).unwrap(), &life);
+    let serve = || {
+        let device = device();
+        let devices = PerClass::from_fn(|_| Arc::clone(&device) as _);
+        NbdServer::start(&devices, &options(&path)).unwrap()
+    };
+    drop(serve());
+    let mut server = serve();
+    let mut client = Client::simple(&path);
+    life.store(8, Ordering::SeqCst);
+    assert_eq!(client.error(FLUSH, (0, 0)), EIO);
+    server.detach();
+    assert!(!path.exists(), "its clients were told of its end");
+    drop(serve());
+    assert!(!path.exists(), "it found none");
 }
 
 /// It was served as an empty one: a client that copied it made an empty copy and was content.

@@ -63,6 +63,16 @@ impl AttachCommand {
         }
     }
 
+    /// The name of the class of its requests, or `auto`.
+    pub const fn class_name(&self) -> &'static str {
+        match self {
+            Self::Nbd(args) => args.class.properties().name,
+            Self::Fuse(args) => args.class.name(),
+            Self::Vhost(args) => args.class.name(),
+            Self::Ublk(args) => args.class.properties().name,
+        }
+    }
+
     /// The name of the kind.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -322,7 +332,7 @@ pub struct AttachFuseArgs {
     #[arg(long)]
     pub allow_other: bool,
     /// Processor of the thread that serves, such as 0 [default: any]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long = "cores", alias = "core", value_name = "NUMBER", value_parser = one_core)]
     pub core: Option<u32>,
     /// Policy of the thread that serves while it is idle
     #[arg(long, value_enum, default_value = "never")]
@@ -398,6 +408,14 @@ fn awaited_path(text: &str) -> Result<PathSpec, PathError> {
     text.parse::<PathSpec>()?.for_awaited()
 }
 
+/// Reads a list of one processor.
+fn one_core(text: &str) -> Result<u32, String> {
+    match text.parse::<Cores>()?.0[..] {
+        [core] => Ok(core),
+        _ => Err("one thread serves the files: name one processor".to_owned()),
+    }
+}
+
 fn class_choice(text: &str) -> Result<ClassChoice, String> {
     if text == "auto" {
         return Ok(ClassChoice::ByIoPriority);
@@ -418,6 +436,24 @@ mod tests {
     struct Line {
         #[command(subcommand)]
         kind: AttachCommand,
+    }
+
+    /// The flag of the other kinds was refused.
+    #[test]
+    fn one_thread_serves_files_on_one_processor() {
+        let parse = |flag, cores| {
+            let line = ["attach", "fuse", "/mnt", "--ram", "1M", flag, cores];
+            let line = Line::try_parse_from(line);
+            line.map(|line| match line.kind {
+                AttachCommand::Fuse(args) => args.core,
+                _ => None,
+            })
+        };
+        for flag in ["--cores", "--core"] {
+            assert_eq!(parse(flag, "3").expect("one processor"), Some(3));
+        }
+        let error = parse("--cores", "0-1").expect_err("two processors");
+        assert!(error.to_string().contains("name one processor"), "{error}");
     }
 
     /// They were taken and had no effect.

@@ -4,6 +4,7 @@ mod attached;
 mod file;
 mod front_end;
 mod fuse;
+mod lists;
 mod nbd;
 mod running;
 mod source;
@@ -15,6 +16,7 @@ use crate::exit::Outcome;
 use crate::output::{Output, print};
 use anyhow::{Context as _, Result, bail};
 use attached::Wanted;
+use control::model::ApiAddress;
 use control::process::service_manager::ServiceManager;
 use control::server::{self, ServerOptions};
 use frontend::ClassRules;
@@ -58,13 +60,14 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
         ..ServerOptions::default()
     };
     let server = server::run_attachments(Arc::clone(&running) as _, options)?;
-    running.start(wanted)?;
-    if let Some(api) = server.address().filter(|_| !output.json) {
-        print(format_args!("interface at {api}\n"))?;
-    }
-    let manager = ServiceManager::from_environment();
-    let manager = manager.context("the service manager cannot be told that this is ready")?;
-    manager.tell("READY=1");
+    let api = server.address().filter(|_| !output.json);
+    let manager = match begin(&running, wanted, api) {
+        Ok(manager) => manager,
+        Err(error) => {
+            running.abandon();
+            return Err(error);
+        }
+    };
     running.serve(&receiver);
     manager.tell("STOPPING=1");
     running.drain(&receiver, args.config.is_some().then_some(PATIENCE));
@@ -73,4 +76,20 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
         bail!("an attachment could not serve any more; the log says why: start it again");
     }
     Ok(Outcome::Done)
+}
+
+/// Starts all, and says that they are ready.
+fn begin(
+    running: &Running,
+    wanted: Vec<Wanted>,
+    api: Option<&ApiAddress>,
+) -> Result<ServiceManager> {
+    running.start(wanted)?;
+    if let Some(api) = api {
+        print(format_args!("interface at {api}\n"))?;
+    }
+    let manager = ServiceManager::from_environment();
+    let manager = manager.context("the service manager cannot be told that this is ready")?;
+    manager.tell("READY=1");
+    Ok(manager)
 }

@@ -4,7 +4,7 @@ use crate::args::{AttachmentsArgs, DetachArgs};
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::Result;
-use control::attachments::AttachmentsAnswer;
+use control::attachments::{AttachmentSnapshot, AttachmentsAnswer};
 use control::client::{self, Method, ask};
 use serde_json::json;
 
@@ -16,7 +16,14 @@ const PATH: &str = "/v1/attachments";
 /// An interface that cannot be reached, or an output that cannot be written.
 pub fn list(args: &AttachmentsArgs, output: Output) -> Result<Outcome> {
     let answer = ask(&args.api.api, Method::GET, PATH, None)?;
-    output.result(&answer, client::read::<AttachmentsAnswer>(&answer)?)?;
+    let all = client::read::<AttachmentsAnswer>(&answer)?;
+    let reason = |attachment: &AttachmentSnapshot| {
+        let error = attachment.error.as_ref()?;
+        let line = format!("{}: {error}", attachment.name);
+        Some(format!("\n{}", line.replace(char::is_control, "?")))
+    };
+    let reasons: String = all.attachments.iter().filter_map(reason).collect();
+    output.result(&answer, format_args!("{all}{reasons}"))?;
     Ok(Outcome::Done)
 }
 

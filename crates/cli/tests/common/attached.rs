@@ -47,10 +47,15 @@ impl Attached {
         Self { child, uri }
     }
 
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args([name, &pid]).status();
+        assert!(status.unwrap().success());
+    }
+
     /// Detaches it; its exit code.
     pub fn detach(mut self) -> Option<i32> {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+        self.signal("-TERM");
         self.child.wait().unwrap().code()
     }
 }

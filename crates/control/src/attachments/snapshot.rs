@@ -38,7 +38,7 @@ pub struct AttachmentSnapshot {
     pub clients: u64,
     /// State of the way to its device.
     pub state: AttachmentState,
-    /// The reason for which it is not connected, as far as it is known.
+    /// The reason for which it is not connected, or not started, as far as it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Requests, for each class.
@@ -58,6 +58,8 @@ pub enum AttachmentState {
     NotConnected,
     /// The target does not come back, or a namespace went away: requests fail.
     Gone,
+    /// It could not be started: nothing is offered, and it is tried again.
+    NotStarted,
 }
 
 impl fmt::Display for AttachmentState {
@@ -67,6 +69,7 @@ impl fmt::Display for AttachmentState {
             Self::Connected => "connected",
             Self::NotConnected => "not connected",
             Self::Gone => "gone",
+            Self::NotStarted => "not started",
         })
     }
 }

@@ -34,7 +34,7 @@ fn gauges(attachments: &[AttachmentSnapshot], encoder: &mut DescriptorEncoder<'_
     let columns: [Column; 3] = [
         (
             "attachment_connected",
-            "1 while requests reach the device, 0 while its target is not connected",
+            "1 while requests reach the device, 0 while its target is not connected or it has not started",
             None,
             |a| {
                 let reaches = [AttachmentState::Local, AttachmentState::Connected];

@@ -2,7 +2,7 @@
 
 use super::error::FuseError;
 use super::limits::MESSAGE_MAX_BYTES;
-use rustix::fs::statfs;
+use rustix::fs::{Mode, OFlags, fstatfs, open, statfs};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -19,6 +19,9 @@ use std::process::{Command, Stdio};
 
 /// The name of the mounts in `/proc/mounts`.
 const NAME: &str = "switchyard";
+
+/// Their type there, which has the name as its subtype.
+const TYPE: &str = "fuse.switchyard";
 
 /// The program that mounts for processes without the privilege.
 const HELPER: &str = "fusermount3";
@@ -165,16 +168,22 @@ impl Mount {
         }
         self.connection().abort();
         let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-        if self.means == Means::Helper || rustix::mount::unmount(&self.path, flags).is_err() {
-            let mut helper = Command::new(HELPER);
-            let output = helper.args(["-u", "-z", "--"]).arg(&self.path).output();
-            if !output.is_ok_and(|output| output.status.success()) {
-                let path = self.path.display();
-                tracing::warn!("the mount at {path} is left; remove it: fusermount3 -u -z {path}");
-            }
+        let by_kernel =
+            self.means == Means::Kernel && rustix::mount::unmount(&self.path, flags).is_ok();
+        if !by_kernel && !detach_by_helper(&self.path) {
+            let path = self.path.display();
+            tracing::warn!("the mount at {path} is left; remove it: fusermount3 -u -z {path}");
         }
         self.mounted = false;
     }
+}
+
+/// Takes a mount out of the tree through `fusermount3`, also while files are open. Returns false if that
+/// is refused.
+fn detach_by_helper(path: &Path) -> bool {
+    let mut helper = Command::new(HELPER);
+    let output = helper.args(["-u", "-z", "--"]).arg(path).output();
+    output.is_ok_and(|output| output.status.success())
 }
 
 impl Drop for Mount {
@@ -185,17 +194,14 @@ impl Drop for Mount {
     }
 }
 
-/// Checks that a file system can be mounted at `path`, and makes it absolute.
+/// Checks that a file system can be mounted at `path`, and makes it absolute. Mounts of ours that a
+/// process left there which was killed are removed.
 fn check_mount_point(path: &Path) -> Result<PathBuf, FuseError> {
-    let wrong = |source: io::Error| {
-        if source.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) {
-            return FuseError::Stale(path.to_owned());
-        }
-        FuseError::MountPoint {
-            path: path.to_owned(),
-            source,
-        }
+    let wrong = |source: io::Error| FuseError::MountPoint {
+        path: path.to_owned(),
+        source,
     };
+    while remove_stale(path)? {}
     let absolute = path.canonicalize().map_err(wrong)?;
     let metadata = absolute.metadata().map_err(wrong)?;
     if !metadata.is_dir() {
@@ -207,6 +213,55 @@ fn check_mount_point(path: &Path) -> Result<PathBuf, FuseError> {
         return Err(FuseError::AlreadyMounted(absolute));
     }
     Ok(absolute)
+}
+
+/// Takes the mount at `path` out of the tree if its process is gone and it is one of ours. Returns
+/// false where there is no such mount.
+///
+/// # Errors
+/// [`FuseError::Stale`] where it is another program's, or may not be removed.
+fn remove_stale(path: &Path) -> Result<bool, FuseError> {
+    // Looked at and removed is what is found here, whatever is mounted meanwhile.
+    let Ok(place) = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+        return Ok(false);
+    };
+    // The process is asked for this each time, other than for attributes. A request that waited when
+    // it ended was aborted.
+    if !matches!(fstatfs(&place), Err(Errno::NOTCONN | Errno::CONNABORTED)) {
+        return Ok(false);
+    }
+    let stale = || FuseError::Stale(path.to_owned());
+    let read = |name: &str| {
+        let bytes = std::fs::read(format!("/proc/self/{name}")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let number = place.as_raw_fd();
+    if !is_ours(&read("mountinfo"), &read(&format!("fdinfo/{number}"))) {
+        return Err(stale());
+    }
+    let link = format!("/proc/self/fd/{number}");
+    let absolute = std::fs::read_link(&link).map_err(|_| stale())?;
+    let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
+    if rustix::mount::unmount(&link, flags).is_err() && !detach_by_helper(&absolute) {
+        return Err(stale());
+    }
+    let absolute = absolute.display();
+    tracing::warn!("{absolute}: the mount that a process left there which ended is removed");
+    Ok(true)
+}
+
+/// Returns true if the mount of an open file, by the kernel's description of that, has the name and the
+/// type of ours in its table. `[proc_pid_mountinfo(5), proc_pid_fdinfo(5)]`
+fn is_ours(table: &str, file: &str) -> bool {
+    let mut lines = file.lines();
+    let Some(id) = lines.find_map(|line| line.strip_prefix("mnt_id:")) else {
+        return false;
+    };
+    table.lines().any(|line| {
+        let (at, described) = line.split_once(" - ").unwrap_or_default();
+        let described = described.split(' ').take(2);
+        at.split(' ').next() == Some(id.trim()) && described.eq([TYPE, NAME])
+    })
 }
 
 /// The type of FUSE file systems in `statfs`, in the width of the kernel's answer.
@@ -228,7 +283,7 @@ fn mount_by_kernel(path: &Path, options: MountOptions, connection: &OwnedFd) -> 
     if options.read_only {
         flags |= MountFlags::RDONLY;
     }
-    rustix::mount::mount(NAME, path, c"fuse.switchyard", flags, data.as_c_str())
+    rustix::mount::mount(NAME, path, TYPE, flags, data.as_c_str())
 }
 
 fn mount_by_helper(path: &Path, options: MountOptions) -> Result<OwnedFd, FuseError> {
@@ -332,6 +387,7 @@ fn message(stderr: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     #[test]
     fn the_topmost_mount_at_a_path_is_found() {
@@ -342,6 +398,22 @@ mod tests {
         assert_eq!(device_in(table, Path::new("/")), Some((8, 1)));
         assert_eq!(device_in(table, Path::new("/a")), None);
         assert_eq!(unescaped(b"a\\134b\\9\\"), b"a\\b\\9\\");
+    }
+
+    #[test]
+    fn our_mounts_are_known_by_name_and_type() {
+        let table = "30 25 0:40 / /a rw shared:1 master:2 - fuse.switchyard switchyard rw\n\
+            31 30 0:41 / /a rw - fuse.sshfs switchyard rw\n\
+            310 30 0:41 / /a rw - fuse.switchyard other rw\nnonsense\n";
+        let is_ours = |id| {
+            is_ours(
+                table,
+                &format!("pos:\t0\nflags:\t010000000\nmnt_id:\t{id}\n"),
+            )
+        };
+        assert!(is_ours(30));
+        assert!(!is_ours(31) && !is_ours(310) && !is_ours(3));
+        assert!(!super::is_ours(table, ""));
     }
 
     #[test]
@@ -376,19 +448,55 @@ mod tests {
         true
     }
 
+    /// It had to be removed by hand before the next process could start.
     #[test]
-    fn a_mount_of_a_process_that_ended_is_told_apart() {
+    fn a_mount_of_a_process_that_ended_is_removed() {
         let path = directory("stale");
         match Mount::new(&path, OPTIONS) {
-            Ok((mount, connection)) => {
+            Ok((mut left, connection)) => {
                 drop(connection);
-                let error = check_mount_point(&path).expect_err("dead");
-                assert!(matches!(error, FuseError::Stale(_)), "{error}");
-                drop(mount);
+                // As one that is open in some process: it stays until that is closed.
+                let held = open(&path, OFlags::PATH, Mode::empty());
+                let held = held.expect("a place in the tree");
+                let (again, connection) = Mount::new(&path, OPTIONS).expect("removed");
+                assert!(!left.is_there() && again.is_there());
+                drop((held, connection, again));
+                left.abort();
             }
             Err(error) => assert!(skipped(&error)),
         }
-        check_mount_point(&path).expect("unmounted");
+        assert_eq!(device_at(&path), None);
+        std::fs::remove_dir(&path).expect("empty");
+    }
+
+    /// A mount of another program is left alone.
+    #[test]
+    fn a_mount_of_another_program_that_ended_is_told_apart() {
+        let path = directory("foreign");
+        let connection = File::options().read(true).write(true).open("/dev/fuse");
+        let connection = connection.map(OwnedFd::from);
+        let data =
+            |fd: &OwnedFd| format!("fd={},rootmode=40000,user_id=0,group_id=0", fd.as_raw_fd());
+        let mounted = connection
+            .map_err(FuseError::NoFuse)
+            .and_then(|connection| {
+                let data = CString::new(data(&connection)).expect("no NUL byte");
+                let flags = MountFlags::empty();
+                match rustix::mount::mount("other", &path, "fuse.other", flags, data.as_c_str()) {
+                    Ok(()) => Ok(connection),
+                    Err(errno) => Err(FuseError::NoFuse(errno.into())),
+                }
+            });
+        match mounted {
+            Ok(connection) => {
+                drop(connection);
+                let error = check_mount_point(&path).expect_err("dead");
+                assert!(matches!(error, FuseError::Stale(_)), "{error}");
+                rustix::mount::unmount(&path, UnmountFlags::DETACH).expect("it is mounted");
+            }
+            // Without the right to mount there is no test.
+            Err(error) => println!("skipped: {error}"),
+        }
         std::fs::remove_dir(&path).expect("empty");
     }
 

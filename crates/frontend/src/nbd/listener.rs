@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -119,9 +119,11 @@ impl Bound {
             Address::Unix(path) => Some(path.clone()),
             Address::Tcp(_) => None,
         };
+        let remove = Arc::new(AtomicBool::new(!self.was_left));
+        let removes = Arc::clone(&remove);
         let accept = move || {
             accept_all(&socket, &ended, &cores, &open);
-            if let Some(path) = path {
+            if let Some(path) = path.filter(|_| removes.load(Ordering::Relaxed)) {
                 // While it is listened on, no other server takes its place. It may be gone already.
                 let _ = fs::remove_file(path);
             }
@@ -129,6 +131,7 @@ impl Bound {
         let thread = thread.spawn(accept).map_err(FrontendError::thread)?;
         Ok(Listener {
             address,
+            remove,
             end: Some(end),
             thread: Some(thread),
         })
@@ -148,13 +151,23 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The accepting thread; ended when dropped.
+/// The accepting thread; ended when dropped. A Unix socket is removed then, unless it replaced one that
+/// was left behind.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) address: Address,
+    /// The Unix socket is removed in the end.
+    remove: Arc<AtomicBool>,
     /// Closed to end the thread.
     end: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// Ends the thread, and removes a Unix socket in any case.
+    pub(super) fn end(self) {
+        self.remove.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Listener {

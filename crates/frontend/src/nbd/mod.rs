@@ -58,7 +58,9 @@ pub struct NbdOptions {
     pub poll: PollPolicy,
 }
 
-/// A running server. Dropped, it finishes the requests under way, for ten seconds at most, and ends.
+/// A running server. Dropped, it ends as by [`detach`](Self::detach), but leaves a Unix socket behind that
+/// it found left behind itself: the next server knows by it that clients may rely on writes that they
+/// have not flushed.
 #[derive(Debug)]
 pub struct NbdServer {
     listener: Option<Listener>,
@@ -156,6 +158,13 @@ impl NbdServer {
     /// Finishes the requests under way, for ten seconds at most, and ends. Does nothing the second
     /// time.
     pub fn detach(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            listener.end();
+        }
+        self.end();
+    }
+
+    fn end(&mut self) {
         self.listener = None;
         self.cores.tell(|| Message::Drain);
         self.cores.join();
@@ -164,7 +173,7 @@ impl NbdServer {
 
 impl Drop for NbdServer {
     fn drop(&mut self) {
-        self.detach();
+        self.end();
     }
 }
 

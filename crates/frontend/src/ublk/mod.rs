@@ -39,7 +39,7 @@ use recovery::Found;
 use service::{Message, Shared, UblkService};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -86,7 +86,9 @@ impl UblkOptions {
     }
 }
 
-/// A block device that is served. Dropped, it ends as by [`detach_forced`](Self::detach_forced).
+/// A block device that is served. Dropped, it ends as where a process is killed if anything may need
+/// it still: one that an earlier server left behind, or that is or may be in use, stays, and its
+/// requests wait for the next server. Any other one is removed.
 #[derive(Debug)]
 pub struct UblkServer {
     driver: Driver,
@@ -100,8 +102,6 @@ pub struct UblkServer {
     refused: Option<Geometry>,
     /// The block device is another server's that was killed.
     recovered: bool,
-    /// The block device is there, and served by this process.
-    started: bool,
     ended: bool,
     spare: Spare,
     shared: Arc<Shared>,
@@ -155,7 +155,6 @@ impl UblkServer {
             refused: None,
             device,
             recovered,
-            started: false,
             ended: false,
             spare,
             shared: Arc::new(Shared {
@@ -208,10 +207,18 @@ impl UblkServer {
         in_use::Parts::of(&self.name()).holder()
     }
 
-    /// Returns true if the block device is gone: another program removed it.
+    /// Returns true if the block device is served no more: another program removed it, or the server
+    /// [failed](Self::has_failed).
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.cores.have_ended()
+    }
+
+    /// Returns true if the kernel takes no commands for the requests of the block device, which is
+    /// there still: the next server can go on with it.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.shared.broken.load(Ordering::Relaxed) && self.is_there()
     }
 
     /// Tells the kernel the size of a device that has become another one, where it has
@@ -251,14 +258,27 @@ impl UblkServer {
                 Use::Unknown => return Err(UblkError::MayBeInUse { path: path() }),
             }
         }
-        self.end();
+        self.end(false);
         Ok(())
     }
 
     /// Removes the block device also while it is open, which gives its users errors: requests under
     /// way are finished, for ten seconds at most.
     pub fn detach_forced(&mut self) {
-        self.end();
+        self.end(false);
+    }
+
+    /// Returns true if the kernel has the block device.
+    fn is_there(&self) -> bool {
+        Path::new("/sys/block").join(self.name()).exists()
+    }
+
+    /// Returns true if the block device may be needed after this server.
+    fn may_be_needed(&mut self) -> bool {
+        let name = self.name();
+        // A look at one without threads could wait for them.
+        let is_open = |spare: &mut Spare| spare.look(&name) != Use::None;
+        self.is_there() && (self.recovered || self.has_ended() || is_open(&mut self.spare))
     }
 
     fn name(&self) -> String {
@@ -297,9 +317,7 @@ impl UblkServer {
         } else {
             Control::StartDevice
         };
-        self.serve(command)?;
-        self.started = true;
-        Ok(())
+        self.serve(command)
     }
 
     /// Lets the kernel send requests to this process.
@@ -324,13 +342,12 @@ impl UblkServer {
         }
     }
 
-    /// Ends everything; does nothing the second time.
-    fn end(&mut self) {
+    /// Ends everything, and removes the block device, unless it shall stay for the next server; does
+    /// nothing the second time.
+    fn end(&mut self, keep: bool) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        // Its requests wait for the next process.
-        let keep = self.recovered && !self.started;
         if keep || !self.stop() {
             self.cores.tell(|| Message::Leave);
         }
@@ -375,7 +392,10 @@ impl UblkServer {
 
 impl Drop for UblkServer {
     fn drop(&mut self) {
-        self.end();
+        if !self.ended {
+            let keep = self.may_be_needed();
+            self.end(keep);
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use switch::Class;
 pub(super) enum Message {
     /// Abort the requests under way, and refuse later ones; the tags stay with the kernel.
     Abort,
-    /// End although the kernel has not ended the tags.
+    /// End although the kernel has not ended the tags, of which no request is answered any more.
     Leave,
 }
 
@@ -163,8 +163,12 @@ impl<D: Descriptions> UblkService<D> {
         }
     }
 
-    /// Ends a request with so many bytes, or an error; the tag waits for the next one.
+    /// Ends a request with so many bytes, or an error; the tag waits for the next one. One that is under
+    /// way when the core leaves is for the next server to carry out.
     fn answer(&mut self, place: Place, result: Result<u64, Errno>, cx: &mut Context<'_>) {
+        if self.leaving {
+            return;
+        }
         self.tag(place).answer();
         self.queues[place.queue].requests -= 1;
         let result = match result {
@@ -177,7 +181,9 @@ impl<D: Descriptions> UblkService<D> {
     /// Begins requests as far as there is memory; returns true if any was.
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let mut begun = false;
-        while let Some(&(place, request)) = self.waiting.front() {
+        while !self.leaving
+            && let Some(&(place, request)) = self.waiting.front()
+        {
             let bytes = usize::try_from(request.data_bytes()).unwrap_or(usize::MAX);
             let bounded = bytes <= self.queues[place.queue].request_bytes
                 && (bytes > 0 || !request.operation.has_data());

@@ -471,6 +471,31 @@ fn requests_under_way_are_given_up_when_told() {
     bed.stop();
 }
 
+/// Requests that were under way when a server left its block device to the next one failed.
+#[test]
+fn a_core_leaves_its_requests_to_the_next_server() {
+    let ram: Arc<dyn Device> = Arc::new(Ram::new(DEVICE_BYTES, 4096).expect("memory"));
+    let slow = DelayOptions {
+        read: Nanos::from_secs(3600),
+        ..DelayOptions::default()
+    };
+    let mut bed = Bed::new(Arc::new(Delay::new(ram, slow)), false);
+    bed.request((0, 1), READ, 0, 8);
+    for _ in 0..5 {
+        bed.turn();
+    }
+    let mut cx = Context::begin(&mut bed.driver);
+    bed.service.message(Message::Leave, &mut cx);
+    for tag in [(0, 2), (1, 0)] {
+        bed.request(tag, WRITE, 0, 8);
+    }
+    for _ in 0..5 {
+        bed.turn();
+    }
+    assert!(bed.service.finished());
+    assert_eq!(bed.kernel.borrow().results, []);
+}
+
 #[test]
 fn a_core_can_leave_its_tags_to_the_kernel() {
     let mut bed = Bed::ram(4096, false);

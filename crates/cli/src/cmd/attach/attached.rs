@@ -46,6 +46,8 @@ impl Wanted {
         };
         let started = started?;
         Ok(Attached {
+            id: 0,
+            is_told: false,
             logged: started.source.state().0,
             wanted: self,
             started,
@@ -66,6 +68,10 @@ impl Wanted {
 /// An attachment that serves.
 #[derive(Debug)]
 pub(super) struct Attached {
+    /// Its number among all that were asked for.
+    pub(super) id: u64,
+    /// Clients were told where it is.
+    pub(super) is_told: bool,
     pub(super) wanted: Wanted,
     pub(super) started: Started,
     /// The state of the way to the device that was logged last, or that of the start.
@@ -92,7 +98,7 @@ impl Attached {
         let (name, device) = (&self.wanted.name, &source.text);
         let reason = error.map_or_else(String::new, |error| format!(": {error}"));
         match state {
-            AttachmentState::Local => {}
+            AttachmentState::Local | AttachmentState::NotStarted => {}
             AttachmentState::Connected => tracing::warn!("{name}: {device}: connected again"),
             AttachmentState::NotConnected => tracing::warn!(
                 "{name}: {device}: the connection is lost{reason}; requests wait until it is back, or for --io-timeout"
@@ -107,7 +113,6 @@ impl Attached {
         let Started {
             front_end,
             source,
-            class,
             read_only,
             ..
         } = &self.started;
@@ -120,7 +125,7 @@ impl Attached {
             kind: self.wanted.command.kind().to_owned(),
             at: ways.map(|(way, _)| way).collect(),
             device: source.text.clone(),
-            class: (*class).to_owned(),
+            class: self.wanted.command.class_name().to_owned(),
             class_rules: rules.map_or(0, |entry| entry.class_rules.len()),
             read_only: *read_only,
             size_bytes: source.bytes(),
@@ -134,7 +139,7 @@ impl Attached {
     }
 }
 
-fn of_class(class: Class, counts: IoCounts) -> AttachmentClass {
+pub(super) fn of_class(class: Class, counts: IoCounts) -> AttachmentClass {
     AttachmentClass {
         class: class.properties().name.to_owned(),
         // A core counts one after the other, so a part may be ahead of its whole.

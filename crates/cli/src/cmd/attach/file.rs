@@ -38,7 +38,7 @@ fn checked(
     let kinds = AttachCommand::augment_subcommands(kinds);
     let known = kinds.get_subcommands().map(|kind| Kind {
         name: kind.get_name().to_owned(),
-        keys: kind.get_arguments().map(key_of).collect(),
+        keys: kind.get_arguments().flat_map(keys_of).collect(),
         knows_process: KNOW_PROCESSES.contains(&kind.get_name()),
     });
     let known: Vec<Kind> = known.collect();
@@ -73,6 +73,13 @@ fn key_of(argument: &Arg) -> String {
     name.replace('-', "_")
 }
 
+/// Returns all keys of an argument, those of earlier versions included.
+fn keys_of(argument: &Arg) -> Vec<String> {
+    let aliases = argument.get_all_aliases().into_iter().flatten();
+    let aliases = aliases.map(|alias| alias.replace('-', "_"));
+    [key_of(argument)].into_iter().chain(aliases).collect()
+}
+
 /// Reads the keys of an entry, of a kind and with keys that are known.
 fn command_of(kinds: clap::Command, entry: &Entry) -> Result<AttachCommand, Vec<Fault>> {
     let kind = kinds
@@ -82,8 +89,12 @@ fn command_of(kinds: clap::Command, entry: &Entry) -> Result<AttachCommand, Vec<
     let mut words = vec![entry.kind.clone()];
     let mut last = Vec::new();
     let mut faults = Vec::new();
-    for argument in kind.get_arguments() {
-        let key = key_of(argument);
+    let keys = |argument| {
+        keys_of(argument)
+            .into_iter()
+            .map(move |key| (argument, key))
+    };
+    for (argument, key) in kind.get_arguments().flat_map(keys) {
         let is_switch = matches!(argument.get_action(), ArgAction::SetTrue);
         match (entry.words.get(&key), argument.get_long()) {
             (None, _) => {}
@@ -220,6 +231,26 @@ mod tests {
         assert!(args.serving.read_only && args.class == switch::Class::Latency);
         assert_eq!(args.serving.cores(), [0, 2].map(CoreId));
         assert_eq!(args.source.io_timeout.as_secs(), 5);
+    }
+
+    /// The key of the other kinds was refused.
+    #[test]
+    fn files_have_the_processor_of_the_other_kinds_and_that_of_earlier_versions() {
+        let read_core = |line: &str| -> Result<Option<u32>, ConfigError> {
+            let text = "[[attachments]]\nname = \"a\"\nkind = \"fuse\"\nmountpoint = \"/mnt\"\n";
+            let file = read(&format!("{text}ram = \"1M\"\n{line}"))?;
+            match &file.wanted[0].command {
+                AttachCommand::Fuse(args) => Ok(args.core),
+                _ => panic!("it is FUSE"),
+            }
+        };
+        for line in ["cores = [3]", "cores = \"3\"", "core = 3"] {
+            assert_eq!(read_core(line).expect(line), Some(3), "{line}");
+        }
+        let refused = |line| read_core(line).expect_err(line).to_string();
+        let two = refused("cores = [0, 1]");
+        assert!(two.contains("attachments[0].cores"), "{two}");
+        refused("core = 0\ncores = 0");
     }
 
     #[test]

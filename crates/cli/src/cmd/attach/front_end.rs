@@ -9,7 +9,8 @@ use serde_json::Value;
 use std::fmt::Debug;
 use switch::PerClass;
 
-/// A front end that serves clients.
+/// A front end that serves clients. Dropped without [`detach`](Self::detach), it leaves what the next
+/// process needs to go on with clients that rely on it, as one that is killed does.
 pub(super) trait FrontEnd: Debug + Send {
     /// Ways for clients, each with the size of its device in bytes.
     fn ways(&self) -> Vec<(String, u64)>;
@@ -64,8 +65,6 @@ pub(super) struct Started {
     pub(super) source: Source,
     /// Description for `--json`.
     pub(super) ready: Value,
-    /// Name of the class, or `auto`.
-    pub(super) class: &'static str,
     pub(super) read_only: bool,
 }
 

@@ -87,7 +87,6 @@ pub(super) fn start(args: &AttachFuseArgs, rules: &ClassRules) -> Result<Started
     }
     Ok(Started {
         front_end: Box::new(Fuse { attachment, files }),
-        class: args.class.name(),
         read_only: args.read_only,
         source,
         ready: json!({ "kind": "fuse", "files": ready }),

@@ -80,7 +80,6 @@ pub(super) fn start(args: &AttachNbdArgs, rules: &ClassRules) -> Result<Started>
         }),
         front_end: Box::new(Nbd { server, uri, bytes }),
         source,
-        class,
         read_only,
     })
 }

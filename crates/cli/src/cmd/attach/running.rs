@@ -2,7 +2,8 @@
 
 use super::attached::{Attached, Wanted};
 use super::file;
-use super::front_end::{End, is_in_use};
+use super::front_end::{End, Started, is_in_use};
+use super::lists::Shared;
 use crate::exit::with_causes;
 use crate::output::{Output, human_bytes, print};
 use anyhow::Result;
@@ -13,27 +14,30 @@ use serde_json::json;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use switch::Class;
 
 /// Time between two looks at attachments that end by themselves.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The attachments of the process. They change one at a time; the list is locked for moments only,
-/// so that it can be asked for meanwhile.
+/// Time for the first attempts to start attachments, after which the process is ready without those
+/// that are under way still.
+const START_TIME: Duration = Duration::from_secs(5);
+
+/// The attachments of the process. Those of a file that do not start are tried again, and keep no other
+/// ones from serving.
 #[derive(Debug)]
 pub(super) struct Running {
-    attached: Mutex<Vec<Attached>>,
-    /// Held while attachments are started or ended.
+    shared: Arc<Shared>,
+    /// Held while attachments are asked for or ended.
     changes: Mutex<()>,
     /// Tells the main thread of signals.
     signals: Sender<()>,
     signalled: AtomicU32,
     /// All attachments of the start are there.
     is_ready: AtomicBool,
-    is_draining: AtomicBool,
-    /// An attachment could not serve any more.
+    /// The attachment of the command line could not serve any more.
     has_failed: AtomicBool,
     began: Instant,
     /// The file's address of the interface; `None` outside where the attachment is that of the
@@ -49,12 +53,11 @@ impl Running {
         output: Output,
     ) -> Self {
         Self {
-            attached: Mutex::default(),
+            shared: Arc::default(),
             changes: Mutex::default(),
             signals,
             signalled: AtomicU32::new(0),
             is_ready: AtomicBool::new(false),
-            is_draining: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             began: Instant::now(),
             file_api,
@@ -66,54 +69,87 @@ impl Running {
         self.file_api.is_some()
     }
 
-    /// Starts all, and says so; one that does not start ends those before it.
+    /// Starts all, and says so.
     ///
     /// # Errors
-    /// The reason, with the attachment's name.
+    /// The reason for which the attachment of the command line does not start, or an output that cannot
+    /// be written.
     pub(super) fn start(&self, wanted: Vec<Wanted>) -> Result<()> {
         let _changes = lock(&self.changes);
-        let started = wanted.into_iter().try_for_each(|wanted| {
-            let attached = wanted.start()?;
-            lock(&self.attached).push(attached);
-            Ok(())
-        });
-        let told = started.and_then(|()| self.tell(&lock(&self.attached)));
-        if told.is_err() {
-            self.detach_all(true);
+        if self.has_file() {
+            self.ask_for(wanted);
+        } else {
+            for wanted in wanted {
+                let attached = wanted.start()?;
+                self.shared.lock().insert(attached);
+            }
         }
+        let told = self.tell(self.has_file());
         self.is_ready.store(true, Ordering::Relaxed);
         told
     }
 
-    /// Says what clients need.
-    fn tell(&self, attached: &[Attached]) -> Result<()> {
+    /// Begins to start attachments, and gives them some time for it.
+    fn ask_for(&self, wanted: Vec<Wanted>) {
+        let mut lists = self.shared.lock();
+        wanted.into_iter().for_each(|wanted| lists.want(wanted));
+        drop(lists);
+        self.shared.start_due();
+        self.shared.wait_settled(START_TIME);
+    }
+
+    /// Ends all as where the process is killed, with what that leaves for the next one.
+    pub(super) fn abandon(&self) {
+        self.shared.set_draining();
+        drop(std::mem::take(&mut *self.shared.lock()));
+    }
+
+    /// Says what clients of new attachments need; also that there are none if `always` is true.
+    fn tell(&self, always: bool) -> Result<()> {
+        let mut lists = self.shared.lock();
+        let new = lists.attached.iter_mut().filter(|it| !it.is_told);
+        let new = new.map(|attached| {
+            attached.is_told = true;
+            let entry = attached.wanted.entry.as_ref();
+            let name = entry.map(|entry| entry.name.clone());
+            let Started {
+                front_end, ready, ..
+            } = &attached.started;
+            (name, ready.clone(), front_end.ways())
+        });
+        let new: Vec<_> = new.collect();
+        drop(lists);
         if self.output.json && self.has_file() {
-            let all = attached.iter().map(|attached| {
-                let mut value = attached.started.ready.clone();
-                value["name"] = attached.wanted.name.clone().into();
-                value
+            if new.is_empty() && !always {
+                return Ok(());
+            }
+            let all = new.into_iter().map(|(name, mut ready, _)| {
+                ready["name"] = name.into();
+                ready
             });
             let line = json!({ "attachments": all.collect::<Vec<_>>() });
             return print(format_args!("{line}\n"));
         }
-        for attached in attached {
-            let name = match &attached.wanted.entry {
-                Some(entry) => format!("{}: ", entry.name),
-                None => String::new(),
-            };
-            let ways = attached.started.front_end.ways().into_iter();
-            let lines = ways.map(|(way, bytes)| {
+        for (name, ready, ways) in new {
+            let name = name.map_or_else(String::new, |name| format!("{name}: "));
+            let lines = ways.into_iter().map(|(way, bytes)| {
                 let size = human_bytes(bytes);
                 format!("ready: {name}{way}, {size}")
             });
             let lines = lines.collect::<Vec<_>>().join("\n");
-            self.output.result(&attached.started.ready, lines)?;
+            self.output.result(&ready, lines)?;
         }
         Ok(())
     }
 
-    /// Serves until a signal, until the interface has detached the one of the command line, or until
-    /// one cannot serve any more: the next process serves all.
+    /// The same while it serves: without a reader of stdout it serves all the same.
+    fn tell_later(&self) {
+        if let Err(error) = self.tell(false) {
+            tracing::warn!("{}", with_causes(&error));
+        }
+    }
+
+    /// Serves until a signal, or until that of the command line is detached or cannot serve any more.
     pub(super) fn serve(&self, signals: &Receiver<()>) {
         while signals.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
             self.look();
@@ -121,10 +157,10 @@ impl Running {
                 break;
             }
         }
-        self.is_draining.store(true, Ordering::Relaxed);
+        self.shared.set_draining();
     }
 
-    /// Returns true if an attachment could not serve any more.
+    /// Returns true if the attachment of the command line could not serve any more: another process may.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
@@ -132,7 +168,7 @@ impl Running {
     /// Returns true if nothing is attached any more. Waits for the interface where it detaches one,
     /// which may refuse and stay.
     fn is_over(&self) -> bool {
-        let is_empty = || lock(&self.attached).is_empty();
+        let is_empty = || self.shared.lock().attached.is_empty();
         is_empty() && {
             drop(lock(&self.changes));
             is_empty()
@@ -144,6 +180,7 @@ impl Running {
     pub(super) fn drain(&self, signals: &Receiver<()>, patience: Option<Duration>) {
         let detach_all = |force| {
             let _changes = lock(&self.changes);
+            self.shared.lock().retain_waiting(|_| false);
             self.detach_all(force)
         };
         let by = patience.map(|patience| Instant::now() + patience);
@@ -161,7 +198,7 @@ impl Running {
             force |= signals.recv_timeout(LOOK).is_ok();
             force |= by.is_some_and(|by| Instant::now() >= by);
             let unused = |attached: &Attached| attached.clients() == 0;
-            if force || lock(&self.attached).iter().any(unused) {
+            if force || self.shared.lock().attached.iter().any(unused) {
                 detach_all(force);
             }
         }
@@ -169,7 +206,7 @@ impl Running {
 
     /// Detaches all at the same time; those that refuse stay. Returns the reasons.
     fn detach_all(&self, force: bool) -> Vec<anyhow::Error> {
-        let all = std::mem::take(&mut *lock(&self.attached));
+        let all = std::mem::take(&mut self.shared.lock().attached);
         let detach = |mut attached: Attached| match attached.detach(force) {
             Ok(()) => {
                 self.say_goodbye(&attached);
@@ -185,7 +222,8 @@ impl Running {
             ended.filter_map(|ended| ended.ok().flatten()).collect()
         });
         let (stay, errors): (Vec<_>, Vec<_>) = refused.into_iter().unzip();
-        *lock(&self.attached) = stay;
+        let mut lists = self.shared.lock();
+        stay.into_iter().for_each(|attached| lists.insert(attached));
         errors
     }
 
@@ -201,31 +239,49 @@ impl Running {
         }
     }
 
-    /// Lets each attachment do what is due, and removes those that have ended by themselves.
+    /// Lets each attachment do what is due, and removes those that have ended by themselves. Those of a
+    /// file that cannot serve any more are started again, as are those that have not started.
     fn look(&self) {
-        let mut attached = lock(&self.attached);
-        attached.retain_mut(|attached| {
+        let mut lists = self.shared.lock();
+        let mut ended = Vec::new();
+        for mut attached in std::mem::take(&mut lists.attached) {
             attached.started.front_end.look();
             attached.log_state();
+            let Some(end) = attached.started.front_end.end() else {
+                lists.attached.push(attached);
+                continue;
+            };
             let name = &attached.wanted.name;
-            let end = attached.started.front_end.end();
-            match end {
-                Some(End::Failed) => {
+            match (end, self.has_file()) {
+                (End::Failed, true) => {
+                    let error = format!("{name}: it could not serve any more");
+                    lists.want_again(attached.wanted.clone(), error);
+                }
+                (End::Failed, false) => {
                     tracing::error!("{name}: it cannot serve any more: it is detached");
                     self.has_failed.store(true, Ordering::Relaxed);
                 }
-                Some(End::Removed) if self.has_file() => {
+                (End::Removed, true) => {
                     tracing::warn!("{name}: another program has removed it: it is detached");
                 }
-                Some(End::Removed) | None => {}
+                (End::Removed, false) => {}
             }
-            end.is_none()
-        });
+            ended.push(attached);
+        }
+        drop(lists);
+        drop(ended);
+        self.shared.start_due();
+        self.tell_later();
     }
 
     /// Detaches one; the caller has locked the changes.
     fn detach_one(&self, name: &str, force: bool) -> Result<(), ApplyError> {
-        let mut list = lock(&self.attached);
+        let mut lists = self.shared.lock();
+        if lists.retain_waiting(|wanted| wanted.name != name) > 0 {
+            tracing::info!("{name}: it is not tried any more");
+            return Ok(());
+        }
+        let list = &mut lists.attached;
         let place = list
             .iter()
             .position(|attached| attached.wanted.name == name);
@@ -253,16 +309,14 @@ impl Running {
         }
         // Requests under way take their time.
         let mut attached = list.remove(place);
-        drop(list);
+        drop(lists);
         match attached.detach(force) {
             Ok(()) => {
                 self.say_goodbye(&attached);
                 Ok(())
             }
             Err(error) => {
-                let mut list = lock(&self.attached);
-                let place = place.min(list.len());
-                list.insert(place, attached);
+                self.shared.lock().insert(attached);
                 Err(if is_in_use(&error) {
                     in_use(format!("{name:?}: {error}"))
                 } else {
@@ -276,16 +330,16 @@ impl Running {
         }
     }
 
-    /// Detaches what the file does not say any more, and starts what it says anew.
+    /// Detaches what the file does not say any more, and starts what it says anew. Returns the numbers of
+    /// both.
     fn change_to(&self, wanted: Vec<Wanted>) -> (usize, usize) {
-        let same = |attached: &Attached| {
-            let mut entries = wanted.iter().map(|wanted| &wanted.entry);
-            entries.any(|entry| *entry == attached.wanted.entry)
-        };
-        let list = lock(&self.attached);
-        let others = list.iter().filter(|attached| !same(attached));
-        let others: Vec<String> = others.map(|it| it.wanted.name.clone()).collect();
-        drop(list);
+        let is_wanted = |other: &Wanted| wanted.iter().any(|it| it.entry == other.entry);
+        let mut lists = self.shared.lock();
+        lists.retain_waiting(is_wanted);
+        let others = lists.attached.iter().map(|attached| &attached.wanted);
+        let others = others.filter(|other| !is_wanted(other));
+        let others: Vec<String> = others.map(|other| other.name.clone()).collect();
+        drop(lists);
         let mut detached = 0;
         for name in others {
             match self.detach_one(&name, false) {
@@ -293,24 +347,18 @@ impl Running {
                 Err(error) => tracing::warn!("SIGHUP: {error}; it goes on as before"),
             }
         }
-        let mut started = 0;
-        for wanted in wanted {
-            let is_there = |attached: &Attached| attached.wanted.name == wanted.name;
-            if lock(&self.attached).iter().any(is_there) {
-                continue;
-            }
-            match wanted.start() {
-                Ok(attached) => {
-                    started += 1;
-                    // Without a reader of stdout it serves all the same.
-                    if let Err(error) = self.tell(std::slice::from_ref(&attached)) {
-                        tracing::warn!("{}", with_causes(&error));
-                    }
-                    lock(&self.attached).push(attached);
-                }
-                Err(error) => tracing::error!("SIGHUP: not attached: {}", with_causes(&error)),
-            }
-        }
+        let lists = self.shared.lock();
+        let is_new = |wanted: &Wanted| lists.names().all(|name| name != wanted.name);
+        let new: Vec<Wanted> = wanted.into_iter().filter(is_new).collect();
+        drop(lists);
+        let names: Vec<String> = new.iter().map(|wanted| wanted.name.clone()).collect();
+        self.ask_for(new);
+        let lists = self.shared.lock();
+        let started = lists.attached.iter();
+        let started = started.filter(|attached| names.contains(&attached.wanted.name));
+        let started = started.count();
+        drop(lists);
+        self.tell_later();
         (started, detached)
     }
 }
@@ -320,10 +368,7 @@ impl Attachments for Running {
         let uptime = self.began.elapsed().as_millis();
         AttachmentsAnswer {
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
-            attachments: lock(&self.attached)
-                .iter()
-                .map(Attached::snapshot)
-                .collect(),
+            attachments: self.shared.lock().snapshot(),
         }
     }
 
@@ -367,12 +412,11 @@ impl Attachments for Running {
     }
 
     fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
+        self.shared.is_draining()
     }
 }
 
-/// Changes leave the list whole at each moment, so a poisoned lock is as good.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -414,8 +458,9 @@ mod tests {
         }
     }
 
-    /// Serves one attachment that has ended so, with or without a file. Returns true if it failed.
-    fn fails(end: End, has_file: bool) -> bool {
+    /// Serves one attachment that has ended so, with or without a file. Returns true if the process has
+    /// failed by that, and the names that are left.
+    fn fails(end: End, has_file: bool) -> (bool, Vec<String>) {
         let name = format!("switchyard-ended-{end:?}-{has_file}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let text = format!(
@@ -431,24 +476,29 @@ mod tests {
         let (sender, signals) = mpsc::channel();
         let api = has_file.then_some(None);
         let running = Running::new(api, sender, Output { json: false });
-        lock(&running.attached).push(attached);
-        if end == End::Removed && has_file {
-            // It serves on without any.
+        running.shared.lock().insert(attached);
+        if has_file {
+            // It serves on.
             running.look();
         } else {
             running.serve(&signals);
         }
-        assert!(lock(&running.attached).is_empty());
-        running.has_failed()
+        let lists = running.shared.lock();
+        assert!(lists.attached.is_empty());
+        (
+            running.has_failed(),
+            lists.names().map(str::to_owned).collect(),
+        )
     }
 
     /// The process of an attachment with a broken ring ended as if all were well, and was not started
-    /// again.
+    /// again. With a file all others ended with it, those in use, too.
     #[test]
     fn an_attachment_that_fails_is_told_from_one_that_was_removed() {
+        assert_eq!(fails(End::Failed, false), (true, vec![]));
+        assert_eq!(fails(End::Failed, true), (false, vec!["a".to_owned()]));
         for has_file in [false, true] {
-            assert!(fails(End::Failed, has_file));
-            assert!(!fails(End::Removed, has_file));
+            assert_eq!(fails(End::Removed, has_file), (false, vec![]));
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use super::super::connect::builder;
 use crate::args::{LocalDevice, SourceArgs};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use block::{Device, PathDevice};
 use control::attachments::AttachmentState;
 use control::model;
 use control::plane::devices;
 use host::{NamespaceInfo, Phase, Subsystem};
 use std::hash::{BuildHasher as _, RandomState};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::Arc;
 use switch::knobs::Preset;
@@ -39,13 +40,14 @@ impl Source {
             (Some(address), _) => Self::remote(args, address, args.nsid.or(nsid))?,
             (None, local) => {
                 let local = local.expect("the command line demands one");
+                let identity = identity_of(&local)?;
                 let device = model::Device::new(local.kind(args.block_size, read_only));
                 let device = devices::open(&device).context("cannot open the device")?;
                 Self {
                     namespaces: vec![(1, PerClass::from_fn(|_| Arc::clone(&device)))],
                     subsystem: None,
                     text: in_words(&local),
-                    identity: identity_of(&local)?,
+                    identity,
                 }
             }
         };
@@ -131,6 +133,16 @@ impl Source {
     }
 }
 
+/// Returns a device that is to be opened in words.
+pub(super) fn wanted_in_words(args: &SourceArgs) -> String {
+    let target = || {
+        let nsid = args.nsid.map(|nsid| format!(" namespace {nsid}"));
+        let address = args.target.as_deref().unwrap_or_default();
+        format!("{address} {}{}", args.nqn, nsid.unwrap_or_default())
+    };
+    args.local().as_ref().map_or_else(target, in_words)
+}
+
 fn in_words(local: &LocalDevice) -> String {
     match local {
         LocalDevice::Ram(size) => format!("ram {size}"),
@@ -150,7 +162,14 @@ fn identity_of(local: &LocalDevice) -> Result<u64> {
             return Ok(RandomState::new().hash_one("memory"));
         }
     };
-    let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    let found = std::fs::metadata(path).map_err(|error| {
+        let path = path.display();
+        let remedy = match error.kind() {
+            ErrorKind::NotFound => format!(", or make a file: truncate -s 1G {path}"),
+            _ => String::new(),
+        };
+        anyhow!("cannot open the device: {path}: {error}; check the path{remedy}")
+    })?;
     let (kind, place) = if found.file_type().is_block_device() {
         ("block", [found.rdev(), 0])
     } else {

@@ -48,6 +48,9 @@ impl FrontEnd for Ublk {
     }
 
     fn end(&self) -> Option<End> {
+        if self.server.has_failed() {
+            return Some(End::Failed);
+        }
         self.server.has_ended().then_some(End::Removed)
     }
 }
@@ -91,7 +94,6 @@ pub(super) fn start(args: &AttachUblkArgs, rules: &ClassRules) -> Result<Started
             bytes: geometry.bytes(),
         }),
         source,
-        class,
         read_only,
     })
 }

@@ -76,7 +76,6 @@ pub(super) fn start(args: &AttachVhostArgs, rules: &ClassRules) -> Result<Starte
             bytes: geometry.bytes(),
         }),
         source,
-        class: args.class.name(),
         read_only,
     })
 }

@@ -1,13 +1,26 @@
-# A guest with a disk by vhost-user, /dev/vda, over a target that is killed and started again meanwhile,
+# A guest with two disks by vhost-user, each over a target that is killed and started again meanwhile,
 # as is the disk's back end. The test outside acts when it sees a step end.
 
-disks=vda
+disks="vda vdb"
 
 attach() {
-	[ "$(cat /sys/block/vda/size)" -gt 0 ]
-	[ "$(cat /sys/block/vda/queue/logical_block_size)" = 4096 ]
+	for name in $disks; do
+		[ "$(cat /sys/block/$name/size)" -gt 0 ]
+		[ "$(cat /sys/block/$name/queue/logical_block_size)" = 4096 ]
+		cat /sys/block/$name/size
+	done
 	[ "$(cat /sys/block/vda/serial)" = a-disk ]
-	cat /sys/block/vda/size
+	[ "$(cat /sys/block/vdb/serial)" = b-disk ]
+}
+
+make_file_systems() {
+	make_ext4 vda
+	make_xfs vdb
+}
+
+check() {
+	check_files vda ext4 e2fsck -f -n
+	check_files vdb xfs xfs_repair -n
 }
 
 # Real-time I/O: these requests, and no others, are of the class of latency.
@@ -21,7 +34,7 @@ discard() {
 }
 
 step attached attach
-step made make_ext4 vda
+step made make_file_systems
 step loaded start_load
 step before go_on
 for round in 1 2 3; do
@@ -31,6 +44,6 @@ step "back-end-1" go_on
 step "back-end-2" go_on
 step went-on go_on
 step stopped stop_load
-step checked check_files vda ext4 e2fsck -f -n
+step checked check
 step real-time ask_in_real_time
 step discarded discard

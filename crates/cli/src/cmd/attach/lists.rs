@@ -1,0 +1,228 @@
+//! The attachments of a process: those that serve, and those of its file that have not started.
+
+use super::attached::{Attached, Wanted, of_class};
+use super::source;
+use crate::exit::with_causes;
+use anyhow::{Context as _, Result};
+use control::attachments::{AttachmentSnapshot, AttachmentState};
+use frontend::IoCounts;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use switch::Class;
+
+/// Pause after the first failure of a start, which doubles with each further one.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// The longest pause: what an attachment needs may be there again at any time, and what keeps it from
+/// starting may be another thing each time, which is a line in the log.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// An attachment of the file that has not started.
+#[derive(Debug)]
+struct Waiting {
+    id: u64,
+    wanted: Wanted,
+    /// The reason of the last failure.
+    error: Option<String>,
+    failures: u32,
+    /// Time of the next attempt; `None` while one is under way.
+    due: Option<Instant>,
+}
+
+impl Waiting {
+    /// Notes a failure, and logs it where its reason is another one than before.
+    fn failed(&mut self, error: String) {
+        if self.error.as_ref() != Some(&error) {
+            tracing::error!("not attached: {error}; it is tried again and again");
+        }
+        self.error = Some(error);
+        self.due = Some(Instant::now() + pause(self.failures));
+        self.failures += 1;
+    }
+
+    fn snapshot(&self) -> AttachmentSnapshot {
+        let Wanted {
+            name,
+            command,
+            entry,
+            ..
+        } = &self.wanted;
+        let none = |class| of_class(class, IoCounts::default());
+        AttachmentSnapshot {
+            name: name.clone(),
+            kind: command.kind().to_owned(),
+            device: source::wanted_in_words(command.source()),
+            class: command.class_name().to_owned(),
+            class_rules: entry.as_ref().map_or(0, |entry| entry.class_rules.len()),
+            state: AttachmentState::NotStarted,
+            error: self.error.clone(),
+            classes: Class::ALL.map(none).into(),
+            ..AttachmentSnapshot::default()
+        }
+    }
+}
+
+/// Returns the pause after a failure, of which there were so many before.
+fn pause(failures: u32) -> Duration {
+    let doubled = 2_u32
+        .checked_pow(failures)
+        .map(|times| PAUSE_MIN.saturating_mul(times));
+    doubled.map_or(PAUSE_MAX, |pause| pause.min(PAUSE_MAX))
+}
+
+/// The attachments, each list in the order in which they were asked for.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    pub(super) attached: Vec<Attached>,
+    waiting: Vec<Waiting>,
+    /// Number of the next one that is asked for.
+    next: u64,
+    is_draining: bool,
+}
+
+impl Lists {
+    /// Returns the names of those that serve, and of those that have not started.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let waiting = self.waiting.iter().map(|waiting| &waiting.wanted);
+        let wanted = self.attached.iter().map(|it| &it.wanted).chain(waiting);
+        wanted.map(|wanted| wanted.name.as_str())
+    }
+
+    /// Adds one that serves.
+    pub(super) fn insert(&mut self, attached: Attached) {
+        let place = self.attached.partition_point(|it| it.id < attached.id);
+        self.attached.insert(place, attached);
+    }
+
+    /// Asks for an attachment.
+    pub(super) fn want(&mut self, wanted: Wanted) {
+        self.waiting.push(Waiting {
+            id: self.next,
+            wanted,
+            error: None,
+            failures: 0,
+            due: Some(Instant::now()),
+        });
+        self.next += 1;
+    }
+
+    /// Asks for one again that could not serve any more, after a pause.
+    pub(super) fn want_again(&mut self, wanted: Wanted, error: String) {
+        self.want(wanted);
+        let waiting = self.waiting.last_mut().expect("it was just added");
+        waiting.failed(error);
+    }
+
+    /// Asks no more for those that have not started and that `keep` is false of. The others are tried
+    /// at once. Returns the number of the former.
+    pub(super) fn retain_waiting(&mut self, keep: impl Fn(&Wanted) -> bool) -> usize {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| keep(&waiting.wanted));
+        for waiting in &mut self.waiting {
+            waiting.due = waiting.due.map(|due| due.min(Instant::now()));
+        }
+        before - self.waiting.len()
+    }
+
+    pub(super) fn snapshot(&self) -> Vec<AttachmentSnapshot> {
+        let attached = self.attached.iter().map(|it| (it.id, it.snapshot()));
+        let waiting = self.waiting.iter().map(|it| (it.id, it.snapshot()));
+        let mut all: Vec<_> = attached.chain(waiting).collect();
+        all.sort_by_key(|(id, _)| *id);
+        all.into_iter().map(|(_, snapshot)| snapshot).collect()
+    }
+}
+
+/// The lists, and the threads that start attachments. They are locked for moments only, so that they
+/// can be asked for meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    lists: Mutex<Lists>,
+    /// Told when an attempt has come to its end, and when the process is to end.
+    settled: Condvar,
+}
+
+impl Shared {
+    /// Changes leave the lists whole at each moment, so a poisoned lock is as good.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts those that are due, each in a thread of its own: one that has to wait, as for a target
+    /// that does not answer, holds no other one up.
+    pub(super) fn start_due(self: &Arc<Self>) {
+        let now = Instant::now();
+        let mut lists = self.lock();
+        let due = |waiting: &&mut Waiting| waiting.due.is_some_and(|due| due <= now);
+        let start = |waiting: &mut Waiting| {
+            waiting.due = None;
+            (waiting.id, waiting.wanted.clone())
+        };
+        let due: Vec<_> = lists.waiting.iter_mut().filter(due).map(start).collect();
+        drop(lists);
+        for (id, wanted) in due {
+            let shared = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("attach".to_owned());
+            let started = thread.spawn(move || shared.ended(id, wanted.start()));
+            if let Err(error) = started {
+                self.ended(id, Err(error).context("cannot start a thread"));
+            }
+        }
+    }
+
+    /// Takes note of the end of an attempt.
+    fn ended(&self, id: u64, result: Result<Attached>) {
+        let mut lists = self.lock();
+        let place = lists.waiting.iter().position(|waiting| waiting.id == id);
+        match (place, result) {
+            (Some(place), Ok(mut attached)) => {
+                let Waiting {
+                    wanted, failures, ..
+                } = lists.waiting.remove(place);
+                if failures > 0 {
+                    tracing::warn!("{}: attached after {failures} failures", wanted.name);
+                }
+                attached.id = id;
+                lists.insert(attached);
+            }
+            (Some(place), Err(error)) => lists.waiting[place].failed(with_causes(&error)),
+            (None, Ok(mut attached)) => {
+                drop(lists);
+                // It is not wanted any more. Where it is in use already, the next process goes on.
+                let _ = attached.detach(false);
+            }
+            (None, Err(_)) => {}
+        }
+        self.settled.notify_all();
+    }
+
+    /// Waits until no attempt is under way, for at most `time`; no longer than the process is to serve.
+    pub(super) fn wait_settled(&self, time: Duration) {
+        let is_busy = |lists: &mut Lists| {
+            !lists.is_draining && lists.waiting.iter().any(|waiting| waiting.due.is_none())
+        };
+        let waited = self.settled.wait_timeout_while(self.lock(), time, is_busy);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Notes that the process is to end.
+    pub(super) fn set_draining(&self) {
+        self.lock().is_draining = true;
+        self.settled.notify_all();
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.lock().is_draining
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_after_a_failure_grows_up_to_a_bound() {
+        let seconds = [0, 1, 2, 3, 4, 31, 32, u32::MAX].map(|failures| pause(failures).as_secs());
+        assert_eq!(seconds, [1, 2, 4, 8, 10, 10, 10, 10]);
+    }
+}

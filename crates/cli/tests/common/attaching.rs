@@ -1,0 +1,180 @@
+//! `switchyard attach --config` in the background.
+
+use super::{Folder, json, program, run, to_signal};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// `switchyard attach --config FILE`, killed when dropped.
+pub struct Attaching {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    api: String,
+    /// Lines before that of the interface.
+    pub ready: Vec<String>,
+    mountpoint: String,
+    log: String,
+}
+
+impl Attaching {
+    /// Starts it with this file, of which the interface and the log are added here.
+    pub fn start(folder: &Folder, attachments: &str) -> Self {
+        let api = format!("unix:{}", folder.path("api.sock"));
+        let file = write(folder, attachments);
+        let mut child = program()
+            .args(["attach", "--config", &file])
+            .stdout(Stdio::piped())
+            .stderr(File::create(folder.path("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut attaching = Self {
+            child,
+            stdout,
+            api,
+            ready: Vec::new(),
+            mountpoint: folder.path("files"),
+            log: folder.path("log"),
+        };
+        loop {
+            let line = attaching.line();
+            if line.starts_with("interface at ") {
+                return attaching;
+            }
+            assert!(line.starts_with("ready: "), "{line}{}", attaching.log());
+            attaching.ready.push(line);
+        }
+    }
+
+    /// The next line of its output.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let process = to_signal(self.child.id());
+        let status = Command::new("kill").args([name, &process]).status();
+        assert!(status.unwrap().success());
+    }
+
+    pub fn run(&self, args: &[&str]) -> std::process::Output {
+        run(&[args, &["--api", &self.api]].concat())
+    }
+
+    /// The description of one attachment; null without it.
+    pub fn show(&self, name: &str) -> Value {
+        let mut all = json(&self.run(&["attachments", "--json"]));
+        let all = all["attachments"].as_array_mut().unwrap();
+        let found = all.iter().position(|it| it["name"] == name);
+        found.map_or(Value::Null, |place| all[place].take())
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let all = json(&self.run(&["attachments", "--json"]));
+        let all = all["attachments"].as_array().unwrap().iter();
+        all.map(|it| it["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// The answer to a GET, as it is.
+    pub fn get(&self, path: &str) -> String {
+        let socket = self.api.strip_prefix("unix:").unwrap();
+        let mut stream = UnixStream::connect(socket).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Kills it, which leaves everything as it is.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end; its exit code.
+    pub fn end(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Attaching {
+    fn drop(&mut self) {
+        if self.child.try_wait().unwrap().is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            // A file system that a killed process leaves.
+            let _ = Command::new("fusermount3")
+                .args(["-u", "-z", &self.mountpoint])
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+pub fn write(folder: &Folder, attachments: &str) -> String {
+    let api = folder.path("api.sock");
+    folder.write(
+        "attach.toml",
+        format!("api = \"unix:{api}\"\n{attachments}"),
+    )
+}
+
+pub fn nbd(folder: &Folder, name: &str, device: &str) -> String {
+    let socket = folder.path(&format!("{name}.sock"));
+    format!("[[attachments]]\nname = \"{name}\"\nkind = \"nbd\"\nsocket = \"{socket}\"\n{device}\n")
+}
+
+pub fn vhost(folder: &Folder, name: &str, device: &str) -> String {
+    let socket = folder.path(&format!("{name}.sock"));
+    format!(
+        "[[attachments]]\nname = \"{name}\"\nkind = \"vhost\"\nsocket = \"{socket}\"\n{device}\n"
+    )
+}
+
+pub fn fuse(folder: &Folder, device: &str) -> String {
+    let mountpoint = folder.path("files");
+    std::fs::create_dir_all(&mountpoint).unwrap();
+    format!(
+        "[[attachments]]\nname = \"files\"\nkind = \"fuse\"\nmountpoint = \"{mountpoint}\"\n{device}\n"
+    )
+}
+
+/// Returns true where files can be mounted.
+pub fn have_fuse() -> bool {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|it| {
+        use std::os::unix::fs::MetadataExt as _;
+        it.uid() == 0
+    });
+    let helper = Command::new("fusermount3").arg("--version").output();
+    if std::path::Path::new("/dev/fuse").exists() && (root || helper.is_ok()) {
+        return true;
+    }
+    println!("skipped: no /dev/fuse, or not root and no fusermount3");
+    assert!(std::env::var_os("CI").is_none(), "nothing may be skipped");
+    false
+}
+
+/// A connection that has chosen the default export: it is a client until it is dropped.
+pub fn nbd_client(folder: &Folder, name: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(folder.path(&format!("{name}.sock"))).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    // Flags, the option EXPORT_NAME, and an empty name; the answer is a size and flags.
+    stream.write_all(&[0, 0, 0, 3]).unwrap();
+    stream.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+    stream.read_exact(&mut [0; 10]).unwrap();
+    stream
+}
