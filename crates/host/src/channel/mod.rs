@@ -322,23 +322,6 @@ impl RemoteChannel {
         }
     }
 
-    /// The lane that has room and comes next.
-    #[inline]
-    fn free_lane(&mut self) -> Option<usize> {
-        for _ in 0..self.lanes.all.len() {
-            let lane = self.lanes.next;
-            self.lanes.next = if lane + 1 == self.lanes.all.len() {
-                0
-            } else {
-                lane + 1
-            };
-            if self.lanes.all[lane].qpair.has_room() {
-                return Some(lane);
-            }
-        }
-        None
-    }
-
     /// Returns true if a request has to wait.
     fn must_wait(&self, exchange: &Exchange) -> bool {
         let barred = self.requests.barriers > 0 && !mutation::active(Mutation::BarrierNotKept);

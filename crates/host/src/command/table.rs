@@ -122,9 +122,12 @@ impl Slot {
     }
 
     /// Moves on, and counts the state.
+    ///
+    /// # Panics
+    /// When the state machine has no such move: then a request would end twice, or never.
     #[inline]
     fn enter(&mut self, next: SlotState, entered: &mut [u64; SlotState::COUNT]) {
-        debug_assert!(
+        assert!(
             next.follows(self.state),
             "{} does not follow {}",
             next.name(),

@@ -131,12 +131,16 @@ impl SharedEpoch {
     }
 
     /// Moves on.
+    ///
+    /// # Panics
+    /// When the phase may not follow the one before.
     pub(crate) fn set(&self, epoch: Epoch) {
-        debug_assert!(
-            epoch.phase.follows(self.get().phase),
+        let before = self.get().phase;
+        assert!(
+            epoch.phase.follows(before),
             "{} does not follow {}",
             epoch.phase.name(),
-            self.get().phase.name()
+            before.name()
         );
         self.bits.store(epoch.pack(), Ordering::SeqCst);
         self.count(epoch.phase);

@@ -146,7 +146,10 @@ fn fabrics(
             let Owner::Admin(controller) = &mut connection.owner else {
                 return Err(Status::INVALID_FIELD.with_dnr());
             };
-            properties::set(controller, &set, &core.view(cx.now))
+            let before = controller.registers.state();
+            let reply = properties::set(controller, &set, &core.view(cx.now));
+            core.count_controller(before, controller.registers.state());
+            reply
         }
         FabricsCommand::Disconnect(disconnect) => {
             if disconnect.record_format != 0 {

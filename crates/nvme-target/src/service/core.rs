@@ -5,6 +5,7 @@
 //! Nothing here is shared with another core but what [`Shared`] has.
 
 use crate::barrier::core::CoreBarriers;
+use crate::controller::registers::ControllerState;
 use crate::controller::registry::{Place, SharedController};
 use crate::controller::reply::View;
 use crate::extent_table::TablePool;
@@ -327,6 +328,18 @@ impl CoreState {
         self.stats.send_lists_used = self.lists.used() as u64;
         self.stats.extent_tables_used = self.accounts.tables();
         self.stats.stashed_bytes = self.waiters.stashed_bytes as u64;
+    }
+
+    /// Counts the state of a controller where it is another one than before.
+    pub(crate) fn count_controller(&mut self, before: ControllerState, state: ControllerState) {
+        let counter = match state {
+            _ if state == before => return,
+            ControllerState::Disabled => &mut self.stats.controllers_disabled,
+            ControllerState::Ready => &mut self.stats.controllers_ready,
+            ControllerState::ShutdownOccurring => &mut self.stats.controllers_shutting_down,
+            ControllerState::ShutdownComplete => &mut self.stats.controllers_shut_down,
+        };
+        *counter += 1;
     }
 
     /// Counts what entered each state.

@@ -501,7 +501,9 @@ pub(crate) fn finish(
     if kind == Kind::Shutdown
         && let Owner::Admin(controller) = &mut connection.owner
     {
+        let before = controller.registers.state();
         controller.end_shutdown(status.is_success());
+        core.count_controller(before, controller.registers.state());
     }
     if !matches!(kind, Kind::Admin | Kind::Barrier) {
         count(connection, slot, status, core, cx.now);
