@@ -7,11 +7,10 @@ mod judge;
 mod unconnected;
 
 pub(crate) use content::version_of;
-use extents::EXTENTS_AT_ONCE;
 use giving_up::GivingUp;
 use unconnected::Loss;
 
-use crate::application::{Application, Mix, Report, Tolerance, Workload};
+use crate::application::{Application, EXTENTS_AT_ONCE, Mix, Report, Tolerance, Workload};
 use crate::cache::Medium;
 use crate::oracle::{self, Oracle, Step, Version};
 use crate::rights::{Law, Moment};

@@ -1,6 +1,6 @@
 //! A run from its beginning to its end.
 
-use super::cache::PAGE_BYTES;
+use super::machine::PAGE_BYTES;
 use super::report::Report;
 use super::scenario::Setup;
 use super::world::{Event, State, World};

@@ -1,10 +1,11 @@
 //! Metrics of the attachments of a process of front ends.
 
-use super::{Kind, Labels, Unit, Value, family, uptime};
+use super::family::{Kind, Labels, Value, family, uptime};
 use crate::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState};
 use crate::snapshot::Snapshot;
 use block::IoCounts;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
 use std::fmt;
 
 pub(super) fn encode(

@@ -4,7 +4,7 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{Kind, Labels, Value, family};
+use super::family::{Kind, Labels, Value, family};
 use crate::snapshot::{CacheSnapshot, Snapshot};
 use block::CacheSnapshot as Counters;
 

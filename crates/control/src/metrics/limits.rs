@@ -4,7 +4,7 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{Kind, Labels, Value, family};
+use super::family::{Kind, Labels, Value, family};
 use crate::snapshot::{Snapshot, UsageSnapshot};
 
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

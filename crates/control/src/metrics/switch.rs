@@ -6,7 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::{Kind, Labels, Value, counters, family};
+use super::family::{Kind, Labels, Value, counters, family};
 use crate::snapshot::{ClassStats, Snapshot, SwitchSnapshot, SwitchStats, ThreadsSnapshot};
 use switch::caravan::SizeHistogram;
 use switch::doorbell::Reason;

@@ -6,7 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::{Kind, Labels, Value, counters, family, histogram};
+use super::family::{Kind, Labels, Value, counters, family, histogram};
 use crate::snapshot::{Latency, ScheduledDevice, Snapshot, TenantSnapshot};
 use target::TenantStats;
 

@@ -6,13 +6,13 @@ use crate::caravan::CaravanLimits;
 use crate::class::Class;
 use crate::class_scheduler::Window;
 use crate::doorbell::Mode;
+use crate::knobs::error::TARGET_THREADS_MIN;
 use crate::knobs::{Lanes, Polling, ThreadPriority, Threads};
 use crate::limits;
 use crate::request_steering::Preference;
 use base::Nanos;
 
 pub(super) const DOORBELL_DELAY: &str = "doorbell_delay_us";
-pub(in super::super) const TARGET_THREADS_MIN: &str = "target_threads_min";
 
 const REQUESTS: KnobRange = KnobRange::Number(1, limits::CARAVAN_REQUESTS_MAX as u64);
 const BYTES: KnobRange = KnobRange::Number(1, limits::CARAVAN_BYTES_MAX);
