@@ -16,7 +16,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::snapshot::{CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot};
-use family::{Kind, Labels, Value, counters, family, histogram, seconds, single, uptime};
+use family::{FamilyKind, Labels, Value, counters, family, histogram, seconds, single, uptime};
 use target::OperationSnapshot;
 
 /// The media type of [`render`]'s text.
@@ -58,44 +58,44 @@ fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     let c = &snapshot.connections;
     for (kind, name, help, value) in [
         (
-            Kind::Gauge,
+            FamilyKind::Gauge,
             "discovery_generation",
             "Generation counter of the discovery log page",
             snapshot.discovery_generation,
         ),
-        (Kind::Gauge, "connections", "Open connections", c.open),
+        (FamilyKind::Gauge, "connections", "Open connections", c.open),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "connections_accepted",
             "Connections accepted",
             c.accepted,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "connections_refused",
             "Connections refused because there were too many",
             c.refused,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "protocol_errors",
             "Connections ended because the peer broke the protocol",
             c.protocol_errors,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "terminated_by_host",
             "Connections ended by a termination request of the host",
             c.terminated_by_host,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "digest_errors",
             "Header and data digests that were wrong",
             c.digest_errors,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "keep_alive_expired",
             "Controllers given up because their host was silent",
             c.keep_alive_expired,
@@ -115,7 +115,7 @@ fn cores(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resul
     let busy = snapshot.cores.iter();
     family(
         encoder,
-        Kind::Counter,
+        FamilyKind::Counter,
         "core_busy",
         "Processor time used by the core's thread",
         Some(&Unit::Seconds),
@@ -152,7 +152,7 @@ fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
         .map(|n| (namespace_labels(n), Value::Count(n.size_bytes)));
     family(
         encoder,
-        Kind::Gauge,
+        FamilyKind::Gauge,
         "namespace_size",
         "Size of the namespace",
         Some(&Unit::Bytes),
@@ -183,7 +183,14 @@ fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     ];
     for (name, help, unit, value) in columns {
         let values = by_operation(snapshot).map(|(labels, o)| (labels, Value::Count(value(o))));
-        family(encoder, Kind::Counter, name, help, unit.as_ref(), values)?;
+        family(
+            encoder,
+            FamilyKind::Counter,
+            name,
+            help,
+            unit.as_ref(),
+            values,
+        )?;
     }
     let mut metric = encoder.encode_descriptor(
         "namespace_latency",
@@ -208,7 +215,7 @@ fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt:
     });
     family(
         encoder,
-        Kind::Gauge,
+        FamilyKind::Gauge,
         "controller_io_queues",
         "Open I/O queues of the controller",
         None,

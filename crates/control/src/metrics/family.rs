@@ -14,7 +14,7 @@ use target::{LATENCY_BOUNDS_NS, Metric, MetricKind};
 pub(super) type Labels = Vec<(&'static str, String)>;
 
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum FamilyKind {
     Counter,
     Gauge,
 }
@@ -22,15 +22,15 @@ pub(super) enum Kind {
 /// One metric with one value for each set of labels.
 pub(super) fn family(
     encoder: &mut DescriptorEncoder<'_>,
-    kind: Kind,
+    kind: FamilyKind,
     name: &str,
     help: &str,
     unit: Option<&Unit>,
     values: impl IntoIterator<Item = (Labels, Value)>,
 ) -> fmt::Result {
     let metric_type = match kind {
-        Kind::Counter => MetricType::Counter,
-        Kind::Gauge => MetricType::Gauge,
+        FamilyKind::Counter => MetricType::Counter,
+        FamilyKind::Gauge => MetricType::Gauge,
     };
     let mut metric = encoder.encode_descriptor(name, help, unit, metric_type)?;
     for (labels, value) in values {
@@ -49,15 +49,17 @@ pub(super) enum Value {
     Seconds(f64),
 }
 
-fn one(metric: &mut MetricEncoder<'_>, kind: Kind, value: Value) -> fmt::Result {
+fn one(metric: &mut MetricEncoder<'_>, kind: FamilyKind, value: Value) -> fmt::Result {
     let no_exemplar = None::<&Exemplar<Labels, u64>>;
     match (kind, value) {
-        (Kind::Counter, Value::Count(count)) => metric.encode_counter(&count, no_exemplar),
-        (Kind::Counter, Value::Seconds(seconds)) => metric.encode_counter(&seconds, no_exemplar),
-        (Kind::Gauge, Value::Count(count)) => {
+        (FamilyKind::Counter, Value::Count(count)) => metric.encode_counter(&count, no_exemplar),
+        (FamilyKind::Counter, Value::Seconds(seconds)) => {
+            metric.encode_counter(&seconds, no_exemplar)
+        }
+        (FamilyKind::Gauge, Value::Count(count)) => {
             metric.encode_gauge(&i64::try_from(count).unwrap_or(i64::MAX))
         }
-        (Kind::Gauge, Value::Seconds(seconds)) => metric.encode_gauge(&seconds),
+        (FamilyKind::Gauge, Value::Seconds(seconds)) => metric.encode_gauge(&seconds),
     }
 }
 
@@ -77,7 +79,14 @@ pub(super) fn uptime(
 ) -> fmt::Result {
     let uptime = Value::Seconds(seconds(snapshot.uptime_ms.saturating_mul(1_000_000)));
     let unit = Some(&Unit::Seconds);
-    family(encoder, Kind::Gauge, "uptime", help, unit, single(uptime))
+    family(
+        encoder,
+        FamilyKind::Gauge,
+        "uptime",
+        help,
+        unit,
+        single(uptime),
+    )
 }
 
 /// The metrics of a struct of counters: one value for each of `items`, with its labels.
@@ -93,8 +102,8 @@ pub(super) fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
             (_, None) => (metric.name, None),
         };
         let kind = match metric.kind {
-            MetricKind::Counter | MetricKind::Duration => Kind::Counter,
-            MetricKind::Gauge => Kind::Gauge,
+            MetricKind::Counter | MetricKind::Duration => FamilyKind::Counter,
+            MetricKind::Gauge => FamilyKind::Gauge,
         };
         let help = metric.help.trim().trim_end_matches('.').replace('`', "");
         // What counts nanoseconds is shown in seconds.

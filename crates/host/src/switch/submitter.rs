@@ -220,9 +220,9 @@ impl SwitchedChannel {
         }
         if let Some(registration) = &self.registration {
             let direct = self.direct.as_ref().map_or(0, DirectLane::bytes);
-            registration.standing.note_core(here);
+            registration.steered.note_core(here);
             registration
-                .standing
+                .steered
                 .note_bytes(self.outstanding_bytes + direct);
         }
     }

@@ -130,7 +130,7 @@ impl Barrier {
 pub(crate) struct Registry {
     /// Barriers in force of hosts of one network that are no tenant, at most.
     per_address: usize,
-    scopes: BTreeMap<Arc<Scope>, Line>,
+    scopes: BTreeMap<Arc<Scope>, ScopeBarriers>,
     /// Number of scopes with a barrier in force.
     active: usize,
     /// Numbers of them that are of single hosts, by network.
@@ -141,7 +141,7 @@ pub(crate) struct Registry {
 
 /// The barriers of one scope, in order.
 #[derive(Debug, Default)]
-struct Line {
+struct ScopeBarriers {
     barriers: VecDeque<Arc<Barrier>>,
     /// The first one is in force.
     active: bool,

@@ -5,7 +5,7 @@
 //! an R2T with the tag is outstanding, for that command, and for those bytes.
 
 use crate::limits::Limits;
-use crate::request::{Kind, State};
+use crate::request::{CommandKind, CommandState};
 use crate::session::Session;
 use crate::session::event::{Delivery, Violation};
 use base::mutation::{self, Mutation};
@@ -124,7 +124,7 @@ impl Session {
             return None;
         }
         let mut length = terms.bytes.min(transfer.length - offset);
-        if mutation::active(Mutation::R2tBeyondCommand) && kind == Kind::Compare {
+        if mutation::active(Mutation::R2tBeyondCommand) && kind == CommandKind::Compare {
             length += 512;
         }
         transfer.missing[usize::from(number) % transfer.missing.len()] = length;
@@ -165,7 +165,7 @@ impl Session {
         let stride = self.r2t.bytes;
         let slot = pdu.transfer_tag & TTAG_SLOT_MASK;
         let entry = self.commands.get(slot);
-        let entry = entry.filter(|entry| entry.state() == State::Transferring);
+        let entry = entry.filter(|entry| entry.state() == CommandState::Transferring);
         let entry = entry.ok_or(Defect::Unasked)?;
         let transfer = &entry.transfer;
         let places = transfer.missing.len();
