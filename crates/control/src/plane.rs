@@ -440,6 +440,11 @@ impl DataPlane for Plane {
 
 impl Plane {
     fn switch(&self, snapshot: &target::Snapshot) -> Vec<SwitchSnapshot> {
+        assert_eq!(
+            self.cores.len(),
+            snapshot.switch.len(),
+            "each core is shown with its own counters"
+        );
         let cores = self.cores.iter().zip(&snapshot.switch);
         let cores = cores.zip(&snapshot.priorities).zip(0..);
         cores

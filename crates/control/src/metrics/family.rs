@@ -125,5 +125,10 @@ pub(super) fn histogram(metric: &mut MetricEncoder<'_>, latency: &Latency) -> fm
     let bounds = LATENCY_BOUNDS_NS.into_iter().map(seconds);
     let bounds = bounds.chain([f64::INFINITY]);
     let buckets: Vec<(f64, u64)> = bounds.zip(latency.buckets).collect();
+    assert_eq!(
+        buckets.len(),
+        latency.buckets.len(),
+        "each count has its bound"
+    );
     metric.encode_histogram::<Labels>(seconds(latency.sum_ns), latency.commands(), &buckets, None)
 }

@@ -82,6 +82,7 @@ impl<T> WriteOrder<T> {
         if self.has_parts() {
             let later = self.entries[index..].iter_mut();
             for entry in later.filter(|it| it.conflicts_with(&gone)) {
+                assert!(entry.conflicts > 0, "a later write waits for it");
                 entry.conflicts -= 1;
                 if entry.conflicts == 0 {
                     self.free.insert(entry.ticket);

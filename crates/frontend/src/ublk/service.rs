@@ -166,7 +166,9 @@ impl<D: Descriptions> UblkService<D> {
     /// Ends a request with so many bytes, or an error; the tag waits for the next one.
     fn answer(&mut self, place: TagPlace, result: Result<u64, Errno>, cx: &mut Context<'_>) {
         self.tag(place).answer();
-        self.queues[place.queue].requests -= 1;
+        let queue = &mut self.queues[place.queue];
+        assert!(queue.requests > 0, "a request is answered once");
+        queue.requests -= 1;
         let result = match result {
             Ok(bytes) => i32::try_from(bytes).expect("a request's data is bounded"),
             Err(errno) => -errno.raw_os_error(),
@@ -269,6 +271,7 @@ impl<D: Descriptions> UblkService<D> {
         let Some(done) = self.tag(place).copied(piece, slice, whole) else {
             return;
         };
+        assert!(self.copying > 0, "a copy ends once");
         self.copying -= 1;
         let Copying {
             request,

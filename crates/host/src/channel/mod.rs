@@ -469,6 +469,7 @@ impl Channel for RemoteChannel {
     fn reap(&mut self) -> Option<Completion> {
         let requests = &mut self.requests;
         let done = requests.done.pop_front()?;
+        debug_assert!(requests.outstanding > 0, "a request ends once");
         requests.outstanding -= 1;
         requests.reaped += 1;
         let reaped = requests.reaped;

@@ -199,6 +199,7 @@ impl Registry {
         line.barriers.remove(place);
         let was_active = place == 0 && std::mem::take(&mut line.active);
         if was_active {
+            assert!(self.active > 0, "a barrier in force is counted");
             self.active -= 1;
             if barrier.scope.is_of_one_host()
                 && let Entry::Occupied(mut count) = self.of_address.entry(barrier.from)

@@ -112,6 +112,7 @@ pub(crate) fn completed(
     data: Option<IoSlice>,
 ) -> Step {
     if entry.kind.has_parts() {
+        assert!(entry.parts.outstanding > 0, "a request ends once");
         entry.parts.outstanding -= 1;
     }
     done(entry, result, data)

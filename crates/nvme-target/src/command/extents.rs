@@ -208,6 +208,7 @@ pub(crate) fn part_completed(
     result: Result<(), BlockError>,
     data: Option<IoSlice>,
 ) -> Step {
+    assert!(entry.parts.outstanding > 0, "a request ends once");
     entry.parts.outstanding -= 1;
     part_done(entry, part, result, data)
 }

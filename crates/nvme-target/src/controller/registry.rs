@@ -376,6 +376,7 @@ impl SharedController {
     /// commands that wait for that.
     pub(crate) fn disarm(&self) -> Vec<(usize, Ticket)> {
         let mut attached = lock(&self.attached);
+        assert!(attached.harmful > 0, "a connection is disarmed once");
         attached.harmful -= 1;
         if attached.harmful > 0 {
             return Vec::new();
@@ -387,7 +388,11 @@ impl SharedController {
     pub(crate) fn detach(&self) -> bool {
         let mut attached = lock(&self.attached);
         attached.connections -= 1;
-        debug_assert!(attached.harmful <= attached.connections, "disarmed first");
+        assert!(attached.harmful <= attached.connections, "disarmed first");
+        assert!(
+            attached.connections > 0 || attached.waiting.is_empty(),
+            "a command that waits for the end is told of it"
+        );
         attached.connections == 0
     }
 

@@ -489,6 +489,10 @@ pub(crate) fn finish(
     connection.end_work(slot);
     let status = answers::with_retry_delay(connection, status);
     let entry = connection.session.commands.slot(slot);
+    assert!(
+        entry.parts.outstanding == 0,
+        "the device has nothing of a command that ends"
+    );
     entry.status = Some(status);
     if entry.kind != CommandKind::Read && entry.kind != CommandKind::Admin {
         if mutation::active(Mutation::BufferKept) && !status.is_success() {

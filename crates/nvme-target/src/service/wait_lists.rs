@@ -21,7 +21,7 @@ pub(crate) enum WaitsFor {
 struct WaitPlace {
     ticket: Ticket,
     list: WaitsFor,
-    /// The place before this one, or the end of the list.
+    /// The place before this one, or the end of the list; of a free place, the place itself.
     before: u32,
     /// The place after this one, or the end of the list; of a free place, another one that is free,
     /// or 0.
@@ -113,10 +113,13 @@ impl WaitLists {
 
     /// Takes out the command at a place.
     pub(crate) fn remove(&mut self, place: u32) -> Ticket {
+        assert!(place > WaitsFor::Share as u32, "the ends of the lists stay");
+        let is_linked = self.places[place as usize].before != place;
+        assert!(is_linked, "a command leaves its place once");
         self.unlink(place);
         let free = self.free;
         let left = self.at(place);
-        left.after = free;
+        (left.before, left.after) = (place, free);
         let WaitPlace { ticket, list, .. } = *left;
         self.free = place;
         self.lengths[list as usize] -= 1;

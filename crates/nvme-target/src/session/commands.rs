@@ -66,6 +66,10 @@ impl CommandTable {
 
     /// The queue is connected with `entries` entries.
     pub(crate) fn connect(&mut self, id: u16, entries: u32, flow_control: bool) {
+        assert!(
+            entries > 0 && self.used <= entries,
+            "Connect takes an entry"
+        );
         self.id = id;
         self.entries = entries;
         self.flow_control = flow_control;
@@ -76,6 +80,7 @@ impl CommandTable {
 
     /// The terms of a queue without commands.
     pub(crate) const fn terms(&self) -> Terms {
+        assert!(self.used == 0, "no command is left behind");
         Terms {
             id: self.id,
             entries: self.entries,
@@ -86,6 +91,7 @@ impl CommandTable {
 
     /// Goes on under the terms that another core's queue had.
     pub(crate) const fn accept(&mut self, terms: Terms) {
+        assert!(self.used == 0, "commands were taken under other terms");
         self.id = terms.id;
         self.entries = terms.entries;
         self.sq_head = terms.sq_head;
@@ -154,6 +160,10 @@ impl CommandTable {
             }
             None => return None,
         };
+        assert!(
+            self.cids[usize::from(slot)] == NO_CID,
+            "a slot has one command"
+        );
         self.used += 1;
         self.peak = self.peak.max(u16::try_from(self.used).unwrap_or(u16::MAX));
         self.cids[usize::from(slot)] = u32::from(cid);

@@ -85,6 +85,7 @@ pub(crate) struct R2tTerms {
 impl R2tTerms {
     /// Returns the terms for `outstanding_max` R2Ts of a command at a time.
     pub(crate) fn new(outstanding_max: u16, limits: &Limits) -> Self {
+        assert!(outstanding_max > 0, "no data would ever be asked for");
         Self {
             outstanding_max,
             bytes: if outstanding_max > 1 {
@@ -123,6 +124,10 @@ impl Session {
         if outstanding >= terms.outstanding_max || offset >= transfer.length {
             return None;
         }
+        assert!(
+            usize::from(outstanding) < transfer.missing.len(),
+            "an R2T has a place of its own"
+        );
         let mut length = terms.bytes.min(transfer.length - offset);
         if mutation::active(Mutation::R2tBeyondCommand) && kind == CommandKind::Compare {
             length += 512;
@@ -269,6 +274,10 @@ impl Session {
                 if transfer.received < transfer.length {
                     return Delivery::Partial(slot);
                 }
+                assert!(
+                    transfer.r2ts_done == transfer.r2ts_sent,
+                    "no R2T is outstanding for a command that has all its data"
+                );
                 self.transferring -= 1;
                 Delivery::Whole(slot)
             }
