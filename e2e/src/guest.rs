@@ -157,7 +157,7 @@ pub struct Target {
 ///
 /// # Errors
 /// When the guest cannot be made or started, or does not power itself off.
-pub fn run_initiator(data: &Data, targets: &[Target], model: &str) -> Result<Report> {
+pub fn run_initiator(data: &Data, targets: &[Target], model: &str) -> Result<GuestLog> {
     let targets: Vec<(&str, u16)> = targets
         .iter()
         .map(|target| (target.name, target.address.port()))
@@ -167,7 +167,7 @@ pub fn run_initiator(data: &Data, targets: &[Target], model: &str) -> Result<Rep
         model,
         ..Scenario::new(&[include_str!("../guest/initiator.sh")])
     };
-    Ok(Report::parse(&scenario.guest(data)?.run()?))
+    Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
 /// Boots a guest that exercises the kernel's own target, in the same guest, in the same way: the
@@ -175,13 +175,13 @@ pub fn run_initiator(data: &Data, targets: &[Target], model: &str) -> Result<Rep
 ///
 /// # Errors
 /// As [`run_initiator`].
-pub fn run_reference(data: &Data) -> Result<Report> {
+pub fn run_reference(data: &Data) -> Result<GuestLog> {
     let scenario = Scenario {
         targets: &[("reference", 4420)],
         address: "127.0.0.1",
         ..Scenario::kernel_target(include_str!("../guest/initiator.sh"))
     };
-    Ok(Report::parse(&scenario.guest(data)?.run()?))
+    Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
 /// Boots a guest with a host that works while its namespaces and its target come and go; `watch`
@@ -189,25 +189,25 @@ pub fn run_reference(data: &Data) -> Result<Report> {
 ///
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
-pub fn run_changes(data: &Data, target: SocketAddr, watch: Watch<'_>) -> Result<Report> {
+pub fn run_changes(data: &Data, target: SocketAddr, watch: Watch<'_>) -> Result<GuestLog> {
     let scenario = Scenario {
         targets: &[("changes", target.port())],
         ..Scenario::new(&[include_str!("../guest/changes.sh")])
     };
-    Ok(Report::parse(&scenario.guest(data)?.run_watched(watch)?))
+    Ok(GuestLog::parse(&scenario.guest(data)?.run_watched(watch)?))
 }
 
 /// Boots a guest with a target and hosts of its own, the kernel's and ours, while its clock jumps.
 ///
 /// # Errors
 /// As [`run_initiator`].
-pub fn run_clock(data: &Data) -> Result<Report> {
+pub fn run_clock(data: &Data) -> Result<GuestLog> {
     let scenario = Scenario {
         address: "127.0.0.1",
         with_switchyard: true,
         ..Scenario::new(&[include_str!("../guest/clock.sh")])
     };
-    Ok(Report::parse(&scenario.guest(data)?.run()?))
+    Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
 /// All programs that booting a guest of [`run_disks`] needs on this machine.
@@ -223,7 +223,7 @@ const FILE_LOAD: &str = include_str!("../guest/file_load.sh");
 ///
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
-pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result<Report> {
+pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result<GuestLog> {
     let scenario = Scenario {
         targets: &[("disks", port)],
         modules: [&INITIATOR_MODULES[..], &["virtio_blk", "nbd"]].concat(),
@@ -231,7 +231,7 @@ pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result
         ..Scenario::new(&[FILE_LOAD, include_str!("../guest/disks.sh")])
     };
     let vm = scenario.guest(data)?.disk(disk);
-    Ok(Report::parse(&vm.run_watched(watch)?))
+    Ok(GuestLog::parse(&vm.run_watched(watch)?))
 }
 
 /// Boots a guest with the disks of the vhost-user back ends at these two sockets; `watch` is told of
@@ -239,13 +239,13 @@ pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result
 ///
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
-pub fn run_vhost_disks(data: &Data, sockets: &[&str], watch: Watch<'_>) -> Result<Report> {
+pub fn run_vhost_disks(data: &Data, sockets: &[&str], watch: Watch<'_>) -> Result<GuestLog> {
     let scenario = Scenario {
         modules: [&INITIATOR_MODULES[..], &["virtio_blk"]].concat(),
         ..Scenario::new(&[FILE_LOAD, include_str!("../guest/vhost_disks.sh")])
     };
     let vm = scenario.guest(data)?.vhost_disks(sockets);
-    Ok(Report::parse(&vm.run_watched(watch)?))
+    Ok(GuestLog::parse(&vm.run_watched(watch)?))
 }
 
 /// All programs that booting a guest of [`run_ublk`] needs on this machine.
@@ -258,14 +258,14 @@ pub fn ublk_programs() -> Vec<&'static str> {
 ///
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
-pub fn run_ublk(data: &Data, port: u16, watch: Watch<'_>) -> Result<Report> {
+pub fn run_ublk(data: &Data, port: u16, watch: Watch<'_>) -> Result<GuestLog> {
     let scenario = Scenario {
         targets: &[("ublk", port)],
         modules: [&INITIATOR_MODULES[..], &["ublk_drv"]].concat(),
         with_switchyard: true,
         ..Scenario::new(&[FILE_LOAD, include_str!("../guest/ublk.sh")])
     };
-    Ok(Report::parse(&scenario.guest(data)?.run_watched(watch)?))
+    Ok(GuestLog::parse(&scenario.guest(data)?.run_watched(watch)?))
 }
 
 /// The word that ends a guest of [`run_foreign_target`], at the start of a block.
@@ -279,10 +279,10 @@ pub const FINISHED_AT: u64 = FILE_SYSTEM_MIB * MIB;
 ///
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
-pub fn run_foreign_target(data: &Data, port: u16, watch: Watch<'_>) -> Result<Report> {
+pub fn run_foreign_target(data: &Data, port: u16, watch: Watch<'_>) -> Result<GuestLog> {
     let scenario = Scenario::kernel_target(include_str!("../guest/foreign_target.sh"));
     let vm = scenario.guest(data)?.forward(port, 4420);
-    Ok(Report::parse(&vm.run_watched(watch)?))
+    Ok(GuestLog::parse(&vm.run_watched(watch)?))
 }
 
 /// The commands that a target is expected to know.
@@ -407,7 +407,7 @@ pub fn unused_port() -> Result<u16> {
 
 /// The report of a guest, from its console.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct GuestLog {
     /// Steps that succeeded, in order.
     pub steps: Vec<String>,
     /// The step that failed, if one did; the guest ends there.
@@ -421,7 +421,7 @@ pub struct Report {
     console: String,
 }
 
-impl Report {
+impl GuestLog {
     fn parse(console: &str) -> Self {
         let mut report = Self {
             steps: Vec::new(),
@@ -473,7 +473,7 @@ impl Report {
     /// reported no error to a program.
     ///
     /// # Errors
-    /// As [`Report::check`].
+    /// As [`GuestLog::check`].
     pub fn check_survived(&self, expected: &[String]) -> Result<()> {
         self.check_steps(expected)?;
         let signs = ["I/O error, dev", "EXT4-fs error", "Oops", "BUG:", "corrupt"];

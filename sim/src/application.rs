@@ -7,6 +7,9 @@ use block::BlockError;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+/// Extents of one command, at most: more find nothing that these do not.
+pub(crate) const EXTENTS_AT_ONCE: usize = 8;
+
 /// An application of a host.
 #[derive(Clone, Debug)]
 pub struct Application {

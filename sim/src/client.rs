@@ -7,11 +7,10 @@ mod judge;
 mod unconnected;
 
 pub(crate) use content::version_of;
-use extents::EXTENTS_AT_ONCE;
 use giving_up::GivingUp;
 use unconnected::Loss;
 
-use crate::application::{Application, Mix, Report, Tolerance, Workload};
+use crate::application::{Application, EXTENTS_AT_ONCE, Mix, Report, Tolerance, Workload};
 use crate::cache::Medium;
 use crate::oracle::{self, Oracle, Step, Version};
 use crate::rights::{Law, Moment};
@@ -30,7 +29,7 @@ use std::rc::Rc;
 struct InFlight {
     since: Time,
     range: Range<usize>,
-    kind: Kind,
+    kind: RequestKind,
     operation: Option<Operation>,
     /// Time of the request, by the rules that it is held to.
     asked: Option<Moment>,
@@ -41,7 +40,7 @@ struct InFlight {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum RequestKind {
     Read(Step),
     /// With the version that is expected in each block.
     Compare(Step, Vec<Version>),
@@ -416,7 +415,7 @@ impl Client {
         &mut self,
         operation: Option<Operation>,
         range: Range<usize>,
-        kind: Kind,
+        kind: RequestKind,
         since: Time,
         together: Option<u64>,
     ) -> SlabKey {
@@ -439,7 +438,7 @@ impl Client {
         if !matches!(self.channel, Way::Remote(_)) {
             return false;
         }
-        let key = self.note(None, 0..0, Kind::Barrier, cx.now, None);
+        let key = self.note(None, 0..0, RequestKind::Barrier, cx.now, None);
         let Way::Remote(channel) = &mut self.channel else {
             return false;
         };
@@ -452,14 +451,14 @@ impl Client {
     }
 
     /// Tells the oracle that a request begins. Returns what the answer is judged by.
-    fn begin(&self, operation: Operation, range: &Range<usize>) -> Kind {
+    fn begin(&self, operation: Operation, range: &Range<usize>) -> RequestKind {
         let mut oracle = self.oracle.borrow_mut();
         match operation {
-            Operation::Read => Kind::Read(oracle.begin_read()),
-            Operation::Verify => Kind::Verify,
+            Operation::Read => RequestKind::Read(oracle.begin_read()),
+            Operation::Verify => RequestKind::Verify,
             Operation::Flush => {
                 let known = self.medium.as_ref().map(|_| oracle.settled());
-                Kind::Flush(oracle.begin_flush(), known.unwrap_or_default())
+                RequestKind::Flush(oracle.begin_flush(), known.unwrap_or_default())
             }
             Operation::Compare => {
                 let began = oracle.begin_read();
@@ -470,17 +469,17 @@ impl Client {
                     let odd = usize::try_from(began / 4).expect("a few steps") % range.len();
                     expected[odd] = Version::MAX;
                 }
-                Kind::Compare(began, expected)
+                RequestKind::Compare(began, expected)
             }
-            Operation::Write { durable } => Kind::Write {
+            Operation::Write { durable } => RequestKind::Write {
                 version: oracle.begin_ordered(range.clone(), oracle::Content::Version, self.order),
                 durable,
             },
-            Operation::WriteZeroes { durable, .. } => Kind::Write {
+            Operation::WriteZeroes { durable, .. } => RequestKind::Write {
                 version: oracle.begin_ordered(range.clone(), oracle::Content::Zeroes, self.order),
                 durable,
             },
-            Operation::Deallocate => Kind::Write {
+            Operation::Deallocate => RequestKind::Write {
                 version: oracle.begin_ordered(range.clone(), oracle::Content::Zeroes, self.order),
                 durable: false,
             },
@@ -543,7 +542,7 @@ impl Drop for Client {
             return;
         };
         for (_, request) in self.in_flight.iter() {
-            if let Kind::Read(began) | Kind::Compare(began, _) = request.kind {
+            if let RequestKind::Read(began) | RequestKind::Compare(began, _) = request.kind {
                 oracle.end_read(began);
             }
         }

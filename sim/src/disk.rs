@@ -46,7 +46,7 @@ pub struct DiskTotals {
 }
 
 #[derive(Debug)]
-struct State {
+struct DiskState {
     /// Blocks that there are now.
     blocks: u64,
     /// Content that a read finds.
@@ -62,7 +62,7 @@ struct State {
 /// The disk; each clone is the same one.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     geometry: Geometry,
     volatile: bool,
     /// Which one it is, in a trace.
@@ -76,7 +76,7 @@ impl Disk {
     pub fn new(geometry: Geometry, volatile: bool, faults: DiskFaults, seed: u64) -> Self {
         let blocks = usize::try_from(geometry.blocks).expect("a small disk");
         let bytes = blocks * geometry.block_bytes as usize;
-        let state = State {
+        let state = DiskState {
             blocks: geometry.blocks,
             content: vec![0; bytes],
             durable: vec![0; if volatile { bytes } else { 0 }],
@@ -97,7 +97,7 @@ impl Disk {
         self.geometry.block_bytes as usize
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -240,7 +240,7 @@ fn bytes_of(lba: Lba, blocks: u32, size: usize) -> Range<usize> {
     first..first + blocks as usize * size
 }
 
-impl State {
+impl DiskState {
     /// Puts what `content` makes of a block of `size` bytes into it.
     fn put(&mut self, block: usize, size: usize, durable: bool, content: impl FnOnce(&mut [u8])) {
         let bytes = block * size..(block + 1) * size;

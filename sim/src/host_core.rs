@@ -194,6 +194,19 @@ impl HostCore {
     }
 }
 
+/// Asserts that a controller was live as often as its association was.
+fn check_states(controller: &Controller) {
+    let association = controller.association();
+    let of_controller = controller
+        .states_entered()
+        .find(|(name, _)| *name == "live");
+    let of_association = association
+        .phases_entered()
+        .find(|(name, _)| *name == "live");
+    assert_eq!(of_controller, of_association);
+    assert_eq!(of_controller, Some(("live", association.generation())));
+}
+
 impl Service for HostCore {
     type Message = ();
 
@@ -251,6 +264,10 @@ impl Service for HostCore {
     }
 
     fn finished(&self) -> bool {
-        self.closing && self.controllers.iter().all(Controller::closed)
+        let finished = self.closing && self.controllers.iter().all(Controller::closed);
+        if finished {
+            self.controllers.iter().for_each(check_states);
+        }
+        finished
     }
 }

@@ -21,10 +21,10 @@ pub struct Permit {
 
 /// The rights of one host in one volume; each clone is the same.
 #[derive(Clone, Debug, Default)]
-pub struct Rights(Rc<State>);
+pub struct Rights(Rc<RightsState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct RightsState {
     /// Counts beginnings and ends of changes: odd while one is on its way.
     changes: Cell<u64>,
     /// The host may not use the subsystem at all.

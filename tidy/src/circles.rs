@@ -1,7 +1,9 @@
 //! Import circles: files of one crate that need each other.
 //!
 //! A file that is in a circle can be read, tested and moved only with all the others. A circle is
-//! at most [`FILES_MAX`] files, and listed in [`JUSTIFIED`] with its reason.
+//! at most [`FILES_MAX`] files, and listed in [`JUSTIFIED`] with its reason. A file uses another one
+//! by a path from the crate, from the file's module or from its parent, or from a module that it
+//! declares; a path to a name that `pub use` says again is one to the name's own file.
 
 use crate::source::{Finding, Source, code};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +14,147 @@ pub const FILES_MAX: usize = 3;
 /// Circles that stay: the crate's folder, the files below its `src`, and the reason.
 pub const JUSTIFIED: &[(&str, &[&str], &str)] = &[
     (
+        "crates/block",
+        &["cache/channel.rs", "cache/mod.rs"],
+        "a cache opens its channels, and these change its state under its lock",
+    ),
+    (
+        "crates/block",
+        &[
+            "device/file/channel.rs",
+            "device/file/mod.rs",
+            "device/file/open.rs",
+        ],
+        "a device is opened in one file and opens its channels in another; both read its options",
+    ),
+    (
+        "crates/block",
+        &["path/mod.rs", "path/submitter.rs"],
+        "a path opens its channels, and these run its queue",
+    ),
+    (
+        "crates/cli",
+        &["args/figure.rs", "cmd/bench_lab.rs", "cmd/figure.rs"],
+        "the arguments of a command list what it has, and the command takes its arguments",
+    ),
+    (
+        "crates/control",
+        &["config/node.rs", "config/problem.rs"],
+        "a problem finds its line in the nodes, and reading nodes ends with problems",
+    ),
+    (
+        "crates/control",
+        &["server.rs", "server/listener.rs"],
+        "the server's error is that of its listener",
+    ),
+    (
+        "crates/frontend",
+        &["fuse/filesystem.rs", "fuse/mod.rs", "fuse/service.rs"],
+        "the mount starts its service, and all share one description of what is mounted",
+    ),
+    (
+        "crates/frontend",
+        &["ublk/mod.rs", "ublk/recovery.rs"],
+        "a device is attached anew or recovered, by the same steps and with the same errors",
+    ),
+    (
+        "crates/host",
+        &["channel/mod.rs", "channel/queue_in_use.rs"],
+        "the channel's fields, and their part of its methods",
+    ),
+    (
         "crates/host",
         &["client/blocking.rs", "client/queue.rs"],
         "a namespace opens queues, and a queue keeps its subsystem connected",
     ),
     (
+        "crates/host",
+        &["controller/mod.rs", "controller/setup.rs"],
+        "the controller's fields, and their part of its methods",
+    ),
+    (
+        "crates/host",
+        &["switch/egress/completions.rs", "switch/egress/mod.rs"],
+        "the egress service's fields, and their part of its methods",
+    ),
+    (
+        "crates/host",
+        &["switch/mod.rs", "switch/registry.rs"],
+        "the switchboard's fields, and their part of its methods",
+    ),
+    (
+        "crates/lab",
+        &["calibrate/mod.rs", "calibrate/sweep.rs"],
+        "the sweep runs the probes of its calibration",
+    ),
+    (
+        "crates/lab",
+        &["check/mod.rs", "check/mutations.rs", "check/search.rs"],
+        "two commands share the function that runs seeds in parallel",
+    ),
+    (
+        "crates/load",
+        &["vhost/channel.rs", "vhost/mod.rs"],
+        "a disk opens channels on its queues",
+    ),
+    (
+        "crates/nvme-target",
+        &["session/state.rs", "session/transfer.rs"],
+        "the session's fields, and their part of its methods",
+    ),
+    (
+        "crates/qos",
+        &["token_scheduler.rs", "token_scheduler/entry.rs"],
+        "an entry of the scheduler holds the scheduler's key of a tenant",
+    ),
+    (
+        "crates/reactor",
+        &["arrivals.rs", "arrivals/paced.rs"],
+        "what is paced is received through the interests of all arrivals",
+    ),
+    (
+        "crates/reactor",
+        &["uring/listener.rs", "uring/mod.rs", "uring/operations.rs"],
+        "the driver's fields, and two parts of its methods",
+    ),
+    (
+        "crates/switch",
+        &["knobs/table.rs", "knobs/table/list.rs"],
+        "the type of a knob, and the list of all",
+    ),
+    (
         "crates/wire",
         &["tcp/framer.rs", "tcp/framer/body.rs"],
         "the framer's state machine in two files: the body's states are states of the framer",
+    ),
+    (
+        "fuzz/entries",
+        &["target_session/mod.rs", "target_session/world.rs"],
+        "the world is made with the names that the session uses in it",
+    ),
+    (
+        "sim",
+        &["check/machine.rs", "check/mod.rs"],
+        "the check runs the machine, which reports what survived to it",
+    ),
+    (
+        "sim",
+        &["client.rs", "client/giving_up.rs", "client/unconnected.rs"],
+        "the application's fields, and two parts of its methods",
+    ),
+    (
+        "sim",
+        &["driver.rs", "driver/kernel.rs"],
+        "the driver's sockets, and their side in the kernel",
+    ),
+    (
+        "sim",
+        &[
+            "tenants/calibration.rs",
+            "tenants/engine.rs",
+            "tenants/scenario.rs",
+        ],
+        "a calibration is a run of the engine, and a scenario may be of a device that was calibrated",
     ),
 ];
 
@@ -105,23 +240,37 @@ fn graph(krate: &str, files: &[&Source]) -> Graph {
         .iter()
         .map(|file| (module_of(&below(file)), below(file)))
         .collect();
-    let mut graph = Graph::new();
+    let mut named = Vec::new();
+    let mut aliases = BTreeMap::new();
     for file in files {
         let name = below(file);
         let own = module_of(&name);
-        let mut used = BTreeSet::new();
         for path in paths(&code(&file.text).join("\n")) {
-            let Some(target) = resolve(&own, &path) else {
+            let Some(target) = resolve(&own, &path.text) else {
                 continue;
             };
-            let known = (1..=target.len())
-                .rev()
-                .find_map(|length| modules.get(&target[..length]));
-            if let Some(known) = known.filter(|known| **known != name) {
-                used.insert(known.clone());
+            if path.is_reexport {
+                let alias = own.iter().chain(target.last()).cloned();
+                aliases.insert(alias.collect::<Vec<_>>(), target);
+            } else {
+                named.push((name.clone(), target));
             }
         }
-        graph.insert(name, used);
+    }
+    let mut graph: Graph = files
+        .iter()
+        .map(|file| (below(file), BTreeSet::new()))
+        .collect();
+    for (name, mut target) in named {
+        while let Some(module) = aliases.get(&target) {
+            target.clone_from(module);
+        }
+        let known = (1..=target.len())
+            .rev()
+            .find_map(|length| modules.get(&target[..length]));
+        if let Some(known) = known.filter(|known| **known != name) {
+            graph.entry(name).or_default().insert(known.clone());
+        }
     }
     graph
 }
@@ -145,19 +294,46 @@ fn resolve(own: &[String], path: &str) -> Option<Vec<String>> {
     Some(base)
 }
 
-/// All paths that begin with `crate`, `self` or `super`, the groups of `use` expanded.
-fn paths(code: &str) -> Vec<String> {
+/// A path in the code of a file.
+struct Named {
+    text: String,
+    /// It is another name of what a child has, and no need of the file itself.
+    is_reexport: bool,
+}
+
+/// All paths that begin with `crate`, `self`, `super` or a child of the file's module, the groups of
+/// `use` expanded.
+fn paths(code: &str) -> Vec<Named> {
     let mut found = Vec::new();
-    for start in ["crate::", "super::", "self::"] {
-        for (at, _) in code.match_indices(start) {
+    let starts = ["crate", "super", "self"].map(|start| (start, ""));
+    let children = children(code).map(|child| (child, "self::"));
+    for (start, prefix) in starts.into_iter().chain(children) {
+        for (at, _) in code.match_indices(&format!("{start}::")) {
             let before = code[..at].chars().next_back();
-            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':' || c == '$') {
+            if before.is_some_and(|c| c.is_alphanumeric() || "_:$.".contains(c)) {
                 continue;
             }
-            found.extend(expand(&code[at..]));
+            if code[..at].ends_with("pub(in ") {
+                continue;
+            }
+            let statement = code[..at].rsplit([';', '}']).next().unwrap_or_default();
+            let is_pub_use = statement.ends_with(" use ") && statement.contains("pub");
+            found.extend(expand(&code[at..]).into_iter().map(|path| Named {
+                text: format!("{prefix}{path}"),
+                is_reexport: is_pub_use && (start == "self" || !prefix.is_empty()),
+            }));
         }
     }
     found
+}
+
+/// The names of the modules that the file declares, and that are files themselves.
+fn children(code: &str) -> impl Iterator<Item = &str> {
+    let declared = code
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';')?.rsplit_once("mod "));
+    let modules = declared.filter(|(scope, _)| scope.is_empty() || scope.starts_with("pub"));
+    modules.map(|(_, name)| name)
 }
 
 /// The paths that the text begins with: one, or one for each member of a group.
@@ -263,8 +439,49 @@ mod tests {
     }
 
     #[test]
+    fn a_parent_that_calls_its_child_uses_it() {
+        let parent = |text: &str| {
+            [
+                Source::new("crates/x/src/lib.rs", "mod a;\n"),
+                Source::new("crates/x/src/a.rs", &format!("pub(crate) mod b;\n{text}")),
+                Source::new(
+                    "crates/x/src/a/b.rs",
+                    "use super::F;\npub(in crate::a) mod c {}\n",
+                ),
+            ]
+        };
+        for text in ["use b::C;\n", "fn d() {\n    b::e(&b::C);\n}\n"] {
+            assert_eq!(check(&parent(text), |_| 0).len(), 1, "{text}");
+        }
+        for text in ["pub use b::C;\n", "fn d() {\n    ::b::e(x.b::<u8>());\n}\n"] {
+            assert_eq!(check(&parent(text), |_| 0), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_said_again_is_its_own_files() {
+        let files = [
+            Source::new("crates/x/src/lib.rs", "mod a;\n"),
+            Source::new(
+                "crates/x/src/a.rs",
+                "mod b;\nmod c;\npub use b::B;\npub use c::C;\n",
+            ),
+            Source::new("crates/x/src/a/b.rs", "use super::C;\n"),
+            Source::new("crates/x/src/a/c.rs", "use crate::a::B;\n"),
+        ];
+        let findings = check(&files, |_| 0);
+        assert_eq!(findings.len(), 1);
+        assert!(
+            findings[0].message.contains("a/b.rs a/c.rs"),
+            "{}",
+            findings[0]
+        );
+    }
+
+    #[test]
     fn nested_groups_are_expanded() {
         let paths = paths("use crate::{a::{B, c::D}, e};\nlet x = super::f::g();");
+        let paths: Vec<_> = paths.into_iter().map(|path| path.text).collect();
         let expected = ["crate::a::B", "crate::a::c::D", "crate::e", "super::f::g"];
         assert_eq!(paths, expected);
     }

@@ -10,6 +10,7 @@
 pub mod circles;
 pub mod functions;
 pub mod links;
+pub mod names;
 pub mod order;
 pub mod orphans;
 pub mod purity;

@@ -1,4 +1,5 @@
-//! Vocabulary: one word for one thing, the specification's or the papers' (`docs/GLOSSARY.md`).
+//! Vocabulary: one word for one thing, the specification's or the papers' (`docs/GLOSSARY.md`). This
+//! list is the glossary's table of refused words; a test compares them.
 
 use crate::source::{Finding, Source};
 
@@ -13,6 +14,10 @@ pub const FORBIDDEN: &[(&str, &str)] = &[
     ("luggage", "the connection's state in transit"),
     ("steersman", "application steering"),
     ("aftermath", "fencing"),
+    ("heed", "respect"),
+    ("heeds", "respects"),
+    ("heeded", "respected"),
+    ("seat", "attachment to a tenant"),
     ("passage", "fencing"),
     ("turner", "knob changes"),
     ("purse", "balance"),
@@ -85,6 +90,24 @@ mod tests {
         let lines: Vec<_> = found.iter().map(|finding| finding.line).collect();
         assert_eq!(lines, [1, 2, 3, 4]);
         assert!(found[0].message.contains("use \"idle spinner\""));
+    }
+
+    #[test]
+    fn the_glossary_names_every_refused_word() {
+        let glossary = include_str!("../../docs/GLOSSARY.md");
+        let (_, rest) = glossary.split_once("\nRefused:\n").expect("the table");
+        let (table, _) = rest.split_once("\nNot used").expect("its end");
+        let rows = table.lines().filter_map(|row| row.strip_prefix("| "));
+        let column: String = rows
+            .map(|row| row.split(" |").next().unwrap_or_default())
+            .collect();
+        let column = spaced(&column);
+        for (word, _) in FORBIDDEN {
+            let stem = word.replace("left", "leave").replace('_', " ");
+            let stem = stem.trim_end_matches('s').trim_end_matches("ed");
+            let known = column.contains(stem) || column.replace(' ', "").contains(stem);
+            assert!(known, "{word}");
+        }
     }
 
     #[test]

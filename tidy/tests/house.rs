@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use switchyard_tidy::{
-    Finding, Source, circles, functions, links, order, orphans, purity, ratchet,
+    Finding, Source, circles, functions, links, names, order, orphans, purity, ratchet,
 };
 use switchyard_tidy::{unsafety, voice, words};
 
@@ -104,6 +104,11 @@ fn doc_comments_say_what_a_thing_is() {
 fn there_is_one_word_for_one_thing() {
     let found = words::check(&files(), words::FORBIDDEN);
     within("lines with a forbidden word", &found, |row| row.words);
+}
+
+#[test]
+fn there_is_one_type_for_one_name() {
+    none(names::check(&files(), names::REPEATED));
 }
 
 #[test]

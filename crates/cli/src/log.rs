@@ -26,7 +26,7 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 enum Item {
     /// A line.
-    Line(Vec<u8>),
+    LogLine(Vec<u8>),
     /// Everything before it has been written when this is answered.
     Flush(SyncSender<()>),
 }
@@ -37,7 +37,7 @@ pub struct Log(());
 
 /// A line that is being made.
 #[derive(Debug, Default)]
-pub struct Line(Vec<u8>);
+pub struct LogLine(Vec<u8>);
 
 /// Makes the queue; lines wait there until [`begin`] is called.
 pub fn start() -> Log {
@@ -84,7 +84,7 @@ pub fn flush() {
 fn write_lines(lines: &Receiver<Item>, mut out: impl Write) {
     for item in lines {
         match item {
-            Item::Line(line) => {
+            Item::LogLine(line) => {
                 let dropped = DROPPED.swap(0, Ordering::Relaxed);
                 let told = match dropped {
                     0 => Ok(()),
@@ -101,14 +101,14 @@ fn write_lines(lines: &Receiver<Item>, mut out: impl Write) {
 }
 
 impl<'a> MakeWriter<'a> for Log {
-    type Writer = Line;
+    type Writer = LogLine;
 
-    fn make_writer(&'a self) -> Line {
-        Line::default()
+    fn make_writer(&'a self) -> LogLine {
+        LogLine::default()
     }
 }
 
-impl Write for Line {
+impl Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -119,10 +119,10 @@ impl Write for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for LogLine {
     fn drop(&mut self) {
         let line = std::mem::take(&mut self.0);
-        let sent = QUEUE.get().map(|queue| queue.try_send(Item::Line(line)));
+        let sent = QUEUE.get().map(|queue| queue.try_send(Item::LogLine(line)));
         if !matches!(sent, Some(Ok(()))) {
             DROPPED.fetch_add(1, Ordering::Relaxed);
         }
@@ -159,7 +159,7 @@ mod tests {
         let (queue, lines) = mpsc::sync_channel(8);
         let (written, text) = mpsc::sync_channel(64);
         for line in ["a\n", "b\n", "c\n"] {
-            let sent = queue.send(Item::Line(line.into()));
+            let sent = queue.send(Item::LogLine(line.into()));
             sent.expect("there is room");
         }
         drop(queue);

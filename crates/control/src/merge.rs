@@ -99,7 +99,7 @@ pub fn merge(
     let (base, in_force, of_file) = (tree(base), tree(in_force), tree(file));
     let mut keys = Vec::new();
     let merged = merge_values(
-        &Place::default(),
+        &ValuePlace::default(),
         Some(&base),
         Some(&in_force),
         Some(&of_file),
@@ -127,7 +127,12 @@ pub fn merge(
 pub fn differences(before: &Configuration, after: &Configuration) -> Vec<Difference> {
     let mut found = Vec::new();
     let (before, after) = (whole_tree(before), whole_tree(after));
-    compare(&Place::default(), Some(&before), Some(&after), &mut found);
+    compare(
+        &ValuePlace::default(),
+        Some(&before),
+        Some(&after),
+        &mut found,
+    );
     found
 }
 
@@ -225,7 +230,7 @@ fn unkeyed(value: &mut Value) {
 
 /// The place of a value in its tree.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct ValuePlace {
     /// The keys that lead there, for people.
     text: String,
     /// The last of them; empty for a subsystem.
@@ -234,7 +239,7 @@ struct Place {
     leaf: bool,
 }
 
-impl Place {
+impl ValuePlace {
     fn below(&self, key: &str) -> Self {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         let text = match (self.text.is_empty(), key.chars().all(plain)) {
@@ -254,7 +259,7 @@ impl Place {
 }
 
 fn merge_values(
-    place: &Place,
+    place: &ValuePlace,
     base: Option<&Value>,
     in_force: Option<&Value>,
     file: Option<&Value>,
@@ -284,7 +289,7 @@ fn merge_values(
 }
 
 fn compare(
-    place: &Place,
+    place: &ValuePlace,
     before: Option<&Value>,
     after: Option<&Value>,
     found: &mut Vec<Difference>,

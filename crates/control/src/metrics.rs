@@ -3,6 +3,7 @@
 
 mod attachments;
 mod caches;
+mod family;
 mod limits;
 mod switch;
 mod tenants;
@@ -10,19 +11,16 @@ mod tenants;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
+use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::snapshot::{CoreSnapshot, CoreStats, Latency, NamespaceSnapshot, Snapshot};
-use target::{LATENCY_BOUNDS_NS, Metric, MetricKind, OperationSnapshot};
+use crate::snapshot::{CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot};
+use family::{FamilyKind, Labels, Value, counters, family, histogram, seconds, single, uptime};
+use target::OperationSnapshot;
 
 /// The media type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Labels without a value to point at for an exemplar.
-type Labels = Vec<(&'static str, String)>;
 
 /// The snapshot as OpenMetrics text.
 #[must_use]
@@ -55,149 +53,55 @@ impl Collector for Scrape {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-}
-
-/// One metric with one value for each set of labels.
-fn family(
-    encoder: &mut DescriptorEncoder<'_>,
-    kind: Kind,
-    name: &str,
-    help: &str,
-    unit: Option<&Unit>,
-    values: impl IntoIterator<Item = (Labels, Value)>,
-) -> fmt::Result {
-    let metric_type = match kind {
-        Kind::Counter => MetricType::Counter,
-        Kind::Gauge => MetricType::Gauge,
-    };
-    let mut metric = encoder.encode_descriptor(name, help, unit, metric_type)?;
-    for (labels, value) in values {
-        if labels.is_empty() {
-            one(&mut metric, kind, value)?;
-        } else {
-            one(&mut metric.encode_family(&labels)?, kind, value)?;
-        }
-    }
-    Ok(())
-}
-
-#[derive(Clone, Copy)]
-enum Value {
-    Count(u64),
-    Seconds(f64),
-}
-
-fn one(metric: &mut MetricEncoder<'_>, kind: Kind, value: Value) -> fmt::Result {
-    let no_exemplar = None::<&Exemplar<Labels, u64>>;
-    match (kind, value) {
-        (Kind::Counter, Value::Count(count)) => metric.encode_counter(&count, no_exemplar),
-        (Kind::Counter, Value::Seconds(seconds)) => metric.encode_counter(&seconds, no_exemplar),
-        (Kind::Gauge, Value::Count(count)) => {
-            metric.encode_gauge(&i64::try_from(count).unwrap_or(i64::MAX))
-        }
-        (Kind::Gauge, Value::Seconds(seconds)) => metric.encode_gauge(&seconds),
-    }
-}
-
-fn single(value: Value) -> [(Labels, Value); 1] {
-    [(Labels::new(), value)]
-}
-
-/// Nanoseconds in the unit that Prometheus wants. Precise to a nanosecond for a hundred days.
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
-}
-
-fn uptime(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>, help: &str) -> fmt::Result {
-    let uptime = Value::Seconds(seconds(snapshot.uptime_ms.saturating_mul(1_000_000)));
-    let unit = Some(&Unit::Seconds);
-    family(encoder, Kind::Gauge, "uptime", help, unit, single(uptime))
-}
-
 fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     uptime(snapshot, encoder, "Time since the target's start")?;
     let c = &snapshot.connections;
     for (kind, name, help, value) in [
         (
-            Kind::Gauge,
+            FamilyKind::Gauge,
             "discovery_generation",
             "Generation counter of the discovery log page",
             snapshot.discovery_generation,
         ),
-        (Kind::Gauge, "connections", "Open connections", c.open),
+        (FamilyKind::Gauge, "connections", "Open connections", c.open),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "connections_accepted",
             "Connections accepted",
             c.accepted,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "connections_refused",
             "Connections refused because there were too many",
             c.refused,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "protocol_errors",
             "Connections ended because the peer broke the protocol",
             c.protocol_errors,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "terminated_by_host",
             "Connections ended by a termination request of the host",
             c.terminated_by_host,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "digest_errors",
             "Header and data digests that were wrong",
             c.digest_errors,
         ),
         (
-            Kind::Counter,
+            FamilyKind::Counter,
             "keep_alive_expired",
             "Controllers given up because their host was silent",
             c.keep_alive_expired,
         ),
     ] {
         family(encoder, kind, name, help, None, single(Value::Count(value)))?;
-    }
-    Ok(())
-}
-
-/// The metrics of a struct of counters: one value for each of `items`, with its labels.
-fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
-    encoder: &mut DescriptorEncoder<'_>,
-    metrics: impl Iterator<Item = Metric<S>>,
-    items: impl Fn() -> I,
-) -> fmt::Result {
-    for metric in metrics {
-        let (name, unit) = match (metric.kind, metric.name.strip_suffix("_bytes")) {
-            (MetricKind::Duration, _) => (metric.name, Some(Unit::Seconds)),
-            (_, Some(name)) => (name, Some(Unit::Bytes)),
-            (_, None) => (metric.name, None),
-        };
-        let kind = match metric.kind {
-            MetricKind::Counter | MetricKind::Duration => Kind::Counter,
-            MetricKind::Gauge => Kind::Gauge,
-        };
-        let help = metric.help.trim().trim_end_matches('.').replace('`', "");
-        // What counts nanoseconds is shown in seconds.
-        let help = help.trim_end_matches(", in nanoseconds");
-        let values = items().into_iter().map(|(labels, counters)| {
-            let value = (metric.value)(counters);
-            match metric.kind {
-                MetricKind::Duration => (labels, Value::Seconds(seconds(value))),
-                MetricKind::Counter | MetricKind::Gauge => (labels, Value::Count(value)),
-            }
-        });
-        family(encoder, kind, name, help, unit.as_ref(), values)?;
     }
     Ok(())
 }
@@ -211,7 +115,7 @@ fn cores(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resul
     let busy = snapshot.cores.iter();
     family(
         encoder,
-        Kind::Counter,
+        FamilyKind::Counter,
         "core_busy",
         "Processor time used by the core's thread",
         Some(&Unit::Seconds),
@@ -248,7 +152,7 @@ fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
         .map(|n| (namespace_labels(n), Value::Count(n.size_bytes)));
     family(
         encoder,
-        Kind::Gauge,
+        FamilyKind::Gauge,
         "namespace_size",
         "Size of the namespace",
         Some(&Unit::Bytes),
@@ -279,7 +183,14 @@ fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     ];
     for (name, help, unit, value) in columns {
         let values = by_operation(snapshot).map(|(labels, o)| (labels, Value::Count(value(o))));
-        family(encoder, Kind::Counter, name, help, unit.as_ref(), values)?;
+        family(
+            encoder,
+            FamilyKind::Counter,
+            name,
+            help,
+            unit.as_ref(),
+            values,
+        )?;
     }
     let mut metric = encoder.encode_descriptor(
         "namespace_latency",
@@ -293,14 +204,6 @@ fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     Ok(())
 }
 
-fn histogram(metric: &mut MetricEncoder<'_>, latency: &Latency) -> fmt::Result {
-    // The encoder adds the buckets up, and wants an infinite bound last.
-    let bounds = LATENCY_BOUNDS_NS.into_iter().map(seconds);
-    let bounds = bounds.chain([f64::INFINITY]);
-    let buckets: Vec<(f64, u64)> = bounds.zip(latency.buckets).collect();
-    metric.encode_histogram::<Labels>(seconds(latency.sum_ns), latency.commands(), &buckets, None)
-}
-
 fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let queues = snapshot.controllers.iter().map(|controller| {
         let labels = vec![
@@ -312,7 +215,7 @@ fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt:
     });
     family(
         encoder,
-        Kind::Gauge,
+        FamilyKind::Gauge,
         "controller_io_queues",
         "Open I/O queues of the controller",
         None,
@@ -329,7 +232,7 @@ fn host_name(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::snapshot::{CacheSnapshot, ControllerSnapshot, LimitedSnapshot, UsageSnapshot};
-    use target::ControllerKind;
+    use target::{ControllerKind, LATENCY_BOUNDS_NS};
 
     fn snapshot() -> Snapshot {
         let mut core = CoreSnapshot {

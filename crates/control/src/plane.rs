@@ -440,13 +440,18 @@ impl DataPlane for Plane {
 
 impl Plane {
     fn switch(&self, snapshot: &target::Snapshot) -> Vec<SwitchSnapshot> {
+        assert_eq!(
+            self.cores.len(),
+            snapshot.switch.len(),
+            "each core is shown with its own counters"
+        );
         let cores = self.cores.iter().zip(&snapshot.switch);
         let cores = cores.zip(&snapshot.priorities).zip(0..);
         cores
-            .map(|(((&core, &stats), standing), thread)| SwitchSnapshot {
+            .map(|(((&core, &stats), priority), thread)| SwitchSnapshot {
                 core,
-                privilege: standing.privilege().name().to_owned(),
-                privilege_refused: standing.refusal(),
+                privilege: priority.privilege().name().to_owned(),
+                privilege_refused: priority.refusal(),
                 in_use: thread < snapshot.threads.active,
                 stats,
             })

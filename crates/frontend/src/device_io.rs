@@ -430,7 +430,9 @@ impl<T> DeviceIo<T> {
 
     fn reap(&mut self, class: Class) {
         while let Some(completion) = self.channels[class].channel.reap() {
-            self.channels[class].in_flight -= 1;
+            let entry = &mut self.channels[class];
+            assert!(entry.in_flight > 0, "a channel answers what it was asked");
+            entry.in_flight -= 1;
             self.complete(completion);
         }
     }
@@ -439,6 +441,7 @@ impl<T> DeviceIo<T> {
         let (key, number) = piece_of(completion.tag);
         let pending = self.requests.get_mut(key);
         let pending = pending.expect("a request ends after its last piece");
+        assert!(pending.left > 0, "a piece ends once");
         pending.left -= 1;
         let result = match &pending.flush {
             // The channel tells of the completion that was taken last.
@@ -452,7 +455,8 @@ impl<T> DeviceIo<T> {
             pending.result = result;
         }
         if let Some(slice) = completion.data {
-            pending.data[number] = Some(slice);
+            let before = pending.data[number].replace(slice);
+            assert!(before.is_none(), "a piece has one place");
         }
         if pending.left == 0 {
             let pending = self.requests.remove(key).expect("it was just there");

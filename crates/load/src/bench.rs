@@ -6,8 +6,8 @@ use crate::cache_report::CacheWatch;
 use crate::path_report::PathWatch;
 use crate::vhost::VhostDisk;
 use crate::{
-    App, KnobTurns, Led, Load, LoadOptions, LoadProgress, LoadReport, Remote, SwitchReport,
-    loads_of_hosts, remote_loads, run, run_led, start_switchboard, switched_loads,
+    App, FollowerStart, KnobTurns, Load, LoadOptions, LoadProgress, LoadReport, Remote,
+    SwitchReport, loads_of_hosts, remote_loads, run, run_led, start_switchboard, switched_loads,
 };
 use anyhow::Result;
 use block::limits::{CACHE_PIECE_BYTES, CACHE_READS, CACHE_WRITES, SUBMITTER_DEPTH};
@@ -54,7 +54,7 @@ pub fn bench(
     storage: &Storage<'_>,
     mut turns: KnobTurns,
     mut options: LoadOptions,
-    led: Option<Led>,
+    led: Option<FollowerStart>,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {

@@ -34,7 +34,7 @@ impl KnobChange {
         let checked = Knob::find(&change.key).and_then(|knob| knob.parse(&change.value));
         match checked {
             Ok(_) => Ok(change),
-            Err(KnobError::NoKnob { word }) => Err(format!(
+            Err(KnobError::NoKnob { word, .. }) => Err(format!(
                 "{word:?} is no knob; `switchyard switch knobs` lists them"
             )),
             Err(error) => Err(error.to_string()),

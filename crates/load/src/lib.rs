@@ -51,6 +51,6 @@ pub use path_report::{CpuShares, PathReport};
 pub use processes::{follow, lead};
 pub use report::{AppReport, Latency, LoadReport, SoftwareTime};
 pub use round_robin::RoundRobin;
-pub use run::{Led, Load, LoadOptions, LoadProgress, Stage, run, run_led};
+pub use run::{FollowerStart, Load, LoadOptions, LoadProgress, Stage, run, run_led};
 pub use statistics::RunSummary;
 pub use switch_report::{ClassSwitchReport, CoreSwitchReport, SwitchReport, Turned};

@@ -5,7 +5,7 @@
 //! its input (`start NANOSECONDS` of the monotonic clock, which all processes share), and prints
 //! its report. A follower stops when its input ends: none outlives its leader.
 
-use crate::{App, Led, LoadReport, Stage};
+use crate::{App, FollowerStart, LoadReport, Stage};
 use anyhow::{Context as _, Result, anyhow, bail};
 use base::{Nanos, Time};
 use reactor::clock::monotonic;
@@ -217,7 +217,7 @@ pub fn follow(
     apps: &[App],
     index: usize,
     print: fn(std::fmt::Arguments<'_>) -> Result<()>,
-    load: impl FnOnce(&[App], Led, &AtomicBool) -> Result<LoadReport>,
+    load: impl FnOnce(&[App], FollowerStart, &AtomicBool) -> Result<LoadReport>,
 ) -> Result<LoadReport> {
     let threads = |apps: &[App]| apps.iter().map(|app| app.count).sum();
     let app = apps.get(index).context("there is no such app")?;
@@ -227,7 +227,7 @@ pub fn follow(
     let hear = move || hear(&starts, &stopping);
     let listener = std::thread::Builder::new().name("leader".to_owned());
     listener.spawn(hear).context("cannot start a thread")?;
-    let led = Led {
+    let led = FollowerStart {
         threads_before: threads(&apps[..index]),
         threads: threads(apps),
         ready: Box::new(move || print(format_args!("ready\n")).is_ok()),

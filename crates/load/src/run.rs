@@ -125,7 +125,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const START_AHEAD: Nanos = Nanos::from_millis(2);
 
 /// Start of a load together with those of other processes.
-pub struct Led {
+pub struct FollowerStart {
     /// Threads of the apps that come before these.
     pub threads_before: u32,
     /// Threads of all apps.
@@ -137,9 +137,9 @@ pub struct Led {
     pub start: Receiver<Time>,
 }
 
-impl std::fmt::Debug for Led {
+impl std::fmt::Debug for FollowerStart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Led")
+        f.debug_struct("FollowerStart")
             .field("threads_before", &self.threads_before)
             .field("threads", &self.threads)
             .finish_non_exhaustive()
@@ -168,7 +168,7 @@ pub fn run(
 pub fn run_led(
     loads: &[Load],
     options: &LoadOptions,
-    led: Led,
+    led: FollowerStart,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {
@@ -180,7 +180,7 @@ fn run_jobs(
     loads: &[Load],
     jobs: Vec<(usize, Job)>,
     options: &LoadOptions,
-    led: Option<Led>,
+    led: Option<FollowerStart>,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {
@@ -310,53 +310,53 @@ fn run_thread(
     });
     let pool = driver.buffers().clone();
     let worker = Worker::new(job, channel, &pool, progress, on_ready)?;
-    let standing = Standing::take(&load.app, options);
+    let scheduling = ThreadScheduling::take(&load.app, options);
     let mut core =
-        Core::new(driver, worker, standing.poll).with_idle_spinner(standing.idle_spinner);
+        Core::new(driver, worker, scheduling.poll).with_idle_spinner(scheduling.idle_spinner);
     let _ = events.send(Event::Opened(thread, core.sender()));
     core.run().context("io_uring failed")?;
     let mut measured = core.service.into_result()?;
-    measured.privilege = standing.privilege;
+    measured.privilege = scheduling.privilege;
     Ok(measured)
 }
 
 /// Scheduling state of a thread on its processor.
-struct Standing {
+struct ThreadScheduling {
     poll: PollPolicy,
     /// Priority that it got, if it has work that may not wait.
     privilege: Option<Privilege>,
     idle_spinner: Option<IdleSpinner>,
 }
 
-impl Standing {
+impl ThreadScheduling {
     /// Lets the calling thread go before others as far as the knobs say, if it has work that may
     /// not wait. One in real time must not poll, or the others on its processor would starve: an
     /// idle spinner polls in its place.
     fn take(app: &App, options: &LoadOptions) -> Self {
         let poll = options.poll();
-        let mut standing = Self {
+        let mut scheduling = Self {
             poll,
             privilege: None,
             idle_spinner: None,
         };
         if app.class.is_none_or(|class| class.properties().may_wait) {
-            return standing;
+            return scheduling;
         }
         let privilege = match options.knobs.latency_threads {
             ThreadPriority::Nice => priority::raise_nice().privilege(),
             ThreadPriority::Best if poll != PollPolicy::Always => {
                 let privilege = priority::raise().privilege();
                 if privilege != Privilege::Unprivileged {
-                    standing.idle_spinner =
+                    scheduling.idle_spinner =
                         app.cpu.and_then(|cpu| IdleSpinner::start(CoreId(cpu)).ok());
-                    standing.poll = PollPolicy::Never;
+                    scheduling.poll = PollPolicy::Never;
                 }
                 privilege
             }
             ThreadPriority::Best | ThreadPriority::Default => Privilege::Unprivileged,
         };
-        standing.privilege = Some(privilege);
-        standing
+        scheduling.privilege = Some(privilege);
+        scheduling
     }
 }
 
@@ -401,7 +401,7 @@ struct Conductor<'a> {
     ended: usize,
     started: Option<Instant>,
     told_to_stop: bool,
-    led: Option<Led>,
+    led: Option<FollowerStart>,
     /// Brings the start, once all threads are ready.
     start: Option<Receiver<Time>>,
 }
@@ -430,7 +430,7 @@ impl<'a> Conductor<'a> {
         }
     }
 
-    fn led_by(mut self, led: Option<Led>) -> Self {
+    fn led_by(mut self, led: Option<FollowerStart>) -> Self {
         self.led = led;
         self
     }

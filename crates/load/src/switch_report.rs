@@ -92,12 +92,10 @@ impl SwitchReport {
         let priorities = board.priorities();
         let cores = board.cores().iter().zip(&counters).zip(&priorities);
         let cores = cores.map(|((core, did), priorities)| {
-            let privileges = priorities.iter().map(|(class, standing)| {
-                (class.to_string(), standing.privilege().name().to_owned())
-            });
-            let refused = priorities
+            let privileges = priorities
                 .iter()
-                .find_map(|(_, standing)| standing.refusal());
+                .map(|(class, status)| (class.to_string(), status.privilege().name().to_owned()));
+            let refused = priorities.iter().find_map(|(_, status)| status.refusal());
             let classes = did.requests.iter().map(|(class, &requests)| {
                 let departures = &did.caravans[class];
                 let rang = |reason: Reason| {

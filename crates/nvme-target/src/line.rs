@@ -52,6 +52,11 @@ impl<T> Line<T> {
 
     /// Puts a member at the back. Its number follows those of all members; numbers wrap.
     pub(crate) fn push(&mut self, number: u32, member: T) {
+        let last = self.places.back().map(|&(last, _)| last);
+        debug_assert!(
+            last.is_none_or(|last| number.wrapping_sub(last).cast_signed() > 0),
+            "a member that is out of order is never found"
+        );
         self.places.push_back((number, Some(member)));
         self.len += 1;
     }
@@ -71,6 +76,11 @@ impl<T> Line<T> {
 
     /// Puts a member back that was the first one.
     pub(crate) fn give_back(&mut self, number: u32, member: T) {
+        let first = self.places.front().map(|&(first, _)| first);
+        debug_assert!(
+            first.is_none_or(|first| first.wrapping_sub(number).cast_signed() > 0),
+            "it was the first one"
+        );
         self.places.push_front((number, Some(member)));
         self.len += 1;
     }

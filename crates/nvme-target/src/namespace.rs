@@ -8,7 +8,7 @@ use crate::change::ack::Pausing;
 use crate::latency::{NamespaceLatency, SharedNamespaceLatency};
 use crate::line::Line;
 use crate::qos::device::DeviceQos;
-use crate::request::{Kind, Ticket};
+use crate::request::{CommandKind, Ticket};
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
 use base::{Nanos, Time};
 use block::{
@@ -352,29 +352,29 @@ impl CoreNamespace {
     }
 
     /// Counts a command that ended, and the time that it took.
-    pub(crate) fn count(&mut self, kind: Kind, success: bool, bytes: u64, took: Nanos) {
+    pub(crate) fn count(&mut self, kind: CommandKind, success: bool, bytes: u64, took: Nanos) {
         let stats = &mut self.stats;
         match kind {
-            Kind::Read if !success => stats.read_errors += 1,
-            Kind::Write if !success => stats.write_errors += 1,
-            Kind::Flush if !success => stats.flush_errors += 1,
+            CommandKind::Read if !success => stats.read_errors += 1,
+            CommandKind::Write if !success => stats.write_errors += 1,
+            CommandKind::Flush if !success => stats.flush_errors += 1,
             _ if !success => stats.other_errors += 1,
-            Kind::Read => {
+            CommandKind::Read => {
                 stats.reads += 1;
                 stats.read_bytes += bytes;
             }
-            Kind::Write => {
+            CommandKind::Write => {
                 stats.writes += 1;
                 stats.written_bytes += bytes;
             }
-            Kind::Flush => stats.flushes += 1,
+            CommandKind::Flush => stats.flushes += 1,
             _ => stats.others += 1,
         }
         let latency = &mut self.latency;
         match kind {
-            Kind::Read => latency.reads.count(took),
-            Kind::Write => latency.writes.count(took),
-            Kind::Flush => latency.flushes.count(took),
+            CommandKind::Read => latency.reads.count(took),
+            CommandKind::Write => latency.writes.count(took),
+            CommandKind::Flush => latency.flushes.count(took),
             _ => latency.others.count(took),
         }
     }

@@ -136,6 +136,10 @@ impl ConnectionPermit {
         tenant: Option<&Arc<str>>,
         limits: &Limits,
     ) -> Result<(), PermitRefused> {
+        assert!(
+            self.entries == 0 && self.tenant.is_none(),
+            "a connection becomes a queue once"
+        );
         let mut taken = lock(&self.taken);
         let of = |count: Option<&Count>| count.copied().unwrap_or_default();
         let here = of(taken.by_address.get(&self.from));
@@ -168,6 +172,7 @@ fn forget<K: Ord>(counts: &mut BTreeMap<K, Count>, of: &K, gone: Count) {
     let count = count.expect("one with a permit is known");
     count.subtract(gone);
     if count.connections == 0 {
+        assert!(count.entries == 0, "entries go with their connections");
         counts.remove(of);
     }
 }

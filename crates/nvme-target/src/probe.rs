@@ -127,7 +127,7 @@ pub enum ProbeError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ProbeState {
     /// Its time begins with its first turn.
     New,
     Running,
@@ -168,7 +168,7 @@ pub struct Probe {
     places: u64,
     options: ProbeOptions,
     watch: Arc<ProbeWatch>,
-    state: State,
+    state: ProbeState,
     started: Time,
     pace: Pace,
     places_random: Prng,
@@ -219,7 +219,7 @@ impl Probe {
             places,
             options,
             watch,
-            state: State::New,
+            state: ProbeState::New,
             started: Time::ZERO,
             pace: Pace::new(options.share_percent, options.seed),
             places_random: Prng::from_seed(!options.seed),
@@ -272,7 +272,7 @@ impl Probe {
         let passed = u128::from(now.since(self.looked_at).0);
         self.step.reads_share += passed * u128::from(self.qos.pool().share().permille());
         self.looked_at = now;
-        while self.state == State::Running && now >= self.step_due() {
+        while self.state == ProbeState::Running && now >= self.step_due() {
             let spent = self.qos.pool().spent_since(&mut self.load_seen);
             if self.step.counts_from == Time::NEVER {
                 self.step.counts_from = now;
@@ -296,7 +296,7 @@ impl Probe {
 
     /// Asks for nothing more.
     fn end(&mut self, now: Time, cx: &mut Context<'_>) {
-        self.state = State::Ending(now + GIVE_UP_TIME);
+        self.state = ProbeState::Ending(now + GIVE_UP_TIME);
         let free = &mut self.free;
         self.scheduler.drain(self.key, &mut |slot| free.push(slot));
         self.busy.clear();
@@ -380,7 +380,7 @@ impl Probe {
         let index = u16::try_from(completion.tag).expect("a tag is a slot's number");
         self.free.push(index);
         let slot = self.slots[usize::from(index)];
-        if self.state != State::Running {
+        if self.state != ProbeState::Running {
             return;
         }
         match completion.result {
@@ -438,36 +438,37 @@ impl Service for Probe {
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
-        if self.state == State::New {
-            self.state = State::Running;
+        if self.state == ProbeState::New {
+            self.state = ProbeState::Running;
             self.started = now;
             self.pace.begin(now);
         }
         self.reap(cx);
-        if self.state == State::Running && (self.failure.is_some() || self.watch.is_stopped()) {
+        if self.state == ProbeState::Running && (self.failure.is_some() || self.watch.is_stopped())
+        {
             self.failure.get_or_insert(ProbeError::Stopped);
             self.end(now, cx);
         }
         self.advance(now, cx);
         match self.state {
-            State::Running => {
+            ProbeState::Running => {
                 self.arrive(now);
                 self.submit_paid(cx);
             }
-            State::Ending(until) => {
+            ProbeState::Ending(until) => {
                 self.reap(cx);
                 if (self.in_channel == 0 && self.channel.closed()) || now >= until {
-                    self.state = State::Ended;
+                    self.state = ProbeState::Ended;
                 }
             }
-            State::New | State::Ended => {}
+            ProbeState::New | ProbeState::Ended => {}
         }
     }
 
     fn deadline(&self) -> Time {
         let own = match self.state {
-            State::New => return Time::ZERO,
-            State::Running => {
+            ProbeState::New => return Time::ZERO,
+            ProbeState::Running => {
                 let retry = if self.busy.is_empty() {
                     Time::NEVER
                 } else {
@@ -478,14 +479,14 @@ impl Service for Probe {
                     .min(self.scheduler.deadline())
                     .min(retry)
             }
-            State::Ending(until) => until,
-            State::Ended => Time::NEVER,
+            ProbeState::Ending(until) => until,
+            ProbeState::Ended => Time::NEVER,
         };
         own.min(self.channel.deadline())
     }
 
     fn finished(&self) -> bool {
-        self.state == State::Ended
+        self.state == ProbeState::Ended
     }
 }
 

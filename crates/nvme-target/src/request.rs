@@ -80,7 +80,7 @@ impl Ticket {
 /// State of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum State {
+pub(crate) enum CommandState {
     /// The slot has no command.
     #[default]
     Free,
@@ -104,7 +104,7 @@ pub(crate) enum State {
     Answering,
 }
 
-impl State {
+impl CommandState {
     /// Number of states.
     pub(crate) const COUNT: usize = 10;
 
@@ -126,7 +126,7 @@ impl State {
 
     /// States that may follow, as a set of bits by discriminant.
     const fn successors(self) -> u16 {
-        const fn set(states: &[State]) -> u16 {
+        const fn set(states: &[CommandState]) -> u16 {
             let (mut bits, mut at) = (0, 0);
             while at < states.len() {
                 bits |= 1 << states[at] as u16;
@@ -134,7 +134,7 @@ impl State {
             }
             bits
         }
-        const END: u16 = set(&[State::Answering, State::Free]);
+        const END: u16 = set(&[CommandState::Answering, CommandState::Free]);
         match self {
             Self::Free => set(&[Self::Dispatched]),
             Self::Dispatched => {
@@ -170,18 +170,18 @@ impl State {
 
 /// Numbers of commands that entered each state, by discriminant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StateCounts([u64; State::COUNT]);
+pub(crate) struct StateCounts([u64; CommandState::COUNT]);
 
 impl StateCounts {
     /// Returns the number of commands that entered `state`.
-    pub(crate) const fn of(&self, state: State) -> u64 {
+    pub(crate) const fn of(&self, state: CommandState) -> u64 {
         self.0[state as usize]
     }
 }
 
 /// Kind of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CommandKind {
     /// An admin or Fabrics command; the slot keeps all of it.
     #[default]
     Admin,
@@ -198,7 +198,7 @@ pub(crate) enum Kind {
     Barrier,
 }
 
-impl Kind {
+impl CommandKind {
     /// Returns the permission that the command needs on its blocks. A command that changes nothing
     /// still reveals data.
     pub(crate) const fn need(self) -> Need {
@@ -319,8 +319,8 @@ pub(crate) struct Accounting {
 /// One command.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    state: State,
-    pub(crate) kind: Kind,
+    state: CommandState,
+    pub(crate) kind: CommandKind,
     pub(crate) opcode: u8,
     pub(crate) cid: u16,
     pub(crate) nsid: u32,
@@ -346,13 +346,13 @@ impl Slot {
             cid,
             ..Self::default()
         };
-        slot.enter(State::Dispatched, counts);
+        slot.enter(CommandState::Dispatched, counts);
         slot
     }
 
     /// Returns the state.
     #[inline]
-    pub(crate) const fn state(&self) -> State {
+    pub(crate) const fn state(&self) -> CommandState {
         self.state
     }
 
@@ -361,7 +361,7 @@ impl Slot {
     /// # Panics
     /// When the state machine has no such move: then the core would lose the command.
     #[inline]
-    pub(crate) fn enter(&mut self, next: State, counts: &mut StateCounts) {
+    pub(crate) fn enter(&mut self, next: CommandState, counts: &mut StateCounts) {
         let before = self.state;
         assert!(
             before.may_become(next),
@@ -401,7 +401,8 @@ impl Slot {
 
     /// Returns true if the command's data goes to the host with the answer.
     pub(crate) fn sends_data(&self) -> bool {
-        matches!(self.kind, Kind::Read | Kind::Admin) && self.status.is_some_and(Status::is_success)
+        matches!(self.kind, CommandKind::Read | CommandKind::Admin)
+            && self.status.is_some_and(Status::is_success)
     }
 
     /// Returns the number of data PDUs that go to the host with the answer.
@@ -429,7 +430,7 @@ impl Slot {
 }
 
 /// Returns the status for the outcome of a device's request.
-pub(crate) fn status_of_result(result: Result<(), BlockError>, kind: Kind) -> Status {
+pub(crate) fn status_of_result(result: Result<(), BlockError>, kind: CommandKind) -> Status {
     match result {
         Err(error) if !mutation::active(Mutation::DeviceErrorHidden) => status_of(error, kind),
         _ => Status::SUCCESS,
@@ -437,7 +438,7 @@ pub(crate) fn status_of_result(result: Result<(), BlockError>, kind: Kind) -> St
 }
 
 /// Returns the status for an error of a device.
-fn status_of(error: BlockError, kind: Kind) -> Status {
+fn status_of(error: BlockError, kind: CommandKind) -> Status {
     match error {
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         BlockError::Malformed => Status::INVALID_FIELD.with_dnr(),
@@ -449,7 +450,9 @@ fn status_of(error: BlockError, kind: Kind) -> Status {
         BlockError::WriteFailure | BlockError::CacheLost => Status::WRITE_FAULT,
         BlockError::CompareFailure => Status::COMPARE_FAILURE.with_dnr(),
         BlockError::Corrupt => match kind {
-            Kind::Read | Kind::Compare | Kind::Verify => Status::UNRECOVERED_READ_ERROR.with_dnr(),
+            CommandKind::Read | CommandKind::Compare | CommandKind::Verify => {
+                Status::UNRECOVERED_READ_ERROR.with_dnr()
+            }
             _ => Status::WRITE_FAULT,
         },
         BlockError::Aborted => Status::ABORTED_BY_REQUEST,
@@ -493,24 +496,36 @@ mod tests {
     #[test]
     fn moves_are_counted_where_they_lead() {
         let (mut slot, mut counts) = (Slot::default(), StateCounts::default());
-        for state in [State::Dispatched, State::Executing, State::Answering] {
+        for state in [
+            CommandState::Dispatched,
+            CommandState::Executing,
+            CommandState::Answering,
+        ] {
             slot.enter(state, &mut counts);
             assert_eq!((slot.state(), counts.of(state)), (state, 1));
         }
-        assert_eq!(counts.of(State::Arriving), 0);
+        assert_eq!(counts.of(CommandState::Arriving), 0);
     }
 
     #[test]
     #[should_panic(expected = "a command goes from free to executing")]
     fn a_free_slot_executes_nothing() {
-        Slot::default().enter(State::Executing, &mut StateCounts::default());
+        Slot::default().enter(CommandState::Executing, &mut StateCounts::default());
     }
 
     #[test]
     fn an_answer_that_waits_is_the_end() {
-        assert!(State::Answering.may_become(State::Free));
-        for state in [State::Executing, State::Transferring, State::Arriving] {
-            assert!(!State::Answering.may_become(state), "{}", state.name());
+        assert!(CommandState::Answering.may_become(CommandState::Free));
+        for state in [
+            CommandState::Executing,
+            CommandState::Transferring,
+            CommandState::Arriving,
+        ] {
+            assert!(
+                !CommandState::Answering.may_become(state),
+                "{}",
+                state.name()
+            );
         }
     }
 }

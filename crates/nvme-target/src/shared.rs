@@ -222,7 +222,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::registry::{ControllerKind, Place, SharedController};
+    use crate::controller::registry::{ConnectionPlace, ControllerKind, SharedController};
     use base::SlabKey;
 
     fn controller(id: u16) -> SharedController {
@@ -232,7 +232,7 @@ mod tests {
             index: 0,
             generation: 0,
         };
-        let admin = Place {
+        let admin = ConnectionPlace {
             core: 0,
             connection,
         };
@@ -254,7 +254,7 @@ mod tests {
         *shared.cores() = vec![mailbox.sender()];
         while shared.send(0, CoreMessage::Look).is_ok() {}
         let controller = controller(1);
-        let Place { connection, .. } = controller.admin;
+        let ConnectionPlace { connection, .. } = controller.admin;
         shared.deliver(
             0,
             CoreMessage::EndQueue {

@@ -193,6 +193,7 @@ impl Parties {
     /// Counts so much less for each party.
     fn discount(&self, of: impl Fn(&Account) -> &Cell<u64>, less: u64) {
         for held in self.accounts().map(of) {
+            debug_assert!(held.get() >= less, "a party gives back what it took");
             held.set(held.get() - less);
         }
     }

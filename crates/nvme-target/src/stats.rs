@@ -265,6 +265,14 @@ counters! {
         connections_closing,
         /// Connections without a socket any more.
         connections_closed,
+        /// Controllers that their hosts disabled, or with a shutdown that failed after that.
+        controllers_disabled,
+        /// Controllers that became ready.
+        controllers_ready,
+        /// Controllers with a shutdown that flushes.
+        controllers_shutting_down,
+        /// Controllers that were shut down.
+        controllers_shut_down,
         /// Time in which the core had something to do, in nanoseconds.
         work_ns => Duration "core_work",
         /// Turns of the core's loop.

@@ -157,6 +157,11 @@ fn a_normal_shutdown_flushes_every_cache_before_it_is_complete() {
     assert!(admin.configure(Configuration(0)).status.is_success());
     admin.enable();
     assert_eq!(shutdown_state(&mut admin), 0);
+    eventually("each move of the controller is counted", || {
+        let stats = bed.handle().snapshot().cores[0];
+        let shut_down = (stats.controllers_shutting_down, stats.controllers_shut_down);
+        (stats.controllers_ready, stats.controllers_disabled) == (2, 0) && shut_down == (1, 1)
+    });
 }
 
 #[test]

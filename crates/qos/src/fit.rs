@@ -223,15 +223,15 @@ pub enum FitError {
 /// When too little was measured, the load was not raised far enough, or the measurements do not
 /// agree; each says what to do.
 pub fn fit(measured: &[Measurement], known: Known) -> Result<Fit, FitError> {
-    let lines = Line::all(measured)?;
-    let unit = |line: &&Line| line.kind.request_bytes == Kind::unit(ALL).request_bytes;
-    let mixed: Vec<&Line> = lines
+    let lines = LoadPoints::all(measured)?;
+    let unit = |line: &&LoadPoints| line.kind.request_bytes == Kind::unit(ALL).request_bytes;
+    let mixed: Vec<&LoadPoints> = lines
         .iter()
         .filter(unit)
         .filter(|line| !line.only_reads())
         .collect();
     let alone = lines.iter().filter(unit).find(|line| line.only_reads());
-    let compared: Vec<&Line> = mixed.iter().copied().chain(alone).collect();
+    let compared: Vec<&LoadPoints> = mixed.iter().copied().chain(alone).collect();
     if compared.is_empty() {
         return Err(FitError::Nothing);
     }
@@ -239,7 +239,7 @@ pub fn fit(measured: &[Measurement], known: Known) -> Result<Fit, FitError> {
         return Err(FitError::WriteUnknown(mixed.len()));
     }
     let latencies = latencies(&compared)?;
-    let at_each = |line: &Line| line.rates(&latencies);
+    let at_each = |line: &LoadPoints| line.rates(&latencies);
     let loads: Vec<Load> = mixed
         .iter()
         .map(|line| (line.kind, at_each(line)))
@@ -259,7 +259,7 @@ pub fn fit(measured: &[Measurement], known: Known) -> Result<Fit, FitError> {
     let read_only_spread_permille =
         alone.map(|rates| read_only_spread(&loads, tokens(write), &rates, tokens(read_only_read)));
     agree(read_only_spread_permille, write)?;
-    let weigh = |line: &Line| line.weighted(tokens(write), tokens(read_only_read));
+    let weigh = |line: &LoadPoints| line.weighted(tokens(write), tokens(read_only_read));
     let weighted = compared
         .iter()
         .map(|line| weigh(line))
@@ -295,13 +295,13 @@ type Load = (Kind, Vec<f64>);
 
 /// The points of one kind of load.
 #[derive(Debug)]
-struct Line {
+struct LoadPoints {
     kind: Kind,
     /// Its rates are requests a second.
     curve: Curve,
 }
 
-impl Line {
+impl LoadPoints {
     /// Makes the lines of all kinds, each in the order of its loads.
     fn all(measured: &[Measurement]) -> Result<Vec<Self>, FitError> {
         let mut kinds: BTreeMap<Kind, Vec<Measurement>> = BTreeMap::new();
@@ -372,7 +372,7 @@ impl Line {
 
 /// The latencies at which curves are compared: evenly on a logarithmic scale, from where load
 /// begins to be felt to the highest one that every load got to.
-fn latencies(lines: &[&Line]) -> Result<Vec<Nanos>, FitError> {
+fn latencies(lines: &[&LoadPoints]) -> Result<Vec<Nanos>, FitError> {
     let first = lines.iter().map(|line| line.span().0).max();
     let from = first
         .expect("there are lines")
@@ -488,7 +488,7 @@ fn read_only_spread(loads: &[Load], write: f64, alone: &[f64], price: f64) -> u3
 }
 
 /// Returns the costs of requests of other sizes than 4 KiB, against the same read share of 4 KiB.
-fn sizes(lines: &[Line], latencies: &[Nanos]) -> Vec<SizeFit> {
+fn sizes(lines: &[LoadPoints], latencies: &[Nanos]) -> Vec<SizeFit> {
     let fits = lines.iter().filter_map(|line| {
         let Kind {
             request_bytes,

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const EXPECTED_WITHIN: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
-struct Shared {
+struct SpinnerState {
     epoch: Instant,
     /// Nanoseconds since the epoch at which work was last expected.
     expected: AtomicU64,
@@ -31,7 +31,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-impl Shared {
+impl SpinnerState {
     fn new() -> Self {
         Self {
             epoch: Instant::now(),
@@ -81,7 +81,7 @@ impl Shared {
 /// A thread of the lowest priority that keeps one processor awake.
 #[derive(Debug)]
 pub struct IdleSpinner {
-    shared: Arc<Shared>,
+    shared: Arc<SpinnerState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -91,7 +91,7 @@ impl IdleSpinner {
     /// # Errors
     /// When the thread cannot be started, placed or lowered: without that it must not run.
     pub fn start(core: CoreId) -> Result<Self, PlacementError> {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(SpinnerState::new());
         let (ready, started) = std::sync::mpsc::channel();
         let inner = Arc::clone(&shared);
         let kernel = |source| PlacementError::Kernel {
@@ -196,7 +196,7 @@ mod loom_tests {
     fn loom_an_idle_spinner_does_not_sleep_through_what_is_expected_or_its_end() {
         for ends in [false, true] {
             loom::model(move || {
-                let shared = loom::sync::Arc::new(Shared::new());
+                let shared = loom::sync::Arc::new(SpinnerState::new());
                 let idle_spinner = {
                     let shared = shared.clone();
                     thread::spawn(move || {

@@ -38,7 +38,7 @@ impl OpNamespaceLease {
 
 /// An operation namespace that was handed out.
 #[derive(Debug)]
-struct Entry {
+struct LeasedNamespace {
     /// `None` for a namespace without a lease.
     token: Option<Arc<()>>,
     /// The turn of the driver's in which it was first seen to be free.
@@ -48,7 +48,7 @@ struct Entry {
 /// All operation namespaces of a driver, by number.
 #[derive(Debug, Default)]
 pub(crate) struct OpNamespaces {
-    entries: Vec<Entry>,
+    entries: Vec<LeasedNamespace>,
 }
 
 impl OpNamespaces {
@@ -60,7 +60,7 @@ impl OpNamespaces {
         let number = u16::try_from(self.entries.len());
         let op_namespace =
             OpNamespace(number.expect("a core has fewer than 2^16 namespaces at a time"));
-        self.entries.push(Entry {
+        self.entries.push(LeasedNamespace {
             token: None,
             free_since: None,
         });

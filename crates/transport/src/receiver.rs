@@ -26,12 +26,12 @@ pub struct DirectReceive {
 #[derive(Debug)]
 pub struct Receiver {
     framer: Framer,
-    state: State,
+    state: ReceiveState,
 }
 
 /// The receive that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReceiveState {
     /// None.
     Idle,
     /// Into a receive buffer of the driver's.
@@ -46,7 +46,7 @@ impl Receiver {
     pub const fn new(framer: Framer) -> Self {
         Self {
             framer,
-            state: State::Idle,
+            state: ReceiveState::Idle,
         }
     }
 
@@ -86,7 +86,7 @@ impl Receiver {
     /// Returns true if no receive is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.state == State::Idle
+        self.state == ReceiveState::Idle
     }
 
     /// Returns how many of the `wanted` bytes of the payload that is arriving are missing, if they
@@ -100,7 +100,7 @@ impl Receiver {
     /// Notes that a receive into a buffer of the driver's is submitted.
     pub fn arm(&mut self) {
         debug_assert!(self.is_idle(), "one receive at a time");
-        self.state = State::Buffer;
+        self.state = ReceiveState::Buffer;
     }
 
     /// Notes that a receive into the data of a command is submitted. Returns the slice to fill:
@@ -108,7 +108,7 @@ impl Receiver {
     pub fn arm_direct(&mut self, slot: u16, data: IoSlice, position: u32, bytes: usize) -> IoSlice {
         debug_assert!(self.is_idle(), "one receive at a time");
         let length = u32::try_from(data.len()).expect("a transfer is at most 1 MiB");
-        self.state = State::Direct(DirectReceive {
+        self.state = ReceiveState::Direct(DirectReceive {
             slot,
             position,
             length,
@@ -119,9 +119,9 @@ impl Receiver {
 
     /// Notes that the receive is over. Returns the command that it filled data of, if any.
     pub fn disarm(&mut self) -> Option<DirectReceive> {
-        match std::mem::replace(&mut self.state, State::Idle) {
-            State::Direct(direct) => Some(direct),
-            State::Idle | State::Buffer => None,
+        match std::mem::replace(&mut self.state, ReceiveState::Idle) {
+            ReceiveState::Direct(direct) => Some(direct),
+            ReceiveState::Idle | ReceiveState::Buffer => None,
         }
     }
 

@@ -5,7 +5,7 @@
 //! C2HData cid=0x0005 offset=0 length=4096 last success
 //! ```
 //!
-//! Nothing is allocated: a [`Line`] borrows the header and writes itself to any formatter. A text
+//! Nothing is allocated: a [`PduLine`] borrows the header and writes itself to any formatter. A text
 //! from a peer (a name) is never part of a line, so a line is always plain ASCII.
 
 use core::fmt;
@@ -28,17 +28,17 @@ pub enum Queue {
 
 /// A PDU as one line of text.
 #[derive(Debug, Clone, Copy)]
-pub struct Line<'a> {
+pub struct PduLine<'a> {
     header: &'a PduHeader,
     queue: Queue,
 }
 
 /// The line of a PDU on this queue.
-pub const fn line(header: &PduHeader, queue: Queue) -> Line<'_> {
-    Line { header, queue }
+pub const fn line(header: &PduHeader, queue: Queue) -> PduLine<'_> {
+    PduLine { header, queue }
 }
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for PduLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.header.pdu_type().name())?;
         match self.header {

@@ -12,7 +12,7 @@ SWITCHYARD: end\r
 
 #[test]
 fn report_is_read_from_the_console() {
-    let report = Report::parse(CONSOLE);
+    let report = GuestLog::parse(CONSOLE);
     assert_eq!(report.steps, ["modules"]);
     assert_eq!(report.output, ["modules: fine"]);
     assert!(report.ended);
@@ -45,7 +45,7 @@ fn only_a_read_ahead_may_fail_with_its_connection() {
 fn trouble_failure_and_a_missing_end_are_errors() {
     let trouble = CONSOLE.replace("creating 2 I/O queues", "I/O error, dev nvme0n1");
     assert!(
-        Report::parse(&trouble)
+        GuestLog::parse(&trouble)
             .check(&[])
             .unwrap_err()
             .to_string()
@@ -53,7 +53,7 @@ fn trouble_failure_and_a_missing_end_are_errors() {
     );
     let failed = CONSOLE.replace("modules ok", "modules failed");
     assert!(
-        Report::parse(&failed)
+        GuestLog::parse(&failed)
             .check(&[])
             .unwrap_err()
             .to_string()
@@ -61,7 +61,7 @@ fn trouble_failure_and_a_missing_end_are_errors() {
     );
     let cut = CONSOLE.replace("SWITCHYARD: end", "");
     assert!(
-        Report::parse(&cut)
+        GuestLog::parse(&cut)
             .check(&[])
             .unwrap_err()
             .to_string()

@@ -168,7 +168,7 @@ fn target(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
 }
 
 /// A connection that goes through the relay.
-struct Line {
+struct RelayedConnection {
     host: RawEnd,
     target: RawEnd,
     /// The end of the target's stream that is not a whole PDU yet.
@@ -182,7 +182,7 @@ struct Relay<'a> {
     world: World,
     address: SocketAddr,
     target: SocketAddr,
-    lines: Vec<Line>,
+    lines: Vec<RelayedConnection>,
     format: PduFormat,
     /// PDUs that it passes on before it begins to lie.
     honest: usize,
@@ -195,7 +195,7 @@ impl Actor for Relay<'_> {
     fn turn(&mut self) {
         while let Some(host) = self.world.accept(self.address) {
             let target = self.world.dial(self.target).expect("the target listens");
-            self.lines.push(Line {
+            self.lines.push(RelayedConnection {
                 host,
                 target,
                 rest: Vec::new(),
@@ -213,7 +213,8 @@ impl Actor for Relay<'_> {
     }
 
     fn acts_at(&self) -> Time {
-        let arrived = |line: &Line| line.host.has_arrival() || line.target.has_arrival();
+        let arrived =
+            |line: &RelayedConnection| line.host.has_arrival() || line.target.has_arrival();
         if self.world.has_connection(self.address) || self.lines.iter().any(arrived) {
             Time::ZERO
         } else {
@@ -223,7 +224,7 @@ impl Actor for Relay<'_> {
 }
 
 impl Relay<'_> {
-    fn pass(&mut self, line: &mut Line) -> RawState {
+    fn pass(&mut self, line: &mut RelayedConnection) -> RawState {
         let mut requests = Vec::new();
         if line.host.receive(&mut requests) == RawState::Ended {
             return RawState::Ended;
@@ -239,7 +240,7 @@ impl Relay<'_> {
     }
 
     /// Passes a PDU on, in the end; false to end the connection.
-    fn tell(&mut self, line: &mut Line, mut pdu: Vec<u8>) -> bool {
+    fn tell(&mut self, line: &mut RelayedConnection, mut pdu: Vec<u8>) -> bool {
         let late = self.world.now() > self.honest_from;
         if self.honest > 0 || late || self.lies.is_empty() {
             self.honest = self.honest.saturating_sub(1);

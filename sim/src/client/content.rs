@@ -1,6 +1,6 @@
 //! Content of blocks: the version and the address of each, all over it.
 
-use super::{Client, Kind};
+use super::{Client, RequestKind};
 use crate::oracle::Version;
 use reactor::IoSlice;
 use std::ops::Range;
@@ -58,13 +58,18 @@ fn pattern(block: usize, version: Version) -> [u8; 16] {
 
 impl Client {
     /// A request's content: the version and the address of each block, all over it.
-    pub(super) fn fill(&self, mut data: IoSlice, range: Range<usize>, kind: &Kind) -> IoSlice {
+    pub(super) fn fill(
+        &self,
+        mut data: IoSlice,
+        range: Range<usize>,
+        kind: &RequestKind,
+    ) -> IoSlice {
         let size = self.geometry.block_bytes as usize;
         write(&mut data, |out| {
             for (index, (block, out)) in range.zip(out.chunks_mut(size)).enumerate() {
                 match kind {
-                    Kind::Write { version, .. } => fill(block, *version, out),
-                    Kind::Compare(_, expected) => fill(block, expected[index], out),
+                    RequestKind::Write { version, .. } => fill(block, *version, out),
+                    RequestKind::Compare(_, expected) => fill(block, expected[index], out),
                     _ => out.fill(0xEE),
                 }
             }

@@ -8,9 +8,6 @@ use base::units::Lba;
 use block::{Completion, Extent, Extents, Operation, SubmitExtents};
 use reactor::Context;
 
-/// Extents of one command, at most: more find nothing that these do not.
-pub(super) const EXTENTS_AT_ONCE: usize = 8;
-
 impl Client {
     /// Draws a command over several extents, now and then.
     pub(super) fn next_extents(&mut self, cx: &Context<'_>) -> Option<Extents> {

@@ -1,6 +1,6 @@
 //! Requests on their way, and those that the application does not wait for.
 
-use super::{Client, InFlight, Kind, Way};
+use super::{Client, InFlight, RequestKind, Way};
 use crate::trace::say;
 use base::{Nanos, Prng, SlabKey, Time};
 use block::{BlockError, Request, Submit};
@@ -61,7 +61,7 @@ impl Client {
     /// Notes that a write was given up, and not answered.
     pub(super) fn note_given_up(&mut self, request: &InFlight, answer: Result<(), BlockError>) {
         let gave_up = matches!(answer, Err(BlockError::TimedOut | BlockError::Aborted));
-        let is_write = matches!(request.kind, Kind::Write { .. });
+        let is_write = matches!(request.kind, RequestKind::Write { .. });
         if let Some(gives_up) = &mut self.gives_up
             && gave_up
             && is_write

@@ -1,7 +1,7 @@
 //! Answers, and what they are judged by.
 
 use super::content::version_of;
-use super::{Client, InFlight, Kind, WARM_UP, Way};
+use super::{Client, InFlight, RequestKind, WARM_UP, Way};
 use crate::application::Tolerance;
 use crate::oracle::{Step, Version};
 use crate::trace::say;
@@ -72,13 +72,14 @@ impl Client {
         self.note_given_up(&request, answer);
         let comes_late = sent && self.may_come_late(&request, answer);
         let range = request.range;
-        if let (Kind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
+        if let (RequestKind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
             // The target has no patience for ever; the channel keeps its own order all the same.
             return;
         }
-        let differs =
-            matches!(request.kind, Kind::Compare(..)) && answer == Err(BlockError::CompareFailure);
-        if let (Kind::Flush(began, _), Err(BlockError::CacheLost)) = (&request.kind, answer) {
+        let differs = matches!(request.kind, RequestKind::Compare(..))
+            && answer == Err(BlockError::CompareFailure);
+        if let (RequestKind::Flush(began, _), Err(BlockError::CacheLost)) = (&request.kind, answer)
+        {
             return self.told_of_loss(*began);
         }
         if let Err(error) = answer
@@ -91,12 +92,12 @@ impl Client {
             );
         }
         match request.kind {
-            Kind::Flush(began, settled) if answer.is_ok() => {
+            RequestKind::Flush(began, settled) if answer.is_ok() => {
                 self.check_medium(settled.into_iter().enumerate());
                 let (_, told) = self.told;
                 self.oracle.borrow_mut().flushed(began, self.host, told);
             }
-            Kind::Write { version, durable } if answer.is_ok() => {
+            RequestKind::Write { version, durable } if answer.is_ok() => {
                 self.check_order(&range, version);
                 if durable {
                     self.check_medium(range.clone().map(|block| (block, version)));
@@ -104,8 +105,8 @@ impl Client {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.acknowledge(range, version, durable, self.host);
             }
-            Kind::Write { .. } if comes_late => {}
-            Kind::Write { version, .. } => {
+            RequestKind::Write { .. } if comes_late => {}
+            RequestKind::Write { version, .. } => {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.fail(range, version);
                 let denied = answer == Err(BlockError::Denied);
@@ -113,20 +114,20 @@ impl Client {
                     oracle.never(block..block + 1, version);
                 }
             }
-            Kind::Read(began) => {
+            RequestKind::Read(began) => {
                 if answer.is_ok() {
                     let data = completion.data.expect("a read's data comes back");
                     self.check_read(&range, began, request.since, &data);
                 }
                 self.oracle.borrow_mut().end_read(began);
             }
-            Kind::Compare(began, expected) => {
+            RequestKind::Compare(began, expected) => {
                 if answer.is_ok() || differs {
                     self.check_compared(&range, began, &expected, differs);
                 }
                 self.oracle.borrow_mut().end_read(began);
             }
-            Kind::Verify | Kind::Flush(..) | Kind::Barrier => {}
+            RequestKind::Verify | RequestKind::Flush(..) | RequestKind::Barrier => {}
         }
     }
 
@@ -197,7 +198,7 @@ impl Client {
         }
         let oracle = self.oracle.borrow();
         for (_, other) in self.in_flight.iter() {
-            let Kind::Write { version: older, .. } = other.kind else {
+            let RequestKind::Write { version: older, .. } = other.kind else {
                 continue;
             };
             for block in range.start.max(other.range.start)..range.end.min(other.range.end) {

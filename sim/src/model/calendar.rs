@@ -5,27 +5,27 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct CalendarEntry {
     at: u64,
     number: u64,
     event: Event,
 }
 
-impl PartialEq for Entry {
+impl PartialEq for CalendarEntry {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.number) == (other.at, other.number)
     }
 }
 
-impl Eq for Entry {}
+impl Eq for CalendarEntry {}
 
-impl PartialOrd for Entry {
+impl PartialOrd for CalendarEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
+impl Ord for CalendarEntry {
     /// The earliest is the greatest, so that the heap yields it first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
@@ -35,7 +35,7 @@ impl Ord for Entry {
 /// The events that are still to come.
 #[derive(Debug, Default)]
 pub(super) struct Calendar {
-    heap: BinaryHeap<Entry>,
+    heap: BinaryHeap<CalendarEntry>,
     number: u64,
 }
 
@@ -44,7 +44,7 @@ impl Calendar {
     #[inline]
     pub(super) fn push(&mut self, at: u64, event: Event) {
         self.number += 1;
-        self.heap.push(Entry {
+        self.heap.push(CalendarEntry {
             at,
             number: self.number,
             event,

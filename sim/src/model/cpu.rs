@@ -88,7 +88,7 @@ impl Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ThreadState {
     Asleep,
     Ready,
     Running,
@@ -101,7 +101,7 @@ pub(super) struct Thread {
     /// 0 for fair threads; more for real-time ones, the higher the sooner.
     pub(super) rank: u8,
     pub(super) weight: u64,
-    pub(super) state: State,
+    pub(super) state: ThreadState,
     vruntime: u64,
     /// It slept before it became ready.
     woken: bool,
@@ -120,7 +120,7 @@ impl Thread {
             core,
             rank: 0,
             weight: WEIGHT_NORMAL,
-            state: State::Asleep,
+            state: ThreadState::Asleep,
             vruntime: 0,
             woken: false,
             ready_at: 0,

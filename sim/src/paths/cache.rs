@@ -5,9 +5,6 @@ use super::scenario::CacheSize;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
-/// Bytes of a page.
-pub(super) const PAGE_BYTES: u64 = 4096;
-
 #[derive(Debug)]
 enum Page {
     /// On its way from the device; these threads wait for it.

@@ -1,8 +1,10 @@
 //! The costs of a machine, as far as I/O paths meet them.
 
-use super::cache::PAGE_BYTES;
 use crate::model::Costs;
 use crate::model::costs::for_bytes;
+
+/// Bytes of a page.
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// Processors of the thesis' machine. `[Yu §6]`
 const PROCESSORS: usize = 8;

@@ -1,9 +1,9 @@
 //! A run from its beginning to its end.
 
-use super::cache::PAGE_BYTES;
+use super::machine::PAGE_BYTES;
 use super::report::Report;
 use super::scenario::Setup;
-use super::world::{Event, State, World};
+use super::world::{Event, TaskState, World};
 use block::device::flash::Access;
 
 /// Runs a setup in virtual time.
@@ -81,7 +81,7 @@ impl World<'_> {
         let sender = command.sender;
         let it = &mut self.threads[sender];
         it.finished.push_back(command);
-        if it.state == State::Running {
+        if it.state == TaskState::Running {
             it.debt += self.setup.machine.interrupt_ns;
         }
         self.start_device();

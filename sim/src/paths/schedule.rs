@@ -1,7 +1,7 @@
 //! The scheduler: any thread may have any processor, in the order in which they became ready, and
 //! keeps it for a slice where others want it.
 
-use super::world::{Event, State, World};
+use super::world::{Event, TaskState, World};
 
 impl World<'_> {
     /// A thread that sleeps becomes ready. `waker` pays for that; an interrupt pays by itself.
@@ -9,7 +9,7 @@ impl World<'_> {
         let machine = &self.setup.machine;
         let cost = if self.free > 0 {
             self.free -= 1;
-            self.threads[thread].state = State::Waking;
+            self.threads[thread].state = TaskState::Waking;
             let takes = self.random.around(machine.wake_ns);
             self.push(self.now + takes, Event::Run(thread));
             machine.wake_call_ns
@@ -26,15 +26,15 @@ impl World<'_> {
     /// Tells a thread that there is something to do for it.
     pub(super) fn notify(&mut self, thread: usize, waker: Option<usize>) {
         match self.threads[thread].state {
-            State::Asleep => self.wake(thread, waker),
-            State::Polling => self.proceed(thread),
+            TaskState::Asleep => self.wake(thread, waker),
+            TaskState::Polling => self.proceed(thread),
             // It looks before it sleeps.
-            State::Waking | State::Ready | State::Running => {}
+            TaskState::Waking | TaskState::Ready | TaskState::Running => {}
         }
     }
 
     fn enqueue(&mut self, thread: usize) {
-        self.threads[thread].state = State::Ready;
+        self.threads[thread].state = TaskState::Ready;
         self.ready.push_back(thread);
         for other in 0..self.threads.len() {
             self.limit(other);
@@ -44,7 +44,7 @@ impl World<'_> {
     /// A thread that polls does so to the end of its slice, where others want its processor.
     fn limit(&mut self, thread: usize) {
         let it = &self.threads[thread];
-        if it.state == State::Polling && !self.ready.is_empty() {
+        if it.state == TaskState::Polling && !self.ready.is_empty() {
             let end = it.since + self.setup.machine.slice_ns;
             let event = Event::Slice(thread, it.stretch);
             self.push(end.max(self.now), event);
@@ -67,16 +67,16 @@ impl World<'_> {
         }
         if let Some((step, cost)) = self.next_step(thread) {
             let it = &mut self.threads[thread];
-            it.state = State::Running;
+            it.state = TaskState::Running;
             it.step = Some(step);
             let cost = cost + std::mem::take(&mut it.debt);
             let end = self.now + self.random.around(cost);
             self.push(end, Event::Step(thread));
         } else if self.polls(thread) {
-            self.threads[thread].state = State::Polling;
+            self.threads[thread].state = TaskState::Polling;
             self.limit(thread);
         } else {
-            self.threads[thread].state = State::Asleep;
+            self.threads[thread].state = TaskState::Asleep;
             self.release();
         }
     }
@@ -84,7 +84,7 @@ impl World<'_> {
     /// The slice of a thread that polls may be over.
     pub(super) fn end_slice(&mut self, thread: usize, stretch: u32) {
         let it = &self.threads[thread];
-        if it.state == State::Polling && it.stretch == stretch && self.slice_is_over(thread) {
+        if it.state == TaskState::Polling && it.stretch == stretch && self.slice_is_over(thread) {
             self.enqueue(thread);
             self.release();
         }
@@ -101,7 +101,7 @@ impl World<'_> {
             self.free += 1;
             return;
         };
-        self.threads[next].state = State::Waking;
+        self.threads[next].state = TaskState::Waking;
         let switched = self.now + self.setup.machine.switch_ns;
         self.push(switched, Event::Run(next));
     }

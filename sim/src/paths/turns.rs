@@ -4,7 +4,8 @@
 //! The rules of the path are asked where production asks them. A submitter does no more for its
 //! application before the commands that it sent are over, if its path polls.
 
-use super::cache::{Found, PAGE_BYTES};
+use super::cache::Found;
+use super::machine::PAGE_BYTES;
 use super::request::{Command, Purpose, Request};
 use super::scenario::Pattern;
 use super::world::{Event, Role, Step, World};

@@ -72,7 +72,7 @@ pub(super) struct App {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum TaskState {
     Asleep,
     /// A processor wakes up for it.
     Waking,
@@ -87,7 +87,7 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Thread {
     pub(super) role: Role,
-    pub(super) state: State,
+    pub(super) state: TaskState,
     /// Since then it has its processor.
     pub(super) since: u64,
     pub(super) stretch: u32,
@@ -108,7 +108,7 @@ impl Thread {
     fn new(role: Role) -> Self {
         Self {
             role,
-            state: State::Asleep,
+            state: TaskState::Asleep,
             since: 0,
             stretch: 0,
             step: None,

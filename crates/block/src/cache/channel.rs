@@ -3,7 +3,7 @@
 use super::pending::{Pending, Phase};
 use super::table::{Found, Frame, PAGE_BYTES};
 use super::transfers::{Io, Transfers};
-use super::{Bell, Cache, Shared, State};
+use super::{Bell, Cache, CacheState, SharedCache};
 use crate::device::copy::{copy_from_region, copy_to_region};
 use crate::device::{
     Capabilities, Channel, Device, DeviceError, Geometry, Submit, check, writable,
@@ -59,7 +59,7 @@ enum Step {
 /// One thread's channel.
 #[derive(Debug)]
 pub(super) struct CacheChannel {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     region: RegionHandle,
     bell: Arc<Bell>,
     geometry: Geometry,

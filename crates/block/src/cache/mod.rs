@@ -173,7 +173,7 @@ impl CacheSnapshot {
 
 /// State that all channels share.
 #[derive(Debug)]
-struct State {
+struct CacheState {
     table: Table,
     /// Channels that wait for a page or a claim of another one.
     blocked: Vec<Arc<Bell>>,
@@ -194,7 +194,7 @@ struct State {
     counters: CacheSnapshot,
 }
 
-impl State {
+impl CacheState {
     /// Registers a channel to be told of the next change.
     fn block(&mut self, bell: &Arc<Bell>) {
         if !self.blocked.iter().any(|other| Arc::ptr_eq(other, bell)) {
@@ -229,18 +229,18 @@ impl State {
 
 /// Parts that all channels share.
 #[derive(Debug)]
-struct Shared {
+struct SharedCache {
     options: CacheOptions,
     region: Region,
     /// Number of its [life](CacheLife): its pages are memory of this process.
     life: u64,
     /// Number of the device's resizes: channels from before the last one may not use the device.
     resizes: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedCache {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         // No step leaves the state between two that belong together.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,7 +251,7 @@ impl Shared {
 pub struct Cache {
     below: Arc<dyn Device>,
     write_back: Option<Arc<dyn Device>>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
 }
 
 impl Cache {
@@ -266,7 +266,7 @@ impl Cache {
             pages, dirty_max, ..
         } = options;
         check_transfer(&*below)?;
-        let state = State {
+        let state = CacheState {
             table: Table::new(pages, dirty_max),
             blocked: Vec::new(),
             open: Vec::new(),
@@ -278,7 +278,7 @@ impl Cache {
             held: false,
             counters: CacheSnapshot::default(),
         };
-        let shared = Shared {
+        let shared = SharedCache {
             options,
             region: Region::new(pages as usize * PAGE_BYTES)?,
             life: RandomState::new().hash_one(pages),

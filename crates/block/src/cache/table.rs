@@ -31,16 +31,16 @@ pub(super) enum Found {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FrameState {
     Free,
     Filling,
     Valid,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TableEntry {
     page: u64,
-    state: State,
+    state: FrameState,
     /// Used since the hand of the clock last passed.
     referenced: bool,
     /// Epoch of the first write that no write-back has taken along.
@@ -58,9 +58,9 @@ struct Entry {
     next: Frame,
 }
 
-const FREE: Entry = Entry {
+const FREE: TableEntry = TableEntry {
     page: 0,
-    state: State::Free,
+    state: FrameState::Free,
     referenced: false,
     dirty: None,
     writing: None,
@@ -78,7 +78,7 @@ pub(super) struct Claim(u64);
 /// Pages and frames.
 #[derive(Debug)]
 pub(super) struct Table {
-    entries: Vec<Entry>,
+    entries: Vec<TableEntry>,
     /// First frame of each bucket; the number of buckets is a power of two.
     buckets: Vec<Frame>,
     free: Vec<Frame>,
@@ -156,7 +156,7 @@ impl Table {
         }
     }
 
-    fn entry(&mut self, frame: Frame) -> &mut Entry {
+    fn entry(&mut self, frame: Frame) -> &mut TableEntry {
         &mut self.entries[frame as usize]
     }
 
@@ -173,7 +173,7 @@ impl Table {
             let entry = &self.entries[frame as usize];
             if entry.page == page {
                 return match entry.state {
-                    State::Filling => Found::Filling,
+                    FrameState::Filling => Found::Filling,
                     _ => Found::Frame(frame),
                 };
             }
@@ -193,9 +193,9 @@ impl Table {
         debug_assert_eq!(self.find(page), Found::Missing);
         let frame = self.free.pop().or_else(|| self.evict())?;
         let bucket = self.bucket(page);
-        self.entries[frame as usize] = Entry {
+        self.entries[frame as usize] = TableEntry {
             page,
-            state: State::Filling,
+            state: FrameState::Filling,
             next: self.buckets[bucket],
             ..FREE
         };
@@ -211,7 +211,7 @@ impl Table {
             self.hand = (self.hand + 1) % count;
             let entry = self.entry(frame);
             let clean = entry.dirty.is_none() && entry.writing.is_none();
-            if entry.state != State::Valid || !clean {
+            if entry.state != FrameState::Valid || !clean {
                 continue;
             }
             if std::mem::take(&mut entry.referenced) {
@@ -242,7 +242,7 @@ impl Table {
     pub(super) fn filled(&mut self, page: u64, referenced: bool) -> Option<Frame> {
         let frame = self.any_frame(page)?;
         let entry = self.entry(frame);
-        entry.state = State::Valid;
+        entry.state = FrameState::Valid;
         entry.referenced = referenced;
         Some(frame)
     }
@@ -271,7 +271,7 @@ impl Table {
     /// Returns true if the frame may be written: it is unsaved already, or one more may be.
     pub(super) fn may_dirty(&self, frame: Option<Frame>) -> bool {
         let unsaved = |frame| {
-            let entry: &Entry = &self.entries[frame as usize];
+            let entry: &TableEntry = &self.entries[frame as usize];
             entry.dirty.is_some() || entry.writing.is_some()
         };
         self.unsaved < self.dirty_max || frame.is_some_and(unsaved)
@@ -305,7 +305,7 @@ impl Table {
     /// Takes a frame off the list of dirty ones; returns its epoch.
     fn take_dirty(&mut self, frame: Frame) -> Option<u64> {
         let epoch = self.entry(frame).dirty.take()?;
-        let Entry { older, newer, .. } = *self.entry(frame);
+        let TableEntry { older, newer, .. } = *self.entry(frame);
         match older {
             NONE => self.dirty.oldest = newer,
             older => self.entry(older).newer = newer,
@@ -400,7 +400,7 @@ impl Table {
     }
 
     /// Dirty frames' entries, the oldest first.
-    fn dirty_entries(&self) -> impl Iterator<Item = &Entry> {
+    fn dirty_entries(&self) -> impl Iterator<Item = &TableEntry> {
         let at = |frame: Frame| self.entries.get(frame as usize);
         std::iter::successors(at(self.dirty.oldest), move |entry| at(entry.newer))
     }
@@ -441,7 +441,7 @@ impl Table {
         let range = range.clone();
         let by_page = by_page.filter_map(|page| Some((page, self.any_frame(page)?)));
         let by_frame = (0..).zip(frames).filter_map(move |(frame, entry)| {
-            let there = entry.state != State::Free && range.contains(&entry.page);
+            let there = entry.state != FrameState::Free && range.contains(&entry.page);
             there.then_some((entry.page, frame))
         });
         by_page.chain(by_frame)
@@ -479,13 +479,14 @@ impl Table {
     pub(super) fn is_quiet(&self, range: &Range<u64>) -> bool {
         self.cached(range).all(|(_, frame)| {
             let entry = &self.entries[frame as usize];
-            entry.state == State::Valid && entry.writing.is_none()
+            entry.state == FrameState::Valid && entry.writing.is_none()
         })
     }
 
     /// Returns true if nothing at all is on its way.
     pub(super) fn is_idle(&self) -> bool {
-        let still = |entry: &Entry| entry.state != State::Filling && entry.writing.is_none();
+        let still =
+            |entry: &TableEntry| entry.state != FrameState::Filling && entry.writing.is_none();
         self.claims.is_empty() && self.entries.iter().all(still)
     }
 }

@@ -7,42 +7,17 @@
 mod bench;
 mod cases;
 mod extents;
+mod suite;
 mod workload;
 
 #[cfg(test)]
 mod tests;
 
 pub use bench::Bench;
+pub use suite::Suite;
 
 use crate::device::Device;
 use reactor::Driver;
-
-/// Expectations of a device.
-#[derive(Clone, Copy, Debug)]
-pub struct Suite {
-    /// Fixes the random workload. Printed when a check fails.
-    pub seed: u64,
-    /// Requests of the random workload.
-    pub requests: u32,
-    /// True for a new device: every block reads as zeroes.
-    pub fresh: bool,
-    /// True for a device that keeps what is written; one that does not reads as zeroes.
-    pub keeps: bool,
-    /// True for a device that knows Compare and Verify, which a remote namespace may not.
-    pub compares: bool,
-}
-
-impl Default for Suite {
-    fn default() -> Self {
-        Self {
-            seed: 1,
-            requests: 2_000,
-            fresh: true,
-            keeps: true,
-            compares: true,
-        }
-    }
-}
 
 /// Checks everything that the contract says about `device`, which must have at least 64 blocks.
 ///

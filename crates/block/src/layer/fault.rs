@@ -148,7 +148,7 @@ struct Rule {
 
 /// State that the channels of all cores share.
 #[derive(Debug)]
-struct Shared {
+struct SharedFaults {
     seed: u64,
     rules: Vec<Rule>,
     /// Count of releases of hanging completions.
@@ -174,7 +174,7 @@ struct Strike {
     effect: FaultEffect,
 }
 
-impl Shared {
+impl SharedFaults {
     /// The rule that decides what happens to a request, if one does.
     fn strike(&self, request: &Request) -> Option<Strike> {
         for (index, rule) in self.rules.iter().enumerate() {
@@ -235,7 +235,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Fault {
     inner: Arc<dyn Device>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedFaults>,
 }
 
 impl Fault {
@@ -261,7 +261,7 @@ impl Fault {
             matched: AtomicU64::new(0),
             struck: AtomicU64::new(0),
         });
-        let shared = Shared {
+        let shared = SharedFaults {
             seed: options.seed,
             rules: rules.collect(),
             releases: AtomicU64::new(0),
@@ -332,7 +332,7 @@ struct Note {
 #[derive(Debug)]
 struct FaultChannel {
     inner: Box<dyn Channel>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedFaults>,
     /// Names the channel's waker.
     number: u64,
     block_bytes: u32,

@@ -10,7 +10,7 @@ use control::model::Device;
 use control::plane::devices;
 use indicatif::ProgressBar;
 use load::vhost::VhostDisk;
-use load::{App, KnobTurns, Led, LoadOptions, LoadProgress, LoadReport, Remote, Storage};
+use load::{App, FollowerStart, KnobTurns, LoadOptions, LoadProgress, LoadReport, Remote, Storage};
 use reactor::PollPolicy;
 use std::fmt::Display;
 use std::sync::atomic::AtomicBool;
@@ -57,7 +57,7 @@ pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
 fn measure(
     args: &LoadArgs,
     apps: &[App],
-    led: Option<Led>,
+    led: Option<FollowerStart>,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {

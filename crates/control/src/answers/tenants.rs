@@ -68,7 +68,7 @@ impl fmt::Display for TenantList {
             }
             write!(f, "{}: {}", one.tenant.name, Promise(&one.tenant))?;
             for ServedTenant { device, served } in &one.devices {
-                write!(f, "\n  {device}: {}", Line(served))?;
+                write!(f, "\n  {device}: {}", ServiceLine(served))?;
             }
         }
         if !self.default_tenant {
@@ -106,7 +106,12 @@ impl fmt::Display for TenantAnswer {
             write!(f, "\nallow: {allow}")?;
         }
         for ServedTenant { device, served } in &self.devices {
-            write!(f, "\ndevice {device}: {}{}", Line(served), Details(served))?;
+            write!(
+                f,
+                "\ndevice {device}: {}{}",
+                ServiceLine(served),
+                Details(served)
+            )?;
         }
         Ok(())
     }
@@ -134,9 +139,9 @@ impl fmt::Display for Promise<'_> {
 }
 
 /// The service of a tenant, on one line.
-struct Line<'a>(&'a TenantSnapshot);
+struct ServiceLine<'a>(&'a TenantSnapshot);
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for ServiceLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stats = &self.0.stats;
         write!(

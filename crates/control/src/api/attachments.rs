@@ -18,9 +18,9 @@ use crate::attachments::{AttachmentSnapshot, Attachments, AttachmentsAnswer};
 use crate::metrics;
 use crate::snapshot::Snapshot;
 
-type Shared = Arc<dyn Attachments>;
+type SharedAttachments = Arc<dyn Attachments>;
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedAttachments> {
     Router::new()
         .route("/v1/attachments", get(list))
         .route("/v1/attachments/{name}", get(show).delete(detach))
@@ -29,16 +29,18 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/healthz", get(is_healthy))
 }
 
-async fn snapshot(attachments: Shared) -> Result<AttachmentsAnswer, ApiError> {
+async fn snapshot(attachments: SharedAttachments) -> Result<AttachmentsAnswer, ApiError> {
     blocking(move || attachments.snapshot()).await
 }
 
-async fn list(State(attachments): State<Shared>) -> Result<Json<AttachmentsAnswer>, ApiError> {
+async fn list(
+    State(attachments): State<SharedAttachments>,
+) -> Result<Json<AttachmentsAnswer>, ApiError> {
     Ok(Json(snapshot(attachments).await?))
 }
 
 async fn show(
-    State(attachments): State<Shared>,
+    State(attachments): State<SharedAttachments>,
     PathParts(name): PathParts<String>,
 ) -> Result<Json<AttachmentSnapshot>, ApiError> {
     let all = snapshot(attachments).await?.attachments;
@@ -59,7 +61,7 @@ struct HowToDetach {
 }
 
 async fn detach(
-    State(attachments): State<Shared>,
+    State(attachments): State<SharedAttachments>,
     PathParts(name): PathParts<String>,
     how: Result<Query<HowToDetach>, axum::extract::rejection::QueryRejection>,
 ) -> Result<StatusCode, ApiError> {
@@ -70,7 +72,7 @@ async fn detach(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn scrape(State(attachments): State<Shared>) -> Result<Response, ApiError> {
+async fn scrape(State(attachments): State<SharedAttachments>) -> Result<Response, ApiError> {
     let AttachmentsAnswer {
         uptime_ms,
         attachments,
@@ -83,6 +85,6 @@ async fn scrape(State(attachments): State<Shared>) -> Result<Response, ApiError>
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
-async fn is_healthy(State(attachments): State<Shared>) -> (StatusCode, Json<Value>) {
+async fn is_healthy(State(attachments): State<SharedAttachments>) -> (StatusCode, Json<Value>) {
     health(attachments.is_draining())
 }

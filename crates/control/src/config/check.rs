@@ -1,68 +1,19 @@
 //! Checks of a configuration with values that are all well-formed by themselves.
 
 mod devices;
+mod findings;
 mod subsystems;
 mod tenants;
-
-use std::collections::BTreeSet;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
 
 use super::problem::{Place, Problem};
 use crate::limits;
 use crate::model::{Configuration, Limits};
+use findings::Findings;
 use target::limits::Step;
-
-/// Gathers problems; each names a place.
-pub(super) struct Findings {
-    problems: Vec<Problem>,
-}
-
-impl Findings {
-    fn report(&mut self, place: &Place, error: impl Into<String>, what_to_do: impl Into<String>) {
-        self.problems.push(Problem::new(place, error, what_to_do));
-    }
-
-    fn range(&mut self, place: &Place, value: u64, range: &RangeInclusive<u64>) {
-        if !range.contains(&value) {
-            self.report(
-                place,
-                format!("{value} is out of range"),
-                format!("write a number from {} to {}", range.start(), range.end()),
-            );
-        }
-    }
-
-    fn at_most(&mut self, place: &Place, count: usize, limit: usize, what: &str) {
-        if count > limit {
-            self.report(
-                place,
-                format!("{count} {what} are too many"),
-                format!("keep at most {limit}"),
-            );
-        }
-    }
-
-    /// Reports each item that occurs before.
-    fn distinct<T: Ord + Display>(&mut self, place: &Place, items: &[T]) {
-        let mut seen = BTreeSet::new();
-        for (index, item) in items.iter().enumerate() {
-            if !seen.insert(item) {
-                self.report(
-                    &place.index(index),
-                    format!("{item} is there twice"),
-                    "keep one of the two",
-                );
-            }
-        }
-    }
-}
 
 /// Every problem of `configuration`, by key.
 pub(crate) fn check(configuration: &Configuration) -> Vec<Problem> {
-    let mut findings = Findings {
-        problems: Vec::new(),
-    };
+    let mut findings = Findings::default();
     let root = Place::root();
     target(configuration, &root, &mut findings);
     if let Err(error) = configuration.switch.0.validate() {

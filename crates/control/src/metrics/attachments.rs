@@ -1,10 +1,11 @@
 //! Metrics of the attachments of a process of front ends.
 
-use super::{Kind, Labels, Unit, Value, family, uptime};
+use super::family::{FamilyKind, Labels, Value, family, uptime};
 use crate::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState};
 use crate::snapshot::Snapshot;
 use block::IoCounts;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
 use std::fmt;
 
 pub(super) fn encode(
@@ -57,7 +58,14 @@ fn gauges(attachments: &[AttachmentSnapshot], encoder: &mut DescriptorEncoder<'_
     for (name, help, unit, value) in columns {
         let values = attachments.iter();
         let values = values.map(|a| (labels(a), Value::Count(value(a))));
-        family(encoder, Kind::Gauge, name, help, unit.as_ref(), values)?;
+        family(
+            encoder,
+            FamilyKind::Gauge,
+            name,
+            help,
+            unit.as_ref(),
+            values,
+        )?;
     }
     Ok(())
 }
@@ -103,7 +111,7 @@ fn requests(
     const DATA: &[Operation] = &[("read", |c| c.read_bytes), ("write", |c| c.written_bytes)];
     family(
         encoder,
-        Kind::Counter,
+        FamilyKind::Counter,
         "attachment_requests",
         "Requests completed, with any result",
         None,
@@ -111,7 +119,7 @@ fn requests(
     )?;
     family(
         encoder,
-        Kind::Counter,
+        FamilyKind::Counter,
         "attachment_data",
         "Data moved by requests",
         Some(&Unit::Bytes),
@@ -119,7 +127,7 @@ fn requests(
     )?;
     family(
         encoder,
-        Kind::Counter,
+        FamilyKind::Counter,
         "attachment_errors",
         "Requests completed with an error",
         None,
@@ -127,7 +135,7 @@ fn requests(
     )?;
     family(
         encoder,
-        Kind::Gauge,
+        FamilyKind::Gauge,
         "attachment_under_way",
         "Requests that the device was given and has not finished",
         None,

@@ -4,52 +4,52 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{Kind, Labels, Value, family};
+use super::family::{FamilyKind, Labels, Value, family};
 use crate::snapshot::{CacheSnapshot, Snapshot};
 use block::CacheSnapshot as Counters;
 
 /// A counter's kind, name and help, and its value in a snapshot.
-type Column = (Kind, &'static str, &'static str, fn(&Counters) -> u64);
+type Column = (FamilyKind, &'static str, &'static str, fn(&Counters) -> u64);
 
 const COLUMNS: [Column; 7] = [
     (
-        Kind::Counter,
+        FamilyKind::Counter,
         "cache_hits",
         "Pages of reads that were in the cache",
         |cache| cache.hits,
     ),
     (
-        Kind::Counter,
+        FamilyKind::Counter,
         "cache_misses",
         "Pages of reads that were read from the device for them",
         |cache| cache.misses,
     ),
     (
-        Kind::Counter,
+        FamilyKind::Counter,
         "cache_read_ahead",
         "Pages that were read before they were asked for",
         |cache| cache.read_ahead,
     ),
     (
-        Kind::Counter,
+        FamilyKind::Counter,
         "cache_written_back",
         "Pages that were written back to the device",
         |cache| cache.written_back,
     ),
     (
-        Kind::Counter,
+        FamilyKind::Counter,
         "cache_failed",
         "Pages whose write-back failed",
         |cache| cache.failed,
     ),
     (
-        Kind::Counter,
+        FamilyKind::Counter,
         "cache_bypassed",
         "Writes that bypassed the cache because of a limit",
         |cache| cache.bypassed,
     ),
     (
-        Kind::Gauge,
+        FamilyKind::Gauge,
         "cache_dirty",
         "Pages that differ from the device",
         |cache| cache.dirty.into(),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{Kind, Labels, Value, family};
+use super::family::{FamilyKind, Labels, Value, family};
 use crate::snapshot::{Snapshot, UsageSnapshot};
 
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -14,7 +14,7 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
     });
     family(
         encoder,
-        Kind::Counter,
+        FamilyKind::Counter,
         "limited",
         "Times that a limit held somebody back: a connection, controller or command was refused, a \
          command or an answer waited, or a connection was closed because its host took too long",
@@ -37,7 +37,7 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
                 .collect();
             (labels, Value::Count(value(usage)))
         });
-        family(encoder, Kind::Gauge, name, help, None, values)?;
+        family(encoder, FamilyKind::Gauge, name, help, None, values)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::{Kind, Labels, Value, counters, family};
+use super::family::{FamilyKind, Labels, Value, counters, family};
 use crate::snapshot::{ClassStats, Snapshot, SwitchSnapshot, SwitchStats, ThreadsSnapshot};
 use switch::caravan::SizeHistogram;
 use switch::doorbell::Reason;
@@ -77,20 +77,27 @@ fn by_core(
     value: impl Fn(&SwitchSnapshot) -> (Labels, Value),
 ) -> fmt::Result {
     let values = snapshot.switch.iter().map(value);
-    family(encoder, Kind::Gauge, name, help, None, values)
+    family(encoder, FamilyKind::Gauge, name, help, None, values)
 }
 
 fn caravans(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let bytes = classes(snapshot).map(|(labels, c)| (labels, Value::Count(c.caravans.bytes)));
     let help = "Bytes that were handed to TCP in caravans, headers included";
     let unit = Some(&Unit::Bytes);
-    family(encoder, Kind::Counter, "class_caravan", help, unit, bytes)?;
+    family(
+        encoder,
+        FamilyKind::Counter,
+        "class_caravan",
+        help,
+        unit,
+        bytes,
+    )?;
     let answers = classes(snapshot).map(|(labels, c)| (labels, Value::Count(c.caravans.requests)));
     let (name, help) = (
         "class_caravan_answers",
         "Answers and R2Ts that left in caravans",
     );
-    family(encoder, Kind::Counter, name, help, None, answers)?;
+    family(encoder, FamilyKind::Counter, name, help, None, answers)?;
     let rings = classes(snapshot).flat_map(|(labels, class)| {
         Reason::ALL.map(|reason| {
             let count = class.caravans.rings[reason.index()];
@@ -104,7 +111,7 @@ fn caravans(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Re
         "class_doorbell_rings",
         "Caravans that left, by the reason of the doorbell",
     );
-    family(encoder, Kind::Counter, name, help, None, rings)
+    family(encoder, FamilyKind::Counter, name, help, None, rings)
 }
 
 fn sizes(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

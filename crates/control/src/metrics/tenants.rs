@@ -6,7 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::{Kind, Labels, Value, counters, family, histogram};
+use super::family::{FamilyKind, Labels, Value, counters, family, histogram};
 use crate::snapshot::{Latency, ScheduledDevice, Snapshot, TenantSnapshot};
 use target::TenantStats;
 
@@ -49,14 +49,14 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
             let labels = vec![("device", device.name.clone())];
             (labels, Value::Count(value(device)))
         });
-        family(encoder, Kind::Gauge, name, help, None, devices)?;
+        family(encoder, FamilyKind::Gauge, name, help, None, devices)?;
     }
     counters(encoder, TenantStats::metrics(), || {
         tenants(snapshot).map(|(labels, tenant)| (labels, &tenant.stats))
     })?;
     for (name, help, value) in GAUGES {
         let tenants = tenants(snapshot).map(|(labels, t)| (labels, Value::Count(value(t))));
-        family(encoder, Kind::Gauge, name, help, None, tenants)?;
+        family(encoder, FamilyKind::Gauge, name, help, None, tenants)?;
     }
     by_labels(snapshot, encoder)?;
     latencies(snapshot, encoder)
@@ -152,7 +152,14 @@ fn by_word(
             (labels, Value::Count(value))
         })
     });
-    family(encoder, Kind::Counter, name, help, unit.as_ref(), values)
+    family(
+        encoder,
+        FamilyKind::Counter,
+        name,
+        help,
+        unit.as_ref(),
+        values,
+    )
 }
 
 fn latencies(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

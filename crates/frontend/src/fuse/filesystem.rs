@@ -2,9 +2,9 @@
 //!
 //! Names and attributes are answered here; requests for data are checked, and handed on.
 
-use super::Shared;
+use super::SharedMount;
 use super::abi::{Answer, Attributes, Header, ROOT, Request, opened};
-use super::job::{Job, Place, Range, UnderWay, Work};
+use super::job::{Job, JobPlace, Range, UnderWay, Work};
 use super::limits::REQUEST_MAX_BYTES;
 use super::thread_classes::{Asked, ThreadClasses};
 use crate::KnownLosses;
@@ -20,7 +20,7 @@ use switch::Class;
 
 /// A device as a file.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct FileEntry {
     /// Name of the file: the namespace identifier.
     pub(super) name: String,
     pub(super) device: Arc<dyn Device>,
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub(super) size: u64,
 }
 
-impl Entry {
+impl FileEntry {
     /// Size of the file in bytes. It stays after the device went away, since the end of the file
     /// would hide that its requests fail.
     fn bytes(&mut self) -> u64 {
@@ -52,8 +52,8 @@ impl Entry {
 /// The file system of one mount.
 #[derive(Debug)]
 pub(super) struct Files {
-    pub(super) entries: Vec<Entry>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) entries: Vec<FileEntry>,
+    pub(super) shared: Arc<SharedMount>,
     pub(super) under_way: Rc<UnderWay>,
     /// Requests for data are refused: the attachment ends.
     pub(super) shut: bool,
@@ -120,7 +120,7 @@ impl Files {
             Request::Interrupt { unique } => return Ok(Step::Interrupt(unique)),
             Request::Forget => return Ok(Step::End),
             Request::Lookup { name } => {
-                let named = |entry: &Entry| entry.name.as_bytes() == name;
+                let named = |entry: &FileEntry| entry.name.as_bytes() == name;
                 let found = self.entries.iter().position(named);
                 let found = found.filter(|_| node == ROOT).ok_or(Errno::NOENT)?;
                 Answer::entry(&self.attributes(found as u64 + FIRST_FILE)?)
@@ -265,7 +265,7 @@ impl Files {
                 _ => Answer::default(),
             }));
         };
-        let place = Place::new(Rc::clone(&self.under_way));
+        let place = JobPlace::new(Rc::clone(&self.under_way));
         let asked = Asked {
             thread: header.thread,
             user: header.user,
@@ -287,7 +287,7 @@ impl Files {
 
     /// Checks a write; `None` for one of no bytes.
     fn write(
-        entry: &Entry,
+        entry: &FileEntry,
         (offset, data): (u64, &[u8]),
         flags: OFlags,
         of_cache: bool,
@@ -310,7 +310,7 @@ impl Files {
 
     /// The range of a request for data, as far as it is on the device.
     fn range(
-        entry: &Entry,
+        entry: &FileEntry,
         (offset, len): (u64, usize),
         flags: OFlags,
     ) -> Result<Option<Range>, Errno> {
@@ -324,7 +324,7 @@ impl Files {
     /// The operation and the range of a change of the file's space; `None` where nothing is to be
     /// done.
     fn allocation(
-        entry: &Entry,
+        entry: &FileEntry,
         offset: u64,
         length: u64,
         mode: u32,

@@ -20,12 +20,12 @@ pub(super) struct UnderWay {
 /// The place of a request among those under way, with the data that is held for it. Free again when
 /// dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct JobPlace {
     under_way: Rc<UnderWay>,
     data: Vec<u8>,
 }
 
-impl Place {
+impl JobPlace {
     pub(super) fn new(under_way: Rc<UnderWay>) -> Self {
         under_way.requests.set(under_way.requests.get() + 1);
         Self {
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for JobPlace {
     fn drop(&mut self) {
         self.release();
         let requests = &self.under_way.requests;
@@ -69,7 +69,7 @@ pub(super) struct Job {
     pub(super) class: Class,
     pub(super) range: Range,
     pub(super) work: Work,
-    pub(super) place: Place,
+    pub(super) place: JobPlace,
 }
 
 /// The work of a request.

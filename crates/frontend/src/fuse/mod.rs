@@ -35,7 +35,7 @@ use crate::{ClassRules, IoCounters, IoCounts};
 use abi::MINOR_COHERENT_BYPASS;
 use base::units::CoreId;
 use block::Device;
-use filesystem::{Entry, Files, Handles};
+use filesystem::{FileEntry, Files, Handles};
 use limits::NAMESPACES_MAX;
 use mount::{Connection, Mount, MountOptions};
 use reactor::uring::{Options as DriverOptions, UringDriver};
@@ -92,7 +92,7 @@ impl Options {
 
 /// State that the threads of an attachment share.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedMount {
     /// Number of open files.
     open: AtomicUsize,
     /// Set in the end: requests for data are refused, and none is under way.
@@ -108,7 +108,7 @@ pub struct Attachment {
     /// The dataplane thread; `None` after the end.
     dataplane: Option<JoinHandle<()>>,
     sender: MailboxSender<Message>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedMount>,
     /// One for each file; its thread is the same.
     counters: Vec<Arc<IoCounters>>,
 }
@@ -124,7 +124,7 @@ impl Attachment {
         options: &Options,
     ) -> Result<Self, FuseError> {
         check_namespaces(&namespaces)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedMount::default());
         let mount_options = MountOptions {
             allow_other: options.allow_other,
             read_only: options.read_only,
@@ -255,7 +255,7 @@ fn check_namespaces(namespaces: &[(u32, PerClass<Arc<dyn Device>>)]) -> Result<(
 }
 
 /// The end of the dataplane thread: with an error if its ring broke.
-fn ended(shared: Arc<Shared>, connection: Connection) -> impl FnOnce(io::Result<()>) {
+fn ended(shared: Arc<SharedMount>, connection: Connection) -> impl FnOnce(io::Result<()>) {
     move |result| {
         if let Err(error) = result {
             tracing::error!("io_uring: {error}; the files of the mount are dead");
@@ -273,7 +273,7 @@ fn open_core(
     namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
     session: Session,
     options: &Options,
-    shared: Arc<Shared>,
+    shared: Arc<SharedMount>,
 ) -> Result<OpenCore, FuseError> {
     core_thread::flush_io();
     if let Some(core) = options.core {
@@ -301,10 +301,10 @@ fn open_core(
 }
 
 /// The files of the namespaces.
-fn entries(namespaces: &[(u32, PerClass<Arc<dyn Device>>)], read_only: bool) -> Vec<Entry> {
+fn entries(namespaces: &[(u32, PerClass<Arc<dyn Device>>)], read_only: bool) -> Vec<FileEntry> {
     let entries = namespaces.iter().map(|(nsid, devices)| {
         let device = Arc::clone(&devices[Class::DEFAULT]);
-        Entry {
+        FileEntry {
             name: nsid.to_string(),
             read_only: read_only || device.capabilities().read_only,
             size: device.geometry().bytes(),

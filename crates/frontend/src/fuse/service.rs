@@ -133,7 +133,7 @@ impl Dataplane {
     }
 
     #[cfg(test)]
-    pub(super) const fn shared(&self) -> &Arc<super::Shared> {
+    pub(super) const fn shared(&self) -> &Arc<super::SharedMount> {
         &self.names.shared
     }
 

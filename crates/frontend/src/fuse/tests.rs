@@ -10,7 +10,7 @@ use super::limits::REQUESTS_MAX;
 use super::service::{Dataplane, Message};
 use super::session::Session;
 use super::thread_classes::ThreadClasses;
-use super::{ClassChoice, ClassRules, Shared, entries};
+use super::{ClassChoice, ClassRules, SharedMount, entries};
 use base::Time;
 use block::Device;
 use block::layer::fault::{Fault, FaultEffect, FaultOptions, FaultRule};
@@ -80,7 +80,7 @@ impl Bed {
             .collect();
         let names = Files {
             entries: entries(&namespaces, false),
-            shared: Arc::new(Shared::default()),
+            shared: Arc::new(SharedMount::default()),
             under_way: Rc::default(),
             shut: false,
             handles: Handles::default(),

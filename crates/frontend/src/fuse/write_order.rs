@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Writes that are under way or wait, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct WriteOrder<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<OrderEntry<T>>,
     /// Entries that are alone on their blocks.
     alone: usize,
     /// Tickets of entries that waited and may begin.
@@ -19,7 +19,7 @@ pub(super) struct WriteOrder<T> {
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct OrderEntry<T> {
     ticket: u64,
     range: Range<u64>,
     alone: bool,
@@ -29,7 +29,7 @@ struct Entry<T> {
     waiting: Option<T>,
 }
 
-impl<T> Entry<T> {
+impl<T> OrderEntry<T> {
     fn conflicts_with(&self, other: &Self) -> bool {
         let overlaps = self.range.start < other.range.end && other.range.start < self.range.end;
         overlaps && (self.alone || other.alone)
@@ -51,7 +51,7 @@ impl<T> WriteOrder<T> {
     pub(super) fn enter(&mut self, range: Range<u64>, alone: bool, write: T) -> Option<(u64, T)> {
         let ticket = self.next;
         self.next += 1;
-        let mut entry = Entry {
+        let mut entry = OrderEntry {
             ticket,
             range,
             alone,
@@ -82,6 +82,7 @@ impl<T> WriteOrder<T> {
         if self.has_parts() {
             let later = self.entries[index..].iter_mut();
             for entry in later.filter(|it| it.conflicts_with(&gone)) {
+                assert!(entry.conflicts > 0, "a later write waits for it");
                 entry.conflicts -= 1;
                 if entry.conflicts == 0 {
                     self.free.insert(entry.ticket);

@@ -229,7 +229,7 @@ impl Negotiation {
         say(info::EXPORT, &|entry| {
             entry.u64(export.bytes()).u16(export.flags(form));
         });
-        // A client that did not ask learns of it all the same: it may heed it.
+        // A client that did not ask learns of it all the same: it may keep to it.
         let [min, preferred, max] = export.block_sizes();
         say(info::BLOCK_SIZE, &|entry| {
             entry.u32(min).u32(preferred).u32(max);

@@ -61,6 +61,7 @@ impl Payload {
 
     /// The front of the current memory was filled.
     pub(super) fn filled(&mut self, bytes: usize) {
+        assert!(bytes <= self.left, "what follows is the next request");
         self.left -= bytes;
         let current = self.current.as_mut().expect("it was just filled");
         current.advance(bytes);

@@ -36,7 +36,7 @@ use queue::Queue;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, Driver as _, PollPolicy};
 use recovery::Found;
-use service::{Message, Shared, UblkService};
+use service::{Message, SharedServer, UblkService};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ pub struct UblkServer {
     recovered: bool,
     ended: bool,
     spare: Spare,
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     cores: Cores<Message>,
 }
 
@@ -157,7 +157,7 @@ impl UblkServer {
             recovered,
             ended: false,
             spare,
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedServer {
                 class: options.class,
                 read_only,
                 client,
@@ -477,7 +477,7 @@ struct CorePart {
     info: DeviceInfo,
     file: Arc<File>,
     devices: PerClass<Arc<dyn Device>>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
 }
 
 impl CorePart {

@@ -30,7 +30,7 @@ impl<D> Queue<D> {
     /// A queue of which the kernel will hold the commands of all `depth` tags.
     pub(super) fn new(number: u16, depth: u16, request_bytes: usize, descriptions: D) -> Self {
         let tag = || Tag {
-            state: State::Fetching,
+            state: TagState::Fetching,
             class: Class::DEFAULT,
             pieces: Vec::new(),
         };
@@ -50,7 +50,7 @@ impl<D> Queue<D> {
 /// and panics.
 #[derive(Debug)]
 pub(super) struct Tag {
-    state: State,
+    state: TagState,
     /// Class of its request.
     pub(super) class: Class,
     /// The memory of each piece of data that is copied, while data is.
@@ -59,7 +59,7 @@ pub(super) struct Tag {
 
 /// The state of a tag, by what it waits for.
 #[derive(Debug)]
-enum State {
+enum TagState {
     /// The kernel holds its command.
     Fetching,
     /// Its request waits for memory.
@@ -89,21 +89,21 @@ pub(super) struct Copying {
 impl Tag {
     /// `Fetching` → `Taken`, by a request of this class.
     pub(super) fn take(&mut self, class: Class) {
-        assert!(matches!(self.state, State::Fetching), "{self:?}");
+        assert!(matches!(self.state, TagState::Fetching), "{self:?}");
         self.class = class;
-        self.state = State::Taken;
+        self.state = TagState::Taken;
     }
 
     /// `Fetching` → `Ended`.
     pub(super) fn end(&mut self) {
-        assert!(matches!(self.state, State::Fetching), "{self:?}");
-        self.state = State::Ended;
+        assert!(matches!(self.state, TagState::Fetching), "{self:?}");
+        self.state = TagState::Ended;
     }
 
     /// `Taken` (a write) or `Submitted` (a read) → `Copying`; the memory is put into `empty`.
     pub(super) fn copy(&mut self, request: Request, empty: Vec<IoSlice>, pieces: usize) {
         assert!(
-            matches!(self.state, State::Taken | State::Submitted(_)) && pieces > 0,
+            matches!(self.state, TagState::Taken | TagState::Submitted(_)) && pieces > 0,
             "{self:?}"
         );
         let done = Copying {
@@ -112,13 +112,13 @@ impl Tag {
             failed: false,
         };
         self.pieces.resize_with(pieces, || None);
-        self.state = State::Copying { done, left: pieces };
+        self.state = TagState::Copying { done, left: pieces };
     }
 
     /// One piece is copied, as a `whole` or not. After the last one: `Copying` → `Taken`, with the
     /// request and its memory.
     pub(super) fn copied(&mut self, piece: usize, slice: IoSlice, whole: bool) -> Option<Copying> {
-        let State::Copying { done, left } = &mut self.state else {
+        let TagState::Copying { done, left } = &mut self.state else {
             panic!("{self:?} copies nothing");
         };
         done.failed |= !whole;
@@ -129,7 +129,8 @@ impl Tag {
             return None;
         }
         done.memory.extend(self.pieces.drain(..).flatten());
-        let State::Copying { done, .. } = std::mem::replace(&mut self.state, State::Taken) else {
+        let TagState::Copying { done, .. } = std::mem::replace(&mut self.state, TagState::Taken)
+        else {
             unreachable!("it was copying");
         };
         Some(done)
@@ -137,14 +138,14 @@ impl Tag {
 
     /// `Taken` → `Submitted`.
     pub(super) fn submit(&mut self, request: Request) {
-        assert!(matches!(self.state, State::Taken), "{self:?}");
-        self.state = State::Submitted(request);
+        assert!(matches!(self.state, TagState::Taken), "{self:?}");
+        self.state = TagState::Submitted(request);
     }
 
     /// The device has finished; returns the request. `Submitted` stays until it is copied or
     /// answered.
     pub(super) fn finished(&self) -> Request {
-        let State::Submitted(request) = self.state else {
+        let TagState::Submitted(request) = self.state else {
             panic!("{self:?} is not in the device");
         };
         request
@@ -153,9 +154,9 @@ impl Tag {
     /// `Taken` or `Submitted` → `Fetching`.
     pub(super) fn answer(&mut self) {
         assert!(
-            matches!(self.state, State::Taken | State::Submitted(_)),
+            matches!(self.state, TagState::Taken | TagState::Submitted(_)),
             "{self:?}"
         );
-        self.state = State::Fetching;
+        self.state = TagState::Fetching;
     }
 }

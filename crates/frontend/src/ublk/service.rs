@@ -34,7 +34,7 @@ pub(super) enum Message {
 
 /// State that the threads of a server share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedServer {
     pub(super) class: Class,
     pub(super) rules: SizeRules,
     pub(super) read_only: bool,
@@ -46,7 +46,7 @@ pub(super) struct Shared {
 
 /// A request's place: the queue's index among those of the core, and the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TagPlace {
     pub(super) queue: usize,
     pub(super) tag: u16,
 }
@@ -61,14 +61,14 @@ const PIECES_MAX: usize = 256;
 /// The work of one core.
 #[derive(Debug)]
 pub(super) struct UblkService<D> {
-    shared: Arc<Shared>,
-    io: DeviceIo<Place>,
+    shared: Arc<SharedServer>,
+    io: DeviceIo<TagPlace>,
     op_namespace: OpNamespace,
     /// The character device.
     file: FileId,
     queues: Vec<Queue<D>>,
     /// Requests that wait for memory.
-    waiting: VecDeque<(Place, Request)>,
+    waiting: VecDeque<(TagPlace, Request)>,
     /// Requests of which data is being copied.
     copying: usize,
     /// Tags that the kernel has not ended.
@@ -82,8 +82,8 @@ pub(super) struct UblkService<D> {
 impl<D: Descriptions> UblkService<D> {
     /// Serves `queues`, and begins to wait for the requests of all their tags.
     pub(super) fn start(
-        shared: Arc<Shared>,
-        io: DeviceIo<Place>,
+        shared: Arc<SharedServer>,
+        io: DeviceIo<TagPlace>,
         queues: Vec<Queue<D>>,
         file: FileId,
         driver: &mut dyn Driver,
@@ -103,14 +103,14 @@ impl<D: Descriptions> UblkService<D> {
         };
         for (index, queue) in service.queues.iter().enumerate() {
             for tag in (0..).take(queue.tags.len()) {
-                let place = Place { queue: index, tag };
+                let place = TagPlace { queue: index, tag };
                 service.command(place, UblkCommand::Fetch, driver);
             }
         }
         service
     }
 
-    fn command(&self, place: Place, command: UblkCommand, driver: &mut dyn Driver) {
+    fn command(&self, place: TagPlace, command: UblkCommand, driver: &mut dyn Driver) {
         let op = Op::Ublk {
             file: self.file,
             queue: self.queues[place.queue].number,
@@ -121,7 +121,7 @@ impl<D: Descriptions> UblkService<D> {
     }
 
     /// A tag in the upper half of the index, as queues are fewer than tags; a piece as generation.
-    fn key(&self, place: Place, kind: u8, piece: usize) -> OpKey {
+    fn key(&self, place: TagPlace, kind: u8, piece: usize) -> OpKey {
         let queue = u16::try_from(place.queue).expect("a device has fewer queues");
         let slot = SlabKey {
             index: u32::from(place.tag) << 16 | u32::from(queue),
@@ -130,12 +130,12 @@ impl<D: Descriptions> UblkService<D> {
         OpKey::new(self.op_namespace, kind, slot)
     }
 
-    fn tag(&mut self, place: Place) -> &mut Tag {
+    fn tag(&mut self, place: TagPlace) -> &mut Tag {
         &mut self.queues[place.queue].tags[usize::from(place.tag)]
     }
 
     /// The kernel ended the command of a tag: there is a request, or there will be none.
-    fn commanded(&mut self, place: Place, result: io::Result<usize>, cx: &mut Context<'_>) {
+    fn commanded(&mut self, place: TagPlace, result: io::Result<usize>, cx: &mut Context<'_>) {
         match result {
             Ok(_) => {
                 let queue = &mut self.queues[place.queue];
@@ -165,12 +165,14 @@ impl<D: Descriptions> UblkService<D> {
 
     /// Ends a request with so many bytes, or an error; the tag waits for the next one. One that is under
     /// way when the core leaves is for the next server to carry out.
-    fn answer(&mut self, place: Place, result: Result<u64, Errno>, cx: &mut Context<'_>) {
+    fn answer(&mut self, place: TagPlace, result: Result<u64, Errno>, cx: &mut Context<'_>) {
         if self.leaving {
             return;
         }
         self.tag(place).answer();
-        self.queues[place.queue].requests -= 1;
+        let queue = &mut self.queues[place.queue];
+        assert!(queue.requests > 0, "a request is answered once");
+        queue.requests -= 1;
         let result = match result {
             Ok(bytes) => i32::try_from(bytes).expect("a request's data is bounded"),
             Err(errno) => -errno.raw_os_error(),
@@ -213,7 +215,7 @@ impl<D: Descriptions> UblkService<D> {
         begun
     }
 
-    fn submit(&mut self, place: Place, request: Request, memory: Vec<IoSlice>) {
+    fn submit(&mut self, place: TagPlace, request: Request, memory: Vec<IoSlice>) {
         self.tag(place).submit(request);
         let range = (request.offset, request.bytes);
         let class = self.tag(place).class;
@@ -224,7 +226,7 @@ impl<D: Descriptions> UblkService<D> {
     /// Copies the data of a write out of the kernel, or that of a read into it.
     fn copy(
         &mut self,
-        place: Place,
+        place: TagPlace,
         request: Request,
         mut memory: Vec<IoSlice>,
         cx: &mut Context<'_>,
@@ -259,7 +261,7 @@ impl<D: Descriptions> UblkService<D> {
     /// A piece of a request's data was copied, or was not.
     fn copied(
         &mut self,
-        place: Place,
+        place: TagPlace,
         piece: usize,
         result: io::Result<usize>,
         slice: IoSlice,
@@ -275,6 +277,7 @@ impl<D: Descriptions> UblkService<D> {
         let Some(done) = self.tag(place).copied(piece, slice, whole) else {
             return;
         };
+        assert!(self.copying > 0, "a copy ends once");
         self.copying -= 1;
         let Copying {
             request,
@@ -294,7 +297,7 @@ impl<D: Descriptions> UblkService<D> {
         }
     }
 
-    fn finish(&mut self, finished: Finished<Place>, cx: &mut Context<'_>) {
+    fn finish(&mut self, finished: Finished<TagPlace>, cx: &mut Context<'_>) {
         let Finished {
             owner: place,
             result,
@@ -335,7 +338,7 @@ impl<D: Descriptions> Service for UblkService<D> {
         let Some(Completion { key, outcome }) = self.io.apply(completion, cx) else {
             return;
         };
-        let place = Place {
+        let place = TagPlace {
             queue: usize::try_from(key.index & 0xffff).expect("16 bits"),
             tag: u16::try_from(key.index >> 16).expect("16 bits"),
         };

@@ -3,7 +3,7 @@
 
 use super::abi::{DESCRIPTOR_BYTES, data_offset};
 use super::queue::{Descriptions, Queue};
-use super::service::{Message, Shared, UblkService};
+use super::service::{Message, SharedServer, UblkService};
 use crate::class_rules::SizeRules;
 use crate::{ClassRule, ClassRules, DeviceIo, IoCounters, KnownLosses};
 use base::units::CoreId;
@@ -187,7 +187,7 @@ impl Bed {
             .expect("a temporary file");
         std::fs::remove_file(&name).expect("it was just made");
         let file = driver.open_file(Arc::new(data.try_clone().expect("a descriptor")));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedServer {
             class: Class::Latency,
             read_only,
             client: client.clone(),

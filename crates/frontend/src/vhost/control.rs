@@ -1,8 +1,9 @@
 //! The thread that talks to front ends, one after the other.
 
+use super::config_channel;
 use super::machine::Machine;
+use super::served_disk::ServedDisk;
 use super::session::Session;
-use super::{Shared, config_channel};
 use crate::limits::VHOST_MESSAGE_TIME;
 use block::Geometry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,7 +45,7 @@ enum Woken {
 }
 
 /// Serves front ends until the other end of `end` is closed.
-pub(super) fn serve_all(socket: &Socket, end: &UnixStream, shared: &Arc<Shared>) {
+pub(super) fn serve_all(socket: &Socket, end: &UnixStream, shared: &Arc<ServedDisk>) {
     let mut last = Machine::new();
     loop {
         match wait(end, Some(socket), LOOK) {
@@ -82,7 +83,7 @@ fn wait(end: &UnixStream, socket: Option<&impl rustix::fd::AsFd>, time: Duration
 
 /// Serves one front end until it disconnects, and everything that it asked for is finished. Its machine
 /// is the `last` one then.
-fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>, last: &mut Machine) {
+fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<ServedDisk>, last: &mut Machine) {
     let geometry = shared.device.geometry();
     if geometry.is_gone() {
         if let Some(suppressed) = shared.log.allow() {
@@ -128,7 +129,7 @@ fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<Shared>, last: &mut 
 fn exchange(
     client: UnixStream,
     end: &UnixStream,
-    shared: &Shared,
+    shared: &ServedDisk,
     session: &Arc<Mutex<Session>>,
 ) -> Result<(), Error> {
     let failed = Error::SocketError;

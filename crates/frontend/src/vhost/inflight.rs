@@ -204,6 +204,7 @@ impl InflightQueue {
 
     /// A chain was taken.
     pub(super) fn began(&mut self, head: u16) {
+        assert!(head < self.entries, "the record of another queue follows");
         let state = Self::state(head);
         self.store(state + STATE_COUNTER_AT, self.counter);
         self.counter = self.counter.wrapping_add(1);

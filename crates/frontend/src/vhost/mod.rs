@@ -15,25 +15,24 @@ mod inflight;
 mod machine;
 mod memory;
 mod ring;
+mod served_disk;
 mod service;
 mod session;
 
-use crate::class_rules::SizeRules;
 use crate::core_thread::{self, Cores};
 use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
-use crate::log_budget::LogBudget;
 use crate::virtio_blk::ID_BYTES;
-use crate::virtio_blk::config::Properties;
 use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses, unix_socket};
 use base::units::CoreId;
-use block::{Device, Geometry};
+use block::Device;
 use reactor::uring::Options as DriverOptions;
-use reactor::{Core, Driver as _, MailboxSender, PollPolicy};
-use service::{Message, VhostService};
+use reactor::{Core, Driver as _, PollPolicy};
+use served_disk::{Message, ServedDisk};
+use service::VhostService;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
@@ -76,50 +75,11 @@ impl VhostOptions {
     }
 }
 
-/// State that the threads of a server share.
-#[derive(Debug)]
-struct Shared {
-    device: Arc<dyn Device>,
-    class: ClassChoice,
-    rules: SizeRules,
-    read_only: bool,
-    queues: u16,
-    id: [u8; ID_BYTES],
-    /// The losses of the device's cache that the machine knows of which is served, or was last.
-    client: KnownLosses,
-    /// A machine is connected.
-    connected: AtomicBool,
-    /// The cores, once all have started.
-    cores: OnceLock<Vec<MailboxSender<Message>>>,
-    /// Time at which nothing is waited for any more.
-    end_by: Mutex<Option<Instant>>,
-    log: Arc<LogBudget>,
-}
-
-impl Shared {
-    fn core_of(&self, queue: u16) -> &MailboxSender<Message> {
-        let cores = self.cores.get().expect("front ends come later");
-        &cores[usize::from(queue) % cores.len()]
-    }
-
-    fn end_by(&self) -> Option<Instant> {
-        *self.end_by.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn properties(&self, geometry: Geometry) -> Properties {
-        Properties {
-            geometry,
-            preferred_bytes: self.device.capabilities().preferred_bytes,
-            queues: self.queues,
-        }
-    }
-}
-
 /// A running server. Dropped, it finishes the requests under way, for ten seconds at most, and ends;
 /// what is left is not answered, so that the next back end may carry it out.
 #[derive(Debug)]
 pub struct VhostServer {
-    shared: Arc<Shared>,
+    shared: Arc<ServedDisk>,
     socket: Option<PathBuf>,
     /// Closed to end the control thread.
     end: Option<UnixStream>,
@@ -266,7 +226,7 @@ fn share(
     devices: &PerClass<Arc<dyn Device>>,
     options: &VhostOptions,
     cores: usize,
-) -> Result<Shared, FrontendError> {
+) -> Result<ServedDisk, FrontendError> {
     let device = Arc::clone(&devices[Class::DEFAULT]);
     let each_core = || u16::try_from(cores).unwrap_or(u16::MAX).min(VRINGS_MAX);
     let queues = options.queues.unwrap_or_else(each_core);
@@ -285,7 +245,7 @@ fn share(
     for (to, from) in id.iter_mut().zip(options.id.bytes()) {
         *to = from;
     }
-    Ok(Shared {
+    Ok(ServedDisk {
         class: options.class,
         rules: options.rules.of_unknown(),
         read_only: options.read_only || device.capabilities().read_only,

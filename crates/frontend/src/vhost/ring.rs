@@ -105,6 +105,7 @@ impl Ring {
 
     /// Answers a request with its status, and `len` bytes of data before it where that is `Ok`.
     pub(super) fn answer(&mut self, head: u16, at: GuestAddress, status: Status, len: u32) {
+        assert!(self.outstanding > 0, "a chain is answered once");
         self.outstanding -= 1;
         let memory = &*self.memory;
         if let Some(inflight) = &mut self.inflight {

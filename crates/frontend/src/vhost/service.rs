@@ -1,7 +1,7 @@
 //! The virtqueues of one core: chains in, requests of the device out.
 
-use super::Shared;
 use super::ring::{Kick, Ring, RingSetup, recovered, signal};
+use super::served_disk::{Message, ServedDisk};
 use crate::cache_life::{ABSENT, mark};
 use crate::core_thread::passes;
 use crate::virtio_blk::{
@@ -12,28 +12,10 @@ use base::{SlabKey, Time};
 use block::{BlockError, Operation};
 use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Service};
 use std::collections::VecDeque;
-use std::fs::File;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use switch::{Class, PerClass};
 use virtio_queue::{QueueOwnedT as _, QueueT as _};
 use vm_memory::GuestMemoryMmap;
-
-/// A message to a core.
-#[derive(Debug)]
-pub(super) enum Message {
-    /// Serve a virtqueue.
-    Start(Box<RingSetup>),
-    /// Take no further chain, and answer with the index of the next one once all that were taken
-    /// are answered.
-    Stop(u16, SyncSender<u16>),
-    /// Tell the driver by another event counter.
-    Call(u16, Option<File>, SyncSender<()>),
-    /// Tell the front end of a broken queue by another event counter.
-    Error(u16, Option<File>, SyncSender<()>),
-    /// End: what is under way is no longer answered.
-    End,
-}
 
 /// A request that was taken from a virtqueue.
 #[derive(Debug)]
@@ -53,7 +35,7 @@ const SPARE_MAX: usize = 1024;
 /// The work of one core.
 #[derive(Debug)]
 pub(super) struct VhostService {
-    shared: Arc<Shared>,
+    shared: Arc<ServedDisk>,
     io: DeviceIo<Taken>,
     op_namespace: OpNamespace,
     /// By number; those that other cores serve are absent.
@@ -73,7 +55,7 @@ pub(super) struct VhostService {
 
 impl VhostService {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ServedDisk>,
         io: DeviceIo<Taken>,
         op_namespace: OpNamespace,
         rings: u16,

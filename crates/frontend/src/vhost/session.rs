@@ -1,11 +1,10 @@
 //! One front end's requests: what it shares, and which queues run.
 
-use super::Shared;
 use super::inflight::Inflight;
 use super::machine::Machine;
 use super::memory::GuestRegions;
 use super::ring::RingSetup;
-use super::service::Message;
+use super::served_disk::{Message, ServedDisk};
 use crate::cache_life::{ABSENT, mark, take_over};
 use crate::limits::{GUEST_REGIONS_MAX, VRING_ENTRIES_MAX};
 use crate::virtio_blk::config::{driver_flushes, features, space};
@@ -53,7 +52,7 @@ struct Vring {
 /// The state of a connection.
 #[derive(Debug)]
 pub(super) struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<ServedDisk>,
     features: u64,
     regions: GuestRegions,
     vrings: Vec<Vring>,
@@ -68,7 +67,7 @@ pub(super) struct Session {
 
 impl Session {
     /// A connection after that of the machine `last`.
-    pub(super) fn new(shared: Arc<Shared>, geometry: Geometry, last: Machine) -> Self {
+    pub(super) fn new(shared: Arc<ServedDisk>, geometry: Geometry, last: Machine) -> Self {
         let mut vrings = Vec::new();
         vrings.resize_with(shared.queues.into(), Vring::default);
         Self {

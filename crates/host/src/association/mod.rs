@@ -178,7 +178,7 @@ impl Association {
     /// Moves the epoch on, and wakes all cores.
     pub(crate) fn set_epoch(&self, epoch: Epoch) {
         self.epoch.set(epoch);
-        self.announce();
+        self.moved(epoch);
     }
 
     /// The association of this generation is lost. Only the first report counts.
@@ -187,8 +187,15 @@ impl Association {
             if error.is_some() {
                 self.lock().error = error;
             }
-            self.announce();
+            let phase = Phase::Recovering;
+            self.moved(Epoch { generation, phase });
         }
+    }
+
+    /// The epoch has moved on: all cores are woken.
+    fn moved(&self, Epoch { generation, phase }: Epoch) {
+        tracing::trace!(generation, phase = phase.name(), "association");
+        self.announce();
     }
 
     pub(crate) fn set_error(&self, error: Option<ConnectionError>) {

@@ -17,7 +17,7 @@ pub(crate) struct Parameters {
     /// The controller ends others on demand: it says when none of their commands can take effect
     /// any more.
     pub(crate) fenced: bool,
-    /// The controller heeds the class that a queue's Connect command names, and knows that we
+    /// The controller respects the class that a queue's Connect command names, and knows that we
     /// mean it.
     pub(crate) queue_classes: bool,
     /// The controller knows barriers.

@@ -83,9 +83,14 @@ impl RemoteChannel {
 
     /// A barrier is over for its submitter: what follows it goes on, unless another one is before it.
     pub(super) fn end_barrier(&mut self) {
+        assert!(self.requests.barriers > 0, "a barrier ends once");
         self.requests.barriers -= 1;
         let waiting = self.requests.waiting.iter();
         let waiting = waiting.filter(|exchange| exchange.is_barrier()).count();
+        assert!(
+            waiting <= self.requests.barriers,
+            "those that wait are counted"
+        );
         self.requests.barrier_sent = self.requests.barriers > waiting;
     }
 

@@ -53,7 +53,7 @@ impl RemoteChannel {
         if self.lanes.other_way == OtherWay::None {
             return self.gone(BlockError::Gone);
         }
-        self.state.enter(ChannelState::Gone);
+        self.enter(ChannelState::Gone);
         self.displace(cx);
     }
 

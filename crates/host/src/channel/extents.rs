@@ -147,6 +147,10 @@ impl RemoteChannel {
     /// Takes the next finished command over extents.
     pub(super) fn take_extents(&mut self) -> Option<Extents> {
         let done = self.requests.done_extents.pop_front()?;
+        assert!(
+            self.requests.extents > 0,
+            "a command over extents ends once"
+        );
         self.requests.outstanding -= 1;
         self.requests.extents -= 1;
         Some(done)

@@ -8,6 +8,7 @@ use crate::controller::quiet_time;
 use crate::limits::ABORT_TIME;
 use crate::qpair::Join;
 use crate::recovery::epoch::Phase;
+use base::state::State as _;
 use base::{Nanos, Time};
 use block::BlockError;
 use reactor::Context;
@@ -17,6 +18,33 @@ use wire::fabrics::ConnectData;
 const NO_QUEUE_LEFT: &str = "it grants no further I/O queue; use fewer queues or raise its limit";
 
 impl RemoteChannel {
+    /// The lane that has room and comes next.
+    #[inline]
+    pub(super) fn free_lane(&mut self) -> Option<usize> {
+        for _ in 0..self.lanes.all.len() {
+            let lane = self.lanes.next;
+            self.lanes.next = if lane + 1 == self.lanes.all.len() {
+                0
+            } else {
+                lane + 1
+            };
+            if self.lanes.all[lane].qpair.has_room() {
+                return Some(lane);
+            }
+        }
+        None
+    }
+
+    /// Moves on to another state.
+    pub(super) fn enter(&mut self, state: ChannelState) {
+        self.state.enter(state);
+        tracing::trace!(
+            generation = self.epoch.generation,
+            state = state.name(),
+            "channel"
+        );
+    }
+
     /// Follows the association.
     pub(super) fn follow(&mut self, cx: &mut Context<'_>) {
         let epoch = self.association.epoch();
@@ -45,7 +73,7 @@ impl RemoteChannel {
             _ => {
                 // A channel that was gone may not have seen the association that is lost now.
                 self.limit_loss(cx.now);
-                self.state.enter(ChannelState::Waiting);
+                self.enter(ChannelState::Waiting);
             }
         }
     }
@@ -69,7 +97,7 @@ impl RemoteChannel {
             // Nothing was sent on lanes that were not.
             self.recovery.leave(cx.now);
         }
-        self.state.enter(ChannelState::Leaving);
+        self.enter(ChannelState::Leaving);
         for lane in &mut self.lanes.all {
             lane.qpair.close(cx);
         }
@@ -101,7 +129,7 @@ impl RemoteChannel {
             }
             return self.begin_to_displace(cx);
         }
-        self.state.enter(ChannelState::Joining);
+        self.enter(ChannelState::Joining);
         for index in 0..self.lanes.all.len() {
             if self.lanes.all[index].queue_id > 0 && !self.join_lane(index, cx) {
                 break;
@@ -250,7 +278,7 @@ impl RemoteChannel {
             .iter()
             .all(|lane| lane.qpair.is_live() || !lane.open);
         if all {
-            self.state.enter(ChannelState::Live);
+            self.enter(ChannelState::Live);
             self.lanes.fail_at = Time::NEVER;
             self.lanes.unopened = None;
             self.lanes.asks_again = false;

@@ -322,23 +322,6 @@ impl RemoteChannel {
         }
     }
 
-    /// The lane that has room and comes next.
-    #[inline]
-    fn free_lane(&mut self) -> Option<usize> {
-        for _ in 0..self.lanes.all.len() {
-            let lane = self.lanes.next;
-            self.lanes.next = if lane + 1 == self.lanes.all.len() {
-                0
-            } else {
-                lane + 1
-            };
-            if self.lanes.all[lane].qpair.has_room() {
-                return Some(lane);
-            }
-        }
-        None
-    }
-
     /// Returns true if a request has to wait.
     fn must_wait(&self, exchange: &Exchange) -> bool {
         let barred = self.requests.barriers > 0 && !mutation::active(Mutation::BarrierNotKept);
@@ -486,6 +469,7 @@ impl Channel for RemoteChannel {
     fn reap(&mut self) -> Option<Completion> {
         let requests = &mut self.requests;
         let done = requests.done.pop_front()?;
+        debug_assert!(requests.outstanding > 0, "a request ends once");
         requests.outstanding -= 1;
         requests.reaped += 1;
         let reaped = requests.reaped;

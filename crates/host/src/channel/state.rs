@@ -1,16 +1,17 @@
 //! The states of a channel.
 //!
 //! ```text
-//!             an association is live        all lanes are
-//!  Waiting ─────────────────────────► Joining ─────────► Live
-//!   ▲  │                                 │                │
-//!   │  │              lost, closed       │                │
-//!   │  ├─────────► Leaving ◄─────────────┴────────────────┘
-//!   │  │              │
-//!   └──│──────────────┤ every lane is closed
-//!      ▼              ▼
-//!      └──────────► Gone ───► Joining, Waiting: where a queue can be had again
+//!            the epoch moves             an association is live          all lanes are
+//!  Waiting ──────────────────► Leaving ─────────────────────────► Joining ───────────► Live
+//!     ▲                        │  │  ▲                               │                  │
+//!     │ none is live           │  │  │         lost, closed          │                  │
+//!     └────────────────────────┘  │  └───────────────────────────────┴──────────────────┘
+//!                                 ▼
+//!                                Gone ───► Joining, Waiting: where a queue can be had again
 //! ```
+//!
+//! A channel leaves `Leaving` when every lane is closed. It becomes `Gone` from every state, where
+//! its requests may not wait any longer.
 
 use base::state::State;
 
@@ -59,9 +60,8 @@ impl State for ChannelState {
 
     fn follows(self, before: Self) -> bool {
         match self {
-            Self::Waiting => matches!(before, Self::Waiting | Self::Leaving | Self::Gone),
             // A channel that got no queue gets one where the next association grants more.
-            Self::Joining => matches!(before, Self::Waiting | Self::Leaving | Self::Gone),
+            Self::Waiting | Self::Joining => matches!(before, Self::Leaving | Self::Gone),
             Self::Live => before == Self::Joining,
             Self::Leaving => before != Self::Gone,
             Self::Gone => true,

@@ -167,7 +167,7 @@ impl RemoteChannel {
 
     /// Everything that waits fails.
     pub(super) fn gone(&mut self, error: BlockError) {
-        self.state.enter(ChannelState::Gone);
+        self.enter(ChannelState::Gone);
         while let Some(replay) = self.recovery.take() {
             self.report_lost_write(replay, error);
         }

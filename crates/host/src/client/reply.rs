@@ -24,7 +24,7 @@ pub(super) enum ReplyTo {
 
 impl ReplyTo {
     /// A reply to the task that takes from `shared`.
-    pub(super) fn task(shared: &Arc<Shared>) -> Self {
+    pub(super) fn task(shared: &Arc<ReplyState>) -> Self {
         Self::Task(TaskReply {
             shared: Some(Arc::clone(shared)),
         })
@@ -41,7 +41,7 @@ impl ReplyTo {
 
 /// The meeting place of the host's thread and a task.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct ReplyState {
     answers: Mutex<Answers>,
 }
 
@@ -55,7 +55,7 @@ struct Answers {
 /// The thread's end of a piece: wakes the task, also when it is dropped without an answer.
 #[derive(Debug)]
 pub(super) struct TaskReply {
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<ReplyState>>,
 }
 
 impl TaskReply {
@@ -74,7 +74,7 @@ impl Drop for TaskReply {
     }
 }
 
-impl Shared {
+impl ReplyState {
     fn put(&self, answer: Option<BlockingReply>) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.arrived.push(answer);

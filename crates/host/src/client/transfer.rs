@@ -6,7 +6,7 @@
 
 use super::blocking::Namespace;
 use super::range;
-use super::reply::{ReplyTo, Shared};
+use super::reply::{ReplyState, ReplyTo};
 use super::service::{BlockingRequest, Message};
 use crate::error::RequestError;
 use base::units::Lba;
@@ -103,7 +103,7 @@ impl AsyncNamespace {
             offset,
             length,
             data,
-            state: State::New,
+            state: TransferState::New,
         }
     }
 }
@@ -120,11 +120,11 @@ pub struct Transfer {
     offset: u64,
     length: u64,
     data: Vec<u8>,
-    state: State,
+    state: TransferState,
 }
 
 #[derive(Debug)]
-enum State {
+enum TransferState {
     New,
     /// Messages that the thread's mailbox had no room for, and pieces that are not answered.
     Running {
@@ -132,7 +132,7 @@ enum State {
         left: usize,
         /// Bytes of each piece but the last.
         step: usize,
-        shared: Arc<Shared>,
+        shared: Arc<ReplyState>,
         failed: Option<RequestError>,
     },
     Over,
@@ -143,16 +143,16 @@ impl Future for Transfer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if matches!(this.state, State::New) {
+        if matches!(this.state, TransferState::New) {
             match this.start() {
                 Ok(state) => this.state = state,
                 Err(error) => {
-                    this.state = State::Over;
+                    this.state = TransferState::Over;
                     return Poll::Ready(Err(error));
                 }
             }
         }
-        let State::Running {
+        let TransferState::Running {
             unsent,
             left,
             step,
@@ -195,7 +195,7 @@ impl Future for Transfer {
             }
         }
         let failed = failed.take();
-        this.state = State::Over;
+        this.state = TransferState::Over;
         let data = std::mem::take(&mut this.data);
         Poll::Ready(failed.map_or(Ok(data), Err))
     }
@@ -203,7 +203,7 @@ impl Future for Transfer {
 
 impl Transfer {
     /// Checks the range, and cuts it into pieces.
-    fn start(&mut self) -> Result<State, RequestError> {
+    fn start(&mut self) -> Result<TransferState, RequestError> {
         let device = self.namespace.device();
         let geometry = device.geometry();
         range::check(geometry, self.offset, self.length)?;
@@ -218,7 +218,7 @@ impl Transfer {
             count => count,
         };
         let step = usize::try_from(most).unwrap_or(usize::MAX);
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<ReplyState>::default();
         let patience = self.namespace.patience();
         let mut unsent = VecDeque::new();
         for piece in 0..count {
@@ -235,7 +235,7 @@ impl Transfer {
             };
             unsent.push_back(self.namespace.message(request));
         }
-        Ok(State::Running {
+        Ok(TransferState::Running {
             left: unsent.len(),
             unsent,
             step,

@@ -77,6 +77,7 @@ impl Transfers {
 
     /// Drops the oldest one.
     fn pop(&mut self) {
+        assert!(self.count > 0, "an R2T is fulfilled once");
         self.list.rotate_left(1);
         self.count -= 1;
     }
@@ -122,9 +123,12 @@ impl Slot {
     }
 
     /// Moves on, and counts the state.
+    ///
+    /// # Panics
+    /// When the state machine has no such move: then a request would end twice, or never.
     #[inline]
     fn enter(&mut self, next: SlotState, entered: &mut [u64; SlotState::COUNT]) {
-        debug_assert!(
+        assert!(
             next.follows(self.state),
             "{} does not follow {}",
             next.name(),
@@ -205,6 +209,7 @@ impl CommandTable {
     pub(crate) fn insert(&mut self, exchange: Exchange, deadline: Time) -> u16 {
         let index = self.free.pop().expect("the caller asked for room");
         let slot = &mut self.slots[usize::from(index)];
+        assert!(slot.exchange.is_none(), "a slot has one command");
         slot.enter(SlotState::Queued, &mut self.entered);
         slot.data_bytes = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
         slot.received = 0;
@@ -410,6 +415,7 @@ impl CommandTable {
     }
 
     fn vacate(&mut self, index: u16) -> Exchange {
+        assert!(self.free.len() < self.slots.len(), "a slot is freed once");
         let slot = &mut self.slots[usize::from(index)];
         slot.enter(SlotState::Free, &mut self.entered);
         self.free.push(index);
@@ -433,6 +439,7 @@ impl CommandTable {
             }
             self.release(u16::try_from(index).expect("at most the depth"), outcome);
         }
+        assert!(self.patient == 0, "no command is under way any more");
     }
 
     /// Gives every command that can become [`overdue`](Self::overdue) so much more time, but none

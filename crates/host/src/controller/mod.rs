@@ -27,7 +27,7 @@ use crate::qpair::{Join, Qpair, QpairConfig};
 use crate::recovery::backoff::Backoff;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::fences::Fences;
-use base::state::StateMachine;
+use base::state::{State as _, StateMachine};
 use base::{Nanos, Time};
 use inquiry::Inquiry;
 use reactor::{Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
@@ -327,6 +327,11 @@ impl Controller {
 
     fn enter(&mut self, state: ControllerState, deadline: Time) {
         self.state.enter(state);
+        tracing::trace!(
+            generation = self.generation,
+            state = state.name(),
+            "controller"
+        );
         self.deadline = deadline;
         self.limit = Time::NEVER;
     }

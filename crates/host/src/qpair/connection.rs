@@ -16,7 +16,7 @@ use crate::command::exchange::Exchange;
 use crate::command::table::CommandTable;
 use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
-use base::state::StateMachine;
+use base::state::{State as _, StateMachine};
 use base::{Nanos, Time};
 use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions};
 use std::io;
@@ -144,10 +144,7 @@ impl Qpair {
 
     /// Returns true if the connection is ending.
     pub(crate) fn is_ending(&self) -> bool {
-        matches!(
-            self.state(),
-            ConnectionState::Terminating | ConnectionState::Closing
-        )
+        self.state().is_ending()
     }
 
     /// Takes the error that ended the connection.
@@ -207,6 +204,7 @@ impl Qpair {
 
     fn enter(&mut self, state: ConnectionState, deadline: Time) {
         self.state.enter(state);
+        tracing::trace!(queue = self.index, state = state.name(), "connection");
         self.step_deadline = deadline;
     }
 

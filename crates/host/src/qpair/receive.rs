@@ -253,6 +253,10 @@ impl Qpair {
             return;
         };
         let slot = self.table.slot(index);
+        debug_assert!(
+            bytes.len() <= (slot.data_bytes - slot.received) as usize,
+            "data was checked when it began"
+        );
         let at = slot.received as usize;
         let exchange = slot.exchange.as_mut().expect("checked when the data began");
         if let Work::Extents(request) = &mut exchange.work {

@@ -36,6 +36,11 @@ pub(crate) enum ConnectionState {
 impl ConnectionState {
     /// Number of states.
     pub(crate) const COUNT: usize = 7;
+
+    /// Returns true if the connection is ending.
+    pub(super) const fn is_ending(self) -> bool {
+        matches!(self, Self::Terminating | Self::Closing)
+    }
 }
 
 impl State for ConnectionState {

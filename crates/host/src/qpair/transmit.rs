@@ -56,6 +56,7 @@ impl Qpair {
         } else {
             0
         };
+        debug_assert!(sent <= length, "no more is sent than there is");
         self.table.sent(index);
         self.tx.send.push_command(command, sent);
         if let Some(data) = in_capsule {
@@ -114,7 +115,7 @@ impl Qpair {
         let command = **command;
         self.table.sent(index);
         let room = self.tx.has_room();
-        debug_assert!(room, "a connection that is set up sends nothing else");
+        assert!(room, "a connection that is set up sends nothing else");
         self.tx.send.push_command(command, length);
         self.tx.send.push_copied_payload(data);
     }
@@ -162,6 +163,7 @@ impl Qpair {
                 return false;
             }
             let length = transfer.left.min(max);
+            assert!(length > 0, "an R2T that brings no data would never end");
             let pdu = H2cData {
                 command_id: cid,
                 transfer_tag: transfer.tag,

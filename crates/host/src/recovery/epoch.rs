@@ -131,12 +131,23 @@ impl SharedEpoch {
     }
 
     /// Moves on.
+    ///
+    /// # Panics
+    /// When the phase may not follow the one before.
     pub(crate) fn set(&self, epoch: Epoch) {
-        debug_assert!(
-            epoch.phase.follows(self.get().phase),
+        let Epoch {
+            generation,
+            phase: before,
+        } = self.get();
+        assert!(
+            epoch.generation >= generation,
+            "an association that is over does not come again"
+        );
+        assert!(
+            epoch.phase.follows(before),
             "{} does not follow {}",
             epoch.phase.name(),
-            self.get().phase.name()
+            before.name()
         );
         self.bits.store(epoch.pack(), Ordering::SeqCst);
         self.count(epoch.phase);
@@ -169,7 +180,7 @@ impl SharedEpoch {
     /// that: it was the last one of an association that is lost.
     pub(crate) fn leave(&self) -> bool {
         let before = self.open.fetch_sub(1, Ordering::SeqCst);
-        debug_assert!(before > 0, "what is left was entered");
+        assert!(before > 0, "what is left was entered");
         fence(Ordering::SeqCst);
         before == 1 && self.get().phase != Phase::Live
     }

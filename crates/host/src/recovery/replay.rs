@@ -75,6 +75,10 @@ impl Recovery {
     /// Notes that the lanes are opened on the association of this generation; lost writes may leave
     /// from `writes_at` on.
     pub(crate) fn join(&mut self, generation: u64, writes_at: Time) {
+        assert!(
+            generation >= self.joined,
+            "associations come one after the other"
+        );
         self.joined = generation;
         self.writes_at = writes_at;
         self.due = Time::ZERO;

@@ -21,7 +21,7 @@ use switch::{ApplicationSteering, Class, CoreSet, PerClass};
 
 /// A thread that may be moved, as it says itself.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct SteeredMember {
     class: Class,
     /// Bytes that it has outstanding; written by the thread alone.
     outstanding_bytes: AtomicU64,
@@ -29,7 +29,7 @@ pub(super) struct Standing {
     core: AtomicU64,
 }
 
-impl Standing {
+impl SteeredMember {
     pub(super) fn note_bytes(&self, bytes: u64) {
         self.outstanding_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -41,7 +41,7 @@ impl Standing {
 
 #[derive(Debug)]
 struct Member {
-    standing: Arc<Standing>,
+    steered: Arc<SteeredMember>,
     thread: Pid,
     /// Cores that it could run on when it opted in.
     before: CpuSet,
@@ -70,7 +70,7 @@ struct Members {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SteeringState {
     members: Mutex<Members>,
     changed: Condvar,
     over: AtomicBool,
@@ -78,7 +78,7 @@ struct Shared {
     loads: Arc<LoadTable>,
 }
 
-impl Shared {
+impl SteeringState {
     fn members(&self) -> MutexGuard<'_, Members> {
         // No change of the list can stop half way.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
@@ -88,16 +88,16 @@ impl Shared {
 /// The thread that steers.
 #[derive(Debug)]
 pub(super) struct SteeringThread {
-    shared: Arc<Shared>,
+    shared: Arc<SteeringState>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// A thread's registration; ends when dropped.
 #[derive(Debug)]
 pub(super) struct Registration {
-    shared: Arc<Shared>,
+    shared: Arc<SteeringState>,
     number: u64,
-    pub(super) standing: Arc<Standing>,
+    pub(super) steered: Arc<SteeredMember>,
 }
 
 impl SteeringThread {
@@ -107,7 +107,7 @@ impl SteeringThread {
         loads: Arc<LoadTable>,
         rules: ApplicationSteeringRules,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SteeringState {
             members: Mutex::new(Members {
                 list: Vec::new(),
                 next: 0,
@@ -139,7 +139,7 @@ impl SteeringThread {
                 allowed.insert(core);
             }
         }
-        let standing = Arc::new(Standing {
+        let steered = Arc::new(SteeredMember {
             class,
             outstanding_bytes: AtomicU64::new(0),
             core: AtomicU64::new(u64::from(self.shared.cores.first()?.0)),
@@ -148,7 +148,7 @@ impl SteeringThread {
         let number = members.next;
         members.next += 1;
         let member = Member {
-            standing: Arc::clone(&standing),
+            steered: Arc::clone(&steered),
             thread: gettid(),
             pinned: before.count() == 1,
             before,
@@ -162,7 +162,7 @@ impl SteeringThread {
         Some(Registration {
             shared: Arc::clone(&self.shared),
             number,
-            standing,
+            steered,
         })
     }
 
@@ -202,7 +202,7 @@ impl Drop for Registration {
 }
 
 /// Steers until it is over.
-fn steer(shared: &Shared) {
+fn steer(shared: &SteeringState) {
     let began = Instant::now();
     let mut members = shared.members();
     let mut steering = ApplicationSteering::new(members.rules);
@@ -228,7 +228,7 @@ fn steer(shared: &Shared) {
 
 /// One look at the loads, and the moves that follow from it.
 fn step(
-    shared: &Shared,
+    shared: &SteeringState,
     members: &mut Members,
     steering: &mut ApplicationSteering,
     cores: &mut [CoreLoad],
@@ -246,12 +246,12 @@ fn step(
         .list
         .iter_mut()
         .map(|(number, member)| {
-            let bytes = member.standing.outstanding_bytes.load(Ordering::Relaxed);
+            let bytes = member.steered.outstanding_bytes.load(Ordering::Relaxed);
             member.load.add(bytes);
-            let core = member.standing.core.load(Ordering::Relaxed);
+            let core = member.steered.core.load(Ordering::Relaxed);
             SteeredThread {
                 id: *number,
-                class: member.standing.class,
+                class: member.steered.class,
                 core: CoreId(u32::try_from(core).unwrap_or(0)),
                 allowed: member.allowed,
                 pinned_by_user: member.pinned,
@@ -267,8 +267,8 @@ fn step(
         // It may have ended meanwhile, or its cpuset have shrunk: then it stays where it is.
         if sched_setaffinity(Some(member.thread), &set).is_ok() {
             member.moved = true;
-            member.standing.note_core(change.to);
-            let class = member.standing.class;
+            member.steered.note_core(change.to);
+            let class = member.steered.class;
             members.moved[class] += 1;
         }
     }
@@ -299,8 +299,8 @@ mod tests {
         loads.note(0, 0, Class::Throughput, 1 << 20, true);
         let steering = SteeringThread::start(&cores, loads, rules()).unwrap();
         let registration = steering.join(Class::Throughput).unwrap();
-        registration.standing.note_bytes(1 << 20);
-        registration.standing.note_core(cores[0]);
+        registration.steered.note_bytes(1 << 20);
+        registration.steered.note_core(cores[0]);
         while steering.moved()[Class::Throughput] == 0 {
             std::thread::yield_now();
         }
@@ -318,7 +318,7 @@ mod tests {
         }
         let moved = steering.moved()[Class::Throughput];
         steering.reconfigure(rules());
-        registration.standing.note_core(cores[0]);
+        registration.steered.note_core(cores[0]);
         while steering.moved()[Class::Throughput] == moved {
             std::thread::yield_now();
         }

@@ -220,9 +220,9 @@ impl SwitchedChannel {
         }
         if let Some(registration) = &self.registration {
             let direct = self.direct.as_ref().map_or(0, DirectLane::bytes);
-            registration.standing.note_core(here);
+            registration.steered.note_core(here);
             registration
-                .standing
+                .steered
                 .note_bytes(self.outstanding_bytes + direct);
         }
     }
@@ -343,6 +343,10 @@ impl SwitchedChannel {
         }
         self.submitter.asked();
         self.free.pop();
+        assert!(
+            self.slots[slot as usize].is_none(),
+            "a slot has one request"
+        );
         self.is_put = true;
         self.outstanding_bytes += request.data.as_ref().map_or(0, IoSlice::len) as u64;
         self.slots[slot as usize] = Some(Pending {

@@ -414,6 +414,7 @@ impl CoreBarriers {
             return None;
         }
         let Some((_, held)) = hold.held.pop() else {
+            assert!(hold.bytes == 0, "what is held is counted with it");
             self.holds.swap_remove(place);
             return None;
         };

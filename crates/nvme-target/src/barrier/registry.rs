@@ -130,7 +130,7 @@ impl Barrier {
 pub(crate) struct Registry {
     /// Barriers in force of hosts of one network that are no tenant, at most.
     per_address: usize,
-    scopes: BTreeMap<Arc<Scope>, Line>,
+    scopes: BTreeMap<Arc<Scope>, ScopeBarriers>,
     /// Number of scopes with a barrier in force.
     active: usize,
     /// Numbers of them that are of single hosts, by network.
@@ -141,7 +141,7 @@ pub(crate) struct Registry {
 
 /// The barriers of one scope, in order.
 #[derive(Debug, Default)]
-struct Line {
+struct ScopeBarriers {
     barriers: VecDeque<Arc<Barrier>>,
     /// The first one is in force.
     active: bool,
@@ -199,6 +199,7 @@ impl Registry {
         line.barriers.remove(place);
         let was_active = place == 0 && std::mem::take(&mut line.active);
         if was_active {
+            assert!(self.active > 0, "a barrier in force is counted");
             self.active -= 1;
             if barrier.scope.is_of_one_host()
                 && let Entry::Occupied(mut count) = self.of_address.entry(barrier.from)

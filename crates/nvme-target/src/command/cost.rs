@@ -1,7 +1,7 @@
 //! The tokens that a command costs. `[ReFlex §3.2]`
 
 use crate::command::dataset;
-use crate::request::{Kind, Slot};
+use crate::request::{CommandKind, Slot};
 use block::Operation;
 use qos::{PricedOperation, units};
 
@@ -28,13 +28,15 @@ pub(crate) fn bytes_without_buffer(entry: &Slot, block_shift: u32) -> u64 {
 fn of_bytes(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64) {
     let bytes = u64::from(entry.range.blocks) << block_shift;
     match entry.kind {
-        Kind::Read | Kind::Admin | Kind::Barrier => (PricedOperation::Read, bytes),
-        Kind::Write => (PricedOperation::Write, bytes),
-        Kind::Compare => (PricedOperation::Compare, bytes),
-        Kind::Verify => (PricedOperation::Verify, bytes),
-        Kind::WriteZeroes => (PricedOperation::WriteZeroes, bytes),
-        Kind::Flush | Kind::Shutdown => (PricedOperation::Flush, 0),
-        Kind::Dataset => {
+        CommandKind::Read | CommandKind::Admin | CommandKind::Barrier => {
+            (PricedOperation::Read, bytes)
+        }
+        CommandKind::Write => (PricedOperation::Write, bytes),
+        CommandKind::Compare => (PricedOperation::Compare, bytes),
+        CommandKind::Verify => (PricedOperation::Verify, bytes),
+        CommandKind::WriteZeroes => (PricedOperation::WriteZeroes, bytes),
+        CommandKind::Flush | CommandKind::Shutdown => (PricedOperation::Flush, 0),
+        CommandKind::Dataset => {
             let Some(operation) = entry.range_operation() else {
                 // Hints, which no device sees.
                 return (PricedOperation::Read, 0);
@@ -73,7 +75,7 @@ mod tests {
         let region = Region::new(4096).expect("a page").handle();
         region.copy_in(0, &range.to_bytes());
         let mut entry = Slot::default();
-        entry.kind = Kind::Dataset;
+        entry.kind = CommandKind::Dataset;
         entry.opcode = IoOpcode::DATASET_MANAGEMENT.0;
         entry.range = BlockRange {
             deallocate: true,
@@ -109,7 +111,7 @@ mod tests {
             });
         }
         let mut entry = Slot::default();
-        entry.kind = Kind::Write;
+        entry.kind = CommandKind::Write;
         entry.extents = Some(table);
         assert_eq!(of(&entry, 9, true), (PricedOperation::Write, 1 + 1 + 2));
     }

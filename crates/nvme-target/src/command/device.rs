@@ -3,7 +3,7 @@
 use crate::command::blocks;
 use crate::command::step::Step;
 use crate::namespace::CoreNamespace;
-use crate::request::{Kind, Slot, Ticket, status_of_result};
+use crate::request::{CommandKind, Slot, Ticket, status_of_result};
 use base::mutation::{self, Mutation};
 use base::units::Lba;
 use block::{BlockError, Operation, Request};
@@ -18,8 +18,11 @@ pub(crate) fn commit(
     namespace: Option<&CoreNamespace>,
 ) -> Option<Step> {
     let reads = match entry.kind {
-        Kind::Dataset => entry.range_operation() == Some(Operation::Verify),
-        kind => matches!(kind, Kind::Read | Kind::Compare | Kind::Verify),
+        CommandKind::Dataset => entry.range_operation() == Some(Operation::Verify),
+        kind => matches!(
+            kind,
+            CommandKind::Read | CommandKind::Compare | CommandKind::Verify
+        ),
     };
     let commits = reads && entry.range.durable && namespace.is_some_and(CoreNamespace::has_cache);
     if !commits || mutation::active(Mutation::FuaIgnored) {
@@ -37,22 +40,26 @@ pub(crate) fn commit(
 pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreNamespace>) -> Step {
     let durable = entry.range.durable && !mutation::active(Mutation::FuaIgnored);
     let operation = match entry.kind {
-        Kind::Read if entry.transfer.direct => {
+        CommandKind::Read if entry.transfer.direct => {
             let (lba, length) = (entry.range.lba, entry.transfer.length);
             entry.transfer.data =
                 namespace.and_then(|namespace| blocks::memory(namespace, lba, length));
             return Step::Answer(Status::SUCCESS);
         }
-        Kind::Read => Operation::Read,
-        Kind::Write => Operation::Write { durable },
-        Kind::Compare => Operation::Compare,
-        Kind::Verify => Operation::Verify,
-        Kind::WriteZeroes => Operation::WriteZeroes {
+        CommandKind::Read => Operation::Read,
+        CommandKind::Write => Operation::Write { durable },
+        CommandKind::Compare => Operation::Compare,
+        CommandKind::Verify => Operation::Verify,
+        CommandKind::WriteZeroes => Operation::WriteZeroes {
             deallocate: entry.range.deallocate,
             durable,
         },
         // A Barrier has no request, and the others have parts or a controller.
-        Kind::Barrier | Kind::Admin | Kind::Flush | Kind::Shutdown | Kind::Dataset => {
+        CommandKind::Barrier
+        | CommandKind::Admin
+        | CommandKind::Flush
+        | CommandKind::Shutdown
+        | CommandKind::Dataset => {
             return Step::Answer(Status::INTERNAL_ERROR);
         }
     };
@@ -79,10 +86,10 @@ pub(super) fn part(ticket: Ticket, operation: Operation, lba: u64, blocks: u32) 
 
 /// Returns the blocks at the end of a command that a deliberate mistake hides from its device.
 #[inline]
-fn missing(kind: Kind, blocks: u32) -> u32 {
+fn missing(kind: CommandKind, blocks: u32) -> u32 {
     let misses = match kind {
-        Kind::WriteZeroes => mutation::active(Mutation::ZeroesMissLast),
-        Kind::Compare => mutation::active(Mutation::CompareMissesLast),
+        CommandKind::WriteZeroes => mutation::active(Mutation::ZeroesMissLast),
+        CommandKind::Compare => mutation::active(Mutation::CompareMissesLast),
         _ => false,
     };
     u32::from(misses && blocks > 1)
@@ -105,6 +112,7 @@ pub(crate) fn completed(
     data: Option<IoSlice>,
 ) -> Step {
     if entry.kind.has_parts() {
+        assert!(entry.parts.outstanding > 0, "a request ends once");
         entry.parts.outstanding -= 1;
     }
     done(entry, result, data)
@@ -117,7 +125,9 @@ pub(crate) fn done(
     data: Option<IoSlice>,
 ) -> Step {
     let kind = match entry.kind {
-        Kind::Dataset if entry.range_operation() == Some(Operation::Verify) => Kind::Verify,
+        CommandKind::Dataset if entry.range_operation() == Some(Operation::Verify) => {
+            CommandKind::Verify
+        }
         kind => kind,
     };
     let status = status_of_result(result, kind);
@@ -127,7 +137,7 @@ pub(crate) fn done(
         }
         return Step::Continue;
     }
-    if entry.kind == Kind::Read {
+    if entry.kind == CommandKind::Read {
         entry.transfer.data = data;
     }
     Step::Answer(status)

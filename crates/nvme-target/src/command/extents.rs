@@ -9,7 +9,7 @@ use crate::command::blocks;
 use crate::command::step::Step;
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
-use crate::request::{Kind, Slot, Ticket, status_of_result};
+use crate::request::{CommandKind, Slot, Ticket, status_of_result};
 use crate::session::event::Payload;
 use base::mutation::{self, Mutation};
 use base::units::Lba;
@@ -32,7 +32,7 @@ pub(crate) struct Checked<'a> {
 /// Checks a command; its extents are checked when the table is here.
 pub(crate) fn check<'a>(
     command: &Command,
-    kind: Kind,
+    kind: CommandKind,
     payload: Payload<'a>,
     terms: &ExtentTerms,
     rights: Option<&Rights>,
@@ -49,7 +49,7 @@ pub(crate) fn check<'a>(
     if let Some(rights) = rights {
         rights.check_any(command.nsid)?;
     }
-    if kind == Kind::Write && namespace.read_only {
+    if kind == CommandKind::Write && namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
     let bytes = u64::from(command.blocks) << namespace.block_shift;
@@ -60,7 +60,7 @@ pub(crate) fn check<'a>(
     let length = pointer.length();
     let brought = match u64::from(length).checked_sub(table) {
         Some(0) => 0,
-        Some(brought) if kind == Kind::Write && brought == bytes => brought,
+        Some(brought) if kind == CommandKind::Write && brought == bytes => brought,
         _ => return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
     };
     let inside = blocks::arrival(pointer, payload, length)?;
@@ -153,9 +153,9 @@ pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreN
     Step::SubmitExtents(entry.nsid, command)
 }
 
-fn operation(kind: Kind, durable: bool) -> Operation {
+fn operation(kind: CommandKind, durable: bool) -> Operation {
     match kind {
-        Kind::Write => Operation::Write {
+        CommandKind::Write => Operation::Write {
             durable: durable && !mutation::active(Mutation::FuaIgnored),
         },
         _ => Operation::Read,
@@ -208,6 +208,7 @@ pub(crate) fn part_completed(
     result: Result<(), BlockError>,
     data: Option<IoSlice>,
 ) -> Step {
+    assert!(entry.parts.outstanding > 0, "a request ends once");
     entry.parts.outstanding -= 1;
     part_done(entry, part, result, data)
 }
@@ -223,7 +224,7 @@ pub(crate) fn part_done(
     if let Some(table) = &mut entry.extents {
         table.note(part.into(), status);
         if let Some(extent) = table.extents.get_mut(usize::from(part)) {
-            extent.data = data.filter(|_| entry.kind == Kind::Read);
+            extent.data = data.filter(|_| entry.kind == CommandKind::Read);
         }
     }
     Step::Continue

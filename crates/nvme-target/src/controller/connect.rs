@@ -5,7 +5,7 @@ use crate::controller::feature_values::Features;
 use crate::controller::keep_alive::KeepAlive;
 use crate::controller::registers::Registers;
 use crate::controller::registry::{
-    ControllerKind, ControllerLimit, Place, QueueTerms, SharedController,
+    ConnectionPlace, ControllerKind, ControllerLimit, QueueTerms, SharedController,
 };
 use crate::controller::reply::View;
 use crate::controller::state::Controller;
@@ -113,7 +113,7 @@ pub(crate) struct Origin<'a> {
     pub(crate) peer: SocketAddr,
     /// Our end's address, where it is known.
     pub(crate) local: Option<SocketAddr>,
-    pub(crate) place: Place,
+    pub(crate) place: ConnectionPlace,
     /// The format of its PDUs.
     pub(crate) format: PduFormat,
     /// Returns true for a subsystem that the core knows, and that is not being removed.

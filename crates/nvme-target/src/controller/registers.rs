@@ -3,15 +3,18 @@
 //! CC is what the host asks for, CSTS what the controller is:
 //!
 //! ```text
-//!              CC.EN = 1                    CC.SHN = 01b, 10b
-//!  Disabled ──────────────► Ready ─────────────────┐
-//!     ▲ ▲                    │ ▲                   ▼
-//!     │ └──── CC.EN = 0 ─────┘ └── flush failed ── ShutdownOccurring ──► ShutdownComplete
-//!     │                                            (01b alone)  flushed       │
-//!     └─────────────────────────── CC.EN = 0 ──────────────────────────────────┘
+//!              CC.EN = 1
+//!  Disabled ◄────────────► Ready ◄───── CC.EN = 0, then 1 ─────┐
+//!   │    ▲     CC.EN = 0   │   ▲                               │
+//!   │    │                 │   │ flush failed, or              │
+//!   │    │ flush failed    │   │ CC.EN = 0, then 1             │
+//!   │    └───────────┐     ▼   │           flushed             │
+//!   └───────────► ShutdownOccurring ◄────────────────► ShutdownComplete
+//!    CC.SHN = 01b                         CC.SHN = 01b
 //! ```
 //!
-//! A disabled controller may be shut down as well; CSTS.SHST stays as it is until CC.EN is set.
+//! CC.SHN = 10b leads from every state to `ShutdownComplete`. During a shutdown and after it, CC.EN
+//! = 0 clears CSTS.RDY alone: CSTS.SHST stays as it is until CC.EN is set.
 
 use wire::fabrics::property::{Configuration, ControllerStatus};
 
@@ -28,7 +31,7 @@ pub(crate) struct Registers {
 /// State of a controller, as CSTS shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControllerState {
-    /// CSTS.RDY is 0.
+    /// CSTS.RDY is 0, and CSTS.SHST 00b.
     Disabled,
     /// CSTS.RDY is 1, and no shutdown was asked for.
     Ready,
@@ -46,6 +49,14 @@ impl ControllerState {
             Self::Ready => "ready",
             Self::ShutdownOccurring => "shutdown occurring",
             Self::ShutdownComplete => "shutdown complete",
+        }
+    }
+
+    /// Returns true if a controller may go from this state to `next`, another one.
+    const fn may_become(self, next: Self) -> bool {
+        match next {
+            Self::Disabled => matches!(self, Self::Ready | Self::ShutdownOccurring),
+            Self::Ready | Self::ShutdownOccurring | Self::ShutdownComplete => true,
         }
     }
 }
@@ -85,7 +96,7 @@ impl Registers {
 
     /// Takes a new value of CC.
     pub(super) fn configure(&mut self, wanted: Configuration) -> Changes {
-        let was = self.configuration;
+        let (before, was) = (self.state(), self.configuration);
         let mut changes = Changes {
             enabled: wanted.enabled() && !was.enabled(),
             disabled: !wanted.enabled() && was.enabled(),
@@ -108,23 +119,40 @@ impl Registers {
             self.status = ControllerStatus(self.status.0 & !ControllerStatus::READY.0);
         }
         self.configuration = wanted;
-        debug_assert!(!(changes.enabled && changes.disabled), "one or the other");
-        tracing::trace!(state = self.state().name(), "a controller's CC is set");
+        assert!(!(changes.enabled && changes.disabled), "one or the other");
+        self.moved(before);
         changes
+    }
+
+    /// Checks a move that CSTS has made.
+    fn moved(&self, before: ControllerState) {
+        let state = self.state();
+        assert!(
+            before == state || before.may_become(state),
+            "a controller goes from {} to {}",
+            before.name(),
+            state.name()
+        );
+        tracing::trace!(before = before.name(), state = state.name(), "controller");
     }
 
     /// Ends a normal shutdown, unless the host has enabled the controller again meanwhile. Returns
     /// true if I/O queues may connect from now on; `None` where that stays as it is.
     pub(super) fn end_shutdown(&mut self, flushed: bool) -> Option<bool> {
-        if self.state() != ControllerState::ShutdownOccurring {
+        let before = self.state();
+        if before != ControllerState::ShutdownOccurring {
             return None;
         }
+        let shutdown = if flushed {
+            ControllerStatus::SHUTDOWN_COMPLETE
+        } else {
+            ControllerStatus::default()
+        };
+        self.status = self.status.with_shutdown(shutdown);
+        self.moved(before);
         if flushed {
-            let complete = ControllerStatus::SHUTDOWN_COMPLETE;
-            self.status = self.status.with_shutdown(complete);
             return None;
         }
-        self.status = self.status.with_shutdown(ControllerStatus::default());
         self.configuration = self.configuration.with_shutdown(0);
         Some(self.configuration.enabled())
     }
@@ -151,6 +179,19 @@ mod tests {
         assert_eq!(registers.state(), ControllerState::ShutdownComplete);
         assert!(registers.configure(Configuration(0)).disabled);
         assert!(!registers.is_ready());
+        assert_eq!(registers.state(), ControllerState::ShutdownComplete);
+        assert!(registers.configure(enabled()).enabled);
+        assert_eq!(registers.state(), ControllerState::Ready);
+    }
+
+    #[test]
+    fn a_controller_that_is_shut_down_is_enabled_before_it_is_disabled() {
+        use ControllerState::{Disabled, Ready, ShutdownComplete, ShutdownOccurring};
+        for state in [Ready, ShutdownOccurring, ShutdownComplete] {
+            assert!(Disabled.may_become(state), "{}", state.name());
+        }
+        assert!(Ready.may_become(Disabled) && ShutdownOccurring.may_become(Disabled));
+        assert!(!ShutdownComplete.may_become(Disabled));
     }
 
     #[test]

@@ -166,7 +166,7 @@ pub enum ControllerKind {
 
 /// A connection's place in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPlace {
     pub(crate) core: usize,
     pub(crate) connection: SlabKey,
 }
@@ -186,7 +186,7 @@ pub(crate) struct SharedController {
     /// Namespaces of its subsystem that had come and gone before it was made.
     changes: u32,
     /// Place of its admin queue.
-    pub(crate) admin: Place,
+    pub(crate) admin: ConnectionPlace,
     queues: Mutex<Queues>,
     /// Result of the rules for its host, once they were consulted.
     asked: Mutex<Option<Asked>>,
@@ -229,7 +229,7 @@ pub(crate) struct Queues {
     /// The host's behavior (Host Behavior Support).
     pub(crate) behavior: HostBehavior,
     /// Place of each, by QID.
-    pub(crate) places: BTreeMap<u16, Place>,
+    pub(crate) places: BTreeMap<u16, ConnectionPlace>,
     /// Parameters that each was connected with, by QID; of queues that are in no place any more, too.
     pub(crate) terms: BTreeMap<u16, QueueTerms>,
 }
@@ -263,7 +263,7 @@ impl SharedController {
         subsystem: Option<Arc<Subsystem>>,
         host: (String, [u8; 16]),
         peer: SocketAddr,
-        admin: Place,
+        admin: ConnectionPlace,
         granted: u16,
     ) -> Self {
         let queues = Queues {
@@ -376,6 +376,7 @@ impl SharedController {
     /// commands that wait for that.
     pub(crate) fn disarm(&self) -> Vec<(usize, Ticket)> {
         let mut attached = lock(&self.attached);
+        assert!(attached.harmful > 0, "a connection is disarmed once");
         attached.harmful -= 1;
         if attached.harmful > 0 {
             return Vec::new();
@@ -387,7 +388,11 @@ impl SharedController {
     pub(crate) fn detach(&self) -> bool {
         let mut attached = lock(&self.attached);
         attached.connections -= 1;
-        debug_assert!(attached.harmful <= attached.connections, "disarmed first");
+        assert!(attached.harmful <= attached.connections, "disarmed first");
+        assert!(
+            attached.connections > 0 || attached.waiting.is_empty(),
+            "a command that waits for the end is told of it"
+        );
         attached.connections == 0
     }
 
@@ -403,7 +408,7 @@ impl SharedController {
     }
 
     /// The commands of this connection wait no more: it is closed.
-    pub(crate) fn forget_waiting(&self, place: Place) {
+    pub(crate) fn forget_waiting(&self, place: ConnectionPlace) {
         let mut attached = lock(&self.attached);
         let theirs =
             |core: usize, asker: Ticket| (core, asker.connection) == (place.core, place.connection);
@@ -446,7 +451,7 @@ mod tests {
             index: 0,
             generation: 0,
         };
-        let admin = Place {
+        let admin = ConnectionPlace {
             core: 0,
             connection,
         };
@@ -482,7 +487,7 @@ mod tests {
         assert!(controller.wait_for_end(0, asker(1)) && controller.wait_for_end(3, asker(1)));
         assert!(controller.wait_for_end(3, asker(2)));
         // One of them closed meanwhile: its command waits no longer.
-        controller.forget_waiting(Place {
+        controller.forget_waiting(ConnectionPlace {
             core: 3,
             connection: asker(1).connection,
         });
@@ -524,7 +529,7 @@ mod tests {
                 return Some(full);
             }
             let host = (host.to_owned(), [1; 16]);
-            let admin = Place {
+            let admin = ConnectionPlace {
                 core: 0,
                 connection: SlabKey {
                     index: 0,

@@ -1,6 +1,6 @@
 //! Outcomes of admin and Fabrics commands.
 
-use crate::controller::registry::{Place, SharedController};
+use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::limits::Limits;
 use crate::shared::Shared;
 use base::Time;
@@ -26,7 +26,7 @@ pub(crate) enum Reply {
     /// Answer, after the Asynchronous Event Request with this identifier was aborted.
     EventAborted(u16),
     /// Answer after this command was aborted, or could not be.
-    Abort { queue: Place, cid: u16 },
+    Abort { queue: ConnectionPlace, cid: u16 },
     /// Answer when nothing of this controller can change data any more.
     EndController(Arc<SharedController>),
     /// Answer after the I/O queues of this controller were told to end: it was disabled.

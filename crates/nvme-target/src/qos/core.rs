@@ -82,6 +82,7 @@ impl CoreTokens {
     pub(crate) fn close(&mut self, scheduler: u32) {
         let slot = &mut self.schedulers[scheduler as usize];
         if let Some(scheduler) = slot {
+            assert!(scheduler.namespaces > 0, "a namespace closes once");
             scheduler.namespaces -= 1;
             if scheduler.namespaces == 0 {
                 *slot = None;

@@ -1,7 +1,7 @@
 //! Aborts of commands that wait. `[NVMe Base 2.0 §5.1]`
 
 use crate::command::dataset;
-use crate::request::{Kind, State};
+use crate::request::{CommandKind, CommandState};
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::requests::finish;
@@ -28,9 +28,11 @@ pub(crate) fn abort(
     let entry = connection.session.commands.slot(slot);
     let (kind, state) = (entry.kind, entry.state());
     let aborted = match state {
-        State::WaitingForNamespace | State::WaitingForBuffer | State::WaitingForBarrier => true,
-        State::WaitingForTokens => withdraw_tokens(connection, slot, core),
-        State::Executing if kind == Kind::Dataset => {
+        CommandState::WaitingForNamespace
+        | CommandState::WaitingForBuffer
+        | CommandState::WaitingForBarrier => true,
+        CommandState::WaitingForTokens => withdraw_tokens(connection, slot, core),
+        CommandState::Executing if kind == CommandKind::Dataset => {
             // The pieces that the device has come to their end, and no more are begun.
             let open = entry.parts.outstanding > 0 && dataset::is_open(entry);
             if open {
@@ -38,7 +40,7 @@ pub(crate) fn abort(
             }
             return open;
         }
-        State::Executing => {
+        CommandState::Executing => {
             let namespace = (subsystem, entry.nsid);
             core.namespaces
                 .withdraw(namespace, entry.order.line, ticket)
@@ -46,7 +48,7 @@ pub(crate) fn abort(
         }
         _ => false,
     };
-    if aborted && kind == Kind::Barrier {
+    if aborted && kind == CommandKind::Barrier {
         core.withdraw_barrier(ticket);
     }
     if aborted {

@@ -2,7 +2,7 @@
 
 use crate::command::blocks;
 use crate::controller::data::{self, Direction};
-use crate::request::{Kind, State};
+use crate::request::{CommandKind, CommandState};
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::flow::Flow;
@@ -63,7 +63,7 @@ fn try_begin(
         .take(command.cid(), &mut core.states)
         .ok_or(Status::INTERNAL_ERROR)?;
     let entry = connection.session.commands.slot(slot);
-    entry.kind = Kind::Admin;
+    entry.kind = CommandKind::Admin;
     entry.opcode = command.opcode();
     entry.command = Some(Box::new(*command));
     entry.transfer.length = length;
@@ -85,7 +85,7 @@ fn try_begin(
         request_data(connection, slot, core, cx);
     } else {
         let entry = connection.session.commands.slot(slot);
-        entry.enter(State::Arriving, &mut core.states);
+        entry.enter(CommandState::Arriving, &mut core.states);
         arrived(connection, slot, core, cx);
     }
     Ok(Flow::Continue)

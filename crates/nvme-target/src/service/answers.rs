@@ -3,7 +3,7 @@
 //! C2HData and CapsuleResp `[NVMe-TCP 1.0 §3.3.2.1]`, and R2T. Where the send side has no space, the
 //! slot waits, and [`resume`] sends what waited, in order.
 
-use crate::request::{Kind, State};
+use crate::request::{CommandKind, CommandState};
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
 use base::mutation::{self, Mutation};
@@ -170,7 +170,7 @@ pub(crate) fn answer(
     }
     output.wait(slot, &mut core.sends());
     let entry = connection.session.commands.slot(slot);
-    entry.enter(State::Answering, &mut core.states);
+    entry.enter(CommandState::Answering, &mut core.states);
 }
 
 /// Appends the answer of a command, for which there is space.
@@ -190,7 +190,11 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
         status,
     };
     let kind = entry.kind;
-    let waits = !entry.range.durable && !matches!(kind, Kind::Flush | Kind::Barrier | Kind::Admin);
+    let waits = !entry.range.durable
+        && !matches!(
+            kind,
+            CommandKind::Flush | CommandKind::Barrier | CommandKind::Admin
+        );
     let output = &mut connection.session.output;
     if let Some(table) = entry.extents.as_mut().filter(|_| bytes > 0) {
         let held = std::mem::take(&mut entry.transfer.held_bytes);
@@ -218,7 +222,7 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
         None if drops(kind, entry.cid) => {}
         None => output.push_completion(completion),
     }
-    if mutation::active(Mutation::AnsweredTwice) && kind == Kind::Flush {
+    if mutation::active(Mutation::AnsweredTwice) && kind == CommandKind::Flush {
         output.push_completion(completion);
     }
     connection.free(slot, core);
@@ -232,8 +236,8 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
 
 /// Returns true if a deliberate mistake drops the answer to a command.
 #[inline]
-fn drops(kind: Kind, cid: u16) -> bool {
-    mutation::active(Mutation::AnswerDropped) && kind == Kind::Compare && cid % 8 == 7
+fn drops(kind: CommandKind, cid: u16) -> bool {
+    mutation::active(Mutation::AnswerDropped) && kind == CommandKind::Compare && cid % 8 == 7
 }
 
 /// Sends what waited for space. Nothing follows a termination request.
@@ -245,11 +249,13 @@ pub(crate) fn resume(connection: &mut Connection, core: &mut CoreState, cx: &mut
     while let Some(&slot) = connection.session.output.waiting.front() {
         let entry = connection.session.commands.get(slot);
         let (state, bytes, pdus) = match entry {
-            Some(entry) if entry.state() == State::Answering => {
-                (State::Answering, entry.answer_bytes(), entry.answer_pdus())
-            }
+            Some(entry) if entry.state() == CommandState::Answering => (
+                CommandState::Answering,
+                entry.answer_bytes(),
+                entry.answer_pdus(),
+            ),
             Some(entry) => (entry.state(), 0, 1),
-            None => (State::Free, 0, 1),
+            None => (CommandState::Free, 0, 1),
         };
         let output = &mut connection.session.output;
         if !output.make_room_for(bytes, pdus, &mut core.sends(), cx) {
@@ -257,8 +263,8 @@ pub(crate) fn resume(connection: &mut Connection, core: &mut CoreState, cx: &mut
         }
         output.waiting.pop_front();
         match state {
-            State::Answering => push_answer(connection, slot, core, cx),
-            State::Transferring => send_r2ts(connection, slot, core, cx),
+            CommandState::Answering => push_answer(connection, slot, core, cx),
+            CommandState::Transferring => send_r2ts(connection, slot, core, cx),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@
 use crate::barrier::core::{Due, HeldCommand, Search};
 use crate::barrier::registry::{Barrier, Scope};
 use crate::message::CoreMessage;
-use crate::request::{Kind, Slot, State};
+use crate::request::{CommandKind, CommandState, Slot};
 use crate::service::connection::Connection;
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
@@ -171,7 +171,7 @@ pub(crate) fn enter(
     cx: &mut Context<'_>,
 ) {
     let entry = connection.session.commands.slot(slot);
-    entry.enter(State::WaitingForBarrier, &mut core.states);
+    entry.enter(CommandState::WaitingForBarrier, &mut core.states);
     hold(connection, slot, 0, None, core);
     if connection.session.commands.slot(slot).order.held == 0 {
         begin(connection, slot, core, cx);
@@ -256,11 +256,11 @@ fn release(
     if entry.order.held != 0 {
         return;
     }
-    if kind == Kind::Barrier {
+    if kind == CommandKind::Barrier {
         begin(connection, ticket.slot, core, cx);
-    } else if entry.state() == State::WaitingForBarrier {
+    } else if entry.state() == CommandState::WaitingForBarrier {
         // As a command of a namespace that was paused, and is open again.
-        entry.enter(State::WaitingForNamespace, &mut core.states);
+        entry.enter(CommandState::WaitingForNamespace, &mut core.states);
         core.waiters.released.push_back(ticket);
     }
 }
@@ -275,7 +275,7 @@ fn end(
 ) {
     let slot = barrier.ticket.slot;
     let waits = connection.session.commands.get(slot);
-    if waits.is_some_and(|entry| entry.kind == Kind::Barrier && entry.order.held == 0) {
+    if waits.is_some_and(|entry| entry.kind == CommandKind::Barrier && entry.order.held == 0) {
         requests::finish(connection, slot, status, core, cx);
     }
 }
@@ -298,7 +298,7 @@ fn look(
     let came_before = |entry: &Slot| {
         entry.order.held == 0
             && epoch.wrapping_sub(entry.order.epoch) < u32::MAX / 2
-            && !matches!(entry.kind, Kind::Barrier | Kind::Admin)
+            && !matches!(entry.kind, CommandKind::Barrier | CommandKind::Admin)
             && concerned(entry.nsid)
     };
     let commands = &connection.session.commands;

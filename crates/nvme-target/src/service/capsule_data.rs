@@ -1,6 +1,6 @@
 //! Data that comes in command capsules: a buffer for it first, then the data, whole or as it arrives.
 
-use crate::request::State;
+use crate::request::CommandState;
 use crate::service::answers;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
@@ -57,7 +57,7 @@ pub(crate) fn receive(
         core.stats.data_digest_errors += u64::from(!digest_ok);
     }
     entry.transfer.data = Some(buffer);
-    entry.enter(State::Arriving, &mut core.states);
+    entry.enter(CommandState::Arriving, &mut core.states);
     if matches!(payload, Payload::Arriving(_)) {
         connection.session.incoming = Incoming::capsule(slot, skip, length);
     } else {

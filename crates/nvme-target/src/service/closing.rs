@@ -1,8 +1,8 @@
 //! The end of a connection: it drains, closes, and is forgotten when no device has a command of it.
 
-use crate::controller::registry::{Place, SharedController};
+use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::message::CoreMessage;
-use crate::request::{Kind, State};
+use crate::request::{CommandKind, CommandState};
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::{Action, CoreState};
@@ -45,7 +45,7 @@ impl Connection {
 
     /// The queue is one of its controller's no longer: another one may have its identifier.
     fn leave_queues(&self, controller: &SharedController, drains: bool, core: &CoreState) {
-        let here = Place {
+        let here = ConnectionPlace {
             core: core.index,
             connection: self.key,
         };
@@ -104,7 +104,7 @@ impl Connection {
             let entry = self.session.commands.slot(slot);
             // An admin command is never in a device: it waits for another core, or for the end of
             // another controller, which may be far.
-            if entry.state() != State::Executing || entry.kind == Kind::Admin {
+            if entry.state() != CommandState::Executing || entry.kind == CommandKind::Admin {
                 requests::forget(self, slot, core);
             }
         }

@@ -10,7 +10,7 @@ use crate::controller::state::Controller;
 use crate::permit::ConnectionPermit;
 use crate::qos::access::Rights;
 use crate::qos::core::TokenQueue;
-use crate::request::{Kind, Ticket};
+use crate::request::{CommandKind, Ticket};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
 use crate::session::Session;
@@ -326,7 +326,7 @@ impl Connection {
     pub(crate) fn begin(
         &mut self,
         command: &Command,
-        kind: Kind,
+        kind: CommandKind,
         (nsid, incarnation): (u32, u32),
         core: &mut CoreState,
         now: Time,

@@ -4,11 +4,11 @@
 use crate::command::step::Step;
 use crate::controller::connect::{self, Joined, Origin, Refusal};
 use crate::controller::data::Direction;
-use crate::controller::registry::{ControllerKind, Place};
+use crate::controller::registry::{ConnectionPlace, ControllerKind};
 use crate::controller::reply::Reply;
 use crate::controller::state::Controller;
 use crate::controller::{admin, properties};
-use crate::request::{Kind, State};
+use crate::request::{CommandKind, CommandState};
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::{Action, CoreState};
@@ -108,9 +108,9 @@ fn carry_out(
             let ended = ends_queues.map(Action::EndQueues);
             core.actions.extend(ended);
             let entry = connection.session.commands.slot(slot);
-            entry.kind = Kind::Shutdown;
+            entry.kind = CommandKind::Shutdown;
             entry.nsid = NSID_BROADCAST;
-            entry.enter(State::Dispatched, &mut core.states);
+            entry.enter(CommandState::Dispatched, &mut core.states);
             return Step::Admit;
         }
         Reply::Disconnect => {
@@ -146,7 +146,10 @@ fn fabrics(
             let Owner::Admin(controller) = &mut connection.owner else {
                 return Err(Status::INVALID_FIELD.with_dnr());
             };
-            properties::set(controller, &set, &core.view(cx.now))
+            let before = controller.registers.state();
+            let reply = properties::set(controller, &set, &core.view(cx.now));
+            core.count_controller(before, controller.registers.state());
+            reply
         }
         FabricsCommand::Disconnect(disconnect) => {
             if disconnect.record_format != 0 {
@@ -184,7 +187,7 @@ fn connect_queue(
         permit: &mut connection.permit,
         peer: connection.peer,
         local: connection.local,
-        place: Place {
+        place: ConnectionPlace {
             core: core.index,
             connection: connection.key,
         },

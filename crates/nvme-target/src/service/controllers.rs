@@ -2,9 +2,9 @@
 //! notices to hosts.
 
 use crate::controller::async_events::Notice;
-use crate::controller::registry::{Place, SharedController};
+use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::message::CoreMessage;
-use crate::request::{State, Ticket};
+use crate::request::{CommandState, Ticket};
 use crate::service::abort;
 use crate::service::connection::Owner;
 use crate::service::core::Action;
@@ -51,10 +51,10 @@ impl PollGroup {
     pub(super) fn end_queues(
         &mut self,
         cntlid: u16,
-        places: impl Iterator<Item = Place>,
+        places: impl Iterator<Item = ConnectionPlace>,
         cx: &mut Context<'_>,
     ) {
-        for Place { core, connection } in places {
+        for ConnectionPlace { core, connection } in places {
             if core == self.core.index {
                 self.end_queue(connection, cntlid, cx);
             } else {
@@ -88,12 +88,12 @@ impl PollGroup {
 
     pub(super) fn pass_abort(
         &mut self,
-        queue: Place,
+        queue: ConnectionPlace,
         cid: u16,
         asker: Ticket,
         cx: &mut Context<'_>,
     ) {
-        let Place { core, connection } = queue;
+        let ConnectionPlace { core, connection } = queue;
         if core == self.core.index {
             let aborted = self.abort(connection, cid, cx);
             self.aborted(asker, aborted, cx);
@@ -135,7 +135,7 @@ impl PollGroup {
         let Some(entry) = connection.session.commands.get(asker.slot) else {
             return;
         };
-        if entry.state() != State::Executing {
+        if entry.state() != CommandState::Executing {
             return;
         }
         entry.result = result;

@@ -5,7 +5,8 @@
 //! Nothing here is shared with another core but what [`Shared`] has.
 
 use crate::barrier::core::CoreBarriers;
-use crate::controller::registry::{Place, SharedController};
+use crate::controller::registers::ControllerState;
+use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::controller::reply::View;
 use crate::extent_table::TablePool;
 use crate::limits::{Limits, PUBLISH_INTERVAL};
@@ -13,7 +14,7 @@ use crate::log_budget::LogBudget;
 use crate::message::CoreMessage;
 use crate::namespace::{CoreNamespace, DeviceCommand};
 use crate::qos::core::CoreTokens;
-use crate::request::{Slot, State, StateCounts, Ticket};
+use crate::request::{CommandState, Slot, StateCounts, Ticket};
 use crate::service::connection_state::ConnectionState;
 use crate::service::namespaces::{Namespaces, Submitted};
 use crate::service::wait_lists::{WaitLists, WaitsFor};
@@ -44,7 +45,7 @@ pub(crate) enum Action {
     EndQueues(Arc<SharedController>),
     /// Aborts a command of another queue; the Abort command waits.
     Abort {
-        queue: Place,
+        queue: ConnectionPlace,
         cid: u16,
         asker: Ticket,
     },
@@ -329,18 +330,30 @@ impl CoreState {
         self.stats.stashed_bytes = self.waiters.stashed_bytes as u64;
     }
 
+    /// Counts the state of a controller where it is another one than before.
+    pub(crate) fn count_controller(&mut self, before: ControllerState, state: ControllerState) {
+        let counter = match state {
+            _ if state == before => return,
+            ControllerState::Disabled => &mut self.stats.controllers_disabled,
+            ControllerState::Ready => &mut self.stats.controllers_ready,
+            ControllerState::ShutdownOccurring => &mut self.stats.controllers_shutting_down,
+            ControllerState::ShutdownComplete => &mut self.stats.controllers_shut_down,
+        };
+        *counter += 1;
+    }
+
     /// Counts what entered each state.
     fn publish_states(&mut self) {
         let (stats, states) = (&mut self.stats, &self.states);
-        stats.commands_dispatched = states.of(State::Dispatched);
-        stats.commands_arriving = states.of(State::Arriving);
-        stats.commands_transferring = states.of(State::Transferring);
-        stats.commands_held = states.of(State::WaitingForBarrier);
-        stats.commands_paused = states.of(State::WaitingForNamespace);
-        stats.commands_unpaid = states.of(State::WaitingForTokens);
-        stats.commands_unbuffered = states.of(State::WaitingForBuffer);
-        stats.commands_executing = states.of(State::Executing);
-        stats.commands_unsent = states.of(State::Answering);
+        stats.commands_dispatched = states.of(CommandState::Dispatched);
+        stats.commands_arriving = states.of(CommandState::Arriving);
+        stats.commands_transferring = states.of(CommandState::Transferring);
+        stats.commands_held = states.of(CommandState::WaitingForBarrier);
+        stats.commands_paused = states.of(CommandState::WaitingForNamespace);
+        stats.commands_unpaid = states.of(CommandState::WaitingForTokens);
+        stats.commands_unbuffered = states.of(CommandState::WaitingForBuffer);
+        stats.commands_executing = states.of(CommandState::Executing);
+        stats.commands_unsent = states.of(CommandState::Answering);
         let entered = &self.connections.entered;
         stats.connections_initialized = entered[ConnectionState::AwaitingConnect as usize];
         stats.connections_live = entered[ConnectionState::Live as usize];

@@ -1,6 +1,6 @@
 //! The end of a core: commands under way are answered, connections close, channels close.
 
-use crate::controller::registry::Place;
+use crate::controller::registry::ConnectionPlace;
 use crate::service::connection::Connection;
 use crate::service::connection_state::ConnectionState;
 use crate::service::poll_group::PollGroup;
@@ -98,7 +98,7 @@ impl PollGroup {
             .commands
             .awaits(AdminOpcode::END_CONTROLLER)
         {
-            let place = Place {
+            let place = ConnectionPlace {
                 core: self.core.index,
                 connection: key,
             };

@@ -8,7 +8,7 @@ use crate::command::step::Step;
 use crate::command::{barrier, blocks, dataset, extents, flush};
 use crate::namespace::CoreNamespace;
 use crate::qos::core::Done;
-use crate::request::Kind;
+use crate::request::CommandKind;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::flow::Flow;
@@ -35,15 +35,21 @@ pub(crate) fn begin(
     let result = match IoOpcode(command.opcode()) {
         IoOpcode::READ => read(connection, command, payload, core, cx),
         IoOpcode::WRITE => write(connection, command, payload, core, cx),
-        IoOpcode::COMPARE => with_data(connection, Kind::Compare, command, payload, core, cx),
-        IoOpcode::VERIFY => without_data(connection, Kind::Verify, command, core, cx),
-        IoOpcode::WRITE_ZEROES => without_data(connection, Kind::WriteZeroes, command, core, cx),
+        IoOpcode::COMPARE => {
+            with_data(connection, CommandKind::Compare, command, payload, core, cx)
+        }
+        IoOpcode::VERIFY => without_data(connection, CommandKind::Verify, command, core, cx),
+        IoOpcode::WRITE_ZEROES => {
+            without_data(connection, CommandKind::WriteZeroes, command, core, cx)
+        }
         IoOpcode::DATASET_MANAGEMENT => begin_dataset(connection, command, payload, core, cx),
         IoOpcode::FLUSH => begin_flush(connection, command, core, cx),
         IoOpcode::BARRIER => begin_barrier(connection, command, core, cx),
-        IoOpcode::READ_EXTENTS => begin_extents(connection, Kind::Read, command, payload, core, cx),
+        IoOpcode::READ_EXTENTS => {
+            begin_extents(connection, CommandKind::Read, command, payload, core, cx)
+        }
         IoOpcode::WRITE_EXTENTS => {
-            begin_extents(connection, Kind::Write, command, payload, core, cx)
+            begin_extents(connection, CommandKind::Write, command, payload, core, cx)
         }
         _ => Err(Status::INVALID_OPCODE.with_dnr()),
     };
@@ -76,7 +82,8 @@ fn read(
         && namespace.is_open()
         && !(run.control.fua() && namespace.has_cache())
         && let Some(data) = blocks::memory(namespace, run.slba, bytes)
-        && (namespace.scheduler.is_none() || pay_at_once(connection, Kind::Read, nsid, bytes, core))
+        && (namespace.scheduler.is_none()
+            || pay_at_once(connection, CommandKind::Read, nsid, bytes, core))
     {
         if let Some(namespace) = core.namespace(connection.access.subsystem, nsid) {
             namespace.stats.reads += 1;
@@ -94,7 +101,7 @@ fn read(
             connection.appended(bytes, urgency, core, cx);
         } else if let Some(slot) = session.commands.take(cid, &mut core.states) {
             let entry = session.commands.slot(slot);
-            entry.kind = Kind::Read;
+            entry.kind = CommandKind::Read;
             entry.transfer.data = Some(data);
             entry.status = Some(Status::SUCCESS);
             answers::answer(connection, slot, core, cx);
@@ -103,7 +110,7 @@ fn read(
     }
     let slot = take(
         connection,
-        Kind::Read,
+        CommandKind::Read,
         command,
         (&run, bytes, incarnation),
         core,
@@ -122,7 +129,7 @@ fn write(
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
     let Payload::Whole(capsule, digest_ok) = payload else {
-        return with_data(connection, Kind::Write, command, payload, core, cx);
+        return with_data(connection, CommandKind::Write, command, payload, core, cx);
     };
     let nsid = command.nsid();
     let access = &connection.access;
@@ -137,14 +144,16 @@ fn write(
     }
     let at_once = !held && namespace.direct.is_some() && namespace.is_open() && digest_ok;
     if !at_once {
-        return with_data(connection, Kind::Write, command, payload, core, cx);
+        return with_data(connection, CommandKind::Write, command, payload, core, cx);
     }
     let data = command.data_pointer()?.capsule_data(capsule)?;
     if data.len() != bytes as usize {
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
     }
-    if namespace.scheduler.is_some() && !pay_at_once(connection, Kind::Write, nsid, bytes, core) {
-        return with_data(connection, Kind::Write, command, payload, core, cx);
+    if namespace.scheduler.is_some()
+        && !pay_at_once(connection, CommandKind::Write, nsid, bytes, core)
+    {
+        return with_data(connection, CommandKind::Write, command, payload, core, cx);
     }
     let namespace = core.namespace(connection.access.subsystem, nsid);
     let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
@@ -169,7 +178,7 @@ fn write(
 #[inline]
 fn pay_at_once(
     connection: &Connection,
-    kind: Kind,
+    kind: CommandKind,
     nsid: u32,
     bytes: u32,
     core: &mut CoreState,
@@ -178,7 +187,7 @@ fn pay_at_once(
         return false;
     };
     let priced = match kind {
-        Kind::Write => qos::PricedOperation::Write,
+        CommandKind::Write => qos::PricedOperation::Write,
         _ => qos::PricedOperation::Read,
     };
     let bytes = u64::from(bytes);
@@ -205,7 +214,7 @@ fn incarnation_of(namespace: Option<&CoreNamespace>) -> u32 {
 /// Takes a slot for a command on a run of blocks of this incarnation of a namespace.
 fn take(
     connection: &mut Connection,
-    kind: Kind,
+    kind: CommandKind,
     command: &Command,
     (run, bytes, incarnation): (&LbaCommand, u32, u32),
     core: &mut CoreState,
@@ -227,7 +236,7 @@ fn take(
 /// Begins Write or Compare, with data that has to come first.
 fn with_data(
     connection: &mut Connection,
-    kind: Kind,
+    kind: CommandKind,
     command: &Command,
     payload: Payload<'_>,
     core: &mut CoreState,
@@ -239,7 +248,7 @@ fn with_data(
     let rights = access.rights.as_deref();
     let (run, bytes) = blocks::check(command, kind.need(), rights, namespace, limit)?;
     let incarnation = incarnation_of(namespace);
-    if kind == Kind::Write && namespace.is_some_and(|namespace| namespace.read_only) {
+    if kind == CommandKind::Write && namespace.is_some_and(|namespace| namespace.read_only) {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
     let inside = blocks::arrival(command.data_pointer()?, payload, bytes)?;
@@ -275,7 +284,7 @@ fn with_data(
 /// Begins Verify or Write Zeroes.
 fn without_data(
     connection: &mut Connection,
-    kind: Kind,
+    kind: CommandKind,
     command: &Command,
     core: &mut CoreState,
     cx: &mut Context<'_>,
@@ -285,10 +294,10 @@ fn without_data(
     let rights = access.rights.as_deref();
     let (run, bytes) = blocks::check(command, kind.need(), rights, namespace, u32::MAX)?;
     let incarnation = incarnation_of(namespace);
-    if kind == Kind::WriteZeroes && namespace.is_some_and(|namespace| namespace.read_only) {
+    if kind == CommandKind::WriteZeroes && namespace.is_some_and(|namespace| namespace.read_only) {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    if kind == Kind::Verify && run.control.protection_action() {
+    if kind == CommandKind::Verify && run.control.protection_action() {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     if bytes > core.limits.transfer_bytes {
@@ -319,7 +328,7 @@ fn begin_pieces(
         return Ok(Flow::Stall);
     };
     let asked = (run.nsid, incarnation);
-    let slot = connection.begin(command, Kind::Dataset, asked, core, cx.now)?;
+    let slot = connection.begin(command, CommandKind::Dataset, asked, core, cx.now)?;
     let entry = connection.session.commands.slot(slot);
     entry.range.blocks = 1;
     entry.range.durable = run.control.fua();
@@ -353,7 +362,7 @@ fn begin_dataset(
     }
     let slot = connection.begin(
         command,
-        Kind::Dataset,
+        CommandKind::Dataset,
         (management.nsid, incarnation),
         core,
         cx.now,
@@ -375,7 +384,7 @@ fn begin_dataset(
 /// Begins Read Extents or Write Extents, with its table as data.
 fn begin_extents(
     connection: &mut Connection,
-    kind: Kind,
+    kind: CommandKind,
     command: &Command,
     payload: Payload<'_>,
     core: &mut CoreState,
@@ -428,7 +437,13 @@ fn begin_flush(
     let namespace = core.namespace_ref(access.subsystem, command.nsid());
     let nsid = flush::check(command, access.rights.as_deref(), namespace)?;
     let incarnation = incarnation_of(namespace);
-    let slot = connection.begin(command, Kind::Flush, (nsid, incarnation), core, cx.now)?;
+    let slot = connection.begin(
+        command,
+        CommandKind::Flush,
+        (nsid, incarnation),
+        core,
+        cx.now,
+    )?;
     barriers::arrive(connection, slot, 0, core);
     advance(connection, slot, Step::Admit, core, cx);
     Ok(Flow::Continue)
@@ -445,7 +460,7 @@ fn begin_barrier(
     let namespace = core.namespace_ref(access.subsystem, command.nsid());
     let rights = access.rights.as_deref();
     let nsid = barrier::check(command, core.limits.barrier, rights, namespace)?;
-    let slot = connection.begin(command, Kind::Barrier, (nsid, 0), core, cx.now)?;
+    let slot = connection.begin(command, CommandKind::Barrier, (nsid, 0), core, cx.now)?;
     barriers::enter(connection, slot, core, cx);
     Ok(Flow::Continue)
 }

@@ -1,6 +1,6 @@
 //! An I/O queue leaves a core at a quiet moment, and arrives on another one.
 
-use crate::controller::registry::Place;
+use crate::controller::registry::ConnectionPlace;
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
@@ -48,7 +48,7 @@ impl Connection {
             return None;
         };
         Some(Handover {
-            from: Place {
+            from: ConnectionPlace {
                 core: core.index,
                 connection: self.key,
             },

@@ -3,7 +3,7 @@
 
 use crate::command::cost;
 use crate::command::step::Step;
-use crate::request::{Kind, State};
+use crate::request::{CommandKind, CommandState};
 use crate::service::answers;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
@@ -28,8 +28,8 @@ pub(crate) fn prepare(
         return Step::Wait;
     }
     let entry = connection.session.commands.slot(slot);
-    if entry.state() == State::WaitingForBuffer {
-        entry.enter(State::Dispatched, &mut core.states);
+    if entry.state() == CommandState::WaitingForBuffer {
+        entry.enter(CommandState::Dispatched, &mut core.states);
     }
     if asks {
         request_data(connection, slot, core, cx);
@@ -51,13 +51,13 @@ fn get_buffer(
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
     let (kind, length) = (entry.kind, entry.transfer.length);
-    let needs = entry.transfer.data.is_none() && length > 0 && (asks || kind == Kind::Read);
+    let needs = entry.transfer.data.is_none() && length > 0 && (asks || kind == CommandKind::Read);
     if !needs {
         return true;
     }
     let namespace = core.namespace_ref(subsystem, entry.nsid);
     let memory = namespace.is_some_and(|namespace| namespace.direct.is_some());
-    entry.transfer.direct = memory && !digests && kind == Kind::Read;
+    entry.transfer.direct = memory && !digests && kind == CommandKind::Read;
     if entry.transfer.direct {
         return true;
     }
@@ -73,12 +73,14 @@ fn get_buffer(
     let entry = connection.session.commands.slot(slot);
     let take = |length| answers::take_buffer(cx, length);
     let taken = match &mut entry.extents {
-        Some(table) if kind == Kind::Read => table.take_buffers(take).map(|held| (None, held)),
+        Some(table) if kind == CommandKind::Read => {
+            table.take_buffers(take).map(|held| (None, held))
+        }
         _ => take(length as usize).map(|(data, held)| (Some(data), held)),
     };
     let Some((data, held)) = taken else {
-        if entry.state() != State::WaitingForBuffer {
-            entry.enter(State::WaitingForBuffer, &mut core.states);
+        if entry.state() != CommandState::WaitingForBuffer {
+            entry.enter(CommandState::WaitingForBuffer, &mut core.states);
         }
         entry.order.waits = core.waiters.commands.push(WaitsFor::Buffer, ticket);
         core.stats.buffer_waits += 1;
@@ -126,9 +128,9 @@ fn get_work(
 fn wait_for_share(connection: &mut Connection, slot: u16, share: Share, core: &mut CoreState) {
     let ticket = connection.ticket(slot);
     let entry = connection.session.commands.slot(slot);
-    if entry.state() != State::WaitingForBuffer {
+    if entry.state() != CommandState::WaitingForBuffer {
         share.count(&mut core.stats);
-        entry.enter(State::WaitingForBuffer, &mut core.states);
+        entry.enter(CommandState::WaitingForBuffer, &mut core.states);
     }
     entry.order.waits = core.waiters.commands.push(WaitsFor::Share, ticket);
 }
@@ -145,7 +147,7 @@ pub(crate) fn request_data(
         entry.transfer.data.is_some(),
         "a host sends data for which there is a buffer"
     );
-    entry.enter(State::Transferring, &mut core.states);
+    entry.enter(CommandState::Transferring, &mut core.states);
     entry.accounting.submitted = cx.now;
     connection.session.transferring += 1;
     let limits = &core.limits;

@@ -3,13 +3,13 @@
 //! [`advance`] carries values between the rooms that know one thing each: `command` and
 //! `controller` say the next [`Step`]; the namespace, its device's channel, the tokens, the buffers
 //! and the send side take it. A command that waits is in exactly one place from which an event
-//! brings it back, named by its [state](crate::request::State).
+//! brings it back, named by its [state](crate::request::CommandState).
 
 use crate::command::step::Step;
 use crate::command::{cost, dataset, device, extents, flush};
 use crate::namespace::Waiting;
 use crate::qos::core::{Done, Priced};
-use crate::request::{Kind, Slot, State, StateCounts, Ticket, status_of_result};
+use crate::request::{CommandKind, CommandState, Slot, StateCounts, Ticket, status_of_result};
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
 use crate::service::prepare::prepare;
@@ -47,7 +47,7 @@ pub(crate) fn advance(
             Step::Answer(status) => {
                 let kind = connection.session.commands.slot(slot).kind;
                 finish(connection, slot, status, core, cx);
-                if kind == Kind::Admin {
+                if kind == CommandKind::Admin {
                     events::deliver(connection, core, cx);
                 }
                 return;
@@ -66,14 +66,17 @@ pub(crate) fn arrived(
 ) {
     let entry = connection.session.commands.slot(slot);
     let whole = entry.transfer.received == entry.transfer.length;
-    debug_assert!(whole || entry.kind == Kind::Admin, "all the data is here");
-    entry.enter(State::Dispatched, &mut core.states);
+    debug_assert!(
+        whole || entry.kind == CommandKind::Admin,
+        "all the data is here"
+    );
+    entry.enter(CommandState::Dispatched, &mut core.states);
     entry.accounting.submitted = Time::ZERO;
     let damaged = entry.transfer.damaged && !mutation::active(Mutation::TargetDigestIgnored);
     let step = if damaged {
         // [NVMe-TCP 1.0 §3.6.3.2]: the connection goes on, the command does not.
         Step::Answer(Status::TRANSIENT_TRANSPORT_ERROR)
-    } else if entry.kind == Kind::Admin {
+    } else if entry.kind == CommandKind::Admin {
         Step::Execute
     } else if entry.accounting.in_flight {
         Step::Prepare
@@ -109,7 +112,7 @@ pub(crate) fn resume(
     cx: &mut Context<'_>,
 ) {
     let entry = connection.session.commands.slot(slot);
-    entry.enter(State::Dispatched, &mut core.states);
+    entry.enter(CommandState::Dispatched, &mut core.states);
     advance(connection, slot, Step::Admit, core, cx);
 }
 
@@ -118,7 +121,7 @@ pub(crate) fn resume(
 pub(crate) fn leave_flight(connection: &mut Connection, nsid: u32, core: &mut CoreState) {
     for slot in connection.session.commands.occupied() {
         let entry = connection.session.commands.slot(slot);
-        let waits = entry.state() == State::WaitingForBuffer && entry.accounting.in_flight;
+        let waits = entry.state() == CommandState::WaitingForBuffer && entry.accounting.in_flight;
         if waits && entry.nsid == nsid {
             core.waiters.forget(entry);
             wait_for_namespace(connection, slot, nsid, core);
@@ -144,7 +147,7 @@ pub(crate) fn put_back(
         Waiting::Request(request) if entry.kind.has_parts() => {
             entry.parts.outstanding -= 1;
             match entry.kind {
-                Kind::Dataset => dataset::put_back(entry, request.blocks),
+                CommandKind::Dataset => dataset::put_back(entry, request.blocks),
                 _ => flush::put_back(entry, nsid),
             }
             if entry.parts.outstanding > 0 {
@@ -158,7 +161,7 @@ pub(crate) fn put_back(
             }
         }
     }
-    if entry.kind == Kind::Read {
+    if entry.kind == CommandKind::Read {
         // Others may have the buffers meanwhile.
         entry.transfer.data = None;
         if let Some(table) = &mut entry.extents {
@@ -205,11 +208,11 @@ pub(crate) fn completed(
 /// The device has committed what a command is to read, which goes on then.
 fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut StateCounts) -> Step {
     entry.parts.commits = false;
-    let status = status_of_result(result, Kind::Flush);
+    let status = status_of_result(result, CommandKind::Flush);
     if !status.is_success() {
         return Step::Answer(status);
     }
-    entry.enter(State::Dispatched, states);
+    entry.enter(CommandState::Dispatched, states);
     Step::Execute
 }
 
@@ -229,11 +232,11 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
     let entry = connection.session.commands.slot(slot);
     debug_assert_eq!(
         entry.state(),
-        State::Dispatched,
+        CommandState::Dispatched,
         "gates are for dispatched commands"
     );
     if entry.order.held != 0 {
-        entry.enter(State::WaitingForBarrier, &mut core.states);
+        entry.enter(CommandState::WaitingForBarrier, &mut core.states);
         return Step::Wait;
     }
     if entry.nsid == NSID_BROADCAST {
@@ -251,7 +254,7 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
         return Step::WaitForNamespace(nsid);
     }
     // The namespace may have become smaller while the command waited.
-    let ranged = !matches!(kind, Kind::Flush | Kind::Dataset);
+    let ranged = !matches!(kind, CommandKind::Flush | CommandKind::Dataset);
     let fits = table.map_or_else(
         || namespace.contains(range.lba, u64::from(range.blocks)),
         |table| table.end() <= namespace.blocks,
@@ -272,7 +275,7 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
 fn pay(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
-    if entry.kind == Kind::Dataset && entry.transfer.received < entry.transfer.length {
+    if entry.kind == CommandKind::Dataset && entry.transfer.received < entry.transfer.length {
         // Its data says what it costs; until that is here, nothing of it concerns the namespace.
         return Step::Prepare;
     }
@@ -299,7 +302,7 @@ fn admit_to_all(connection: &mut Connection, slot: u16, core: &mut CoreState) ->
     let (begin, kind) = (entry.parts.next, entry.kind);
     let subsystem = connection.access.subsystem;
     let mut scheduled = core.scheduled(subsystem);
-    if kind == Kind::Shutdown {
+    if kind == CommandKind::Shutdown {
         // A host that shuts down pays where there is something to flush, and waits nowhere else.
         scheduled.retain(|&(nsid, _)| {
             let namespace = core.namespace(subsystem, nsid);
@@ -346,7 +349,7 @@ fn wait_for_tokens(
         if let Ok(number) = core.tokens.enqueue(queue, priced) {
             let entry = connection.session.commands.slot(slot);
             entry.order.line = number;
-            entry.enter(State::WaitingForTokens, &mut core.states);
+            entry.enter(CommandState::WaitingForTokens, &mut core.states);
             return Step::Wait;
         }
         connection.assign_token_queues(core);
@@ -360,7 +363,7 @@ fn wait_for_namespace(connection: &mut Connection, slot: u16, nsid: u32, core: &
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
     let in_flight = std::mem::take(&mut entry.accounting.in_flight);
-    entry.enter(State::WaitingForNamespace, &mut core.states);
+    entry.enter(CommandState::WaitingForNamespace, &mut core.states);
     core.stats.pause_waits += 1;
     match core.namespace(subsystem, nsid) {
         Some(namespace) => namespace.waiting.push_back(ticket),
@@ -380,16 +383,16 @@ fn execute(
     let ticket = connection.ticket(slot);
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
-    entry.enter(State::Executing, &mut core.states);
+    entry.enter(CommandState::Executing, &mut core.states);
     entry.accounting.submitted = cx.now;
     let namespace = core.namespace_ref(subsystem, entry.nsid);
     if let Some(step) = device::commit(entry, ticket, namespace) {
         return step;
     }
     match entry.kind {
-        Kind::Admin => controller::execute(connection, slot, core, cx),
-        Kind::Flush | Kind::Shutdown => Step::Continue,
-        Kind::Dataset => {
+        CommandKind::Admin => controller::execute(connection, slot, core, cx),
+        CommandKind::Flush | CommandKind::Shutdown => Step::Continue,
+        CommandKind::Dataset => {
             let rights = connection.access.rights.as_deref();
             dataset::clip(entry, &core.limits);
             dataset::execute(entry, rights, namespace)
@@ -409,7 +412,7 @@ fn submit(
 ) -> Step {
     let state = connection.session.commands.slot(slot).state();
     assert!(
-        state == State::Executing,
+        state == CommandState::Executing,
         "a device sees commands that execute"
     );
     let class = connection.session.output.class();
@@ -460,7 +463,7 @@ fn next_part(connection: &mut Connection, slot: u16, core: &mut CoreState) -> St
     if entry.extents.is_some() {
         return extents::next(entry, ticket);
     }
-    if entry.kind == Kind::Dataset {
+    if entry.kind == CommandKind::Dataset {
         let namespace = core.namespace_ref(subsystem, entry.nsid);
         return dataset::next(entry, ticket, namespace, &core.limits, answers);
     }
@@ -486,8 +489,12 @@ pub(crate) fn finish(
     connection.end_work(slot);
     let status = answers::with_retry_delay(connection, status);
     let entry = connection.session.commands.slot(slot);
+    assert!(
+        entry.parts.outstanding == 0,
+        "the device has nothing of a command that ends"
+    );
     entry.status = Some(status);
-    if entry.kind != Kind::Read && entry.kind != Kind::Admin {
+    if entry.kind != CommandKind::Read && entry.kind != CommandKind::Admin {
         if mutation::active(Mutation::BufferKept) && !status.is_success() {
             std::mem::forget(entry.transfer.data.take());
         }
@@ -498,12 +505,14 @@ pub(crate) fn finish(
     }
     let in_flight = std::mem::take(&mut entry.accounting.in_flight);
     let (kind, nsid, cid, opcode) = (entry.kind, entry.nsid, entry.cid, entry.opcode);
-    if kind == Kind::Shutdown
+    if kind == CommandKind::Shutdown
         && let Owner::Admin(controller) = &mut connection.owner
     {
+        let before = controller.registers.state();
         controller.end_shutdown(status.is_success());
+        core.count_controller(before, controller.registers.state());
     }
-    if !matches!(kind, Kind::Admin | Kind::Barrier) {
+    if !matches!(kind, CommandKind::Admin | CommandKind::Barrier) {
         count(connection, slot, status, core, cx.now);
     }
     if in_flight {
@@ -511,7 +520,7 @@ pub(crate) fn finish(
             .end_flight(connection.access.subsystem, nsid);
     }
     core.touch();
-    if !status.is_success() && kind != Kind::Admin {
+    if !status.is_success() && kind != CommandKind::Admin {
         answers::log_error(connection, cid, nsid, opcode, status);
     }
     if connection.answers() {
@@ -556,10 +565,10 @@ pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreStat
     let entry = connection.session.commands.slot(slot);
     let (in_flight, nsid) = (entry.accounting.in_flight, entry.nsid);
     core.waiters.forget(entry);
-    if entry.state() == State::Transferring {
+    if entry.state() == CommandState::Transferring {
         connection.session.transferring -= 1;
     }
-    if entry.kind == Kind::Barrier {
+    if entry.kind == CommandKind::Barrier {
         core.withdraw_barrier(ticket);
     }
     connection.free(slot, core);

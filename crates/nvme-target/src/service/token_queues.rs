@@ -5,7 +5,7 @@
 //! Must never: leave a token queue, or a command that waits in it, behind a connection that is gone.
 
 use crate::qos::core::TokenQueue;
-use crate::request::{State, Ticket};
+use crate::request::{CommandState, Ticket};
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
@@ -37,7 +37,7 @@ impl Connection {
         for ticket in self.withdraw_from(&left, &before, core) {
             // As a command of a namespace that was paused, and is open again.
             let entry = self.session.commands.slot(ticket.slot);
-            entry.enter(State::WaitingForNamespace, &mut core.states);
+            entry.enter(CommandState::WaitingForNamespace, &mut core.states);
             core.waiters.released.push_back(ticket);
         }
         for queue in before.into_iter().flatten() {
@@ -84,7 +84,7 @@ impl Connection {
         for slot in self.session.commands.occupied() {
             let ticket = self.ticket(slot);
             let entry = self.session.commands.slot(slot);
-            if entry.state() != State::WaitingForTokens {
+            if entry.state() != CommandState::WaitingForTokens {
                 continue;
             }
             let queue = had.get(entry.paying_namespace() as usize - 1);

@@ -1,6 +1,6 @@
 //! Rounds of the token schedulers, and the token queues of all connections.
 
-use crate::request::{State, Ticket};
+use crate::request::{CommandState, Ticket};
 use crate::service::poll_group::PollGroup;
 use crate::service::requests;
 use reactor::Context;
@@ -35,7 +35,7 @@ impl PollGroup {
             return;
         };
         let waits = connection.session.commands.get(ticket.slot);
-        if waits.is_some_and(|entry| entry.state() == State::WaitingForTokens) {
+        if waits.is_some_and(|entry| entry.state() == CommandState::WaitingForTokens) {
             requests::paid(connection, ticket.slot, &mut self.core, cx);
         }
     }

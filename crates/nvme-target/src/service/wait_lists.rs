@@ -18,10 +18,10 @@ pub(crate) enum WaitsFor {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct WaitPlace {
     ticket: Ticket,
     list: WaitsFor,
-    /// The place before this one, or the end of the list.
+    /// The place before this one, or the end of the list; of a free place, the place itself.
     before: u32,
     /// The place after this one, or the end of the list; of a free place, another one that is free,
     /// or 0.
@@ -41,7 +41,7 @@ const NO_TICKET: Ticket = Ticket {
 #[derive(Debug)]
 pub(crate) struct WaitLists {
     /// The end of each list, before its first place and after its last; then the places.
-    places: Vec<Place>,
+    places: Vec<WaitPlace>,
     /// A free place; 0 for none.
     free: u32,
     lengths: [usize; 2],
@@ -53,7 +53,7 @@ pub(crate) struct WaitLists {
 impl WaitLists {
     /// Returns empty lists with memory for `capacity` commands.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        let end = |list| Place {
+        let end = |list| WaitPlace {
             ticket: NO_TICKET,
             list,
             before: list as u32,
@@ -70,7 +70,7 @@ impl WaitLists {
         }
     }
 
-    fn at(&mut self, place: u32) -> &mut Place {
+    fn at(&mut self, place: u32) -> &mut WaitPlace {
         #[cfg(test)]
         {
             self.looks += 1;
@@ -85,7 +85,7 @@ impl WaitLists {
 
     /// Puts a command at the back of a list. Returns its place, which is not 0.
     pub(crate) fn push(&mut self, list: WaitsFor, ticket: Ticket) -> u32 {
-        let new = Place {
+        let new = WaitPlace {
             ticket,
             list,
             before: 0,
@@ -113,11 +113,14 @@ impl WaitLists {
 
     /// Takes out the command at a place.
     pub(crate) fn remove(&mut self, place: u32) -> Ticket {
+        assert!(place > WaitsFor::Share as u32, "the ends of the lists stay");
+        let is_linked = self.places[place as usize].before != place;
+        assert!(is_linked, "a command leaves its place once");
         self.unlink(place);
         let free = self.free;
         let left = self.at(place);
-        left.after = free;
-        let Place { ticket, list, .. } = *left;
+        (left.before, left.after) = (place, free);
+        let WaitPlace { ticket, list, .. } = *left;
         self.free = place;
         self.lengths[list as usize] -= 1;
         ticket
@@ -148,7 +151,7 @@ impl WaitLists {
     }
 
     fn unlink(&mut self, place: u32) {
-        let Place { before, after, .. } = *self.at(place);
+        let WaitPlace { before, after, .. } = *self.at(place);
         self.at(before).after = after;
         self.at(after).before = before;
     }

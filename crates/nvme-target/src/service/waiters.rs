@@ -2,7 +2,7 @@
 //! them try again.
 
 use crate::command::step::Step;
-use crate::request::{State, Ticket};
+use crate::request::{CommandState, Ticket};
 use crate::service::poll_group::PollGroup;
 use crate::service::requests;
 use crate::service::wait_lists::WaitsFor;
@@ -54,7 +54,7 @@ impl PollGroup {
                 continue;
             };
             let waits = connection.session.commands.get(ticket.slot);
-            if waits.is_some_and(|entry| entry.state() == State::WaitingForNamespace) {
+            if waits.is_some_and(|entry| entry.state() == CommandState::WaitingForNamespace) {
                 requests::resume(connection, ticket.slot, &mut self.core, cx);
             }
         }
@@ -84,7 +84,11 @@ impl PollGroup {
         let Some(entry) = connection.session.commands.get(ticket.slot) else {
             return;
         };
-        debug_assert_eq!(entry.state(), State::WaitingForBuffer, "it was in the line");
+        debug_assert_eq!(
+            entry.state(),
+            CommandState::WaitingForBuffer,
+            "it was in the line"
+        );
         entry.order.waits = 0;
         requests::advance(connection, ticket.slot, Step::Prepare, &mut self.core, cx);
     }

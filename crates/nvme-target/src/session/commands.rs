@@ -4,7 +4,7 @@
 //! two commands at a time never pays for more. Nothing is allocated once it has grown; now and then
 //! an idle one gives back what it did not need since the last time.
 
-use crate::request::{Kind, Slot, State, StateCounts};
+use crate::request::{CommandKind, CommandState, Slot, StateCounts};
 use base::Time;
 use base::mutation::{self, Mutation};
 use std::ops::Range;
@@ -66,6 +66,10 @@ impl CommandTable {
 
     /// The queue is connected with `entries` entries.
     pub(crate) fn connect(&mut self, id: u16, entries: u32, flow_control: bool) {
+        assert!(
+            entries > 0 && self.used <= entries,
+            "Connect takes an entry"
+        );
         self.id = id;
         self.entries = entries;
         self.flow_control = flow_control;
@@ -76,6 +80,7 @@ impl CommandTable {
 
     /// The terms of a queue without commands.
     pub(crate) const fn terms(&self) -> Terms {
+        assert!(self.used == 0, "no command is left behind");
         Terms {
             id: self.id,
             entries: self.entries,
@@ -86,6 +91,7 @@ impl CommandTable {
 
     /// Goes on under the terms that another core's queue had.
     pub(crate) const fn accept(&mut self, terms: Terms) {
+        assert!(self.used == 0, "commands were taken under other terms");
         self.id = terms.id;
         self.entries = terms.entries;
         self.sq_head = terms.sq_head;
@@ -154,6 +160,10 @@ impl CommandTable {
             }
             None => return None,
         };
+        assert!(
+            self.cids[usize::from(slot)] == NO_CID,
+            "a slot has one command"
+        );
         self.used += 1;
         self.peak = self.peak.max(u16::try_from(self.used).unwrap_or(u16::MAX));
         self.cids[usize::from(slot)] = u32::from(cid);
@@ -166,7 +176,7 @@ impl CommandTable {
     pub(crate) fn give_back(&mut self, slot: u16) {
         let index = usize::from(slot);
         assert!(
-            self.slots[index].state() != State::Free,
+            self.slots[index].state() != CommandState::Free,
             "a slot is given back once"
         );
         self.slots[index] = Slot::default();
@@ -197,13 +207,13 @@ impl CommandTable {
         let some = self.used > 0;
         let slots = some.then(|| self.slots.iter_mut());
         let slots = slots.into_iter().flatten();
-        slots.filter(|slot| slot.state() != State::Free)
+        slots.filter(|slot| slot.state() != CommandState::Free)
     }
 
     /// Returns the commands that wait for data by R2T: the time of the R2T, and the namespace.
     pub(crate) fn asked(&mut self) -> impl Iterator<Item = (Time, u32)> {
         let taken = self.taken_mut();
-        let asked = taken.filter(|slot| slot.state() == State::Transferring);
+        let asked = taken.filter(|slot| slot.state() == CommandState::Transferring);
         asked.map(|slot| (slot.accounting.submitted, slot.nsid))
     }
 
@@ -233,18 +243,24 @@ impl CommandTable {
     pub(crate) fn get(&mut self, slot: u16) -> Option<&mut Slot> {
         self.slots
             .get_mut(usize::from(slot))
-            .filter(|slot| slot.state() != State::Free)
+            .filter(|slot| slot.state() != CommandState::Free)
     }
 
     /// Returns true while an admin command with this opcode is under way.
     pub(crate) fn awaits(&self, opcode: AdminOpcode) -> bool {
-        let mut taken = self.slots.iter().filter(|slot| slot.state() != State::Free);
-        taken.any(|slot| slot.kind == Kind::Admin && slot.opcode == opcode.0)
+        let mut taken = self
+            .slots
+            .iter()
+            .filter(|slot| slot.state() != CommandState::Free);
+        taken.any(|slot| slot.kind == CommandKind::Admin && slot.opcode == opcode.0)
     }
 
     /// Returns true while a command is under way that changes blocks.
     pub(crate) fn changes_data(&self) -> bool {
-        let mut taken = self.slots.iter().filter(|slot| slot.state() != State::Free);
+        let mut taken = self
+            .slots
+            .iter()
+            .filter(|slot| slot.state() != CommandState::Free);
         taken.any(|slot| slot.kind.changes_data())
     }
 
@@ -252,7 +268,7 @@ impl CommandTable {
     pub(crate) fn occupied(&self) -> Vec<u16> {
         let numbered = (0u16..).zip(&self.slots);
         numbered
-            .filter(|(_, slot)| slot.state() != State::Free)
+            .filter(|(_, slot)| slot.state() != CommandState::Free)
             .map(|(number, _)| number)
             .collect()
     }

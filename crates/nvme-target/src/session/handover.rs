@@ -6,7 +6,7 @@
 //! waits in the kernel. Must never: be on two cores, or leave its controller waiting for a queue
 //! that is gone ([`PollGroup::lose`](crate::service::PollGroup)).
 
-use crate::controller::registry::{Place, SharedController};
+use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::permit::ConnectionPermit;
 use crate::session::commands::Terms;
 use crate::session::transfer::R2tTerms;
@@ -50,7 +50,7 @@ impl MoveReason {
 #[derive(Debug)]
 pub(crate) struct Handover {
     /// Place that it left.
-    pub(crate) from: Place,
+    pub(crate) from: ConnectionPlace,
     pub(crate) controller: Arc<SharedController>,
     pub(crate) subsystem: u32,
     pub(crate) terms: Terms,

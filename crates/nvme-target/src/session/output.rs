@@ -303,6 +303,10 @@ impl Output {
         let Some((list, answers)) = self.queue.next_send(cx.now) else {
             return 0;
         };
+        debug_assert!(
+            self.unsent_answers >= answers.count,
+            "an answer is sent once"
+        );
         self.unsent_answers -= answers.count;
         let bytes = list.bytes();
         let key = OpKey::new(core.op_namespace, SEND, self.key);

@@ -5,7 +5,7 @@
 //! an R2T with the tag is outstanding, for that command, and for those bytes.
 
 use crate::limits::Limits;
-use crate::request::{Kind, State};
+use crate::request::{CommandKind, CommandState};
 use crate::session::Session;
 use crate::session::event::{Delivery, Violation};
 use base::mutation::{self, Mutation};
@@ -85,6 +85,7 @@ pub(crate) struct R2tTerms {
 impl R2tTerms {
     /// Returns the terms for `outstanding_max` R2Ts of a command at a time.
     pub(crate) fn new(outstanding_max: u16, limits: &Limits) -> Self {
+        assert!(outstanding_max > 0, "no data would ever be asked for");
         Self {
             outstanding_max,
             bytes: if outstanding_max > 1 {
@@ -123,8 +124,12 @@ impl Session {
         if outstanding >= terms.outstanding_max || offset >= transfer.length {
             return None;
         }
+        assert!(
+            usize::from(outstanding) < transfer.missing.len(),
+            "an R2T has a place of its own"
+        );
         let mut length = terms.bytes.min(transfer.length - offset);
-        if mutation::active(Mutation::R2tBeyondCommand) && kind == Kind::Compare {
+        if mutation::active(Mutation::R2tBeyondCommand) && kind == CommandKind::Compare {
             length += 512;
         }
         transfer.missing[usize::from(number) % transfer.missing.len()] = length;
@@ -165,7 +170,7 @@ impl Session {
         let stride = self.r2t.bytes;
         let slot = pdu.transfer_tag & TTAG_SLOT_MASK;
         let entry = self.commands.get(slot);
-        let entry = entry.filter(|entry| entry.state() == State::Transferring);
+        let entry = entry.filter(|entry| entry.state() == CommandState::Transferring);
         let entry = entry.ok_or(Defect::Unasked)?;
         let transfer = &entry.transfer;
         let places = transfer.missing.len();
@@ -269,6 +274,10 @@ impl Session {
                 if transfer.received < transfer.length {
                     return Delivery::Partial(slot);
                 }
+                assert!(
+                    transfer.r2ts_done == transfer.r2ts_sent,
+                    "no R2T is outstanding for a command that has all its data"
+                );
                 self.transferring -= 1;
                 Delivery::Whole(slot)
             }

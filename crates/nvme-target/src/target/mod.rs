@@ -152,8 +152,8 @@ impl Target {
     }
 
     /// Notes the scheduling priority of a core's thread; once, by the thread itself.
-    pub(crate) fn note_priority(&self, core: usize, standing: PriorityStatus) {
-        let _ = self.shared.priorities.of(core).set(standing);
+    pub(crate) fn note_priority(&self, core: usize, status: PriorityStatus) {
+        let _ = self.shared.priorities.of(core).set(status);
     }
 
     /// The limits that the target was made with.

@@ -292,9 +292,9 @@ fn set_up(
     if knobs.raises_dataplane() {
         // As a host's threads that may share the core are: the lighter of two that wait for each
         // other would wait for slices of the heavier.
-        let standing = priority::raise_nice();
-        tracing::info!("core {core} is served with priority: {standing}");
-        target.note_priority(index, standing);
+        let status = priority::raise_nice();
+        tracing::info!("core {core} is served with priority: {status}");
+        target.note_priority(index, status);
     }
     let limits = target.limits();
     let driver = DriverOptions {

@@ -197,7 +197,7 @@ fn use_device(devices: &mut Vec<Used>, nqn: &str, namespace: &Namespace) {
 mod tests {
     use super::*;
     use crate::change::ack::Pausing;
-    use crate::controller::registry::{ControllerKind, Place, SharedController};
+    use crate::controller::registry::{ConnectionPlace, ControllerKind, SharedController};
     use crate::limits::Limits;
     use crate::message::CoreMessage;
     use crate::qos::access::Others;
@@ -230,7 +230,7 @@ mod tests {
                     index: u32::from(id),
                     generation: 0,
                 };
-                let admin = Place {
+                let admin = ConnectionPlace {
                     core: 0,
                     connection,
                 };

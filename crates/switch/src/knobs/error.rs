@@ -1,9 +1,10 @@
 //! Errors of knobs, each with its remedy.
 
-use super::table::TARGET_THREADS_MIN;
-use super::{Knob, Preset};
 use crate::limits;
 use std::fmt;
+
+/// Key of the knob that a crossing of the bounds of threads is about.
+pub(super) const TARGET_THREADS_MIN: &str = "target_threads_min";
 
 /// A knob that is where it may not be, or words that turn none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +41,15 @@ pub enum KnobError {
     NoPreset {
         /// The word, at most its first 32 characters.
         word: String,
+        /// The names of all presets.
+        expected: String,
     },
     /// A word that names no knob.
     NoKnob {
         /// The word, at most its first 32 characters.
         word: String,
+        /// The keys of all knobs.
+        expected: String,
     },
     /// A value that the knob has not.
     NoValue {
@@ -97,8 +102,8 @@ impl KnobError {
             Self::BoundsCross { min, max } => {
                 format!("{TARGET_THREADS_MIN} is {min}, and target_threads_max {max}")
             }
-            Self::NoPreset { word } => format!("{word:?} is no preset"),
-            Self::NoKnob { word } => format!("{word:?} is no knob"),
+            Self::NoPreset { word, .. } => format!("{word:?} is no preset"),
+            Self::NoKnob { word, .. } => format!("{word:?} is no knob"),
             Self::NoValue { knob, word, .. } => format!("{knob} cannot be {word:?}"),
             Self::NotInUse { knob, with } => format!("{knob} counts only with {with}"),
             Self::ChangedTwice { knob } => {
@@ -122,14 +127,8 @@ impl KnobError {
                 format!("they can be {} in all", limits::FLOOR_PERMILLE_MAX)
             }
             Self::BoundsCross { max, .. } => format!("the least can be 0 to {max}"),
-            Self::NoPreset { .. } => {
-                let names: Vec<_> = Preset::ALL.iter().map(|(_, name)| *name).collect();
-                format!("say one of {}", names.join(", "))
-            }
-            Self::NoKnob { .. } => {
-                let keys: Vec<_> = Knob::ALL.iter().map(|knob| knob.key).collect();
-                format!("the knobs are {}", keys.join(", "))
-            }
+            Self::NoPreset { expected, .. } => format!("say one of {expected}"),
+            Self::NoKnob { expected, .. } => format!("the knobs are {expected}"),
             Self::NotInUse { .. } => "say that, too, or omit this".to_owned(),
             Self::ChangedTwice { .. } => "keep one of them".to_owned(),
         }

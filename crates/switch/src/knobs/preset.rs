@@ -92,6 +92,7 @@ impl FromStr for Preset {
             .map(|(preset, _)| *preset)
             .ok_or_else(|| KnobError::NoPreset {
                 word: word.chars().take(32).collect(),
+                expected: PRESETS.map(|(_, name)| name).join(", "),
             })
     }
 }

@@ -8,7 +8,6 @@
 use super::{KnobError, Knobs, Preset};
 use crate::limits;
 use base::Nanos;
-pub(super) use list::TARGET_THREADS_MIN;
 use list::{DOORBELL_DELAY, KNOBS};
 use std::fmt;
 
@@ -157,6 +156,11 @@ impl Knob {
             .find(|knob| knob.key == key)
             .ok_or_else(|| KnobError::NoKnob {
                 word: shortened(key),
+                expected: KNOBS
+                    .iter()
+                    .map(|knob| knob.key)
+                    .collect::<Vec<_>>()
+                    .join(", "),
             })
     }
 

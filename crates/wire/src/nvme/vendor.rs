@@ -25,7 +25,7 @@ const EXTENT_TERMS: usize = 24;
 pub struct Extensions {
     /// Knows [`EndController`].
     pub end_controller: bool,
-    /// Heeds the priority class of a queue's Connect command, once the host has said with
+    /// Respects the priority class of a queue's Connect command, once the host has said with
     /// [`HostExtensions`] that it means it.
     pub queue_classes: bool,
     /// Knows [`Barrier`].

@@ -13,35 +13,14 @@
 mod body;
 
 use self::body::{Body, no_body, term_body};
-use crate::tcp::header::{CommonHeader, DataAlignment, HDGSTF, PduHeader, PduType};
+pub use crate::tcp::header::Role;
+use crate::tcp::header::{CommonHeader, DataAlignment, HDGSTF, PduType};
 use crate::tcp::limits::{
     CAPSULE_CMD_BYTES, COMMON_HEADER_BYTES, DIGEST_BYTES, HEADER_BYTES_MAX, IC_BYTES,
     SHORT_HEADER_BYTES, TERM_REQ_BYTES_MAX,
 };
-use crate::tcp::{
-    C2hData, CapsuleCmd, CapsuleResp, FramingError, H2cData, IcReq, IcResp, R2t, TermReq, digest,
-};
-
-/// The end of the connection that receives; it decides what PDUs are legal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Receives what a host sends.
-    Controller,
-    /// Receives what a controller sends.
-    Host,
-}
-
-impl Role {
-    /// Returns true if this end may receive a PDU of this type.
-    #[inline]
-    const fn receives(self, pdu_type: PduType) -> bool {
-        let from_host = matches!(
-            pdu_type,
-            PduType::IcReq | PduType::H2cTermReq | PduType::CapsuleCmd | PduType::H2cData
-        );
-        matches!(self, Self::Controller) == from_host
-    }
-}
+use crate::tcp::{C2hData, CapsuleCmd, CapsuleResp, FramingError, H2cData, IcReq, IcResp};
+use crate::tcp::{PduHeader, R2t, TermReq, digest};
 
 /// Largest data that one PDU may carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,10 +1,10 @@
-//! The common header, the formats that two ends agree on, and the header of any PDU.
+//! The common header, and the formats that two ends agree on.
 
+use crate::tcp::digest;
 use crate::tcp::limits::{
     ALIGNMENT_CODE_MAX, CAPSULE_CMD_BYTES, COMMON_HEADER_BYTES, DIGEST_BYTES, IC_BYTES,
     SHORT_HEADER_BYTES,
 };
-use crate::tcp::{C2hData, CapsuleCmd, CapsuleResp, H2cData, IcReq, IcResp, R2t, TermReq, digest};
 
 /// PDU-Type. `[NVMe-TCP 1.0 §3.6.1]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,6 +83,27 @@ impl PduType {
             Self::C2hData => "C2HData",
             Self::R2t => "R2T",
         }
+    }
+}
+
+/// The end of the connection that receives; it decides what PDUs are legal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Receives what a host sends.
+    Controller,
+    /// Receives what a controller sends.
+    Host,
+}
+
+impl Role {
+    /// Returns true if this end may receive a PDU of this type.
+    #[inline]
+    pub(super) const fn receives(self, pdu_type: PduType) -> bool {
+        let from_host = matches!(
+            pdu_type,
+            PduType::IcReq | PduType::H2cTermReq | PduType::CapsuleCmd | PduType::H2cData
+        );
+        matches!(self, Self::Controller) == from_host
     }
 }
 
@@ -244,44 +265,4 @@ pub(crate) fn seal(
         out[end..pdo].fill(0);
     }
     pdo
-}
-
-/// The header of any PDU, parsed and checked. What data follows is said beside it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PduHeader {
-    /// A command.
-    CapsuleCmd(CapsuleCmd),
-    /// A completion.
-    CapsuleResp(CapsuleResp),
-    /// Data from the host.
-    H2cData(H2cData),
-    /// Data from the controller.
-    C2hData(C2hData),
-    /// The controller is ready for data.
-    R2t(R2t),
-    /// The host initializes the connection.
-    IcReq(IcReq),
-    /// The controller agrees.
-    IcResp(IcResp),
-    /// The host ends the connection; data is the offending header.
-    H2cTermReq(TermReq),
-    /// The controller ends the connection; data is the offending header.
-    C2hTermReq(TermReq),
-}
-
-impl PduHeader {
-    /// The type of the PDU.
-    pub const fn pdu_type(&self) -> PduType {
-        match self {
-            Self::CapsuleCmd(_) => PduType::CapsuleCmd,
-            Self::CapsuleResp(_) => PduType::CapsuleResp,
-            Self::H2cData(_) => PduType::H2cData,
-            Self::C2hData(_) => PduType::C2hData,
-            Self::R2t(_) => PduType::R2t,
-            Self::IcReq(_) => PduType::IcReq,
-            Self::IcResp(_) => PduType::IcResp,
-            Self::H2cTermReq(_) => PduType::H2cTermReq,
-            Self::C2hTermReq(_) => PduType::C2hTermReq,
-        }
-    }
 }

@@ -18,15 +18,17 @@ pub mod r2t;
 pub mod term_req;
 
 mod framing_error;
+mod pdu_header;
 
 pub use c2h_data::C2hData;
 pub use capsule_cmd::CapsuleCmd;
 pub use capsule_resp::CapsuleResp;
-pub use framer::{Event, Framer, FramerLimits, Role};
+pub use framer::{Event, Framer, FramerLimits};
 pub use framing_error::FramingError;
 pub use h2c_data::H2cData;
-pub use header::{DataAlignment, PduFormat, PduHeader, PduType};
+pub use header::{DataAlignment, PduFormat, PduType, Role};
 pub use ic_req::IcReq;
 pub use ic_resp::IcResp;
+pub use pdu_header::PduHeader;
 pub use r2t::R2t;
 pub use term_req::{FatalErrorStatus, TermReq};

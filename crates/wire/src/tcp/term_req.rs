@@ -1,8 +1,7 @@
 //! H2CTermReq and C2HTermReq: the connection ends, and why. `[NVMe-TCP 1.0 §3.6.2.4, §3.6.2.5]`
 
 use crate::bytes::{put_u16, put_u32, u16_at, u32_at};
-use crate::tcp::framer::Role;
-use crate::tcp::header::{CommonHeader, PduType};
+use crate::tcp::header::{CommonHeader, PduType, Role};
 use crate::tcp::limits::{
     COMMON_HEADER_BYTES, SHORT_HEADER_BYTES, TERM_DATA_BYTES_MAX, TERM_REQ_BYTES_MAX,
 };

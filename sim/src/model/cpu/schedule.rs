@@ -3,7 +3,7 @@
 use super::super::caches::Habit;
 use super::super::event::Event;
 use super::super::world::World;
-use super::{KEPT_NS, Role, SETTLE_NS, State, Step, WEIGHT_NORMAL};
+use super::{KEPT_NS, Role, SETTLE_NS, Step, ThreadState, WEIGHT_NORMAL};
 use base::Time;
 use reactor::{IdlePolicy, Wait};
 
@@ -12,7 +12,7 @@ impl World<'_> {
     /// interrupts that core where it sleeps or is busy; where it polls, as for a switch. On the same
     /// core the call is a part of the switch.
     pub(in crate::model) fn wake(&mut self, thread: usize) {
-        if self.threads[thread].state != State::Asleep {
+        if self.threads[thread].state != ThreadState::Asleep {
             return;
         }
         let core = self.threads[thread].core;
@@ -37,11 +37,11 @@ impl World<'_> {
         let thread = self.engines[engine].thread;
         let core = self.threads[thread].core;
         match self.threads[thread].state {
-            State::Asleep => {
+            ThreadState::Asleep => {
                 self.wake(thread);
             }
-            State::Running if self.executing != Some(core) => self.end_poll(core, self.now),
-            State::Ready | State::Running => {}
+            ThreadState::Running if self.executing != Some(core) => self.end_poll(core, self.now),
+            ThreadState::Ready | ThreadState::Running => {}
         }
     }
 
@@ -64,7 +64,7 @@ impl World<'_> {
         self.account(core);
         let (it, now) = (&mut self.cores[core], self.now);
         let woken = &mut self.threads[thread];
-        woken.state = State::Ready;
+        woken.state = ThreadState::Ready;
         woken.vruntime = woken.vruntime.max(it.vruntime.saturating_sub(slice));
         woken.ready_at = now;
         it.ready.push(thread);
@@ -226,7 +226,7 @@ impl World<'_> {
         let left = it.step_end.saturating_sub(self.now);
         let thread = &mut self.threads[current];
         thread.suspended = (it.step != Step::Poll).then_some((it.step, left));
-        thread.state = State::Ready;
+        thread.state = ThreadState::Ready;
         it.current = None;
         it.generation = it.generation.wrapping_add(1);
         if thread.core == core {
@@ -285,7 +285,7 @@ impl World<'_> {
             return;
         };
         let it = &mut self.threads[thread];
-        it.state = State::Ready;
+        it.state = ThreadState::Ready;
         it.vruntime = it.vruntime.max(first + 1);
         it.yielded = Some(self.now);
         self.cores[core].current = None;
@@ -331,11 +331,11 @@ impl World<'_> {
             if !self.outranks(candidate, current) {
                 return Some(current);
             }
-            self.threads[current].state = State::Ready;
+            self.threads[current].state = ThreadState::Ready;
             self.cores[core].ready.push(current);
         }
         self.cores[core].ready.remove(best);
-        self.threads[candidate].state = State::Running;
+        self.threads[candidate].state = ThreadState::Running;
         self.threads[candidate].woken = false;
         self.cores[core].current = Some(candidate);
         Some(candidate)
@@ -371,7 +371,7 @@ impl World<'_> {
                 self.begin(core, step, cost);
                 break;
             }
-            self.threads[thread].state = State::Asleep;
+            self.threads[thread].state = ThreadState::Asleep;
             self.cores[core].current = None;
         }
         self.executing = nested;
@@ -442,7 +442,7 @@ impl World<'_> {
     /// Moves a thread to another core.
     pub(in crate::model) fn migrate(&mut self, thread: usize, to: usize) {
         let from = std::mem::replace(&mut self.threads[thread].core, to);
-        if from != to && self.threads[thread].state == State::Ready {
+        if from != to && self.threads[thread].state == ThreadState::Ready {
             self.cores[from].ready.retain(|&ready| ready != thread);
             self.enqueue(thread);
         }

@@ -2,7 +2,7 @@
 
 use super::writes::write_frame;
 use super::{BlockError, CacheChannel, Completion, Context, Frame, Io, Operation, PAGE_BYTES};
-use super::{Phase, RETRY_PAUSE, SlabKey, Stage, State, Time};
+use super::{CacheState, Phase, RETRY_PAUSE, SlabKey, Stage, Time};
 use super::{copy_from_region, copy_to_region};
 use reactor::{IoSlice, RegionHandle};
 use std::ops::Range;
@@ -148,7 +148,7 @@ impl CacheChannel {
     /// Makes the cache agree with a request that was passed down. After a failure, and after a
     /// Deallocate, the content below is unknown: clean pages are forgotten, and dirty ones will be
     /// written.
-    fn agree(&mut self, key: SlabKey, state: &mut State) {
+    fn agree(&mut self, key: SlabKey, state: &mut CacheState) {
         let mut cached = std::mem::take(&mut self.scratch);
         let pending = self.pendings.get(key).expect("the request is not over");
         cached.clear();

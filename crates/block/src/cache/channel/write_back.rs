@@ -3,14 +3,14 @@
 use super::Time;
 use super::ends::copy_page;
 use super::{Bell, CacheChannel, Context, Io, Nanos, Operation, PAGE_BYTES, Phase, RETRY_PAUSE};
-use super::{Stage, State};
+use super::{CacheState, Stage};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// All pages.
 const EVERYWHERE: Range<u64> = 0..u64::MAX;
 
-impl State {
+impl CacheState {
     /// Notes that the channel with this bell runs, if it is the one that writes back for all.
     fn writer_runs(&mut self, bell: &Arc<Bell>, now: Time) {
         if let Some((writer, ran_at)) = &mut self.writer

@@ -2,7 +2,7 @@
 
 use super::reads::Run;
 use super::{CacheChannel, Context, Found, Frame, PAGE_BYTES, Pending, Phase, RegionHandle};
-use super::{SlabKey, State, Step, Time, copy_to_region};
+use super::{CacheState, SlabKey, Step, Time, copy_to_region};
 
 impl CacheChannel {
     /// Writes into the pages that may be written; has those read that are needed for it.
@@ -87,7 +87,7 @@ impl CacheChannel {
 /// Writes a request's part of a page into its frame, unless too many are dirty; returns whether it
 /// did.
 pub(super) fn write_frame(
-    state: &mut State,
+    state: &mut CacheState,
     region: &RegionHandle,
     pending: &mut Pending,
     page: u64,

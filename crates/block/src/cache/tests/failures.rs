@@ -314,13 +314,13 @@ fn a_cache_has_a_life_of_its_own_within_that_of_the_device_below() {
 #[derive(Debug)]
 struct Silent {
     below: Arc<dyn Device>,
-    cache: Arc<OnceLock<Weak<Shared>>>,
+    cache: Arc<OnceLock<Weak<SharedCache>>>,
     on_their_way: Arc<AtomicU32>,
 }
 
 #[derive(Debug)]
 struct SilentChannel {
-    cache: Arc<OnceLock<Weak<Shared>>>,
+    cache: Arc<OnceLock<Weak<SharedCache>>>,
     on_their_way: Arc<AtomicU32>,
 }
 

@@ -7,7 +7,7 @@
 
 use super::errno::{Direction, Unsupported, block_error, unsupported};
 use super::sync_queue::SyncQueue;
-use super::{FileDevice, IoMode, Shared};
+use super::{FileDevice, FileState, IoMode};
 use crate::device::copy::{copy_from_region, copy_to_region, equals_region};
 use crate::device::{Capabilities, Channel, DeviceError, Geometry, Submit, check, writable};
 use crate::limits::{
@@ -39,7 +39,7 @@ pub(super) struct FileChannel {
     direct: bool,
     /// Alignment of offsets, lengths and memory, in bytes.
     align: usize,
-    shared: Arc<Shared>,
+    shared: Arc<FileState>,
     slots: Slab<Slot>,
     finished: VecDeque<Completion>,
     syncs: SyncQueue,

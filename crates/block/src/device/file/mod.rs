@@ -100,7 +100,7 @@ impl fmt::Display for IoMode {
 
 /// State that the channels of all cores share.
 #[derive(Debug)]
-struct Shared {
+struct FileState {
     blocks: AtomicU64,
     /// Data was lost on its way to stable storage: no flush may succeed any more.
     flush_failed: AtomicBool,
@@ -115,7 +115,7 @@ pub struct FileDevice {
     mode: IoMode,
     capabilities: Capabilities,
     regular: bool,
-    shared: Arc<Shared>,
+    shared: Arc<FileState>,
 }
 
 impl FileDevice {
@@ -143,7 +143,7 @@ impl FileDevice {
             preferred_bytes,
             extents_max: 0,
         };
-        let shared = Shared {
+        let shared = FileState {
             blocks: AtomicU64::new(bytes / u64::from(options.block_bytes)),
             flush_failed: AtomicBool::new(false),
         };

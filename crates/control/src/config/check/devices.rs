@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Findings;
+use super::findings::Findings;
 use crate::config::problem::Place;
 use crate::limits;
 use crate::model::{Device, DeviceKind, Fault, FaultOperation, FaultRule, IoPath, Size};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Findings, devices::block_multiple};
+use super::devices::block_multiple;
+use super::findings::Findings;
 use crate::config::problem::Place;
 use crate::limits;
 use crate::model::{

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Findings, subsystems::name};
+use super::findings::Findings;
+use super::subsystems::name;
 use crate::config::problem::Place;
 use crate::limits;
 use crate::model::{

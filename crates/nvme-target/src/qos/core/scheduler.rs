@@ -97,6 +97,7 @@ impl CoreScheduler {
     pub(super) fn detach(&mut self, tenant: u32) {
         let slot = &mut self.tenants[tenant as usize];
         let Some(left) = slot else { return };
+        assert!(left.stats.seats > 0, "a connection is detached once");
         left.stats.seats -= 1;
         if left.stats.seats > 0 {
             self.note(tenant);

@@ -4,7 +4,7 @@ use crate::latency::TenantLatency;
 use crate::line::Line;
 use crate::qos::core::command::{Done, Lateness, Priced};
 use crate::qos::record::{CoreRecord, TenantRecord};
-use crate::request::{Kind, Ticket};
+use crate::request::{CommandKind, Ticket};
 use crate::stats::TenantStats;
 use qos::token_scheduler::Refused;
 use qos::{TenantId, TenantKey, TokenScheduler, Tokens};
@@ -101,14 +101,14 @@ impl CoreTenant {
     #[inline]
     pub(super) fn count(&mut self, done: &Done, lateness: &mut Lateness) {
         let (stats, latency) = (&mut self.stats, &mut self.latency);
-        let read = done.kind == Kind::Read;
+        let read = done.kind == CommandKind::Read;
         match done.kind {
             _ if !done.success => stats.errors += 1,
-            Kind::Read => {
+            CommandKind::Read => {
                 stats.reads += 1;
                 stats.read_bytes += done.bytes;
             }
-            Kind::Write => {
+            CommandKind::Write => {
                 stats.writes += 1;
                 stats.written_bytes += done.bytes;
             }

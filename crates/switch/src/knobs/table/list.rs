@@ -6,13 +6,13 @@ use crate::caravan::CaravanLimits;
 use crate::class::Class;
 use crate::class_scheduler::Window;
 use crate::doorbell::Mode;
+use crate::knobs::error::TARGET_THREADS_MIN;
 use crate::knobs::{Lanes, Polling, ThreadPriority, Threads};
 use crate::limits;
 use crate::request_steering::Preference;
 use base::Nanos;
 
 pub(super) const DOORBELL_DELAY: &str = "doorbell_delay_us";
-pub(in super::super) const TARGET_THREADS_MIN: &str = "target_threads_min";
 
 const REQUESTS: KnobRange = KnobRange::Number(1, limits::CARAVAN_REQUESTS_MAX as u64);
 const BYTES: KnobRange = KnobRange::Number(1, limits::CARAVAN_BYTES_MAX);
@@ -227,14 +227,14 @@ pub(super) const KNOBS: &[Knob] = &[
         switch,
         caravan.enabled
     ),
-    always!("caravan_beside_latency_requests", "requests of a send while latency work is near",
+    always!("caravan_beside_latency_requests", "requests of a send while latency work is active",
         number REQUESTS, caravan.beside_latency.requests),
-    always!("caravan_beside_latency_bytes", "bytes of a send while latency work is near",
+    always!("caravan_beside_latency_bytes", "bytes of a send while latency work is active",
         number BYTES, caravan.beside_latency.bytes),
-    always!("caravan_beside_latency_iovecs", "segments of a send while latency work is near",
+    always!("caravan_beside_latency_iovecs", "segments of a send while latency work is active",
         number IOVECS, caravan.beside_latency.iovecs),
     always!("caravan_sparse_factor",
-        "how many times as much of each while latency work is near, and its requests sparse",
+        "how many times as much of each while latency work is active, and its requests sparse",
         number KnobRange::Number(1, limits::CARAVAN_SPARSE_FACTOR_MAX as u64), caravan.sparse_factor),
     always!("sparse_latency_bytes",
         "throughput work that leaves between two latency requests from which on they are sparse",
@@ -341,7 +341,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         key: "completion_hold_us",
         meaning: "how long an application is not told of completions of throughput work, at most, \
-                  while latency work is near",
+                  while latency work is active",
         range: KnobRange::Time(Nanos::ZERO, limits::COMPLETION_HOLD_MAX),
         with: None,
         get: |knobs| Some(KnobValue::Time(knobs.completion_hold)),

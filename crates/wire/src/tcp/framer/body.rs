@@ -2,8 +2,8 @@
 //!
 //! The checks of the framer that are about lengths; every one of them is made here and once.
 
-use super::{Framer, Role};
-use crate::tcp::header::{CommonHeader, DDGSTF};
+use super::Framer;
+use crate::tcp::header::{CommonHeader, DDGSTF, Role};
 use crate::tcp::limits::{DIGEST_BYTES, PADDING_BYTES_MAX, SHORT_HEADER_BYTES, TERM_REQ_BYTES_MAX};
 use crate::tcp::{FramingError, H2cData};
 

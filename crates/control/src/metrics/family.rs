@@ -1,0 +1,134 @@
+//! A metric with its values, as the encoder takes them.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::Unit;
+
+use crate::snapshot::{Latency, Snapshot};
+use target::{LATENCY_BOUNDS_NS, Metric, MetricKind};
+
+/// Labels without a value to point at for an exemplar.
+pub(super) type Labels = Vec<(&'static str, String)>;
+
+#[derive(Clone, Copy)]
+pub(super) enum FamilyKind {
+    Counter,
+    Gauge,
+}
+
+/// One metric with one value for each set of labels.
+pub(super) fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    kind: FamilyKind,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    values: impl IntoIterator<Item = (Labels, Value)>,
+) -> fmt::Result {
+    let metric_type = match kind {
+        FamilyKind::Counter => MetricType::Counter,
+        FamilyKind::Gauge => MetricType::Gauge,
+    };
+    let mut metric = encoder.encode_descriptor(name, help, unit, metric_type)?;
+    for (labels, value) in values {
+        if labels.is_empty() {
+            one(&mut metric, kind, value)?;
+        } else {
+            one(&mut metric.encode_family(&labels)?, kind, value)?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Value {
+    Count(u64),
+    Seconds(f64),
+}
+
+fn one(metric: &mut MetricEncoder<'_>, kind: FamilyKind, value: Value) -> fmt::Result {
+    let no_exemplar = None::<&Exemplar<Labels, u64>>;
+    match (kind, value) {
+        (FamilyKind::Counter, Value::Count(count)) => metric.encode_counter(&count, no_exemplar),
+        (FamilyKind::Counter, Value::Seconds(seconds)) => {
+            metric.encode_counter(&seconds, no_exemplar)
+        }
+        (FamilyKind::Gauge, Value::Count(count)) => {
+            metric.encode_gauge(&i64::try_from(count).unwrap_or(i64::MAX))
+        }
+        (FamilyKind::Gauge, Value::Seconds(seconds)) => metric.encode_gauge(&seconds),
+    }
+}
+
+pub(super) fn single(value: Value) -> [(Labels, Value); 1] {
+    [(Labels::new(), value)]
+}
+
+/// Nanoseconds in the unit that Prometheus wants. Precise to a nanosecond for a hundred days.
+pub(super) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+pub(super) fn uptime(
+    snapshot: &Snapshot,
+    encoder: &mut DescriptorEncoder<'_>,
+    help: &str,
+) -> fmt::Result {
+    let uptime = Value::Seconds(seconds(snapshot.uptime_ms.saturating_mul(1_000_000)));
+    let unit = Some(&Unit::Seconds);
+    family(
+        encoder,
+        FamilyKind::Gauge,
+        "uptime",
+        help,
+        unit,
+        single(uptime),
+    )
+}
+
+/// The metrics of a struct of counters: one value for each of `items`, with its labels.
+pub(super) fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
+    encoder: &mut DescriptorEncoder<'_>,
+    metrics: impl Iterator<Item = Metric<S>>,
+    items: impl Fn() -> I,
+) -> fmt::Result {
+    for metric in metrics {
+        let (name, unit) = match (metric.kind, metric.name.strip_suffix("_bytes")) {
+            (MetricKind::Duration, _) => (metric.name, Some(Unit::Seconds)),
+            (_, Some(name)) => (name, Some(Unit::Bytes)),
+            (_, None) => (metric.name, None),
+        };
+        let kind = match metric.kind {
+            MetricKind::Counter | MetricKind::Duration => FamilyKind::Counter,
+            MetricKind::Gauge => FamilyKind::Gauge,
+        };
+        let help = metric.help.trim().trim_end_matches('.').replace('`', "");
+        // What counts nanoseconds is shown in seconds.
+        let help = help.trim_end_matches(", in nanoseconds");
+        let values = items().into_iter().map(|(labels, counters)| {
+            let value = (metric.value)(counters);
+            match metric.kind {
+                MetricKind::Duration => (labels, Value::Seconds(seconds(value))),
+                MetricKind::Counter | MetricKind::Gauge => (labels, Value::Count(value)),
+            }
+        });
+        family(encoder, kind, name, help, unit.as_ref(), values)?;
+    }
+    Ok(())
+}
+
+pub(super) fn histogram(metric: &mut MetricEncoder<'_>, latency: &Latency) -> fmt::Result {
+    // The encoder adds the buckets up, and wants an infinite bound last.
+    let bounds = LATENCY_BOUNDS_NS.into_iter().map(seconds);
+    let bounds = bounds.chain([f64::INFINITY]);
+    let buckets: Vec<(f64, u64)> = bounds.zip(latency.buckets).collect();
+    assert_eq!(
+        buckets.len(),
+        latency.buckets.len(),
+        "each count has its bound"
+    );
+    metric.encode_histogram::<Labels>(seconds(latency.sum_ns), latency.commands(), &buckets, None)
+}

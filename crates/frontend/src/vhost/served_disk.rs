@@ -1,0 +1,70 @@
+//! The disk that a server serves, as its threads share it, and the messages to its cores.
+
+use super::ring::RingSetup;
+use crate::class_rules::SizeRules;
+use crate::log_budget::LogBudget;
+use crate::virtio_blk::ID_BYTES;
+use crate::virtio_blk::config::Properties;
+use crate::{ClassChoice, KnownLosses};
+use block::{Device, Geometry};
+use reactor::MailboxSender;
+use std::fs::File;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// A message to a core.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Serve a virtqueue.
+    Start(Box<RingSetup>),
+    /// Take no further chain, and answer with the index of the next one once all that were taken
+    /// are answered.
+    Stop(u16, SyncSender<u16>),
+    /// Tell the driver by another event counter.
+    Call(u16, Option<File>, SyncSender<()>),
+    /// Tell the front end of a broken queue by another event counter.
+    Error(u16, Option<File>, SyncSender<()>),
+    /// End: what is under way is no longer answered.
+    End,
+}
+
+/// The disk that a server serves: state that its threads share.
+#[derive(Debug)]
+pub(super) struct ServedDisk {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) class: ClassChoice,
+    pub(super) rules: SizeRules,
+    pub(super) read_only: bool,
+    pub(super) queues: u16,
+    pub(super) id: [u8; ID_BYTES],
+    /// The losses of the device's cache that the machine knows of which is served, or was last.
+    pub(super) client: KnownLosses,
+    /// A machine is connected.
+    pub(super) connected: AtomicBool,
+    /// The cores, once all have started.
+    pub(super) cores: OnceLock<Vec<MailboxSender<Message>>>,
+    /// Time at which nothing is waited for any more.
+    pub(super) end_by: Mutex<Option<Instant>>,
+    pub(super) log: Arc<LogBudget>,
+}
+
+impl ServedDisk {
+    pub(super) fn core_of(&self, queue: u16) -> &MailboxSender<Message> {
+        let cores = self.cores.get().expect("front ends come later");
+        &cores[usize::from(queue) % cores.len()]
+    }
+
+    pub(super) fn end_by(&self) -> Option<Instant> {
+        *self.end_by.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn properties(&self, geometry: Geometry) -> Properties {
+        Properties {
+            geometry,
+            preferred_bytes: self.device.capabilities().preferred_bytes,
+            queues: self.queues,
+        }
+    }
+}
