@@ -70,7 +70,7 @@ impl Service for PollGroup {
             CoreMessage::Arrive { stream, handover } => self.arrive(stream, *handover, cx),
             CoreMessage::Give { permille, to } => self.give(permille, to, cx.now),
             CoreMessage::Look => {}
-            CoreMessage::Change { steps, ack } => self.change(steps, &ack, cx),
+            CoreMessage::Change { steps, debt } => self.change(steps, debt, cx),
             CoreMessage::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
             CoreMessage::TenantEvent(tenant) => self.notify_tenant(&tenant, cx),
             CoreMessage::EndDenied => self.end_denied(cx),
