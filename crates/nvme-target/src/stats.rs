@@ -223,6 +223,12 @@ counters! {
         output_waits,
         /// Controllers ended because their host fell silent.
         keep_alive_expirations,
+        /// Controllers ended because they had neither a keep-alive timer nor I/O queues, and got no
+        /// command for too long.
+        controller_idle_timeouts,
+        /// Discovery controllers ended because they had no keep-alive timer and got no command for
+        /// too long.
+        discovery_idle_timeouts,
         /// Bytes of the core's payload buffers.
         buffer_bytes,
         /// Of these, bytes of buffers in use now.

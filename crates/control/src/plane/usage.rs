@@ -8,7 +8,7 @@ type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
 /// Limits that refuse or delay, by the key in a configuration or a name of their own.
-const LIMITED: [Row; 28] = [
+const LIMITED: [Row; 30] = [
     ("connections", |s| {
         s.refused
             .saturating_sub(s.fresh_closed + s.refused_per_address)
@@ -44,6 +44,8 @@ const LIMITED: [Row; 28] = [
     ("stash_bytes", |s| s.stash_refusals),
     ("extents_in_flight", |s| s.extents_in_flight_refused),
     ("extent_tables", |s| s.extent_tables_refused),
+    ("controller_idle_timeout_ms", |s| s.controller_idle_timeouts),
+    ("discovery_idle_timeout_ms", |s| s.discovery_idle_timeouts),
     ("connect_timeout_ms", |s| s.connect_timeouts),
     ("pdu_timeout_ms", |s| s.pdu_timeouts),
     ("stall_timeout_ms", |s| s.stall_timeouts),
@@ -151,6 +153,9 @@ mod tests {
             list_waits: 7,
             extents_in_flight_refused: 3,
             extent_tables_refused: 8,
+            keep_alive_expirations: 1,
+            controller_idle_timeouts: 6,
+            discovery_idle_timeouts: 2,
             ..CoreStats::default()
         };
         let counts = LIMITED.map(|(limit, count)| (limit, count(&stats)));
@@ -165,6 +170,8 @@ mod tests {
                 ("send_lists", 7),
                 ("extents_in_flight", 3),
                 ("extent_tables", 8),
+                ("controller_idle_timeout_ms", 6),
+                ("discovery_idle_timeout_ms", 2),
             ]
         );
     }

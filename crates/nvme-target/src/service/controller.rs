@@ -33,7 +33,7 @@ pub(crate) fn execute(
         return Step::Wait;
     };
     if let Owner::Admin(controller) = &mut connection.owner {
-        controller.keep_alive.note_command(cx.now);
+        controller.keep_alive.note_sign(cx.now);
     }
     let result = if command.is_fabrics() {
         fabrics(connection, slot, &command, core, cx)
