@@ -100,7 +100,7 @@ pub const LOG_PEERS: usize = 256;
 /// Limits that an operator may tune.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// In-capsule data of an I/O command, in bytes; a multiple of 16, 0 to 64 KiB (IOCCSZ). A
+    /// In-capsule data of an I/O command, in bytes; a multiple of 16, 0 to 16 KiB (IOCCSZ). A
     /// 16 KiB write then needs no R2T and no round trip for it.
     pub in_capsule_bytes: u32,
     /// Largest transfer of one command in bytes (MDTS); a power of two from 8192 to 1 MiB. A limit
@@ -186,6 +186,12 @@ pub struct Limits {
     pub trim_interval: Nanos,
     /// From the start of a connection to the end of Connect.
     pub connect_timeout: Nanos,
+    /// Time after which the kernel ends a connection if its peer acknowledges nothing of what was
+    /// sent, or has no room for any of it (`TCP_USER_TIMEOUT`).
+    pub tcp_user_timeout: Nanos,
+    /// Time without traffic after which the kernel asks the peer whether it is there
+    /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds.
+    pub tcp_keep_alive: Nanos,
     /// Without any progress of a transfer that we asked for, or of a send.
     pub stall_timeout: Nanos,
     /// From the first byte of a PDU to its last, whatever comes between.
@@ -276,6 +282,8 @@ impl Default for Limits {
             stash_bytes: 16 * MIB,
             trim_interval: Nanos::from_secs(10),
             connect_timeout: Nanos::from_secs(10),
+            tcp_user_timeout: Nanos::from_secs(30),
+            tcp_keep_alive: Nanos::from_secs(30),
             stall_timeout: Nanos::from_secs(30),
             pdu_timeout: Nanos::from_secs(30),
             transfer_timeout: Nanos::from_secs(60),
@@ -313,6 +321,12 @@ impl Limits {
             in_flight: self.extents_in_flight.max(1),
             bytes: self.transfer_bytes,
         })
+    }
+
+    /// Returns the most connections that have not got through Connect.
+    #[must_use]
+    pub fn fresh_max(&self) -> usize {
+        self.fresh_connections.min((self.connections / 2).max(1))
     }
 
     /// Checks every number against its range.

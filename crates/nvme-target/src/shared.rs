@@ -185,6 +185,11 @@ impl Shared {
         !registry.wants_place(barrier)
     }
 
+    /// Returns the number of barriers in force.
+    pub(crate) fn barriers(&self) -> usize {
+        lock(&self.barriers).active()
+    }
+
     /// A barrier is over, or its command is gone.
     pub(crate) fn end_barrier(&self, barrier: &Arc<Barrier>) {
         let mut registry = lock(&self.barriers);

@@ -203,6 +203,8 @@ counters! {
         pdu_timeouts,
         /// Connections closed because neither data that we asked for nor a send made progress.
         stall_timeouts,
+        /// Connections that the kernel gave up because their peer acknowledged nothing in time.
+        socket_timeouts,
         /// Connections closed because a command's data was not complete in time.
         transfer_timeouts,
         /// Connections closed because a change waited for a command's data.
@@ -241,6 +243,12 @@ counters! {
         extent_tables_used,
         /// Bytes of input put aside now.
         stashed_bytes,
+        /// Connections that have not got through Connect now.
+        fresh_connections,
+        /// Bytes that commands which wait for barriers brought along, now.
+        barrier_held_bytes,
+        /// Bytes that devices work on for commands without a buffer, now.
+        work_bytes,
         /// Commands that got a slot, or passed their gates again after a wait.
         commands_dispatched,
         /// Commands that waited for in-capsule data.

@@ -228,6 +228,12 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     },
     milliseconds!("trim_interval_ms", trim_interval, PATIENCE_MS),
     milliseconds!("connect_timeout_ms", connect_timeout, PATIENCE_MS),
+    milliseconds!("tcp_user_timeout_ms", tcp_user_timeout, PATIENCE_MS),
+    // The kernel counts seconds.
+    Limit {
+        step: Step::MultipleOf(1_000),
+        ..milliseconds!("tcp_keep_alive_ms", tcp_keep_alive, 1_000..=3_600_000)
+    },
     milliseconds!("stall_timeout_ms", stall_timeout, PATIENCE_MS),
     milliseconds!("pdu_timeout_ms", pdu_timeout, PATIENCE_MS),
     milliseconds!("transfer_timeout_ms", transfer_timeout, PATIENCE_MS),
@@ -254,4 +260,4 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
 ];
 
 /// Limits that an operator may tune.
-pub const LIMITS_COUNT: usize = 43;
+pub const LIMITS_COUNT: usize = 45;

@@ -37,8 +37,8 @@ impl Service for PollGroup {
                 };
                 let sent = connection.session.output.sent(list, &mut self.core.sends());
                 connection.holding.give_back(sent);
-                if result.is_err() {
-                    connection.close(&mut self.core, cx);
+                if let Err(error) = result {
+                    connection.broken(&error, &mut self.core, cx);
                 }
             }
             Outcome::Closed => {
