@@ -163,7 +163,10 @@ mod loom_tests {
     /// whatever the order, the next Flush fails.
     #[test]
     fn loom_a_write_that_is_acknowledged_beside_a_loss_is_counted() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        // All orders take a minute.
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let shared = Shared::new();
             let channels: Vec<_> = (0..2)
                 .map(|_| {
