@@ -52,6 +52,14 @@ mutations! {
     LostWriteDone = "lost-write-done",
     /// The host forgets a read that was lost with a connection.
     LostReadForgotten = "lost-read-forgotten",
+    /// The host does not notice that a target lost its write cache.
+    CacheLossUnnoticed = "cache-loss-unnoticed",
+    /// The host reports a Flush as done that promised what a write cache lost.
+    CacheLossHidden = "cache-loss-hidden",
+    /// The host gives up a target for good although it was told to keep reconnecting.
+    LossFinal = "loss-final",
+    /// A channel that got no queue does not ask for one again.
+    QueueNotAskedFor = "queue-not-asked-for",
     /// The host takes another volume under the same NSID for the one that it knew.
     OtherVolumeAccepted = "other-volume-accepted",
     /// The host gives two outstanding commands the same identifier.

@@ -67,6 +67,9 @@ pub enum ChangeError {
          config save FILE` writes what is in force, `switchyard config apply FILE` undoes them)"
     )]
     Contradiction(#[from] Contradiction),
+    /// The process was told to end; nothing was touched.
+    #[error("the target is ending; make the change when it serves again")]
+    Draining,
     /// The change could not be remembered; nothing was touched.
     #[error(transparent)]
     State(#[from] StateError),
@@ -164,7 +167,8 @@ impl Control {
         Arc::clone(&lock(&self.model))
     }
 
-    /// Says from now on that the process ends; it goes on answering until it has.
+    /// Says from now on that the process ends, and refuses changes; it goes on answering until it
+    /// has.
     pub fn set_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -209,7 +213,7 @@ impl Control {
         &self,
         decide: impl FnOnce(&Configuration) -> Result<Vec<Action>, ChangeError>,
     ) -> Result<Vec<Action>, ChangeError> {
-        let mut changes = lock(&self.change);
+        let mut changes = self.begin()?;
         let before = self.configuration();
         let actions = decide(&before)?;
         check_folders(&changes.file, added(&actions))?;
@@ -222,6 +226,16 @@ impl Control {
         }
         self.carry_out_durably(&changes, &changes.file, &actions)?;
         Ok(actions)
+    }
+
+    /// Begins a change, once those before it are made.
+    fn begin(&self) -> Result<MutexGuard<'_, Changes>, ChangeError> {
+        let changes = lock(&self.change);
+        if self.is_draining() {
+            // Cores that have ended take no part in it, and the state file would keep it.
+            return Err(ChangeError::Draining);
+        }
+        Ok(changes)
     }
 
     /// Remembers what will be in force, with `file` as its origin, and carries it out: an
@@ -286,7 +300,7 @@ impl Control {
     /// Why not; see [`ChangeError`] for what is in force then.
     pub fn replace_from_file(&self, path: &Path) -> Result<Vec<Action>, ChangeError> {
         let file = config::load(path)?;
-        let mut changes = lock(&self.change);
+        let mut changes = self.begin()?;
         let before = self.configuration();
         let merged = merge(&changes.file, &before, &file)?;
         let actions = merge::actions(&before, &merged)?;
@@ -301,7 +315,7 @@ impl Control {
     /// # Errors
     /// A file that differs in what needs a restart; a state that cannot be written.
     pub fn note_file(&self, path: &Path, said: &Configuration) -> Result<bool, ChangeError> {
-        let mut changes = lock(&self.change);
+        let mut changes = self.begin()?;
         // Read here: a client's word alone would name devices that are in none of the folders.
         if !config::load(path).is_ok_and(|file| file == *said) {
             return Ok(false);

@@ -104,6 +104,10 @@ pub const API_CONNECTIONS_MAX: usize = 64;
 /// room.
 pub const API_CONNECTION_IDLE_S: u64 = 120;
 
+/// Time from the start of a connection to the HTTP interface to the end of its first request's head:
+/// a client on this machine sends it at once.
+pub const API_REQUEST_S: u64 = 10;
+
 /// Time for the body of a request: far more than a megabyte needs on one machine.
 pub const API_BODY_S: u64 = 30;
 

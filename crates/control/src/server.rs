@@ -23,9 +23,11 @@ use tokio::sync::oneshot;
 use crate::api::Token;
 use crate::attachments::Attachments;
 use crate::control::Control;
-use crate::limits::{API_BLOCKING_THREADS_MAX, API_CONNECTION_IDLE_S, API_STOP_GRACE_MS};
+use crate::limits::{
+    API_BLOCKING_THREADS_MAX, API_CONNECTION_IDLE_S, API_REQUEST_S, API_STOP_GRACE_MS,
+};
 use crate::model::ApiAddress;
-use listener::{Answering, ApiListener, Bound};
+use listener::{ApiListener, Bound, Client};
 pub use managed::log_refused;
 use managed::{FrontEnds, Managed, TargetProcess};
 
@@ -41,8 +43,10 @@ pub struct ServerOptions {
     /// The processors that its threads may use: those without a dataplane thread, where there
     /// are any. `None` leaves them where the calling thread may run.
     pub cpus: Option<Vec<u32>>,
-    /// Time after which a connection to the interface is closed on which nothing moves and no
-    /// answer is due.
+    /// Time that a connection to the interface has for its first request, to the end of the head.
+    pub request: Duration,
+    /// Time after which a connection is closed on which nothing moves since then, and no answer is
+    /// due.
     pub idle: Duration,
 }
 
@@ -54,6 +58,7 @@ impl Default for ServerOptions {
             token: None,
             config_path: None,
             cpus: None,
+            request: Duration::from_secs(API_REQUEST_S),
             idle: Duration::from_secs(API_CONNECTION_IDLE_S),
         }
     }
@@ -204,7 +209,7 @@ fn serve<M: Managed>(
             let token = options.token.clone().filter(|_| loopback.is_some());
             let router = managed.router(loopback, token);
             let router = router.layer(middleware::from_fn(listener::answer));
-            let service = router.into_make_service_with_connect_info::<Answering>();
+            let service = router.into_make_service_with_connect_info::<Client>();
             let served = axum::serve(listener, service).with_graceful_shutdown(async {
                 let _ = api_ends.await;
             });
@@ -256,7 +261,7 @@ fn prepare(options: &ServerOptions, bound: Option<Bound>) -> Result<Prepared, Se
     };
     let (listener, socket) = match bound {
         Some(bound) => {
-            let (listener, socket) = bound.into_listener(options.idle)?;
+            let (listener, socket) = bound.into_listener((options.request, options.idle))?;
             (Some(listener), socket)
         }
         None => (None, None),

@@ -97,7 +97,7 @@ impl From<&CoreStats> for ConnectionCounters {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UsageSnapshot {
-    /// A key of `[limits]`, or `payload_buffer_bytes`.
+    /// A key of `[limits]`, or a fixed one.
     pub limit: String,
     /// The core that has the limit; `None` for a limit of the whole target.
     #[serde(skip_serializing_if = "Option::is_none")]

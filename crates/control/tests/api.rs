@@ -440,12 +440,20 @@ fn a_broken_file_leaves_the_old_configuration_in_force() {
 
 #[test]
 fn a_process_that_ends_says_so_while_it_finishes() {
-    let (control, _plane) = control(TOML);
+    let (control, plane) = control(TOML);
     let server = serve(&control, "127.0.0.1:0");
     control.set_draining();
     let health = get(&server, "/healthz");
     assert_eq!(health.status, 503);
     assert_eq!(health.json()["status"], "draining");
+    assert_eq!(get(&server, "/v1/config").status, 200);
+    // A change went to cores that had ended, and into the state file.
+    let before = control.configuration();
+    let device = r#"{"name":"late","device":{"type":"null","size":"1M"}}"#;
+    let refused = send(&server, "POST", "/v1/devices", device).error(503);
+    assert!(refused.contains("the target is ending"), "{refused}");
+    assert_eq!(control.configuration(), before);
+    assert_eq!(*plane.model.lock().unwrap(), *before);
 }
 
 #[test]

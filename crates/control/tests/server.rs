@@ -6,11 +6,14 @@
 mod common;
 
 use common::{Scratch, TOKEN, TOML, control, exchange, get, request, send, serve};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use switchyard_control::limits::API_CONNECTIONS_MAX;
 use switchyard_control::model::ApiAddress;
-use switchyard_control::server::{ServerOptions, run};
+use switchyard_control::server::{Server, ServerOptions, run};
 use switchyard_control::{ServerError, Token};
 
 #[test]
@@ -192,7 +195,7 @@ fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
         panic!("a loopback address was asked for");
     };
     // Half a body, and then nothing.
-    let mut slow = std::net::TcpStream::connect(tcp).unwrap();
+    let mut slow = TcpStream::connect(tcp).unwrap();
     let head = format!(
         "POST /v1/devices HTTP/1.1\r\nHost: {tcp}\r\nAuthorization: Bearer {TOKEN}\r\n\
          Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
@@ -241,7 +244,8 @@ fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
 fn a_client_that_waits_for_its_answer_is_not_idle() {
     let (control, plane) = control(TOML);
     let options = ServerOptions {
-        idle: std::time::Duration::from_secs(2),
+        request: Duration::from_secs(2),
+        idle: Duration::from_secs(2),
         ..options("127.0.0.1:0")
     };
     let server = run(Arc::clone(&control), options, || {}).unwrap();
@@ -256,7 +260,7 @@ fn a_client_that_waits_for_its_answer_is_not_idle() {
     };
     let change = |name: &str| {
         let device = format!(r#"{{"name":"{name}","device":{{"type":"null","size":"1M"}}}}"#);
-        let mut client = std::net::TcpStream::connect(address).unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
         let text = format!(
             "POST /v1/devices HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
              Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
@@ -271,7 +275,7 @@ fn a_client_that_waits_for_its_answer_is_not_idle() {
     let second = change("second");
     // Nothing is asked over this one, and the server takes it after those: when it is closed, as
     // long has passed for the others.
-    let mut idle = std::net::TcpStream::connect(address).unwrap();
+    let mut idle = TcpStream::connect(address).unwrap();
     assert_eq!(idle.read(&mut [0]).unwrap(), 0);
     go.send(()).unwrap();
     go.send(()).unwrap();
@@ -282,25 +286,88 @@ fn a_client_that_waits_for_its_answer_is_not_idle() {
     }
 }
 
+/// Connects to the port of a server.
+fn dial(server: &Server) -> TcpStream {
+    let ApiAddress::Loopback(address) = *server.address().unwrap() else {
+        panic!("a loopback address was asked for");
+    };
+    TcpStream::connect(address).unwrap()
+}
+
 #[test]
 fn connections_beyond_the_limit_wait_for_room() {
     let (control, _plane) = control(TOML);
     let server = serve(&control, "127.0.0.1:0");
-    let ApiAddress::Loopback(address) = *server.address().unwrap() else {
-        panic!("a loopback address was asked for");
-    };
-    let limit = switchyard_control::limits::API_CONNECTIONS_MAX;
-    let mut held: Vec<_> = (0..limit)
-        .map(|_| std::net::TcpStream::connect(address).unwrap())
-        .collect();
-    // The first one goes while this one is under way, or before: either way it is served.
-    let waiting = std::thread::spawn(move || {
+    let held = || {
+        let mut client = dial(&server);
         let text = format!(
-            "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-             Authorization: Bearer {TOKEN}\r\n\r\n"
+            "GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         );
-        exchange(&ApiAddress::Loopback(address), text.as_bytes()).status
+        client.write_all(text.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        client.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        client
+    };
+    let mut held: Vec<_> = (0..API_CONNECTIONS_MAX).map(|_| held()).collect();
+    // The first one goes while this one is under way, or before: either way it is served.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| get(&server, "/healthz").status);
+        held.remove(0);
+        assert_eq!(waiting.join().unwrap(), 200);
     });
-    held.remove(0);
-    assert_eq!(waiting.join().unwrap(), 200);
+}
+
+/// Any user of the machine could hold all places, and the owner had no answer over TCP.
+#[test]
+fn strangers_hold_no_place() {
+    let (control, _plane) = control(TOML);
+    let patient = ServerOptions {
+        request: Duration::from_secs(3600),
+        idle: Duration::from_secs(3600),
+        ..options("127.0.0.1:0")
+    };
+    let server = run(control, patient, || {}).unwrap();
+    let mut silent: Vec<_> = (0..API_CONNECTIONS_MAX).map(|_| dial(&server)).collect();
+    assert_eq!(get(&server, "/v1/config").status, 200);
+    // The oldest one has made room, whether it hears of that by an end or by a reset.
+    assert!(matches!(silent[0].read(&mut [0]), Ok(0) | Err(_)));
+    // A request is no claim without the token.
+    for _ in 0..2 * API_CONNECTIONS_MAX {
+        let mut stranger = dial(&server);
+        let text = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        stranger.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stranger.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+        silent.push(stranger);
+    }
+    assert_eq!(get(&server, "/v1/config").status, 200);
+}
+
+/// Each byte gave its client two minutes more.
+#[test]
+fn a_head_that_comes_byte_by_byte_ends_its_connection() {
+    let (control, _plane) = control(TOML);
+    let hasty = ServerOptions {
+        request: Duration::from_secs(1),
+        idle: Duration::from_secs(3600),
+        ..options("127.0.0.1:0")
+    };
+    let server = run(control, hasty, || {}).unwrap();
+    let mut slow = dial(&server);
+    let pause = Duration::from_millis(50);
+    slow.set_read_timeout(Some(pause)).unwrap();
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        assert!(Instant::now() < patience, "it is still open");
+        let sent = slow.write_all(b"x");
+        match slow.read(&mut [0]) {
+            Err(error) if sent.is_ok() && error.kind() == ErrorKind::WouldBlock => {}
+            Ok(0) | Err(_) => break,
+            Ok(_) => panic!("there was no request"),
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::HostError;
 use crate::limits::{CHANNEL_QUEUES_MAX, QUEUE_DEPTH_MAX};
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::SocketOptions;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -129,7 +130,8 @@ pub struct ConnectOptions {
 impl ConnectOptions {
     /// Time after which a loss is final.
     pub(crate) fn final_loss(&self) -> Option<Nanos> {
-        self.loss_timeout.filter(|_| !self.keep_reconnecting)
+        let ends = !self.keep_reconnecting || mutation::active(Mutation::LossFinal);
+        self.loss_timeout.filter(|_| ends)
     }
 
     /// Returns the time at which requests begin to fail after a loss at `lost_at` that is not final.

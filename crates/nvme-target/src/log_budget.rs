@@ -5,7 +5,8 @@
 //! lines of others out of it. Lines that were suppressed are counted, and the peer's next line says so.
 //!
 //! The bound holds at every level but TRACE: a line that a peer can repeat asks the budget first.
-//! TRACE is for developers, and has a line for each state of each command.
+//! Lines that ask are of the level WARN, which is shown by default, or above: one that is not shown
+//! would use up the budget of those that are. TRACE is for developers, and has a line for each state of each command.
 
 use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
 use crate::network::network;

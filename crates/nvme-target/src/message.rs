@@ -4,7 +4,7 @@
 //! only: a message names connections and commands of another core by keys that may be stale.
 
 use crate::barrier::registry::Barrier;
-use crate::change::ack::Ack;
+use crate::change::ack::Pausing;
 use crate::change::step::Step;
 use crate::controller::async_events::Notice;
 use crate::request::Ticket;
@@ -29,8 +29,9 @@ pub(crate) enum CoreMessage {
     Give { permille: u32, to: usize },
     /// Something changed that all cores can see, and this one may sleep.
     Look,
-    /// The configuration changes: the steps, in order, and their acknowledgement.
-    Change { steps: Vec<Step>, ack: Arc<Ack> },
+    /// The configuration changes: the steps, in order, and the acknowledgement that the core owes,
+    /// which is given also where a core that has ended lets the message go.
+    Change { steps: Vec<Step>, debt: Pausing },
     /// Hosts of a subsystem (or of the discovery service) are notified, if they enabled the event.
     Notify {
         subsystem: Option<u32>,

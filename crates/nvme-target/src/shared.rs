@@ -3,7 +3,7 @@
 //! Touched at Connect, by admin commands and by a control plane, never by I/O; so plain locks do.
 
 use crate::barrier::registry::{Barrier, Registry};
-use crate::change::ack::Ack;
+use crate::change::ack::{Ack, Pausing};
 use crate::change::step::Step;
 use crate::controller::registry::Controllers;
 use crate::limits::Limits;
@@ -185,6 +185,11 @@ impl Shared {
         !registry.wants_place(barrier)
     }
 
+    /// Returns the number of barriers in force.
+    pub(crate) fn barriers(&self) -> usize {
+        lock(&self.barriers).active()
+    }
+
     /// A barrier is over, or its command is gone.
     pub(crate) fn end_barrier(&self, barrier: &Arc<Barrier>) {
         let mut registry = lock(&self.barriers);
@@ -208,7 +213,7 @@ impl Shared {
             // A core that missed a change would be of another mind than the others for ever.
             core.send_always(Message(CoreMessage::Change {
                 steps: steps.to_vec(),
-                ack: Arc::clone(&ack),
+                debt: Pausing::new(&ack),
             }));
         }
         ack
@@ -224,6 +229,7 @@ mod tests {
     use super::*;
     use crate::controller::registry::{ConnectionPlace, ControllerKind, SharedController};
     use base::SlabKey;
+    use std::time::Duration;
 
     fn controller(id: u16) -> SharedController {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -239,15 +245,33 @@ mod tests {
         SharedController::new(id, ControllerKind::Discovery, None, host, peer, admin, 0)
     }
 
+    #[derive(Debug)]
+    struct Awake;
+    impl reactor::Wake for Awake {
+        fn wake(&self) {}
+    }
+
+    /// Once one core had ended and another one drained, a change waited for its whole time, and the
+    /// watchdog was not fed.
+    #[test]
+    fn a_core_that_has_ended_owes_no_acknowledgement() {
+        let target = crate::Target::new(Limits::default(), 1).expect("the defaults are in range");
+        let mailbox = reactor::Mailbox::new(Arc::new(Awake));
+        let shared = &target.shared;
+        *shared.cores() = vec![mailbox.sender()];
+        let before = shared.post(&[Step::AskRules]);
+        assert_eq!(before.poll(), None, "it is on its way");
+        drop(mailbox);
+        assert_eq!(before.poll(), Some(Ok(())), "the core never takes it");
+        let after = shared.post(&[Step::AskRules]);
+        assert_eq!(after.poll(), Some(Ok(())), "the core is gone");
+        assert!(target.responds(Duration::ZERO));
+    }
+
     /// A core that was swamped for a moment kept queues of controllers that were gone, and went on
     /// after a shutdown.
     #[test]
     fn a_full_mailbox_loses_no_end_and_no_change() {
-        #[derive(Debug)]
-        struct Awake;
-        impl reactor::Wake for Awake {
-            fn wake(&self) {}
-        }
         let target = crate::Target::new(Limits::default(), 1).expect("the defaults are in range");
         let mut mailbox = reactor::Mailbox::new(Arc::new(Awake));
         let shared = &target.shared;

@@ -310,6 +310,11 @@ impl Accounts {
         Rc::clone(&self.unowned)
     }
 
+    /// Returns the bytes that devices work on for commands without a buffer.
+    pub(crate) fn work_bytes(&self) -> u64 {
+        self.all.work.get()
+    }
+
     /// Returns the number of tables of extents in use.
     pub(crate) fn tables(&self) -> u64 {
         self.all.tables.get()

@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub controllers: Vec<ControllerSnapshot>,
     /// Entries of all queues of its controllers together.
     pub queue_entries: u64,
+    /// Barriers in force.
+    pub barriers: u64,
     /// Counters of each core.
     pub cores: Vec<CoreStats>,
     /// Counters of each core's switch, in the same order.

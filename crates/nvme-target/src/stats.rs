@@ -203,6 +203,8 @@ counters! {
         pdu_timeouts,
         /// Connections closed because neither data that we asked for nor a send made progress.
         stall_timeouts,
+        /// Connections that the kernel gave up because their peer acknowledged nothing in time.
+        socket_timeouts,
         /// Connections closed because a command's data was not complete in time.
         transfer_timeouts,
         /// Connections closed because a change waited for a command's data.
@@ -223,6 +225,12 @@ counters! {
         output_waits,
         /// Controllers ended because their host fell silent.
         keep_alive_expirations,
+        /// Controllers ended because they had neither a keep-alive timer nor I/O queues, and got no
+        /// command for too long.
+        controller_idle_timeouts,
+        /// Discovery controllers ended because they had no keep-alive timer and got no command for
+        /// too long.
+        discovery_idle_timeouts,
         /// Bytes of the core's payload buffers.
         buffer_bytes,
         /// Of these, bytes of buffers in use now.
@@ -235,6 +243,12 @@ counters! {
         extent_tables_used,
         /// Bytes of input put aside now.
         stashed_bytes,
+        /// Connections that have not got through Connect now.
+        fresh_connections,
+        /// Bytes that commands which wait for barriers brought along, now.
+        barrier_held_bytes,
+        /// Bytes that devices work on for commands without a buffer, now.
+        work_bytes,
         /// Commands that got a slot, or passed their gates again after a wait.
         commands_dispatched,
         /// Commands that waited for in-capsule data.

@@ -552,6 +552,43 @@ fn a_discovery_controller_that_is_asked_nothing_ends() {
     assert!(silent.try_receive().is_none());
     assert_ne!(with_timer.property(Property::CAP), 0);
     assert_ne!(host.property(Property::CAP), 0);
-    let expired = || bed.handle().snapshot().cores[0].keep_alive_expirations;
-    common::eventually("it is counted", || expired() == 1);
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("it is counted", || core().discovery_idle_timeouts == 1);
+    // It had no keep-alive timer that could expire.
+    assert_eq!(core().keep_alive_expirations, 0);
+}
+
+/// Hosts at two addresses held every controller for as long as they liked, and sent nothing.
+#[test]
+fn a_controller_without_timer_and_queues_that_is_asked_nothing_ends() {
+    let limits = Limits {
+        controller_idle_timeout: Nanos::from_secs(2),
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 2);
+    // An I/O queue is a sign of its host for as long as it is there.
+    let (mut idle, mut queues) = bed.host_named(common::HOST, 1);
+    let mut silent = bed.admin();
+    let mut busy = bed.admin();
+    let ids = || -> Vec<u16> {
+        let snapshot = bed.handle().snapshot();
+        snapshot.controllers.iter().map(|c| c.id).collect()
+    };
+    assert_eq!(ids(), [1, 2, 3]);
+    let ends = |busy: &mut Client, left: &[u16]| {
+        common::eventually("the one that shows nothing ends", || {
+            assert_ne!(busy.property(Property::CAP), 0);
+            ids() == left
+        });
+    };
+    ends(&mut busy, &[1, 3]);
+    assert!(silent.try_receive().is_none());
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("it is counted", || core().controller_idle_timeouts == 1);
+    assert_eq!(core().keep_alive_expirations, 0);
+    assert_ne!(idle.property(Property::CAP), 0);
+    assert!(queues[0].read(0, 1).0.status.is_success());
+    drop(queues);
+    ends(&mut busy, &[3]);
+    common::eventually("it is counted", || core().controller_idle_timeouts == 2);
 }

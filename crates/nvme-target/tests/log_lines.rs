@@ -7,15 +7,10 @@
 
 mod common;
 
-use common::{Bed, Client, Dialect, NQN, eventually, io};
-use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
-use std::sync::Mutex;
+use common::{Bed, Client, Dialect, NQN, eventually, io, log, violate};
 use std::time::Instant;
 use switchyard_target::limits::{LOG_LINES_PER_PEER, LOG_PEER_PERIOD};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
 use wire::fabrics::ConnectData;
 use wire::nvme::{IoOpcode, SglDescriptor};
 use wire::tcp::framer::Role;
@@ -28,53 +23,10 @@ const DATA: &[u8] = b"a secret that is nobody's business";
 /// Violations of each kind.
 const TIMES: u64 = 700;
 
-static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Keeps the lines of every level that has a bound: all but TRACE.
-struct Log;
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let _ = write!(self.0, " {field}={value:?}");
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::DEBUG
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().target().to_owned());
-        event.record(&mut line);
-        LINES.lock().expect("no test panicked").push(line.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// Sends bytes that are no PDU, and waits for the answer.
-fn violate(bed: &Bed, bytes: &[u8]) {
-    let mut stream = Client::raw(bed.address());
-    let _ = stream.write_all(bytes);
-    let _ = stream.read(&mut [0; 256]);
-}
-
 #[test]
 fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
-    tracing::subscriber::set_global_default(Log).expect("the only one");
+    // Every level that has a bound.
+    log::keep(Level::DEBUG);
     let began = Instant::now();
     let bed = Bed::new();
     let request = TermReq {
@@ -88,7 +40,7 @@ fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
         ..Dialect::default()
     });
     for _ in 0..TIMES {
-        violate(&bed, DATA);
+        violate(bed.address(), DATA);
         let mut fresh = Client::dial(bed.address(), Dialect::default());
         // Refused Connects, and data with a wrong digest, cost nobody the connection.
         let data = Client::connect_data(NQN, ConnectData::CNTLID_STATIC_ANY - 1);
@@ -110,7 +62,7 @@ fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
         core.terminations_sent == TIMES && core.terminations_received == TIMES
     });
     let periods = began.elapsed().as_nanos() as u64 / LOG_PEER_PERIOD.0 + 2;
-    let lines = LINES.lock().expect("no test panicked").clone();
+    let lines = log::lines();
     let of_peer = lines.iter().filter(|line| line.contains(" peer="));
     let count = of_peer.count() as u64;
     assert!(count > 0, "{lines:#?}");

@@ -482,6 +482,28 @@ fn io_commands_are_answered_although_another_host_does_not_read() {
     });
 }
 
+/// How long the kernel waits for a host that takes nothing was fixed.
+#[test]
+fn the_kernel_gives_up_a_host_that_takes_nothing_as_configured() {
+    let limits = Limits {
+        tcp_user_timeout: Nanos::from_millis(500),
+        // Comes first where the kernel waits for as long as it did.
+        stall_timeout: Nanos::from_secs(15),
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let (_admin, mut deaf) = bed.host_named("nqn.2026-11.io.example:deaf", 1);
+    for cid in 0..64 {
+        let mut read = io(IoOpcode::READ, 0, 256);
+        read.set_cid(cid);
+        read.set_sgl(SglDescriptor::transport(256 * BLOCK as u32));
+        deaf[0].capsule(&read, &[]);
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("its connection ends", || core().socket_timeouts == 1);
+    assert_eq!(core().stall_timeouts, 0);
+}
+
 /// Input does not wait while a command waits for data in it: so one command whose data was withheld
 /// freed the data in all capsules behind it from every share.
 #[test]

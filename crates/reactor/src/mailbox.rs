@@ -5,10 +5,17 @@
 
 use crate::driver::Wake;
 use crate::limits::MAILBOX_CAPACITY;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt;
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
 
 struct Shared<M> {
     queue: Mutex<Queue<M>>,
@@ -81,8 +88,8 @@ impl<M> Mailbox<M> {
 }
 
 impl<M> Drop for Mailbox<M> {
-    /// Lets go of the messages that nothing will take, and of all that follow: what waits for an
-    /// answer to one hears of its end by its drop.
+    /// Lets go of the messages that nothing will take, and of all that follow: a message for which
+    /// an answer is owed gives it when it is dropped.
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
         queue.closed = true;
@@ -162,6 +169,7 @@ impl<M> fmt::Debug for MailboxSender<M> {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
@@ -225,5 +233,46 @@ mod tests {
         let message = Echo(Some(sender.clone()), Arc::clone(&alive));
         sender.send(message).expect("it is let go");
         assert_eq!(Arc::strong_count(&alive), 1);
+    }
+}
+
+/// Run by `scripts/test`.
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Awake;
+    impl Wake for Awake {
+        fn wake(&self) {}
+    }
+
+    /// Two send while the core looks, which it does without the lock: whatever the order, it finds
+    /// every message once it is awake, and one that has ended keeps none.
+    #[test]
+    fn loom_no_message_is_left_lying() {
+        for ends in [false, true] {
+            loom::model(move || {
+                let mut mailbox = Mailbox::new(Arc::new(Awake));
+                let alive = Arc::new(());
+                let senders: Vec<_> = (0..2)
+                    .map(|_| {
+                        let (sender, message) = (mailbox.sender(), Arc::clone(&alive));
+                        loom::thread::spawn(move || sender.send_always(message))
+                    })
+                    .collect();
+                let mut found = usize::from(mailbox.pop().is_some());
+                let mailbox = (!ends).then_some(mailbox);
+                for sender in senders {
+                    sender.join().unwrap();
+                }
+                if let Some(mut mailbox) = mailbox {
+                    found += std::iter::from_fn(|| mailbox.pop()).count();
+                    assert_eq!(found, 2);
+                }
+                assert_eq!(Arc::strong_count(&alive), 1, "a message is kept");
+            });
+        }
     }
 }

@@ -149,6 +149,11 @@ impl From<ChangeError> for ApiError {
                 error.to_string(),
                 "let the file and what is in force agree",
             ),
+            ChangeError::Draining => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the target is ending",
+                "make the change when it serves again",
+            ),
             ChangeError::State(error) => Self::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 format!("the state file {}: {}", error.path.display(), error.why),

@@ -1,14 +1,15 @@
 //! Use of the target's limits, and the refusals and waits that they cause.
 
 use crate::snapshot::{LimitedSnapshot, UsageSnapshot};
-use target::{CoreStats, Snapshot};
+use target::limits::BARRIERS_ACTIVE_MAX;
+use target::{ControllerKind, CoreStats, Limits, Snapshot};
 
 /// A limit, and the counter of those that it held back.
 type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
 /// Limits that refuse or delay, by the key in a configuration or a name of their own.
-const LIMITED: [Row; 28] = [
+const LIMITED: [Row; 31] = [
     ("connections", |s| {
         s.refused
             .saturating_sub(s.fresh_closed + s.refused_per_address)
@@ -44,8 +45,11 @@ const LIMITED: [Row; 28] = [
     ("stash_bytes", |s| s.stash_refusals),
     ("extents_in_flight", |s| s.extents_in_flight_refused),
     ("extent_tables", |s| s.extent_tables_refused),
+    ("controller_idle_timeout_ms", |s| s.controller_idle_timeouts),
+    ("discovery_idle_timeout_ms", |s| s.discovery_idle_timeouts),
     ("connect_timeout_ms", |s| s.connect_timeouts),
     ("pdu_timeout_ms", |s| s.pdu_timeouts),
+    ("tcp_user_timeout_ms", |s| s.socket_timeouts),
     ("stall_timeout_ms", |s| s.stall_timeouts),
     ("transfer_timeout_ms", |s| s.transfer_timeouts),
     ("pause_patience_ms", |s| s.pause_timeouts),
@@ -66,74 +70,86 @@ pub(super) fn limited(total: &CoreStats) -> Vec<LimitedSnapshot> {
     limited.collect()
 }
 
+/// The use of a limit: its name, what is in use, and the limit.
+type Usage = (&'static str, u64, usize);
+
 /// Returns the use of limits; `cores` are the processors of the target's threads.
 pub(super) fn usage(snapshot: &Snapshot, cores: &[u32]) -> Vec<UsageSnapshot> {
-    let limits = &snapshot.limits;
-    let one = |limit: &str, core, used: u64, max: usize| UsageSnapshot {
-        limit: limit.to_owned(),
-        core,
-        used,
-        max: max as u64,
+    let one = |core| {
+        move |(limit, used, max): Usage| UsageSnapshot {
+            limit: limit.to_owned(),
+            core,
+            used,
+            max: max as u64,
+        }
     };
-    let connections = snapshot.cores.iter().map(|core| core.connections).sum();
-    let controllers = snapshot.controllers.iter();
-    let discovery = controllers
-        .filter(|controller| controller.kind == target::ControllerKind::Discovery)
-        .count();
-    let all = [
-        one("connections", None, connections, limits.connections),
-        one(
-            "controllers",
-            None,
-            snapshot.controllers.len() as u64,
-            limits.controllers,
-        ),
-        one(
-            "discovery_controllers",
-            None,
-            discovery as u64,
-            limits.discovery_controllers,
-        ),
-        one(
-            "all_queue_entries",
-            None,
-            snapshot.queue_entries,
-            limits.all_queue_entries,
-        ),
-    ];
     let each = cores
         .iter()
         .zip(&snapshot.cores)
         .flat_map(|(&core, stats)| {
-            let buffers = usize::try_from(stats.buffer_bytes).unwrap_or(usize::MAX);
-            [
-                one(
-                    "payload_buffer_bytes",
-                    Some(core),
-                    stats.buffer_bytes_used,
-                    buffers,
-                ),
-                one(
-                    "send_lists",
-                    Some(core),
-                    stats.send_lists_used,
-                    limits.send_lists,
-                ),
-                one(
-                    "extent_tables",
-                    Some(core),
-                    stats.extent_tables_used,
-                    limits.extent_tables,
-                ),
-                one(
-                    "stash_bytes",
-                    Some(core),
-                    stats.stashed_bytes,
-                    limits.stash_bytes,
-                ),
-            ]
+            let of_core = usage_of_core(stats, &snapshot.limits).into_iter();
+            of_core.map(one(Some(core)))
         });
-    all.into_iter().chain(each).collect()
+    let all = usage_of_target(snapshot).into_iter().map(one(None));
+    all.chain(each).collect()
+}
+
+/// Returns the use of what the whole target has.
+fn usage_of_target(snapshot: &Snapshot) -> [Usage; 6] {
+    let limits = &snapshot.limits;
+    let sum = |count: fn(&CoreStats) -> u64| snapshot.cores.iter().map(count).sum();
+    let discovery = snapshot.controllers.iter();
+    let discovery = discovery.filter(|c| c.kind == ControllerKind::Discovery);
+    [
+        (
+            "connections",
+            sum(|core| core.connections),
+            limits.connections,
+        ),
+        (
+            "fresh_connections",
+            sum(|core| core.fresh_connections),
+            limits.fresh_max(),
+        ),
+        (
+            "controllers",
+            snapshot.controllers.len() as u64,
+            limits.controllers,
+        ),
+        (
+            "discovery_controllers",
+            discovery.count() as u64,
+            limits.discovery_controllers,
+        ),
+        (
+            "all_queue_entries",
+            snapshot.queue_entries,
+            limits.all_queue_entries,
+        ),
+        ("barriers", snapshot.barriers, BARRIERS_ACTIVE_MAX),
+    ]
+}
+
+/// Returns the use of what a core has.
+fn usage_of_core(stats: &CoreStats, limits: &Limits) -> [Usage; 6] {
+    let buffers = usize::try_from(stats.buffer_bytes).unwrap_or(usize::MAX);
+    [
+        ("payload_buffer_bytes", stats.buffer_bytes_used, buffers),
+        // Commands without a buffer share as much as the buffers have.
+        ("work_bytes", stats.work_bytes, buffers),
+        (
+            "barrier_held_bytes",
+            stats.barrier_held_bytes,
+            limits.barrier_held_bytes,
+        ),
+        ("send_lists", stats.send_lists_used, limits.send_lists),
+        (
+            "extent_tables",
+            stats.extent_tables_used,
+            limits.extent_tables,
+        ),
+        ("stash_bytes", stats.stashed_bytes, limits.stash_bytes),
+    ]
 }
 
 #[cfg(test)]
@@ -151,6 +167,10 @@ mod tests {
             list_waits: 7,
             extents_in_flight_refused: 3,
             extent_tables_refused: 8,
+            keep_alive_expirations: 1,
+            controller_idle_timeouts: 6,
+            discovery_idle_timeouts: 2,
+            socket_timeouts: 1,
             ..CoreStats::default()
         };
         let counts = LIMITED.map(|(limit, count)| (limit, count(&stats)));
@@ -165,7 +185,37 @@ mod tests {
                 ("send_lists", 7),
                 ("extents_in_flight", 3),
                 ("extent_tables", 8),
+                ("controller_idle_timeout_ms", 6),
+                ("discovery_idle_timeout_ms", 2),
+                ("tcp_user_timeout_ms", 1),
             ]
         );
+    }
+
+    #[test]
+    fn what_is_in_use_stands_beside_its_limit() {
+        let target = target::Target::new(Limits::default(), 2).expect("the defaults");
+        let mut snapshot = target.snapshot();
+        snapshot.barriers = 3;
+        for core in &mut snapshot.cores {
+            core.fresh_connections = 5;
+        }
+        snapshot.cores[1] = CoreStats {
+            buffer_bytes: 900,
+            work_bytes: 7,
+            barrier_held_bytes: 11,
+            ..snapshot.cores[1]
+        };
+        let usage = usage(&snapshot, &[4, 8]);
+        let of = |limit: &str, core| {
+            let mut found = usage.iter().filter(|u| u.limit == limit && u.core == core);
+            let found = found.next().expect("it is shown");
+            (found.used, found.max)
+        };
+        assert_eq!(of("fresh_connections", None), (10, 8192));
+        assert_eq!(of("barriers", None), (3, 64));
+        assert_eq!(of("work_bytes", Some(8)), (7, 900));
+        assert_eq!(of("barrier_held_bytes", Some(8)), (11, 8 << 20));
+        assert_eq!(of("barrier_held_bytes", Some(4)), (0, 8 << 20));
     }
 }

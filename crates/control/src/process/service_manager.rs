@@ -53,7 +53,12 @@ impl ServiceManager {
             return Ok(None);
         };
         // Twice within the limit, as sd_watchdog_enabled(3) recommends.
-        let period = Duration::from_micros(limit / 2);
+        self.feed(target, Duration::from_micros(limit / 2))
+            .map(Some)
+    }
+
+    /// Feeds the watchdog once in each period in which all cores of `target` take a message.
+    fn feed(&self, target: &Arc<Target>, period: Duration) -> io::Result<mpsc::Sender<()>> {
         let (watch, ended) = mpsc::channel::<()>();
         let (manager, target) = (self.clone(), Arc::clone(target));
         let feed = move || {
@@ -72,7 +77,7 @@ impl ServiceManager {
         };
         let thread = std::thread::Builder::new().name("watchdog".to_owned());
         thread.spawn(feed)?;
-        Ok(Some(watch))
+        Ok(watch)
     }
 }
 
@@ -84,4 +89,63 @@ fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reactor::{Mailbox, Wake};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use target::Limits;
+
+    /// A core that counts its messages.
+    #[derive(Debug, Default)]
+    struct Core(AtomicUsize);
+
+    impl Wake for Core {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn the_watchdog_is_fed_while_the_core_takes_messages_alone() {
+        let (ours, theirs) = UnixDatagram::pair().expect("two sockets");
+        let manager = ServiceManager(Some(Arc::new(ours)));
+        let target = Target::new(Limits::default(), 1).expect("the defaults are in range");
+        let core = Arc::new(Core::default());
+        let mut mailbox = Mailbox::new(Arc::clone(&core) as Arc<dyn Wake>);
+        target.attach(vec![mailbox.sender()]);
+        let period = Duration::from_millis(20);
+        let _watch = manager.feed(&target, period).expect("room for a thread");
+        let wait = Some(Duration::from_millis(1));
+        theirs.set_read_timeout(wait).expect("a socket");
+        let fed = || {
+            let mut text = [0; 64];
+            let length = theirs.recv(&mut text);
+            length.is_ok_and(|length| &text[..length] == b"WATCHDOG=1")
+        };
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut serve = || {
+            while !fed() {
+                assert!(Instant::now() < end, "it is not fed");
+                // A message that is let go of is acknowledged.
+                while mailbox.pop().is_some() {}
+            }
+        };
+        serve();
+        serve();
+        // The core hangs: what it took before may still be told.
+        let before = core.0.load(Ordering::SeqCst);
+        let mut told = 0;
+        while core.0.load(Ordering::SeqCst) < before + 4 {
+            assert!(Instant::now() < end, "it is not asked");
+            told += usize::from(fed());
+        }
+        while fed() {
+            told += 1;
+        }
+        assert!(told <= 1, "{told}");
+        serve();
+    }
 }

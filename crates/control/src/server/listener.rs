@@ -1,8 +1,12 @@
 //! The interface's socket: a loopback port, or a Unix socket that only its owner may use.
 //!
-//! At most [`API_CONNECTIONS_MAX`] connections are open at a time (more wait to be accepted), and
-//! one on which nothing moves for [`ServerOptions::idle`](super::ServerOptions::idle) is closed,
-//! except while an answer is due: a change takes its time, and waits for those before it.
+//! Any user of the machine reaches a loopback port, so a connection has to show soon that it is
+//! worth its place: it is closed without a request after
+//! [`ServerOptions::request`](super::ServerOptions::request), and after a request that is refused for
+//! lack of the token. At most [`API_CONNECTIONS_MAX`] connections are open at a time; for one more the
+//! oldest one without a request is closed, and where all have had one, it waits. After that, one on
+//! which nothing moves for [`ServerOptions::idle`](super::ServerOptions::idle) is closed, except while
+//! an answer is due: a change takes its time, and waits for those before it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,13 +14,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::extract::Request;
 use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::serve::IncomingStream;
@@ -168,10 +173,11 @@ impl Bound {
         &self.address
     }
 
-    /// Hands the socket to the runtime that was entered.
+    /// Hands the socket to the runtime that was entered; with the times for a first request, and
+    /// without traffic after it.
     pub(super) fn into_listener(
         self,
-        idle: Duration,
+        times: (Duration, Duration),
     ) -> io::Result<(ApiListener, Option<SocketFile>)> {
         let (socket, file) = match self.socket {
             Socket::Tcp(listener) => {
@@ -186,8 +192,9 @@ impl Bound {
         let listener = ApiListener {
             socket,
             address: self.address,
-            idle,
+            times,
             room: Arc::new(Semaphore::new(API_CONNECTIONS_MAX)),
+            fresh: Vec::new(),
         };
         Ok((listener, file))
     }
@@ -197,8 +204,11 @@ impl Bound {
 pub(super) struct ApiListener {
     socket: AsyncSocket,
     address: ApiAddress,
-    idle: Duration,
+    /// For a first request, and without traffic after it.
+    times: (Duration, Duration),
     room: Arc<Semaphore>,
+    /// Connections that have not had a request, oldest first, and some that have.
+    fresh: Vec<Weak<ClientState>>,
 }
 
 enum AsyncSocket {
@@ -214,6 +224,20 @@ impl ApiListener {
             ApiAddress::Unix(_) => None,
         }
     }
+
+    /// Waits for room for one more connection: the oldest one without a request makes some.
+    async fn room(&mut self) -> OwnedSemaphorePermit {
+        self.fresh
+            .retain(|client| client.upgrade().is_some_and(|client| client.is_fresh()));
+        if self.room.available_permits() == 0
+            && !self.fresh.is_empty()
+            && let Some(oldest) = self.fresh.remove(0).upgrade()
+        {
+            oldest.end();
+        }
+        let room = Arc::clone(&self.room);
+        room.acquire_owned().await.expect("nobody closes it")
+    }
 }
 
 impl axum::serve::Listener for ApiListener {
@@ -221,8 +245,6 @@ impl axum::serve::Listener for ApiListener {
     type Addr = ();
 
     async fn accept(&mut self) -> (Connection, ()) {
-        let room = Arc::clone(&self.room);
-        let room = room.acquire_owned().await.expect("nobody closes it");
         loop {
             let accepted: io::Result<Box<dyn Stream>> = match &self.socket {
                 AsyncSocket::Tcp(listener) => match listener.accept().await {
@@ -235,7 +257,12 @@ impl axum::serve::Listener for ApiListener {
                 },
             };
             match accepted {
-                Ok(stream) => return (Connection::new(stream, self.idle, room), ()),
+                Ok(stream) => {
+                    let room = self.room().await;
+                    let connection = Connection::new(stream, self.times, room);
+                    self.fresh.push(Arc::downgrade(&connection.client.0));
+                    return (connection, ());
+                }
                 Err(error) => {
                     tracing::warn!("the HTTP interface cannot accept a connection: {error}");
                     // Out of files: others must close theirs first.
@@ -259,51 +286,101 @@ pub(super) struct Connection {
     stream: Box<dyn Stream>,
     idle: Duration,
     deadline: Pin<Box<Sleep>>,
-    answering: Answering,
+    client: Client,
     _room: OwnedSemaphorePermit,
 }
 
-/// True while a connection's client waits for the answer to a request.
+/// The client of a connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answering(Arc<AtomicBool>);
+pub(super) struct Client(Arc<ClientState>);
 
-impl Connected<IncomingStream<'_, ApiListener>> for Answering {
-    fn connect_info(stream: IncomingStream<'_, ApiListener>) -> Self {
-        stream.io().answering.clone()
+#[derive(Debug, Default)]
+struct ClientState {
+    /// The head of a request has come.
+    asked: AtomicBool,
+    /// It waits for the answer to a request.
+    answering: AtomicBool,
+    /// It has to make room for another one.
+    ended: AtomicBool,
+    /// Wakes the task that reads from it.
+    reader: Mutex<Option<Waker>>,
+}
+
+impl ClientState {
+    fn is_fresh(&self) -> bool {
+        !self.asked.load(Ordering::Relaxed)
+    }
+
+    fn reader(&self) -> MutexGuard<'_, Option<Waker>> {
+        // It is replaced as a whole.
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has its connection closed.
+    fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(reader) = self.reader().take() {
+            reader.wake();
+        }
     }
 }
 
-/// Tells the connection of a request, of which it has one at a time, that the answer is due.
+impl Connected<IncomingStream<'_, ApiListener>> for Client {
+    fn connect_info(stream: IncomingStream<'_, ApiListener>) -> Self {
+        stream.io().client.clone()
+    }
+}
+
+/// Tells the connection of a request, of which it has one at a time, that the answer is due. One that
+/// was refused to a stranger ends it: strangers hold no place.
 pub(super) async fn answer(
-    ConnectInfo(Answering(answering)): ConnectInfo<Answering>,
+    ConnectInfo(Client(client)): ConnectInfo<Client>,
     request: Request,
     next: Next,
 ) -> Response {
-    answering.store(true, Ordering::Relaxed);
-    let response = next.run(request).await;
-    answering.store(false, Ordering::Relaxed);
+    client.asked.store(true, Ordering::Relaxed);
+    client.answering.store(true, Ordering::Relaxed);
+    let mut response = next.run(request).await;
+    client.answering.store(false, Ordering::Relaxed);
+    if matches!(
+        response.status(),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+    ) {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
     response
 }
 
 impl Connection {
-    fn new(stream: Box<dyn Stream>, idle: Duration, room: OwnedSemaphorePermit) -> Self {
+    fn new(
+        stream: Box<dyn Stream>,
+        (request, idle): (Duration, Duration),
+        room: OwnedSemaphorePermit,
+    ) -> Self {
         Self {
             stream,
             idle,
-            deadline: Box::pin(tokio::time::sleep(idle)),
-            answering: Answering::default(),
+            deadline: Box::pin(tokio::time::sleep(request)),
+            client: Client::default(),
             _room: room,
         }
     }
 
-    /// Moves the deadline when something moved or an answer is due; ends the connection when it has
-    /// passed.
+    /// Moves the deadline when something moved or an answer is due, once there was a request; ends
+    /// the connection when it has passed, or when another one needs the place of one without.
     fn watch<T>(
         &mut self,
         moved: Poll<io::Result<T>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        if moved.is_ready() || self.answering.0.load(Ordering::Relaxed) {
+        let client = &self.client.0;
+        if client.is_fresh() {
+            *client.reader() = Some(context.waker().clone());
+            if client.ended.load(Ordering::Relaxed) {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+        } else if moved.is_ready() || client.answering.load(Ordering::Relaxed) {
             self.deadline.as_mut().reset(Instant::now() + self.idle);
         }
         if moved.is_ready() {

@@ -19,6 +19,7 @@ pub use crate::recovery::epoch::Phase;
 use crate::recovery::epoch::{Epoch, SharedEpoch};
 use crate::recovery::fences::{FenceSnapshot, Fences};
 use crate::recovery::span::Span;
+use base::mutation::{self, Mutation};
 use base::state::State as _;
 use block::CacheLife;
 use namespace_state::NamespaceState;
@@ -382,6 +383,7 @@ impl Association {
     /// Returns true if acknowledged, unflushed writes must still be there after a reconnect.
     fn caches_live(&self, before: u64, now: u64) -> bool {
         before == now && (now != 0 || self.is_trusted())
+            || mutation::active(Mutation::CacheLossUnnoticed)
     }
 
     /// Returns true for a user that trusts the target: it loses nothing unless it reports a loss.

@@ -36,7 +36,7 @@ impl RemoteChannel {
         let requests = &mut self.requests;
         let place = requests.reaped + requests.done.len() as u64 + 1;
         requests.flushes.push_back((place, losses));
-        if losses == reported {
+        if losses == reported || mutation::active(Mutation::CacheLossHidden) {
             return Ok(());
         }
         entry.reported = losses;

@@ -11,6 +11,7 @@ use crate::limits::ASK_AGAIN;
 use crate::recovery::epoch::Phase;
 use crate::recovery::replay::Next;
 use base::Time;
+use base::mutation::{self, Mutation};
 use block::{BlockError, Request};
 use reactor::Context;
 
@@ -47,7 +48,8 @@ impl RemoteChannel {
     pub(super) fn begin_to_displace(&mut self, cx: &mut Context<'_>) {
         self.lanes.asks_again = false;
         self.lanes.unopened = None;
-        if self.is_dispensable() || self.association.options().keep_reconnecting {
+        let asks = self.is_dispensable() || self.association.options().keep_reconnecting;
+        if asks && !mutation::active(Mutation::QueueNotAskedFor) {
             self.lanes.ask_again_at = cx.now + ASK_AGAIN;
         }
         if self.lanes.other_way == OtherWay::None {

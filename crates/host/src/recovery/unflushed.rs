@@ -112,3 +112,103 @@ mod tests {
         assert_eq!(unflushed.losses(), 2);
     }
 }
+
+/// Run by `scripts/test`.
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, fence};
+    use loom::thread;
+
+    /// The generation of the association that lost its cache.
+    const LOST: u64 = 1;
+
+    /// A namespace, and the last association that lost its cache.
+    struct Shared {
+        unflushed: Unflushed,
+        caches_lost: AtomicU64,
+        flush_began: AtomicBool,
+    }
+
+    impl Shared {
+        fn new() -> Arc<Self> {
+            Arc::new(Self {
+                unflushed: Unflushed::new(),
+                caches_lost: AtomicU64::new(0),
+                flush_began: AtomicBool::new(false),
+            })
+        }
+
+        /// A write of the association that is lost was acknowledged, as a channel does it.
+        fn wrote(&self) {
+            self.unflushed.wrote();
+            // For loom, accesses that are sequentially consistent are not; fences are.
+            fence(Ordering::SeqCst);
+            if self.caches_lost.load(Ordering::SeqCst) >= LOST {
+                self.unflushed.lose_answered();
+            }
+        }
+
+        /// The controller lost its cache, as an association does it.
+        fn lose(&self) {
+            self.caches_lost.store(LOST, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            self.unflushed.lose();
+        }
+    }
+
+    /// A channel hears of its write's acknowledgement while the association hears of the loss:
+    /// whatever the order, the next Flush fails.
+    #[test]
+    fn loom_a_write_that_is_acknowledged_beside_a_loss_is_counted() {
+        let mut model = loom::model::Builder::new();
+        // All orders take a minute.
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let shared = Shared::new();
+            let channels: Vec<_> = (0..2)
+                .map(|_| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || shared.wrote())
+                })
+                .collect();
+            shared.lose();
+            for channel in channels {
+                channel.join().unwrap();
+            }
+            assert!(shared.unflushed.losses() > 0);
+        });
+    }
+
+    /// A Flush that began before the acknowledgement promises nothing of the write, whenever it is
+    /// done.
+    #[test]
+    fn loom_a_flush_under_way_hides_no_loss_of_what_was_acknowledged_after_it_began() {
+        loom::model(|| {
+            let shared = Shared::new();
+            let flushing = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let mark = shared.unflushed.begin_flush();
+                    shared.flush_began.store(true, Ordering::Release);
+                    shared.unflushed.flushed(mark);
+                })
+            };
+            let writing = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let after = shared.flush_began.load(Ordering::Acquire);
+                    shared.wrote();
+                    after
+                })
+            };
+            shared.lose();
+            flushing.join().unwrap();
+            if writing.join().unwrap() {
+                assert!(shared.unflushed.losses() > 0);
+            }
+        });
+    }
+}

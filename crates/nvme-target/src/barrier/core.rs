@@ -120,6 +120,11 @@ impl CoreBarriers {
         }
     }
 
+    /// Returns the bytes that held commands brought along.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     /// Returns true while no barrier concerns the core.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {

@@ -169,6 +169,11 @@ impl Registry {
         }
     }
 
+    /// Returns the number of barriers in force.
+    pub(crate) fn active(&self) -> usize {
+        self.active
+    }
+
     /// Returns true for a barrier that is the first of its scope and waits for a place all the same.
     pub(crate) fn wants_place(&self, barrier: &Arc<Barrier>) -> bool {
         let line = self.scopes.get(&barrier.scope);

@@ -13,7 +13,6 @@ use crate::permit::{ConnectionPermit, PermitRefused};
 use crate::qos::access::{AccessDecision, AccessRules, Rights};
 use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
-use base::Nanos;
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -155,7 +154,7 @@ pub(crate) fn admin(
     }
     let subsystem = wanted_subsystem(data, &host, origin, view)?;
     let (kind, patience) = match subsystem {
-        Some(_) => (ControllerKind::Io, Nanos(0)),
+        Some(_) => (ControllerKind::Io, limits.controller_idle_timeout),
         None => (ControllerKind::Discovery, limits.discovery_idle_timeout),
     };
     let index = subsystem_index(subsystem.as_ref(), origin)?;

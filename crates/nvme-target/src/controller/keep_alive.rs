@@ -9,7 +9,7 @@ use base::{Nanos, Time};
 pub(crate) struct KeepAlive {
     /// KATO in milliseconds; 0 for no timer.
     pub(crate) timeout_ms: u32,
-    /// Time for which a host without a timer may send no command; zero for no limit.
+    /// Time for which a host without a timer may give no sign.
     patience: Nanos,
     last: Time,
 }
@@ -26,8 +26,8 @@ impl KeepAlive {
         }
     }
 
-    /// One that ends after some time without any command, where the host asked for no timer: a
-    /// discovery controller's. `[NVMe Base 2.0 §3.1.2.3.3]`
+    /// One that ends after some time without any sign of the host, where it asked for no timer:
+    /// commands to the controller are one, and its I/O queues.
     pub(crate) fn with_patience(self, patience: Nanos) -> Self {
         Self { patience, ..self }
     }
@@ -37,10 +37,10 @@ impl KeepAlive {
         *self = Self::new(timeout_ms, now).with_patience(self.patience);
     }
 
-    /// A command came, which shows that a host without a timer is there.
-    pub(crate) fn note_command(&mut self, now: Time) {
+    /// A host without a timer has shown at this time that it is there.
+    pub(crate) fn note_sign(&mut self, at: Time) {
         if self.timeout_ms == 0 {
-            self.last = now;
+            self.last = self.last.max(at);
         }
     }
 
@@ -72,11 +72,11 @@ mod tests {
         timer.restart(Time::ZERO + Nanos::from_millis(150));
         assert_eq!(timer.deadline(), Time::ZERO + Nanos::from_millis(350));
         // With a timer, commands are no sign; without, they are the only one.
-        timer.note_command(Time(200_000_000));
+        timer.note_sign(Time(200_000_000));
         assert_eq!(timer.deadline(), Time(350_000_000));
         let mut patient = KeepAlive::new(0, Time::ZERO).with_patience(Nanos(7));
         assert_eq!((patient.timeout_ms, patient.deadline()), (0, Time(7)));
-        patient.note_command(Time(5));
+        patient.note_sign(Time(5));
         assert_eq!(patient.deadline(), Time(12));
     }
 }

@@ -162,7 +162,8 @@ fn effects(limits: &Limits) -> EffectsLog {
         AdminOpcode::ASYNC_EVENT_REQUEST,
         AdminOpcode::KEEP_ALIVE,
     ];
-    for opcode in admin {
+    let vendor = limits.end_controller.then_some(AdminOpcode::END_CONTROLLER);
+    for opcode in admin.into_iter().chain(vendor) {
         log.admin[usize::from(opcode.0)] = EffectsLog::SUPPORTED;
     }
     for opcode in [
@@ -199,6 +200,7 @@ mod tests {
     fn effects_name_every_command_that_changes_data() {
         let limits = Limits {
             barrier: false,
+            end_controller: false,
             extents: 0,
             ..Limits::default()
         };
@@ -207,6 +209,8 @@ mod tests {
         let all = effects(&Limits::default());
         assert_eq!(all.io[usize::from(IoOpcode::WRITE_EXTENTS.0)], 0b11);
         assert_eq!(all.io[usize::from(IoOpcode::READ_EXTENTS.0)], 0b01);
+        let end = usize::from(AdminOpcode::END_CONTROLLER.0);
+        assert_eq!((all.admin[end], log.admin[end]), (0b01, 0));
         assert_eq!(log.io[usize::from(IoOpcode::WRITE.0)], 0b11);
         assert_eq!(log.io[usize::from(IoOpcode::READ.0)], 0b01);
         assert_eq!(log.io[usize::from(IoOpcode::COPY.0)], 0);

@@ -9,8 +9,8 @@ use crate::qos::access::{AccessDecision, AccessRules, HostTenants};
 use crate::request::Ticket;
 use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
-use base::SlabKey;
 use base::mutation::{self, Mutation};
+use base::{SlabKey, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -230,8 +230,20 @@ pub(crate) struct Queues {
     pub(crate) behavior: HostBehavior,
     /// Place of each, by QID.
     pub(crate) places: BTreeMap<u16, ConnectionPlace>,
+    /// Time at which the last one that closed did.
+    pub(crate) left: Time,
     /// Parameters that each was connected with, by QID; of queues that are in no place any more, too.
     pub(crate) terms: BTreeMap<u16, QueueTerms>,
+}
+
+impl Queues {
+    /// The queue of this identifier is the controller's no longer, if it is the one at `place`.
+    pub(crate) fn leave(&mut self, id: u16, place: ConnectionPlace, now: Time) {
+        if self.places.get(&id) == Some(&place) {
+            self.places.remove(&id);
+            self.left = now;
+        }
+    }
 }
 
 /// Parameters of an I/O queue from its connection and its Connect command.
@@ -273,6 +285,7 @@ impl SharedController {
             classes: false,
             behavior: HostBehavior::default(),
             places: BTreeMap::new(),
+            left: Time::ZERO,
             terms: BTreeMap::new(),
         };
         let changes = subsystem.as_ref().map(|s| s.lock().changes());

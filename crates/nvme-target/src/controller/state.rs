@@ -7,6 +7,7 @@ use crate::controller::registers::Registers;
 use crate::controller::registry::{ControllerKind, SharedController};
 use crate::namespace::Namespace;
 use crate::qos::access::Rights;
+use base::Time;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,6 +39,18 @@ impl Controller {
     /// Returns true for a discovery controller.
     pub(crate) fn is_discovery(&self) -> bool {
         self.shared.kind == ControllerKind::Discovery
+    }
+
+    /// Returns the time at which it ends, unless its host shows until then that it is there.
+    pub(crate) fn deadline(&mut self, now: Time) -> Time {
+        let queues = self.shared.queues();
+        let sign = if queues.places.is_empty() {
+            queues.left
+        } else {
+            now
+        };
+        self.keep_alive.note_sign(sign);
+        self.keep_alive.deadline()
     }
 
     /// Returns true unless every command to the namespace would be refused for the host's tenant.

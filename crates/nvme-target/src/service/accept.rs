@@ -51,7 +51,7 @@ impl PollGroup {
         permit: ConnectionPermit,
         cx: &mut Context<'_>,
     ) {
-        if self.core.connections.fresh >= self.fresh_max() {
+        if self.core.connections.fresh >= self.core.limits.fresh_max() {
             self.end_oldest_fresh(cx);
         }
         let full = self.connections.is_full() || !cx.driver.has_room_for_socket();
@@ -76,14 +76,6 @@ impl PollGroup {
             self.fresh.push_back(key);
         }
         self.forget_known();
-    }
-
-    /// Returns the limit on fresh connections: at most half of what the target has.
-    fn fresh_max(&self) -> usize {
-        let limits = &self.core.limits;
-        limits
-            .fresh_connections
-            .min((limits.connections / 2).max(1))
     }
 
     /// Silent connections must not keep out others: the one that has been silent for longest closes.

@@ -1,6 +1,6 @@
 //! Steps of a change, taken by a core.
 
-use crate::change::ack::{Ack, Pausing};
+use crate::change::ack::Pausing;
 use crate::change::step::{AfterPause, Step};
 use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
@@ -20,12 +20,12 @@ use switch::knobs::Polling;
 
 impl PollGroup {
     /// Takes the steps of a change.
-    pub(super) fn change(&mut self, steps: Vec<Step>, ack: &Arc<Ack>, cx: &mut Context<'_>) {
+    pub(super) fn change(&mut self, steps: Vec<Step>, debt: Pausing, cx: &mut Context<'_>) {
         if !self.accepting {
             // The first change is the whole configuration: no host is let in before it is known.
             self.start_accepting(cx);
         }
-        let mut debt = Some(Pausing::new(ack));
+        let mut debt = Some(debt);
         for step in steps {
             let result = match step {
                 Step::AddSubsystem(subsystem) => {

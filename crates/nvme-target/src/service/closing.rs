@@ -7,6 +7,7 @@ use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::{Action, CoreState};
 use crate::service::requests;
+use base::Time;
 use reactor::{Context, Op, OpKey};
 use std::sync::Arc;
 use switch::doorbell::Mode;
@@ -39,21 +40,24 @@ impl Connection {
                 core.actions
                     .push(Action::EndController(Arc::clone(&controller.shared)));
             }
-            Owner::Io(controller) => self.leave_queues(controller, drains, core),
+            Owner::Io(controller) => self.leave_queues(controller, drains, core, cx.now),
         }
     }
 
     /// The queue is one of its controller's no longer: another one may have its identifier.
-    fn leave_queues(&self, controller: &SharedController, drains: bool, core: &CoreState) {
+    fn leave_queues(
+        &self,
+        controller: &SharedController,
+        drains: bool,
+        core: &CoreState,
+        now: Time,
+    ) {
         let here = ConnectionPlace {
             core: core.index,
             connection: self.key,
         };
         let mut queues = controller.queues();
-        let id = self.session.commands.id;
-        if queues.places.get(&id) == Some(&here) {
-            queues.places.remove(&id);
-        }
+        queues.leave(self.session.commands.id, here, now);
         if drains && queues.places.is_empty() {
             // The admin queue may drain as well, and wait for this one.
             core.shared
@@ -77,7 +81,7 @@ impl Connection {
         };
         if let Owner::Io(controller) = &self.owner {
             let controller = Arc::clone(controller);
-            self.leave_queues(&controller, true, core);
+            self.leave_queues(&controller, true, core, cx.now);
             // End Controller does not find the queue any more, and need not wait for it.
             self.disarmed = true;
             core.disarm(&controller);

@@ -33,7 +33,7 @@ pub(crate) fn execute(
         return Step::Wait;
     };
     if let Owner::Admin(controller) = &mut connection.owner {
-        controller.keep_alive.note_command(cx.now);
+        controller.keep_alive.note_sign(cx.now);
     }
     let result = if command.is_fabrics() {
         fabrics(connection, slot, &command, core, cx)
@@ -242,9 +242,9 @@ fn refused(
     if let Some(suppressed) = core.log_budget.allow(connection.peer.ip(), cx.now) {
         let (peer, status) = (connection.peer, refusal.status);
         let parameter = refusal.parameter.map(tracing::field::display);
+        let host = data.hostnqn().ok();
+        let host = host.as_ref().map(|name| name.as_str());
         if refusal.from_elsewhere {
-            let host = data.hostnqn().ok();
-            let host = host.as_ref().map(|name| name.as_str());
             tracing::warn!(
                 %peer,
                 host,
@@ -252,7 +252,7 @@ fn refused(
                 "refused a Connect: the address is outside of the networks of the host's tenant"
             );
         } else {
-            tracing::info!(%peer, %status, parameter, suppressed, "refused a Connect");
+            tracing::warn!(%peer, host, %status, parameter, suppressed, "refused a Connect");
         }
     }
     let dword = refusal.parameter.map_or(0, InvalidParameter::to_dword);

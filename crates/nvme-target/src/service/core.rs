@@ -328,6 +328,9 @@ impl CoreState {
         self.stats.send_lists_used = self.lists.used() as u64;
         self.stats.extent_tables_used = self.accounts.tables();
         self.stats.stashed_bytes = self.waiters.stashed_bytes as u64;
+        self.stats.fresh_connections = self.connections.fresh as u64;
+        self.stats.barrier_held_bytes = self.barriers.held_bytes() as u64;
+        self.stats.work_bytes = self.accounts.work_bytes();
     }
 
     /// Counts the state of a controller where it is another one than before.

@@ -9,6 +9,7 @@ use crate::session::event::{Delivery, Event, Payload, Violation};
 use base::Time;
 use reactor::limits::BOUNDED_SEND_BYTES;
 use reactor::{Context, Op, OpKey, Received};
+use std::io::{Error, ErrorKind};
 use std::num::NonZeroUsize;
 use switch::doorbell::Urgency;
 use switch::light_hosts::Asked;
@@ -33,8 +34,8 @@ impl Connection {
     ) {
         self.session.received(&mut received, cx.now);
         core.touch();
-        if received.result.is_err() {
-            self.close(core, cx);
+        if let Err(error) = &received.result {
+            self.broken(error, core, cx);
             return;
         }
         let commands = core.stats.io_commands;
@@ -72,6 +73,16 @@ impl Connection {
             self.limit_receives(Some(asked), core, cx);
         }
         self.arm_receive(core, cx);
+    }
+
+    /// The kernel has no connection to the host any more.
+    pub(crate) fn broken(&mut self, error: &Error, core: &mut CoreState, cx: &mut Context<'_>) {
+        let open = self.state() < ConnectionState::Closing;
+        if open && error.kind() == ErrorKind::TimedOut {
+            core.stats.socket_timeouts += 1;
+            core.touch();
+        }
+        self.close(core, cx);
     }
 
     /// Sets the bytes that the next receives take: beside a host that asks for little, one that asks

@@ -260,7 +260,7 @@ impl PollGroup {
         let known = known.is_some_and(|subsystem| subsystem.removing.is_none());
         let room = !self.connections.is_full() && cx.driver.has_room_for_socket();
         if self.draining || !known || !room || handover.controller.is_superseded() {
-            self.lose(handover);
+            self.lose(handover, cx.now);
             return;
         }
         let (id, from) = (handover.terms.id, handover.from);
@@ -301,13 +301,10 @@ impl PollGroup {
     }
 
     /// A queue has no place to go: its connection closes, and its host connects again.
-    fn lose(&mut self, handover: Handover) {
+    fn lose(&mut self, handover: Handover, now: Time) {
         let controller = handover.controller.clone();
-        let mut queues = controller.queues();
-        if queues.places.get(&handover.terms.id) == Some(&handover.from) {
-            queues.places.remove(&handover.terms.id);
-        }
-        drop(queues);
+        let queue = handover.terms.id;
+        controller.queues().leave(queue, handover.from, now);
         drop(handover);
         self.core.disarm(&controller);
         self.core.detach(&controller);

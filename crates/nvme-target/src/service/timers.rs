@@ -1,5 +1,6 @@
 //! Times by which a host has to make progress, and what happens to one that does not.
 
+use crate::controller::state::Controller;
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
@@ -92,8 +93,8 @@ impl Connection {
         if output.is_sending() {
             check(output.sending_since() + limits.stall_timeout, Late::Unread);
         }
-        if let Owner::Admin(controller) = &self.owner {
-            check(controller.keep_alive.deadline(), Late::KeepAlive);
+        if let Owner::Admin(controller) = &mut self.owner {
+            check(controller.deadline(cx.now), Late::silence_of(controller));
         }
         let Some(late) = expired else {
             self.arm(core, next);
@@ -169,9 +170,22 @@ enum Late {
     Unread,
     /// Keep Alive.
     KeepAlive,
+    /// Any sign of the host of a controller without a keep-alive timer.
+    Idle,
+    /// Any command to a discovery controller without one.
+    DiscoveryIdle,
 }
 
 impl Late {
+    /// Returns the deadline of a controller with a host that gives no sign.
+    fn silence_of(controller: &Controller) -> Self {
+        match controller.keep_alive.timeout_ms {
+            1.. => Self::KeepAlive,
+            0 if controller.is_discovery() => Self::DiscoveryIdle,
+            0 => Self::Idle,
+        }
+    }
+
     /// Returns the text for the log, and the counter.
     fn reason(self, stats: &mut CoreStats) -> Option<(&'static str, &mut u64)> {
         Some(match self {
@@ -200,6 +214,15 @@ impl Late {
             Self::KeepAlive => (
                 "the keep-alive timer expired",
                 &mut stats.keep_alive_expirations,
+            ),
+            Self::Idle => (
+                "the controller has neither a keep-alive timer nor I/O queues, and was idle for too \
+                 long",
+                &mut stats.controller_idle_timeouts,
+            ),
+            Self::DiscoveryIdle => (
+                "the discovery controller has no keep-alive timer, and was idle for too long",
+                &mut stats.discovery_idle_timeouts,
             ),
         })
     }

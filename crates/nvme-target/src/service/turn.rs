@@ -37,8 +37,8 @@ impl Service for PollGroup {
                 };
                 let sent = connection.session.output.sent(list, &mut self.core.sends());
                 connection.holding.give_back(sent);
-                if result.is_err() {
-                    connection.close(&mut self.core, cx);
+                if let Err(error) = result {
+                    connection.broken(&error, &mut self.core, cx);
                 }
             }
             Outcome::Closed => {
@@ -70,7 +70,7 @@ impl Service for PollGroup {
             CoreMessage::Arrive { stream, handover } => self.arrive(stream, *handover, cx),
             CoreMessage::Give { permille, to } => self.give(permille, to, cx.now),
             CoreMessage::Look => {}
-            CoreMessage::Change { steps, ack } => self.change(steps, &ack, cx),
+            CoreMessage::Change { steps, debt } => self.change(steps, debt, cx),
             CoreMessage::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
             CoreMessage::TenantEvent(tenant) => self.notify_tenant(&tenant, cx),
             CoreMessage::EndDenied => self.end_denied(cx),

@@ -44,7 +44,7 @@ pub struct TargetOptions {
     pub pin: bool,
     /// Polling of an idle core, until knobs are set: then `polling` among them counts.
     pub poll: PollPolicy,
-    /// Options of connections.
+    /// Options of connections; [`Limits`] say when the kernel gives one up.
     pub socket: SocketOptions,
     /// Knobs that are set at first, as by [`Target::set_knobs`]; `None` leaves them as they are.
     pub knobs: Option<Knobs>,
@@ -314,8 +314,13 @@ fn set_up(
     let mut service = target.poll_group(index, op_namespace);
     let mut addresses = Vec::new();
     if index == 0 {
+        let socket = SocketOptions {
+            user_timeout: limits.tcp_user_timeout,
+            keep_alive: limits.tcp_keep_alive,
+            ..options.socket.clone()
+        };
         for &address in &options.listen {
-            let listened = once_free(|| driver.listen(address, &options.socket));
+            let listened = once_free(|| driver.listen(address, &socket));
             let (listener, bound) = listened.map_err(|source| TargetError::Listen {
                 address,
                 remedy: remedy(&source),

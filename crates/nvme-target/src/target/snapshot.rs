@@ -47,6 +47,7 @@ impl Target {
             devices,
             controllers,
             queue_entries: self.shared.permits.entries() as u64,
+            barriers: self.shared.barriers() as u64,
             cores,
             switch,
             priorities: priorities.collect(),

@@ -142,7 +142,6 @@ fn check(options: &SubsystemOptions) -> Result<(), TargetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::ack::Pausing;
     use crate::controller::async_events::Notice;
     use crate::limits::Limits;
     use crate::message::{CoreMessage, Message};
@@ -207,7 +206,7 @@ mod tests {
         };
         let mut told = Vec::new();
         let added = add(&target, |message| match message {
-            CoreMessage::Change { steps, ack } => {
+            CoreMessage::Change { steps, debt } => {
                 assert_eq!(found(), None, "no core has it yet");
                 assert!(
                     matches!(
@@ -221,7 +220,7 @@ mod tests {
                     "{steps:?}"
                 );
                 told.push("change");
-                drop(Pausing::new(&ack));
+                drop(debt);
             }
             CoreMessage::Notify { subsystem, notice } => {
                 assert_eq!((subsystem, notice), (None, Notice::Discovery));
@@ -239,10 +238,9 @@ mod tests {
         let target = Target::new(Limits::default(), 1).expect("the defaults are in range");
         let mut told = Vec::new();
         let added = add(&target, |message| match message {
-            CoreMessage::Change { steps, ack } => {
+            CoreMessage::Change { steps, mut debt } => {
                 assert!(target.shared.subsystem(NQN).is_none());
                 let removes = matches!(steps[..], [Step::RemoveSubsystem(0)]);
-                let mut debt = Pausing::new(&ack);
                 if !removes {
                     debt.fail("no such file".to_owned());
                 }

@@ -7,6 +7,7 @@
 )]
 
 pub mod late;
+pub mod log;
 
 use base::units::{CoreId, KIB, MIB};
 use block::device::Ram;
@@ -729,4 +730,11 @@ impl Drop for StopAtLast<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Sends bytes that are no PDU, and waits for the answer.
+pub fn violate(address: SocketAddr, bytes: &[u8]) {
+    let mut stream = Client::raw(address);
+    let _ = stream.write_all(bytes);
+    let _ = stream.read(&mut [0; 256]);
 }

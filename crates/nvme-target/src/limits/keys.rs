@@ -1,0 +1,263 @@
+//! The limits that an operator may tune, by the keys of `[limits]`, with their ranges.
+
+use super::{BARRIERS_ACTIVE_MAX, EXTENTS_MAX, Limits, R2TS_PER_COMMAND_MAX};
+use base::Nanos;
+use base::units::MIB;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// A limit that an operator may tune: a key of `[limits]`, and a field of [`Limits`].
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// The key, with the unit in it.
+    pub key: &'static str,
+    /// The values that an operator may choose. 0 beside them stands for "none" where it is the
+    /// default.
+    pub range: RangeInclusive<u64>,
+    /// The values within the range that are legal.
+    pub step: Step,
+    /// The target works with smaller values than an operator may choose, from this one on.
+    least: u64,
+    /// A duration: the target works with any, and `range` is for operators.
+    is_duration: bool,
+    get: fn(&Limits) -> u64,
+    set: fn(&mut Limits, u64),
+}
+
+/// The legal values within a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// All multiples of a number, above 0.
+    MultipleOf(u64),
+    /// Powers of two.
+    PowerOfTwo,
+}
+
+impl Step {
+    /// Returns true for a legal value.
+    #[must_use]
+    pub const fn allows(self, value: u64) -> bool {
+        match self {
+            Self::MultipleOf(unit) => value.is_multiple_of(unit),
+            Self::PowerOfTwo => value.is_power_of_two(),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MultipleOf(1) => Ok(()),
+            Self::MultipleOf(unit) => write!(f, "a multiple of {unit} "),
+            Self::PowerOfTwo => f.write_str("a power of two "),
+        }
+    }
+}
+
+impl Limit {
+    /// Returns the limit's value.
+    #[must_use]
+    pub fn get(&self, limits: &Limits) -> u64 {
+        (self.get)(limits)
+    }
+
+    /// Sets the limit's value, which lies in its range or is its default.
+    pub fn set(&self, limits: &mut Limits, value: u64) {
+        debug_assert!(
+            self.range.contains(&value) || value == self.default(),
+            "{}",
+            self.key
+        );
+        (self.set)(limits, value);
+    }
+
+    /// Returns the value of a configuration that does not name the limit.
+    #[must_use]
+    pub fn default(&self) -> u64 {
+        self.get(&Limits::default())
+    }
+
+    /// Returns true for a value that the target can work with.
+    pub(super) fn holds(&self, value: u64) -> bool {
+        let works = self.least..=*self.range.end();
+        self.is_duration || (works.contains(&value) && self.step.allows(value))
+    }
+}
+
+/// A limit that is a number.
+macro_rules! number {
+    ($key:literal, $field:ident: $type:ty, $range:expr) => {
+        number!($key, $field: $type, $range, Step::MultipleOf(1))
+    };
+    ($key:literal, $field:ident: $type:ty, $range:expr, $step:expr) => {
+        Limit {
+            key: $key,
+            range: $range,
+            step: $step,
+            least: *($range).start(),
+            is_duration: false,
+            get: |limits| limits.$field as u64,
+            set: |limits, value| {
+                limits.$field = <$type>::try_from(value).expect("within the limit's range");
+            },
+        }
+    };
+}
+
+/// A limit that is a number of milliseconds.
+macro_rules! milliseconds {
+    ($key:literal, $field:ident, $range:expr) => {
+        Limit {
+            key: $key,
+            range: $range,
+            step: Step::MultipleOf(1),
+            least: 0,
+            is_duration: true,
+            get: |limits| limits.$field.as_millis(),
+            set: |limits, value| limits.$field = Nanos::from_millis(value),
+        }
+    };
+}
+
+/// Times that the target waits for a host: a tenth of a second is below every network's hiccups,
+/// and more than an hour is as good as no limit.
+const PATIENCE_MS: RangeInclusive<u64> = 100..=3_600_000;
+
+const MIB_64: u64 = MIB as u64;
+
+const GIB_64: u64 = 1 << 30;
+
+/// Every limit that an operator may tune, with the reason for the ends of its range; the reason for
+/// the limit stands with its field.
+pub static LIMITS: [Limit; LIMITS_COUNT] = [
+    // The target's promise to hosts (MQES, a 0's based field, would allow 65,536).
+    number!("queue_depth", queue_entries: u16, 2..=1024),
+    // One for each core of a large machine.
+    number!("io_queues_per_controller", io_queues: u16, 1..=128),
+    // Four pages in one capsule; more only delays the capsules behind it. Announced in units of 16
+    // bytes (IOCCSZ) [NVMe Base 2.0 §5.17.2.1].
+    number!(
+        "in_capsule_data_bytes",
+        in_capsule_bytes: u32,
+        0..=16_384,
+        Step::MultipleOf(16)
+    ),
+    // At least two pages (MDTS is a power of two of pages, and 0 is no limit), at most the size up
+    // to which buffers are pooled.
+    number!(
+        "max_transfer_bytes",
+        transfer_bytes: u32,
+        8_192..=MIB_64,
+        Step::PowerOfTwo
+    ),
+    // MAXH2CDATA is a multiple of a dword, at least 4,096 [NVMe-TCP 1.0 §3.6.2.3].
+    number!(
+        "max_h2c_data_bytes",
+        h2c_data_bytes: u32,
+        4_096..=MIB_64,
+        Step::MultipleOf(4)
+    ),
+    // Beyond a few the pipe is full anyway.
+    number!("max_r2t", r2ts_per_command: u16, 1..=R2TS_PER_COMMAND_MAX as u64),
+    // Each R2T costs a round trip; one asks for the largest transfer at most.
+    number!(
+        "r2t_bytes",
+        r2t_bytes: u32,
+        4_096..=MIB_64,
+        Step::MultipleOf(4)
+    ),
+    // DMRSL and DMSL are 32 bits wide, in all.
+    number!("deallocate_blocks", deallocate_blocks: u32, 1..=u32::MAX as u64),
+    // A block at least; at most what a device zeroes in a second or so.
+    number!(
+        "deallocate_piece_bytes",
+        deallocate_piece_bytes: u32,
+        4_096..=GIB_64,
+        Step::MultipleOf(4_096)
+    ),
+    // From the granularity of 100 ms up to an hour; 0 leaves a host that asks for none without.
+    Limit {
+        is_duration: true,
+        ..number!("keep_alive_default_ms", keep_alive_default_ms: u32, PATIENCE_MS)
+    },
+    Limit {
+        is_duration: true,
+        ..number!("keep_alive_min_ms", keep_alive_min_ms: u32, PATIENCE_MS)
+    },
+    milliseconds!(
+        "controller_idle_timeout_ms",
+        controller_idle_timeout,
+        PATIENCE_MS
+    ),
+    milliseconds!(
+        "discovery_idle_timeout_ms",
+        discovery_idle_timeout,
+        PATIENCE_MS
+    ),
+    // 65,536 is the field's width of a controller identifier.
+    number!("connections", connections: usize, 1..=65_536),
+    number!("connections_per_address", connections_per_address: usize, 1..=65_536),
+    number!("connections_per_tenant", connections_per_tenant: usize, 1..=65_536),
+    // From a few deep queues up to the deepest of as many connections as there may be.
+    Limit {
+        least: 1,
+        ..number!("all_queue_entries", all_queue_entries: usize, 65_536..=65_536 * 1_024)
+    },
+    number!("fresh_connections", fresh_connections: usize, 1..=65_536),
+    // Some identifiers stand for others [NVMe-oF 1.1 §3.3].
+    number!("controllers", controllers: usize, 1..=65_000),
+    number!("controllers_per_host", controllers_per_host: usize, 1..=65_000),
+    number!("controllers_per_address", controllers_per_address: usize, 1..=65_000),
+    number!("controllers_per_tenant", controllers_per_tenant: usize, 1..=65_000),
+    number!("discovery_controllers", discovery_controllers: usize, 1..=65_000),
+    // A send list takes 80 KiB.
+    number!("sends_per_connection", sends_per_connection: usize, 1..=64),
+    // Multiples of what is free: with 1,000 nearly all, which is no limit any more.
+    number!("connection_buffer_share", connection_buffer_share: u32, 1..=1_000),
+    number!("host_buffer_share", host_buffer_share: u32, 1..=1_000),
+    number!("tenant_buffer_share", tenant_buffer_share: u32, 1..=1_000),
+    number!("throughput_buffer_share", throughput_buffer_share: u32, 1..=1_000),
+    // Below 64 a part of them is less than a handful; above, 5 GiB for each core.
+    Limit {
+        least: 1,
+        ..number!("send_lists", send_lists: usize, 64..=65_536)
+    },
+    Limit {
+        least: 1,
+        ..number!("stash_bytes", stash_bytes: usize, MIB_64..=GIB_64)
+    },
+    milliseconds!("trim_interval_ms", trim_interval, PATIENCE_MS),
+    milliseconds!("connect_timeout_ms", connect_timeout, PATIENCE_MS),
+    milliseconds!("tcp_user_timeout_ms", tcp_user_timeout, PATIENCE_MS),
+    // The kernel counts seconds.
+    Limit {
+        step: Step::MultipleOf(1_000),
+        ..milliseconds!("tcp_keep_alive_ms", tcp_keep_alive, 1_000..=3_600_000)
+    },
+    milliseconds!("stall_timeout_ms", stall_timeout, PATIENCE_MS),
+    milliseconds!("pdu_timeout_ms", pdu_timeout, PATIENCE_MS),
+    milliseconds!("transfer_timeout_ms", transfer_timeout, PATIENCE_MS),
+    // A change is given up after a minute.
+    milliseconds!("pause_patience_ms", pause_patience, 100..=30_000),
+    milliseconds!("drain_timeout_ms", drain_timeout, PATIENCE_MS),
+    // Hosts have patience with a command for 30 s, and some for longer.
+    milliseconds!("barrier_timeout_ms", barrier_timeout, 100..=60_000),
+    // A command has marks for 64 barriers.
+    number!("barriers_per_address", barriers_per_address: usize, 1..=BARRIERS_ACTIVE_MAX as u64),
+    Limit {
+        least: 1,
+        ..number!("barrier_held_bytes", barrier_held_bytes: usize, 65_536..=GIB_64)
+    },
+    // Without any, hosts send a command for each extent.
+    number!("extents_per_command", extents: u16, 0..=EXTENTS_MAX as u64),
+    // No more than a queue has commands.
+    number!("extents_in_flight", extents_in_flight: u16, 1..=1_024),
+    // A few queues' worth, up to 256 MiB for each core.
+    Limit {
+        least: 1,
+        ..number!("extent_tables", extent_tables: usize, 64..=65_536)
+    },
+];
+
+/// Limits that an operator may tune.
+pub const LIMITS_COUNT: usize = 45;

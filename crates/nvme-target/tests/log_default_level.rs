@@ -1,0 +1,35 @@
+//! At the default level a person sees each line that takes a part of the budget of lines.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+
+mod common;
+
+use common::{Bed, Client, Dialect, HOST, eventually, log, violate};
+use switchyard_target::limits::LOG_LINES_PER_PEER;
+use tracing::Level;
+use wire::fabrics::ConnectData;
+
+/// Refused Connects were logged at INFO, and took the lines of violations that a person would have
+/// seen, with the number of those that were suppressed.
+#[test]
+fn refusals_are_seen_and_take_no_line_unseen() {
+    log::keep(Level::WARN);
+    let bed = Bed::new();
+    for _ in 1..LOG_LINES_PER_PEER {
+        let mut fresh = Client::dial(bed.address(), Dialect::default());
+        let data = Client::connect_data("nqn.2026-11.io.example:none", ConnectData::CNTLID_DYNAMIC);
+        let refused = fresh.connect(&Client::connect_command(0, 31, 0), &data);
+        assert!(!refused.status.is_success());
+    }
+    violate(bed.address(), b"no PDU at all");
+    eventually("a violation", || {
+        bed.handle().snapshot().cores[0].terminations_sent == 1
+    });
+    let lines = log::lines();
+    let of_peer: Vec<_> = lines.iter().filter(|l| l.contains(" peer=")).collect();
+    assert_eq!(of_peer.len(), LOG_LINES_PER_PEER as usize, "{lines:#?}");
+    for refusal in &of_peer[..of_peer.len() - 1] {
+        assert!(refusal.contains("refused a Connect"), "{refusal}");
+        assert!(refusal.contains("parameter="), "{refusal}");
+        assert!(refusal.contains(HOST), "{refusal}");
+    }
+}
