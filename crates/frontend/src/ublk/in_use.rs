@@ -49,7 +49,7 @@ impl Spare {
 /// The device is opened exclusively at the very end, which finds file systems of other namespaces of
 /// mounts. That keeps others from mounting it meanwhile, so this is for a device that is removed next.
 fn look(name: &str) -> Use {
-    let parts = Parts::of(name);
+    let parts = Partitions::of(name);
     if let Some(holder) = parts.holder() {
         return Use::By(holder);
     }
@@ -69,14 +69,14 @@ fn look(name: &str) -> Use {
 
 /// A block device and its partitions.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct Partitions {
     /// The folders in which the kernel describes them.
     folders: Vec<PathBuf>,
     /// Their device numbers.
     numbers: Vec<u64>,
 }
 
-impl Parts {
+impl Partitions {
     /// The parts of the block device `name`; none where it is not there.
     pub(super) fn of(name: &str) -> Self {
         let folder = Path::new("/sys/block").join(name);
@@ -201,9 +201,9 @@ mod tests {
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
     /// A device with the number 259:3 and a partition.
-    fn parts() -> Parts {
+    fn parts() -> Partitions {
         let folder = PathBuf::from("/sys/block/ublkb7");
-        Parts {
+        Partitions {
             folders: vec![folder.join("ublkb7p1"), folder],
             numbers: vec![makedev(259, 4), makedev(259, 3)],
         }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_has_no_user() {
-        let parts = Parts::of("ublkb-none");
+        let parts = Partitions::of("ublkb-none");
         assert!(parts.numbers.is_empty() && parts.folders.is_empty());
         assert_eq!(parts.holder(), None);
     }

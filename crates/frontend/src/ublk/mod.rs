@@ -204,7 +204,7 @@ impl UblkServer {
     /// Processes that have it open are looked for by [`detach`](Self::detach) alone.
     #[must_use]
     pub fn user(&self) -> Option<String> {
-        in_use::Parts::of(&self.name()).holder()
+        in_use::Partitions::of(&self.name()).holder()
     }
 
     /// Returns true if the block device is served no more: another program removed it, or the server

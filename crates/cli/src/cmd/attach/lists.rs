@@ -136,13 +136,13 @@ impl Lists {
 /// The lists, and the threads that start attachments. They are locked for moments only, so that they
 /// can be asked for meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct SharedLists {
     lists: Mutex<Lists>,
     /// Told when an attempt has come to its end, and when the process is to end.
     settled: Condvar,
 }
 
-impl Shared {
+impl SharedLists {
     /// Changes leave the lists whole at each moment, so a poisoned lock is as good.
     pub(super) fn lock(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)

@@ -3,7 +3,7 @@
 use super::attached::{Attached, Wanted};
 use super::file;
 use super::front_end::{End, Started, is_in_use};
-use super::lists::Shared;
+use super::lists::SharedLists;
 use crate::exit::with_causes;
 use crate::output::{Output, human_bytes, print};
 use anyhow::Result;
@@ -29,7 +29,7 @@ const START_TIME: Duration = Duration::from_secs(5);
 /// ones from serving.
 #[derive(Debug)]
 pub(super) struct Running {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLists>,
     /// Held while attachments are asked for or ended.
     changes: Mutex<()>,
     /// Tells the main thread of signals.

@@ -1,0 +1,150 @@
+//! Tests of the registry of controllers.
+
+use super::*;
+
+fn controller(id: u16) -> SharedController {
+    controller_of(id, SocketAddr::from(([127, 0, 0, 1], 1)))
+}
+
+fn controller_of(id: u16, peer: SocketAddr) -> SharedController {
+    let host = ("nqn.host".to_owned(), [1; 16]);
+    let connection = SlabKey {
+        index: 0,
+        generation: 0,
+    };
+    let admin = ConnectionPlace {
+        core: 0,
+        connection,
+    };
+    SharedController::new(id, ControllerKind::Discovery, None, host, peer, admin, 0)
+}
+
+#[test]
+fn identifiers_are_not_used_again_at_once_and_are_limited() {
+    let mut controllers = Controllers::default();
+    let first = controllers.insert(2, controller).expect("room").id;
+    controllers.remove(first);
+    let second = controllers.insert(2, controller).expect("room").id;
+    assert_ne!(first, second);
+    assert!(controllers.insert(2, controller).is_some());
+    assert!(controllers.insert(2, controller).is_none());
+    controllers.last_id = CNTLID_MAX;
+    assert!(controllers.insert(9, controller).is_some_and(|c| c.id >= 1));
+}
+
+#[test]
+fn who_waits_for_a_controller_is_told_after_the_last_connection_that_could_do_harm() {
+    let controller = controller(1);
+    let asker = |index| Ticket {
+        connection: SlabKey {
+            index,
+            generation: 0,
+        },
+        slot: 0,
+    };
+    controller.attach();
+    controller.attach();
+    assert!(controller.disarm().is_empty());
+    assert!(controller.wait_for_end(0, asker(1)) && controller.wait_for_end(3, asker(1)));
+    assert!(controller.wait_for_end(3, asker(2)));
+    // One of them closed meanwhile: its command waits no longer.
+    controller.forget_waiting(ConnectionPlace {
+        core: 3,
+        connection: asker(1).connection,
+    });
+    assert!(!controller.detach(), "another connection is left");
+    assert_eq!(controller.disarm(), [(0, asker(1)), (3, asker(2))]);
+    assert!(!controller.wait_for_end(0, asker(1)), "it is over");
+    assert!(controller.detach(), "the identifier is free");
+}
+
+#[test]
+fn the_error_log_keeps_the_newest() {
+    let controller = controller(1);
+    for cid in 0..100 {
+        controller.log_error(ErrorEntry {
+            cid,
+            ..ErrorEntry::default()
+        });
+    }
+    let errors = controller.errors();
+    assert_eq!(errors.len(), ERROR_LOG_ENTRIES);
+    assert_eq!((errors[0].cid, errors[0].error_count), (99, 100));
+    assert_eq!(controller.error_count(), 100);
+}
+
+/// One address could have all of the discovery service, and the hosts of a tenant everything.
+#[test]
+fn neither_an_address_nor_a_tenant_has_all_controllers() {
+    let limits = Limits {
+        controllers: 100,
+        controllers_per_tenant: 3,
+        discovery_controllers: 8,
+        ..Limits::default()
+    };
+    let from = |last: u8| SocketAddr::from(([192, 0, 2, last], 1));
+    let (ours, others): (Arc<str>, Arc<str>) = ("ours".into(), "others".into());
+    let mut controllers = Controllers::default();
+    let mut connect = |kind, host: &str, from: SocketAddr, tenant: Option<&Arc<str>>| {
+        if let Some(full) = controllers.full(&limits, kind, host, from.ip(), tenant) {
+            return Some(full);
+        }
+        let host = (host.to_owned(), [1; 16]);
+        let admin = ConnectionPlace {
+            core: 0,
+            connection: SlabKey {
+                index: 0,
+                generation: 0,
+            },
+        };
+        let make = |id| {
+            SharedController::new(id, kind, None, host, from, admin, 0).of_tenant(tenant.cloned())
+        };
+        assert!(controllers.insert(limits.controllers, make).is_some());
+        None
+    };
+    let discovery = ControllerKind::Discovery;
+    for n in 0..6 {
+        assert_eq!(connect(discovery, &format!("h{n}"), from(1), None), None);
+    }
+    let full = connect(discovery, "h6", from(1), None);
+    assert_eq!(full, Some(ControllerLimit::Address));
+    // What it leaves is for others, and its I/O controllers are not discovery's.
+    assert_eq!(connect(discovery, "h6", from(2), None), None);
+    assert_eq!(connect(ControllerKind::Io, "h6", from(1), None), None);
+    for n in 0..3 {
+        let host = format!("t{n}");
+        assert_eq!(
+            connect(ControllerKind::Io, &host, from(n), Some(&ours)),
+            None
+        );
+    }
+    let full = connect(ControllerKind::Io, "t3", from(3), Some(&ours));
+    assert_eq!(full, Some(ControllerLimit::Tenant));
+    assert_eq!(
+        connect(ControllerKind::Io, "t3", from(3), Some(&others)),
+        None
+    );
+    assert_eq!(connect(ControllerKind::Io, "t4", from(3), None), None);
+}
+
+/// A machine has all addresses of its /64, and could have all controllers from one after the
+/// other.
+#[test]
+fn addresses_of_one_network_share_controllers() {
+    let limits = Limits {
+        controllers_per_address: 3,
+        ..Limits::default()
+    };
+    let peer = |net, last| SocketAddr::from(([0x2001, 0xdb8, 0, net, 0, 0, 0, last], 1));
+    let mut controllers = Controllers::default();
+    for last in 0..3 {
+        let made = controllers.insert(9, |id| controller_of(id, peer(0, last)));
+        assert!(made.is_some());
+    }
+    let full = |from: SocketAddr| {
+        controllers.full(&limits, ControllerKind::Io, "nqn.other", from.ip(), None)
+    };
+    assert_eq!(full(peer(0, 3)), Some(ControllerLimit::Address));
+    assert_eq!(full(peer(1, 0)), None);
+}
