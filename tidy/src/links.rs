@@ -9,7 +9,7 @@ use std::path::Path;
 const MAPS: [&str; 2] = ["docs/architecture.md", "docs/compliance.md"];
 
 /// Reports relative links of Markdown files to targets that are not below `root`, and Rust files
-/// that they name, by the end of a path, and that are not there; on [`MAPS`], not in the crate that
+/// that they name, by the end of a path, and that are not there; on `MAPS`, not in the crate that
 /// was named last, or without the function that stands before them.
 #[must_use]
 pub fn check(files: &[Source], root: &Path) -> Vec<Finding> {
