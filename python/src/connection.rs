@@ -294,7 +294,7 @@ impl Namespace {
         };
         let open = |namespace: &host::Namespace| requests::open(namespace, &options);
         let opened = self.inner.run(py, "namespace", open)?;
-        Ok(Queue::new(opened.map_err(host_error)?))
+        Ok(Queue::new(opened?))
     }
 
     /// Closes the namespace; its queues go on.

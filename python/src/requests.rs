@@ -1,8 +1,9 @@
 //! Open queues. A queue belongs to the thread that made it, so it lives with that thread, and a
 //! handle of another thread does not find it.
 
-use crate::{closed, os_error};
-use host::{BlockError, Completion, HostError, Namespace, Queue, QueueOptions};
+use crate::{closed, host_error, os_error};
+use host::{BlockError, Completion, Namespace, Queue, QueueOptions};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -51,12 +52,31 @@ pub(crate) struct Handle {
 
 thread_local! {
     static QUEUES: RefCell<Vec<OpenQueue>> = const { RefCell::new(Vec::new()) };
+    /// Handles of queues that were closed while one was at work.
+    static CLOSED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f` on the queues of this thread.
+///
+/// # Errors
+/// Where one of them is at work: Python may collect garbage whenever an object is made for that, and
+/// runs its finalizers.
+fn with_queues<T>(f: impl FnOnce(&mut Vec<OpenQueue>) -> PyResult<T>) -> PyResult<T> {
+    QUEUES.with(|queues| {
+        let Ok(mut queues) = queues.try_borrow_mut() else {
+            let message = "a queue of this thread is at work: use none in a finalizer";
+            return Err(PyRuntimeError::new_err(message));
+        };
+        let closed = CLOSED.take();
+        queues.retain(|queue| !closed.contains(&queue.handle));
+        f(&mut queues)
+    })
 }
 
 /// Opens a queue on the calling thread.
-pub(crate) fn open(namespace: &Namespace, options: &QueueOptions) -> Result<Handle, HostError> {
+pub(crate) fn open(namespace: &Namespace, options: &QueueOptions) -> PyResult<Handle> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let queue = namespace.queue_with(options)?;
+    let queue = namespace.queue_with(options).map_err(host_error)?;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let open = OpenQueue {
         handle: number,
@@ -65,7 +85,10 @@ pub(crate) fn open(namespace: &Namespace, options: &QueueOptions) -> Result<Hand
         batch: Vec::new(),
         batches: 0,
     };
-    QUEUES.with_borrow_mut(|queues| queues.push(open));
+    with_queues(|queues| {
+        queues.push(open);
+        Ok(())
+    })?;
     Ok(Handle {
         number,
         thread: thread::current().id(),
@@ -84,7 +107,7 @@ impl Handle {
     /// Runs `f` on the queue.
     pub(crate) fn with<T>(self, f: impl FnOnce(&mut OpenQueue) -> PyResult<T>) -> PyResult<T> {
         self.check()?;
-        QUEUES.with_borrow_mut(|queues| {
+        with_queues(|queues| {
             let mut all = queues.iter_mut();
             let open = all.find(|queue| queue.handle == self.number);
             f(open.ok_or_else(|| closed("queue"))?)
@@ -122,7 +145,11 @@ impl Handle {
     pub(crate) fn close(self) -> PyResult<()> {
         self.check()?;
         let removed = QUEUES.try_with(|queues| {
-            let mut queues = queues.borrow_mut();
+            let Ok(mut queues) = queues.try_borrow_mut() else {
+                // The next call for a queue of this thread closes it.
+                CLOSED.with_borrow_mut(|closed| closed.push(self.number));
+                return None;
+            };
             let at = queues
                 .iter()
                 .position(|queue| queue.handle == self.number)?;

@@ -1,6 +1,7 @@
 """Queues: batches, single requests, and the thread that they belong to."""
 
 import errno
+import gc
 import random
 import select
 import threading
@@ -27,6 +28,38 @@ def test_batches_of_any_length(disk):
         assert queue.read_many([], 4096) == []
         queue.write_many([], b"")
         assert queue.outstanding == 0
+
+
+def test_queues_may_be_collected_while_another_one_works(disk):
+    """Each link is garbage as soon as the one before is collected, which may be within a call."""
+
+    class Link:
+        def __init__(self):
+            self.itself = self
+            self.queue = disk.queue(1)
+
+        def __del__(self):
+            if links:
+                links.pop()
+
+    links = [Link() for _ in range(16)]
+    data = bytearray(blocks(40))
+    offsets = [i * 4096 for i in range(40)]
+    room = bytearray(len(data))
+    threshold = gc.get_threshold()
+    with disk.queue(8) as queue:
+        gc.set_threshold(1, 1, 1)
+        try:
+            links.pop()
+            queue.write_many(offsets, data)
+            queue.read_many_into(offsets, 4096, room)
+        finally:
+            gc.set_threshold(*threshold)
+        assert room == data
+        while links:
+            links.pop()
+            gc.collect()
+        assert b"".join(queue.read_many(offsets, 4096)) == data
 
 
 def test_data_of_any_object_is_written(disk):
