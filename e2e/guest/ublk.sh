@@ -128,10 +128,13 @@ recover_the_right_one() {
 # one: nothing can be written to /dev/full.
 recover_after_a_failure() {
 	kill_front_end
-	if switchyard attach ublk --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1 >/dev/full; then
+	if switchyard attach ublk --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1 \
+		>/dev/full 2>/tmp/full.err; then
 		echo "it has not failed"
 		return 1
 	fi
+	cat /tmp/full.err
+	grep -q "No space left on device" /tmp/full.err
 	[ -e /dev/ublkb3 ]
 	patiently attach_remote
 	go_on

@@ -8,6 +8,8 @@ mod lists;
 mod nbd;
 mod running;
 mod source;
+#[cfg(test)]
+mod test_front_end;
 mod ublk;
 mod vhost;
 

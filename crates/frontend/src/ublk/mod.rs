@@ -54,6 +54,8 @@ pub struct UblkOptions {
     /// Identity of the volume, of which a device that a killed server left behind has to share the
     /// lower 32 bits.
     pub identity: u64,
+    /// The volume is lost with this process, so that no other server can go on with the block device.
+    pub ends_with_process: bool,
     /// Class of the requests: the kernel tells nothing about their priority.
     pub class: Class,
     /// Rules that go before it.
@@ -76,6 +78,7 @@ impl UblkOptions {
         Self {
             id: None,
             identity: 0,
+            ends_with_process: false,
             class: Class::DEFAULT,
             rules: ClassRules::default(),
             read_only: false,
@@ -88,7 +91,8 @@ impl UblkOptions {
 
 /// A block device that is served. Dropped, it ends as where a process is killed if anything may need
 /// it still: one that an earlier server left behind, or that is or may be in use, stays, and its
-/// requests wait for the next server. Any other one is removed.
+/// requests wait for the next server. Any other one is removed, and so is one over a volume that
+/// is lost with the process.
 #[derive(Debug)]
 pub struct UblkServer {
     driver: Driver,
@@ -102,6 +106,8 @@ pub struct UblkServer {
     refused: Option<Geometry>,
     /// The block device is another server's that was killed.
     recovered: bool,
+    /// The volume is lost with this process.
+    ends_with_process: bool,
     ended: bool,
     spare: Spare,
     shared: Arc<SharedServer>,
@@ -155,6 +161,7 @@ impl UblkServer {
             refused: None,
             device,
             recovered,
+            ends_with_process: options.ends_with_process,
             ended: false,
             spare,
             shared: Arc::new(SharedServer {
@@ -278,7 +285,8 @@ impl UblkServer {
         let name = self.name();
         // A look at one without threads could wait for them.
         let is_open = |spare: &mut Spare| spare.look(&name) != Use::None;
-        self.is_there() && (self.recovered || self.has_ended() || is_open(&mut self.spare))
+        let may_be_used = self.recovered || self.has_ended() || is_open(&mut self.spare);
+        !self.ends_with_process && self.is_there() && may_be_used
     }
 
     fn name(&self) -> String {

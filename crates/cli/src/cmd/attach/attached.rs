@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use control::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState, Entry};
 use frontend::{ClassRules, IoCounts};
 use reactor::placement;
+use std::time::Instant;
 use switch::Class;
 
 /// An attachment to be made.
@@ -47,6 +48,8 @@ impl Wanted {
         let started = started?;
         Ok(Attached {
             id: 0,
+            began: Instant::now(),
+            failures: 0,
             is_told: false,
             logged: started.source.state().0,
             wanted: self,
@@ -70,6 +73,9 @@ impl Wanted {
 pub(super) struct Attached {
     /// Its number among all that were asked for.
     pub(super) id: u64,
+    pub(super) began: Instant,
+    /// Failures before it served.
+    pub(super) failures: u32,
     /// Clients were told where it is.
     pub(super) is_told: bool,
     pub(super) wanted: Wanted,
@@ -79,6 +85,16 @@ pub(super) struct Attached {
 }
 
 impl Attached {
+    /// Returns the wish to start it again: a block device that it leaves behind is that of its number.
+    pub(super) fn again(&self) -> Wanted {
+        let mut wanted = self.wanted.clone();
+        if let AttachCommand::Ublk(args) = &mut wanted.command {
+            let id = self.started.ready["id"].as_u64();
+            args.id = id.and_then(|id| u32::try_from(id).ok()).or(args.id);
+        }
+        wanted
+    }
+
     pub(super) fn clients(&self) -> usize {
         self.started.front_end.clients()
     }

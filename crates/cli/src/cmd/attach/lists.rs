@@ -106,10 +106,15 @@ impl Lists {
         self.next += 1;
     }
 
-    /// Asks for one again that could not serve any more, after a pause.
-    pub(super) fn want_again(&mut self, wanted: Wanted, error: String) {
-        self.want(wanted);
+    /// Asks for one again that could not serve any more, after a pause; the longer one, and without
+    /// another line in the log, where it served for a moment only.
+    pub(super) fn want_again(&mut self, ended: &Attached, error: String) {
+        self.want(ended.again());
         let waiting = self.waiting.last_mut().expect("it was just added");
+        if ended.began.elapsed() < PAUSE_MAX {
+            waiting.failures = ended.failures;
+            waiting.error = (ended.failures > 0).then(|| error.clone());
+        }
         waiting.failed(error);
     }
 
@@ -183,13 +188,20 @@ impl SharedLists {
                     tracing::warn!("{}: attached after {failures} failures", wanted.name);
                 }
                 attached.id = id;
+                attached.failures = failures;
                 lists.insert(attached);
             }
             (Some(place), Err(error)) => lists.waiting[place].failed(with_causes(&error)),
+            // It is not wanted any more.
             (None, Ok(mut attached)) => {
                 drop(lists);
-                // It is not wanted any more. Where it is in use already, the next process goes on.
-                let _ = attached.detach(false);
+                if let Err(error) = attached.detach(false) {
+                    let name = &attached.wanted.name;
+                    tracing::warn!("{name}: detached while it started, but it stays: {error}");
+                    attached.id = id;
+                    lists = self.lock();
+                    lists.insert(attached);
+                }
             }
             (None, Err(_)) => {}
         }
@@ -218,11 +230,45 @@ impl SharedLists {
 
 #[cfg(test)]
 mod tests {
+    use super::super::test_front_end::{TestFrontEnd, attached};
     use super::*;
 
     #[test]
     fn the_pause_after_a_failure_grows_up_to_a_bound() {
         let seconds = [0, 1, 2, 3, 4, 31, 32, u32::MAX].map(|failures| pause(failures).as_secs());
         assert_eq!(seconds, [1, 2, 4, 8, 10, 10, 10, 10]);
+    }
+    /// It was tried again each second for ever, with a line in the log each time.
+    #[test]
+    fn one_that_serves_for_a_moment_only_is_tried_ever_more_rarely() {
+        let front_end = TestFrontEnd {
+            end: None,
+            refuses: false,
+        };
+        let mut ended = attached("moment", front_end);
+        let mut lists = Lists::default();
+        for failures in 0..3 {
+            ended.failures = failures;
+            // However slow the test is.
+            ended.began = Instant::now();
+            lists.want_again(&ended, "it broke".to_owned());
+            let waiting = lists.waiting.pop().expect("it was just added");
+            assert_eq!(waiting.failures, failures + 1);
+        }
+        ended.began = Instant::now().checked_sub(PAUSE_MAX).expect("a clock");
+        lists.want_again(&ended, "it broke".to_owned());
+        assert_eq!(lists.waiting[0].failures, 1);
+    }
+
+    /// It was dropped, and what was left behind had no process any more.
+    #[test]
+    fn one_that_was_detached_while_it_started_stays_where_it_is_in_use() {
+        for refuses in [false, true] {
+            let front_end = TestFrontEnd { end: None, refuses };
+            let shared = SharedLists::default();
+            shared.ended(7, Ok(attached(&format!("starting-{refuses}"), front_end)));
+            let ids: Vec<_> = shared.lock().attached.iter().map(|it| it.id).collect();
+            assert_eq!(ids, if refuses { vec![7] } else { vec![] });
+        }
     }
 }

@@ -101,7 +101,8 @@ impl Running {
     /// Ends all as where the process is killed, with what that leaves for the next one.
     pub(super) fn abandon(&self) {
         self.shared.set_draining();
-        drop(std::mem::take(&mut *self.shared.lock()));
+        let all = std::mem::take(&mut self.shared.lock().attached);
+        drop(all);
     }
 
     /// Says what clients of new attachments need; also that there are none if `always` is true.
@@ -255,7 +256,7 @@ impl Running {
             match (end, self.has_file()) {
                 (End::Failed, true) => {
                     let error = format!("{name}: it could not serve any more");
-                    lists.want_again(attached.wanted.clone(), error);
+                    lists.want_again(&attached, error);
                 }
                 (End::Failed, false) => {
                     tracing::error!("{name}: it cannot serve any more: it is detached");
@@ -407,6 +408,8 @@ impl Attachments for Running {
         if before >= most {
             std::process::exit(2);
         }
+        // Attachments that are starting hold the end up no longer.
+        self.shared.set_draining();
         // The receiver is gone only at the very end.
         let _ = self.signals.send(());
     }
@@ -422,57 +425,18 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::front_end::FrontEnd;
+    use super::super::test_front_end::{TestFrontEnd, attached};
     use super::*;
-    use frontend::IoCounts;
     use std::sync::mpsc;
-    use switch::PerClass;
-
-    /// A front end that has ended by itself.
-    #[derive(Debug)]
-    struct Ended(End);
-
-    impl FrontEnd for Ended {
-        fn ways(&self) -> Vec<(String, u64)> {
-            Vec::new()
-        }
-
-        fn clients(&self) -> usize {
-            0
-        }
-
-        fn clients_in_words(&self, _: usize) -> String {
-            String::new()
-        }
-
-        fn counts(&self) -> PerClass<IoCounts> {
-            PerClass::default()
-        }
-
-        fn detach(&mut self, _: bool) -> Result<()> {
-            Ok(())
-        }
-
-        fn end(&self) -> Option<End> {
-            Some(self.0)
-        }
-    }
 
     /// Serves one attachment that has ended so, with or without a file. Returns true if the process has
     /// failed by that, and the names that are left.
     fn fails(end: End, has_file: bool) -> (bool, Vec<String>) {
-        let name = format!("switchyard-ended-{end:?}-{has_file}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let text = format!(
-            "[[attachments]]\nname = \"a\"\nkind = \"nbd\"\nsocket = \"{}.sock\"\nnull = \"1M\"\n",
-            path.display()
-        );
-        std::fs::write(&path, text).expect("a temporary file");
-        let file = file::load(&path, false).expect("a good file");
-        std::fs::remove_file(&path).expect("it was just written");
-        let [wanted] = <[Wanted; 1]>::try_from(file.wanted).expect("one attachment");
-        let mut attached = wanted.start().expect("it starts");
-        attached.started.front_end = Box::new(Ended(end));
+        let front_end = TestFrontEnd {
+            end: Some(end),
+            refuses: false,
+        };
+        let attached = attached(&format!("ended-{end:?}-{has_file}"), front_end);
         let (sender, signals) = mpsc::channel();
         let api = has_file.then_some(None);
         let running = Running::new(api, sender, Output { json: false });
@@ -500,5 +464,14 @@ mod tests {
         for has_file in [false, true] {
             assert_eq!(fails(End::Removed, has_file), (false, vec![]));
         }
+    }
+    /// The process heard of a signal only when the first attempts of its attachments had ended.
+    #[test]
+    fn a_signal_ends_the_wait_for_attachments_that_start() {
+        let (sender, signals) = mpsc::channel();
+        let running = Running::new(Some(None), sender, Output { json: false });
+        running.terminate();
+        assert!(running.is_draining());
+        assert_eq!(signals.try_recv(), Ok(()));
     }
 }

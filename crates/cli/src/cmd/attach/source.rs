@@ -31,6 +31,8 @@ pub(super) struct Source {
     /// Identity of the volume of the first namespace, the same at each start unless the volume is
     /// lost with the process.
     pub(super) identity: u64,
+    /// The volume is lost with the process.
+    pub(super) ends_with_process: bool,
 }
 
 impl Source {
@@ -41,6 +43,7 @@ impl Source {
             (None, local) => {
                 let local = local.expect("the command line demands one");
                 let identity = identity_of(&local)?;
+                let in_memory = matches!(local, LocalDevice::Ram(_) | LocalDevice::Flash(_));
                 let device = model::Device::new(local.kind(args.block_size, read_only));
                 let device = devices::open(&device).context("cannot open the device")?;
                 Self {
@@ -48,6 +51,7 @@ impl Source {
                     subsystem: None,
                     text: in_words(&local),
                     identity,
+                    ends_with_process: in_memory,
                 }
             }
         };
@@ -92,6 +96,7 @@ impl Source {
         Ok(Self {
             namespaces: nsids.into_iter().map(open).collect::<Result<_>>()?,
             identity: identity.unwrap_or_default(),
+            ends_with_process: false,
             subsystem: Some(subsystem),
             text,
         })

@@ -64,6 +64,7 @@ pub(super) fn start(args: &AttachUblkArgs, rules: &ClassRules) -> Result<Started
     let options = UblkOptions {
         id: args.id,
         identity: source.identity,
+        ends_with_process: source.ends_with_process,
         class: args.class,
         rules: rules.clone(),
         read_only: args.serving.read_only,
