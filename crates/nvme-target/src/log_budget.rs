@@ -1,12 +1,14 @@
 //! Bounds what peers can make a core log.
 //!
-//! Each peer, by its [network](crate::network), may cause a few lines in a while, and all of a core's together some
-//! more: a peer that breaks the rules a thousand times a second neither fills the log nor keeps
-//! lines of others out of it. Lines that were suppressed are counted, and the peer's next line says so.
+//! Each peer, by its [network](crate::network), may cause a few lines in a while, and all of a
+//! core's together some more: a peer that breaks the rules a thousand times a second neither fills
+//! the log nor keeps lines of others out of it. Lines that were suppressed are counted, and the
+//! peer's next line says so.
 //!
 //! The bound holds at every level but TRACE: a line that a peer can repeat asks the budget first.
 //! Lines that ask are of the level WARN, which is shown by default, or above: one that is not shown
-//! would use up the budget of those that are. TRACE is for developers, and has a line for each state of each command.
+//! would use up the budget of those that are. TRACE is for developers, and has a line for each state
+//! of each command.
 
 use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
 use crate::network::network;

@@ -258,6 +258,7 @@ impl CacheChannel {
         }
         if pending.claim.is_none() || !state.table.is_quiet(&range) {
             state.block(&bell);
+            drop(state);
             pending.waits = true;
             self.transfers.unplug(cx);
             return;

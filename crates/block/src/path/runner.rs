@@ -48,6 +48,8 @@ pub(super) struct Runner {
     /// Terms that began, commands that were sent, and those that are complete: whether there is
     /// progress.
     steps: u64,
+    /// Those of the last turn.
+    steps_seen: u64,
     extents_max: usize,
     block_bytes: u64,
     bytes_max: u64,
@@ -123,6 +125,7 @@ impl Runner {
             spare_extents: Vec::new(),
             own_done: VecDeque::new(),
             steps: 0,
+            steps_seen: 0,
             extents_max: capabilities.extents_max as usize,
             bytes_max: capabilities.max_transfer_bytes.into(),
             submitted: false,
@@ -220,9 +223,8 @@ impl Runner {
     /// Runs what this thread has to run, as far as it goes without waiting.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
         self.now = cx.now;
-        let before = self.steps;
         self.work(cx);
-        if self.steps != before {
+        if std::mem::replace(&mut self.steps_seen, self.steps) != self.steps {
             self.progress_at = cx.now;
         }
     }

@@ -377,7 +377,7 @@ impl Connection {
         let client = &self.client.0;
         if client.is_fresh() {
             *client.reader() = Some(context.waker().clone());
-            if client.ended.load(Ordering::Relaxed) {
+            if moved.is_pending() && client.ended.load(Ordering::Relaxed) {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
         } else if moved.is_ready() || client.answering.load(Ordering::Relaxed) {

@@ -84,7 +84,8 @@ impl HostBuilder {
         self
     }
 
-    /// The keep-alive time-out; zero turns keep-alive off.
+    /// The keep-alive time-out; zero turns keep-alive off. A target may end an association without
+    /// it that has no I/O queues either: ours does after two minutes, unless told otherwise.
     #[must_use]
     pub fn keep_alive(mut self, timeout: Duration) -> Self {
         self.template.keep_alive = timeout.into();

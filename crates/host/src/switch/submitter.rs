@@ -74,7 +74,7 @@ impl SwitchedNamespace {
     pub fn with_requests(mut self, depth: u32, bytes: u32) -> Self {
         let block = self.remote.geometry().block_bytes;
         let most = self.remote.capabilities().max_transfer_bytes;
-        self.bytes = bytes.next_multiple_of(block).clamp(block, most);
+        self.bytes = bytes.min(most).next_multiple_of(block).clamp(block, most);
         let room = MEMORY_BYTES_MAX / (2 * u64::from(self.bytes));
         self.depth = depth
             .clamp(1, DEPTH_MAX)
