@@ -40,11 +40,7 @@ const fn row(
 }
 
 /// The rows, in the order of the crates' folders.
-pub const RATCHETS: &[(&str, Ratchet)] = &[
-    // The list of figures names each figure's file, and each is made of types that the list's file has.
-    ("crates/lab", row(36, 0, 0, 0, 0, 0)),
-    ("crates/reactor", row(0, 0, 1, 0, 0, 0)),
-];
+pub const RATCHETS: &[(&str, Ratchet)] = &[("crates/reactor", row(0, 0, 1, 0, 0, 0))];
 
 /// Returns the numbers of a crate by its folder.
 #[must_use]

@@ -15,6 +15,7 @@ mod disturbance;
 pub mod goals;
 mod goals_report;
 mod i10;
+mod list;
 mod measure;
 mod plan;
 pub mod plot;
@@ -33,6 +34,7 @@ mod tests;
 pub use claim::{Bound, Claim, Comparison, Divisor, Quantifier, Verdict, short};
 pub use disturbance::{Disturbance, ProcessorTime};
 pub use goals_report::{GoalsReport, measure_goals};
+pub use list::{FIGURES, named, renamed};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
 pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, SeriesClaim, Style};
 pub use quiet::{Disturbances, Quiet, TRIES_MAX};
@@ -68,92 +70,4 @@ pub enum Work {
     Machine(fn(Extent) -> Plan),
     /// The simulator's model says.
     Simulated(Simulation),
-}
-
-/// All figures, in the papers' order, the simulated variant of each behind the measured one.
-pub const FIGURES: &[Figure] = &[
-    blk_switch::fig02::FIGURE,
-    blk_switch::fig03::SIZE,
-    blk_switch::fig03::SLICES,
-    blk_switch::fig03::PACE,
-    blk_switch::fig03::NICENESS,
-    blk_switch::fig07::FIGURE,
-    blk_switch::fig07::SIMULATED,
-    blk_switch::fig08::FIGURE,
-    blk_switch::fig09::SIMULATED,
-    blk_switch::fig10::FIGURE,
-    blk_switch::fig10::SIMULATED,
-    blk_switch::fig11::SIMULATED,
-    blk_switch::fig12::SIMULATED,
-    blk_switch::fig13::FIGURE,
-    blk_switch::fig15::FIGURE,
-    i10::fig06::FIGURE,
-    i10::fig07::READS,
-    i10::fig07::WRITES,
-    i10::fig08::FIGURE,
-    i10::fig09::SIMULATED,
-    i10::fig10::FIGURE,
-    i10::fig11::FIGURE,
-    reflex::fig01::SIMULATED,
-    reflex::fig03::DEVICE_A,
-    reflex::fig03::DEVICE_B,
-    reflex::fig03::DEVICE_C,
-    reflex::table2::FIGURE,
-    reflex::fig05::FIRST,
-    reflex::fig05::SECOND,
-    reflex::fig06::simulated::THREADS_FIGURE,
-    reflex::fig06::measured::TENANTS_FIGURE,
-    reflex::fig06::simulated::TENANTS_FIGURE,
-    reflex::fig06::measured::CONNECTIONS_FIGURE,
-    reflex::fig06::simulated::CONNECTIONS_FIGURE,
-    thesis::table6::FIGURE,
-    thesis::table7::MEASURED_COSTS,
-    thesis::table7::THESIS_COSTS,
-    thesis::cached::FIG1,
-    thesis::fig04::FIGURE,
-    thesis::cached::FIG6,
-    thesis::fig09::FIGURE,
-    thesis::fig09::SIMULATED,
-    thesis::cached::FIG11,
-    thesis::cached::FIG12,
-    thesis::cached::FIG14,
-    thesis::cached::FIG15,
-    thesis::cached::FIG17,
-    thesis::fig18::FIGURE,
-    thesis::fig18::SIMULATED,
-    thesis::fig21::COMMAND,
-    thesis::fig21::PAGE,
-    thesis::fig22::FIGURE,
-    thesis::fig23::FIGURE,
-    thesis::fig23::READS,
-    thesis::fig23::WRITES,
-];
-
-/// Returns the figures that `name` means: one, all parts of one, or "all"; empty where there is
-/// none. A paper and a number may also be joined by a slash.
-#[must_use]
-pub fn named(name: &str) -> Vec<&'static Figure> {
-    let name = &name.replace('/', "-");
-    let part_of = |figure: &Figure| {
-        let part = figure.name.strip_prefix(name.as_str());
-        part.is_some_and(|part| {
-            part.is_empty() || part.len() == 1 && part.starts_with(|c: char| c.is_ascii_lowercase())
-        })
-    };
-    FIGURES
-        .iter()
-        .filter(|figure| name == "all" || part_of(figure))
-        .collect()
-}
-
-/// Returns the present name of a figure that had another one: simulated figures of ReFlex had no
-/// `sim-`, and those that are measured ended in `-machine`.
-#[must_use]
-pub fn renamed(name: &str) -> Option<String> {
-    let name = name.replace('/', "-");
-    let now = match name.strip_suffix("-machine") {
-        Some(measured) => measured.to_owned(),
-        None => format!("sim-{name}"),
-    };
-    (named(&name).is_empty() && !named(&now).is_empty()).then_some(now)
 }

@@ -5,9 +5,16 @@
 //! the device's, so that what is compared are the paths. Two processors carry all threads, the
 //! thesis had eight: where a path has many threads poll, they share them.
 
-pub(super) mod cached;
+mod cached;
+pub(super) mod fig01;
 pub(super) mod fig04;
+pub(super) mod fig06;
 pub(super) mod fig09;
+pub(super) mod fig11;
+pub(super) mod fig12;
+pub(super) mod fig14;
+pub(super) mod fig15;
+pub(super) mod fig17;
 pub(super) mod fig18;
 pub(super) mod fig21;
 pub(super) mod fig22;

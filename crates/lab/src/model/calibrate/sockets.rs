@@ -11,7 +11,7 @@
 //! kernel's locks and memory go from core to core.
 
 use super::bulk::Bulk;
-use super::{median, nanos_since, typical_of_each};
+use super::typical::{median, nanos_since, typical_of_each};
 use crate::limit::Region;
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;

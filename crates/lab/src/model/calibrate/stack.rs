@@ -2,7 +2,7 @@
 //! processes of their own, and the time that each spends in user space.
 
 use super::sockets::{connected, receive_some};
-use super::{median, nanos_since, rounded, typical_of_each};
+use super::typical::{median, nanos_since, rounded, typical_of_each};
 use crate::model::machine::{LoadApp, load};
 use crate::proc::{ended_children_user_seconds, user_seconds};
 use crate::process::{RAM_BYTES, Target};

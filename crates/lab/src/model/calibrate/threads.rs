@@ -1,7 +1,7 @@
 //! Costs of threads: to switch, to wake, to be interrupted.
 
 use super::bulk::Bulk;
-use super::{median, nanos_since, quantile, typical_of_each};
+use super::typical::{median, nanos_since, quantile, typical_of_each};
 use anyhow::{Context as _, Result};
 use base::units::CoreId;
 use reactor::placement::pin_to;

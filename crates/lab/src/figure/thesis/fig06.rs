@@ -1,0 +1,38 @@
+//! Fig. 6: the synchronous path. `[Yu §4.2]`
+
+use super::cached::{
+    INTERRUPT_LOOKING, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, SYNC_LOOKING, WORKLOAD, claim,
+    plan,
+};
+use crate::figure::{Figure, Work};
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "thesis-6",
+    title: "The synchronous path through a cache",
+    paper: "Yu §4.2, Fig. 6",
+    workload: WORKLOAD,
+    work: Work::Machine(|_| {
+        let columns = [SEQ_R1, RAND_R1, SEQ_R32, RAND_R32, RAND_M32];
+        let mut plan = plan(&[INTERRUPT_LOOKING, SYNC_LOOKING], &columns);
+        let says = "1.58 to 2.47 times the interrupt path with random requests, 1.14 in order";
+        let random = [RAND_R1, RAND_R32, RAND_M32];
+        claim(
+            &mut plan,
+            "random",
+            says,
+            ("sync", "interrupt"),
+            &random,
+            (1.05, 3.7),
+        );
+        claim(
+            &mut plan,
+            "sequential",
+            says,
+            ("sync", "interrupt"),
+            &[SEQ_R32],
+            (0.76, 1.71),
+        );
+        plan
+    }),
+};
