@@ -227,23 +227,8 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::registry::{ConnectionPlace, ControllerKind, SharedController};
-    use base::SlabKey;
+    use crate::controller::registry::tests::controller;
     use std::time::Duration;
-
-    fn controller(id: u16) -> SharedController {
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let host = ("nqn.host".to_owned(), [1; 16]);
-        let connection = SlabKey {
-            index: 0,
-            generation: 0,
-        };
-        let admin = ConnectionPlace {
-            core: 0,
-            connection,
-        };
-        SharedController::new(id, ControllerKind::Discovery, None, host, peer, admin, 0)
-    }
 
     #[derive(Debug)]
     struct Awake;
@@ -278,7 +263,7 @@ mod tests {
         *shared.cores() = vec![mailbox.sender()];
         while shared.send(0, CoreMessage::Look).is_ok() {}
         let controller = controller(1);
-        let ConnectionPlace { connection, .. } = controller.admin;
+        let connection = controller.admin.connection;
         shared.deliver(
             0,
             CoreMessage::EndQueue {

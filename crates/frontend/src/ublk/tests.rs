@@ -448,8 +448,8 @@ fn flushes_fail_until_a_loss_from_before_is_told() {
     bed.stop();
 }
 
-#[test]
-fn requests_under_way_are_given_up_when_told() {
+/// A server with a read of tag 1 under way, which takes an hour.
+fn with_a_read_under_way() -> Bed {
     let ram: Arc<dyn Device> = Arc::new(Ram::new(DEVICE_BYTES, 4096).expect("memory"));
     let slow = DelayOptions {
         read: Nanos::from_secs(3600),
@@ -460,6 +460,12 @@ fn requests_under_way_are_given_up_when_told() {
     for _ in 0..5 {
         bed.turn();
     }
+    bed
+}
+
+#[test]
+fn requests_under_way_are_given_up_when_told() {
+    let mut bed = with_a_read_under_way();
     assert!(bed.kernel.borrow().results.is_empty());
     let mut cx = Context::begin(&mut bed.driver);
     bed.service.message(Message::Abort, &mut cx);
@@ -474,16 +480,7 @@ fn requests_under_way_are_given_up_when_told() {
 /// Requests that were under way when a server left its block device to the next one failed.
 #[test]
 fn a_core_leaves_its_requests_to_the_next_server() {
-    let ram: Arc<dyn Device> = Arc::new(Ram::new(DEVICE_BYTES, 4096).expect("memory"));
-    let slow = DelayOptions {
-        read: Nanos::from_secs(3600),
-        ..DelayOptions::default()
-    };
-    let mut bed = Bed::new(Arc::new(Delay::new(ram, slow)), false);
-    bed.request((0, 1), READ, 0, 8);
-    for _ in 0..5 {
-        bed.turn();
-    }
+    let mut bed = with_a_read_under_way();
     let mut cx = Context::begin(&mut bed.driver);
     bed.service.message(Message::Leave, &mut cx);
     for tag in [(0, 2), (1, 0)] {

@@ -451,4 +451,4 @@ impl SharedController {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -89,8 +89,7 @@ impl Attached {
     pub(super) fn again(&self) -> Wanted {
         let mut wanted = self.wanted.clone();
         if let AttachCommand::Ublk(args) = &mut wanted.command {
-            let id = self.started.ready["id"].as_u64();
-            args.id = id.and_then(|id| u32::try_from(id).ok()).or(args.id);
+            args.id = self.started.front_end.block_device().or(args.id);
         }
         wanted
     }

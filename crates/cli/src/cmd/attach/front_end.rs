@@ -33,6 +33,12 @@ pub(super) trait FrontEnd: Debug + Send {
     /// Does what is due now and then.
     fn look(&mut self) {}
 
+    /// Returns the number of its block device, by which the next server finds that if this one leaves
+    /// it behind; `None` where there is none.
+    fn block_device(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns the reason for which it has ended by itself; `None` while it serves.
     fn end(&self) -> Option<End> {
         None

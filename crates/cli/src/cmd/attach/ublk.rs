@@ -47,6 +47,10 @@ impl FrontEnd for Ublk {
         }
     }
 
+    fn block_device(&self) -> Option<u32> {
+        Some(self.server.id())
+    }
+
     fn end(&self) -> Option<End> {
         if self.server.has_failed() {
             return Some(End::Failed);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-fn controller(id: u16) -> SharedController {
+/// A discovery controller of a host at the loopback address.
+pub(crate) fn controller(id: u16) -> SharedController {
     controller_of(id, SocketAddr::from(([127, 0, 0, 1], 1)))
 }
 
