@@ -1,7 +1,8 @@
 #!/bin/busybox sh
 # The first process of a guest. Runs /scenario step by step and reports over the console, one line
 # each: "SWITCHYARD: step NAME ok", "SWITCHYARD: step NAME failed", "SWITCHYARD: output LINE",
-# "SWITCHYARD: kernel LINE", and at the end "SWITCHYARD: end". Whatever happens it powers off.
+# "SWITCHYARD: kernel LINE", "SWITCHYARD: task LINE", and at the end "SWITCHYARD: end". Whatever
+# happens it powers off.
 
 export PATH=/usr/sbin:/bin
 /bin/busybox --install -s /bin
@@ -13,6 +14,17 @@ ln -sf /proc/mounts /etc/mtab
 
 say() {
 	echo "SWITCHYARD: $*"
+}
+
+# What the kernel's tasks wait for, and what its processors do: nothing else explains a load that
+# stands still.
+show_tasks() {
+	dmesg -n 1
+	echo w >/proc/sysrq-trigger
+	echo l >/proc/sysrq-trigger
+	dmesg | sed -n '/sysrq: Show Blocked State/,$p' | while read -r line; do
+		say "task $line"
+	done
 }
 
 finish() {
@@ -39,6 +51,7 @@ step() {
 	done </tmp/output
 	if [ "$status" -ne 0 ]; then
 		say "step $step_name failed"
+		show_tasks
 		finish
 	fi
 	say "step $step_name ok"

@@ -416,6 +416,8 @@ pub struct GuestLog {
     pub output: Vec<String>,
     /// The kernel's log: lines about NVMe, the file system, and trouble.
     pub kernel: Vec<String>,
+    /// What the kernel's tasks waited for after a step that failed.
+    pub tasks: Vec<String>,
     /// True if the guest came to its end.
     pub ended: bool,
     console: String,
@@ -428,6 +430,7 @@ impl GuestLog {
             failed: None,
             output: Vec::new(),
             kernel: Vec::new(),
+            tasks: Vec::new(),
             ended: false,
             console: console.to_owned(),
         };
@@ -440,6 +443,8 @@ impl GuestLog {
                 report.output.push(text.to_owned());
             } else if let Some(text) = said.strip_prefix("kernel ") {
                 report.kernel.push(text.to_owned());
+            } else if let Some(text) = said.strip_prefix("task ") {
+                report.tasks.push(text.to_owned());
             } else if let Some(step) = said.strip_prefix("step ") {
                 match step.rsplit_once(' ') {
                     Some((name, "ok")) => report.steps.push(name.to_owned()),
@@ -488,8 +493,9 @@ impl GuestLog {
 
     fn check_steps(&self, expected: &[String]) -> Result<()> {
         if let Some(step) = &self.failed {
-            let log = [&self.output[..], &self.kernel[..]].concat().join("\n");
-            bail!("in the guest, step {step}\n{log}");
+            // Where a log is cut, its end stays.
+            let log = [&self.kernel[..], &self.tasks[..], &self.output[..]].concat();
+            bail!("{}\nin the guest, step {step}", log.join("\n"));
         }
         ensure!(
             self.ended,
