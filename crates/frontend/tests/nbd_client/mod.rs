@@ -1,5 +1,6 @@
 //! A client of the NBD server by hand: it can say what no ordinary one says.
 #![allow(clippy::unwrap_used, clippy::big_endian_bytes)] // What fails here fails the test.
+#![allow(dead_code)] // No test uses all of it.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
