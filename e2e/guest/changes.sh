@@ -51,10 +51,18 @@ reset() {
 	head -c 262144 /pattern | cmp - /tmp/read
 }
 
+# The kernel's initiator sends on the thread that submits, and without MSG_NOSIGNAL: who submits as the
+# connection is closed gets SIGPIPE, and would die of it.
+survive_closed_connections() {
+	trap '' PIPE
+}
+
 # One file after the other in both file systems, each on stable storage before its number is in
 # /run/count.
 write_files() {
 	number=0
+	survive_closed_connections
+	trap 'echo "the writer of files ended with $? at $number"' EXIT
 	while [ ! -e /run/stop ]; do
 		number=$((number + 1))
 		for file in "/ext4/file$((number % 50))" "/xfs/file$((number % 50))"; do
@@ -75,6 +83,7 @@ write_files() {
 # signal can let fio die without a word.
 verify_blocks() {
 	round=0
+	survive_closed_connections
 	while [ ! -e /run/stop-verify ]; do
 		round=$((round + 1))
 		fio --name=verify --filename="/dev/$(cat /run/namespace)" --offset="$((AREAS_MIB << 20))" \
@@ -94,7 +103,7 @@ start_load() {
 	mkfs.xfs -q -f "/dev/$(name_of 3)"
 	mount -t xfs "/dev/$(name_of 3)" /xfs
 	echo 0 >/run/count
-	write_files >/dev/null 2>&1 </dev/null &
+	write_files >/run/files-output 2>&1 </dev/null &
 	verify_blocks >/run/verify-output 2>&1 </dev/null &
 }
 
@@ -104,7 +113,11 @@ counted() {
 }
 
 go_on() {
-	patiently counted "$(($(cat /run/count) + 3))"
+	if ! patiently counted "$(($(cat /run/count) + 3))"; then
+		cat /run/files-output
+		ps -o pid,ppid,stat,time,args
+		return 1
+	fi
 }
 
 has_stopped() {

@@ -16,15 +16,17 @@ say() {
 	echo "SWITCHYARD: $*"
 }
 
-# What the kernel's tasks wait for, and what its processors do: nothing else explains a load that
-# stands still.
+# The kernel's last words, what its tasks wait for, and what its processors do: nothing else explains a
+# load that stands still.
 show_tasks() {
+	dmesg | tail -n 20 >/tmp/tasks
 	dmesg -n 1
 	echo w >/proc/sysrq-trigger
 	echo l >/proc/sysrq-trigger
-	dmesg | sed -n '/sysrq: Show Blocked State/,$p' | while read -r line; do
+	dmesg | sed -n '/sysrq: Show Blocked State/,$p' >>/tmp/tasks
+	while read -r line; do
 		say "task $line"
-	done
+	done </tmp/tasks
 }
 
 finish() {
