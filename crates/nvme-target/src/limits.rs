@@ -206,7 +206,7 @@ pub struct Limits {
     pub linger: Nanos,
     /// From the start of a shutdown to the forced end of what is still open.
     pub drain_timeout: Nanos,
-    /// Time that a change of the configuration may take on all cores.
+    /// Time that a change of the configuration may take on all cores; longer than `pause_patience`.
     pub change_timeout: Nanos,
     /// Header digests are granted to hosts that ask for them.
     pub header_digest: bool,
@@ -306,6 +306,22 @@ impl Default for Limits {
             cache_life: 0,
         }
     }
+}
+
+/// The part of all connections, entries of queues and controllers, one in so many, that is for those who
+/// hold little: without it, hosts at two addresses, or of two tenants, could hold all of them.
+pub const RESERVE_PART: usize = 16;
+
+/// Those who hold little have one in so many of all at most, or one: the reserve is enough for sixteen
+/// of them that take all they can.
+pub const LITTLE_PART: usize = 256;
+
+/// Returns true if one that holds `own` of `taken` things would hold them from the reserve of `limit`,
+/// and more than little.
+#[must_use]
+pub(crate) const fn is_reserved(limit: usize, taken: usize, own: usize) -> bool {
+    let little = limit / LITTLE_PART;
+    taken > limit - limit / RESERVE_PART && own > 1 && own > little
 }
 
 impl Limits {

@@ -5,7 +5,7 @@
 //! moves between cores. Permits change when connections come, get through Connect and go, never by
 //! I/O.
 
-use crate::limits::Limits;
+use crate::limits::{Limits, is_reserved};
 use crate::network::network;
 use crate::stats::CoreStats;
 use std::collections::BTreeMap;
@@ -104,12 +104,13 @@ impl Permits {
         if taken.all.connections >= self.limit {
             return Err(PermitRefused::All);
         }
-        let here = taken.by_address.entry(from).or_default();
-        if here.connections >= self.per_address {
+        let all = taken.all.connections + 1;
+        let here = taken.by_address.get(&from).map_or(0, |it| it.connections) + 1;
+        if here > self.per_address || is_reserved(self.limit, all, here) {
             return Err(PermitRefused::Address);
         }
-        here.connections += 1;
-        taken.all.connections += 1;
+        taken.by_address.entry(from).or_default().connections = here;
+        taken.all.connections = all;
         drop(taken);
         Ok(ConnectionPermit {
             taken: Arc::clone(&self.taken),
@@ -144,15 +145,19 @@ impl ConnectionPermit {
         let of = |count: Option<&Count>| count.copied().unwrap_or_default();
         let here = of(taken.by_address.get(&self.from));
         let theirs = of(tenant.and_then(|tenant| taken.by_tenant.get(tenant)));
-        if tenant.is_some() && theirs.connections >= limits.connections_per_tenant {
+        let (connections, taken_now) = (theirs.connections + 1, taken.all.connections);
+        if tenant.is_some()
+            && (connections > limits.connections_per_tenant
+                || is_reserved(limits.connections, taken_now, connections))
+        {
             return Err(PermitRefused::Tenant);
         }
-        let all = limits.all_queue_entries;
+        let (all, after) = (limits.all_queue_entries, taken.all.entries + entries);
         let most = here.entries.max(theirs.entries) + entries;
-        if taken.all.entries + entries > all || most > all - all / 4 {
+        if after > all || most > all - all / 4 || is_reserved(all, after, most) {
             return Err(PermitRefused::Entries);
         }
-        taken.all.entries += entries;
+        taken.all.entries = after;
         taken.by_address.entry(self.from).or_default().entries += entries;
         if let Some(tenant) = tenant {
             let theirs = taken.by_tenant.entry(Arc::clone(tenant)).or_default();
@@ -219,6 +224,34 @@ mod tests {
         drop(from(1).expect("it is free again"));
         drop(elsewhere);
         assert_eq!(lock(&permits.taken).by_address.len(), 1);
+    }
+
+    /// Two addresses, and two tenants, could have all connections.
+    #[test]
+    fn the_last_connections_are_for_those_who_have_few() {
+        let permits = Permits::new(512, 384);
+        let from = |last: u8| permits.take(IpAddr::from([192, 0, 2, last]));
+        let mut all: Vec<_> = (0..384).map(|_| from(1).expect("its share")).collect();
+        all.extend((384..480).map(|_| from(2).expect("not of the reserve")));
+        assert_eq!(from(2).err(), Some(PermitRefused::Address));
+        let few: Vec<_> = (3..19).flat_map(|last| [from(last), from(last)]).collect();
+        assert!(few.iter().all(Result::is_ok));
+        assert_eq!(from(3).err(), Some(PermitRefused::All));
+        drop(few);
+        assert!(from(3).and(from(3)).is_ok());
+
+        let limits = Limits {
+            connections: 512,
+            ..Limits::default()
+        };
+        let [many, few] = ["many", "few"].map(Arc::<str>::from);
+        let enter = |of: &mut ConnectionPermit, tenant| of.enter(2, Some(tenant), &limits);
+        for permit in &mut all {
+            assert_eq!(enter(permit, &many), Ok(()), "not of the reserve");
+        }
+        let mut more = from(3).expect("its address has few");
+        assert_eq!(enter(&mut more, &many), Err(PermitRefused::Tenant));
+        assert_eq!(enter(&mut more, &few), Ok(()));
     }
 
     /// A machine has all addresses of its /64, and could have all connections by taking one after

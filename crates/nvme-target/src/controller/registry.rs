@@ -3,7 +3,7 @@
 //! Touched at Connect and by admin commands, never by I/O; so plain locks do.
 
 use crate::barrier::registry::Scopes;
-use crate::limits::{ERROR_LOG_ENTRIES, Limits};
+use crate::limits::{ERROR_LOG_ENTRIES, Limits, is_reserved};
 use crate::network::network;
 use crate::qos::access::{AccessDecision, AccessRules, HostTenants};
 use crate::request::Ticket;
@@ -88,6 +88,13 @@ impl Controllers {
         }
         let discovers = kind == ControllerKind::Discovery;
         let discovery_here = limits.discovery_controllers - limits.discovery_controllers / 4;
+        // Hosts without a tenant choose their names, so that their address counts.
+        let (own, of_own) = match tenant {
+            Some(_) => (of_tenant, ControllerLimit::Tenant),
+            None => (of_address, ControllerLimit::Address),
+        };
+        let of_all = self.by_id.len();
+        let (most, taken) = (limits.discovery_controllers, of_discovery + 1);
         let full = [
             (
                 of_host >= limits.controllers_per_host,
@@ -95,7 +102,9 @@ impl Controllers {
             ),
             (
                 of_address >= limits.controllers_per_address
-                    || discovers && of_discovery_here >= discovery_here,
+                    || discovers
+                        && (of_discovery_here >= discovery_here
+                            || is_reserved(most, taken, of_discovery_here + 1)),
                 ControllerLimit::Address,
             ),
             (
@@ -106,7 +115,8 @@ impl Controllers {
                 discovers && of_discovery >= limits.discovery_controllers,
                 ControllerLimit::Discovery,
             ),
-            (self.by_id.len() >= limits.controllers, ControllerLimit::All),
+            (of_all >= limits.controllers, ControllerLimit::All),
+            (is_reserved(limits.controllers, of_all + 1, own + 1), of_own),
         ];
         full.into_iter()
             .find_map(|(full, limit)| full.then_some(limit))

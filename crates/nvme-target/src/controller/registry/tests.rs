@@ -129,6 +129,43 @@ fn neither_an_address_nor_a_tenant_has_all_controllers() {
     assert_eq!(connect(ControllerKind::Io, "t4", from(3), None), None);
 }
 
+/// Hosts at two addresses held all of them, for as long as they kept them busy.
+#[test]
+fn the_last_controllers_are_for_those_who_have_few() {
+    let limits = Limits {
+        controllers: 512,
+        controllers_per_address: 384,
+        ..Limits::default()
+    };
+    let mut controllers = Controllers::default();
+    let mut connect = |last: u8, tenant: Option<&Arc<str>>| {
+        let peer = SocketAddr::from(([192, 0, 2, last], 1));
+        let (io, host) = (ControllerKind::Io, format!("h{}", controllers.by_id.len()));
+        let full = controllers.full(&limits, io, &host, peer.ip(), tenant);
+        if full.is_none() {
+            let make = |id| controller_of(id, peer).of_tenant(tenant.cloned());
+            assert!(controllers.insert(limits.controllers, make).is_some());
+        }
+        full
+    };
+    for n in 0..480 {
+        assert_eq!(connect(if n < 384 { 1 } else { 2 }, None), None);
+    }
+    let of_address = Some(ControllerLimit::Address);
+    assert_eq!(
+        (connect(1, None), connect(2, None)),
+        (of_address, of_address)
+    );
+    // Its address has two, and a tenant as well, wherever its hosts are.
+    let ours: Arc<str> = "ours".into();
+    for _ in 0..2 {
+        assert_eq!((connect(3, None), connect(2, Some(&ours))), (None, None));
+    }
+    assert_eq!(connect(3, None), of_address);
+    assert_eq!(connect(4, Some(&ours)), Some(ControllerLimit::Tenant));
+    assert_eq!(connect(4, None), None);
+}
+
 /// A machine has all addresses of its /64, and could have all controllers from one after the
 /// other.
 #[test]
