@@ -101,6 +101,7 @@ fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
     let mut keys: Vec<Fixed> = [
         ("listen", old.listen != new.listen),
         ("api", old.api != new.api),
+        ("api_limits", old.api_limits != new.api_limits),
         ("device_folders", old.device_folders != new.device_folders),
         ("cores", old.cores != new.cores),
         ("limits", old.limits != new.limits),

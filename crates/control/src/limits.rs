@@ -96,20 +96,28 @@ pub const CALIBRATION_SECONDS_DEFAULT: u32 = 30;
 /// Problems listed in one report: more than a screenful is not read.
 pub const PROBLEMS_MAX: usize = 50;
 
-/// Connections to the HTTP interface at one time: some scrapers, some scripts, some people.
-pub const API_CONNECTIONS_MAX: usize = 64;
+/// Connections to the HTTP interface at one time: two, so that one that is forgotten keeps nobody out,
+/// up to as many as a process with the usual 1,024 files has for anything.
+pub const API_CONNECTIONS: RangeInclusive<u64> = 2..=1024;
+
+/// Their default: some scrapers, some scripts, some people.
+pub const API_CONNECTIONS_DEFAULT: u64 = 64;
+
+/// Times that the HTTP interface waits for a client, in milliseconds: a tenth of a second is enough on
+/// one machine, and more than an hour is as good as no limit.
+pub const API_TIME_MS: RangeInclusive<u64> = 100..=3_600_000;
 
 /// Time for which a connection to the HTTP interface may neither read nor write while no answer is
 /// due: long enough for a scraper that keeps its connection, short enough that forgotten ones make
 /// room.
-pub const API_CONNECTION_IDLE_S: u64 = 120;
+pub const IDLE_MS_DEFAULT: u64 = 120_000;
 
 /// Time from the start of a connection to the HTTP interface to the end of its first request's head:
 /// a client on this machine sends it at once.
-pub const API_REQUEST_S: u64 = 10;
+pub const REQUEST_MS_DEFAULT: u64 = 10_000;
 
 /// Time for the body of a request: far more than a megabyte needs on one machine.
-pub const API_BODY_S: u64 = 30;
+pub const BODY_MS_DEFAULT: u64 = 30_000;
 
 /// Changes and snapshots that wait for the dataplane at one time; the rest queue behind them.
 pub const API_BLOCKING_THREADS_MAX: usize = 4;

@@ -77,9 +77,10 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Keys that the running target has from the file alone.
-const FIXED: [&str; 6] = [
+const FIXED: [&str; 7] = [
     "listen",
     "api",
+    "api_limits",
     "device_folders",
     "cores",
     "limits",

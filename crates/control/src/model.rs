@@ -7,6 +7,7 @@
 
 mod allow;
 mod api_address;
+mod api_limits;
 mod as_text;
 mod device;
 mod flash_profile;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub use allow::Allow;
 pub use api_address::{ApiAddress, ApiAddressError};
+pub use api_limits::ApiLimits;
 pub(crate) use as_text::as_text;
 pub use device::{
     BlockSize, Delay, Device, DeviceKind, Fault, FaultEffect, FaultError, FaultOperation, FaultRule,
@@ -83,6 +85,8 @@ pub struct Configuration {
     pub switch: Switch,
     /// Limits of the target. Fixed while running.
     pub limits: Limits,
+    /// Limits of the HTTP interface's clients. Fixed while running.
+    pub api_limits: ApiLimits,
     /// Which digests hosts may ask for. Fixed while running.
     pub digests: Digests,
     /// Entries of the discovery controller beyond the subsystems.
@@ -201,6 +205,7 @@ impl Default for Configuration {
             default_tenant: true,
             switch: Switch::default(),
             limits: Limits::default(),
+            api_limits: ApiLimits::default(),
             digests: Digests::default(),
             discovery: Discovery::default(),
             devices: BTreeMap::new(),

@@ -14,7 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::middleware;
+use axum::{Extension, middleware};
 use base::units::CoreId;
 use reactor::placement::{self, PlacementError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,16 +23,14 @@ use tokio::sync::oneshot;
 use crate::api::Token;
 use crate::attachments::Attachments;
 use crate::control::Control;
-use crate::limits::{
-    API_BLOCKING_THREADS_MAX, API_CONNECTION_IDLE_S, API_REQUEST_S, API_STOP_GRACE_MS,
-};
-use crate::model::ApiAddress;
+use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
+use crate::model::{ApiAddress, ApiLimits};
 use listener::{ApiListener, Bound, Client};
 pub use managed::log_refused;
 use managed::{FrontEnds, Managed, TargetProcess};
 
-/// Options of the control plane's thread.
-#[derive(Clone, Debug)]
+/// Options of the control plane's thread; by default it serves signals alone.
+#[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     /// The address of the HTTP interface; `None` serves signals alone.
     pub api: Option<ApiAddress>,
@@ -43,25 +41,8 @@ pub struct ServerOptions {
     /// The processors that its threads may use: those without a dataplane thread, where there
     /// are any. `None` leaves them where the calling thread may run.
     pub cpus: Option<Vec<u32>>,
-    /// Time that a connection to the interface has for its first request, to the end of the head.
-    pub request: Duration,
-    /// Time after which a connection is closed on which nothing moves since then, and no answer is
-    /// due.
-    pub idle: Duration,
-}
-
-impl Default for ServerOptions {
-    /// Serves signals alone.
-    fn default() -> Self {
-        Self {
-            api: None,
-            token: None,
-            config_path: None,
-            cpus: None,
-            request: Duration::from_secs(API_REQUEST_S),
-            idle: Duration::from_secs(API_CONNECTION_IDLE_S),
-        }
-    }
+    /// Limits of the interface's clients.
+    pub limits: ApiLimits,
 }
 
 /// The reason for which the control plane's thread could not start.
@@ -208,7 +189,9 @@ fn serve<M: Managed>(
             let loopback = listener.loopback();
             let token = options.token.clone().filter(|_| loopback.is_some());
             let router = managed.router(loopback, token);
-            let router = router.layer(middleware::from_fn(listener::answer));
+            let router = router
+                .layer(Extension(options.limits))
+                .layer(middleware::from_fn(listener::answer));
             let service = router.into_make_service_with_connect_info::<Client>();
             let served = axum::serve(listener, service).with_graceful_shutdown(async {
                 let _ = api_ends.await;
@@ -261,7 +244,7 @@ fn prepare(options: &ServerOptions, bound: Option<Bound>) -> Result<Prepared, Se
     };
     let (listener, socket) = match bound {
         Some(bound) => {
-            let (listener, socket) = bound.into_listener((options.request, options.idle))?;
+            let (listener, socket) = bound.into_listener(options.limits)?;
             (Some(listener), socket)
         }
         None => (None, None),

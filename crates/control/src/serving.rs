@@ -100,6 +100,7 @@ impl Serving {
         others.retain(|core| !cores.contains(core));
         let server_options = ServerOptions {
             api: configuration.api.clone(),
+            limits: configuration.api_limits,
             token: options.token,
             config_path: options.config_path,
             cpus: (!others.is_empty()).then(|| numbers(&others)),

@@ -11,8 +11,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use switchyard_control::limits::API_CONNECTIONS_MAX;
-use switchyard_control::model::ApiAddress;
+use switchyard_control::model::{ApiAddress, ApiLimits};
 use switchyard_control::server::{Server, ServerOptions, run};
 use switchyard_control::{ServerError, Token};
 
@@ -107,6 +106,15 @@ fn options(api: &str) -> ServerOptions {
         api: Some(api.parse().unwrap()),
         token: Some(Token::new(TOKEN).unwrap()),
         ..ServerOptions::default()
+    }
+}
+
+/// Limits with these times for a first request, and without traffic, in milliseconds.
+fn times(request: u64, idle: u64) -> ApiLimits {
+    ApiLimits {
+        request_timeout_ms: request,
+        idle_timeout_ms: idle,
+        ..ApiLimits::default()
     }
 }
 
@@ -244,8 +252,7 @@ fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
 fn a_client_that_waits_for_its_answer_is_not_idle() {
     let (control, plane) = control(TOML);
     let options = ServerOptions {
-        request: Duration::from_secs(2),
-        idle: Duration::from_secs(2),
+        limits: times(2_000, 2_000),
         ..options("127.0.0.1:0")
     };
     let server = run(Arc::clone(&control), options, || {}).unwrap();
@@ -294,46 +301,105 @@ fn dial(server: &Server) -> TcpStream {
     TcpStream::connect(address).unwrap()
 }
 
+/// A connection of a client that has had an answer, and keeps its place.
+fn held(server: &Server) -> TcpStream {
+    let mut client = dial(server);
+    ask(&mut client);
+    client
+}
+
+/// Asks for the state of the server, over a connection that stays.
+fn ask(client: &mut TcpStream) {
+    let text = format!(
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    );
+    client.write_all(text.as_bytes()).unwrap();
+    take_answer(client);
+}
+
+/// Takes a whole answer.
+fn take_answer(client: &mut TcpStream) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 200 "), "{head}");
+    let (_, length) = head.split_once("content-length: ").unwrap();
+    let length = length.lines().next().unwrap().parse().unwrap();
+    client.read_exact(&mut vec![0; length]).unwrap();
+}
+
+/// Each of the held ones may have an answer meanwhile, which takes the server past its look at one
+/// more connection: it is not served for all that, before one of them goes.
 #[test]
 fn connections_beyond_the_limit_wait_for_room() {
     let (control, _plane) = control(TOML);
-    let server = serve(&control, "127.0.0.1:0");
-    let held = || {
-        let mut client = dial(&server);
-        let text = format!(
-            "GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
-        );
-        client.write_all(text.as_bytes()).unwrap();
-        let mut status = [0; 12];
-        client.read_exact(&mut status).unwrap();
-        assert_eq!(&status, b"HTTP/1.1 200");
-        client
+    let limits = ApiLimits {
+        connections: 3,
+        ..times(3_600_000, 3_600_000)
     };
-    let mut held: Vec<_> = (0..API_CONNECTIONS_MAX).map(|_| held()).collect();
-    // The first one goes while this one is under way, or before: either way it is served.
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| get(&server, "/healthz").status);
-        held.remove(0);
-        assert_eq!(waiting.join().unwrap(), 200);
-    });
+    let options = ServerOptions {
+        limits,
+        ..options("127.0.0.1:0")
+    };
+    let server = run(control, options, || {}).unwrap();
+    let mut all: Vec<_> = (0..3).map(|_| held(&server)).collect();
+    let mut waiting = dial(&server);
+    let text = format!(
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    );
+    waiting.write_all(text.as_bytes()).unwrap();
+    waiting.set_nonblocking(true).unwrap();
+    for _ in 0..100 {
+        ask(&mut all[0]);
+        let early = waiting.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(early, Err(ErrorKind::WouldBlock), "there is no room");
+    }
+    drop(all.remove(0));
+    waiting.set_nonblocking(false).unwrap();
+    take_answer(&mut waiting);
+}
+
+#[test]
+fn a_body_that_does_not_come_is_waited_for_as_long_as_the_limit_says() {
+    let (control, _plane) = control(TOML);
+    let limits = ApiLimits {
+        body_timeout_ms: 100,
+        ..ApiLimits::default()
+    };
+    let options = ServerOptions {
+        limits,
+        ..options("127.0.0.1:0")
+    };
+    let server = run(control, options, || {}).unwrap();
+    let head = format!(
+        "POST /v1/devices HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
+         Connection: close\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
+    );
+    let refused = exchange(server.address().unwrap(), head.as_bytes());
+    refused.error(408);
+    assert!(refused.body.contains("within 100ms"), "{refused:?}");
 }
 
 /// Any user of the machine could hold all places, and the owner had no answer over TCP.
 #[test]
 fn strangers_hold_no_place() {
+    const CONNECTIONS: usize = 64;
     let (control, _plane) = control(TOML);
     let patient = ServerOptions {
-        request: Duration::from_secs(3600),
-        idle: Duration::from_secs(3600),
+        limits: times(3_600_000, 3_600_000),
         ..options("127.0.0.1:0")
     };
     let server = run(control, patient, || {}).unwrap();
-    let mut silent: Vec<_> = (0..API_CONNECTIONS_MAX).map(|_| dial(&server)).collect();
+    let mut silent: Vec<_> = (0..CONNECTIONS).map(|_| dial(&server)).collect();
     assert_eq!(get(&server, "/v1/config").status, 200);
     // The oldest one has made room, whether it hears of that by an end or by a reset.
     assert!(matches!(silent[0].read(&mut [0]), Ok(0) | Err(_)));
     // A request is no claim without the token.
-    for _ in 0..2 * API_CONNECTIONS_MAX {
+    for _ in 0..2 * CONNECTIONS {
         let mut stranger = dial(&server);
         let text = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
         stranger.write_all(text.as_bytes()).unwrap();
@@ -350,8 +416,7 @@ fn strangers_hold_no_place() {
 fn a_head_that_comes_byte_by_byte_ends_its_connection() {
     let (control, _plane) = control(TOML);
     let hasty = ServerOptions {
-        request: Duration::from_secs(1),
-        idle: Duration::from_secs(3600),
+        limits: times(1_000, 3_600_000),
         ..options("127.0.0.1:0")
     };
     let server = run(control, hasty, || {}).unwrap();

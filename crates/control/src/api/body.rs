@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::error::ApiError;
 use crate::config::{Format, FromNode, Place, parse_part};
-use crate::limits::{API_BODY_S, CONFIGURATION_BYTES_MAX};
+use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::model::ApiLimits;
 
 /// The body as text, and its language.
 #[derive(Debug)]
@@ -28,10 +29,11 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             // Not a byte of it needs to be read.
             return Err(too_large("the body is too large".to_owned()));
         }
-        let limit = Duration::from_secs(API_BODY_S);
+        let limits = request.extensions().get::<ApiLimits>().copied();
+        let limit = limits.unwrap_or_default().body_timeout();
         let bytes = tokio::time::timeout(limit, Bytes::from_request(request, state))
             .await
-            .map_err(|_| too_slow())?
+            .map_err(|_| too_slow(limit))?
             .map_err(|rejection| {
                 if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
                     return too_large(rejection.body_text());
@@ -45,11 +47,11 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-fn too_slow() -> ApiError {
+fn too_slow(limit: Duration) -> ApiError {
     ApiError::new(
         StatusCode::REQUEST_TIMEOUT,
-        format!("the body did not arrive within {API_BODY_S} s"),
-        "send it at once",
+        format!("the body did not arrive within {limit:?}"),
+        "send it at once, or raise body_timeout_ms of [api_limits]",
     )
 }
 

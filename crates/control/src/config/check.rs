@@ -22,6 +22,10 @@ pub(crate) fn check(configuration: &Configuration) -> Vec<Problem> {
         findings.report(&place, error.problem(), error.remedy());
     }
     promises(&configuration.limits, &root.key("limits"), &mut findings);
+    let place = root.key("api_limits");
+    for (key, value, range) in configuration.api_limits.clone().each() {
+        findings.range(&place.key(key), *value, &range);
+    }
     devices::check(&configuration.devices, &root.key("devices"), &mut findings);
     subsystems::check(configuration, &root.key("subsystems"), &mut findings);
     tenants::check(configuration, &root, &mut findings);
@@ -105,6 +109,14 @@ fn promises(given: &Limits, place: &Place, findings: &mut Findings) {
         }
     }
     keep_alive(given, place, findings);
+    let [patience, change] = ["pause_patience_ms", "change_timeout_ms"].map(|key| given.get(key));
+    if change <= patience {
+        findings.report(
+            &place.key("change_timeout_ms"),
+            format!("{change} is not longer than pause_patience_ms, {patience}"),
+            "write a larger number, or a smaller one for pause_patience_ms",
+        );
+    }
 }
 
 fn keep_alive(given: &Limits, place: &Place, findings: &mut Findings) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::model::{Delay, DeviceKind, FaultEffect, FaultError, Size};
+use crate::model::{ApiLimits, Delay, DeviceKind, FaultEffect, FaultError, Size};
 use switch::Knobs;
 use switch::knobs::Polling;
 
@@ -36,6 +36,36 @@ fn the_example_shows_every_limit() {
 }
 
 #[test]
+fn limits_of_the_interface_are_shown_checked_and_read() {
+    for (key, value, _) in ApiLimits::default().each() {
+        let line = format!("\n{key} = {value} ");
+        assert!(EXAMPLE.contains(&line), "{line}");
+    }
+    assert_eq!(
+        error("[api_limits]\nbody_timeout_ms = 99\n"),
+        "switchyard.toml:2: api_limits.body_timeout_ms: 99 is out of range; write a number from \
+         100 to 3600000"
+    );
+    assert_eq!(
+        error("[api_limits]\nconnections = 1\n"),
+        "switchyard.toml:2: api_limits.connections: 1 is out of range; write a number from 2 to \
+         1024"
+    );
+    let given = parse("[api_limits]\nidle_timeout_ms = 5000", Format::Toml).expect("it is good");
+    assert_eq!(given.api_limits.idle_timeout_ms, 5000);
+    assert_eq!(given.api_limits.connections, 64);
+}
+
+#[test]
+fn a_change_takes_longer_than_what_it_waits_for() {
+    assert_eq!(
+        error("[limits]\npause_patience_ms = 30000\nchange_timeout_ms = 30000\n"),
+        "switchyard.toml:3: limits.change_timeout_ms: 30000 is not longer than \
+         pause_patience_ms, 30000; write a larger number, or a smaller one for pause_patience_ms"
+    );
+}
+
+#[test]
 fn a_limit_of_time_names_key_line_and_range() {
     assert_eq!(
         error("[limits]\nconnections = 9\nstall_timeout_ms = 99\n"),
@@ -54,6 +84,7 @@ fn the_example_is_read_whole() {
     let configuration = parse(EXAMPLE, Format::Toml).expect("the example is good");
     let defaults = Configuration::default();
     assert_eq!(configuration.limits, defaults.limits, "shown as defaults");
+    assert_eq!(configuration.api_limits, defaults.api_limits, "as well");
     assert_eq!(configuration.digests, defaults.digests, "shown as defaults");
     assert_eq!(configuration.switch, defaults.switch, "shown as defaults");
     assert_eq!(configuration.devices.len(), 5);

@@ -1,12 +1,11 @@
 //! The interface's socket: a loopback port, or a Unix socket that only its owner may use.
 //!
 //! Any user of the machine reaches a loopback port, so a connection has to show soon that it is
-//! worth its place: it is closed without a request after
-//! [`ServerOptions::request`](super::ServerOptions::request), and after a request that is refused for
-//! lack of the token. At most [`API_CONNECTIONS_MAX`] connections are open at a time; for one more the
-//! oldest one without a request is closed, and where all have had one, it waits. After that, one on
-//! which nothing moves for [`ServerOptions::idle`](super::ServerOptions::idle) is closed, except while
-//! an answer is due: a change takes its time, and waits for those before it.
+//! worth its place: it is closed without a request after [`ApiLimits::request_timeout_ms`], and after a
+//! request that is refused for lack of the token. At most [`ApiLimits::connections`] are open at a
+//! time; for one more the oldest one without a request is closed, and where all have had one, it waits.
+//! After that, one on which nothing moves for [`ApiLimits::idle_timeout_ms`] is closed, except while an
+//! answer is due: a change takes its time, and waits for those before it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -31,8 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 use super::ServerError;
-use crate::limits::API_CONNECTIONS_MAX;
-use crate::model::ApiAddress;
+use crate::model::{ApiAddress, ApiLimits};
 
 /// Connections that the kernel keeps for us until we accept them.
 const BACKLOG: i32 = 128;
@@ -173,11 +171,10 @@ impl Bound {
         &self.address
     }
 
-    /// Hands the socket to the runtime that was entered; with the times for a first request, and
-    /// without traffic after it.
+    /// Hands the socket to the runtime that was entered.
     pub(super) fn into_listener(
         self,
-        times: (Duration, Duration),
+        limits: ApiLimits,
     ) -> io::Result<(ApiListener, Option<SocketFile>)> {
         let (socket, file) = match self.socket {
             Socket::Tcp(listener) => {
@@ -192,8 +189,8 @@ impl Bound {
         let listener = ApiListener {
             socket,
             address: self.address,
-            times,
-            room: Arc::new(Semaphore::new(API_CONNECTIONS_MAX)),
+            limits,
+            room: Arc::new(Semaphore::new(limits.connections())),
             fresh: Vec::new(),
         };
         Ok((listener, file))
@@ -204,8 +201,7 @@ impl Bound {
 pub(super) struct ApiListener {
     socket: AsyncSocket,
     address: ApiAddress,
-    /// For a first request, and without traffic after it.
-    times: (Duration, Duration),
+    limits: ApiLimits,
     room: Arc<Semaphore>,
     /// Connections that have not had a request, oldest first, and some that have.
     fresh: Vec<Weak<ClientState>>,
@@ -259,7 +255,7 @@ impl axum::serve::Listener for ApiListener {
             match accepted {
                 Ok(stream) => {
                     let room = self.room().await;
-                    let connection = Connection::new(stream, self.times, room);
+                    let connection = Connection::new(stream, self.limits, room);
                     self.fresh.push(Arc::downgrade(&connection.client.0));
                     return (connection, ());
                 }
@@ -353,15 +349,11 @@ pub(super) async fn answer(
 }
 
 impl Connection {
-    fn new(
-        stream: Box<dyn Stream>,
-        (request, idle): (Duration, Duration),
-        room: OwnedSemaphorePermit,
-    ) -> Self {
+    fn new(stream: Box<dyn Stream>, limits: ApiLimits, room: OwnedSemaphorePermit) -> Self {
         Self {
             stream,
-            idle,
-            deadline: Box::pin(tokio::time::sleep(request)),
+            idle: limits.idle_timeout(),
+            deadline: Box::pin(tokio::time::sleep(limits.request_timeout())),
             client: Client::default(),
             _room: room,
         }

@@ -237,9 +237,13 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     milliseconds!("stall_timeout_ms", stall_timeout, PATIENCE_MS),
     milliseconds!("pdu_timeout_ms", pdu_timeout, PATIENCE_MS),
     milliseconds!("transfer_timeout_ms", transfer_timeout, PATIENCE_MS),
-    // A change is given up after a minute.
+    // A change is given up after a minute, unless it may take another time.
     milliseconds!("pause_patience_ms", pause_patience, 100..=30_000),
+    // Our own client has patience with a change for ten minutes.
+    milliseconds!("change_timeout_ms", change_timeout, 1_000..=300_000),
     milliseconds!("drain_timeout_ms", drain_timeout, PATIENCE_MS),
+    // A round trip, of a satellite's or of any other network.
+    milliseconds!("linger_ms", linger, 10..=10_000),
     // Hosts have patience with a command for 30 s, and some for longer.
     milliseconds!("barrier_timeout_ms", barrier_timeout, 100..=60_000),
     // A command has marks for 64 barriers.
@@ -260,4 +264,4 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
 ];
 
 /// Limits that an operator may tune.
-pub const LIMITS_COUNT: usize = 45;
+pub const LIMITS_COUNT: usize = 47;

@@ -4,8 +4,8 @@ use super::{Decoder, FromNode, Table, switch};
 use crate::config::node::Node;
 use crate::config::problem::Place;
 use crate::model::{
-    Configuration, DEFAULT_MODEL, DISCOVERY_NQN, DISCOVERY_PORT, Digests, Discovery, Limits,
-    Namespace, Referral, Subsystem, derived_serial,
+    ApiLimits, Configuration, DEFAULT_MODEL, DISCOVERY_NQN, DISCOVERY_PORT, Digests, Discovery,
+    Limits, Namespace, Referral, Subsystem, derived_serial,
 };
 use target::limits::LIMITS;
 
@@ -15,6 +15,7 @@ impl FromNode for Configuration {
         let default = Self::default();
         let listen = table.or("listen", default.listen);
         let api = table.optional("api");
+        let api_limits = table.or_default("api_limits");
         let device_folders = table.or_default("device_folders");
         let cores = table.optional("cores");
         let default_tenant = table.or("default_tenant", default.default_tenant);
@@ -31,6 +32,7 @@ impl FromNode for Configuration {
         Some(Self {
             listen: listen?,
             api: api?,
+            api_limits: api_limits?,
             device_folders: device_folders?,
             cores: cores?,
             default_tenant: default_tenant?,
@@ -53,6 +55,22 @@ impl FromNode for Limits {
         for limit in &LIMITS {
             match table.or(limit.key, limit.default()) {
                 Some(value) => limits.set(limit.key, value),
+                None => sound = false,
+            }
+        }
+        table.finish();
+        sound.then_some(limits)
+    }
+}
+
+impl FromNode for ApiLimits {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let mut limits = Self::default();
+        let mut sound = true;
+        for (key, value, _) in limits.each() {
+            match table.or(key, *value) {
+                Some(given) => *value = given,
                 None => sound = false,
             }
         }
