@@ -7,7 +7,9 @@ mod common;
 
 use base::Nanos;
 use common::{BLOCK, Bed, Client, Dialect, HOST_ID, NQN, io, pattern};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use switchyard_target::{Limits, NamespaceOptions, Referral, SubsystemOptions};
 use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus};
 use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader, Property};
@@ -528,32 +530,45 @@ fn every_identifier_of_a_namespace_is_shown() {
 /// nobody else found a controller.
 #[test]
 fn a_discovery_controller_that_is_asked_nothing_ends() {
+    let idle = Duration::from_secs(2);
     let limits = Limits {
-        discovery_idle_timeout: Nanos::from_secs(2),
+        discovery_idle_timeout: idle.into(),
         ..Limits::default()
     };
     let bed = Bed::with(limits, 1);
     let mut silent = Client::discovery(bed.address(), 0);
     let mut with_timer = Client::discovery(bed.address(), 60_000);
     let mut host = bed.admin();
-    // Until the silent one is gone, the other one asks.
-    let mut busy = Client::discovery(bed.address(), 0);
     let ids = || -> Vec<u16> {
         let snapshot = bed.handle().snapshot();
         snapshot.controllers.iter().map(|c| c.id).collect()
     };
-    assert_eq!(ids(), [1, 2, 3, 4]);
+    // Until the silent one is gone, the other one asks. It ends as well where the machine lets as much
+    // time pass between two of its questions, and then begins anew.
+    let (mut asked, mut lost) = (Instant::now(), 0);
+    let mut busy = Client::discovery(bed.address(), 0);
     common::eventually("the one that asks nothing ends", || {
         let get = Identify::new(Cns::CONTROLLER, 0).encode(0);
-        let asked = busy.fetch(get, 4096).0.status;
-        assert!(asked.is_success(), "{asked}");
-        ids() == [2, 3, 4]
+        let before = std::mem::replace(&mut asked, Instant::now());
+        let ask = AssertUnwindSafe(|| busy.fetch(get, 4096).0.status);
+        match catch_unwind(ask) {
+            Ok(status) => assert!(status.is_success(), "{status}"),
+            Err(_) => {
+                assert!(before.elapsed() >= idle, "it was asked in time");
+                lost += 1;
+                asked = Instant::now();
+                busy = Client::discovery(bed.address(), 0);
+            }
+        }
+        let left = ids();
+        assert!(left.contains(&2) && left.contains(&3), "{left:?}");
+        !left.contains(&1)
     });
     assert!(silent.try_receive().is_none());
     assert_ne!(with_timer.property(Property::CAP), 0);
     assert_ne!(host.property(Property::CAP), 0);
     let core = || bed.handle().snapshot().cores[0];
-    common::eventually("it is counted", || core().discovery_idle_timeouts == 1);
+    common::eventually("it is counted", || core().discovery_idle_timeouts > lost);
     // It had no keep-alive timer that could expire.
     assert_eq!(core().keep_alive_expirations, 0);
 }
@@ -575,7 +590,6 @@ fn a_controller_without_timer_and_queues_that_is_asked_nothing_ends() {
         let snapshot = bed.handle().snapshot();
         snapshot.controllers.iter().map(|c| c.id).collect()
     };
-    assert_eq!(ids(), [1, 2, 3]);
     let ends = |left: &[u16]| {
         common::eventually("the one that shows nothing ends", || ids() == left);
     };

@@ -1,26 +1,35 @@
 //! `switchyard attach --config` in the background.
 
-use super::{Folder, json, program, run, to_signal};
+use super::{Folder, PATIENCE, json, program, run, to_signal};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 
 /// `switchyard attach --config FILE`, killed when dropped.
 pub struct Attaching {
     child: Child,
-    stdout: BufReader<ChildStdout>,
+    stdout: Receiver<String>,
     api: String,
-    /// Lines before that of the interface.
+    /// Lines of attachments that were ready at the start, in order.
     pub ready: Vec<String>,
     mountpoint: String,
     log: String,
 }
 
 impl Attaching {
-    /// Starts it with this file, of which the interface and the log are added here.
+    /// Starts it with this file, of which the interface and the log are added here, and waits until all
+    /// attachments are ready.
     pub fn start(folder: &Folder, attachments: &str) -> Self {
+        let all = attachments.matches("[[attachments]]").count();
+        Self::start_some(folder, attachments, all)
+    }
+
+    /// The same where so many attachments will be ready. Those that take their time on a busy machine
+    /// may be so after the interface.
+    pub fn start_some(folder: &Folder, attachments: &str, ready: usize) -> Self {
         let api = format!("unix:{}", folder.path("api.sock"));
         let file = write(folder, attachments);
         let mut child = program()
@@ -29,7 +38,15 @@ impl Attaching {
             .stderr(File::create(folder.path("log")).unwrap())
             .spawn()
             .unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (lines, stdout) = channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in output.lines() {
+                if lines.send(line.unwrap()).is_err() {
+                    break;
+                }
+            }
+        });
         let mut attaching = Self {
             child,
             stdout,
@@ -38,21 +55,24 @@ impl Attaching {
             mountpoint: folder.path("files"),
             log: folder.path("log"),
         };
-        loop {
+        let mut has_interface = false;
+        while !has_interface || attaching.ready.len() < ready {
             let line = attaching.line();
             if line.starts_with("interface at ") {
-                return attaching;
+                has_interface = true;
+                continue;
             }
             assert!(line.starts_with("ready: "), "{line}{}", attaching.log());
             attaching.ready.push(line);
         }
+        attaching.ready.sort();
+        attaching
     }
 
     /// The next line of its output.
-    pub fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+    pub fn line(&self) -> String {
+        let line = self.stdout.recv_timeout(PATIENCE);
+        line.unwrap_or_else(|error| panic!("no further line: {error}\n{}", self.log()))
     }
 
     pub fn signal(&self, name: &str) {
