@@ -11,7 +11,14 @@
 use crate::slo::{TenantId, Weight};
 use crate::tokens::{TokenRate, Tokens};
 use base::{Nanos, Time};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;
 
 /// The contract of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,12 +145,20 @@ impl Account {
     /// Adds a thread that looks at it every round. The first one starts the clock: what it did not
     /// ask for before went to others.
     pub(crate) fn enter_thread(&self, now: Time) {
-        let before = self.threads.fetch_add(1, Ordering::AcqRel);
-        if before == 0 {
-            let silent_since = self.earned_to.fetch_max(now.0, Ordering::AcqRel);
-            if let Contract::LatencyCritical(rate) = self.contract() {
-                self.repay(rate.over(now.since(Time(silent_since))));
-            }
+        // Before it is counted: a second thread that finds it counted earns from then on. The last one
+        // may leave between the two looks.
+        if self.threads.load(Ordering::Relaxed) == 0 {
+            self.start_clock(now);
+        }
+        if self.threads.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.start_clock(now);
+        }
+    }
+
+    fn start_clock(&self, now: Time) {
+        let silent_since = self.earned_to.fetch_max(now.0, Ordering::AcqRel);
+        if let Contract::LatencyCritical(rate) = self.contract() {
+            self.repay(rate.over(now.since(Time(silent_since))));
         }
     }
 
@@ -272,6 +287,7 @@ impl Account {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
