@@ -46,21 +46,31 @@ impl WakeFlag {
     /// The thread wants to sleep. It may if `idle`, which looks at its queues, finds nothing.
     #[inline]
     pub fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
-        self.asleep.store(true, Ordering::Relaxed);
+        self.set(true);
         // Orders the store before the look, as `is_needed` orders the push before its look.
         fence(Ordering::SeqCst);
         if idle() {
             return true;
         }
-        self.asleep.store(false, Ordering::Relaxed);
+        self.set(false);
         false
+    }
+
+    #[inline]
+    fn set(&self, asleep: bool) {
+        #[cfg(not(loom))]
+        self.asleep.store(asleep, Ordering::Relaxed);
+        // Loom has no total order of plain stores to one place, but of exchanges: without it, a thread
+        // that sleeps twice is lost in orders that do not exist.
+        #[cfg(loom)]
+        self.asleep.swap(asleep, Ordering::Relaxed);
     }
 
     /// The thread is awake, and looks at its queues from now on.
     #[inline]
     pub fn awake(&self) {
         if self.asleep.load(Ordering::Relaxed) {
-            self.asleep.store(false, Ordering::Relaxed);
+            self.set(false);
         }
     }
 

@@ -1,7 +1,10 @@
 //! The bell of a channel: rung when something that the channel waits for has changed.
 
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
 use reactor::{Sleeper, Wake};
 use std::sync::Arc;
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A channel's bell.
@@ -21,7 +24,8 @@ impl Bell {
 
     /// Tells the channel to look again, and wakes its thread where that is needed.
     pub(super) fn ring(&self) {
-        self.rung.store(true, Ordering::Release);
+        // One change after the other: who answers sees the changes of all that have rung.
+        self.rung.swap(true, Ordering::AcqRel);
         self.sleeper.ring();
     }
 
@@ -37,5 +41,50 @@ impl Bell {
     pub(super) fn may_sleep(&self) -> bool {
         self.sleeper
             .may_sleep(|| !self.rung.load(Ordering::Relaxed))
+    }
+}
+
+/// Run by `scripts/test`.
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use crate::path::loom_tests::Sleep;
+    use loom::sync::atomic::AtomicBool;
+
+    /// Two change what the channel waits for, in memory that nothing but the bell orders: it sees
+    /// both changes, however it falls asleep meanwhile.
+    #[test]
+    fn loom_no_change_is_overlooked() {
+        let mut builder = loom::model::Builder::new();
+        // More switches out of turn take minutes.
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let sleep = Arc::new(Sleep::new());
+            let bell = Arc::new(Bell::new(Arc::clone(&sleep) as Arc<dyn Wake>));
+            let changes = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+            let threads: Vec<_> = (0..2)
+                .map(|number| {
+                    let (bell, changes) = (Arc::clone(&bell), Arc::clone(&changes));
+                    loom::thread::spawn(move || {
+                        changes[number].store(true, Ordering::Relaxed);
+                        bell.ring();
+                    })
+                })
+                .collect();
+            loop {
+                bell.answer();
+                let seen = |change: &AtomicBool| change.load(Ordering::Relaxed);
+                if changes.iter().all(seen) {
+                    break;
+                }
+                if bell.may_sleep() {
+                    sleep.wait();
+                }
+            }
+            for thread in threads {
+                thread.join().expect("it does not panic");
+            }
+        });
     }
 }

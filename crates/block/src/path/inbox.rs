@@ -1,8 +1,9 @@
 //! The inbox of a submitter: completions of its requests, from any runner, and the role of a runner
 //! that is handed to it.
 
+#[cfg(loom)]
+use super::loom_done_list::DoneList;
 use crate::request::BlockError;
-use crossbeam_queue::ArrayQueue;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
 use reactor::{Region, Sleeper, Wake};
@@ -21,11 +22,14 @@ pub(super) struct Done {
     pub(super) losses: Option<u32>,
 }
 
+#[cfg(not(loom))]
+type DoneList = crossbeam_queue::ArrayQueue<Done>;
+
 /// One submitter's inbox.
 #[derive(Debug)]
 pub(super) struct Inbox {
     /// Never full: it holds as many as the submitter may have outstanding.
-    done: ArrayQueue<Done>,
+    done: DoneList,
     /// The queues that this submitter shall run, one bit for each.
     handed: AtomicU32,
     pub(super) sleeper: Sleeper,
@@ -36,7 +40,7 @@ pub(super) struct Inbox {
 impl Inbox {
     pub(super) fn new(depth: usize, region: Region, waker: Arc<dyn Wake>) -> Self {
         Self {
-            done: ArrayQueue::new(depth),
+            done: DoneList::new(depth),
             handed: AtomicU32::new(0),
             sleeper: Sleeper::new(waker),
             region,

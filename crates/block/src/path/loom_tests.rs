@@ -1,7 +1,6 @@
 //! The election, its hand-over, its take-over and the wake-up of those who lost it, in the orders
 //! that loom's model of memory allows with [`SWITCHES`] switches out of turn. Not modelled: the
-//! list of done requests, which loom takes for one step, and the dispatcher's bell. Run by
-//! `scripts/test`.
+//! dispatcher's bell. Run by `scripts/test`.
 
 use super::inbox::{Done, Inbox};
 use super::queue::{Bell, Entry, Look, SharedQueue};
@@ -15,7 +14,17 @@ use std::sync::Arc;
 use switch::path::{PathRules, Properties, QueueKind, Runner};
 
 /// The sleep of a thread, which loom watches: one that nobody wakes is found.
-struct Sleep(Notify);
+pub(crate) struct Sleep(Notify);
+
+impl Sleep {
+    pub(crate) fn new() -> Self {
+        Self(Notify::new())
+    }
+
+    pub(crate) fn wait(&self) {
+        self.0.wait();
+    }
+}
 
 impl std::fmt::Debug for Sleep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -52,7 +61,7 @@ struct Submitter {
 
 impl Submitter {
     fn new() -> Self {
-        let sleep = Arc::new(Sleep(Notify::new()));
+        let sleep = Arc::new(Sleep::new());
         let waker = Arc::clone(&sleep) as Arc<dyn Wake>;
         let region = Region::new(4096).expect("a page");
         Self {
@@ -73,6 +82,19 @@ impl Submitter {
         }
     }
 
+    /// Sleeps until one of its requests is over.
+    fn wait_for_one(&self) -> u32 {
+        loop {
+            self.inbox.sleeper.awake();
+            if let Some(done) = self.inbox.take() {
+                return done.slot;
+            }
+            if self.inbox.may_sleep() {
+                self.sleep.wait();
+            }
+        }
+    }
+
     /// Sleeps until its request is over, or it is to run the queue; runs it then, to its end.
     fn wait(&self, queue: &SharedQueue, leaves: bool) -> Done {
         loop {
@@ -86,7 +108,7 @@ impl Submitter {
                 return done;
             }
             if self.inbox.may_sleep() {
-                self.sleep.0.wait();
+                self.sleep.wait();
             }
         }
     }
@@ -165,5 +187,29 @@ fn loom_a_runner_that_is_deposed_takes_no_batch_and_its_requests_are_over() {
         assert_eq!(submitter.wait(&queue, false).slot, 1);
         queue.withdraw(&submitter.inbox, NOW);
         thread.join().expect("it does not panic");
+    });
+}
+
+/// Two runners finish requests of a submitter, and then one more, in a place that was used before: it
+/// gets each of them, once and whole, however it falls asleep meanwhile.
+#[test]
+fn loom_a_submitter_gets_each_of_its_requests_once() {
+    builder().check(|| {
+        let submitter = Submitter::new();
+        let threads: Vec<_> = (0..2)
+            .map(|slot| {
+                let entry = submitter.entry(slot);
+                loom::thread::spawn(move || entry.finish(Ok(()), None))
+            })
+            .collect();
+        let mut taken = [submitter.wait_for_one(), submitter.wait_for_one()];
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1]);
+        submitter.entry(2).finish(Ok(()), None);
+        assert_eq!(submitter.wait_for_one(), 2);
+        assert_eq!(submitter.inbox.len(), 0);
+        for thread in threads {
+            thread.join().expect("it does not panic");
+        }
     });
 }

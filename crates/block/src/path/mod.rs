@@ -10,9 +10,11 @@
 mod command;
 mod dispatcher;
 mod inbox;
+#[cfg(loom)]
+mod loom_done_list;
 #[cfg(test)]
 #[cfg(loom)]
-mod loom_tests;
+pub(crate) mod loom_tests;
 mod queue;
 mod runner;
 mod stats;
