@@ -103,6 +103,7 @@ start_load() {
 	mkfs.xfs -q -f "/dev/$(name_of 3)"
 	mount -t xfs "/dev/$(name_of 3)" /xfs
 	echo 0 >/run/count
+	echo 0 >/run/acknowledged
 	write_files >/run/files-output 2>&1 </dev/null &
 	verify_blocks >/run/verify-output 2>&1 </dev/null &
 }
@@ -112,10 +113,58 @@ counted() {
 	[ "$(cat /run/count)" -ge "$1" ]
 }
 
-go_on() {
-	if ! patiently counted "$(($(cat /run/count) + 3))"; then
+# reach NUMBER
+reach() {
+	if ! patiently counted "$1"; then
 		cat /run/files-output
 		ps -o pid,ppid,stat,time,args
+		return 1
+	fi
+}
+
+go_on() {
+	reach "$(($(cat /run/count) + 3))"
+}
+
+# round: some more since the last one, which the check of its copy leaves time for. What is acknowledged
+# when it ends is in whatever the kill that follows leaves.
+round() {
+	reach "$(($(cat /run/acknowledged) + 4))"
+	cp /run/count /run/acknowledged
+	cat /run/acknowledged
+}
+
+# copy_is_there ROUND
+copy_is_there() {
+	name_of "$((100 + $1))" >/run/copy
+}
+
+# check_xfs ROUND: a copy of the file system, as the kill after that round has left it. Its log is
+# replayed by the mount, and only then is the rest of it what the log says.
+check_xfs() {
+	patiently copy_is_there "$1"
+	copy=/dev/$(cat /run/copy)
+	mkdir -p /copy
+	mount -t xfs -o nouuid "$copy" /copy
+	file=/copy/file$(($(cat /run/acknowledged) % 50))
+	# The load may have come round to the same file, and have begun it again.
+	[ "$(cat /run/count)" -ge "$(($(cat /run/acknowledged) + 40))" ] || has_number "$file"
+	umount /copy
+	xfs_repair -n "$copy"
+}
+
+# has_number FILE: of the round, with all that was written behind it.
+has_number() {
+	expect number "$(head -n 1 "$1")" "$(cat /run/acknowledged)"
+	tail -c 131072 "$1" | cmp -n 131072 - /pattern
+}
+
+# The same check of the same copy, with an allocation group's header lost.
+find_damage() {
+	copy=/dev/$(cat /run/copy)
+	dd if=/dev/zero of="$copy" bs=4096 seek=1 count=3 oflag=direct
+	if xfs_repair -n "$copy"; then
+		echo "it is taken for whole"
 		return 1
 	fi
 }
@@ -174,8 +223,10 @@ step fua fua
 step reset reset
 step loaded start_load
 for round in $(seq 20); do
-	step "round-$round" go_on
+	step "round-$round" round
+	step "xfs-$round" check_xfs "$round"
 done
+step damage-found find_damage
 step last-round go_on
 step went-on go_on
 step verified verified
