@@ -10,14 +10,18 @@
 //! |             |                 | writes, +12 zeroes, +14 discard (MiB)         | range    |
 //! ```
 
+mod log;
+
 use crate::debian::{self, Kernel};
 use crate::image::Image;
 use crate::process::{DEFAULT_NQN, switchyard_binary};
-use crate::vm::{self, HOST_ADDRESS, SAYS, Vm, Watch};
-use anyhow::{Context as _, Result, bail, ensure};
+use crate::vm::{self, HOST_ADDRESS, Vm, Watch};
+use anyhow::{Context as _, Result};
 use base::prng::Prng;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+pub use log::GuestLog;
 
 /// Size of the namespace under test, in MiB.
 pub const DEVICE_MIB: u64 = 256;
@@ -405,161 +409,6 @@ pub fn unused_port() -> Result<u16> {
     Ok(listener.local_addr().context("ask for the port")?.port())
 }
 
-/// The report of a guest, from its console.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GuestLog {
-    /// Steps that succeeded, in order.
-    pub steps: Vec<String>,
-    /// The step that failed, if one did; the guest ends there.
-    pub failed: Option<String>,
-    /// Output of the steps.
-    pub output: Vec<String>,
-    /// The kernel's log: lines about NVMe, the file system, and trouble.
-    pub kernel: Vec<String>,
-    /// What the kernel's tasks waited for after a step that failed.
-    pub tasks: Vec<String>,
-    /// True if the guest came to its end.
-    pub ended: bool,
-    console: String,
-}
-
-impl GuestLog {
-    fn parse(console: &str) -> Self {
-        let mut report = Self {
-            steps: Vec::new(),
-            failed: None,
-            output: Vec::new(),
-            kernel: Vec::new(),
-            tasks: Vec::new(),
-            ended: false,
-            console: console.to_owned(),
-        };
-        for line in console.lines() {
-            let Some((_, said)) = line.split_once(SAYS) else {
-                continue;
-            };
-            let said = said.trim_end();
-            if let Some(text) = said.strip_prefix("output ") {
-                report.output.push(text.to_owned());
-            } else if let Some(text) = said.strip_prefix("kernel ") {
-                report.kernel.push(text.to_owned());
-            } else if let Some(text) = said.strip_prefix("task ") {
-                report.tasks.push(text.to_owned());
-            } else if let Some(step) = said.strip_prefix("step ") {
-                match step.rsplit_once(' ') {
-                    Some((name, "ok")) => report.steps.push(name.to_owned()),
-                    _ => report.failed = Some(step.to_owned()),
-                }
-            } else if said == "end" {
-                report.ended = true;
-            }
-        }
-        report
-    }
-
-    /// Insists that the guest came to its end, no step failed, each of the expected steps
-    /// succeeded, and the kernel saw no trouble.
-    ///
-    /// # Errors
-    /// Names what is not so, with the guest's words.
-    pub fn check(&self, expected: &[String]) -> Result<()> {
-        self.check_steps(expected)?;
-        let trouble = trouble(&self.kernel);
-        ensure!(
-            trouble.is_empty(),
-            "the guest's kernel saw trouble:\n{}\nIts whole log:\n{}",
-            trouble.join("\n"),
-            self.kernel.join("\n")
-        );
-        Ok(())
-    }
-
-    /// The same check, where the kernel is meant to see a target that goes and comes: it must have
-    /// reported no error to a program.
-    ///
-    /// # Errors
-    /// As [`GuestLog::check`].
-    pub fn check_survived(&self, expected: &[String]) -> Result<()> {
-        self.check_steps(expected)?;
-        let signs = ["I/O error, dev", "EXT4-fs error", "Oops", "BUG:", "corrupt"];
-        let is_bad = |line: &&String| {
-            let bad = signs.iter().any(|sign| line.contains(sign));
-            bad && !is_read_ahead(line)
-        };
-        let bad: Vec<&String> = self.kernel.iter().filter(is_bad).collect();
-        ensure!(bad.is_empty(), "the guest's kernel saw {bad:?}");
-        Ok(())
-    }
-
-    fn check_steps(&self, expected: &[String]) -> Result<()> {
-        if let Some(step) = &self.failed {
-            // Where a log is cut, its end stays.
-            let log = [&self.kernel[..], &self.tasks[..], &self.output[..]].concat();
-            bail!("{}\nin the guest, step {step}", log.join("\n"));
-        }
-        ensure!(
-            self.ended,
-            "the guest did not come to its end:\n{}",
-            self.console
-        );
-        for step in expected {
-            ensure!(
-                self.steps.contains(step),
-                "the guest did not do step {step}:\n{}",
-                self.console
-            );
-        }
-        Ok(())
-    }
-}
-
-/// The lines of the kernel's log that tell of something that must not happen.
-///
-/// A kernel that removes a controller cancels the keep-alive that may be waiting then, and reports
-/// that as its failure (with a round trip time from before it was sent). It has no effect outside
-/// of the kernel's log.
-fn trouble(log: &[String]) -> Vec<&str> {
-    let mut removing = false;
-    let mut found = Vec::new();
-    for line in log {
-        if line.contains("Removing ctrl") {
-            removing = true;
-        } else if line.contains("creating") || line.contains("new ctrl") {
-            removing = false;
-        }
-        let cancelled = removing && line.contains("nvme_keep_alive_end_io");
-        if is_trouble(line) && !cancelled {
-            found.push(line.as_str());
-        }
-    }
-    found
-}
-
-/// Returns true if a line of the kernel's log tells of something that must not happen.
-fn is_trouble(line: &str) -> bool {
-    const SIGNS: [&str; 17] = [
-        "error",
-        "fail",
-        "timeout",
-        "timed out",
-        "reset",
-        "reconnect",
-        "abort",
-        "unable",
-        "mismatch",
-        "unexpected",
-        "invalid",
-        "bogus",
-        "ignoring",
-        "corrupt",
-        "oops",
-        "bug:",
-        "warning:",
-    ];
-    let line = line.to_lowercase();
-    SIGNS.iter().any(|sign| line.contains(sign))
-}
-
 /// The steps that [`run_initiator`]'s guest reports for a target of this name.
 pub fn initiator_steps(target: &str) -> Vec<String> {
     let raw = [
@@ -590,16 +439,6 @@ pub fn initiator_steps(target: &str) -> Vec<String> {
         steps.extend(files.iter().map(|step| format!("{target}-{mode}-{step}")));
     }
     steps
-}
-
-/// Returns true for an error of a request that reads ahead (REQ_RAHEAD): the kernel does not send one
-/// again when its connection is lost, whatever the target does. The application's own read follows.
-fn is_read_ahead(line: &str) -> bool {
-    const REQ_RAHEAD: u32 = 1 << 19;
-    let flags = line.split_once("(READ) flags 0x").map(|(_, flags)| flags);
-    let flags = flags.and_then(|flags| flags.split(' ').next());
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags, 16).ok());
-    flags.is_some_and(|flags| flags & REQ_RAHEAD != 0)
 }
 
 #[cfg(test)]

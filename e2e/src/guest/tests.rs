@@ -1,5 +1,6 @@
 //! Tests of reports and data.
 
+use super::log::{is_read_ahead, trouble};
 use super::*;
 
 const CONSOLE: &str = "\
