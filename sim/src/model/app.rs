@@ -5,6 +5,15 @@ mod requests;
 use std::collections::VecDeque;
 use switch::{Class, Coalescer};
 
+/// The way of requests to the dataplane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Through the ingress of the application's core.
+    Ingress,
+    /// By the lane of the application's own thread.
+    Direct,
+}
+
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) class: Class,
@@ -13,10 +22,12 @@ pub(super) struct App {
     pub(super) write_permille: u16,
     /// Nanoseconds between two requests of an open loop.
     pub(super) interval: Option<u64>,
-    /// Its own thread; with inline hosting that of its engine.
     pub(super) thread: usize,
-    /// With inline hosting.
-    pub(super) engine: usize,
+    /// The loop of the lanes of its own thread: with inline hosting, or a direct lane beside the
+    /// way through its core's ingress.
+    pub(super) engine: Option<usize>,
+    /// Requests in a direct lane.
+    pub(super) direct_outstanding: u32,
     pub(super) target: usize,
     pub(super) outstanding: u32,
     pub(super) outstanding_bytes: u64,

@@ -1,6 +1,6 @@
 //! Puts a world together.
 
-use super::app::App;
+use super::app::{App, Way};
 use super::calendar::Calendar;
 use super::config::{AppSpec, Config, Hosting, Topology};
 use super::costs::Costs;
@@ -72,6 +72,7 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
         spare_packets: Vec::new(),
         egress_bytes: vec![vec![0; hosts]; config.targets],
         host_outstanding: vec![PerClass::default(); hosts],
+        latency_apps: vec![0; hosts],
         host_loads: vec![CoreLoad::new(); hosts],
         target_outstanding: vec![PerClass::default(); targets],
         target_loads: vec![CoreLoad::new(); targets],
@@ -82,6 +83,7 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
         ],
         closing: false,
         issued: 0,
+        direct: 0,
         completed: 0,
         measuring: false,
         histograms: PerClass::from_fn(|_| Latencies::new()),
@@ -134,7 +136,7 @@ impl World<'_> {
             self.teams = if apart(&self.knobs) { Class::COUNT } else { 1 };
             for core in self.host_cores.clone() {
                 for class in &Class::ALL[..self.teams] {
-                    self.add_engine(Side::Host, core, *class == Class::Latency);
+                    self.add_loop(Side::Host, core, *class == Class::Latency);
                 }
             }
         }
@@ -146,7 +148,7 @@ impl World<'_> {
         }
         let first = self.engines.len();
         for core in self.target_cores.clone() {
-            self.add_engine(Side::Target, core, true);
+            self.add_loop(Side::Target, core, true);
         }
         self.target_engines = first..self.engines.len();
         for engine in 0..first {
@@ -157,9 +159,9 @@ impl World<'_> {
         }
     }
 
-    fn add_engine(&mut self, side: Side, core: usize, latency: bool) -> usize {
-        let engine = self.engines.len();
-        let mut thread = Thread::new(Role::Engine(engine), core);
+    /// A loop with a thread of its own.
+    fn add_loop(&mut self, side: Side, core: usize, latency: bool) -> usize {
+        let mut thread = Thread::new(Role::Engine(self.engines.len()), core);
         let own = self.config.hosting == Hosting::Inline || self.teams > 1;
         if side == Side::Target || !own {
             raise_shared(&mut thread, &self.knobs);
@@ -167,9 +169,11 @@ impl World<'_> {
             raise(&mut thread, &self.knobs);
         }
         self.threads.push(thread);
-        let scheduler = ClassScheduler::new(self.knobs.service());
-        let number = self.threads.len() - 1;
-        self.engines.push(Engine::new(side, number, scheduler));
+        let way = match self.config.hosting {
+            Hosting::Worker => Way::Ingress,
+            Hosting::Inline => Way::Direct,
+        };
+        let engine = self.add_engine(side, self.threads.len() - 1, way);
         let it = &mut self.cores[core];
         if self.knobs.polling == Polling::Adaptive {
             it.idle.set_policy(PollPolicy::Auto);
@@ -178,14 +182,21 @@ impl World<'_> {
         engine
     }
 
+    /// A loop of this thread.
+    fn add_engine(&mut self, side: Side, thread: usize, way: Way) -> usize {
+        let scheduler = ClassScheduler::new(self.knobs.service());
+        self.engines.push(Engine::new(side, thread, way, scheduler));
+        self.engines.len() - 1
+    }
+
     fn add_app(&mut self, spec: &AppSpec, place: usize) {
         let number = self.apps.len();
         let core = self.host_cores.start + (spec.first_core + place) % self.host_cores.len();
         let latency = spec.class == Class::Latency;
         let (thread, engine) = match self.config.hosting {
             Hosting::Inline => {
-                let engine = self.add_engine(Side::Host, core, latency);
-                (self.engines[engine].thread, engine)
+                let engine = self.add_loop(Side::Host, core, latency);
+                (self.engines[engine].thread, Some(engine))
             }
             Hosting::Worker => {
                 let mut thread = Thread::new(Role::App(number), core);
@@ -193,7 +204,10 @@ impl World<'_> {
                     raise(&mut thread, &self.knobs);
                 }
                 self.threads.push(thread);
-                (self.threads.len() - 1, 0)
+                let thread = self.threads.len() - 1;
+                let direct = latency && self.enters(core);
+                let engine = direct.then(|| self.add_engine(Side::Host, thread, Way::Direct));
+                (thread, engine)
             }
         };
         self.apps.push(App {
@@ -204,6 +218,7 @@ impl World<'_> {
             interval: spec.rate.map(|rate| 1_000_000_000 / rate.max(1)),
             thread,
             engine,
+            direct_outstanding: 0,
             target: place % self.config.targets,
             outstanding: 0,
             outstanding_bytes: 0,
@@ -216,14 +231,29 @@ impl World<'_> {
         self.calendar.push(begin, Event::Start { app: number });
     }
 
+    /// An application with `Latency` work comes to a core. Returns true if few are there, so that it
+    /// opens a lane of its own.
+    fn enters(&mut self, core: usize) -> bool {
+        let core = self.host_index(core);
+        self.latency_apps[core] += 1;
+        self.latency_apps[core] <= self.knobs.direct_submitters
+    }
+
     /// The lane of a host engine for a class, to the next target: a pair of ends, served on the
     /// target by the core with the same number as far as there are so many.
     fn add_lane(&mut self, engine: usize, class: Class) -> Option<usize> {
-        let served = self.teams == 1 || engine % self.teams == class.index();
-        if self.lane_class[class] != class || !served {
+        let it = &self.engines[engine];
+        let served = match (self.config.hosting, it.way) {
+            (Hosting::Worker, Way::Direct) => class == Class::Latency,
+            _ => {
+                let own = self.teams == 1 || engine % self.teams == class.index();
+                own && self.lane_class[class] == class
+            }
+        };
+        if !served {
             return None;
         }
-        let thread = self.engines[engine].thread;
+        let thread = it.thread;
         let turn = match self.config.hosting {
             Hosting::Worker => self.host_index(self.threads[thread].core),
             Hosting::Inline => engine,

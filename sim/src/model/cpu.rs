@@ -10,6 +10,7 @@
 
 mod schedule;
 
+use super::app::Way;
 use super::caches::Caches;
 use super::costs::Noise;
 use super::random::Random;
@@ -47,6 +48,8 @@ pub(super) enum Step {
     App {
         /// Completions.
         completions: usize,
+        /// The way of the new requests.
+        way: Way,
     },
     /// A dataplane loop takes requests of one class from its ingress.
     Take {

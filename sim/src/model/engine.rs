@@ -5,6 +5,7 @@
 
 mod turns;
 
+use super::app::Way;
 use super::lane::Side;
 use std::collections::VecDeque;
 use switch::{ClassScheduler, PerClass};
@@ -13,6 +14,8 @@ use switch::{ClassScheduler, PerClass};
 pub(super) struct Engine {
     pub(super) side: Side,
     pub(super) thread: usize,
+    /// The way by which requests come to it, on the host.
+    pub(super) way: Way,
     pub(super) scheduler: ClassScheduler,
     /// Requests that applications handed in.
     pub(super) ingress: PerClass<VecDeque<usize>>,
@@ -49,10 +52,11 @@ struct Turn {
 }
 
 impl Engine {
-    pub(super) fn new(side: Side, thread: usize, scheduler: ClassScheduler) -> Self {
+    pub(super) fn new(side: Side, thread: usize, way: Way, scheduler: ClassScheduler) -> Self {
         Self {
             side,
             thread,
+            way,
             scheduler,
             ingress: PerClass::default(),
             ingress_bytes: PerClass::default(),

@@ -1,5 +1,6 @@
 //! The ends of lanes, what is on its way between them, and the links.
 
+use super::app::Way;
 use super::config::Link;
 use std::collections::VecDeque;
 use switch::doorbell::{DoorbellCounters, Mode};
@@ -63,6 +64,7 @@ pub(super) struct Request {
     pub(super) origin: usize,
     /// The host core with the egress by which it leaves.
     pub(super) egress: usize,
+    pub(super) way: Way,
     /// Quanta that had begun when it came to its present queue, for the isolation of classes.
     pub(super) quanta_before: u64,
 }

@@ -63,6 +63,8 @@ pub struct Counters {
     pub issued: u64,
     /// Requests with a completion that they took; at the end as many as were made.
     pub completed: u64,
+    /// Requests that their application's thread sent by a direct lane.
+    pub direct: u64,
     /// Host caravans, and why they left.
     pub host: Caravans,
     /// Target caravans, and why they left.

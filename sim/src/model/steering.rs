@@ -7,8 +7,8 @@ use super::lane::Side;
 use super::world::World;
 use base::Time;
 use base::units::CoreId;
-use switch::CoreSet;
 use switch::application_steering::SteeredThread;
+use switch::{Class, CoreSet};
 
 impl World<'_> {
     /// The period of a side's application steering is over.
@@ -52,7 +52,13 @@ impl World<'_> {
         {
             let to = self.host_cores.start + step.to.0 as usize;
             let app = usize::try_from(step.id).expect("it was a place in the list");
-            self.migrate(self.apps[app].thread, to);
+            let thread = self.apps[app].thread;
+            if self.apps[app].class == Class::Latency {
+                let from = self.host_index(self.threads[thread].core);
+                self.latency_apps[from] -= 1;
+                self.latency_apps[step.to.0 as usize] += 1;
+            }
+            self.migrate(thread, to);
         }
     }
 

@@ -190,6 +190,49 @@ fn short_split(knobs: Knobs, apps: Vec<AppSpec>) -> Config {
 }
 
 #[test]
+fn an_application_alone_with_its_core_sends_for_itself() {
+    let report = |apps, direct_submitters| {
+        let mut knobs = Knobs::switchyard();
+        knobs.direct_submitters = direct_submitters;
+        let mut costs = Costs::shipped();
+        costs.core.context_switch_ns = 10_000;
+        simulate(&short_split(knobs, apps), &costs).unwrap()
+    };
+    let (ingress, direct) = (
+        report(vec![AppSpec::latency(1)], 0),
+        report(vec![AppSpec::latency(1)], 1),
+    );
+    assert_eq!(ingress.counters.direct, 0);
+    assert_eq!(direct.counters.direct, direct.counters.issued);
+    // To the dataplane thread and back.
+    let average = |report: &Report| report.latency.latency_us.avg;
+    assert!(
+        average(&direct) + 15.0 < average(&ingress),
+        "{direct} and {ingress}"
+    );
+    let two = report(vec![AppSpec::latency(2)], 1);
+    assert_eq!(two.counters.direct, 0, "none is alone");
+    let both = report(vec![AppSpec::latency(2)], 2).counters;
+    assert_eq!(both.direct, both.issued);
+}
+
+/// Both ways are used in turn, and no request is lost between them.
+#[test]
+fn beside_throughput_work_no_request_takes_a_direct_lane() {
+    let mut throughput = AppSpec::throughput(1, 64 * KIB, 1);
+    throughput.rate = Some(2_000);
+    let apps = vec![AppSpec::latency(1), throughput];
+    let counters = run(&short_split(Knobs::switchyard(), apps)).counters;
+    assert!(counters.direct > 0, "{counters:?}");
+    assert!(counters.direct < counters.issued, "{counters:?}");
+    assert_eq!(counters.issued, counters.completed);
+    let apps = vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
+    let counters = run(&short_split(Knobs::switchyard(), apps)).counters;
+    // Before the other one begins.
+    assert!(counters.direct * 20 < counters.issued, "{counters:?}");
+}
+
+#[test]
 fn beside_bulk_the_caches_are_others() {
     let average = |throughput_apps, cold_ns| {
         let apps = vec![

@@ -47,6 +47,8 @@ pub(super) struct World<'a> {
     /// For each target: bytes outstanding in each host core's egress of the steered class.
     pub(super) egress_bytes: Vec<Vec<u64>>,
     pub(super) host_outstanding: Vec<PerClass<u64>>,
+    /// Applications with `Latency` work on each host core.
+    pub(super) latency_apps: Vec<u32>,
     pub(super) host_loads: Vec<CoreLoad>,
     pub(super) target_outstanding: Vec<PerClass<u64>>,
     pub(super) target_loads: Vec<CoreLoad>,
@@ -56,6 +58,8 @@ pub(super) struct World<'a> {
     pub(super) application_steering: [ApplicationSteering; 2],
     pub(super) closing: bool,
     pub(super) issued: u64,
+    /// Requests that took a direct lane.
+    pub(super) direct: u64,
     pub(super) completed: u64,
     pub(super) measuring: bool,
     pub(super) histograms: PerClass<Latencies>,
@@ -109,7 +113,11 @@ impl World<'_> {
     /// Returns the next step of a thread and its cost.
     pub(super) fn next_step(&mut self, thread: usize) -> Option<(Step, u64)> {
         match self.threads[thread].role {
-            Role::App(app) => self.app_step(app),
+            Role::App(app) => {
+                let lane = self.apps[app].engine;
+                let step = lane.and_then(|engine| self.engine_step(engine));
+                step.or_else(|| self.app_step(app))
+            }
             Role::Engine(engine) => self.engine_step(engine),
         }
     }
@@ -117,8 +125,15 @@ impl World<'_> {
     /// A thread's step takes effect.
     pub(super) fn finish(&mut self, thread: usize, step: Step) {
         match (self.threads[thread].role, step) {
-            (Role::App(app), Step::App { completions }) => self.app_finish(app, completions),
-            (Role::App(_), _) => {}
+            (Role::App(app), Step::App { completions, way }) => {
+                self.app_finish(app, completions, way);
+            }
+            (Role::App(app), step) => {
+                let engine = self.apps[app]
+                    .engine
+                    .expect("it works on a lane of its own");
+                self.engine_finish(engine, step);
+            }
             (Role::Engine(engine), step) => self.engine_finish(engine, step),
         }
     }
@@ -147,6 +162,16 @@ impl World<'_> {
     #[inline]
     pub(super) fn host_index(&self, core: usize) -> usize {
         core - self.host_cores.start
+    }
+
+    /// The dataplane loop of a host core that serves a class.
+    #[inline]
+    pub(super) const fn engine_of(&self, core: usize, class: Class) -> usize {
+        if self.teams == 1 {
+            core
+        } else {
+            core * self.teams + class.index()
+        }
     }
 
     /// The host end of an engine's lane.
@@ -276,6 +301,7 @@ impl World<'_> {
         Counters {
             issued: self.issued,
             completed: self.completed,
+            direct: self.direct,
             host: caravans(Side::Host),
             target: caravans(Side::Target),
             steered: self.steering.iter().map(|s| s.counters().steered).sum(),

@@ -5,6 +5,7 @@ use super::super::cpu::Step;
 use super::super::event::Event;
 use super::super::lane::{Request, Stage};
 use super::super::world::World;
+use super::Way;
 use base::{Nanos, Time};
 use switch::request_steering::Loads;
 use switch::{Class, PerClass};
@@ -40,7 +41,7 @@ impl World<'_> {
             self.calendar
                 .push(self.now + interval, Event::Intended { app });
         } else if self.config.hosting == Hosting::Inline {
-            self.issue(app);
+            self.issue(app, Way::Direct);
         } else {
             self.wake(self.apps[app].thread);
         }
@@ -56,7 +57,7 @@ impl World<'_> {
         self.calendar
             .push(self.now + interval, Event::Intended { app });
         if self.config.hosting == Hosting::Inline {
-            self.issue(app);
+            self.issue(app, Way::Direct);
         } else {
             self.wake(self.apps[app].thread);
         }
@@ -75,24 +76,43 @@ impl World<'_> {
             return None;
         }
         let stack = &self.costs.stack;
-        let steer = if self.knobs.request_steering.enabled && app.class.properties().steered {
-            stack.steer_ns
-        } else {
-            0
+        let way = self.way_of(number);
+        let make_ns = match way {
+            Way::Direct => stack.submit_ns,
+            Way::Ingress
+                if self.knobs.request_steering.enabled && app.class.properties().steered =>
+            {
+                stack.hand_over_ns + stack.steer_ns
+            }
+            Way::Ingress => stack.hand_over_ns,
         };
-        let cost = (completions + makes) as u64 * (stack.app_request_ns / 2 + stack.hand_over_ns)
-            + makes as u64 * steer;
-        Some((Step::App { completions }, cost.max(1)))
+        let cost = completions as u64 * (stack.app_request_ns / 2 + stack.hand_over_ns)
+            + makes as u64 * (stack.app_request_ns / 2 + make_ns);
+        Some((Step::App { completions, way }, cost.max(1)))
+    }
+
+    /// Returns the way that an application's requests take now: by its own lane while few such
+    /// applications are on its core, and no `Throughput` work is outstanding there.
+    fn way_of(&self, number: usize) -> Way {
+        let app = &self.apps[number];
+        let core = self.host_index(self.threads[app.thread].core);
+        let few = self.latency_apps[core] <= self.knobs.direct_submitters;
+        let mut targets = self.egress_bytes.iter();
+        if app.engine.is_some() && few && targets.all(|egresses| egresses[core] == 0) {
+            Way::Direct
+        } else {
+            Way::Ingress
+        }
     }
 
     /// An application's step takes effect.
-    pub(in crate::model) fn app_finish(&mut self, number: usize, completions: usize) {
+    pub(in crate::model) fn app_finish(&mut self, number: usize, completions: usize, way: Way) {
         for index in 0..completions {
             let request = self.apps[number].completed[index];
             self.take(request);
         }
         self.apps[number].completed.drain(..completions);
-        self.issue(number);
+        self.issue(number, way);
     }
 
     /// An application takes the completion of a request.
@@ -109,7 +129,7 @@ impl World<'_> {
     pub(in crate::model) fn complete(&mut self, request: usize, near: bool) {
         let it = &self.requests[request];
         let (number, bytes) = (it.app, u64::from(it.bytes));
-        let (class, origin, egress) = (it.class, it.origin, it.egress);
+        let (class, origin, egress, way) = (it.class, it.origin, it.egress, it.way);
         if class.properties().steered {
             self.egress_bytes[self.apps[number].target][egress] -= bytes;
         }
@@ -121,7 +141,13 @@ impl World<'_> {
         app.load.add(app.outstanding_bytes);
         if self.config.hosting == Hosting::Inline {
             self.take(request);
-            self.issue(number);
+            self.issue(number, Way::Direct);
+            return;
+        }
+        if way == Way::Direct {
+            // Its own thread received it, and makes the next one when it has taken all that came.
+            app.direct_outstanding -= 1;
+            self.take(request);
             return;
         }
         app.completed.push(request);
@@ -158,7 +184,7 @@ impl World<'_> {
     }
 
     /// Makes as many requests as the application may have.
-    fn issue(&mut self, number: usize) {
+    fn issue(&mut self, number: usize, way: Way) {
         loop {
             if self.closing {
                 return;
@@ -177,17 +203,16 @@ impl World<'_> {
             app.outstanding += 1;
             app.outstanding_bytes += u64::from(app.bytes);
             app.load.add(app.outstanding_bytes);
-            self.make(number, since);
+            self.make(number, since, way);
         }
     }
 
-    fn make(&mut self, number: usize, since: u64) {
+    fn make(&mut self, number: usize, since: u64, way: Way) {
         let app = &self.apps[number];
         let (class, bytes, target) = (app.class, app.bytes, app.target);
         let write = self.random.permille(app.write_permille);
         let origin = self.host_index(self.threads[app.thread].core);
-        let inline = self.config.hosting == Hosting::Inline;
-        let egress = if inline {
+        let egress = if way == Way::Direct {
             origin
         } else {
             let egresses = Egresses {
@@ -196,10 +221,9 @@ impl World<'_> {
             };
             self.steering[origin].steer(class, origin, &egresses)
         };
-        let engine = match (inline, self.teams) {
-            (true, _) => app.engine,
-            (false, 1) => egress,
-            (false, teams) => egress * teams + class.index(),
+        let engine = match way {
+            Way::Direct => app.engine.expect("it has lanes of its own"),
+            Way::Ingress => self.engine_of(egress, class),
         };
         if class.properties().steered {
             self.egress_bytes[target][egress] += u64::from(bytes);
@@ -216,6 +240,7 @@ impl World<'_> {
             since,
             origin,
             egress,
+            way,
             quanta_before: 0,
         };
         let key = if let Some(spare) = self.spare_requests.pop() {
@@ -226,6 +251,13 @@ impl World<'_> {
             self.requests.len() - 1
         };
         self.issued += 1;
-        self.hand_in(engine, key);
+        if way == Way::Direct && self.config.hosting == Hosting::Worker {
+            self.apps[number].direct_outstanding += 1;
+            self.direct += 1;
+            let end = self.lane_of(engine, target, class);
+            self.put(end, key, Stage::Ingress, Stage::Egress);
+        } else {
+            self.hand_in(engine, key);
+        }
     }
 }

@@ -260,20 +260,28 @@ impl World<'_> {
             self.cores[core].idle_since = self.now;
             self.executing = None;
             self.enqueue(thread);
-        } else if matches!(self.threads[thread].role, Role::Engine(_)) {
+        } else {
             self.yield_core(core, thread);
         }
         self.schedule(core);
         self.executing = None;
     }
 
-    /// A dataplane loop lets others of its priority have the core, as often as the production rule
-    /// says: they would take turns of a slice otherwise.
+    /// A dataplane loop, or an application that waits for a lane of its own, lets others of its
+    /// priority have the core, as often as the production rule says: they would take turns of a
+    /// slice otherwise.
     fn yield_core(&mut self, core: usize, thread: usize) {
         let now = Time(self.now);
         let it = &self.threads[thread];
-        let sends =
-            matches!(it.role, Role::Engine(engine) if !self.engines[engine].sending.is_empty());
+        let engine = match it.role {
+            Role::Engine(engine) => Some(engine),
+            Role::App(app) if self.apps[app].direct_outstanding == 0 => None,
+            Role::App(app) => self.apps[app].engine,
+        };
+        let Some(engine) = engine else {
+            return;
+        };
+        let sends = !self.engines[engine].sending.is_empty();
         if sends || !self.cores[core].idle.should_yield(now, true) {
             return;
         }

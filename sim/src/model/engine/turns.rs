@@ -1,5 +1,6 @@
 //! The loop's steps: what it takes in, gathers and sends, and what that costs.
 
+use super::super::app::Way;
 use super::super::caches::Habit;
 use super::super::config::Hosting;
 use super::super::costs::for_bytes;
@@ -249,10 +250,10 @@ impl World<'_> {
         }
         engine.turn[grant.class].bytes += bytes;
         let stack = &self.costs.stack;
-        let each = match (engine.side, self.config.hosting) {
+        let each = match (engine.side, engine.way) {
             (Side::Target, _) => stack.target_request_ns,
-            (Side::Host, Hosting::Worker) => stack.complete_ns + stack.hand_over_ns,
-            (Side::Host, Hosting::Inline) => stack.complete_ns + stack.app_request_ns / 2,
+            (Side::Host, Way::Ingress) => stack.complete_ns + stack.hand_over_ns,
+            (Side::Host, Way::Direct) => stack.complete_ns + stack.app_request_ns / 2,
         };
         let socket = &self.costs.socket;
         let cold_ns = self.carry(number, Habit::Receive, bytes, socket.receive_cold_ns);
@@ -321,7 +322,7 @@ impl World<'_> {
     }
 
     /// A request or answer joins what waits at an end.
-    fn put(&mut self, end: usize, request: usize, from: Stage, to: Stage) {
+    pub(in crate::model) fn put(&mut self, end: usize, request: usize, from: Stage, to: Stage) {
         self.advance(request, from, to);
         let it = &mut self.ends[end];
         let counted = self.requests[request].caravan_bytes_from(it.side);
