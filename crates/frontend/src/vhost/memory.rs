@@ -1,5 +1,6 @@
 //! The guest's memory, as the front end shares it.
 
+use super::guest_memory::Regions;
 use crate::limits::GUEST_REGIONS_MAX;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,12 +27,12 @@ struct Region {
 #[derive(Debug, Default)]
 pub(super) struct GuestRegions {
     regions: Vec<Region>,
-    memory: Arc<GuestMemoryMmap>,
+    memory: Arc<Regions>,
 }
 
 impl GuestRegions {
     /// The memory at present; a ring keeps what it began with.
-    pub(super) fn memory(&self) -> Arc<GuestMemoryMmap> {
+    pub(super) fn memory(&self) -> Arc<Regions> {
         Arc::clone(&self.memory)
     }
 
@@ -91,7 +92,7 @@ impl GuestRegions {
             let memory = GuestMemoryMmap::from_arc_regions(mapped.collect());
             memory.map_err(|_| Error::InvalidParam)?
         };
-        self.memory = Arc::new(memory);
+        self.memory = Arc::new(Regions(memory));
         self.regions = regions;
         Ok(())
     }

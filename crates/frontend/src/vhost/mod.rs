@@ -11,6 +11,7 @@
 
 mod config_channel;
 mod control;
+mod guest_memory;
 mod inflight;
 mod machine;
 mod memory;

@@ -1,5 +1,6 @@
 //! One virtqueue on the core that serves it.
 
+use super::guest_memory::Regions;
 use super::inflight::InflightQueue;
 use crate::log_budget::LogBudget;
 use crate::virtio_blk::Status;
@@ -11,9 +12,7 @@ use std::sync::mpsc::SyncSender;
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueT as _};
 use vm_memory::mmap::MmapRegion;
-use vm_memory::{
-    Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestRegionMmap,
-};
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestRegionMmap};
 
 /// A virtqueue that begins to be served.
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub(super) struct RingSetup {
     pub(super) index: u16,
     /// Addresses and indices, checked.
     pub(super) queue: Queue,
-    pub(super) memory: Arc<GuestMemoryMmap>,
+    pub(super) memory: Arc<Regions>,
     /// Tells of new requests; without it they are polled for.
     pub(super) kick: Option<Arc<File>>,
     /// Tells the driver of completed ones, if it is to be told.
@@ -51,7 +50,7 @@ pub(super) enum Kick {
 #[derive(Debug)]
 pub(super) struct Ring {
     pub(super) queue: Queue,
-    pub(super) memory: Arc<GuestMemoryMmap>,
+    pub(super) memory: Arc<Regions>,
     pub(super) kick: Kick,
     pub(super) call: Option<File>,
     pub(super) error: Option<File>,
@@ -215,14 +214,14 @@ const RING_BYTES: usize = 4096;
 /// chains that the guest's own ring no longer names.
 pub(super) fn recovered(
     queue: &Queue,
-    memory: &GuestMemoryMmap,
+    memory: &Regions,
     heads: &[u16],
-) -> Option<(Queue, GuestMemoryMmap)> {
-    let last = memory.iter().map(vm_memory::GuestMemoryRegion::last_addr);
+) -> Option<(Queue, Regions)> {
+    let last = memory.0.iter().map(vm_memory::GuestMemoryRegion::last_addr);
     let above = last.max()?.0.checked_next_multiple_of(RING_BYTES as u64)?;
     let at = GuestAddress(above);
     let own = GuestRegionMmap::new(MmapRegion::new(RING_BYTES).ok()?, at)?;
-    let memory = memory.insert_region(Arc::new(own)).ok()?;
+    let memory = Regions(memory.0.insert_region(Arc::new(own)).ok()?);
     let field = |index: usize| GuestAddress(above + 2 * index as u64);
     let count = u16::try_from(heads.len()).ok()?;
     memory.write_obj(count.to_le(), field(1)).ok()?;

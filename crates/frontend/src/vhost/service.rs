@@ -1,5 +1,6 @@
 //! The virtqueues of one core: chains in, requests of the device out.
 
+use super::guest_memory::Regions;
 use super::ring::{Kick, Ring, RingSetup, recovered, signal};
 use super::served_disk::{Message, ServedDisk};
 use crate::cache_life::{ABSENT, mark};
@@ -15,7 +16,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
 use virtio_queue::{QueueOwnedT as _, QueueT as _};
-use vm_memory::GuestMemoryMmap;
 
 /// A request that was taken from a virtqueue.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl VhostService {
         index: u16,
         ring: &mut Ring,
         queue: &mut virtio_queue::Queue,
-        memory: &GuestMemoryMmap,
+        memory: &Regions,
         room: usize,
     ) -> bool {
         let chains = match queue.iter(memory) {
