@@ -96,7 +96,7 @@ pub const CALIBRATION_SECONDS_DEFAULT: u32 = 30;
 /// Problems listed in one report: more than a screenful is not read.
 pub const PROBLEMS_MAX: usize = 50;
 
-/// Connections to the HTTP interface at one time: two, so that one that is forgotten keeps nobody out,
+/// Connections to the HTTP interface at one time: two, so that a forgotten one leaves room for another,
 /// up to as many as a process with the usual 1,024 files has for anything.
 pub const API_CONNECTIONS: RangeInclusive<u64> = 2..=1024;
 

@@ -308,12 +308,12 @@ impl Default for Limits {
     }
 }
 
-/// The part of all connections, entries of queues and controllers, one in so many, that is for those who
-/// hold little: without it, hosts at two addresses, or of two tenants, could hold all of them.
+/// The part of all connections, entries of queues and controllers, one in so many, that is for addresses
+/// and tenants that hold little: without it, hosts at two addresses, or of two tenants, could hold all of them.
 pub const RESERVE_PART: usize = 16;
 
-/// Those who hold little have one in so many of all at most, or one: the reserve is enough for sixteen
-/// of them that take all they can.
+/// An address or tenant that holds little has one in so many of all at most, or one: the reserve is
+/// enough for sixteen of them that take all they can.
 pub const LITTLE_PART: usize = 256;
 
 /// Returns true if one that holds `own` of `taken` things would hold them from the reserve of `limit`,

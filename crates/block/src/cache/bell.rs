@@ -24,7 +24,7 @@ impl Bell {
 
     /// Tells the channel to look again, and wakes its thread where that is needed.
     pub(super) fn ring(&self) {
-        // One change after the other: who answers sees the changes of all that have rung.
+        // An exchange, so that the channel sees the changes of all that have rung, not of the last one.
         self.rung.swap(true, Ordering::AcqRel);
         self.sleeper.ring();
     }

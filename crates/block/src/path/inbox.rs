@@ -1,26 +1,15 @@
 //! The inbox of a submitter: completions of its requests, from any runner, and the role of a runner
 //! that is handed to it.
 
+use super::done::Done;
 #[cfg(loom)]
 use super::loom_done_list::DoneList;
-use crate::request::BlockError;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
 use reactor::{Region, Sleeper, Wake};
 use std::sync::Arc;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering};
-
-/// End of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Done {
-    /// The submitter's name for the request.
-    pub(super) slot: u32,
-    pub(super) result: Result<(), BlockError>,
-    /// [Losses](crate::Channel::losses) of the device's cache that were known when it was done, for
-    /// a Flush.
-    pub(super) losses: Option<u32>,
-}
 
 #[cfg(not(loom))]
 type DoneList = crossbeam_queue::ArrayQueue<Done>;

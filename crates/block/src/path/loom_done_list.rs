@@ -1,14 +1,14 @@
-//! The list of done requests, as loom sees it: the steps of `crossbeam_queue::ArrayQueue`, whose own
-//! loom takes for none, with the same orders of memory.
+//! The list of done requests for loom: the steps of `crossbeam_queue::ArrayQueue` with the same orders
+//! of memory, as loom does not look into that one.
 
-use super::inbox::Done;
+use super::done::Done;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use loom::thread::yield_now;
 
 /// A place of the list. Its stamp is the number of the push that it waits for, and one more once that
 /// is done.
 #[derive(Debug)]
-struct Place {
+struct StampedSlot {
     stamp: AtomicUsize,
     /// Its request, in memory that only the stamp orders.
     slot: AtomicU32,
@@ -17,14 +17,14 @@ struct Place {
 /// Requests that are over, all of them well and without losses.
 #[derive(Debug)]
 pub(super) struct DoneList {
-    places: Vec<Place>,
+    places: Vec<StampedSlot>,
     head: AtomicUsize,
     tail: AtomicUsize,
 }
 
 impl DoneList {
     pub(super) fn new(depth: usize) -> Self {
-        let place = |number| Place {
+        let place = |number| StampedSlot {
             stamp: AtomicUsize::new(number),
             slot: AtomicU32::new(u32::MAX),
         };
@@ -35,7 +35,7 @@ impl DoneList {
         }
     }
 
-    fn place(&self, number: usize) -> &Place {
+    fn place(&self, number: usize) -> &StampedSlot {
         &self.places[number % self.places.len()]
     }
 

@@ -2,7 +2,8 @@
 //! that loom's model of memory allows with [`SWITCHES`] switches out of turn. Not modelled: the
 //! dispatcher's bell. Run by `scripts/test`.
 
-use super::inbox::{Done, Inbox};
+use super::done::Done;
+use super::inbox::Inbox;
 use super::queue::{Bell, Entry, Look, SharedQueue};
 use super::stats::PathStats;
 use crate::request::Operation;

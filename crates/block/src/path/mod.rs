@@ -9,6 +9,7 @@
 
 mod command;
 mod dispatcher;
+mod done;
 mod inbox;
 #[cfg(loom)]
 mod loom_done_list;

@@ -5,7 +5,8 @@
 //! becomes the runner. It is held for a few words of work: never while a command is built, sent or
 //! waited for.
 
-use super::inbox::{Done, Inbox};
+use super::done::Done;
+use super::inbox::Inbox;
 use super::stats::PathStats;
 use crate::request::{BlockError, Operation};
 use base::units::Lba;

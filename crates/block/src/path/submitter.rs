@@ -4,7 +4,8 @@
 //! they were submitted: a later one waits here until the earlier ones are complete. So no queue,
 //! runner or merged command has to keep an order.
 
-use super::inbox::{Done, Inbox};
+use super::done::Done;
+use super::inbox::Inbox;
 use super::queue::Entry;
 use super::runner::{Own, Runner};
 use super::{Inner, PathDevice};
