@@ -2,6 +2,8 @@
 
 pub mod cache;
 #[cfg(any(test, feature = "testing"))]
+mod clocked_driver;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod delay_queue;
 pub mod device;
@@ -17,6 +19,8 @@ mod test_device;
 mod test_driver;
 
 pub use cache::{Cache, CacheOptions, CacheSnapshot};
+#[cfg(any(test, feature = "testing"))]
+pub use clocked_driver::ClockedDriver;
 pub use device::{
     CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
     SubmitExtents, check, check_extents,

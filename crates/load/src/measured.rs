@@ -17,6 +17,7 @@ pub(super) struct Measured {
     pub(super) requests: u64,
     /// Latency of each of them, and of each that was under way when that time ended.
     pub(super) latency: Latencies,
+    /// The measured time; shorter if the load was stopped.
     pub(super) elapsed: Nanos,
     pub(super) cpu: Duration,
     /// Requests that failed, brought wrong data or had no answer, during the whole run.

@@ -27,7 +27,7 @@ use switch::{Knobs, Path, PathRules};
 pub struct LoadOptions {
     /// Runs before anything is measured.
     pub warmup: Duration,
-    /// Is measured.
+    /// Is measured, by all threads at the same time.
     pub measured: Duration,
     /// Fixes offsets, mixes and content.
     pub seed: u64,

@@ -8,8 +8,14 @@
 //! could be issued. A request that is under way when the measured time ends is waited for, as long
 //! as answers come ([`limits::ANSWER_WAIT`]): it has a latency, and is not part of the rate. Nothing
 //! is allocated per request.
+//!
+//! The measured time is the same for all threads, whenever one has a processor: if each counted from
+//! its first turn on, threads that share processors would count at different times, each while it
+//! runs, and their rates would add up to more than all of them did.
 
 mod service;
+#[cfg(test)]
+mod tests;
 
 use super::arrivals::Arrivals;
 use super::job::Job;
@@ -84,7 +90,9 @@ pub(super) struct Worker {
     written: Option<Written>,
     now: Time,
     start: Time,
-    began: Option<(Time, Duration)>,
+    /// Processor time of the thread when measuring began.
+    began: Option<Duration>,
+    /// The end of measuring, and the processor time of the thread then.
     ended: Option<(Time, Duration)>,
     stopped: bool,
     failure: Option<BlockError>,
@@ -168,8 +176,8 @@ impl Worker {
         if let Some(error) = self.failure {
             return Err(anyhow!("the device cannot be read: {error}"));
         }
-        if let (Some((began, began_cpu)), Some((ended, ended_cpu))) = (self.began, self.ended) {
-            self.measured.elapsed = ended.since(began);
+        if let (Some(began_cpu), Some((ended, ended_cpu))) = (self.began, self.ended) {
+            self.measured.elapsed = ended.since(self.measured_from());
             self.measured.cpu = ended_cpu.saturating_sub(began_cpu);
         }
         Ok(self.measured)
@@ -185,18 +193,22 @@ impl Worker {
         if self.phase != Phase::Run {
             return;
         }
-        if self.began.is_none() && now >= self.start + self.job.warmup {
-            self.began = Some((now, thread_cpu()));
+        if self.began.is_none() && now >= self.measured_from() {
+            self.began = Some(thread_cpu());
         }
         if self.ended.is_none() && now >= self.end() {
-            self.ended = Some((now, thread_cpu()));
+            self.ended = Some((self.end(), thread_cpu()));
         }
     }
 
-    /// End of measuring: so long after it really began, however late this thread was.
+    /// Beginning of the measured time, once the start is known.
+    fn measured_from(&self) -> Time {
+        self.start + self.job.warmup
+    }
+
+    /// End of the measured time.
     fn end(&self) -> Time {
-        self.began
-            .map_or(Time::NEVER, |(began, _)| began + self.job.measured)
+        self.measured_from() + self.job.measured
     }
 
     /// Moves from phase to phase as far as possible, and issues what the phase wants.

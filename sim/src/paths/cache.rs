@@ -96,12 +96,17 @@ impl PageCache {
             Some(Page::Filling(_) | Page::Writing) => return false,
             None | Some(Page::Clean) => {}
         }
-        if self.dirty.len() + self.writing >= self.size.dirty_max {
+        if self.is_full() {
             return false;
         }
         self.dirty.insert(number);
         self.put(number, Page::Dirty);
         true
+    }
+
+    /// Returns true if no further page may become dirty.
+    pub(super) fn is_full(&self) -> bool {
+        self.dirty.len() + self.writing >= self.size.dirty_max
     }
 
     /// Returns true if a page is to be written back, and plans the next round where the last one

@@ -26,4 +26,4 @@ mod world;
 pub use machine::Machine;
 pub use report::Report;
 pub use run::run;
-pub use scenario::{CacheSize, Load, Pattern, Setup};
+pub use scenario::{CacheSize, Load, Mix, Pattern, Setup};

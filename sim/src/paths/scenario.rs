@@ -21,8 +21,18 @@ pub struct Load {
     pub threads: usize,
     /// Order of their pages.
     pub pattern: Pattern,
-    /// Reads of a thousand requests; the others are writes.
-    pub read_permille: u16,
+    /// What the threads do.
+    pub mix: Mix,
+}
+
+/// Reads and writes of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Of a thousand requests of each thread so many are reads, the others writes.
+    OfRequests(u16),
+    /// Every other thread writes, beginning with the second one, and the others read: Iozone's mix,
+    /// which with one thread is of reads alone.
+    OfThreads,
 }
 
 /// Sizes of a write-back cache, in pages.
@@ -32,7 +42,7 @@ pub struct CacheSize {
     pub pages: usize,
     /// Dirty pages above which they are written back.
     pub dirty_background: usize,
-    /// Dirty pages from which on writes bypass the cache.
+    /// Dirty pages from which on an application that writes writes some back before.
     pub dirty_max: usize,
     /// Random streams that lie close together are taken for sequential ones. `[Yu §4.7]`
     pub context_look_up: bool,

@@ -1,6 +1,6 @@
 //! Tests of the model of I/O paths.
 
-use super::{CacheSize, Load, Machine, Pattern, Report, Setup, run};
+use super::{CacheSize, Load, Machine, Mix, Pattern, Report, Setup, run};
 use crate::model::Costs;
 use base::Nanos;
 use switch::path::{Path, PathRules};
@@ -15,7 +15,7 @@ fn setup(path: Path, threads: usize) -> Setup {
         load: Load {
             threads,
             pattern: Pattern::Random,
-            read_permille: 1_000,
+            mix: Mix::OfRequests(1_000),
         },
         cache: None,
         warm_up: Nanos::from_millis(10),
@@ -34,7 +34,7 @@ fn the_same_seed_is_the_same_run() {
     for path in Path::ALL {
         let mut setup = setup(path, 32);
         setup.cache = Some(CacheSize::of(4096));
-        setup.load.read_permille = 500;
+        setup.load.mix = Mix::OfRequests(500);
         let first = run(&setup);
         assert_eq!(first, run(&setup), "{path}");
         setup.seed = 2;
@@ -48,11 +48,13 @@ fn every_request_completes_once_or_is_under_way() {
     let patterns = [Pattern::Sequential, Pattern::Random];
     for path in Path::ALL {
         for (cache, pattern) in caches.into_iter().zip(patterns) {
-            for (threads, read_permille) in [(1, 1_000), (1, 0), (32, 0), (32, 500)] {
+            let mixes = [(1, 1_000), (1, 0), (32, 0), (32, 500)];
+            let mixes = mixes.map(|(threads, permille)| (threads, Mix::OfRequests(permille)));
+            for (threads, mix) in mixes.into_iter().chain([(32, Mix::OfThreads)]) {
                 let mut setup = setup(path, threads);
                 setup.cache = cache;
                 setup.load.pattern = pattern;
-                setup.load.read_permille = read_permille;
+                setup.load.mix = mix;
                 let report = run(&setup);
                 let sum = report.completed + report.under_way;
                 assert_eq!(report.submitted, sum, "{path}: {report:?}");
@@ -100,7 +102,7 @@ fn concurrent_reads_become_one_command_as_far_as_the_path_merges() {
 fn a_plugged_queue_gathers_what_one_thread_writes_back() {
     let mut setup = setup(Path::Atm, 1);
     setup.cache = Some(CacheSize::of(4096));
-    setup.load.read_permille = 0;
+    setup.load.mix = Mix::OfRequests(0);
     let atm = run(&setup);
     let sync = run(&Setup {
         path: Path::Sync,
@@ -119,4 +121,37 @@ fn a_sequential_reader_is_read_ahead_in_windows() {
     let report = run(&setup);
     assert!(report.merged() > 31.0, "{}", report.merged());
     assert!(report.bytes_per_second > 450e6);
+}
+
+#[test]
+fn the_mix_of_one_thread_is_of_reads_alone() {
+    for path in Path::ALL {
+        let setup = setup(path, 1);
+        let mut mixed = setup;
+        mixed.load.mix = Mix::OfThreads;
+        // Their pages are drawn otherwise.
+        let ratio = run(&mixed).requests as f64 / run(&setup).requests as f64;
+        assert!((ratio - 1.0).abs() < 0.02, "{path}: {ratio}");
+    }
+}
+
+/// Writers above the limit of dirty pages passed the cache by, each with a page of its own, so that
+/// the baseline had no neighbours to merge.
+#[test]
+fn writers_under_pressure_write_back_neighbours() {
+    let mut setup = setup(Path::Interrupt, 32);
+    setup.cache = Some(CacheSize::of(4096));
+    setup.load.pattern = Pattern::Sequential;
+    setup.load.mix = Mix::OfRequests(0);
+    let merged = run(&setup).merged();
+    assert!(merged > 3.0, "{merged}");
+}
+
+#[test]
+fn one_writer_has_nothing_to_merge_where_each_page_is_waited_for() {
+    let mut setup = setup(Path::Stm, 1);
+    setup.cache = Some(CacheSize::of(4096));
+    setup.load.mix = Mix::OfRequests(0);
+    let merged = run(&setup).merged();
+    assert!(merged < 1.05, "{merged}");
 }

@@ -7,7 +7,7 @@
 use super::cache::Found;
 use super::machine::PAGE_BYTES;
 use super::request::{Command, Purpose, Request};
-use super::scenario::Pattern;
+use super::scenario::{Mix, Pattern};
 use super::world::{Event, Role, Step, World};
 use block::limits::{CACHE_WRITES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use std::ops::Range;
@@ -47,6 +47,7 @@ impl World<'_> {
         }
         match &it.role {
             Role::App(app) => match app.todo.front() {
+                Some(_) if app.writes_under_way() >= self.writes_at_once() => None,
                 Some(request) => Some((Step::Issue, self.issue_ns(request.properties))),
                 None if app.waits => None,
                 None => {
@@ -54,12 +55,22 @@ impl World<'_> {
                     Some((Step::Next, cost))
                 }
             },
-            Role::Flusher(under_way) if *under_way < CACHE_WRITES => {
+            Role::Flusher(under_way) if *under_way < self.writes_at_once() => {
                 let cost = self.issue_ns(WRITE_BACK);
                 let cache = self.cache.as_mut()?;
                 cache.has_work().then_some((Step::Issue, cost))
             }
             Role::Flusher(_) | Role::Dispatcher => None,
+        }
+    }
+
+    /// Pages that one thread may have under way at once when it writes back. By a queue that is run
+    /// by whoever comes, it returns from the path with the page written: it sends it, or sleeps
+    /// until another thread has.
+    fn writes_at_once(&self) -> u32 {
+        match self.setup.path.route(WRITE_BACK) {
+            Route::Queue(queue) if self.queues[queue].kind == QueueKind::Temporal => 1,
+            Route::Queue(_) | Route::Own => CACHE_WRITES,
         }
     }
 
@@ -120,8 +131,13 @@ impl World<'_> {
             Purpose::WriteBack => {
                 let cache = self.cache.as_mut().expect("it comes from the cache");
                 cache.written(pages(&request));
-                if let Role::Flusher(under_way) = &mut self.threads[request.thread].role {
-                    *under_way -= 1;
+                match &mut self.threads[request.thread].role {
+                    Role::Flusher(under_way) => *under_way -= 1,
+                    Role::App(app) => {
+                        app.writes_back -= 1;
+                        app.waits = app.writes_back > 0;
+                    }
+                    Role::Dispatcher => {}
                 }
                 self.notify(request.thread, Some(by));
             }
@@ -167,9 +183,17 @@ impl World<'_> {
                 requests: vec![request],
             }),
             Route::Queue(index) => {
+                // An application that waits for what it writes back has it leave.
+                let unplugs = match &self.threads[thread].role {
+                    Role::App(app) => app.writes_back > 0 && app.todo.is_empty(),
+                    Role::Flusher(_) | Role::Dispatcher => false,
+                };
                 let queue = &mut self.queues[index];
-                let next = queue.gate.arrive(now, request.properties);
+                let mut next = queue.gate.arrive(now, request.properties);
                 queue.requests.push_back(request);
+                if unplugs {
+                    next = queue.gate.unplug(now);
+                }
                 if next == Next::Run(Runner::Submitter) {
                     queue.gate.begin();
                     self.threads[thread].term = Some((index, true));
@@ -269,9 +293,17 @@ impl World<'_> {
 
     /// An application begins its next request.
     fn begin(&mut self, thread: usize) {
+        if let Role::App(app) = &mut self.threads[thread].role
+            && let Some(page) = app.held_up.take()
+        {
+            return self.write(thread, page);
+        }
         let load = &self.setup.load;
         let part = self.setup.device_pages / load.threads as u64;
-        let reads = self.random.permille(load.read_permille);
+        let reads = match load.mix {
+            Mix::OfRequests(permille) => self.random.permille(permille),
+            Mix::OfThreads => thread.is_multiple_of(2),
+        };
         let random = self.random.below(part);
         let Role::App(app) = &mut self.threads[thread].role else {
             return;
@@ -367,13 +399,40 @@ impl World<'_> {
     fn write(&mut self, thread: usize, page: u64) {
         let cache = self.cache.as_mut().expect("it writes into the cache");
         if !cache.write(page) {
-            return self.pass(thread, false, page);
+            return self.write_back(thread, page);
         }
         let writes_back = cache.has_work();
         self.count();
         if let (true, Some(flusher)) = (writes_back, self.flusher) {
             self.notify(flusher, Some(thread));
         }
+    }
+
+    /// An application that finds too many dirty pages writes some back itself, one after the other
+    /// as they lie, before it writes its own: so does a process in `balance_dirty_pages` of the
+    /// thesis' kernel. Where there is none to be taken, it writes its page past the cache.
+    fn write_back(&mut self, thread: usize, page: u64) {
+        let cache = self.cache.as_mut().expect("it writes into the cache");
+        let mut taken = Vec::new();
+        while cache.is_full() && taken.len() < CACHE_WRITES as usize && cache.has_work() {
+            taken.extend(cache.take());
+        }
+        let Role::App(app) = &mut self.threads[thread].role else {
+            return;
+        };
+        if taken.is_empty() {
+            return self.pass(thread, false, page);
+        }
+        app.held_up = Some(page);
+        app.writes_back = u32::try_from(taken.len()).expect("a few pages");
+        app.todo.extend(taken.into_iter().map(|page| Request {
+            thread,
+            purpose: Purpose::WriteBack,
+            properties: WRITE_BACK,
+            page,
+            pages: 1,
+        }));
+        self.wait(thread);
     }
 }
 

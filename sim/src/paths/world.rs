@@ -64,11 +64,23 @@ pub(super) struct App {
     pub(super) todo: VecDeque<Request>,
     /// It waits for a request or a page.
     pub(super) waits: bool,
+    /// Pages that it writes back itself, and that are not over.
+    pub(super) writes_back: u32,
+    /// The page that it has to write once they are.
+    pub(super) held_up: Option<u64>,
     /// The first of its pages.
     pub(super) first: u64,
     /// The next one within its part, where they are in order.
     pub(super) next: u64,
     pub(super) read_ahead: ReadAhead,
+}
+
+impl App {
+    /// Pages that it has submitted to be written back, and that are not over.
+    pub(super) fn writes_under_way(&self) -> u32 {
+        let left = u32::try_from(self.todo.len()).expect("a few requests");
+        self.writes_back.saturating_sub(left)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +190,8 @@ impl<'a> World<'a> {
             Thread::new(Role::App(Box::new(App {
                 todo: VecDeque::new(),
                 waits: false,
+                writes_back: 0,
+                held_up: None,
                 first: index * part,
                 next: 0,
                 read_ahead: ReadAhead::new(read_ahead),

@@ -5,23 +5,29 @@
 //! both writes; a host that does that to a disk gets no more.
 
 use super::copy::{copy_from_region, copy_to_region, equals_region};
+use super::service_time::ServiceTime;
 use super::{
-    Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, SubmitExtents,
-    byte_range, check, check_block_bytes, check_extents, writable,
+    Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
+    SubmitExtents, byte_range, check, check_block_bytes, check_extents, writable,
 };
 use crate::extents::Extents;
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, Region, RegionHandle};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Content is moved to a region of another size in steps of this many bytes.
 const RESIZE_BYTES: usize = 64 * 1024;
+
+/// Every so many commands of a channel, the time of one is taken: reading the clock costs a good
+/// part of what copying a block does.
+const TIMED_EVERY: u32 = 64;
 
 /// A device in memory.
 #[derive(Debug)]
 pub struct Ram {
     block_bytes: u32,
+    served: Arc<ServiceTime>,
     memory: Mutex<Memory>,
 }
 
@@ -52,6 +58,7 @@ impl Ram {
         };
         Ok(Self {
             block_bytes,
+            served: Arc::default(),
             memory: Mutex::new(memory),
         })
     }
@@ -91,7 +98,13 @@ impl Device for Ram {
                 blocks: memory.blocks,
             },
             region: memory.region.handle(),
+            served: Arc::clone(&self.served),
+            untimed: 0,
         }))
+    }
+
+    fn device_time(&self) -> Option<DeviceTime> {
+        Some(self.served.read())
     }
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
@@ -148,9 +161,25 @@ const CAPABILITIES: Capabilities = Capabilities {
 struct RamChannel {
     geometry: Geometry,
     region: RegionHandle,
+    served: Arc<ServiceTime>,
+    /// Commands until the next one whose time is taken.
+    untimed: u32,
 }
 
 impl RamChannel {
+    /// Carries `requests` requests out by `work`, and takes their time now and then.
+    fn timed<T>(&mut self, requests: usize, cx: &Context<'_>, work: impl FnOnce(&Self) -> T) -> T {
+        let Some(untimed) = self.untimed.checked_sub(1) else {
+            self.untimed = TIMED_EVERY - 1;
+            let begins = cx.driver.now();
+            let done = work(self);
+            self.served.note(cx.driver.now().since(begins), requests);
+            return done;
+        };
+        self.untimed = untimed;
+        work(self)
+    }
+
     fn execute(&self, request: &mut Request) -> Result<(), BlockError> {
         check(request, self.geometry, CAPABILITIES)?;
         let block = u64::from(self.geometry.block_bytes);
@@ -196,26 +225,28 @@ impl RamChannel {
 }
 
 impl Channel for RamChannel {
-    fn submit(&mut self, mut request: Request, _cx: &mut Context<'_>) -> Submit {
-        let result = self.execute(&mut request);
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        let result = self.timed(1, cx, |channel| channel.execute(&mut request));
         Submit::Done(request.ended(result))
     }
 
-    fn submit_extents(&mut self, mut command: Extents, _: &mut Context<'_>) -> SubmitExtents {
+    fn submit_extents(&mut self, mut command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
         if let Err(error) = check_extents(&mut command, self.geometry, CAPABILITIES) {
             return SubmitExtents::Done(command.ended(Err(error)));
         }
-        for extent in &mut command.extents {
-            let mut request = Request {
-                tag: extent.tag,
-                operation: command.operation,
-                lba: extent.lba,
-                blocks: extent.blocks,
-                data: extent.data.take(),
-            };
-            extent.result = self.execute(&mut request);
-            extent.data = request.data;
-        }
+        self.timed(command.extents.len(), cx, |channel| {
+            for extent in &mut command.extents {
+                let mut request = Request {
+                    tag: extent.tag,
+                    operation: command.operation,
+                    lba: extent.lba,
+                    blocks: extent.blocks,
+                    data: extent.data.take(),
+                };
+                extent.result = channel.execute(&mut request);
+                extent.data = request.data;
+            }
+        });
         SubmitExtents::Done(command)
     }
 

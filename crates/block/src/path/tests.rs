@@ -8,10 +8,14 @@ use crate::device::flash::Flash;
 use crate::device::{FileDevice, FileOptions, Ram};
 use crate::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
 use crate::test_driver::driver;
-use crate::{BlockError, Extents, Operation, Request, Submit, SubmitExtents, TestDevice};
+use crate::{
+    BlockError, ClockedDriver, Extents, Operation, Request, Submit, SubmitExtents, TestDevice,
+};
 use base::units::{Lba, MIB};
 use base::{Nanos, Prng, Time};
 use reactor::{Context, IoSlice};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -308,8 +312,13 @@ fn a_request_does_not_fail_for_another_one_of_its_command() {
     bench.close();
 }
 
+/// A driver with a clock of its own.
+fn clocked() -> ClockedDriver {
+    ClockedDriver::new(driver(), Rc::new(Cell::new(Time::ZERO)))
+}
+
 /// Submits a request by hand and returns whether its channel became a runner.
-fn submit(channel: &mut dyn Channel, driver: &mut UringDriver, now: Time, lba: u64) {
+fn submit(channel: &mut dyn Channel, driver: &mut ClockedDriver, now: Time, lba: u64) {
     let buffer = driver.buffers().take(BLOCK as usize).expect("a buffer");
     let request = Request {
         tag: lba,
@@ -318,19 +327,21 @@ fn submit(channel: &mut dyn Channel, driver: &mut UringDriver, now: Time, lba: u
         blocks: 1,
         data: Some(IoSlice::from_buffer(buffer, BLOCK as usize)),
     };
-    let mut cx = Context { now, driver };
-    assert!(matches!(channel.submit(request, &mut cx), Submit::Queued));
+    driver.set(now);
+    let submit = channel.submit(request, &mut Context::begin(driver));
+    assert!(matches!(submit, Submit::Queued));
 }
 
-fn turn(channel: &mut dyn Channel, driver: &mut UringDriver, now: Time) {
-    channel.tick(&mut Context { now, driver });
+fn turn(channel: &mut dyn Channel, driver: &mut ClockedDriver, now: Time) {
+    driver.set(now);
+    channel.tick(&mut Context::begin(driver));
 }
 
 /// A thread that was elected and does not run holds others up for the hand-over time, no longer.
 #[test]
 fn a_runner_that_does_not_run_is_deposed() {
     let device = start(dram_ssd(64), Path::Stm);
-    let (mut first, mut second) = (driver(), driver());
+    let (mut first, mut second) = (clocked(), clocked());
     let mut preempted = device.open(&mut first).expect("it opens");
     let mut waiting = device.open(&mut second).expect("it opens");
     let at = |micros| Time::ZERO + Nanos::from_micros(micros);
@@ -359,7 +370,7 @@ fn a_submitter_looks_for_a_stuck_runner_ever_more_rarely() {
         ..DelayOptions::default()
     };
     let device = start(Arc::new(Delay::new(ram(64), options)), Path::Stm);
-    let (mut first, mut second) = (driver(), driver());
+    let (mut first, mut second) = (clocked(), clocked());
     let mut running = device.open(&mut first).expect("it opens");
     let mut waiting = device.open(&mut second).expect("it opens");
     let mut now = Time::ZERO + Nanos::from_millis(1);
@@ -395,7 +406,7 @@ fn a_submitter_looks_for_a_stuck_runner_ever_more_rarely() {
 #[test]
 fn a_submitter_that_dies_leaves_nobody_waiting() {
     let device = start(dram_ssd(64), Path::Stm);
-    let (mut first, mut second) = (driver(), driver());
+    let (mut first, mut second) = (clocked(), clocked());
     let mut dying = device.open(&mut first).expect("it opens");
     let mut waiting = device.open(&mut second).expect("it opens");
     let at = |micros| Time::ZERO + Nanos::from_micros(micros);
@@ -458,7 +469,7 @@ fn a_dispatcher_does_not_sleep_before_its_queue_is_empty() {
     };
     let device = PathDevice::unattended(ram(64), Path::Interrupt, rules);
     let device = device.expect("good rules").with_requests(64, 2 << 20);
-    let (mut first, mut second) = (driver(), driver());
+    let (mut first, mut second) = (clocked(), clocked());
     let mut dispatcher = device.dispatcher(&mut second).expect("it opens");
     let mut channel = device.open(&mut first).expect("it opens");
     let later = Time::ZERO + Nanos::from_secs(1);

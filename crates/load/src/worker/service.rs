@@ -70,7 +70,7 @@ impl Service for Worker {
             _ => Time::NEVER,
         };
         let phase = match self.phase {
-            Phase::Run if self.began.is_none() => self.start + self.job.warmup,
+            Phase::Run if self.began.is_none() => self.measured_from(),
             Phase::Run => self.end(),
             Phase::Drain | Phase::Sweep | Phase::Close => self.waits_until,
             _ => Time::NEVER,

@@ -4,7 +4,8 @@
 //! Isolation needs a device that interferes; this one does, on any machine, and is the same in the
 //! simulator. The [`Profile`] says what it is made of, [`Timing`] when a request ends, a [`Ram`]
 //! device holds the data. A request takes effect when it is submitted and its completion is held
-//! back. Threads share the device as they would a real one. It is always in the state after long
+//! back. The device begins when it is told, and not when the turn did in which that happens: it
+//! would take in what the software takes before. Threads share the device as they would a real one. It is always in the state after long
 //! random writes, the worst, which is what a cost model is made for.
 
 mod profile;
@@ -15,6 +16,7 @@ mod timing;
 pub use profile::{ExtraDelay, Parts, Profile, ProfileError};
 pub use timing::{Access, Timing};
 
+use super::service_time::ServiceTime;
 use super::{
     Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry, Ram, Submit, SubmitExtents,
 };
@@ -36,6 +38,7 @@ pub struct Flash {
     ram: Ram,
     profile: Profile,
     timing: Arc<Timing>,
+    served: Arc<ServiceTime>,
 }
 
 impl Flash {
@@ -48,6 +51,7 @@ impl Flash {
             ram: Ram::new(bytes, block_bytes)?,
             profile,
             timing: Arc::new(Timing::new(profile.parts())),
+            served: Arc::default(),
         })
     }
 
@@ -81,6 +85,7 @@ impl Device for Flash {
         Ok(Box::new(FlashChannel {
             ram: self.ram.open(driver)?,
             timing: self.timing.clone(),
+            served: Arc::clone(&self.served),
             block_bytes: self.geometry().block_bytes.into(),
             delayed: DelayQueue::new(),
             delayed_extents: DelayQueue::new(),
@@ -89,7 +94,7 @@ impl Device for Flash {
     }
 
     fn device_time(&self) -> Option<DeviceTime> {
-        Some(self.timing.service())
+        Some(self.served.read())
     }
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
@@ -106,6 +111,7 @@ impl Device for Flash {
 struct FlashChannel {
     ram: Box<dyn Channel>,
     timing: Arc<Timing>,
+    served: Arc<ServiceTime>,
     block_bytes: u64,
     delayed: DelayQueue,
     delayed_extents: DelayQueue<Extents>,
@@ -150,9 +156,10 @@ impl Channel for FlashChannel {
             Submit::Done(completion)
                 if matches!(completion.result, Ok(()) | Err(BlockError::CompareFailure)) =>
             {
-                let end = self.timing.finish(cx.now, access);
-                self.timing.note(cx.now, end, 1);
-                if end <= cx.now {
+                let now = cx.driver.now();
+                let end = self.timing.finish(now, access);
+                self.served.note(end.since(now), 1);
+                if end <= now {
                     return Submit::Done(completion);
                 }
                 self.delayed.hold(completion, end);
@@ -183,8 +190,9 @@ impl Channel for FlashChannel {
                 let operation = command.operation;
                 let extents = command.extents.iter();
                 let accesses = extents.map(|e| self.access(operation, e.lba, e.blocks));
-                let end = self.timing.finish_all(cx.now, accesses);
-                self.timing.note(cx.now, end, command.extents.len());
+                let now = cx.driver.now();
+                let end = self.timing.finish_all(now, accesses);
+                self.served.note(end.since(now), command.extents.len());
                 self.delayed_extents.hold(command, end);
                 SubmitExtents::Queued
             }

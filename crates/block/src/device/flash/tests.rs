@@ -8,9 +8,12 @@
 )]
 
 use super::*;
+use crate::ClockedDriver;
 use crate::conformance::Bench;
 use crate::test_driver::driver;
 use base::{Nanos, Prng};
+use std::cell::Cell;
+use std::rc::Rc;
 
 fn parts(name: &str) -> Parts {
     name.parse::<Profile>().expect("a profile").parts()
@@ -190,20 +193,23 @@ fn the_largest_requests_end_some_time() {
     assert!(last > Nanos::from_millis(100), "{last}");
 }
 
+/// A bench of a device with a clock of its own, and the clock.
+fn bench(flash: &Flash, now: Time) -> (Bench<ClockedDriver>, Rc<Cell<Time>>) {
+    let clock = Rc::new(Cell::new(now));
+    let driver = ClockedDriver::new(driver(), Rc::clone(&clock));
+    (Bench::open(driver, flash).expect("memory"), clock)
+}
+
 /// The device waits as the model says, in whatever time the core has.
 #[test]
 fn a_completion_comes_at_its_time() {
     let flash = Flash::new("A".parse().expect("a profile"), 1 << 20, 512).expect("small");
-    let mut driver = driver();
-    let mut channel = flash.open(&mut driver).expect("memory");
-    let mut bench = Bench::open(driver, &flash).expect("memory");
+    let now = Time(5_000_000_000);
+    let (mut bench, _) = bench(&flash, now);
+    let mut channel = flash.open(bench.driver()).expect("memory");
     let request = bench.request(Operation::Read, 7, 9);
     let tag = request.tag;
-    let now = Time(5_000_000_000);
-    let mut cx = Context {
-        now,
-        driver: bench.driver(),
-    };
+    let mut cx = Context::begin(bench.driver());
     assert!(matches!(channel.submit(request, &mut cx), Submit::Queued));
     let due = channel.deadline();
     let parts = parts("A");
@@ -218,22 +224,35 @@ fn a_completion_comes_at_its_time() {
     assert_eq!(channel.deadline(), Time::NEVER);
 }
 
+/// It began with the turn, so what the thread did in the turn before it, or others while it had no
+/// processor, took no time.
+#[test]
+fn a_request_begins_when_the_device_is_told() {
+    let flash = Flash::new("dram-ssd".parse().expect("a profile"), 1 << 20, 512).expect("small");
+    let (mut bench, clock) = bench(&flash, Time(5_000_000_000));
+    let mut channel = flash.open(bench.driver()).expect("memory");
+    let request = bench.request(Operation::Read, 0, 8);
+    let mut cx = Context::begin(bench.driver());
+    let told = cx.now + Nanos::from_micros(3);
+    clock.set(told);
+    assert!(matches!(channel.submit(request, &mut cx), Submit::Queued));
+    assert_eq!(channel.deadline().since(told), Nanos(7_000));
+    let counted = flash.device_time().expect("it knows its time");
+    assert_eq!((counted.requests, counted.took), (1, Nanos(7_000)));
+}
+
 /// Two cores are in each other's way.
 #[test]
 fn cores_share_the_device() {
     let flash = Flash::new("A/64".parse().expect("a profile"), 1 << 20, 512).expect("small");
-    let mut bench = Bench::open(driver(), &flash).expect("memory");
+    let (mut bench, _) = bench(&flash, Time(5_000_000_000));
     let mut channels: Vec<_> = (0..2)
         .map(|_| flash.open(bench.driver()).expect("memory"))
         .collect();
-    let now = Time(5_000_000_000);
     let mut deadlines = Vec::new();
     for channel in &mut channels {
         let request = bench.request(Operation::Read, 0, 1);
-        let mut cx = Context {
-            now,
-            driver: bench.driver(),
-        };
+        let mut cx = Context::begin(bench.driver());
         assert!(matches!(channel.submit(request, &mut cx), Submit::Queued));
         deadlines.push(channel.deadline());
     }

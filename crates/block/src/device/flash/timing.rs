@@ -15,7 +15,6 @@
 //! [busy](Timing::storm). Must never: keep a question waiting, or let a request end before `now`.
 
 use super::profile::Parts;
-use crate::device::DeviceTime;
 use base::{Nanos, Time};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -81,9 +80,6 @@ pub struct Timing {
     work: AtomicU64,
     /// Time of the last program operation.
     programmed_at: AtomicU64,
-    /// Requests that were carried out, and the sum of the times that they took, in nanoseconds.
-    requests: AtomicU64,
-    took: AtomicU64,
     /// Pace of the device: time of an operation in hundredths of the profile's.
     pace_percent: AtomicU64,
 }
@@ -101,8 +97,6 @@ impl Timing {
             written: AtomicU64::new(0),
             work: AtomicU64::new(0),
             programmed_at: AtomicU64::new(0),
-            requests: AtomicU64::new(0),
-            took: AtomicU64::new(0),
             pace_percent: AtomicU64::new(100),
         }
     }
@@ -119,22 +113,6 @@ impl Timing {
     pub fn storm(&self, now: Time, span: Nanos) {
         for die in &self.dies {
             reserve(die, now, span);
-        }
-    }
-
-    /// Notes that the device took until `end` for `requests` requests that came now.
-    pub(super) fn note(&self, now: Time, end: Time, requests: usize) {
-        let requests = requests as u64;
-        self.requests.fetch_add(requests, Ordering::Relaxed);
-        self.took
-            .fetch_add(end.since(now).0.saturating_mul(requests), Ordering::Relaxed);
-    }
-
-    /// Returns what was noted so far.
-    pub(super) fn service(&self) -> DeviceTime {
-        DeviceTime {
-            requests: self.requests.load(Ordering::Relaxed),
-            took: Nanos(self.took.load(Ordering::Relaxed)),
         }
     }
 

@@ -10,7 +10,7 @@ fn at(micros: u64) -> Time {
 }
 
 /// Submits a request over one block, in memory of the channel.
-fn put(channel: &mut dyn Channel, driver: &mut UringDriver, now: Time, read: bool, lba: u64) {
+fn put(channel: &mut dyn Channel, driver: &mut ClockedDriver, now: Time, read: bool, lba: u64) {
     let request = Request {
         tag: lba,
         operation: if read {
@@ -22,7 +22,8 @@ fn put(channel: &mut dyn Channel, driver: &mut UringDriver, now: Time, read: boo
         blocks: 1,
         data: channel.memory(BLOCK as usize),
     };
-    let submit = channel.submit(request, &mut Context { now, driver });
+    driver.set(now);
+    let submit = channel.submit(request, &mut Context::begin(driver));
     assert!(matches!(submit, Submit::Queued), "{submit:?}");
 }
 
@@ -30,9 +31,9 @@ fn reap(channel: &mut dyn Channel) -> Option<(u64, Result<(), BlockError>)> {
     channel.reap().map(|done| (done.tag, done.result))
 }
 
-fn open_all(device: &PathDevice, count: usize) -> (Vec<UringDriver>, Vec<Box<dyn Channel>>) {
-    let mut drivers: Vec<_> = (0..count).map(|_| driver()).collect();
-    let open = |driver: &mut UringDriver| device.open(driver).expect("it opens");
+fn open_all(device: &PathDevice, count: usize) -> (Vec<ClockedDriver>, Vec<Box<dyn Channel>>) {
+    let mut drivers: Vec<_> = (0..count).map(|_| clocked()).collect();
+    let open = |driver: &mut ClockedDriver| device.open(driver).expect("it opens");
     let channels = drivers.iter_mut().map(open).collect();
     (drivers, channels)
 }
@@ -56,7 +57,7 @@ fn delayed_by(write_millis: u64) -> PathDevice {
 #[test]
 fn a_thread_whose_call_is_done_takes_no_batch() {
     let device = delayed();
-    let (mut first, mut second) = (driver(), driver());
+    let (mut first, mut second) = (clocked(), clocked());
     let mut returns = device.open(&mut first).expect("it opens");
     let mut waits = device.open(&mut second).expect("it opens");
     put(&mut *returns, &mut first, at(10), true, 1);
@@ -76,7 +77,7 @@ fn a_thread_whose_call_is_done_takes_no_batch() {
 #[test]
 fn a_call_is_done_when_nothing_is_under_way_for_others() {
     let device = delayed();
-    let (mut first, mut second) = (driver(), driver());
+    let (mut first, mut second) = (clocked(), clocked());
     let mut serves = device.open(&mut first).expect("it opens");
     let mut waits = device.open(&mut second).expect("it opens");
     put(&mut *serves, &mut first, at(10), true, 1);
@@ -272,7 +273,7 @@ impl Channel for Way {
 #[test]
 fn a_submitter_that_lost_its_way_fails_alone() {
     let (device, all) = Ways::start(Path::Stm, 0);
-    let (mut first, mut second) = (driver(), driver());
+    let (mut first, mut second) = (clocked(), clocked());
     let mut lost = device.open(&mut first).expect("it opens");
     let mut others = device.open(&mut second).expect("it opens");
     put(&mut *lost, &mut first, at(1), false, 1);
@@ -306,7 +307,7 @@ fn a_submitter_that_lost_its_way_fails_alone() {
 /// Turns a submitter by its clock until its request is done.
 fn finish(
     channel: &mut dyn Channel,
-    driver: &mut UringDriver,
+    driver: &mut ClockedDriver,
     from: u64,
 ) -> Result<(), BlockError> {
     for step in 0..100 {
@@ -322,7 +323,7 @@ fn finish(
 fn submitters_run_the_queues_of_a_dispatcher_that_lost_its_way() {
     for path in [Path::Interrupt, Path::Poll] {
         let (device, _) = Ways::start(path, 0);
-        let (mut first, mut second) = (driver(), driver());
+        let (mut first, mut second) = (clocked(), clocked());
         let mut dispatcher = device.dispatcher(&mut second).expect("it opens");
         let mut channel = device.open(&mut first).expect("it opens");
         for round in 0..3 {
@@ -347,7 +348,7 @@ fn submitters_run_the_queues_of_a_dispatcher_that_ended() {
         let device = PathDevice::unattended(dram_ssd(64), path, PathRules::default());
         let device = device.expect("good rules").with_requests(8, BLOCK);
         let device = if awaited { device } else { device.unawaited() };
-        let (mut first, mut second) = (driver(), driver());
+        let (mut first, mut second) = (clocked(), clocked());
         let dispatcher = device.dispatcher(&mut second).expect("it opens");
         let mut channel = device.open(&mut first).expect("it opens");
         put(&mut *channel, &mut first, at(1), false, 1);
@@ -403,7 +404,7 @@ fn many_merged_commands_may_fail_at_once() {
     });
     let device = PathDevice::unattended(Arc::new(below), Path::Poll, PathRules::default());
     let device = device.expect("good rules").with_requests(1_024, BLOCK);
-    let (mut own, mut dispatchers) = (driver(), driver());
+    let (mut own, mut dispatchers) = (clocked(), clocked());
     let mut dispatcher = device.dispatcher(&mut dispatchers).expect("it opens");
     let mut dispatch = || {
         let mut cx = Context {

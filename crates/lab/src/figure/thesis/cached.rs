@@ -5,7 +5,7 @@
 //! kernel's page cache and ext3. Those of chapter 4 look up the context of reads but for the paths
 //! that are defined by not doing so; the evaluation does not. `[Yu §4.7]`
 
-use super::{DEVICE, SETTING, THROUGHPUT, of_app, path};
+use super::{DEVICE, SETTING, THROUGHPUT, of_apps, path};
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Panel, Plan, cell};
 use crate::figure::scenario::{System, Workload};
@@ -31,7 +31,8 @@ pub(super) const STM_LOOKING: System = cached!("stm", "stm", "--context-look-up"
 pub(super) const ATM_LOOKING: System = cached!("atm", "atm", "--context-look-up");
 pub(super) const HTM_LOOKING: System = cached!("htm", "htm", "--context-look-up");
 
-/// A place on the axis: its name, sequential or not, percent of reads, threads.
+/// A place on the axis: its name, sequential or not, percent of the threads that read (Iozone's mix
+/// has no thread that does both), threads.
 pub(super) type Column = (&'static str, bool, u8, u32);
 
 pub(super) const SEQ_R1: Column = ("SeqR 1", true, 100, 1);
@@ -50,7 +51,7 @@ pub(super) const ALL: [Column; 10] = [
 ];
 
 pub(super) const WORKLOAD: &str = "1 and 32 threads, 4 KiB through a cache of 32 MiB of the emulated device of 256 MiB with 5 µs of \
-     software for each command: sequential and random reads and writes, and half of each at random";
+     software for each command: sequential and random reads and writes, and at random half of the threads with each (one thread reads)";
 
 /// Every system at every column.
 pub(super) fn plan(systems: &[System], columns: &[Column]) -> Plan {
@@ -60,14 +61,18 @@ pub(super) fn plan(systems: &[System], columns: &[Column]) -> Plan {
         columns.iter().map(|column| column.0),
     ));
     for &(name, sequential, read_percent, count) in columns {
+        let readers = (count * u32::from(read_percent)).div_ceil(100);
+        let apps = [(readers, 100), (count - readers, 0)];
+        let apps = apps.into_iter().filter(|(count, _)| *count > 0);
+        let apps = apps.map(|(count, read_percent)| Workload {
+            class: Class::Throughput,
+            read_percent,
+            sequential,
+            ..Workload::latency(count)
+        });
+        let apps: Vec<_> = apps.collect();
         for &system in systems {
-            let app = Workload {
-                class: Class::Throughput,
-                read_percent,
-                sequential,
-                ..Workload::latency(count)
-            };
-            plan.run(system.name, name, of_app(system, SETTING, app));
+            plan.run(system.name, name, of_apps(system, SETTING, apps.clone()));
         }
     }
     plan.showing([Panel::bars(THROUGHPUT)])

@@ -1,6 +1,6 @@
 //! Fig. 4: larger requests use the device and its channel better. `[Yu §3.2]`
 
-use super::{BARE, SYNC, THROUGHPUT, of_app};
+use super::{BARE, SYNC, THROUGHPUT, of_apps};
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
 use crate::figure::scenario::Workload;
@@ -27,7 +27,7 @@ fn plan(extent: Extent) -> Plan {
             bytes: kib << 10,
             ..Workload::latency(1)
         };
-        plan.run(SERIES, kib, of_app(SYNC, BARE, app));
+        plan.run(SERIES, kib, of_apps(SYNC, BARE, vec![app]));
     }
     plan.claim(
         "128k",

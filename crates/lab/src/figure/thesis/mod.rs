@@ -76,16 +76,16 @@ fn threads(system: System, storage: Storage, count: u32, read_percent: u8) -> Sc
         read_percent,
         ..Workload::latency(count)
     };
-    of_app(system, storage, app)
+    of_apps(system, storage, vec![app])
 }
 
-fn of_app(system: System, storage: Storage, app: Workload) -> Scenario {
+fn of_apps(system: System, storage: Storage, apps: Vec<Workload>) -> Scenario {
     Scenario {
         system,
         layout: Layout::Shared,
         processes: vec![LoadProcess {
             storage,
-            ..LoadProcess::of(vec![app])
+            ..LoadProcess::of(apps)
         }],
     }
 }

@@ -7,7 +7,7 @@ use crate::figure::simulation::{MEASURED, MEASURED_QUICK, MERGED, THROUGHPUT};
 use base::Nanos;
 use sim::model::Costs;
 use sim::model::figures::{Axis, Point, Series};
-use sim::paths::{CacheSize, Load, Machine, Pattern, Report, Setup, run};
+use sim::paths::{CacheSize, Load, Machine, Mix, Pattern, Report, Setup, run};
 use switch::path::{Path, PathRules};
 
 /// Pages of the device: 16 GiB.
@@ -101,7 +101,7 @@ pub(super) fn by_threads(
         load: Load {
             threads: threads as usize,
             pattern: Pattern::Random,
-            read_permille,
+            mix: Mix::OfRequests(read_permille),
         },
         buffered,
     });

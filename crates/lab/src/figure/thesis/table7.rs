@@ -11,7 +11,7 @@ use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
 use sim::model::Costs;
 use sim::model::figures::{Axis, Series};
-use sim::paths::{Load, Machine, Pattern};
+use sim::paths::{Load, Machine, Mix, Pattern};
 
 /// With the costs of the performance model.
 pub(in crate::figure) const MEASURED_COSTS: Figure = Figure {
@@ -28,7 +28,7 @@ pub(in crate::figure) const THESIS_COSTS: Figure = Figure {
     paper: "Yu §6.2, Table 7",
     workload: "1 and 32 threads on 8 processors in virtual time, 4 KiB through a write-back cache \
                that is much smaller than the emulated device: sequential and random reads and \
-               writes, and half of each at random",
+               writes, and at random half of the threads with each (one thread reads)",
     work: work(|quick, seed, costs| table(Machine::of_thesis, quick, seed, costs)),
 };
 
@@ -43,12 +43,12 @@ const COLUMNS: [&str; 10] = [
     "RandW 32", "RandM 32",
 ];
 
-const LOADS: [(Pattern, u16); 5] = [
-    (Pattern::Sequential, 1_000),
-    (Pattern::Sequential, 0),
-    (Pattern::Random, 1_000),
-    (Pattern::Random, 0),
-    (Pattern::Random, 500),
+const LOADS: [(Pattern, Mix); 5] = [
+    (Pattern::Sequential, Mix::OfRequests(1_000)),
+    (Pattern::Sequential, Mix::OfRequests(0)),
+    (Pattern::Random, Mix::OfRequests(1_000)),
+    (Pattern::Random, Mix::OfRequests(0)),
+    (Pattern::Random, Mix::OfThreads),
 ];
 
 /// Names a row's cells for their claims.
@@ -87,10 +87,10 @@ fn table(machine: fn(&Costs) -> Machine, quick: bool, seed: u64, costs: &Costs) 
         unit: "",
     };
     let loads = [1, 32].into_iter().flat_map(|threads| {
-        LOADS.map(|(pattern, read_permille)| Load {
+        LOADS.map(|(pattern, mix)| Load {
             threads,
             pattern,
-            read_permille,
+            mix,
         })
     });
     let columns: Vec<_> = (1_u32..)
