@@ -110,7 +110,7 @@ pub struct Client {
     gives_up: Option<GivingUp>,
     /// Half of its requests are Flushes.
     syncs: bool,
-    /// What another channel is to be asked for, once this one is closed.
+    /// The work of the next channel, once this one is closed.
     reopening: Option<Reopening>,
     /// No other host writes to its blocks.
     alone: bool,

@@ -234,7 +234,7 @@ impl Oracle {
                     write.holds |= write.host == host && ended > told;
                     write.durable |= write.holds;
                 }
-                // One that failed was acknowledged to nobody.
+                // One that failed was not acknowledged.
                 stays |= write.ended.is_some() && write.host > 0 && !write.durable;
             }
             is_unflushed[block] = stays;

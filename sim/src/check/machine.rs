@@ -252,7 +252,7 @@ impl Machine {
 
     /// Applications open other channels in the place of theirs. What was given up costs the association
     /// when its channel is closed, and blocks of lost writes are closed when their namespace comes back:
-    /// nobody expects these errors of a channel that has just been opened.
+    /// errors that no checker expects of a channel that has just been opened.
     fn reopens(&self) -> bool {
         let others = [Feature::GiveUps, Feature::Removals, Feature::OtherVolume];
         self.has(Feature::Reopens) && !others.into_iter().any(|feature| self.has(feature))

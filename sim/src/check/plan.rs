@@ -54,11 +54,11 @@ pub enum Incident {
     PauseHost(usize, Nanos),
     /// Cores of a host stop, of those that send for its threads, and its controllers go on.
     PauseHostCores {
-        /// Which host, of those that have such cores.
+        /// The host, of those that have such cores.
         host: usize,
-        /// Which of them, counted round and round; `None` for all.
+        /// The core, counted round and round; `None` for all.
         core: Option<usize>,
-        /// For how long it stops.
+        /// Time for which it stops.
         pause: Nanos,
         /// Time that passes before anything else happens: answers arrive.
         lead: Nanos,
@@ -73,9 +73,9 @@ pub enum Incident {
     Resize((usize, usize), u64),
     /// The last volume of a target is no namespace for a while.
     Remove {
-        /// Which target.
+        /// The target.
         target: usize,
-        /// For how long it is none.
+        /// Time for which it is none.
         gone_for: Nanos,
         /// Another volume comes in its place.
         other: bool,
