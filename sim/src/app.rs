@@ -81,10 +81,7 @@ impl App {
     ) {
         let application = &mut self.job.application;
         if (application.target, application.nsid) == (target, nsid) {
-            application.oracle = Some(Rc::clone(oracle));
-            if let Some(law) = &mut application.law {
-                law.extent = extent.clone();
-            }
+            application.is_replaced(oracle, extent);
         }
     }
 

@@ -1,7 +1,7 @@
 //! An application of the simulated world: its workload, what it is ready for, and its results.
 
 use crate::oracle::Oracle;
-use crate::rights::Law;
+use crate::rights::{Extent, Law};
 use base::Nanos;
 use block::BlockError;
 use std::cell::{Cell, RefCell};
@@ -36,6 +36,11 @@ pub struct Application {
     pub extents: bool,
     /// Gives some requests up, where its channel can.
     pub gives_up: bool,
+    /// Half of its requests are Flushes, and few are under way at once: mostly nothing that was
+    /// acknowledged is not flushed.
+    pub syncs: bool,
+    /// It closes its channel now and then, and opens another one.
+    pub reopens: bool,
     /// Its host is the only one of its volume, now and later: newer writes wait for those of which
     /// the effect is not known. Other hosts do not wait.
     pub alone: bool,
@@ -54,6 +59,14 @@ pub struct Application {
 }
 
 impl Application {
+    /// Another volume came in the place of its namespace, which it has not opened yet.
+    pub(crate) fn is_replaced(&mut self, oracle: &Rc<RefCell<Oracle>>, extent: &Extent) {
+        self.oracle = Some(Rc::clone(oracle));
+        if let Some(law) = &mut self.law {
+            law.extent = extent.clone();
+        }
+    }
+
     /// One on a device of its own, as namespace 1.
     #[must_use]
     pub fn alone(workload: Workload, seed: u64) -> Self {
@@ -69,6 +82,8 @@ impl Application {
             law: None,
             extents: false,
             gives_up: false,
+            syncs: false,
+            reopens: false,
             alone: true,
             waits: None,
             judged: true,

@@ -4,11 +4,15 @@ mod content;
 mod extents;
 mod giving_up;
 mod judge;
+mod reopening;
 mod unconnected;
+mod way;
 
 pub(crate) use content::version_of;
 use giving_up::GivingUp;
+use reopening::Reopening;
 use unconnected::Loss;
+pub(crate) use way::Way;
 
 use crate::application::{Application, EXTENTS_AT_ONCE, Mix, Report, Tolerance, Workload};
 use crate::cache::Medium;
@@ -18,7 +22,6 @@ use crate::trace::say;
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
 use block::{Capabilities, Channel, Extents, Geometry, Operation, Request};
-use host::RemoteChannel;
 use reactor::{Context, IoSlice, OpNamespace, Service};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -63,33 +66,11 @@ pub const WARM_UP: u64 = 16;
 /// has any number of them, and each takes memory here.
 const BLOCKS_MAX: u64 = 1 << 16;
 
+/// Requests that an application has under way, at most, that flushes as often as it does anything else.
+const SYNCS_DEPTH: usize = 2;
+
 /// Interval in which an application with nothing under way looks again for blocks without a write.
 const RETRY: Nanos = Nanos::from_micros(20);
-
-/// The way in which an application's requests leave.
-#[derive(Debug)]
-pub(crate) enum Way {
-    /// By any channel.
-    Any(Box<dyn Channel>),
-    /// By one of a remote namespace, which knows barriers.
-    Remote(Box<RemoteChannel>),
-}
-
-impl Way {
-    fn as_mut(&mut self) -> &mut dyn Channel {
-        match self {
-            Self::Any(channel) => &mut **channel,
-            Self::Remote(channel) => &mut **channel,
-        }
-    }
-
-    fn as_ref(&self) -> &dyn Channel {
-        match self {
-            Self::Any(channel) => &**channel,
-            Self::Remote(channel) => &**channel,
-        }
-    }
-}
 
 /// The application, as the service of a core.
 #[derive(Debug)]
@@ -127,6 +108,10 @@ pub struct Client {
     extents: Option<(Prng, usize)>,
     /// Draws which requests are given up; `None` where none is.
     gives_up: Option<GivingUp>,
+    /// Half of its requests are Flushes.
+    syncs: bool,
+    /// The work of the next channel, once this one is closed.
+    reopening: Option<Reopening>,
     /// No other host writes to its blocks.
     alone: bool,
     /// Longest that a request may wait for a connection; `None` where that may be for ever.
@@ -203,6 +188,8 @@ impl Client {
             refused_extents: None,
             extents: None,
             gives_up: None,
+            syncs: false,
+            reopening: None,
             alone: true,
             waits: None,
             loss: None,
@@ -223,8 +210,15 @@ impl Client {
         channel: Way,
         geometry: Geometry,
         capabilities: Capabilities,
-        application: Application,
+        mut application: Application,
     ) -> Self {
+        let reopening = match &channel {
+            Way::Remote(_) => Reopening::split(&mut application),
+            Way::Any(_) => None,
+        };
+        if application.syncs {
+            application.workload.depth = application.workload.depth.min(SYNCS_DEPTH);
+        }
         let Application {
             workload,
             seed,
@@ -234,6 +228,7 @@ impl Client {
             host,
             extents,
             gives_up,
+            syncs,
             alone,
             waits,
             judged,
@@ -253,6 +248,7 @@ impl Client {
         }
         client.gives_up = gives_up.then(|| GivingUp::new(seed));
         (client.alone, client.waits) = (alone, waits);
+        (client.syncs, client.reopening) = (syncs, reopening);
         client.answered = answered;
         client.law = law;
         client.target = target;
@@ -359,6 +355,9 @@ impl Client {
     /// Draws the next operation.
     fn operation(&mut self) -> Operation {
         const WRITE: Operation = Operation::Write { durable: false };
+        if self.syncs && self.prng.chance(1, 2) {
+            return Operation::Flush;
+        }
         let roll = self.prng.below(100);
         match (self.mix, roll) {
             (Mix::Plain, 0..50) | (Mix::Everything, 0..38) => Operation::Read,
@@ -574,7 +573,7 @@ impl Service for Client {
         self.issue(cx);
         self.cancel_some(cx);
         self.channel.as_mut().kick(cx);
-        if self.all_answered() && !self.closing && self.judged {
+        if self.all_answered() && !self.closing && self.judged && !self.lacks_lane() {
             self.closing = true;
             self.channel.as_mut().close(cx);
         }

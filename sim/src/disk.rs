@@ -135,8 +135,13 @@ impl Disk {
     /// If there is no such block.
     #[must_use]
     pub fn block(&self, block: usize) -> Vec<u8> {
+        self.look_at(block, <[u8]>::to_vec)
+    }
+
+    /// Shows the content of a block.
+    pub(crate) fn look_at<R>(&self, block: usize, look: impl FnOnce(&[u8]) -> R) -> R {
         let size = self.geometry.block_bytes as usize;
-        self.state().content[block * size..(block + 1) * size].to_vec()
+        look(&self.state().content[block * size..(block + 1) * size])
     }
 }
 

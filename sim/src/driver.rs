@@ -5,7 +5,7 @@ mod kernel;
 mod operations;
 
 use crate::network::Concerns;
-use crate::shared::Shared;
+use crate::shared::{Memory, Shared};
 use crate::stirred::{CoreNumber, Woken};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
@@ -70,6 +70,14 @@ struct Socket {
     closing: Option<OpKey>,
 }
 
+/// Sizes of a core's receive buffers.
+fn receive_class(memory: &Memory) -> [BufferClass; 1] {
+    [BufferClass {
+        bytes: RECEIVE_BYTES,
+        count: memory.receive_buffers,
+    }]
+}
+
 /// The state of a core between two turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
@@ -102,6 +110,8 @@ pub struct SimDriver {
     ready: Vec<Completion>,
     buffers: BufferPool,
     receive_buffers: BufferPool,
+    /// Their sizes.
+    memory: Memory,
     waker: Arc<Flag>,
     rest: Rest,
     /// Deadline of a rest that the core takes when it is not busy any more.
@@ -135,13 +145,9 @@ impl Wake for Flag {
 impl SimDriver {
     pub(crate) fn new(world: Rc<RefCell<Shared>>) -> Self {
         let memory = world.borrow().memory.clone();
-        let buffers = BufferPool::new(&memory.buffers).expect("address space for the simulation");
-        let receive = BufferClass {
-            bytes: RECEIVE_BYTES,
-            count: memory.receive_buffers,
-        };
-        let receive_buffers =
-            BufferPool::new(&[receive]).expect("address space for the simulation");
+        let take = |classes: &[BufferClass]| world.borrow_mut().spare_buffers.take(classes);
+        let buffers = take(&memory.buffers);
+        let receive_buffers = take(&receive_class(&memory));
         let number = world.borrow_mut().network.stirred.next_core();
         let waker = Flag {
             woken: AtomicBool::new(false),
@@ -163,6 +169,7 @@ impl SimDriver {
             ready: Vec::new(),
             buffers,
             receive_buffers,
+            memory,
             waker: Arc::new(waker),
             rest: Rest::Awake,
             postponed: None,
@@ -485,6 +492,9 @@ impl Drop for SimDriver {
         for (address, _) in self.listeners.iter().flatten() {
             world.network.unlisten(*address);
         }
+        let spare = &mut world.spare_buffers;
+        spare.keep(&self.memory.buffers, &self.buffers);
+        spare.keep(&receive_class(&self.memory), &self.receive_buffers);
     }
 }
 

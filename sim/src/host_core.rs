@@ -4,12 +4,16 @@ use crate::application::{Application, Report, Workload};
 use crate::client::{Client, ReadLog, Way};
 use crate::oracle::Oracle;
 use crate::rights::Extent;
+use base::{Nanos, Time};
 use block::Device;
 use host::{Association, ConnectOptions, ConnectionError, Controller, Phase, RemoteNamespace};
 use reactor::{Completion, Context, Driver, Service};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// Interval in which an application looks whether it can open another channel.
+const PATIENCE: Nanos = Nanos::from_millis(1);
 
 /// Blocks of a device that an unjudged application looks at.
 const UNJUDGED_BLOCKS_MAX: u64 = 4096;
@@ -68,6 +72,8 @@ pub struct HostCore {
     provoked: Option<Provoked>,
     /// Associations with each target that were live, as of the last turn.
     associations: Vec<u64>,
+    /// Time at which those are looked at that wait for another channel.
+    look_at: Time,
     closing: bool,
 }
 
@@ -107,6 +113,7 @@ impl HostCore {
             log: None,
             provoked: None,
             associations: vec![0; targets],
+            look_at: Time::NEVER,
             closing: false,
         }
     }
@@ -136,10 +143,10 @@ impl HostCore {
     ) {
         let meant = |app: &&mut Application| (app.target, app.nsid) == (target, nsid);
         for application in self.waiting.iter_mut().filter(meant) {
-            application.oracle = Some(Rc::clone(oracle));
-            if let Some(law) = &mut application.law {
-                law.extent = extent.clone();
-            }
+            application.is_replaced(oracle, extent);
+        }
+        for client in self.clients.iter_mut().filter(|c| c.target() == target) {
+            client.is_replaced(nsid, oracle, extent);
         }
     }
 
@@ -164,6 +171,28 @@ impl HostCore {
     /// The associations with all targets.
     pub fn associations(&self) -> impl Iterator<Item = &Arc<Association>> {
         self.controllers.iter().map(Controller::association)
+    }
+
+    /// Opens other channels in the place of those that their applications have closed.
+    fn reopen(&mut self, cx: &mut Context<'_>) {
+        let mut index = 0;
+        while let Some(client) = self.clients.get_mut(index) {
+            if let Some(next) = client.take_next() {
+                self.clients.remove(index);
+                self.waiting.push(next);
+                self.look_at = cx.now;
+            } else {
+                index += 1;
+            }
+        }
+        if self.look_at <= cx.now {
+            self.start(cx);
+            self.look_at = if self.waiting.is_empty() {
+                Time::NEVER
+            } else {
+                cx.now + PATIENCE
+            };
+        }
     }
 
     /// Opens the namespaces that applications wait for, as soon as they are there.
@@ -247,6 +276,7 @@ impl Service for HostCore {
             client.maintain(cx);
             client.check_waits(self.controllers[client.target()].association());
         }
+        self.reopen(cx);
         let over = self.waiting.is_empty() && self.clients.iter().all(Service::finished);
         if over && !self.closing {
             self.closing = true;
@@ -255,12 +285,12 @@ impl Service for HostCore {
         }
     }
 
-    fn deadline(&self) -> base::Time {
+    fn deadline(&self) -> Time {
         let clients = self.clients.iter().filter(|client| !client.finished());
         let first = clients.map(Service::deadline).min();
-        let first = first.unwrap_or(base::Time::NEVER);
+        let first = first.unwrap_or(Time::NEVER).min(self.look_at);
         let controllers = self.controllers.iter().map(Controller::deadline);
-        controllers.fold(first, base::Time::min)
+        controllers.fold(first, Time::min)
     }
 
     fn finished(&self) -> bool {

@@ -421,9 +421,6 @@ impl Network {
     ) -> Arrival {
         let window = self.faults.window_bytes;
         let state = self.end(end);
-        if state.broken() <= now {
-            return Arrival::Broken;
-        }
         let full = state.unread >= window;
         let bytes = state.take(limit, now, prng);
         if bytes > 0 {
@@ -436,6 +433,8 @@ impl Network {
                 self.stir(end ^ 1);
             }
             Arrival::Bytes(bytes)
+        } else if state.broken() <= now {
+            Arrival::Broken
         } else if state.is_over(now) {
             Arrival::End
         } else {

@@ -84,6 +84,9 @@ pub struct Oracle {
     volatile: bool,
     /// Number of times that power was lost.
     losses: u64,
+    /// Blocks with acknowledged writes that a Flush may make durable, and whether each block is one.
+    unflushed: Vec<usize>,
+    is_unflushed: Vec<bool>,
 }
 
 impl Oracle {
@@ -97,6 +100,8 @@ impl Oracle {
             reads: BTreeMap::new(),
             volatile: false,
             losses: 0,
+            unflushed: Vec::new(),
+            is_unflushed: vec![false; blocks],
         }
     }
 
@@ -171,6 +176,13 @@ impl Oracle {
     /// A write was acknowledged to a host: whatever began later finds it, or something newer. With
     /// `durable` it survives everything.
     pub fn acknowledge(&mut self, range: Range<usize>, version: Version, durable: bool, host: u64) {
+        if self.volatile && !durable {
+            for block in range.clone() {
+                if !std::mem::replace(&mut self.is_unflushed[block], true) {
+                    self.unflushed.push(block);
+                }
+            }
+        }
         self.end(range, version, |write| {
             write.host = host;
             write.holds = durable || !write.shaken;
@@ -209,21 +221,36 @@ impl Oracle {
     /// durable. If it was lost before, that is so all the same for what was acknowledged to this
     /// host, unless it was `told` of a loss later than that.
     pub fn flushed(&mut self, began: Step, host: u64, told: Step) {
-        for write in self.blocks.iter_mut().flatten() {
-            let Some(ended) = write.ended.filter(|&ended| ended < began) else {
-                continue;
-            };
-            write.holds |= write.host == host && ended > told;
-            write.durable |= write.holds;
-        }
+        let Self {
+            blocks,
+            unflushed,
+            is_unflushed,
+            ..
+        } = self;
+        unflushed.retain(|&block| {
+            let mut stays = false;
+            for write in &mut blocks[block] {
+                if let Some(ended) = write.ended.filter(|&ended| ended < began) {
+                    write.holds |= write.host == host && ended > told;
+                    write.durable |= write.holds;
+                }
+                // One that failed was not acknowledged.
+                stays |= write.ended.is_some() && write.host > 0 && !write.durable;
+            }
+            is_unflushed[block] = stays;
+            stays
+        });
     }
 
     /// The device lost its power: of what is not durable any part may be gone.
     pub fn power_lost(&mut self) {
-        self.losses += u64::from(self.volatile);
+        if !self.volatile {
+            return;
+        }
+        self.losses += 1;
         for write in self.blocks.iter_mut().flatten() {
             write.holds &= write.durable;
-            write.shaken |= self.volatile && write.ended.is_none();
+            write.shaken |= write.ended.is_none();
         }
     }
 

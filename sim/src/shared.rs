@@ -2,7 +2,7 @@
 
 use crate::network::Network;
 use base::{Nanos, Prng, Time};
-use reactor::BufferClass;
+use reactor::{BufferClass, BufferPool};
 
 /// State that all simulated cores share.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) pace: Pace,
     pub(crate) memory: Memory,
+    /// Buffers of cores that are gone.
+    pub(crate) spare_buffers: SpareBuffers,
     /// Bytes of the send under way.
     pub(crate) outgoing: Vec<u8>,
     /// Turns that were taken.
@@ -24,6 +26,33 @@ impl Shared {
     pub(crate) fn polls(&mut self) -> Option<Nanos> {
         let polls = self.pace.poll_one_in > 0 && self.prng.chance(1, self.pace.poll_one_in);
         polls.then(|| Nanos(1 + self.prng.below(POLL_TURN_MAX.0)))
+    }
+}
+
+/// Buffers of cores that are gone, for new ones: fresh memory costs a fault for each page. The content of
+/// a buffer is whatever it was, as that of a real one.
+#[derive(Debug, Default)]
+pub(crate) struct SpareBuffers(Vec<(Vec<BufferClass>, BufferPool)>);
+
+impl SpareBuffers {
+    /// Takes buffers of these sizes, of which none is in use, or new ones.
+    ///
+    /// # Panics
+    /// Without address space.
+    pub(crate) fn take(&mut self, classes: &[BufferClass]) -> BufferPool {
+        let fits = |(other, pool): &(Vec<BufferClass>, BufferPool)| {
+            let (_, used) = pool.bytes();
+            other == classes && used == 0
+        };
+        match self.0.iter().position(fits) {
+            Some(place) => self.0.swap_remove(place).1,
+            None => BufferPool::new(classes).expect("address space for the simulation"),
+        }
+    }
+
+    /// Keeps the buffers of a core that is gone.
+    pub(crate) fn keep(&mut self, classes: &[BufferClass], pool: &BufferPool) {
+        self.0.push((classes.to_vec(), pool.clone()));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::driver::SimDriver;
 use crate::network::{Lies, Network, NetworkFaults, NetworkTotals};
-use crate::shared::{Memory, Pace, Shared};
+use crate::shared::{Memory, Pace, Shared, SpareBuffers};
 use crate::stirred::CoreNumber;
 use base::{Nanos, Prng, Time};
 use reactor::{Core, Service, Wait};
@@ -103,6 +103,7 @@ impl World {
             network: Network::new(faults),
             pace: Pace::default(),
             memory: Memory::default(),
+            spare_buffers: SpareBuffers::default(),
             outgoing: Vec::new(),
             turns: 0,
         };

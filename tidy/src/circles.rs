@@ -139,7 +139,12 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "sim",
-        &["client.rs", "client/giving_up.rs", "client/unconnected.rs"],
+        &[
+            "client.rs",
+            "client/giving_up.rs",
+            "client/reopening.rs",
+            "client/unconnected.rs",
+        ],
         "the application's fields, and two parts of its methods",
     ),
     (

@@ -46,6 +46,8 @@ mutations! {
     EndControllerEarly = "end-controller-early",
     /// A newer write passes one that was lost with a connection and is sent again.
     ReplayNotLocked = "replay-not-locked",
+    /// Blocks of a lost write that was reported may be written anew before it is over.
+    ReportedNotFenced = "reported-not-fenced",
     /// A newer write passes one that was given up and not answered.
     HoldForgotten = "hold-forgotten",
     /// The host reports a write that was lost with a connection as done.
@@ -56,10 +58,14 @@ mutations! {
     CacheLossUnnoticed = "cache-loss-unnoticed",
     /// The host reports a Flush as done that promised what a write cache lost.
     CacheLossHidden = "cache-loss-hidden",
+    /// A Flush counts for all that was acknowledged until it is done, not until it is asked for.
+    FlushCountsLater = "flush-counts-later",
     /// The host gives up a target for good although it was told to keep reconnecting.
     LossFinal = "loss-final",
     /// A channel that got no queue does not ask for one again.
     QueueNotAskedFor = "queue-not-asked-for",
+    /// A lane of which the controller has the queue still is not opened again.
+    LaneNotReopened = "lane-not-reopened",
     /// The host takes another volume under the same NSID for the one that it knew.
     OtherVolumeAccepted = "other-volume-accepted",
     /// The host gives two outstanding commands the same identifier.
@@ -110,6 +116,14 @@ mutations! {
     AbortFreesSlot = "abort-frees-slot",
     /// The target lets controllers of hosts that fell silent live on.
     KeepAliveNotKept = "keep-alive-not-kept",
+    /// The target takes no keep-alive for a sign of its host.
+    KeepAliveNotRestarted = "keep-alive-not-restarted",
+    /// Hosts are not told of namespaces that change.
+    ChangeNotTold = "change-not-told",
+    /// Commands enter a namespace that is paused.
+    PauseIgnored = "pause-ignored",
+    /// Of a command over extents only the first one is held to the permissions.
+    ExtentsNotAsked = "extents-not-asked",
     /// The target keeps the buffer of a write that failed.
     BufferKept = "buffer-kept",
     /// A queue that moves to another core of the target forgets its digests.
@@ -126,6 +140,12 @@ mutations! {
     DeniedHostStays = "denied-host-stays",
     /// The host does not hold back what comes behind a barrier.
     BarrierNotKept = "barrier-not-kept",
+    /// A cache evicts pages that differ from the device.
+    DirtyPageEvicted = "dirty-page-evicted",
+    /// A Flush of a cache does not wait for the pages that it writes back.
+    WriteBackNotAwaited = "write-back-not-awaited",
+    /// A cache fills and writes pages of a range that a request changes on the device.
+    ClaimIgnored = "claim-ignored",
     /// The driver does not watch a socket that is no longer hot.
     ColdSocketForgotten = "cold-socket-forgotten",
     /// The driver sleeps although sockets wait in line for a receive buffer that is free.

@@ -240,6 +240,22 @@ impl Cast {
         }
     }
 
+    /// One of the cores that send for the threads of a host stops until then, or all of them: of the
+    /// first host from that one on that has any.
+    pub(super) fn pause_host_cores(&mut self, host: usize, core: Option<usize>, until: Time) {
+        let (before, from) = self.hosts.split_at_mut(host);
+        let mut hosts = from.iter_mut().chain(before);
+        let dataplane = hosts.find_map(|host| match &mut host.kind {
+            Kind::Switched(host) => Some(&mut host.dataplane),
+            Kind::Plain(_) => None,
+        });
+        let Some(dataplane) = dataplane else { return };
+        let core = core.map(|core| core % dataplane.len());
+        let stops = |&(index, _): &(usize, _)| core.is_none_or(|core| core == index);
+        let stopped = dataplane.iter_mut().enumerate().filter(stops);
+        stopped.for_each(|(_, core)| core.hold(until));
+    }
+
     /// Time from which on no core of a target stands still.
     pub(super) fn stands_until(&self, target: usize) -> Time {
         let cores = self.targets[target].iter().flat_map(|target| &target.cores);

@@ -87,11 +87,22 @@ pub enum Feature {
     GiveUps,
     /// Hosts fail requests when they have been without a connection for a while, and go on trying.
     KeepReconnecting,
+    /// Single cores of hosts stop for many seconds, while the others go on; and all but those of its
+    /// controllers right before a target crashes.
+    CorePauses,
+    /// The applications of some hosts flush as often as they do anything else, and have little under
+    /// way.
+    Syncs,
+    /// Applications close their channels, and open others in the place of these.
+    Reopens,
+    /// Targets keep pages of their volumes in caches, which write back later and are gone with the
+    /// process.
+    PageCache,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 39] = [
+    pub const ALL: [(Self, &'static str); 43] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -131,6 +142,10 @@ impl Feature {
         (Self::Paths, "paths"),
         (Self::GiveUps, "give-ups"),
         (Self::KeepReconnecting, "keep-reconnecting"),
+        (Self::CorePauses, "core-pauses"),
+        (Self::Syncs, "syncs"),
+        (Self::Reopens, "reopens"),
+        (Self::PageCache, "page-cache"),
     ];
 
     /// The name by which it is left out.
@@ -147,6 +162,8 @@ impl Feature {
             Self::Flips => Some(Self::Digests),
             Self::Tears => Some(Self::Slow),
             Self::OtherVolume | Self::PowerLoss => Some(Self::TargetCrashes),
+            // Others have one core.
+            Self::CorePauses => Some(Self::Switched),
             _ => None,
         }
     }

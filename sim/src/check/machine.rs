@@ -111,7 +111,7 @@ impl Machine {
             let of_host = |_| (0..plan.volumes).map(|_| Rights::default()).collect();
             target.rights = (0..plan.hosts).map(of_host).collect();
         }
-        let liars_disk = volume(&mut prng);
+        let liars_disk = volume(&mut prng).shared();
         let mut machine = Self {
             world,
             cast: Rc::default(),
@@ -238,6 +238,8 @@ impl Machine {
                     rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
                     extents: self.has(Feature::Extents),
                     gives_up: self.has(Feature::GiveUps),
+                    syncs: self.has(Feature::Syncs) && (host + target).is_multiple_of(2),
+                    reopens: self.reopens(),
                     alone: self.plan.hosts == 1 && !self.has(Feature::HostCrashes),
                     waits: self.waits(),
                     answered: Rc::clone(&self.answered),
@@ -248,10 +250,19 @@ impl Machine {
         applications
     }
 
+    /// Applications open other channels in the place of theirs. What was given up costs the association
+    /// when its channel is closed, and blocks of lost writes are closed when their namespace comes back:
+    /// errors that no checker expects of a channel that has just been opened.
+    fn reopens(&self) -> bool {
+        let others = [Feature::GiveUps, Feature::Removals, Feature::OtherVolume];
+        self.has(Feature::Reopens) && !others.into_iter().any(|feature| self.has(feature))
+    }
+
     /// Returns the longest that requests may wait for a connection; `None` if they wait for ever. A
     /// host that stands still fails none meanwhile.
     fn waits(&self) -> Option<Nanos> {
-        let stands_still = self.has(Feature::Pauses) || self.has(Feature::Jumps);
+        let pauses = [Feature::Pauses, Feature::CorePauses, Feature::Jumps];
+        let stands_still = pauses.into_iter().any(|feature| self.has(feature));
         let limit = self.plan.loss_timeout?;
         Some(if stands_still {
             Nanos(u64::MAX)

@@ -52,6 +52,17 @@ pub enum Incident {
     PauseTarget((usize, usize), Nanos),
     /// A host stops for so long.
     PauseHost(usize, Nanos),
+    /// Cores of a host stop, of those that send for its threads, and its controllers go on.
+    PauseHostCores {
+        /// The host, of those that have such cores.
+        host: usize,
+        /// The core, counted round and round; `None` for all.
+        core: Option<usize>,
+        /// Time for which it stops.
+        pause: Nanos,
+        /// Time that passes before anything else happens: answers arrive.
+        lead: Nanos,
+    },
     /// A knob of a target changes.
     TurnKnobs(usize),
     /// The clock of a target's machine jumps ahead.
@@ -60,8 +71,15 @@ pub enum Incident {
     JumpHost(usize, Nanos),
     /// A volume of a target gets another size, in thousandths of the largest: (target, volume).
     Resize((usize, usize), u64),
-    /// The last volume of a target is no namespace for so long.
-    Remove(usize, Nanos),
+    /// The last volume of a target is no namespace for a while.
+    Remove {
+        /// The target.
+        target: usize,
+        /// Time for which it is none.
+        gone_for: Nanos,
+        /// Another volume comes in its place.
+        other: bool,
+    },
     /// A target refuses a host for so long: (target, host).
     Deny((usize, usize), Nanos),
     /// A target has other tenants.
@@ -128,6 +146,11 @@ pub struct Plan {
     pub calm_after: u64,
 }
 
+/// True if volumes are behind caches of pages. A resize waits for theirs by the real clock.
+fn has_pages(features: &BTreeSet<Feature>) -> bool {
+    features.contains(&Feature::PageCache) && !features.contains(&Feature::Resizes)
+}
+
 /// Draws for one purpose only, so that a run without a feature is otherwise the same run.
 fn draws(seed: u64, purpose: u64) -> Prng {
     Prng::from_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ purpose)
@@ -151,6 +174,11 @@ fn features(options: &Options) -> BTreeSet<Feature> {
 }
 
 impl Plan {
+    /// True if volumes are behind caches of pages.
+    pub(super) fn has_pages(&self) -> bool {
+        has_pages(&self.features)
+    }
+
     /// The run that these options say.
     #[must_use]
     pub fn draw(options: &Options) -> Self {
@@ -252,13 +280,14 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
         late: [
             Feature::Late,
             Feature::Pauses,
+            Feature::CorePauses,
             Feature::Jumps,
             Feature::GiveUps,
         ]
         .into_iter()
         .any(has),
         unconnected: has(Feature::KeepReconnecting) && (losses || given_up),
-        forgets: has(Feature::Foreign) && has(Feature::Cache),
+        forgets: has(Feature::Foreign) && (has(Feature::Cache) || has_pages(features)),
     }
 }
 
@@ -307,6 +336,7 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
         Feature::Refusals,
         Feature::Flips,
         Feature::Pauses,
+        Feature::CorePauses,
         Feature::Late,
         Feature::TargetCrashes,
         Feature::Jumps,
@@ -314,7 +344,8 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
     ];
     let has = |feature| features.contains(&feature);
     // Hosts that were told of no write cache ask again once a namespace appears that has one.
-    let appears = has(Feature::Cache) && (has(Feature::Removals) || has(Feature::Rights));
+    let appears = (has(Feature::Cache) || has_pages(features))
+        && (has(Feature::Removals) || has(Feature::Rights));
     Provoked {
         losses: appears || losses.into_iter().any(has),
         violations: has(Feature::Flips),
@@ -417,8 +448,9 @@ fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
             Nanos::ZERO
         },
         late_one_in: if has(Feature::Late) { late } else { 0 },
-        // A path keeps writes waiting behind what is late before them.
-        late_by: if foreign && has(Feature::Paths) {
+        // A path keeps writes waiting behind what is late before them, and a cache behind a page that
+        // is read.
+        late_by: if foreign && (has(Feature::Paths) || has_pages(features)) {
             at_foreign
         } else {
             late_by
@@ -448,7 +480,25 @@ impl There {
     }
 }
 
+/// Everything that happens, in order.
 fn events(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: u64) -> Vec<Event> {
+    let mut events = incidents(seed, features, there, calm_after);
+    if features.contains(&Feature::CorePauses) {
+        let crashes = events.iter().filter(|event| {
+            let what = event.what;
+            matches!(what, Incident::CrashTarget { .. })
+        });
+        let crashes: Vec<_> = crashes.map(|event| event.after).collect();
+        let pauses = core_pauses(seed, there, calm_after, &crashes);
+        // Those right before a crash come before it.
+        events.splice(0..0, pauses);
+    }
+    events.sort_by_key(|event| event.after);
+    events
+}
+
+/// The incidents of each feature.
+fn incidents(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: u64) -> Vec<Event> {
     let has = |feature| features.contains(&feature);
     let mut events = Vec::new();
     let mut add = |purpose, feature, most, make: &dyn Fn(&mut Prng) -> Incident| {
@@ -504,9 +554,10 @@ fn events(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: u64
         let volume = size(prng, 0, there.volumes as u64 - 1);
         Incident::Resize((there.target(prng), volume), prng.below(1_001))
     });
-    add(16, Feature::Removals, 3, &|prng| {
-        let gone_for = Nanos::from_millis(prng.below(1_000));
-        Incident::Remove(there.target(prng), gone_for)
+    add(16, Feature::Removals, 3, &|prng| Incident::Remove {
+        gone_for: Nanos::from_millis(prng.below(1_000)),
+        target: there.target(prng),
+        other: has(Feature::OtherVolume) && draws(seed, 21).chance(1, 2),
     });
     add(17, Feature::Denials, 4, &|prng| {
         let denied_for = Nanos::from_millis(prng.below(5_000));
@@ -515,6 +566,30 @@ fn events(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: u64
     add(18, Feature::Rights, 10, &|prng| {
         Incident::ChangeTenants(there.target(prng))
     });
-    events.sort_by_key(|event| event.after);
     events
+}
+
+/// Longest time of a core of a host that stops: several times as long as its controller waits for it
+/// when the association is lost.
+const CORE_PAUSE_MAX: Nanos = Nanos::from_secs(16);
+
+/// Pauses of cores of hosts: of single ones at any time, and of all of a host right before each of these
+/// crashes.
+fn core_pauses(seed: u64, there: There, calm_after: u64, crashes: &[u64]) -> Vec<Event> {
+    let mut prng = draws(seed, 20);
+    let any = 1 + prng.below(3);
+    let any: Vec<_> = (0..any).map(|_| prng.below(calm_after + 1)).collect();
+    let any = any.into_iter().map(|after| (after, false));
+    let all = crashes.iter().map(|&after| (after, true));
+    let pause = |(after, all): (u64, bool)| {
+        let core = size(&mut prng, 0, 3);
+        let what = Incident::PauseHostCores {
+            host: there.host(&mut prng),
+            core: (!all).then_some(core),
+            pause: Nanos(prng.below(CORE_PAUSE_MAX.0)),
+            lead: Nanos::from_micros(prng.below(2_000)),
+        };
+        Event { after, what }
+    };
+    any.chain(all).map(pause).collect()
 }

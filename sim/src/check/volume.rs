@@ -8,7 +8,7 @@ use crate::driver::SimDriver;
 use crate::oracle::{Content, Oracle, Version};
 use crate::rights::Extent;
 use base::{Nanos, Prng};
-use block::{Device, Dispatcher, Geometry, PathDevice};
+use block::{Cache, CacheOptions, Device, DeviceError, Dispatcher, Geometry, PathDevice};
 use reactor::{Core, PollPolicy};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -67,6 +67,29 @@ pub(super) struct Volume {
     pub(super) extent: Extent,
     pub(super) uuid: [u8; 16],
     way: Option<Way>,
+    /// The rules of the cache of pages before it.
+    pages: Option<CacheOptions>,
+    /// The volume behind that cache, which is in the memory of the process that serves it.
+    cached: RefCell<Option<Arc<dyn Device>>>,
+}
+
+/// Pages of a cache, at most: some volumes have room in it, and some do not.
+const PAGES_MAX: u64 = 64;
+
+/// Draws the rules of a cache of pages.
+fn draw_cache(plan: &Plan, prng: &mut Prng) -> Option<CacheOptions> {
+    if !plan.has_pages() {
+        return None;
+    }
+    let mut up_to = |most: u32| u32::try_from(prng.below(u64::from(most) + 1)).expect("fewer");
+    let pages = 1 + up_to(u32::try_from(PAGES_MAX).expect("a few") - 1);
+    let dirty_max = up_to(pages);
+    Some(CacheOptions {
+        dirty_max,
+        dirty_background: up_to(dirty_max),
+        dirty_expire: Nanos::from_millis(100 << up_to(5)),
+        ..CacheOptions::new(pages)
+    })
 }
 
 impl Volume {
@@ -77,19 +100,22 @@ impl Volume {
             blocks: plan.blocks,
         };
         let volatile = plan.features.contains(&Feature::Cache);
+        let forgets = volatile || plan.has_pages();
         let blocks = usize::try_from(plan.blocks).expect("a small disk");
         let oracle = Oracle::new(blocks).numbered_from(1 + number * VERSIONS_PER_VOLUME);
         let mut uuid = [0; 16];
         prng.fill(&mut uuid);
         Self {
             disk: Disk::new(geometry, volatile, plan.disk, prng.next_u64()),
-            oracle: Rc::new(RefCell::new(if volatile {
+            oracle: Rc::new(RefCell::new(if forgets {
                 oracle.with_volatile_cache()
             } else {
                 oracle
             })),
             extent: Extent::new(blocks),
             way: Way::draw(plan, prng),
+            pages: draw_cache(plan, prng),
+            cached: RefCell::new(None),
             uuid,
         }
     }
@@ -103,8 +129,12 @@ impl Volume {
     ) -> (NamespaceOptions, Option<DispatcherCore>) {
         let disk = Arc::new(self.disk.clone());
         let options = |device| NamespaceOptions::new(nsid, device, self.uuid);
+        if let Some(device) = &*self.cached.borrow() {
+            // The process had it as a namespace before.
+            return (options(Arc::clone(device)), None);
+        }
         let Some(way) = self.way else {
-            return (options(disk), None);
+            return (options(self.behind_cache(disk, Cache::new)), None);
         };
         let path = PathDevice::unattended(disk, way.path, way.rules);
         let path = path.expect("good rules");
@@ -115,7 +145,38 @@ impl Volume {
             Core::new(driver, dispatcher, PollPolicy::Never)
         });
         let path = if way.awaited { path } else { path.unawaited() };
-        (options(Arc::new(path)), dispatcher)
+        let over = |_, rules| Cache::over_path(path.clone(), rules);
+        let device = self.behind_cache(Arc::new(path.clone()), over);
+        (options(device), dispatcher)
+    }
+
+    /// A device behind the cache of pages, where the volume has one.
+    fn behind_cache(
+        &self,
+        device: Arc<dyn Device>,
+        make: impl FnOnce(Arc<dyn Device>, CacheOptions) -> Result<Cache, DeviceError>,
+    ) -> Arc<dyn Device> {
+        let Some(rules) = self.pages else {
+            return device;
+        };
+        let cache: Arc<dyn Device> = Arc::new(make(device, rules).expect("good rules"));
+        *self.cached.borrow_mut() = Some(Arc::clone(&cache));
+        cache
+    }
+
+    /// The same volume without a cache of pages: several processes serve it.
+    pub(super) fn shared(self) -> Self {
+        Self {
+            pages: None,
+            ..self
+        }
+    }
+
+    /// The process that serves it has crashed: what its cache of pages had is gone.
+    pub(super) fn lose_process(&self) {
+        if self.cached.borrow_mut().take().is_some() {
+            self.oracle.borrow_mut().power_lost();
+        }
     }
 
     pub(super) fn lose_power(&self) {
@@ -155,8 +216,8 @@ impl Volume {
         let began = oracle.begin_read();
         let blocks = usize::try_from(self.disk.geometry().blocks);
         for block in 0..blocks.expect("a small disk") {
-            let bytes = self.disk.block(block);
-            let version = client::version_of(block, &bytes);
+            let version = |bytes: &[u8]| client::version_of(block, bytes);
+            let version = self.disk.look_at(block, version);
             assert!(
                 oracle.allows(block, began, version),
                 "at the end block {block} holds version {version}; allowed were {:?}",

@@ -22,7 +22,8 @@ pub(super) struct End {
     pub(super) last_arrival: Time,
     /// From this time on, what follows the last piece is the end of the stream.
     ended: Time,
-    /// From this time on, the connection is broken: everything fails, arrived or not.
+    /// From this time on, the connection is broken: all that its owner still gets is what arrived
+    /// before, as a kernel keeps it.
     broken: Time,
     /// From this time on, there is something to receive: follows from the above, and is asked often.
     readable: Time,
@@ -154,8 +155,9 @@ impl End {
     /// to be [read](Self::read) now.
     pub(super) fn take(&mut self, limit: usize, now: Time, prng: &mut Prng) -> usize {
         let mut taken = 0;
+        let latest = now.min(self.broken);
         while let Some((at, left)) = self.stream.arriving.front_mut() {
-            if *at > now || taken >= limit {
+            if *at > latest || taken >= limit {
                 break;
             }
             let take = (*left).min(limit - taken);

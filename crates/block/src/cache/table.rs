@@ -4,6 +4,7 @@
 //! for the epochs of Flushes under way.
 
 use base::Time;
+use base::mutation::{self, Mutation};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -210,12 +211,16 @@ impl Table {
             let frame = self.hand;
             self.hand = (self.hand + 1) % count;
             let entry = self.entry(frame);
-            let clean = entry.dirty.is_none() && entry.writing.is_none();
+            let clean = entry.dirty.is_none() || mutation::active(Mutation::DirtyPageEvicted);
+            let clean = clean && entry.writing.is_none();
             if entry.state != FrameState::Valid || !clean {
                 continue;
             }
             if std::mem::take(&mut entry.referenced) {
                 continue;
+            }
+            if mutation::active(Mutation::DirtyPageEvicted) {
+                self.clean(frame);
             }
             self.unlink(frame);
             return Some(frame);
@@ -387,6 +392,7 @@ impl Table {
     pub(super) fn is_saved(&self, epoch: u64) -> bool {
         let counts = (self.epochs.base..=epoch).zip(&self.epochs.counts);
         counts.into_iter().all(|(_, &count)| count == 0)
+            || mutation::active(Mutation::WriteBackNotAwaited)
     }
 
     /// Collects the dirty pages of a range, in ascending order, of epochs up to `epoch`.
@@ -473,6 +479,7 @@ impl Table {
 
     pub(super) fn is_claimed(&self, page: u64) -> bool {
         self.claims.iter().any(|(_, range)| range.contains(&page))
+            && !mutation::active(Mutation::ClaimIgnored)
     }
 
     /// Returns true if no page of the range is on its way from or to the device.

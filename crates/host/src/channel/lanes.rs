@@ -192,6 +192,14 @@ impl RemoteChannel {
         self.lanes.all.iter().any(|lane| lane.queue_id > 0)
     }
 
+    /// Returns true if the channel works, and has no connection for one of the queues that it has: that
+    /// lane is opened again after a while.
+    #[must_use]
+    pub fn lacks_lane(&self) -> bool {
+        let lacks = |lane: &super::Lane| lane.queue_id > 0 && !lane.qpair.is_live();
+        self.state() == ChannelState::Live && self.lanes.all.iter().any(lacks)
+    }
+
     /// Returns the time from which lost writes may be sent again (docs/decisions/0004-replay.md).
     fn safe_replay_time(&self) -> Time {
         if self.parameters.fenced {

@@ -4,6 +4,7 @@
 use super::{ChannelState, RemoteChannel};
 use crate::limits::ASK_AGAIN;
 use crate::options::ConnectOptions;
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::Context;
 
@@ -57,6 +58,9 @@ impl RemoteChannel {
                 self.leave(cx);
                 return self.follow(cx);
             }
+        }
+        if mutation::active(Mutation::LaneNotReopened) {
+            return;
         }
         let Reopening { at, delay, .. } = &mut self.lanes.reopening;
         *at = (*at).min(cx.now + *delay);

@@ -168,6 +168,9 @@ impl FenceSnapshot {
     /// Closes the blocks of a write that was lost with an association, and is reported before it
     /// is known to be over. `is_lost`: that association is not live any more.
     pub(crate) fn close(&mut self, generation: u64, span: Span, is_lost: bool) {
+        if mutation::active(Mutation::ReportedNotFenced) {
+            return;
+        }
         let unknown = generation > self.lost && is_lost;
         if unknown || self.replay_permission(generation) != ReplayPermission::Allowed {
             self.closed.push((generation, span));

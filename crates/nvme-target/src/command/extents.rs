@@ -92,6 +92,7 @@ pub(crate) fn read_table(
     table.block_shift = namespace.block_shift;
     for (index, extent) in (0..).zip(entries) {
         let blocks = u64::from(extent.blocks);
+        let rights = rights.filter(|_| index == 0 || !mutation::active(Mutation::ExtentsNotAsked));
         let allowed = rights.map_or(Ok(()), |rights| {
             rights.check(entry.nsid, need, extent.slba, blocks)
         });

@@ -4,6 +4,7 @@
 //! that goes with it, so that a busy control plane cannot flood a host.
 
 use crate::limits::ASYNC_EVENT_REQUESTS_MAX;
+use base::mutation::{self, Mutation};
 use std::collections::{BTreeSet, VecDeque};
 use wire::nvme::feature::AsyncEventConfiguration;
 use wire::nvme::log_page::LogPageId;
@@ -68,6 +69,7 @@ impl AsyncEvents {
     /// Notes an occurrence.
     pub(crate) fn raise(&mut self, notice: Notice) {
         let (bit, wanted) = match notice {
+            Notice::Namespace(_) if mutation::active(Mutation::ChangeNotTold) => return,
             Notice::Namespace(nsid) => {
                 self.changed.insert(nsid);
                 (NAMESPACE, AsyncEventConfiguration::NAMESPACE_ATTRIBUTE)

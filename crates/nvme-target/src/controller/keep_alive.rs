@@ -46,7 +46,9 @@ impl KeepAlive {
 
     /// The host showed that it is there.
     pub(crate) fn restart(&mut self, now: Time) {
-        self.last = now;
+        if !mutation::active(Mutation::KeepAliveNotRestarted) {
+            self.last = now;
+        }
     }
 
     /// Returns the time at which the controller ends, unless the host restarts the timer.

@@ -250,7 +250,7 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
     let Some(namespace) = namespace.filter(|namespace| namespace.incarnation == incarnation) else {
         return Step::Answer(Status::INVALID_NAMESPACE.with_dnr());
     };
-    if !namespace.is_open() {
+    if !namespace.is_open() && !mutation::active(Mutation::PauseIgnored) {
         return Step::WaitForNamespace(nsid);
     }
     // The namespace may have become smaller while the command waited.

@@ -35,6 +35,17 @@ impl Machine {
                 self.cast.borrow_mut().hosts[number].hold(until);
                 self.count("pauses");
             }
+            Incident::PauseHostCores {
+                host,
+                core,
+                pause,
+                lead,
+            } => {
+                let until = self.world.now() + pause;
+                self.cast.borrow_mut().pause_host_cores(host, core, until);
+                self.count("pauses of cores");
+                self.pass(lead);
+            }
             Incident::JumpTarget(target, by) => {
                 self.cast.borrow().jump_target(target, by);
                 self.count("clock jumps");
@@ -45,7 +56,11 @@ impl Machine {
             }
             Incident::TurnKnobs(target) => self.turn_knobs(target),
             Incident::Resize((target, volume), permille) => self.resize(target, volume, permille),
-            Incident::Remove(target, gone_for) => self.remove(target, gone_for),
+            Incident::Remove {
+                target,
+                gone_for,
+                other,
+            } => self.remove(target, gone_for, other),
             Incident::Deny((target, host), denied_for) => self.deny(target, host, denied_for),
             Incident::ChangeTenants(target) => self.change_tenants(target),
         }
@@ -59,6 +74,9 @@ impl Machine {
         let process = self.cast.borrow_mut().targets[target].take();
         drop(process);
         self.count("target crashes");
+        let volumes = self.known[target].volumes.iter();
+        volumes.for_each(Volume::lose_process);
+        self.known[target].cache_life += u64::from(self.plan.has_pages());
         if power {
             self.count("power losses");
             self.known[target].cache_life += 1;
@@ -70,24 +88,27 @@ impl Machine {
         }
         self.pass(down);
         if other {
-            self.replace_volume(target);
+            self.replace_volume(target, 0);
         }
         self.start_target(target);
     }
 
-    /// The first volume of a target is another one from now on.
-    fn replace_volume(&mut self, target: usize) {
+    /// Another volume comes in the place of one.
+    fn replace_volume(&mut self, target: usize, place: usize) {
         self.count("other volumes");
         let volume = Volume::new(self.made, &self.plan, &mut self.prng);
         self.made += 1;
+        let nsid = u32::try_from(place + 1).expect("a few");
         // Observers that know the old volume by its size must learn the new one's.
         volume.extent.begin();
         volume.extent.end(volume.extent.blocks());
         for host in &mut self.cast.borrow_mut().hosts {
-            host.is_replaced(target, 1, &volume.oracle, &volume.extent);
+            host.is_replaced(target, nsid, &volume.oracle, &volume.extent);
         }
         let known = &mut self.known[target];
-        let before = std::mem::replace(&mut known.volumes[0], volume);
+        let before = std::mem::replace(&mut known.volumes[place], volume);
+        // Where it could not write its pages back, they are gone with its cache.
+        before.lose_process();
         known.replaced.push(before);
     }
 
@@ -182,7 +203,7 @@ impl Machine {
         self.known[target].removed && volume + 1 == self.plan.volumes
     }
 
-    fn remove(&mut self, target: usize, gone_for: Nanos) {
+    fn remove(&mut self, target: usize, gone_for: Nanos, other: bool) {
         let nsid = u32::try_from(self.plan.volumes).expect("a few");
         if !self.change(target, |t| t.remove_namespace(SUBSYSTEM, nsid)) {
             return;
@@ -190,6 +211,9 @@ impl Machine {
         self.count("removed namespaces");
         self.known[target].removed = true;
         self.pass(gone_for);
+        if other {
+            self.replace_volume(target, self.plan.volumes - 1);
+        }
         let volume = &self.known[target].volumes[self.plan.volumes - 1];
         let (options, dispatcher) = volume.as_namespace(nsid, || self.world.driver());
         if let Some(process) = &mut self.cast.borrow_mut().targets[target] {
