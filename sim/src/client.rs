@@ -1,17 +1,15 @@
 //! An application in the simulated world: random requests to a device, every answer checked.
 
+mod connections;
 mod content;
 mod extents;
 mod giving_up;
 mod judge;
-mod reopening;
-mod unconnected;
 mod way;
 
+use connections::{Loss, Reopening};
 pub(crate) use content::version_of;
 use giving_up::GivingUp;
-use reopening::Reopening;
-use unconnected::Loss;
 pub(crate) use way::Way;
 
 use crate::application::{Application, EXTENTS_AT_ONCE, Mix, Report, Tolerance, Workload};

@@ -139,12 +139,7 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "sim",
-        &[
-            "client.rs",
-            "client/giving_up.rs",
-            "client/reopening.rs",
-            "client/unconnected.rs",
-        ],
+        &["client.rs", "client/connections.rs", "client/giving_up.rs"],
         "the application's fields, and two parts of its methods",
     ),
     (

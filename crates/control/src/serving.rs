@@ -104,7 +104,6 @@ impl Serving {
             token: options.token,
             config_path: options.config_path,
             cpus: (!others.is_empty()).then(|| numbers(&others)),
-            ..ServerOptions::default()
         };
         let manager = ServiceManager::from_environment()?;
         let (control, teller) = (Arc::new(control), manager.clone());

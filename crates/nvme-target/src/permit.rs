@@ -238,7 +238,7 @@ mod tests {
         assert!(few.iter().all(Result::is_ok));
         assert_eq!(from(3).err(), Some(PermitRefused::All));
         drop(few);
-        assert!(from(3).and(from(3)).is_ok());
+        from(3).and(from(3)).unwrap();
 
         let limits = Limits {
             connections: 512,

@@ -21,7 +21,7 @@ pub struct Load {
     pub threads: usize,
     /// Order of their pages.
     pub pattern: Pattern,
-    /// What the threads do.
+    /// Operations of the threads.
     pub mix: Mix,
 }
 

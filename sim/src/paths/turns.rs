@@ -64,8 +64,8 @@ impl World<'_> {
         }
     }
 
-    /// Pages that one thread may have under way at once when it writes back. By a queue that is run
-    /// by whoever comes, it returns from the path with the page written: it sends it, or sleeps
+    /// Pages that one thread may have under way at once when it writes back. By a queue that its
+    /// submitters run, it returns from the path with the page written: it sends it, or sleeps
     /// until another thread has.
     fn writes_at_once(&self) -> u32 {
         match self.setup.path.route(WRITE_BACK) {

@@ -100,8 +100,8 @@ pub enum CacheLife {
 /// Time that a device itself took, apart from the software above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTime {
-    /// Requests that it carried out since it was made and whose time was taken, which are all or
-    /// some of them; each extent of a command is one.
+    /// Requests that it carried out and timed since it was made: all, or some of them. Each extent of a
+    /// command is one.
     pub requests: u64,
     /// Sum of the times from their arrival at the device to their end: of the extents of a command,
     /// each takes as long as the device keeps it waiting.

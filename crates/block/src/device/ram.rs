@@ -162,7 +162,7 @@ struct RamChannel {
     geometry: Geometry,
     region: RegionHandle,
     served: Arc<ServiceTime>,
-    /// Commands until the next one whose time is taken.
+    /// Commands until the next one that is timed.
     untimed: u32,
 }
 

@@ -1,4 +1,4 @@
-//! How a request of a path ended.
+//! The end of a request of a path.
 
 use crate::request::BlockError;
 

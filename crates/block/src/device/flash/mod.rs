@@ -5,8 +5,9 @@
 //! simulator. The [`Profile`] says what it is made of, [`Timing`] when a request ends, a [`Ram`]
 //! device holds the data. A request takes effect when it is submitted and its completion is held
 //! back. The device begins when it is told, and not when the turn did in which that happens: it
-//! would take in what the software takes before. Threads share the device as they would a real one. It is always in the state after long
-//! random writes, the worst, which is what a cost model is made for.
+//! would take in what the software takes before. Threads share the device as they would a real one.
+//! It is always in the state after long random writes, the worst, which is what a cost model is made
+//! for.
 
 mod profile;
 #[cfg(test)]

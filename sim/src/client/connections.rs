@@ -1,0 +1,118 @@
+//! An application's connections: requests that fail for want of one, and that others are asked for in
+//! the place of; lanes that a channel must have; and channels that are closed, and others opened in the
+//! place of these.
+
+use super::{Client, Way};
+use crate::application::Application;
+use crate::oracle::Oracle;
+use crate::rights::Extent;
+use base::{Nanos, Prng, Time};
+use block::BlockError;
+use host::{Association, Phase};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Time for which an application asks for nothing after a request that failed for want of a
+/// connection: the next one would fail at once.
+const PATIENCE: Nanos = Nanos::from_millis(20);
+
+/// A loss of the connection, as an application sees it.
+#[derive(Debug)]
+pub(super) struct Loss {
+    /// Number of associations that were live before.
+    generation: u64,
+    /// Time at which it was seen.
+    since: Time,
+}
+
+impl Client {
+    /// Returns true if another request is to be asked for in the place of one that ended so. It waits
+    /// for a while.
+    pub(super) fn asks_anew(&mut self, answer: Result<(), BlockError>) -> bool {
+        if self.waits.is_none() || answer != Err(BlockError::Gone) {
+            return false;
+        }
+        self.rests_until = self.rests_until.max(self.now + PATIENCE);
+        let anew = !self.tolerance.may_go();
+        self.issued -= u64::from(anew);
+        anew
+    }
+
+    /// Asserts that no request waits for a connection for longer than its host lets it.
+    pub(crate) fn check_waits(&mut self, association: &Association) {
+        let Some(limit) = self.waits else { return };
+        if association.phase() != Phase::Recovering {
+            self.loss = None;
+            return;
+        }
+        let generation = association.generation();
+        let loss = self.loss.take();
+        let loss = loss.filter(|loss| loss.generation == generation);
+        let loss = self.loss.insert(loss.unwrap_or(Loss {
+            generation,
+            since: self.now,
+        }));
+        let lost_for = self.now.since(loss.since);
+        if lost_for <= limit {
+            return;
+        }
+        for (_, request) in self.in_flight.iter() {
+            assert!(
+                self.now.since(request.since) <= limit,
+                "{:?} of blocks {:?} waits, and there has been no connection for {lost_for}",
+                request.kind,
+                request.range
+            );
+        }
+    }
+}
+
+/// The part of an application's work that its next channel has.
+#[derive(Debug)]
+pub(super) struct Reopening(Box<Application>);
+
+impl Reopening {
+    /// Takes from an application what its next channel is to have; `None` where that is nothing.
+    pub(super) fn split(application: &mut Application) -> Option<Self> {
+        let requests = application.workload.requests;
+        let mut prng = Prng::from_seed(application.seed ^ 0x0E09);
+        let now = 1 + prng.below(requests / 2 + 1);
+        if !application.reopens || !application.judged || now >= requests {
+            return None;
+        }
+        let mut next = application.clone();
+        application.workload.requests = now;
+        next.workload.requests -= now;
+        next.seed = prng.next_u64();
+        next.rest = application.rest.filter(|&(after, _)| after >= now);
+        next.rest = next.rest.map(|(after, rest)| (after - now, rest));
+        Some(Self(Box::new(next)))
+    }
+}
+
+impl Client {
+    /// Takes what another channel is to be opened for, once this one is closed.
+    pub(crate) fn take_next(&mut self) -> Option<Application> {
+        let closed = self.closing && self.channel.as_ref().closed();
+        let next = self.reopening.take_if(|_| closed)?;
+        Some(*next.0)
+    }
+
+    /// Another volume came in the place of its namespace: its next channel finds that one.
+    pub(crate) fn is_replaced(&mut self, nsid: u32, oracle: &Rc<RefCell<Oracle>>, extent: &Extent) {
+        if let Some(Reopening(next)) = &mut self.reopening
+            && next.nsid == nsid
+        {
+            next.is_replaced(oracle, extent);
+        }
+    }
+
+    /// Returns true if its channel works without one of the lanes that it has a queue for: an
+    /// application ends only when the channel has them all, so one that is never opened is a hang.
+    pub(super) fn lacks_lane(&self) -> bool {
+        match &self.channel {
+            Way::Any(_) => false,
+            Way::Remote(channel) => channel.lacks_lane(),
+        }
+    }
+}
