@@ -49,7 +49,12 @@ impl Provoked {
             "a host or its target is accused: {}",
             error.as_ref().map_or_else(String::new, ToString::to_string)
         );
-        let given_up = matches!(error, Some(ConnectionError::GivenUp { .. }));
+        let given_up = match error {
+            Some(ConnectionError::GivenUp { .. }) => true,
+            // A fence of the association that was given up is overdue before another one is live.
+            Some(ConnectionError::TimedOut { what, .. }) => what.contains("lost with a connection"),
+            _ => false,
+        };
         assert!(
             self.losses || (self.given_up && given_up) || association.phase() == Phase::Connecting,
             "a host lost its connections, and nothing provokes that: {}",
