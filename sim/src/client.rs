@@ -91,7 +91,7 @@ pub struct Client {
     /// The host that it runs on.
     host: u64,
     /// Losses of what was not flushed that a Flush has reported, and when the last one did.
-    told: (u64, Step),
+    told: (usize, Step),
     judged: bool,
     oracle: Rc<RefCell<Oracle>>,
     /// Content that the device would keep without power, if it has a cache.

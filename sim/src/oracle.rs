@@ -82,8 +82,8 @@ pub struct Oracle {
     reads: BTreeMap<Step, usize>,
     /// True if power may be lost: then what is not durable is not for ever.
     volatile: bool,
-    /// Number of times that power was lost.
-    losses: u64,
+    /// The steps at which power was lost.
+    losses: Vec<Step>,
     /// Blocks with acknowledged writes that a Flush may make durable, and whether each block is one.
     unflushed: Vec<usize>,
     is_unflushed: Vec<bool>,
@@ -99,7 +99,7 @@ impl Oracle {
             next: 1,
             reads: BTreeMap::new(),
             volatile: false,
-            losses: 0,
+            losses: Vec::new(),
             unflushed: Vec::new(),
             is_unflushed: vec![false; blocks],
         }
@@ -247,7 +247,8 @@ impl Oracle {
         if !self.volatile {
             return;
         }
-        self.losses += 1;
+        let step = self.step();
+        self.losses.push(step);
         for write in self.blocks.iter_mut().flatten() {
             write.holds &= write.durable;
             write.shaken |= write.ended.is_none();
@@ -256,8 +257,14 @@ impl Oracle {
 
     /// Returns the number of times that power was lost, and with it perhaps what was not flushed.
     #[must_use]
-    pub const fn losses(&self) -> u64 {
-        self.losses
+    pub const fn losses(&self) -> usize {
+        self.losses.len()
+    }
+
+    /// Returns the number of those that were over when a step began.
+    #[must_use]
+    pub fn losses_before(&self, step: Step) -> usize {
+        self.losses.partition_point(|&loss| loss < step)
     }
 
     /// A read begins; its name for [`allows`](Self::allows), until [`end_read`](Self::end_read).

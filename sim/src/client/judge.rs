@@ -146,7 +146,9 @@ impl Client {
     }
 
     /// A Flush that began then failed because what was not flushed may be lost. Every loss is told
-    /// once; whatever was asked for before that is told too.
+    /// once; whatever was asked for before that is told too. A loss while it is under way may be
+    /// another one than it tells: its answer may have arrived before the connection broke, and be read
+    /// later.
     fn told_of_loss(&mut self, began: Step) {
         let mut oracle = self.oracle.borrow_mut();
         let (losses, told) = self.told;
@@ -160,7 +162,7 @@ impl Client {
             forgets || again || oracle.losses() > losses || began < told,
             "a Flush says that writes may be lost, and nothing provokes that"
         );
-        self.told = (oracle.losses(), oracle.begin_flush());
+        self.told = (oracle.losses_before(began), oracle.begin_flush());
     }
 
     /// A comparison that holds found what was expected; one that does not found something else
