@@ -4,14 +4,9 @@
 
 mod setup;
 
-use setup::start;
+use setup::{block_on, start};
 use std::error::Error;
-use std::future::Future;
 use std::io::IoSlice;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::Duration;
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -51,26 +46,6 @@ fn a_queue(disk: &host::Namespace) -> Outcome {
         );
     }
     Ok(())
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Runs a future on this thread.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        std::thread::park();
-    }
 }
 
 async fn futures(subsystem: &host::Subsystem) -> Outcome {

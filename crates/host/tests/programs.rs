@@ -9,13 +9,11 @@ mod setup;
 use host::{Host, ReplayPolicy, RequestError, SubmitError};
 use peer::{Behaviour, NQN, Peer};
 use rustix::event::{PollFd, PollFlags, poll};
-use setup::{connect, start};
+use setup::{block_on, connect, start};
 use std::future::Future;
 use std::io::{IoSlice, IoSliceMut};
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 #[test]
@@ -153,26 +151,6 @@ fn the_descriptor_brings_a_queue_through_a_lost_connection() {
                 done += 1;
             }
         }
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Runs a future on this thread.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        std::thread::park();
     }
 }
 

@@ -9,7 +9,10 @@ use host::{Host, RemoteNamespace, Subsystem, Switchboard, SwitchedNamespace};
 use reactor::BufferClass;
 use reactor::uring::{Options, UringDriver};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use target::{Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions};
 
 pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
@@ -62,4 +65,24 @@ pub fn connect(running: &RunningTarget) -> (Host, Subsystem) {
 pub fn switched(board: &Switchboard, subsystem: &Subsystem, nsid: u32) -> SwitchedNamespace {
     let remote = RemoteNamespace::new(subsystem.association(), nsid).unwrap();
     board.namespace(&remote).unwrap()
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        std::thread::park();
+    }
 }
