@@ -6,17 +6,24 @@
 #[path = "../examples/switchboard.rs"]
 #[allow(dead_code, unreachable_pub)] // Its `main` is for its users.
 mod example;
+mod peer;
 mod setup;
 
 use host::{
     BlockError, Class, CoreId, Knobs, RequestError, SubmitError, Switchboard, SwitchboardOptions,
     SwitchedQueue, SwitchedQueueOptions,
 };
+use peer::{Behaviour, Peer, builder};
+use rustix::event::{PollFd, PollFlags, poll};
 use setup::{connect, start};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The time of requests that are to be given up.
+const SHORT: Duration = Duration::from_millis(30);
 
 fn board() -> Switchboard {
     Switchboard::start(&SwitchboardOptions::of_process().unwrap()).unwrap()
@@ -174,6 +181,155 @@ fn requests_of_a_subsystem_that_is_disconnected_are_answered() {
         let done = queue.wait(1).unwrap().next().unwrap();
         if done.result == Err(BlockError::Gone) {
             break;
+        }
+    }
+}
+
+/// Polls the descriptor of a queue until it is readable, or for so long.
+fn readable(queue: &mut SwitchedQueue, timeout: Duration) -> bool {
+    let timeout = timeout.try_into().unwrap();
+    let fd = queue.readiness().unwrap();
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut fds, Some(&timeout)).unwrap() > 0
+}
+
+#[test]
+fn a_queue_serves_an_event_loop_through_its_descriptor() {
+    let running = start(1);
+    let (_host, subsystem) = connect(&running);
+    let disk = subsystem.namespace(1).unwrap();
+    let board = board();
+    // That of `Latency` has a lane of its own, and goes by the ingress as well.
+    for class in Class::ALL {
+        let options = SwitchedQueueOptions {
+            class,
+            ..SwitchedQueueOptions::default()
+        };
+        let mut queue = disk.switched_queue(&board, &options).unwrap();
+        queue.readiness().unwrap();
+        let (mut sent, mut done) = (0_u64, 0);
+        while done < 4_000 {
+            while sent < done + 16 {
+                let offset = sent % 1000 * 4096;
+                match sent % 3 {
+                    0 => queue.write(sent, offset, &[7; 4096]).unwrap(),
+                    1 => queue.read(sent, offset, 4096).unwrap(),
+                    _ => queue.flush(sent).unwrap(),
+                }
+                sent += 1;
+            }
+            queue.kick();
+            assert!(readable(&mut queue, PATIENCE), "{done} of {sent} done");
+            // What is left is told again.
+            for completion in queue.wait(0).unwrap().take(3) {
+                completion.result.unwrap();
+                done += 1;
+            }
+        }
+        all(&mut queue);
+        // It may be told in vain, but not for ever.
+        while readable(&mut queue, Duration::ZERO) {
+            assert_eq!(queue.wait(0).unwrap().count(), 0);
+        }
+    }
+}
+
+/// A switchboard of one core over a peer, with or without lanes for lone threads, and a queue.
+fn queue_of(peer: &Peer, class: Class, direct: bool, depth: u32) -> (Switchboard, SwitchedQueue) {
+    let mut knobs = Knobs::switchyard();
+    knobs.direct_submitters = direct.into();
+    let mut cores = SwitchboardOptions::of_process().unwrap().cores;
+    cores.truncate(1);
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+    let options = SwitchedQueueOptions {
+        class,
+        depth,
+        request_bytes: 4096,
+        ..SwitchedQueueOptions::default()
+    };
+    let namespace = peer::connect(peer, builder());
+    let queue = namespace.switched_queue(&board, &options).unwrap();
+    (board, queue)
+}
+
+/// The end of the one request that ends next.
+fn one(queue: &mut SwitchedQueue) -> (u64, Result<(), BlockError>) {
+    let done = queue.wait_for(1, PATIENCE).unwrap().next().unwrap();
+    (done.tag, done.result)
+}
+
+#[test]
+fn requests_end_when_they_are_given_up() {
+    let ways = [
+        (Class::Throughput, false),
+        (Class::Latency, false),
+        (Class::Latency, true),
+    ];
+    for (class, direct) in ways {
+        let peer = Peer::start(1 << 20, Behaviour::default());
+        let (_board, mut queue) = queue_of(&peer, class, direct, 8);
+        for round in 0..3 {
+            peer.change(|behaviour| behaviour.hold = 2);
+            queue.read(1, 0, 4096).unwrap();
+            queue.read(2, 4096, 4096).unwrap();
+            while peer.seen.held.load(Ordering::SeqCst) < 4 * round + 2 {
+                assert_eq!(queue.wait(0).unwrap().count(), 0);
+            }
+            assert!(!queue.cancel(3), "there is none");
+            assert!(queue.cancel(1));
+            assert_eq!(one(&mut queue), (1, Err(BlockError::Aborted)));
+            assert!(!queue.cancel(1), "it is over");
+            assert_eq!(peer.release(), 2);
+            assert_eq!(one(&mut queue), (2, Ok(())));
+
+            peer.change(|behaviour| behaviour.hold = 2);
+            queue.write_zeroes(4, 0, 4096).unwrap();
+            queue.set_timeout(Some(SHORT));
+            queue.read(5, 8192, 4096).unwrap();
+            queue.set_timeout(None);
+            assert_eq!(one(&mut queue), (5, Err(BlockError::TimedOut)));
+            while peer.seen.held.load(Ordering::SeqCst) < 4 * round + 4 {
+                assert_eq!(queue.wait(0).unwrap().count(), 0);
+                // Its time may have been over before it was sent.
+                if queue.outstanding() == 1 {
+                    queue.read(6, 16_384, 4096).unwrap();
+                }
+            }
+            peer.release();
+            while queue.outstanding() > 0 {
+                assert_eq!(one(&mut queue).1, Ok(()));
+            }
+        }
+        // Slots and memory are free again.
+        for tag in 0..8 {
+            queue.read(tag, tag * 4096, 4096).unwrap();
+        }
+        assert_eq!(all(&mut queue).len(), 8);
+    }
+}
+
+/// A lane has 512 commands at most; further requests wait for one of them.
+#[test]
+fn requests_without_a_place_in_a_lane_end_when_they_are_given_up() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let (_board, mut queue) = queue_of(&peer, Class::Throughput, false, 600);
+    peer.change(|behaviour| behaviour.hold = usize::MAX);
+    for tag in 0..560 {
+        queue.read(tag, tag * 512, 512).unwrap();
+    }
+    queue.set_timeout(Some(SHORT));
+    queue.read(560, 0, 512).unwrap();
+    assert_eq!(one(&mut queue), (560, Err(BlockError::TimedOut)));
+    assert!(queue.cancel(555) && queue.cancel(2));
+    let mut ended = [one(&mut queue), one(&mut queue)];
+    ended.sort_by_key(|&(tag, _)| tag);
+    let aborted = Err(BlockError::Aborted);
+    assert_eq!(ended, [(2, aborted), (555, aborted)]);
+    peer.change(|behaviour| behaviour.hold = 0);
+    while queue.outstanding() > 0 {
+        peer.release();
+        for done in queue.wait_for(1, SHORT).unwrap() {
+            assert_eq!(done.result, Ok(()), "{}", done.tag);
         }
     }
 }

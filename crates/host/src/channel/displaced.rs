@@ -32,11 +32,12 @@ impl RemoteChannel {
         self.lanes.other_way = other_way;
     }
 
-    /// Takes the oldest request that is to go another way. It counts as outstanding no more.
-    pub(crate) fn take_displaced(&mut self) -> Option<Request> {
-        let request = self.requests.displaced.pop_front()?;
+    /// Takes the oldest request that is to go another way, with the time at which it is given up. It
+    /// counts as outstanding no more.
+    pub(crate) fn take_displaced(&mut self) -> Option<(Request, Time)> {
+        let displaced = self.requests.displaced.pop_front()?;
         self.requests.outstanding -= 1;
-        Some(request)
+        Some(displaced)
     }
 
     /// Returns true if everything goes on without the channel.
@@ -102,12 +103,15 @@ impl RemoteChannel {
         if exchange.replayed {
             self.recovery.locks.unlock(request.span());
         }
-        self.requests.displaced.push_back(Request {
+        exchange.release();
+        let request = Request {
             tag: exchange.tag,
             operation: request.operation,
             lba: request.lba,
             blocks: request.blocks + request.blocks_left,
             data: exchange.data.take(),
-        });
+        };
+        let displaced = (request, exchange.limit);
+        self.requests.displaced.push_back(displaced);
     }
 }

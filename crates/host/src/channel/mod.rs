@@ -109,8 +109,8 @@ struct Requests {
     flushes: VecDeque<(u64, u32)>,
     /// The Flush that was reaped last: the number of completions up to it, and the losses.
     flush: (u64, u32),
-    /// Requests that are to go another way, because no lane has a queue.
-    displaced: VecDeque<Request>,
+    /// Requests that are to go another way, because no lane has a queue, with their limits.
+    displaced: VecDeque<(Request, Time)>,
     /// Commands over extents that were not reaped yet.
     done_extents: VecDeque<Extents>,
     /// Memory of such commands, to be used again.

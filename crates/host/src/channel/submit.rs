@@ -18,7 +18,7 @@ impl RemoteChannel {
     }
 
     /// The same for a request that is given up at `limit`.
-    pub(super) fn submit_limited(
+    pub(crate) fn submit_limited(
         &mut self,
         namespace: usize,
         mut request: Request,

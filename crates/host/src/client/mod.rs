@@ -17,7 +17,8 @@ mod switched_queue;
 mod transfer;
 
 pub use blocking::{Canceller, Namespace, Subsystem};
-pub use queue::{Completions, Queue, QueueOptions, SubmitError};
+pub use own_channel::Completions;
+pub use queue::{Queue, QueueOptions, SubmitError};
 pub use switched_queue::{SwitchedQueue, SwitchedQueueOptions};
 pub use transfer::{AsyncNamespace, Transfer};
 

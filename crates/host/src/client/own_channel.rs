@@ -1,13 +1,16 @@
 //! A channel on a driver of the calling thread's own: the thread sends, takes answers and waits by
 //! itself.
 
+use super::readiness::Readiness;
 use crate::error::HostError;
 use base::Time;
 use block::{Channel, Completion, DeviceError, Request, Submit};
 use reactor::uring::{Options, UringDriver};
 use reactor::{Context, Driver, IdlePolicy, IoSlice, Outcome, PollPolicy, Wait, yield_core};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 /// A channel, its driver, and what it has finished.
 #[derive(Debug)]
@@ -20,6 +23,9 @@ pub(super) struct OwnChannel<C: ?Sized> {
     pub(super) done: VecDeque<Completion>,
     /// Requests and barriers that the channel has not finished.
     outstanding: usize,
+    readiness: Option<Readiness>,
+    /// An error of the ring outside of a wait, for the next one.
+    failure: Option<io::Error>,
 }
 
 impl<C: Channel + ?Sized> OwnChannel<C> {
@@ -40,6 +46,8 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
             events: Vec::with_capacity(256),
             done: VecDeque::new(),
             outstanding: 0,
+            readiness: None,
+            failure: None,
         })
     }
 
@@ -120,6 +128,80 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         Ok(())
     }
 
+    /// Sends off what was submitted, and waits as [`wait_until`](Self::wait_until) for what is handed
+    /// out.
+    pub(super) fn take_until(&mut self, min: usize, end: Time) -> io::Result<Completions<'_>>
+    where
+        C: Sized,
+    {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        self.kick();
+        if let Some(readiness) = &self.readiness {
+            readiness.clear();
+            self.driver.reset_wake_counter();
+        }
+        self.wait_until(min, end)?;
+        Ok(Completions { queue: self })
+    }
+
+    /// Gives up every request with the tag. Returns false if none is under way.
+    pub(super) fn cancel(&mut self, tag: u64) -> bool {
+        let found = self.with(|channel, cx| channel.cancel(tag, cx));
+        self.apply();
+        self.arm_again();
+        found
+    }
+
+    /// The descriptor of [`Queue::readiness`](super::Queue::readiness).
+    pub(super) fn readiness(&mut self) -> io::Result<BorrowedFd<'_>> {
+        if self.readiness.is_none() {
+            let readiness = Readiness::new(self.driver.wake_counter())?;
+            self.driver.raise_on_completion(readiness.counter())?;
+            self.readiness = Some(readiness);
+            self.arm()?;
+        }
+        let readiness = self.readiness.as_ref().expect("made above");
+        Ok(readiness.descriptor())
+    }
+
+    /// Makes the descriptor readable, if there is one.
+    pub(super) fn raise(&self) {
+        if let Some(readiness) = &self.readiness {
+            readiness.raise();
+        }
+    }
+
+    /// Gets the descriptor, if there is one, ready for the next wait on it. A broken ring makes it
+    /// readable, and is reported by the next wait.
+    pub(super) fn arm_again(&mut self) {
+        if let Err(error) = self.arm() {
+            self.failure.get_or_insert(error);
+            self.raise();
+        }
+    }
+
+    /// Gets the descriptor ready for a wait on it.
+    fn arm(&mut self) -> io::Result<()> {
+        if self.readiness.is_none() {
+            return Ok(());
+        }
+        // What was submitted may have to connect first.
+        self.apply();
+        while self.done.is_empty() && !self.driver.prepare_sleep(&mut self.events)? {
+            self.apply();
+        }
+        let deadline = self.channel.deadline();
+        let readiness = self.readiness.as_ref().expect("asked above");
+        if self.done.is_empty() {
+            readiness.wake_at(self.driver.now(), deadline)
+        } else {
+            readiness.raise();
+            Ok(())
+        }
+    }
+
     /// Lets the channel do what it has to, although none of its requests is done soon.
     pub(super) fn wait_for_room(&mut self) -> io::Result<()> {
         let deadline = self.channel.deadline();
@@ -163,5 +245,55 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
                 return;
             }
         }
+    }
+}
+
+/// A queue that hands out completions.
+trait Finished: fmt::Debug {
+    fn next(&mut self) -> Option<Completion>;
+
+    /// Completions that are there.
+    fn len(&self) -> usize;
+
+    /// No more are taken at present.
+    fn rest(&mut self);
+}
+
+impl<C: Channel> Finished for OwnChannel<C> {
+    fn next(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn len(&self) -> usize {
+        self.done.len()
+    }
+
+    fn rest(&mut self) {
+        self.arm_again();
+    }
+}
+
+/// Finished requests, oldest first. What is not taken stays for the next wait of the queue.
+#[derive(Debug)]
+pub struct Completions<'a> {
+    queue: &'a mut dyn Finished,
+}
+
+impl Iterator for Completions<'_> {
+    type Item = Completion;
+
+    fn next(&mut self) -> Option<Completion> {
+        self.queue.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let len = self.queue.len();
+        (len, Some(len))
+    }
+}
+
+impl Drop for Completions<'_> {
+    fn drop(&mut self) {
+        self.queue.rest();
     }
 }

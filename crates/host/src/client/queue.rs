@@ -2,16 +2,15 @@
 //! its own connection. This is the fast way in.
 
 use super::blocking::Subsystem;
-use super::own_channel::OwnChannel;
+use super::own_channel::{Completions, OwnChannel};
 use super::range;
-use super::readiness::Readiness;
 use crate::channel::{QueueFull, RemoteChannel};
 use crate::error::{HostError, RequestError};
 use crate::limits::QUEUE_DEPTH_MAX;
 use crate::namespace::RemoteNamespace;
 use base::units::{KIB, Lba, MIB};
 use base::{Nanos, Time};
-use block::{Channel as _, Completion, Device, Operation, Request};
+use block::{Device, Operation, Request};
 use reactor::{BufferClass, Driver as _, IoSlice, PollPolicy};
 use std::io;
 use std::marker::PhantomData;
@@ -69,11 +68,8 @@ impl Default for QueueOptions {
 pub struct Queue {
     own: OwnChannel<RemoteChannel>,
     namespace: RemoteNamespace,
-    readiness: Option<Readiness>,
     /// Time after which requests are given up.
     timeout: Option<Duration>,
-    /// An error of the ring outside of a wait, for the next one.
-    failure: Option<io::Error>,
     /// Keeps the controller connected; dropped last.
     _subsystem: Subsystem,
     /// The driver belongs to the thread that made it.
@@ -112,9 +108,7 @@ impl Queue {
         Ok(Self {
             own,
             namespace,
-            readiness: None,
             timeout: None,
-            failure: None,
             _subsystem: subsystem,
             _thread: PhantomData,
         })
@@ -172,10 +166,7 @@ impl Queue {
     /// with [`BlockError::Aborted`](block::BlockError), or with the target's answer if that comes
     /// first. Returns false if none is under way.
     pub fn cancel(&mut self, tag: u64) -> bool {
-        let found = self.own.with(|channel, cx| channel.cancel(tag, cx));
-        self.own.apply();
-        self.arm_again();
-        found
+        self.own.cancel(tag)
     }
 
     /// Makes a request of `length` bytes at `offset`, both multiples of the block size, to be
@@ -299,15 +290,13 @@ impl Queue {
     /// Sends off what was submitted, without waiting.
     pub fn kick(&mut self) {
         self.own.kick();
-        self.arm_again();
+        self.own.arm_again();
     }
 
     /// Makes the descriptor of [`readiness`](Self::readiness) readable: for a program that keeps
     /// completions of this queue for its own event loop to find.
     pub fn raise(&self) {
-        if let Some(readiness) = &self.readiness {
-            readiness.raise();
-        }
+        self.own.raise();
     }
 
     /// Waits until at least `min` requests are done, or all are, and hands them out. With 0 it
@@ -316,7 +305,7 @@ impl Queue {
     /// # Errors
     /// When the thread's io_uring is broken; failed requests are completions.
     pub fn wait(&mut self, min: usize) -> io::Result<Completions<'_>> {
-        self.wait_until(min, Time::NEVER)
+        self.own.take_until(min, Time::NEVER)
     }
 
     /// The same, for `timeout` at the longest: fewer may be done then.
@@ -325,20 +314,7 @@ impl Queue {
     /// As [`wait`](Self::wait).
     pub fn wait_for(&mut self, min: usize, timeout: Duration) -> io::Result<Completions<'_>> {
         let end = self.own.driver.now() + Nanos::from(timeout);
-        self.wait_until(min, end)
-    }
-
-    fn wait_until(&mut self, min: usize, end: Time) -> io::Result<Completions<'_>> {
-        if let Some(error) = self.failure.take() {
-            return Err(error);
-        }
-        self.own.kick();
-        if let Some(readiness) = &self.readiness {
-            readiness.clear();
-            self.own.driver.reset_wake_counter();
-        }
-        self.own.wait_until(min, end)?;
-        Ok(Completions { queue: self })
+        self.own.take_until(min, end)
     }
 
     /// A descriptor for `poll(2)`, `epoll(7)` and event loops: readable whenever
@@ -349,76 +325,13 @@ impl Queue {
     /// # Errors
     /// The kernel's.
     pub fn readiness(&mut self) -> io::Result<BorrowedFd<'_>> {
-        if self.readiness.is_none() {
-            let readiness = Readiness::new(self.own.driver.wake_counter())?;
-            self.own.driver.raise_on_completion(readiness.counter())?;
-            self.readiness = Some(readiness);
-            self.arm()?;
-        }
-        let readiness = self.readiness.as_ref().expect("made above");
-        Ok(readiness.descriptor())
-    }
-
-    /// Gets the descriptor, if there is one, ready for the next wait on it. A broken ring makes it
-    /// readable, and is reported by the next [`wait`](Self::wait).
-    fn arm_again(&mut self) {
-        if let Err(error) = self.arm() {
-            self.failure.get_or_insert(error);
-            self.raise();
-        }
-    }
-
-    /// Gets the descriptor ready for a wait on it.
-    fn arm(&mut self) -> io::Result<()> {
-        if self.readiness.is_none() {
-            return Ok(());
-        }
-        // What was submitted may have to connect first.
-        let own = &mut self.own;
-        own.apply();
-        while own.done.is_empty() && !own.driver.prepare_sleep(&mut own.events)? {
-            own.apply();
-        }
-        let deadline = own.channel().deadline();
-        let readiness = self.readiness.as_ref().expect("asked above");
-        if own.done.is_empty() {
-            readiness.wake_at(own.driver.now(), deadline)
-        } else {
-            readiness.raise();
-            Ok(())
-        }
+        self.own.readiness()
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
         self.own.close(Nanos::from_secs(1));
-    }
-}
-
-/// Finished requests, oldest first. What is not taken stays for the next
-/// [`wait`](Queue::wait).
-#[derive(Debug)]
-pub struct Completions<'a> {
-    queue: &'a mut Queue,
-}
-
-impl Iterator for Completions<'_> {
-    type Item = Completion;
-
-    fn next(&mut self) -> Option<Completion> {
-        self.queue.own.done.pop_front()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let len = self.queue.own.done.len();
-        (len, Some(len))
-    }
-}
-
-impl Drop for Completions<'_> {
-    fn drop(&mut self) {
-        self.queue.arm_again();
     }
 }
 

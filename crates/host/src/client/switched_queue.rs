@@ -3,18 +3,19 @@
 //! process share, carry the requests by their class.
 
 use super::blocking::{Namespace, Subsystem};
-use super::own_channel::OwnChannel;
+use super::own_channel::{Completions, OwnChannel};
 use super::queue::SubmitError;
 use super::range;
 use crate::error::{HostError, RequestError};
 use crate::switch::limits::{SUBMITTER_BYTES, SUBMITTER_DEPTH};
-use crate::switch::{Switchboard, SwitchedNamespace};
+use crate::switch::{Switchboard, SwitchedChannel, SwitchedNamespace};
 use base::units::{KIB, Lba};
 use base::{Nanos, Time};
-use block::{Channel, Completion, Device as _, Operation, Request};
+use block::{Device as _, Operation, Request};
 use reactor::{BufferClass, Driver as _, PollPolicy};
 use std::io;
 use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use switch::Class;
 
@@ -52,11 +53,14 @@ impl Default for SwitchedQueueOptions {
 /// [`Namespace::switched_queue`].
 ///
 /// If the switchboard breaks, requests under way and all later ones end with
-/// [`BlockError::Gone`](block::BlockError). Requests cannot be given up.
+/// [`BlockError::Gone`](block::BlockError). It has no barriers: its requests leave by lanes of several
+/// cores, so a [`Queue`](super::Queue) is the way to order them.
 #[derive(Debug)]
 pub struct SwitchedQueue {
-    own: OwnChannel<dyn Channel>,
+    own: OwnChannel<SwitchedChannel>,
     device: SwitchedNamespace,
+    /// Time after which requests are given up.
+    timeout: Option<Duration>,
     /// Keeps the controller connected; dropped last.
     _subsystem: Subsystem,
     /// The driver belongs to the thread that made it.
@@ -89,10 +93,13 @@ impl Namespace {
             sockets: 4,
             file_operations: 16,
         };
-        let own = OwnChannel::open(&driver, options.poll, |driver| device.open(driver))?;
+        let own = OwnChannel::open(&driver, options.poll, |driver| {
+            device.open_switched(driver).map(Box::new)
+        })?;
         Ok(SwitchedQueue {
             own,
             device,
+            timeout: None,
             _subsystem: self.subsystem().clone(),
             _thread: PhantomData,
         })
@@ -166,6 +173,29 @@ impl SwitchedQueue {
         self.submit(tag, Operation::Deallocate, offset, length, &[])
     }
 
+    /// Gives requests that are submitted from now on so long, as
+    /// [`Queue::set_timeout`](super::Queue::set_timeout) does, also while they wait for other threads'.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Gives up every request that was submitted under `tag`, as if its time were over; it completes
+    /// with [`BlockError::Aborted`](block::BlockError), or with the target's answer if that comes
+    /// first. The switchboard's threads do so: it may take them a moment. Returns false if none is
+    /// under way.
+    pub fn cancel(&mut self, tag: u64) -> bool {
+        self.own.cancel(tag)
+    }
+
+    /// A descriptor for `poll(2)`, `epoll(7)` and event loops, as
+    /// [`Queue::readiness`](super::Queue::readiness).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn readiness(&mut self) -> io::Result<BorrowedFd<'_>> {
+        self.own.readiness()
+    }
+
     /// Submits a request; `data` is what a write writes.
     fn submit(
         &mut self,
@@ -201,12 +231,18 @@ impl SwitchedQueue {
             blocks: u32::try_from(length / block).unwrap_or(u32::MAX),
             data,
         };
-        self.own.submit(request).map_err(|_| SubmitError::Full)
+        let span = self.timeout.map(Nanos::from);
+        let submitted = self.own.submit_by(|channel, cx| {
+            let limit = span.map_or(Time::NEVER, |span| cx.now + span);
+            channel.submit_until(request, limit, cx)
+        });
+        submitted.map_err(|_| SubmitError::Full)
     }
 
     /// Sends off what was submitted, without waiting.
     pub fn kick(&mut self) {
         self.own.kick();
+        self.own.arm_again();
     }
 
     /// Waits until at least `min` requests are done, or all are, and hands them out, oldest first.
@@ -214,31 +250,17 @@ impl SwitchedQueue {
     ///
     /// # Errors
     /// When the thread's io_uring is broken; failed requests are completions.
-    pub fn wait(&mut self, min: usize) -> io::Result<impl Iterator<Item = Completion>> {
-        self.wait_until(min, Time::NEVER)
+    pub fn wait(&mut self, min: usize) -> io::Result<Completions<'_>> {
+        self.own.take_until(min, Time::NEVER)
     }
 
     /// The same, for `timeout` at the longest: fewer may be done then.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
-    pub fn wait_for(
-        &mut self,
-        min: usize,
-        timeout: Duration,
-    ) -> io::Result<impl Iterator<Item = Completion>> {
+    pub fn wait_for(&mut self, min: usize, timeout: Duration) -> io::Result<Completions<'_>> {
         let end = self.own.driver.now() + Nanos::from(timeout);
-        self.wait_until(min, end)
-    }
-
-    fn wait_until(
-        &mut self,
-        min: usize,
-        end: Time,
-    ) -> io::Result<impl Iterator<Item = Completion>> {
-        self.own.kick();
-        self.own.wait_until(min, end)?;
-        Ok(std::iter::from_fn(|| self.own.done.pop_front()))
+        self.own.take_until(min, end)
     }
 }
 

@@ -6,8 +6,8 @@ use super::limits::INGRESS_ENTRIES;
 use super::message::{DataplaneConfig, Message, Update};
 use super::request_steering::LoadTable;
 use crate::error::HostError;
-use base::Nanos;
 use base::units::{KIB, Lba};
+use base::{Nanos, Time};
 use block::Operation;
 use reactor::clock::thread_cpu;
 use reactor::uring::UringDriver;
@@ -41,6 +41,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
     let join = Update::Join(0, Arc::clone(&submitter));
     service.message(Message(join), &mut cx);
     let entry = |slot| IngressRequest {
+        limit: Time::NEVER,
         submitter: 0,
         slot,
         target: 0,

@@ -48,16 +48,17 @@ impl DirectLane {
         !excluded && loads.is_alone(core) && self.channel.state() == ChannelState::Live
     }
 
-    /// Takes a request of a thread on `core`.
+    /// Takes a request of a thread on `core`, which is given up at `limit`.
     pub(super) fn submit(
         &mut self,
         request: Request,
+        limit: Time,
         core: usize,
         loads: &LoadTable,
         cx: &mut Context<'_>,
     ) -> Submit {
         let bytes = bytes_of(request.data.as_ref());
-        let submit = self.channel.submit(request, cx);
+        let submit = self.channel.submit_until(request, limit, cx);
         if matches!(submit, Submit::Queued) {
             if self.outstanding == 0 {
                 self.core = core;
@@ -80,11 +81,12 @@ impl DirectLane {
         Some(done)
     }
 
-    /// Takes a request that finds no queue here any more: it goes through the ingress instead.
-    pub(super) fn take_displaced(&mut self, loads: &LoadTable) -> Option<Request> {
-        let request = self.channel.take_displaced()?;
-        self.ended(bytes_of(request.data.as_ref()), loads);
-        Some(request)
+    /// Takes a request that finds no queue here any more, with its limit: it goes through the ingress
+    /// instead.
+    pub(super) fn take_displaced(&mut self, loads: &LoadTable) -> Option<(Request, Time)> {
+        let displaced = self.channel.take_displaced()?;
+        self.ended(bytes_of(displaced.0.data.as_ref()), loads);
+        Some(displaced)
     }
 
     /// A request of so many bytes left the lane.

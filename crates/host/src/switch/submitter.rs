@@ -81,6 +81,14 @@ impl SwitchedNamespace {
             .min(u32::try_from(room).unwrap_or(DEPTH_MAX));
         self
     }
+
+    /// Opens it as [`open`](Device::open) does, by the type of the channel.
+    pub(crate) fn open_switched(
+        &self,
+        driver: &mut dyn Driver,
+    ) -> Result<SwitchedChannel, DeviceError> {
+        SwitchedChannel::open(self.clone(), driver)
+    }
 }
 
 impl fmt::Debug for SwitchedNamespace {
@@ -116,7 +124,8 @@ impl Device for SwitchedNamespace {
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        SwitchedChannel::open(self.clone(), driver).map(|channel| Box::new(channel) as _)
+        self.open_switched(driver)
+            .map(|channel| Box::new(channel) as _)
     }
 }
 
@@ -156,7 +165,9 @@ pub struct SwitchedChannel {
     /// A lane of the thread's own, for `Latency` work.
     direct: Option<DirectLane>,
     /// Requests of that lane, which has no queue any more, that the ingress has no room for.
-    displaced: VecDeque<Request>,
+    displaced: VecDeque<(Request, Time)>,
+    /// Requests among them that were given up meanwhile.
+    given_up: VecDeque<Completion>,
     closing: bool,
 }
 
@@ -188,6 +199,7 @@ impl SwitchedChannel {
             reported: device.remote.state().unflushed.reported(),
             direct: None,
             displaced: VecDeque::new(),
+            given_up: VecDeque::new(),
             closing: false,
             device,
         };
@@ -272,6 +284,7 @@ impl SwitchedChannel {
         let pending = self.slots[slot as usize]
             .take()
             .expect("a request is answered once");
+        self.submitter.is_over(slot);
         self.free.push(slot);
         let mut data = pending.data;
         self.outstanding_bytes -= data.as_ref().map_or(0, IoSlice::len) as u64;
@@ -307,10 +320,39 @@ impl SwitchedChannel {
 }
 
 impl SwitchedChannel {
+    /// Submits a request that is given up at `limit`, with [`BlockError::TimedOut`]. Whether a write
+    /// was done is not known then.
+    pub(crate) fn submit_until(
+        &mut self,
+        mut request: Request,
+        limit: Time,
+        cx: &mut Context<'_>,
+    ) -> Submit {
+        if self.closing {
+            return Submit::Done(request.ended(Err(BlockError::Aborted)));
+        }
+        if self.is_broken() || self.device.remote.state().is_gone() {
+            return Submit::Done(request.ended(Err(BlockError::Gone)));
+        }
+        if let Err(error) = self.check(&mut request) {
+            return Submit::Done(request.ended(Err(error)));
+        }
+        let loads = &self.device.board.inner.loads;
+        if let Some(direct) = &mut self.direct
+            && direct.is_better(request.operation, self.core, loads)
+        {
+            return direct.submit(request, limit, self.core, loads, cx);
+        }
+        match self.put(request, limit) {
+            Ok(()) => Submit::Queued,
+            Err(request) => Submit::Busy(request),
+        }
+    }
+
     /// Puts a request into the ingress; hands it back where there is no room.
     #[allow(clippy::result_large_err)] // The caller gets its request back, to submit it later.
     #[inline]
-    fn put(&mut self, request: Request) -> Result<(), Request> {
+    fn put(&mut self, request: Request, limit: Time) -> Result<(), Request> {
         let Some(&slot) = self.free.last() else {
             return Err(request);
         };
@@ -334,6 +376,7 @@ impl SwitchedChannel {
             lba: request.lba,
             blocks: request.blocks,
             data: range,
+            limit,
         };
         if self.ingress().put(entry).is_err() {
             if let Some(place) = bounce {
@@ -365,18 +408,50 @@ impl SwitchedChannel {
             return;
         };
         let loads = &self.device.board.inner.loads;
-        while let Some(request) = direct.take_displaced(loads) {
-            self.displaced.push_back(request);
+        while let Some(displaced) = direct.take_displaced(loads) {
+            self.displaced.push_back(displaced);
         }
         if self.is_broken() {
             return;
         }
-        while let Some(request) = self.displaced.pop_front() {
-            if let Err(request) = self.put(request) {
-                self.displaced.push_front(request);
+        while let Some((request, limit)) = self.displaced.pop_front() {
+            if let Err(request) = self.put(request, limit) {
+                self.displaced.push_front((request, limit));
                 return;
             }
         }
+    }
+
+    /// Gives up what waits for room in the ingress.
+    fn give_up_displaced(&mut self, tag: u64) -> bool {
+        let before = self.displaced.len();
+        for _ in 0..before {
+            let (request, limit) = self.displaced.pop_front().expect("counted above");
+            if request.tag == tag {
+                let ended = request.ended(Err(BlockError::Aborted));
+                self.given_up.push_back(ended);
+            } else {
+                self.displaced.push_back((request, limit));
+            }
+        }
+        self.displaced.len() < before
+    }
+
+    /// Gives up what was put into an ingress: the threads that have it, or will have it, look for it.
+    fn give_up_put(&mut self, tag: u64) -> bool {
+        let mut found = false;
+        for (slot, pending) in (0..).zip(&self.slots) {
+            if pending.as_ref().is_some_and(|pending| pending.tag == tag) {
+                self.submitter.give_up(slot);
+                found = true;
+            }
+        }
+        if found {
+            for ingresses in self.device.board.inner.ingresses.iter() {
+                ingresses[self.device.class].look_for_given_up();
+            }
+        }
+        found
     }
 }
 
@@ -385,26 +460,15 @@ fn narrow(offset: usize) -> u32 {
 }
 
 impl Channel for SwitchedChannel {
-    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
-        if self.closing {
-            return Submit::Done(request.ended(Err(BlockError::Aborted)));
-        }
-        if self.is_broken() || self.device.remote.state().is_gone() {
-            return Submit::Done(request.ended(Err(BlockError::Gone)));
-        }
-        if let Err(error) = self.check(&mut request) {
-            return Submit::Done(request.ended(Err(error)));
-        }
-        let loads = &self.device.board.inner.loads;
-        if let Some(direct) = &mut self.direct
-            && direct.is_better(request.operation, self.core, loads)
-        {
-            return direct.submit(request, self.core, loads, cx);
-        }
-        match self.put(request) {
-            Ok(()) => Submit::Queued,
-            Err(request) => Submit::Busy(request),
-        }
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        self.submit_until(request, Time::NEVER, cx)
+    }
+
+    fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
+        let direct = self.direct.as_mut();
+        let in_direct = direct.is_some_and(|direct| direct.channel().cancel(tag, cx));
+        let in_displaced = self.give_up_displaced(tag);
+        self.give_up_put(tag) | in_direct | in_displaced
     }
 
     fn kick(&mut self, cx: &mut Context<'_>) {
@@ -435,8 +499,11 @@ impl Channel for SwitchedChannel {
         {
             return Some(done);
         }
+        if let Some(done) = self.given_up.pop_front() {
+            return Some(done);
+        }
         if self.is_broken() {
-            if let Some(request) = self.displaced.pop_front() {
+            if let Some((request, _)) = self.displaced.pop_front() {
                 return Some(request.ended(Err(BlockError::Gone)));
             }
             let slot = self.slots.iter().position(Option::is_some)?;

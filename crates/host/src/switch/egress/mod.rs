@@ -5,6 +5,7 @@
 //! its controller with its own doorbell. Owned by its thread; reached by its ingress, its mailbox
 //! and the load board only. Must never: block, lose a request, or answer one twice.
 
+mod backlog;
 mod completions;
 
 use crate::association::Association;
@@ -41,6 +42,8 @@ struct Egress {
     channel: RemoteChannel,
     /// Requests that found no room, in order; as many as submitters may have outstanding at most.
     backlog: VecDeque<IngressRequest>,
+    /// No request in it is given up before this time.
+    backlog_limit: Time,
 }
 
 /// A submitter as this thread knows it.
@@ -160,6 +163,7 @@ impl EgressService {
                 class,
                 channel,
                 backlog: VecDeque::new(),
+                backlog_limit: Time::NEVER,
             });
         }
         // In the order in which they are served.
@@ -301,6 +305,10 @@ impl EgressService {
             self.intake.more = true;
             return false;
         };
+        if known.submitter.has_given_up(entry.slot) {
+            self.answer(entry.submitter, entry.slot, Err(BlockError::Aborted));
+            return true;
+        }
         if entry.class == Class::Latency {
             self.latency.watch.arrived(cx.now);
         }
@@ -318,12 +326,12 @@ impl EgressService {
             .find(|egress| egress.target == entry.target && egress.class == lane);
         match egress {
             None => self.answer(entry.submitter, entry.slot, Err(BlockError::Gone)),
-            Some(egress) if !egress.backlog.is_empty() => egress.backlog.push_back(entry),
+            Some(egress) if !egress.backlog.is_empty() => egress.keep(entry),
             Some(egress) => {
                 let memory = &known.memory;
                 match egress.submit(entry, memory, cx) {
                     Outcome::Taken => {}
-                    Outcome::Busy => egress.backlog.push_back(entry),
+                    Outcome::Busy => egress.keep(entry),
                     Outcome::Done(result) => self.over(entry, result),
                 }
             }
@@ -346,24 +354,6 @@ impl EgressService {
             .loads
             .note(core, target, entry.class, bytes, false);
         self.answer(entry.submitter, entry.slot, result);
-    }
-
-    /// Hands out what found no room before.
-    fn drain_backlogs(&mut self, cx: &mut Context<'_>) {
-        for index in 0..self.egresses.list.len() {
-            while let Some(entry) = self.egresses.list[index].backlog.pop_front() {
-                let known = &self.submitters.known[entry.submitter as usize];
-                let memory = &known.as_ref().expect("it has requests outstanding").memory;
-                match self.egresses.list[index].submit(entry, memory, cx) {
-                    Outcome::Taken => {}
-                    Outcome::Busy => {
-                        self.egresses.list[index].backlog.push_front(entry);
-                        break;
-                    }
-                    Outcome::Done(result) => self.over(entry, result),
-                }
-            }
-        }
     }
 
     /// Publishes the counters and updates the load average.
@@ -418,7 +408,10 @@ impl Egress {
             data,
         };
         let namespace = usize::from(entry.namespace);
-        match self.channel.submit_to(namespace, request, cx) {
+        match self
+            .channel
+            .submit_limited(namespace, request, entry.limit, cx)
+        {
             Submit::Queued => Outcome::Taken,
             Submit::Busy(_) => Outcome::Busy,
             Submit::Done(done) => Outcome::Done(done.result),
@@ -495,6 +488,7 @@ impl Service for EgressService {
         for egress in &mut self.egresses.list {
             egress.channel.tick(cx);
         }
+        self.give_up(cx);
         self.take_completions(cx.now);
         self.drain_backlogs(cx);
         self.take_in(cx);
@@ -513,7 +507,7 @@ impl Service for EgressService {
             .egresses
             .list
             .iter()
-            .map(|egress| egress.channel.deadline());
+            .map(|egress| egress.channel.deadline().min(egress.backlog_limit));
         let held_completions = self.submitters.held.iter().map(|&submitter| {
             let known = self.submitters.known[submitter as usize].as_ref();
             known.map_or(Time::NEVER, |known| known.held_completions.until())

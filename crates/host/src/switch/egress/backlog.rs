@@ -1,0 +1,90 @@
+//! Requests that wait for room in a lane, and those that their submitters give up, or of which the time
+//! is over, meanwhile. With the latter a lane deals itself for what it has.
+
+use super::completions::pack;
+use super::{Egress, EgressService, Outcome};
+use crate::switch::ingress::IngressRequest;
+use base::Time;
+use block::BlockError;
+use reactor::Context;
+use switch::Class;
+
+impl Egress {
+    /// Keeps a request for which there is no room.
+    pub(super) fn keep(&mut self, entry: IngressRequest) {
+        self.backlog_limit = self.backlog_limit.min(entry.limit);
+        self.backlog.push_back(entry);
+    }
+
+    /// Takes those out of the backlog that are given up.
+    fn take_kept(&mut self, is_given_up: impl Fn(&IngressRequest) -> bool) -> Vec<IngressRequest> {
+        let mut taken = Vec::new();
+        self.backlog_limit = Time::NEVER;
+        self.backlog.retain(|entry| {
+            if is_given_up(entry) {
+                taken.push(*entry);
+                return false;
+            }
+            self.backlog_limit = self.backlog_limit.min(entry.limit);
+            true
+        });
+        taken
+    }
+}
+
+impl EgressService {
+    /// Hands out what found no room before.
+    pub(super) fn drain_backlogs(&mut self, cx: &mut Context<'_>) {
+        for index in 0..self.egresses.list.len() {
+            while let Some(entry) = self.egresses.list[index].backlog.pop_front() {
+                let known = &self.submitters.known[entry.submitter as usize];
+                let memory = &known.as_ref().expect("it has requests outstanding").memory;
+                match self.egresses.list[index].submit(entry, memory, cx) {
+                    Outcome::Taken => {}
+                    Outcome::Busy => {
+                        self.egresses.list[index].backlog.push_front(entry);
+                        break;
+                    }
+                    Outcome::Done(result) => self.over(entry, result),
+                }
+            }
+        }
+    }
+
+    /// Answers what was given up, as far as it is here.
+    pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
+        if self.ingress.has_given_up() {
+            self.give_up_cancelled(cx);
+        }
+        for index in 0..self.egresses.list.len() {
+            let egress = &mut self.egresses.list[index];
+            if egress.backlog_limit <= cx.now {
+                for entry in egress.take_kept(|entry| entry.limit <= cx.now) {
+                    self.over(entry, Err(BlockError::TimedOut));
+                }
+            }
+        }
+    }
+
+    fn give_up_cancelled(&mut self, cx: &mut Context<'_>) {
+        let mut given_up = Vec::new();
+        for (number, known) in (0..).zip(&self.submitters.known) {
+            let slots = known
+                .iter()
+                .flat_map(|known| known.submitter.slots_given_up());
+            given_up.extend(slots.map(|slot| (number, slot)));
+        }
+        for index in 0..self.egresses.list.len() {
+            let egress = &mut self.egresses.list[index];
+            for &(submitter, slot) in &given_up {
+                for class in Class::ALL {
+                    egress.channel.cancel(pack(submitter, slot, class), cx);
+                }
+            }
+            let is_one = |entry: &IngressRequest| given_up.contains(&(entry.submitter, entry.slot));
+            for entry in egress.take_kept(is_one) {
+                self.over(entry, Err(BlockError::Aborted));
+            }
+        }
+    }
+}
