@@ -161,13 +161,13 @@ impl Tail {
 impl InflightQueue {
     fn load<T: vm_memory::AtomicAccess + Default>(&self, at: usize) -> T {
         let slice = self.memory.as_volatile_slice();
-        let value = slice.load(self.base + at, Ordering::SeqCst);
+        let value = slice.load(self.base + at, Ordering::Acquire);
         value.expect("the area lies within the memory, aligned")
     }
 
     fn store<T: vm_memory::AtomicAccess>(&self, at: usize, value: T) {
         let slice = self.memory.as_volatile_slice();
-        let stored = slice.store(value, self.base + at, Ordering::SeqCst);
+        let stored = slice.store(value, self.base + at, Ordering::Release);
         stored.expect("the area lies within the memory, aligned");
     }
 
@@ -184,14 +184,17 @@ impl InflightQueue {
             self.store(USED_AT, used);
             return Vec::new();
         }
-        if self.load::<u16>(USED_AT) != used {
-            // The last one became visible to the driver, and was not struck off any more.
-            let head = self.load::<u16>(LAST_HEAD_AT);
-            if head < self.entries {
-                self.store(Self::state(head), 0u8);
+        // The last ones became visible to the driver together, and were not struck off any more.
+        let mut head = self.load::<u16>(LAST_HEAD_AT);
+        let last = used.wrapping_sub(self.load::<u16>(USED_AT));
+        for _ in 0..last.min(self.entries) {
+            if head >= self.entries {
+                break;
             }
-            self.store(USED_AT, used);
+            self.store(Self::state(head), 0u8);
+            head = self.load(Self::state(head) + STATE_NEXT_AT);
         }
+        self.store(USED_AT, used);
         let open = (0..self.entries).filter(|&head| self.load::<u8>(Self::state(head)) == 1);
         let counter = |head: u16| self.load::<u64>(Self::state(head) + STATE_COUNTER_AT);
         let mut open: Vec<_> = open.map(|head| (counter(head), head)).collect();
@@ -211,16 +214,19 @@ impl InflightQueue {
         self.store(state, 1u8);
     }
 
-    /// A chain is put into the used ring next.
+    /// A chain is in the used ring next: the batch that becomes visible to the driver together is
+    /// a list, of which this is the new head.
     pub(super) fn ending(&mut self, head: u16) {
         let last = self.load::<u16>(LAST_HEAD_AT);
         self.store(Self::state(head) + STATE_NEXT_AT, last);
         self.store(LAST_HEAD_AT, head);
     }
 
-    /// A chain is in the used ring, which has the index `used` now.
-    pub(super) fn ended(&mut self, head: u16, used: u16) {
-        self.store(Self::state(head), 0u8);
+    /// Chains are in the used ring, which has the index `used` now.
+    pub(super) fn ended(&mut self, heads: &[u16], used: u16) {
+        for &head in heads {
+            self.store(Self::state(head), 0u8);
+        }
         self.store(USED_AT, used);
     }
 
@@ -253,11 +259,35 @@ mod tests {
             first.began(head);
         }
         first.ending(2);
-        first.ended(2, 1);
+        first.ended(&[2], 1);
         assert_eq!(second.recover(1), [5, 7]);
         // The used ring shows one that was not struck off.
         second.ending(7);
         assert_eq!(first.recover(2), [5]);
+    }
+
+    #[test]
+    fn a_batch_that_the_driver_has_seen_is_struck_off_as_a_whole() {
+        let (mut first, mut second) = queue();
+        assert!(first.recover(u16::MAX).is_empty());
+        for head in [5, 2, 7, 0, 3] {
+            first.began(head);
+        }
+        first.ending(2);
+        first.ended(&[2], 0);
+        for head in [7, 5, 3] {
+            first.ending(head);
+        }
+        // The back end ended before the index of the used ring, with all of them, or with one.
+        assert_eq!(second.recover(0), [5, 7, 0, 3]);
+        assert_eq!(second.recover(3), [0]);
+        // It had struck one of them off.
+        for head in [1, 4] {
+            first.began(head);
+            first.ending(head);
+        }
+        first.store(InflightQueue::state(1), 0u8);
+        assert_eq!(second.recover(5), [0]);
     }
 
     #[test]

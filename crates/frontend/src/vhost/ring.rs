@@ -14,6 +14,17 @@ use virtio_queue::{Queue, QueueT as _};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestRegionMmap};
 
+/// Answers that the driver is shown together, at most: a driver that polls goes on with them while the
+/// next ones are copied.
+const PUBLISHED_TOGETHER: usize = 16;
+
+/// Places in a used ring: its index, and its elements; and those in an available ring.
+/// `[virtio 1.2 §2.7.6, §2.7.8]`
+const USED_INDEX_AT: u64 = 2;
+const USED_ELEMENTS_AT: u64 = 4;
+const USED_ELEMENT_BYTES: u64 = 8;
+const AVAIL_ELEMENTS_AT: u64 = 4;
+
 /// A virtqueue that begins to be served.
 #[derive(Debug)]
 pub(super) struct RingSetup {
@@ -62,8 +73,10 @@ pub(super) struct Ring {
     pub(super) broken: bool,
     /// The driver tells of new requests.
     pub(super) armed: bool,
-    /// Something was answered since the driver was told.
-    answered: bool,
+    /// Heads of chains that were answered, which the driver is not shown yet.
+    unpublished: Vec<u16>,
+    /// Index of the used ring when the driver was told last.
+    told: u16,
     /// Waits for the end of what is under way; gets the index of the next chain.
     pub(super) stopping: Option<SyncSender<u16>>,
     log: Arc<LogBudget>,
@@ -72,6 +85,8 @@ pub(super) struct Ring {
 impl Ring {
     pub(super) fn new(setup: RingSetup, kick: Kick) -> Self {
         Self {
+            unpublished: Vec::with_capacity(PUBLISHED_TOGETHER),
+            told: setup.queue.next_used(),
             queue: setup.queue,
             memory: setup.memory,
             kick,
@@ -82,7 +97,6 @@ impl Ring {
             outstanding: 0,
             broken: false,
             armed: false,
-            answered: false,
             stopping: None,
             log: setup.log,
         }
@@ -102,8 +116,15 @@ impl Ring {
         }
     }
 
-    /// Answers a request with its status, and `len` bytes of data before it where that is `Ok`.
-    pub(super) fn answer(&mut self, head: u16, at: GuestAddress, status: Status, len: u32) {
+    /// Answers a request with its status, and `len` bytes of data before it where that is `Ok`. The
+    /// driver is shown it at once, or [together](Self::publish) with others.
+    pub(super) fn answer(
+        &mut self,
+        (head, at_once): (u16, bool),
+        at: GuestAddress,
+        status: Status,
+        len: u32,
+    ) {
         assert!(self.outstanding > 0, "a chain is answered once");
         self.outstanding -= 1;
         let memory = &*self.memory;
@@ -117,16 +138,44 @@ impl Ring {
             Status::Ok => len.saturating_add(1),
             Status::IoError | Status::Unsupported => 0,
         };
-        let used = self.queue.add_used(memory, head, len);
+        let place = self.next_used() % self.queue.size();
+        let element = (u64::from(len) << 32 | u64::from(head)).to_le();
+        let place = USED_ELEMENTS_AT + USED_ELEMENT_BYTES * u64::from(place);
+        let used = memory.write_obj(element, GuestAddress(self.queue.used_ring() + place));
         if written.is_err() || used.is_err() {
             // Both were checked when the chain was taken.
             self.break_off(&"the used ring lies outside of the guest's memory");
             return;
         }
-        if let Some(inflight) = &mut self.inflight {
-            inflight.ended(head, self.queue.next_used());
+        self.unpublished.push(head);
+        if at_once || self.unpublished.len() >= PUBLISHED_TOGETHER {
+            self.publish();
         }
-        self.answered = true;
+    }
+
+    /// Returns the index of the used ring behind what was answered.
+    fn next_used(&self) -> u16 {
+        let ahead = u16::try_from(self.unpublished.len()).expect("a few");
+        self.queue.next_used().wrapping_add(ahead)
+    }
+
+    /// Shows the driver what was answered. A driver that polls reads the index all the time, and each
+    /// change of it has to come back from the driver's processor.
+    fn publish(&mut self) {
+        if self.unpublished.is_empty() {
+            return;
+        }
+        let next = self.next_used();
+        self.queue.set_next_used(next);
+        let at = GuestAddress(self.queue.used_ring() + USED_INDEX_AT);
+        let shown = self.memory.store(next.to_le(), at, Ordering::Release);
+        if shown.is_err() {
+            self.break_off(&"the used ring lies outside of the guest's memory");
+        }
+        if let Some(inflight) = &mut self.inflight {
+            inflight.ended(&self.unpublished, next);
+        }
+        self.unpublished.clear();
     }
 
     /// A Flush was answered that began in the life of the device's caches with this
@@ -175,20 +224,32 @@ impl Ring {
         }
     }
 
-    /// Tells the driver of what was answered, if it wants to know.
+    /// Shows the driver what was answered, and tells it, if it wants to know.
     pub(super) fn notify(&mut self) {
-        if !std::mem::take(&mut self.answered) {
+        self.publish();
+        let next = self.queue.next_used();
+        let before = std::mem::replace(&mut self.told, next);
+        if before == next {
             return;
         }
+        // Complete the used ring before reading the driver's wish. `[virtio 1.2 §2.7.7.2]`
+        fence(Ordering::SeqCst);
+        let available = self.queue.avail_ring();
         let wanted = if self.queue.event_idx_enabled() {
-            self.queue.needs_notification(&*self.memory)
+            let event = available + AVAIL_ELEMENTS_AT + 2 * u64::from(self.queue.size());
+            let event = self
+                .memory
+                .load::<u16>(GuestAddress(event), Ordering::Relaxed);
+            event.map(|event| {
+                // `[virtio 1.2 §2.7.10]`
+                let passed = next.wrapping_sub(u16::from_le(event)).wrapping_sub(1);
+                passed < next.wrapping_sub(before)
+            })
         } else {
-            // Complete the used ring before reading the flags. `[virtio 1.2 §2.7.7.2]`
-            fence(Ordering::SeqCst);
-            let flags = GuestAddress(self.queue.avail_ring());
+            let flags = GuestAddress(available);
             let flags = self.memory.load::<u16>(flags, Ordering::Relaxed);
             let silent = u16::try_from(VRING_AVAIL_F_NO_INTERRUPT).expect("one bit");
-            Ok(flags.is_ok_and(|flags| u16::from_le(flags) & silent == 0))
+            flags.map(|flags| u16::from_le(flags) & silent == 0)
         };
         match wanted {
             Ok(true) => self.call.iter().for_each(signal),

@@ -294,9 +294,17 @@ impl VhostService {
     }
 
     fn answer(&mut self, taken: Taken, status: Status, len: u32) {
-        let Taken { ring, request, .. } = taken;
+        let Taken {
+            ring,
+            class,
+            request,
+            life,
+            ..
+        } = taken;
+        // The mark of a Flush moves on with its answer.
+        let at_once = class == Class::Latency || life != ABSENT;
         if let Some(ring) = &mut self.rings[usize::from(ring)] {
-            ring.answer(request.head, request.status, status, len);
+            ring.answer((request.head, at_once), request.status, status, len);
         }
         if self.spare.len() < SPARE_MAX && request.data.capacity() <= SEGMENTS_TAKEN {
             self.spare.push(request.data);
