@@ -114,6 +114,10 @@ pub(super) struct Thread {
     suspended: Option<(Step, u64)>,
     /// The time at which it yielded, if it has not got its core back.
     yielded: Option<u64>,
+    /// The last time at which it had nothing to do any more.
+    slept_at: u64,
+    /// Until then it looks for work, or has yielded and is about to; 0 if it sleeps.
+    polls_until: u64,
 }
 
 impl Thread {
@@ -129,6 +133,8 @@ impl Thread {
             ready_at: 0,
             suspended: None,
             yielded: None,
+            slept_at: 0,
+            polls_until: 0,
         }
     }
 }

@@ -307,8 +307,10 @@ fn sixteen_answers_of_4_kib_fit_into_64_kib() {
 fn a_busy_core_does_not_know_at_once_that_another_one_woke_a_thread() {
     let average = |wake_busy_ns| {
         let apps = vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
-        let mut config = short_split(Knobs::switchyard(), apps);
-        // The target wakes the application's own thread.
+        // The target wakes the application's own thread, which does not poll.
+        let mut knobs = Knobs::switchyard();
+        knobs.polling = switch::knobs::Polling::Never;
+        let mut config = short_split(knobs, apps);
         config.hosting = Hosting::Inline;
         let mut costs = Costs::shipped();
         costs.core.wake_busy_ns = wake_busy_ns;
@@ -316,6 +318,49 @@ fn a_busy_core_does_not_know_at_once_that_another_one_woke_a_thread() {
     };
     let (soon, late) = (average(0), average(100_000));
     assert!(soon + 20.0 < late, "{soon} and {late}");
+}
+
+/// The average latency where waking a thread is as dear as that, at one end or the other.
+fn where_waking_takes(ns: u64, apps: Vec<AppSpec>) -> f64 {
+    let mut costs = Costs::shipped();
+    let core = &mut costs.core;
+    (core.wake_call_ns, core.wake_busy_call_ns) = (ns, ns);
+    (core.wake_idle_p50_ns, core.wake_idle_p99_ns) = (ns, 2 * ns);
+    core.wake_busy_ns = ns;
+    let report = simulate(&short_split(Knobs::switchyard(), apps), &costs).unwrap();
+    report.latency.latency_us.avg
+}
+
+/// Two ends that poll wake each other no more than production ones do: neither a waker nor a switch
+/// is in the way of a request.
+#[test]
+fn ends_that_poll_wake_nobody() {
+    let alone = || vec![AppSpec::latency(1)];
+    let (cheap, dear) = (
+        where_waking_takes(1_000, alone()),
+        where_waking_takes(100_000, alone()),
+    );
+    assert!(dear < cheap + 2.0, "{cheap} and {dear}");
+    let switches = |ns| {
+        let mut costs = Costs::shipped();
+        costs.core.context_switch_ns = ns;
+        let config = short_split(Knobs::switchyard(), alone());
+        simulate(&config, &costs).unwrap().latency.latency_us.avg
+    };
+    let (cheap, dear) = (switches(100), switches(100_000));
+    assert!(dear < cheap + 2.0, "{cheap} and {dear}");
+}
+
+/// A loop that polls yields to the applications of its core: it is ready while they run, so the
+/// other end has nobody to wake and interrupts nobody.
+#[test]
+fn a_loop_that_yielded_is_not_woken() {
+    let both = || vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
+    let (cheap, dear) = (
+        where_waking_takes(1_000, both()),
+        where_waking_takes(100_000, both()),
+    );
+    assert!(dear < cheap * 1.2, "{cheap} and {dear}");
 }
 
 /// L work without end for the target's only core, and T-apps beside it.

@@ -10,9 +10,13 @@ use reactor::{IdlePolicy, Wait};
 impl World<'_> {
     /// A sleeping thread becomes ready. A waker on another core pays for the call, which
     /// interrupts that core where it sleeps or is busy; where it polls, as for a switch. On the same
-    /// core the call is a part of the switch.
+    /// core the call is a part of the switch. A thread that looks for work itself is not woken.
     pub(in crate::model) fn wake(&mut self, thread: usize) {
         if self.threads[thread].state != ThreadState::Asleep {
+            return;
+        }
+        if self.looks(thread) {
+            self.enqueue(thread);
             return;
         }
         let core = self.threads[thread].core;
@@ -30,6 +34,12 @@ impl World<'_> {
         if let Some(waker) = self.executing.filter(|&waker| waker != core) {
             self.cores[waker].debt += price;
         }
+    }
+
+    /// Returns true if a thread with nothing to do polls, or has yielded within its poll and is
+    /// ready: it finds its work by itself when it has its core.
+    fn looks(&self, thread: usize) -> bool {
+        self.now < self.threads[thread].polls_until
     }
 
     /// There is work for a dataplane loop: it wakes up, or finds it with its next look.
@@ -63,10 +73,16 @@ impl World<'_> {
         let core = self.threads[thread].core;
         self.account(core);
         let (it, now) = (&mut self.cores[core], self.now);
+        let looks = now < self.threads[thread].polls_until;
         let woken = &mut self.threads[thread];
         woken.state = ThreadState::Ready;
         woken.vruntime = woken.vruntime.max(it.vruntime.saturating_sub(slice));
         woken.ready_at = now;
+        woken.polls_until = 0;
+        if looks && it.current.is_some() {
+            // It yielded to the one that runs.
+            woken.yielded = Some(woken.slept_at.max(it.on_cpu_since));
+        }
         it.ready.push(thread);
         if self.executing == Some(core) {
             return;
@@ -80,7 +96,7 @@ impl World<'_> {
             }
             return;
         };
-        if self.executing.is_some() {
+        if self.executing.is_some() && !looks {
             // From another core: an interrupt tells this one, which does not know before.
             woken.ready_at += self.costs.core.wake_busy_ns;
         }
@@ -273,12 +289,7 @@ impl World<'_> {
     fn yield_core(&mut self, core: usize, thread: usize) {
         let now = Time(self.now);
         let it = &self.threads[thread];
-        let engine = match it.role {
-            Role::Engine(engine) => Some(engine),
-            Role::App(app) if self.apps[app].direct_outstanding == 0 => None,
-            Role::App(app) => self.apps[app].engine,
-        };
-        let Some(engine) = engine else {
+        let Some(engine) = self.awaited(thread) else {
             return;
         };
         let sends = !self.engines[engine].sending.is_empty();
@@ -300,11 +311,39 @@ impl World<'_> {
         self.cores[core].ready.push(thread);
     }
 
+    /// The dataplane loop that a thread serves while it has nothing to do: its own, or
+    /// that of the lane in which an application has requests.
+    fn awaited(&self, thread: usize) -> Option<usize> {
+        match self.threads[thread].role {
+            Role::Engine(engine) => Some(engine),
+            Role::App(app) if self.apps[app].direct_outstanding == 0 => None,
+            Role::App(app) => self.apps[app].engine,
+        }
+    }
+
+    /// A thread has nothing to do: if it waits for a loop, it polls or sleeps, as the production rule
+    /// says.
+    fn fall_asleep(&mut self, core: usize, thread: usize) {
+        let now = Time(self.now);
+        let polls = self.awaited(thread).is_some()
+            && self.cores[core].idle.decide(now, Time::NEVER) == Wait::No;
+        let it = &mut self.threads[thread];
+        it.state = ThreadState::Asleep;
+        it.slept_at = self.now;
+        it.polls_until = if polls {
+            self.now + IdlePolicy::POLL_WINDOW.0
+        } else {
+            0
+        };
+        self.cores[core].current = None;
+    }
+
     /// A thread has the core: if it had given way, the rule learns for how long.
     fn got_back(&mut self, core: usize, thread: usize) {
         if let Some(since) = self.threads[thread].yielded.take() {
-            let idle = &mut self.cores[core].idle;
-            idle.yielded(Time(since), Time(self.now), || true);
+            let (now, idle) = (Time(self.now), &mut self.cores[core].idle);
+            idle.yielded(Time(since), now, || true);
+            idle.observe(now, Wait::No, true);
         }
     }
 
@@ -379,8 +418,7 @@ impl World<'_> {
                 self.begin(core, step, cost);
                 break;
             }
-            self.threads[thread].state = ThreadState::Asleep;
-            self.cores[core].current = None;
+            self.fall_asleep(core, thread);
         }
         self.executing = nested;
     }
