@@ -12,7 +12,7 @@ use load::vhost::VhostDisk;
 use load::{App, KnobTurns, LoadOptions, Storage};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use switch::{Class, Knobs};
+use switch::Class;
 use switchyard_frontend::ClassChoice;
 use switchyard_frontend::vhost::VhostOptions;
 
@@ -38,14 +38,7 @@ fn each_application_has_the_class_that_it_says() {
             warmup: Duration::ZERO,
             measured: Duration::from_millis(50),
             seed: 7,
-            verify: false,
-            prefill: false,
-            knobs: Knobs::default(),
-            switched: false,
-            path: None,
-            cache: None,
-            hosts: 1,
-            moments: Vec::new(),
+            ..LoadOptions::default()
         };
         let (turns, stop) = (KnobTurns::default(), AtomicBool::new(false));
         let report = load::bench(&apps, &storage, turns, options, None, &stop, &mut |_| {});

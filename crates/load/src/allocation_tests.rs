@@ -32,12 +32,7 @@ fn allocations(app: &str, device: Arc<dyn Device>, verify: bool) -> u64 {
         seed: 7,
         verify,
         prefill: verify,
-        knobs: switch::Knobs::default(),
-        switched: false,
-        path: None,
-        cache: None,
-        hosts: 1,
-        moments: Vec::new(),
+        ..LoadOptions::default()
     };
     let (_, job) = plan_all(&[load], &options).unwrap().remove(0);
     let mut driver = UringDriver::new(&driver_options(&job)).unwrap();

@@ -144,12 +144,7 @@ mod tests {
             seed: 7,
             verify: true,
             prefill: true,
-            knobs: switch::Knobs::default(),
-            switched: false,
-            path: None,
-            cache: None,
-            hosts: 1,
-            moments: Vec::new(),
+            ..LoadOptions::default()
         };
         let report = run(&[load], &options, &AtomicBool::new(false), &mut |_| {}).unwrap();
         assert_eq!(report.errors(), 0, "{:?}", report.notes());

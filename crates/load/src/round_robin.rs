@@ -313,12 +313,8 @@ mod tests {
             seed: 7,
             verify: true,
             prefill: true,
-            knobs: switch::Knobs::default(),
-            switched: false,
-            path: None,
-            cache: None,
             hosts: 7,
-            moments: Vec::new(),
+            ..LoadOptions::default()
         };
         let measure = |load: Load, options: &LoadOptions| {
             run(&[load], options, &AtomicBool::new(false), &mut |_| {}).unwrap()

@@ -56,6 +56,25 @@ pub struct LoadOptions {
     pub moments: Vec<Duration>,
 }
 
+impl Default for LoadOptions {
+    /// Ten seconds after one of warm-up, by the devices' own way, with nothing beside.
+    fn default() -> Self {
+        Self {
+            warmup: Duration::from_secs(1),
+            measured: Duration::from_secs(10),
+            seed: 1,
+            verify: false,
+            prefill: false,
+            knobs: Knobs::default(),
+            switched: false,
+            path: None,
+            cache: None,
+            hosts: 1,
+            moments: Vec::new(),
+        }
+    }
+}
+
 impl LoadOptions {
     /// Behaviour of idle threads.
     pub(super) fn poll(&self) -> PollPolicy {

@@ -18,14 +18,7 @@ fn options() -> LoadOptions {
         warmup: Duration::from_millis(5),
         measured: Duration::from_millis(80),
         seed: 7,
-        verify: false,
-        prefill: false,
-        knobs: Knobs::default(),
-        switched: false,
-        path: None,
-        cache: None,
-        hosts: 1,
-        moments: Vec::new(),
+        ..LoadOptions::default()
     }
 }
 

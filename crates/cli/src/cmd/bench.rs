@@ -134,7 +134,7 @@ fn options(args: &LoadArgs) -> Result<(LoadOptions, KnobTurns)> {
         path: args.path()?,
         cache: args.cache()?,
         hosts: args.hosts,
-        moments: Vec::new(),
+        ..LoadOptions::default()
     };
     Ok((options, turns))
 }

@@ -13,7 +13,6 @@ use qos::fit::{Kind, Measurement};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use switch::Knobs;
 
 /// Requests that each thread keeps in flight at most: at 2 ms, a quarter of a million a second.
 const DEPTH: u16 = 512;
@@ -121,14 +120,8 @@ impl<'a> OnDevice<'a> {
             warmup,
             measured,
             seed: self.options.seed,
-            verify: false,
             prefill,
-            knobs: Knobs::default(),
-            switched: false,
-            path: None,
-            cache: None,
-            hosts: 1,
-            moments: Vec::new(),
+            ..LoadOptions::default()
         };
         let of = |app: &App| Load {
             app: app.clone(),

@@ -123,18 +123,11 @@ impl Case {
         let options = LoadOptions {
             warmup,
             measured,
-            seed: 1,
-            verify: false,
-            prefill: false,
-            switched: false,
-            path: None,
-            cache: None,
-            hosts: 1,
-            moments: Vec::new(),
             knobs: Knobs {
                 polling: self.polling,
                 ..Knobs::default()
             },
+            ..LoadOptions::default()
         };
         let loads = remote_loads(&[app], namespace);
         let stop = AtomicBool::new(false);

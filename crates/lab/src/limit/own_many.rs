@@ -115,15 +115,9 @@ fn run_ours(args: &LimitArgs, warmup: Duration) -> Result<(f64, f64)> {
     let options = LoadOptions {
         warmup,
         measured: args.seconds,
-        seed: 1,
-        verify: false,
-        prefill: false,
-        switched: false,
-        path: None,
-        cache: None,
         hosts,
-        moments: Vec::new(),
         knobs: Knobs::switchyard(),
+        ..LoadOptions::default()
     };
     let loads = loads_of_hosts(&[app], &namespaces);
     let report = load::run(&loads, &options, &AtomicBool::new(false), &mut |_| {})?;

@@ -24,14 +24,7 @@ fn threads(device: &Flash, time: &Rc<Cell<Time>>) -> Vec<(Worker, ClockedDriver)
         warmup: WARMUP.into(),
         measured: MEASURED.into(),
         seed: 7,
-        verify: false,
-        prefill: false,
-        knobs: switch::Knobs::default(),
-        switched: false,
-        path: None,
-        cache: None,
-        hosts: 1,
-        moments: Vec::new(),
+        ..LoadOptions::default()
     };
     let app = format!("a:rw=randread,count={THREADS}").parse().unwrap();
     let device_of_plan = Arc::new(Flash::new(device.profile(), 4 << 20, 4096).unwrap());
