@@ -20,7 +20,7 @@ mod test_driver;
 
 pub use cache::{Cache, CacheOptions, CacheSnapshot};
 #[cfg(any(test, feature = "testing"))]
-pub use clocked_driver::ClockedDriver;
+pub use clocked_driver::{Clock, ClockedDriver};
 pub use device::{
     CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
     SubmitExtents, check, check_extents,

@@ -21,6 +21,8 @@ mod preemption;
 pub mod priority;
 mod send_list;
 mod sleeper;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod uring;
 
 pub use crate::core::{Context, Core, Service, yield_core};

@@ -9,7 +9,8 @@ use crate::device::{FileDevice, FileOptions, Ram};
 use crate::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
 use crate::test_driver::driver;
 use crate::{
-    BlockError, ClockedDriver, Extents, Operation, Request, Submit, SubmitExtents, TestDevice,
+    BlockError, Clock, ClockedDriver, Extents, Operation, Request, Submit, SubmitExtents,
+    TestDevice,
 };
 use base::units::{Lba, MIB};
 use base::{Nanos, Prng, Time};
@@ -314,7 +315,7 @@ fn a_request_does_not_fail_for_another_one_of_its_command() {
 
 /// A driver with a clock of its own.
 fn clocked() -> ClockedDriver {
-    ClockedDriver::new(driver(), Rc::new(Cell::new(Time::ZERO)))
+    Clock::driver(driver(), Rc::new(Cell::new(Time::ZERO)))
 }
 
 /// Submits a request by hand and returns whether its channel became a runner.
@@ -327,13 +328,13 @@ fn submit(channel: &mut dyn Channel, driver: &mut ClockedDriver, now: Time, lba:
         blocks: 1,
         data: Some(IoSlice::from_buffer(buffer, BLOCK as usize)),
     };
-    driver.set(now);
+    driver.replaced.set(now);
     let submit = channel.submit(request, &mut Context::begin(driver));
     assert!(matches!(submit, Submit::Queued));
 }
 
 fn turn(channel: &mut dyn Channel, driver: &mut ClockedDriver, now: Time) {
-    driver.set(now);
+    driver.replaced.set(now);
     channel.tick(&mut Context::begin(driver));
 }
 

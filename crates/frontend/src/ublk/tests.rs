@@ -6,22 +6,20 @@ use super::queue::{Descriptions, Queue};
 use super::service::{Message, SharedServer, UblkService};
 use crate::class_rules::SizeRules;
 use crate::{ClassRule, ClassRules, DeviceIo, IoCounters, KnownLosses};
-use base::units::CoreId;
-use base::{Nanos, Time};
+use base::Nanos;
 use block::Device;
 use block::device::Ram;
 use block::layer::{Delay, DelayOptions};
+use reactor::testing::{PassThrough, Replace};
 use reactor::uring::{Options, UringDriver};
 use reactor::{
-    BufferPool, Completion, Context, Driver, DriverStats, FileId, ListenerId, Op, OpKey,
-    OpNamespace, Outcome, Service as _, SocketId, SocketOptions, Stream, UblkCommand, Wait, Wake,
+    Completion, Context, Driver as _, Op, OpKey, Outcome, Service as _, UblkCommand, Wait,
 };
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,26 +60,11 @@ impl Descriptions for Shown {
     }
 }
 
-/// A driver that hands commands to the test's kernel, and all else to the real one.
-struct Split {
-    inner: UringDriver,
-    kernel: Rc<RefCell<Kernel>>,
-}
+/// Hands commands to the test's kernel; all else is for the real one.
+struct Split(Rc<RefCell<Kernel>>);
 
-impl Driver for Split {
-    fn now(&self) -> Time {
-        self.inner.now()
-    }
-
-    fn buffers(&self) -> &BufferPool {
-        self.inner.buffers()
-    }
-
-    fn op_namespace(&mut self) -> OpNamespace {
-        self.inner.op_namespace()
-    }
-
-    fn submit(&mut self, key: OpKey, op: Op) {
+impl Replace for Split {
+    fn submit(&mut self, inner: &mut UringDriver, key: OpKey, op: Op) {
         let Op::Ublk {
             queue,
             tag,
@@ -89,9 +72,9 @@ impl Driver for Split {
             ..
         } = op
         else {
-            return self.inner.submit(key, op);
+            return inner.submit(key, op);
         };
-        let mut kernel = self.kernel.borrow_mut();
+        let mut kernel = self.0.borrow_mut();
         if let UblkCommand::Commit(result) = command {
             assert!(kernel.descriptions.remove(&(queue, tag)).is_some());
             kernel.results.push(((queue, tag), result));
@@ -99,51 +82,11 @@ impl Driver for Split {
         let before = kernel.held.insert((queue, tag), key);
         assert!(before.is_none(), "a tag has one command at a time");
     }
-
-    fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
-        self.inner.reap(wait, completions)
-    }
-
-    fn listen(
-        &mut self,
-        address: SocketAddr,
-        options: &SocketOptions,
-    ) -> io::Result<(ListenerId, SocketAddr)> {
-        self.inner.listen(address, options)
-    }
-
-    fn close_listener(&mut self, listener: ListenerId) {
-        self.inner.close_listener(listener);
-    }
-
-    fn adopt(&mut self, stream: Stream) -> SocketId {
-        self.inner.adopt(stream)
-    }
-
-    fn open_file(&mut self, file: Arc<File>) -> io::Result<FileId> {
-        self.inner.open_file(file)
-    }
-
-    fn close_file(&mut self, file: FileId) {
-        self.inner.close_file(file);
-    }
-
-    fn waker(&self) -> Arc<dyn Wake> {
-        self.inner.waker()
-    }
-
-    fn core(&self) -> CoreId {
-        self.inner.core()
-    }
-
-    fn stats(&self) -> DriverStats {
-        self.inner.stats()
-    }
 }
 
 /// A core, its kernel, and the file with the data of requests.
 struct Bed {
-    driver: Split,
+    driver: PassThrough<Split>,
     service: UblkService<Shown>,
     kernel: Rc<RefCell<Kernel>>,
     data: File,
@@ -160,9 +103,9 @@ impl Bed {
     fn by_rules(device: Arc<dyn Device>, read_only: bool, rules: SizeRules) -> Self {
         let kernel = Rc::new(RefCell::new(Kernel::default()));
         let inner = UringDriver::new(&Options::default()).expect("a ring");
-        let mut driver = Split {
+        let mut driver = PassThrough {
             inner,
-            kernel: Rc::clone(&kernel),
+            replaced: Split(Rc::clone(&kernel)),
         };
         let devices = PerClass::from_fn(|_| Arc::clone(&device));
         let io = DeviceIo::open(&devices, 16, &mut driver).expect("it opens");

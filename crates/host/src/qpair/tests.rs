@@ -5,18 +5,16 @@ use crate::command::BlockRequest;
 use crate::command::exchange::{Direction, Exchange, Work};
 use crate::controller::qpair_config;
 use crate::{ConnectOptions, HostIdentity};
-use base::units::{CoreId, Lba};
+use base::units::Lba;
 use base::{Nanos, Time};
 use block::Operation;
+use reactor::testing::{PassThrough, Replace};
+use reactor::uring::{Options, UringDriver};
 use reactor::{
-    BufferClass, BufferPool, Completion, Context, Driver, DriverStats, FileId, IoSlice, ListenerId,
-    Memory, Op, OpKey, OpNamespace, Outcome, Received, Region, SendList, SocketId, SocketOptions,
-    Stream, Wait, Wake,
+    BufferClass, Completion, Context, Driver as _, IoSlice, Memory, Op, OpKey, OpNamespace,
+    Outcome, Received, Region, SendList, SocketId,
 };
-use std::fs::File;
-use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use wire::fabrics::ConnectData;
 use wire::nvme::Status;
 use wire::tcp::{CapsuleResp, DataAlignment, IcResp, PduFormat, R2t};
@@ -26,66 +24,26 @@ const BLOCK: usize = 512;
 /// Bytes of data that a capsule takes.
 const IN_CAPSULE: usize = 4096;
 
-/// A driver that takes operations and completes none.
+/// Takes operations and completes none.
+#[derive(Default)]
 struct Still {
-    pool: BufferPool,
     ops: Vec<(OpKey, Op)>,
 }
 
-impl Driver for Still {
-    fn now(&self) -> Time {
+impl Replace for Still {
+    fn now(&self, _: &UringDriver) -> Time {
         Time::ZERO
     }
 
-    fn buffers(&self) -> &BufferPool {
-        &self.pool
-    }
-
-    fn op_namespace(&mut self) -> OpNamespace {
-        OpNamespace(0)
-    }
-
-    fn submit(&mut self, key: OpKey, op: Op) {
+    fn submit(&mut self, _: &mut UringDriver, key: OpKey, op: Op) {
         self.ops.push((key, op));
-    }
-
-    fn reap(&mut self, _: Wait, _: &mut Vec<Completion>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn listen(&mut self, _: SocketAddr, _: &SocketOptions) -> io::Result<(ListenerId, SocketAddr)> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn close_listener(&mut self, _: ListenerId) {}
-
-    fn adopt(&mut self, _: Stream) -> SocketId {
-        SocketId(0)
-    }
-
-    fn open_file(&mut self, _: Arc<File>) -> io::Result<FileId> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn close_file(&mut self, _: FileId) {}
-
-    fn waker(&self) -> Arc<dyn Wake> {
-        unreachable!("a connection wakes no core")
-    }
-
-    fn core(&self) -> CoreId {
-        CoreId(0)
-    }
-
-    fn stats(&self) -> DriverStats {
-        DriverStats::default()
     }
 }
 
 /// A live connection, with memory of its submitter's.
 struct Bench {
     qpair: Qpair,
-    driver: Still,
+    driver: PassThrough<Still>,
     region: Region,
 }
 
@@ -100,11 +58,16 @@ impl Bench {
             bytes: IN_CAPSULE,
             count: 4,
         };
+        let options = Options {
+            buffers: vec![class],
+            sockets: 1,
+            file_operations: 1,
+        };
         let mut bench = Self {
             qpair,
-            driver: Still {
-                pool: BufferPool::new(&[class]).expect("a small mapping"),
-                ops: Vec::new(),
+            driver: PassThrough {
+                inner: UringDriver::new(&options).expect("io_uring works here"),
+                replaced: Still::default(),
             },
             region: Region::new(1 << 20).expect("a small mapping"),
         };
@@ -118,7 +81,7 @@ impl Bench {
         };
         let cx = &mut Self::cx(&mut bench.driver);
         bench.qpair.open(join, Nanos::from_secs(1), cx);
-        let (key, _) = bench.driver.ops.remove(0);
+        let (key, _) = bench.driver.replaced.ops.remove(0);
         bench.apply(key, Outcome::Connected(Ok(SocketId(0))));
         bench.sent();
         let response = IcResp {
@@ -152,7 +115,7 @@ impl Bench {
         self.pump();
     }
 
-    fn cx(driver: &mut Still) -> Context<'_> {
+    fn cx(driver: &mut PassThrough<Still>) -> Context<'_> {
         Context {
             now: Time::ZERO,
             driver,
@@ -166,8 +129,12 @@ impl Bench {
     /// Ends the send that is under way.
     fn sent(&mut self) {
         let is_send = |(_, op): &(OpKey, Op)| matches!(op, Op::Send { .. });
-        let at = self.driver.ops.iter().position(is_send);
-        let (key, op) = self.driver.ops.remove(at.expect("a send is under way"));
+        let at = self.driver.replaced.ops.iter().position(is_send);
+        let (key, op) = self
+            .driver
+            .replaced
+            .ops
+            .remove(at.expect("a send is under way"));
         let Op::Send { list, .. } = op else {
             unreachable!("it was looked for");
         };
@@ -179,20 +146,29 @@ impl Bench {
     }
 
     fn send(&self) -> Option<&SendList> {
-        self.driver.ops.iter().find_map(|(_, op)| match op {
-            Op::Send { list, .. } => Some(&**list),
-            _ => None,
-        })
+        self.driver
+            .replaced
+            .ops
+            .iter()
+            .find_map(|(_, op)| match op {
+                Op::Send { list, .. } => Some(&**list),
+                _ => None,
+            })
     }
 
     /// Brings bytes of the controller's.
     fn receive(&mut self, bytes: &[u8]) {
-        let mut buffer = self.driver.pool.take(bytes.len()).expect("a free buffer");
+        let mut buffer = self
+            .driver
+            .buffers()
+            .take(bytes.len())
+            .expect("a free buffer");
         buffer[..bytes.len()].copy_from_slice(bytes);
         let is_receive = |(_, op): &(OpKey, Op)| matches!(op, Op::Receive { .. });
-        let at = self.driver.ops.iter().position(is_receive);
+        let at = self.driver.replaced.ops.iter().position(is_receive);
         let (key, _) = self
             .driver
+            .replaced
             .ops
             .remove(at.expect("it receives all the time"));
         let received = Received {

@@ -4,7 +4,7 @@ use super::*;
 use crate::run::{Load, LoadOptions, driver_options, plan_all};
 use base::Nanos;
 use block::device::Flash;
-use block::{ClockedDriver, Device};
+use block::{Clock, ClockedDriver, Device};
 use reactor::uring::UringDriver;
 use reactor::{Driver, Service};
 use std::cell::Cell;
@@ -35,7 +35,7 @@ fn threads(device: &Flash, time: &Rc<Cell<Time>>) -> Vec<(Worker, ClockedDriver)
     let jobs = plan_all(&[load], &options).unwrap().into_iter();
     jobs.map(|(_, job)| {
         let inner = UringDriver::new(&driver_options(&job)).unwrap();
-        let mut driver = ClockedDriver::new(inner, Rc::clone(time));
+        let mut driver = Clock::driver(inner, Rc::clone(time));
         let channel = device.open(&mut driver).unwrap();
         let pool = driver.buffers().clone();
         let worker = Worker::new(job, channel, &pool, Arc::default(), Box::new(|| ())).unwrap();

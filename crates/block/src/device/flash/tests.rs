@@ -8,9 +8,9 @@
 )]
 
 use super::*;
-use crate::ClockedDriver;
 use crate::conformance::Bench;
 use crate::test_driver::driver;
+use crate::{Clock, ClockedDriver};
 use base::{Nanos, Prng};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -196,7 +196,7 @@ fn the_largest_requests_end_some_time() {
 /// A bench of a device with a clock of its own, and the clock.
 fn bench(flash: &Flash, now: Time) -> (Bench<ClockedDriver>, Rc<Cell<Time>>) {
     let clock = Rc::new(Cell::new(now));
-    let driver = ClockedDriver::new(driver(), Rc::clone(&clock));
+    let driver = Clock::driver(driver(), Rc::clone(&clock));
     (Bench::open(driver, flash).expect("memory"), clock)
 }
 

@@ -22,7 +22,7 @@ fn put(channel: &mut dyn Channel, driver: &mut ClockedDriver, now: Time, read: b
         blocks: 1,
         data: channel.memory(BLOCK as usize),
     };
-    driver.set(now);
+    driver.replaced.set(now);
     let submit = channel.submit(request, &mut Context::begin(driver));
     assert!(matches!(submit, Submit::Queued), "{submit:?}");
 }

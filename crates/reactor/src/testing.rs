@@ -1,0 +1,106 @@
+//! A driver for tests: the kernel's, but for what a test does in its place.
+
+use crate::uring::UringDriver;
+use crate::{
+    BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, Op, OpKey, OpNamespace,
+    SocketId, SocketOptions, Stream, Wait, Wake,
+};
+use base::Time;
+use base::units::CoreId;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The parts of a driver that a test replaces. Those that it does not define are the kernel driver's.
+pub trait Replace {
+    /// Returns the time.
+    fn now(&self, inner: &UringDriver) -> Time {
+        inner.now()
+    }
+
+    /// Takes an operation.
+    fn submit(&mut self, inner: &mut UringDriver, key: OpKey, op: Op) {
+        inner.submit(key, op);
+    }
+
+    /// Returns what has completed.
+    ///
+    /// # Errors
+    /// As [`Driver::reap`].
+    fn reap(
+        &mut self,
+        inner: &mut UringDriver,
+        wait: Wait,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        inner.reap(wait, completions)
+    }
+}
+
+/// The kernel's driver, but for what `R` replaces.
+#[derive(Debug)]
+pub struct PassThrough<R> {
+    /// The kernel's driver.
+    pub inner: UringDriver,
+    /// The replaced parts.
+    pub replaced: R,
+}
+
+impl<R: Replace> Driver for PassThrough<R> {
+    fn now(&self) -> Time {
+        self.replaced.now(&self.inner)
+    }
+
+    fn buffers(&self) -> &BufferPool {
+        self.inner.buffers()
+    }
+
+    fn op_namespace(&mut self) -> OpNamespace {
+        self.inner.op_namespace()
+    }
+
+    fn submit(&mut self, key: OpKey, op: Op) {
+        self.replaced.submit(&mut self.inner, key, op);
+    }
+
+    fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.replaced.reap(&mut self.inner, wait, completions)
+    }
+
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        self.inner.listen(address, options)
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        self.inner.close_listener(listener);
+    }
+
+    fn adopt(&mut self, stream: Stream) -> SocketId {
+        self.inner.adopt(stream)
+    }
+
+    fn open_file(&mut self, file: Arc<File>) -> io::Result<FileId> {
+        self.inner.open_file(file)
+    }
+
+    fn close_file(&mut self, file: FileId) {
+        self.inner.close_file(file);
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.inner.waker()
+    }
+
+    fn core(&self) -> CoreId {
+        self.inner.core()
+    }
+
+    fn stats(&self) -> DriverStats {
+        self.inner.stats()
+    }
+}
