@@ -19,6 +19,12 @@ const IN_FLIGHT_MAX: usize = 64;
 const FUA: u16 = 1;
 const NO_HOLE: u16 = 2;
 
+/// A chunk with an error.
+const ERROR: u16 = (1 << 15) + 1;
+
+const EINVAL: u32 = 22;
+const ENOSPC: u32 = 28;
+
 /// The default export of the server at a socket.
 #[derive(Debug)]
 pub(crate) struct NbdDevice {
@@ -102,12 +108,20 @@ fn command(operation: Operation) -> Option<(u16, u16)> {
 }
 
 impl NbdChannel {
-    fn send(&self, request: &Request, (command, flags): (u16, u16)) {
+    /// Offset and length in bytes; `None` of an offset that NBD cannot say.
+    fn range(&self, request: &Request) -> Option<(u64, u64)> {
         let block = u64::from(self.geometry.block_bytes);
-        let range = match request.operation {
-            Operation::Flush => (0, 0),
-            _ => (request.lba.0 * block, u64::from(request.blocks) * block),
-        };
+        match request.operation {
+            Operation::Flush => Some((0, 0)),
+            _ => Some((
+                request.lba.0.checked_mul(block)?,
+                u64::from(request.blocks) * block,
+            )),
+        }
+    }
+
+    fn send(&self, request: &Request, (command, flags): (u16, u16)) {
+        let range = self.range(request).unwrap();
         // Extended headers announce what follows by a flag of its own.
         let payload = if command == WRITE { 1 << 5 } else { 0 };
         let flags = flags | payload;
@@ -124,6 +138,18 @@ impl NbdChannel {
     fn take_answer(&mut self) {
         let (kind, tag, payload) = self.client.chunk();
         let mut request = self.in_flight.remove(&tag).unwrap();
+        if check(&request, self.geometry, CAPABILITIES) == Err(BlockError::OutOfRange) {
+            let number = u32::from_be_bytes(payload[..4].try_into().unwrap());
+            let expected = if request.operation.is_write() {
+                ENOSPC
+            } else {
+                EINVAL
+            };
+            assert_eq!((kind, number), (ERROR, expected), "{:?}", request.operation);
+            self.finished
+                .push_back(request.ended(Err(BlockError::OutOfRange)));
+            return;
+        }
         if request.operation == Operation::Read {
             assert_eq!(kind, 1, "a read is answered with data");
             request.data.as_mut().unwrap().copy_in(0, &payload[8..]);
@@ -136,6 +162,7 @@ impl NbdChannel {
 
 impl Channel for NbdChannel {
     fn submit(&mut self, mut request: Request, _cx: &mut Context<'_>) -> Submit {
+        let command = command(request.operation);
         let valid = check(&request, self.geometry, CAPABILITIES).and_then(|()| {
             match (request.operation, &mut request.data) {
                 // A buffer that others share takes no data.
@@ -145,10 +172,13 @@ impl Channel for NbdChannel {
                 _ => Ok(()),
             }
         });
-        if let Err(error) = valid {
-            return Submit::Done(request.ended(Err(error)));
+        match valid {
+            // It is the server that has to refuse what can be asked of it.
+            Err(BlockError::OutOfRange) if command.is_some() && self.range(&request).is_some() => {}
+            Err(error) => return Submit::Done(request.ended(Err(error))),
+            Ok(()) => {}
         }
-        let Some(command) = command(request.operation) else {
+        let Some(command) = command else {
             return Submit::Done(request.ended(Err(BlockError::Unsupported)));
         };
         if self.closed || self.in_flight.len() == IN_FLIGHT_MAX {
