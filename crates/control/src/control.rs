@@ -144,6 +144,7 @@ impl Control {
         check_folders(&file, in_force.devices.iter())?;
         let control = Self::new(&file, plane);
         control.carry_out(&build(&in_force))?;
+        control.assert_in_force(&in_force);
         if let Some(store) = &store {
             store.save(&file, &in_force)?;
         }
@@ -252,6 +253,10 @@ impl Control {
             action.apply_to_model(&mut after)?;
         }
         config::validate(&after)?;
+        assert!(
+            after.is_sorted() && file.is_sorted(),
+            "names are looked up by halving, and equal configurations compare as equal"
+        );
         if after == *before && *file == changes.file {
             return self.carry_out(actions);
         }
@@ -265,7 +270,18 @@ impl Control {
         {
             tracing::error!("{error}; it says that a change was made which was not");
         }
+        if done.is_ok() {
+            self.assert_in_force(&after);
+        }
         done
+    }
+
+    /// # Panics
+    /// If the configuration in force is another one than what is remembered: the next start would
+    /// undo a change, or make one that no one asked for.
+    fn assert_in_force(&self, remembered: &Configuration) {
+        let in_force = self.configuration();
+        assert!(*in_force == *remembered, "what is remembered is in force");
     }
 
     /// Waits until the callers before have made their changes. Every caller on the runtime waits
@@ -329,10 +345,15 @@ impl Control {
     /// Applies each action to the dataplane and, when it holds there, to the model.
     fn carry_out(&self, actions: &[Action]) -> Result<(), ChangeError> {
         let mut done: Vec<(&Action, Option<Action>)> = Vec::new();
+        let begin = self.configuration();
         for action in actions {
             let before = self.configuration();
             if let Err(error) = self.plane.apply(action) {
                 let remaining = self.undo(done);
+                assert!(
+                    !remaining.is_empty() || self.configuration() == begin,
+                    "what is undone leaves nothing behind"
+                );
                 return Err(ChangeError::Plane { error, remaining });
             }
             self.commit(action);

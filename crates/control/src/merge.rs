@@ -92,11 +92,18 @@ const FIXED: [&str; 7] = [
 ///
 /// # Errors
 /// What both changed.
+///
+/// # Panics
+/// If a name is there twice in one of the three, or names are out of order: one of the two items would
+/// be lost.
 pub fn merge(
     base: &Configuration,
     in_force: &Configuration,
     file: &Configuration,
 ) -> Result<Configuration, Contradiction> {
+    let all = [base, in_force, file];
+    let is_sorted = all.into_iter().all(Configuration::is_sorted);
+    assert!(is_sorted, "each name is there once, and in order");
     let (base, in_force, of_file) = (tree(base), tree(in_force), tree(file));
     let mut keys = Vec::new();
     let merged = merge_values(
@@ -110,6 +117,11 @@ pub fn merge(
         return Err(Contradiction { keys });
     }
     let mut merged = merged.expect("three trees make one");
+    assert!(
+        are_among(&leaves(&in_force, &merged), &leaves(&base, &of_file))
+            && are_among(&leaves(&of_file, &merged), &leaves(&base, &in_force)),
+        "neither side undoes the other's changes"
+    );
     let whole = serde_json::to_value(file).expect("a configuration has a form in JSON");
     for key in FIXED {
         if let Some(value) = whole.get(key) {
@@ -126,15 +138,25 @@ pub fn merge(
 /// Returns the differences from `before` to `after`.
 #[must_use]
 pub fn differences(before: &Configuration, after: &Configuration) -> Vec<Difference> {
+    leaves(&whole_tree(before), &whole_tree(after))
+}
+
+/// Returns the leaves that differ between two trees.
+fn leaves(before: &Value, after: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
-    let (before, after) = (whole_tree(before), whole_tree(after));
-    compare(
-        &ValuePlace::default(),
-        Some(&before),
-        Some(&after),
-        &mut found,
-    );
+    let place = ValuePlace::default();
+    compare(&place, Some(before), Some(after), &mut found);
     found
+}
+
+/// Returns true if each difference is one of `others`, or within one of them.
+fn are_among(differences: &[Difference], others: &[Difference]) -> bool {
+    let is_within = |key: &str, other: &str| {
+        let rest = key.strip_prefix(other);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let is_among = |it: &Difference| others.iter().any(|other| is_within(&it.key, &other.key));
+    differences.iter().all(is_among)
 }
 
 /// Returns the actions of [`diff()`]. Its errors name the keys as [`differences`] does: a value within

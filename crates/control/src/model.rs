@@ -280,6 +280,18 @@ impl Configuration {
         self.discovery.referrals.sort();
     }
 
+    /// Returns true if all of these are in that order, and each name is there once.
+    pub(crate) fn is_sorted(&self) -> bool {
+        let namespaces = |subsystem: &Subsystem| {
+            let namespaces = &subsystem.namespaces;
+            namespaces.is_sorted_by(|a, b| a.nsid < b.nsid)
+        };
+        self.subsystems.is_sorted_by(|a, b| a.nqn < b.nqn)
+            && self.subsystems.iter().all(namespaces)
+            && self.tenants.is_sorted_by(|a, b| a.name < b.name)
+            && self.discovery.referrals.is_sorted_by(|a, b| a < b)
+    }
+
     /// The configuration as a TOML document that reads back as the same configuration.
     #[must_use]
     pub fn to_toml(&self) -> String {

@@ -124,10 +124,11 @@ impl StateFile {
             let why = format!("its version is {}, not {VERSION}", value["version"]);
             return Err(self.failed(why, "start the program that wrote it, or move it away"));
         }
-        let state: State = serde_json::from_value(value).map_err(damaged)?;
-        for configuration in [&state.file, &state.in_force] {
+        let mut state: State = serde_json::from_value(value).map_err(damaged)?;
+        for configuration in [&mut state.file, &mut state.in_force] {
             config::validate(configuration)
                 .map_err(|error| self.failed(format!("it is damaged: {error}"), remedy))?;
+            configuration.sort();
         }
         Ok(Some(state))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::merge::merge;
 use proptest::prelude::*;
 
 use super::*;
@@ -187,6 +188,36 @@ proptest! {
                 panic!("after {action:?}: {error}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_undone_leaves_nothing_behind(old in configuration(), new in configuration()) {
+        let mut model = old.clone();
+        for action in diff(&old, &new).expect("nothing fixed differs") {
+            let before = model.clone();
+            action.apply_to_model(&mut model).expect("shown above");
+            if let Some(inverse) = action.inverse(&before) {
+                prop_assert_eq!(&apply_all(&[inverse], &model), &before);
+            }
+        }
+    }
+
+    #[test]
+    fn a_merge_has_the_changes_of_both_sides(
+        base in configuration(), one in configuration(), other in configuration(),
+    ) {
+        prop_assert_eq!(&merge(&base, &one, &base), &Ok(one.clone()));
+        prop_assert_eq!(&merge(&base, &base, &one), &Ok(one.clone()));
+        prop_assert_eq!(&merge(&base, &one, &one), &Ok(one.clone()));
+        // The assertions of merging look at what comes of it.
+        let mut changed = base.clone();
+        changed.tenants.clone_from(&one.tenants);
+        let mut of_file = base.clone();
+        of_file.subsystems.clone_from(&other.subsystems);
+        of_file.devices.clone_from(&other.devices);
+        let merged = merge(&base, &changed, &of_file).expect("they changed different things");
+        prop_assert_eq!((&merged.tenants, &merged.devices), (&one.tenants, &other.devices));
+        drop(merge(&base, &one, &other));
     }
 
     /// Hosts that were denied used what was added by the same change, and while tenants replaced

@@ -142,3 +142,25 @@ fn a_subsystem_may_have_the_name_of_a_table() {
         );
     }
 }
+
+/// One of the two would be gone from the state file.
+#[test]
+#[should_panic(expected = "each name is there once")]
+fn a_name_that_is_there_twice_is_not_merged() {
+    let mut file = read(BASE);
+    file.tenants.push(file.tenants[0].clone());
+    let _ = merged(&read(BASE), &file);
+}
+
+#[test]
+fn differences_are_among_others_by_whole_keys() {
+    let of = |key: &str| Difference {
+        key: key.to_owned(),
+        before: None,
+        after: None,
+    };
+    let among = |key, other| are_among(&[of(key)], &[of("x"), of(other)]);
+    assert!(among("devices.a", "devices.a") && among("devices.a", "devices"));
+    assert!(!among("devices.ab", "devices.a") && !among("devices", "devices.a"));
+    assert!(are_among(&[], &[]));
+}
