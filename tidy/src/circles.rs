@@ -33,11 +33,6 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = &[
         "a path opens its channels, and these run its queue",
     ),
     (
-        "crates/cli",
-        &["args/figure.rs", "cmd/bench_lab.rs", "cmd/figure.rs"],
-        "the arguments of a command list what it has, and the command takes its arguments",
-    ),
-    (
         "crates/control",
         &["config/node.rs", "config/problem.rs"],
         "a problem finds its line in the nodes, and reading nodes ends with problems",

@@ -73,7 +73,7 @@ pub enum BenchCommand {
     /// Measure what a well-behaved host notices of hostile ones
     Hostile(lab::hostile::HostileArgs),
     /// Measure this stack against its baselines
-    Goals(super::GoalsArgs),
+    Goals(lab::figure::GoalsArgs),
 }
 
 #[derive(Args, Clone, Debug)]

@@ -4,8 +4,6 @@ mod attach;
 mod bench;
 mod calibrate;
 mod config;
-#[cfg(feature = "lab")]
-mod figure;
 mod flash;
 mod host;
 mod man;
@@ -26,8 +24,6 @@ pub use bench::BenchCommand;
 pub use bench::{BenchArgs, LoadArgs, LoadedDevice, LocalDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use config::{ConfigArgs, ConfigCommand};
-#[cfg(feature = "lab")]
-pub use figure::{FigureArgs, GoalsArgs};
 pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use man::ManArgs;
@@ -114,7 +110,7 @@ pub enum Command {
     Sim(SimArgs),
     /// Run the papers' figures again on this machine
     #[cfg(feature = "lab")]
-    Figure(FigureArgs),
+    Figure(lab::figure::FigureArgs),
 }
 
 /// Gives every command below `command` its examples and exit codes, where it has none of its own.

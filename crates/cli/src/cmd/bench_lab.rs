@@ -1,18 +1,12 @@
 //! `switchyard bench goals`, `bench hostile` and `bench limit`.
 
 use super::figure::show;
-use crate::args::GoalsArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::Result;
-use lab::figure::{self, Effort, measure_goals};
+use lab::figure::{self, Effort, GoalsArgs, measure_goals};
 use lab::hostile::{self, HostileArgs};
 use lab::limit::{self, LimitArgs};
-
-/// Every goal's name.
-pub fn row_names() -> Vec<&'static str> {
-    figure::goals::all().iter().map(|goal| goal.name).collect()
-}
 
 /// Measures goals and prints which hold.
 ///

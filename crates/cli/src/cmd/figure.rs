@@ -1,11 +1,12 @@
 //! `switchyard figure`: the papers' figures, run again on this machine.
 
-use crate::args::FigureArgs;
 use crate::exit::{Outcome, with_causes};
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
-use lab::figure::{Effort, Extent, FIGURES, List, Progress, Quiet, Report, chosen, draw};
+use lab::figure::{
+    Effort, Extent, FIGURES, FigureArgs, List, Progress, Quiet, Report, chosen, draw,
+};
 use lab::process::MachineRunner;
 
 /// The word that means a list instead of a figure.

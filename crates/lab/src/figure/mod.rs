@@ -8,6 +8,7 @@
 //! What must never happen: a number that was not measured in the very run that a report is of, or
 //! a claim that cannot fail.
 
+mod args;
 mod blk_switch;
 mod cell;
 mod claim;
@@ -31,6 +32,7 @@ mod thesis;
 #[cfg(test)]
 mod tests;
 
+pub use args::{FigureArgs, GoalsArgs};
 pub use claim::{Bound, Claim, Comparison, Divisor, Quantifier, Verdict, short};
 pub use disturbance::{Disturbance, ProcessorTime};
 pub use goals_report::{GoalsReport, measure_goals};

@@ -1,8 +1,9 @@
-//! `switchyard figure` and `switchyard bench goals`.
+//! Options of `switchyard figure` and `switchyard bench goals`.
 
-use super::measured_seconds;
+use super::goals;
+use super::quiet::TRIES_MAX;
 use clap::Args;
-use lab::figure::TRIES_MAX;
+use load::measured_seconds;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -86,5 +87,6 @@ pub struct GoalsArgs {
 }
 
 fn rows() -> clap::builder::PossibleValuesParser {
-    crate::cmd::bench_lab::row_names().into()
+    let names: Vec<&str> = goals::all().iter().map(|goal| goal.name).collect();
+    names.into()
 }
