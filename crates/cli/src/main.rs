@@ -12,7 +12,7 @@ mod cmd;
 mod exit;
 mod log;
 mod output;
-mod top;
+mod screen;
 
 use args::{Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};

@@ -14,6 +14,7 @@ pub mod action;
 pub mod answers;
 pub mod api;
 pub mod attachments;
+pub mod board;
 pub mod calibration;
 pub mod client;
 pub mod config;

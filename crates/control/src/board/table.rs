@@ -1,6 +1,6 @@
 //! Tables: columns, and rows of cells.
 
-use super::Cell;
+use super::cell::Cell;
 
 /// The text between two columns.
 pub const GAP: &str = "  ";
@@ -8,12 +8,15 @@ pub const GAP: &str = "  ";
 /// Rows of the same columns.
 #[derive(Clone, Debug)]
 pub struct Table {
+    /// Its name.
     pub name: &'static str,
     /// The text in place of no rows.
     pub empty: &'static str,
+    /// The columns.
     pub columns: &'static [Column],
     /// So many columns say what a row is about; they do not scroll.
     pub fixed: usize,
+    /// The rows.
     pub rows: Vec<Row>,
 }
 
@@ -22,6 +25,7 @@ pub struct Table {
 pub struct Column {
     /// With the unit.
     pub key: &'static str,
+    /// For people.
     pub title: &'static str,
 }
 
@@ -32,6 +36,7 @@ pub struct Row {
     pub group: usize,
     /// The row is about its whole group, and stays before the rest of it.
     pub is_head: bool,
+    /// A cell for each column.
     pub cells: Vec<Cell>,
 }
 
@@ -90,7 +95,7 @@ pub fn padded(cell: &Cell, width: usize) -> String {
 }
 
 /// Returns a sum that stays in range, as another program chose the numbers.
-pub fn sum(counters: impl IntoIterator<Item = u64>) -> u64 {
+pub(super) fn sum(counters: impl IntoIterator<Item = u64>) -> u64 {
     counters.into_iter().fold(0, u64::saturating_add)
 }
 

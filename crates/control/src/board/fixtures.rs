@@ -1,6 +1,6 @@
 //! Two looks at one target, a second apart.
 
-use control::snapshot::{
+use crate::snapshot::{
     ClassStats, ControllerSnapshot, CoreSnapshot, Latency, NamespaceSnapshot, QueueSnapshot,
     ScheduledDevice, ServiceClass, Snapshot, SwitchSnapshot, TenantSnapshot, ThreadsSnapshot,
 };
@@ -110,6 +110,7 @@ fn switch(core: u32, seconds: u64) -> SwitchSnapshot {
 }
 
 /// Returns a look after so many seconds.
+#[must_use]
 pub fn after(seconds: u64) -> Snapshot {
     let core = |core| CoreSnapshot {
         core,

@@ -1,16 +1,28 @@
-//! The difference of two looks at a target, as tables.
+//! The difference of two looks at a target, or at a process of front ends, as tables.
+//!
+//! Whatever a target or its hosts call themselves must never reach a terminal as a control sequence:
+//! [`Cell::text`] sees to that.
 
-use super::interval::Interval;
-use super::table::{Column, GAP, Row, Table, columns, padded, sum};
-use super::{Cell, attachments};
-use control::snapshot::{
+mod attachments;
+mod cell;
+#[cfg(any(test, feature = "testing"))]
+pub mod fixtures;
+mod interval;
+mod table;
+
+pub use cell::Cell;
+pub use table::{Column, GAP, Row, Table, padded};
+
+use crate::snapshot::{
     ClassStats, ControllerSnapshot, NamespaceSnapshot, QueueSnapshot, ScheduledDevice,
     ServiceClass, Snapshot, SwitchSnapshot, TenantSnapshot,
 };
+use interval::Interval;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use switch::Class;
+use table::{columns, sum};
 use target::TenantStats;
 
 /// Everything that is shown.
@@ -420,5 +432,4 @@ impl fmt::Display for Board {
 }
 
 #[cfg(test)]
-#[path = "board_tests.rs"]
 mod tests;

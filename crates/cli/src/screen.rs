@@ -1,7 +1,7 @@
-//! The visible part of a board on a terminal, and the effects of keys.
+//! The visible part of a board on a terminal, and the effects of keys. Looks, keys and the terminal are
+//! the command's (`cmd/top.rs`).
 
-use super::board::Board;
-use super::table::{GAP, Row, Table, padded};
+use control::board::{Board, GAP, Row, Table, padded};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -239,5 +239,4 @@ fn sorted(table: &Table, sort: Option<usize>) -> Vec<&Row> {
 }
 
 #[cfg(test)]
-#[path = "screen_tests.rs"]
 mod tests;

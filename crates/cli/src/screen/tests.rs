@@ -1,5 +1,5 @@
-use super::super::fixtures::after;
 use super::*;
+use control::board::fixtures::after;
 use control::snapshot::Snapshot;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -1,10 +1,10 @@
 //! The attachments of a process of front ends, as a table.
 
-use super::Cell;
+use super::cell::Cell;
 use super::interval::Interval;
 use super::table::{Column, Row, Table, columns, sum};
+use crate::attachments::{AttachmentClass, AttachmentSnapshot};
 use block::IoCounts;
-use control::attachments::{AttachmentClass, AttachmentSnapshot};
 
 /// A class of an attachment, now and at the earlier look.
 struct AttachmentRow<'a> {
@@ -46,7 +46,7 @@ columns! { ATTACHMENTS, attachment_cells(row: AttachmentRow<'_>):
 }
 
 /// Returns the table of the later look, with rates since the earlier.
-pub fn table(
+pub(super) fn table(
     interval: Interval,
     earlier: &[AttachmentSnapshot],
     later: &[AttachmentSnapshot],
@@ -80,16 +80,16 @@ pub fn table(
 }
 
 /// Returns a summary of all, for one line.
-pub fn summary(attachments: &[AttachmentSnapshot]) -> String {
+pub(super) fn summary(attachments: &[AttachmentSnapshot]) -> String {
     let clients = sum(attachments.iter().map(|attachment| attachment.clients));
     format!("{} attachments, {clients} clients", attachments.len())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::board::Board;
     use super::*;
-    use control::snapshot::Snapshot;
+    use crate::board::Board;
+    use crate::snapshot::Snapshot;
 
     fn after(seconds: u64) -> Snapshot {
         let class = |class: &str| AttachmentClass {

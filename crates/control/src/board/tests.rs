@@ -1,4 +1,4 @@
-use super::super::fixtures::after;
+use super::fixtures::after;
 use super::*;
 use serde_json::{Value, json};
 

@@ -1,12 +1,12 @@
 //! The time between two looks, and what happened in it.
 
-use super::Cell;
-use control::snapshot::{Latency, Snapshot};
+use super::cell::Cell;
+use crate::snapshot::{Latency, Snapshot};
 use target::LATENCY_BOUNDS_NS;
 
 /// The time between two looks at one run of a target.
 #[derive(Clone, Copy, Debug)]
-pub struct Interval {
+pub(super) struct Interval {
     /// By the target's clock; `None` where there is no earlier look at the same run.
     elapsed_ms: Option<u64>,
 }
@@ -14,7 +14,7 @@ pub struct Interval {
 impl Interval {
     /// A target with a clock that went back is another run; its counters have nothing to do with
     /// those before.
-    pub fn between(earlier: Option<&Snapshot>, later: &Snapshot) -> Self {
+    pub(super) fn between(earlier: Option<&Snapshot>, later: &Snapshot) -> Self {
         let elapsed = |earlier: &Snapshot| later.uptime_ms.checked_sub(earlier.uptime_ms);
         Self {
             elapsed_ms: earlier.and_then(elapsed).filter(|&ms| ms > 0),
@@ -22,7 +22,7 @@ impl Interval {
     }
 
     /// Returns true where rates are known.
-    pub fn is_known(self) -> bool {
+    pub(super) fn is_known(self) -> bool {
         self.elapsed_ms.is_some()
     }
 
@@ -34,28 +34,28 @@ impl Interval {
         Some(u64::try_from(rate).unwrap_or(u64::MAX))
     }
 
-    pub fn count(self, earlier: u64, later: u64) -> Cell {
+    pub(super) fn count(self, earlier: u64, later: u64) -> Cell {
         self.rate(earlier, later).map_or(Cell::Unknown, Cell::Count)
     }
 
-    pub fn bytes(self, earlier: u64, later: u64) -> Cell {
+    pub(super) fn bytes(self, earlier: u64, later: u64) -> Cell {
         self.rate(earlier, later).map_or(Cell::Unknown, Cell::Bytes)
     }
 
     /// Of a counter in thousandths.
-    pub fn milli(self, earlier: u64, later: u64) -> Cell {
+    pub(super) fn milli(self, earlier: u64, later: u64) -> Cell {
         self.rate(earlier, later)
             .map_or(Cell::Unknown, |rate| Cell::Count(rate / 1000))
     }
 
     /// Of a counter of nanoseconds: how much of the time that was.
-    pub fn busy(self, earlier: u64, later: u64) -> Cell {
+    pub(super) fn busy(self, earlier: u64, later: u64) -> Cell {
         self.rate(earlier, later)
             .map_or(Cell::Unknown, |rate| Cell::Percent(rate / 10_000_000))
     }
 
     /// Returns p50, p95 and p99 of the commands between the looks.
-    pub fn percentiles(self, earlier: &Latency, later: &Latency) -> [Cell; 3] {
+    pub(super) fn percentiles(self, earlier: &Latency, later: &Latency) -> [Cell; 3] {
         let rise = self.is_known().then(|| later.since(earlier)).flatten();
         [500, 950, 990].map(|permille| match &rise {
             Some(rise) if rise.commands() > 0 => rise
