@@ -1,5 +1,6 @@
 //! The exit code of the program, and its last message.
 
+use control::with_causes;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -34,22 +35,6 @@ pub fn code(result: anyhow::Result<Outcome>) -> ExitCode {
     }
 }
 
-/// Returns the error's message and those of its causes, without the ones that are a part of what was
-/// told before: an error may name its cause in its own message, because some readers see no other.
-pub fn with_causes(error: &anyhow::Error) -> String {
-    let mut told = String::new();
-    for message in error.chain().map(ToString::to_string) {
-        if told.contains(&message) {
-            continue;
-        }
-        if !told.is_empty() {
-            told.push_str(": ");
-        }
-        told.push_str(&message);
-    }
-    told
-}
-
 /// Output without a reader; see [`crate::output`].
 #[derive(Debug)]
 pub struct OutputClosed;
@@ -69,19 +54,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// An error that named its cause in its own message was printed with that cause once more.
-    #[test]
-    fn a_cause_is_told_once() {
-        let named = io::Error::other("no entry; check the path");
-        let error = frontend::FrontendError::Machine {
-            what: "cannot mount",
-            source: named,
-        };
-        let error = anyhow::Error::new(error).context("disk");
-        let told = "disk: cannot mount: no entry; check the path";
-        assert_eq!(with_causes(&error), told);
-    }
 
     #[test]
     fn only_our_own_closed_output_is_a_quiet_end() {

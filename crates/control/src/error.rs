@@ -1,4 +1,5 @@
-//! The reason for which the dataplane, or the model, refuses an [`Action`](crate::Action).
+//! The reason for which the dataplane, or the model, refuses an [`Action`](crate::Action), and errors in
+//! words.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,5 +43,40 @@ impl ApplyError {
             message: message.into(),
             what_to_do: what_to_do.into(),
         }
+    }
+}
+
+/// Returns the error's message and those of its causes, without the ones that are a part of what was
+/// told before: an error may name its cause in its own message, because some readers see no other.
+#[must_use]
+pub fn with_causes(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for message in error.chain().map(ToString::to_string) {
+        if told.contains(&message) {
+            continue;
+        }
+        if !told.is_empty() {
+            told.push_str(": ");
+        }
+        told.push_str(&message);
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// An error that named its cause in its own message was printed with that cause once more.
+    #[test]
+    fn a_cause_is_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot mount: {0}")]
+        struct Named(#[source] io::Error);
+        let named = Named(io::Error::other("no entry; check the path"));
+        let error = anyhow::Error::new(named).context("disk");
+        let told = "disk: cannot mount: no entry; check the path";
+        assert_eq!(with_causes(&error), told);
     }
 }

@@ -45,7 +45,7 @@ pub use control::{ChangeError, Control};
 pub use dataplane::DataPlane;
 pub use device_model::DeviceModel;
 pub use diff::{Fixed, FixedWhileRunning, build, diff};
-pub use error::{ApplyError, ApplyErrorKind};
+pub use error::{ApplyError, ApplyErrorKind, with_causes};
 pub use merge::{Contradiction, Difference, differences};
 pub use model::{Configuration, Size};
 pub use plane::Plane;

@@ -31,7 +31,8 @@ pub use api_address::{ApiAddress, ApiAddressError};
 pub use api_limits::ApiLimits;
 pub(crate) use as_text::as_text;
 pub use device::{
-    BlockSize, Delay, Device, DeviceKind, Fault, FaultEffect, FaultError, FaultOperation, FaultRule,
+    BlockSize, Delay, Device, DeviceKind, DeviceTextError, Fault, FaultEffect, FaultError,
+    FaultOperation, FaultRule,
 };
 pub use flash_profile::FlashProfile;
 pub use identifier::{

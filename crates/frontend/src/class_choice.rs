@@ -1,5 +1,6 @@
 //! The rule that gives requests their class.
 
+use std::str::FromStr;
 use switch::Class;
 
 /// The rule that gives a request its class.
@@ -23,5 +24,20 @@ impl ClassChoice {
             Self::Fixed(class) => class.properties().name,
             Self::ByIoPriority => "auto",
         }
+    }
+}
+
+impl FromStr for ClassChoice {
+    type Err = String;
+
+    /// Reads a class, or `auto`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::ByIoPriority);
+        }
+        let class = text.parse::<Class>();
+        class
+            .map(Self::Fixed)
+            .map_err(|error| format!("{error}, or auto"))
     }
 }

@@ -1,14 +1,18 @@
 //! `switchyard attach`.
 
-use super::{Cores, FlashSpec, HostArgs, LocalDevice, Poll, block_size, for_target};
+use super::{Cores, HostArgs, Poll, block_size, device, for_target};
+use attach::{FrontEndOptions, RemoteNamespaces, SourceDevice, Wanted};
 use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use control::Size;
-use control::model::{ApiAddress, BlockSize, DEFAULT_NQN};
-use frontend::ClassChoice;
-use frontend::nbd::{Address, TlsOptions};
+use control::attachments::Entry;
+use control::model::{ApiAddress, BlockSize, DEFAULT_NQN, DeviceKind};
+use frontend::nbd::{Address, NbdOptions, TlsOptions};
+use frontend::ublk::UblkOptions;
+use frontend::vhost::VhostOptions;
+use frontend::{ClassChoice, ClassRules, fuse};
 use std::path::PathBuf;
 use std::time::Duration;
+use switch::knobs::Preset;
 use switch::path::PathError;
 use switch::{Class, PathSpec};
 
@@ -53,23 +57,22 @@ pub enum AttachCommand {
 }
 
 impl AttachCommand {
-    /// The device and what serves it.
-    pub const fn source(&self) -> &SourceArgs {
-        match self {
-            Self::Nbd(args) => &args.source,
-            Self::Fuse(args) => &args.source,
-            Self::Vhost(args) => &args.source,
-            Self::Ublk(args) => &args.source,
-        }
-    }
-
-    /// The name of the class of its requests, or `auto`.
-    pub const fn class_name(&self) -> &'static str {
-        match self {
-            Self::Nbd(args) => args.class.properties().name,
-            Self::Fuse(args) => args.class.name(),
-            Self::Vhost(args) => args.class.name(),
-            Self::Ublk(args) => args.class.properties().name,
+    /// Returns the attachment that is described: of this name, with these rules before its class, and
+    /// by this entry of a file if there is one.
+    pub fn wanted(&self, name: &str, rules: ClassRules, entry: Option<Entry>) -> Wanted {
+        let (source, read_only, front_end) = match self {
+            Self::Nbd(args) => (&args.source, args.serving.read_only, args.options(rules)),
+            Self::Fuse(args) => (&args.source, args.read_only, args.options(rules)),
+            Self::Vhost(args) => (&args.source, args.serving.read_only, args.options(rules)),
+            Self::Ublk(args) => (&args.source, args.serving.read_only, args.options(rules)),
+        };
+        Wanted {
+            name: name.to_owned(),
+            device: source.device(read_only),
+            path: source.path,
+            nice: source.nice,
+            front_end,
+            entry,
         }
     }
 
@@ -148,17 +151,17 @@ pub struct SourceArgs {
     #[arg(long, value_name = "NSID")]
     pub nsid: Option<u32>,
     /// Memory of this size, such as 1G; its content ends with the process
-    #[arg(long, value_name = "SIZE", group = "source")]
-    pub ram: Option<Size>,
+    #[arg(long, value_name = "SIZE", group = "source", value_parser = device::ram)]
+    pub ram: Option<DeviceKind>,
     /// A file or block device
-    #[arg(long, value_name = "PATH", group = "source")]
-    pub file: Option<PathBuf>,
+    #[arg(long, value_name = "PATH", group = "source", value_parser = device::file())]
+    pub file: Option<DeviceKind>,
     /// Memory that is as slow as a flash device, such as A/8:1G
-    #[arg(long, value_name = "PROFILE:SIZE", group = "source")]
-    pub flash: Option<FlashSpec>,
+    #[arg(long, value_name = "PROFILE:SIZE", group = "source", value_parser = device::flash)]
+    pub flash: Option<DeviceKind>,
     /// A device of this size that forgets writes and reads as zeroes
-    #[arg(long, value_name = "SIZE", group = "source")]
-    pub null: Option<Size>,
+    #[arg(long, value_name = "SIZE", group = "source", value_parser = device::null)]
+    pub null: Option<DeviceKind>,
     /// Logical block of a device of this machine: 512 or 4096 bytes
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
@@ -180,7 +183,7 @@ pub struct SourceArgs {
     /// As for bench; the target has to be started so as well. The front end itself still serves L
     /// before T: --class T gives all requests one class.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["ram", "file", "flash", "null"])]
-    pub baseline: Option<switch::knobs::Preset>,
+    pub baseline: Option<Preset>,
     /// Nice value of its threads, 0 to 19: a bulk device that shares processors with others leaves
     /// them to those with a lower one
     #[arg(long, value_name = "NUMBER", default_value = "0",
@@ -191,13 +194,21 @@ pub struct SourceArgs {
 }
 
 impl SourceArgs {
-    /// Returns the device of this machine, if it is one.
-    pub fn local(&self) -> Option<LocalDevice> {
-        let ram = self.ram.map(LocalDevice::Ram);
-        let null = self.null.map(LocalDevice::Null);
-        let flash = self.flash.map(LocalDevice::Flash);
-        let file = self.file.clone().map(LocalDevice::File);
-        ram.or(null).or(flash).or(file)
+    /// Returns the device, which refuses writes if it is a file of this machine and `read_only` is true.
+    fn device(&self, read_only: bool) -> SourceDevice {
+        let local = [&self.ram, &self.null, &self.flash, &self.file];
+        if let Some(kind) = local.into_iter().flatten().next() {
+            return SourceDevice::Local(kind.clone().with(self.block_size, read_only));
+        }
+        let timeout = Some(self.io_timeout).filter(|timeout| !timeout.is_zero());
+        let knobs = self.baseline.unwrap_or(Preset::Switchyard).knobs();
+        let address = self.target.clone();
+        SourceDevice::Remote(Box::new(RemoteNamespaces {
+            host: self.host.builder().loss_timeout(timeout).knobs(knobs),
+            address: address.expect("the command line demands a device"),
+            nqn: self.nqn.clone(),
+            nsid: self.nsid,
+        }))
     }
 }
 
@@ -273,21 +284,22 @@ pub struct AttachNbdArgs {
 }
 
 impl AttachNbdArgs {
-    /// Returns the address to listen on.
-    pub fn address(&self) -> Address {
+    fn options(&self, rules: ClassRules) -> FrontEndOptions {
         let listen = || self.listen.clone().expect("the command line demands one");
-        self.socket.clone().map_or_else(listen, Address::Unix)
-    }
-
-    /// Returns the encryption that is asked for.
-    pub fn tls(&self) -> Option<TlsOptions> {
-        self.tls_certificates
-            .clone()
-            .map(|certificates| TlsOptions {
-                certificates,
-                require: self.tls == TlsPolicy::Require,
-                verify_peer: self.tls_verify_peer,
-            })
+        let tls = |certificates: &PathBuf| TlsOptions {
+            certificates: certificates.clone(),
+            require: self.tls == TlsPolicy::Require,
+            verify_peer: self.tls_verify_peer,
+        };
+        FrontEndOptions::Nbd(NbdOptions {
+            address: self.socket.clone().map_or_else(listen, Address::Unix),
+            class: self.class,
+            rules,
+            tls: self.tls_certificates.as_ref().map(tls),
+            read_only: self.serving.read_only,
+            cores: self.serving.cores(),
+            poll: self.serving.poll.into(),
+        })
     }
 }
 
@@ -321,7 +333,7 @@ pub struct AttachFuseArgs {
     pub source: SourceArgs,
     /// Class of the requests: L (latency), T (throughput), or auto: L for threads with a real-time
     /// I/O priority (ionice -c1), T for others
-    #[arg(long, value_name = "CLASS", default_value = "auto", value_parser = class_choice)]
+    #[arg(long, value_name = "CLASS", default_value = "auto")]
     pub class: ClassChoice,
     /// Refuse writes
     #[arg(long)]
@@ -337,6 +349,20 @@ pub struct AttachFuseArgs {
     /// Policy of the thread that serves while it is idle
     #[arg(long, value_enum, default_value = "never")]
     pub poll: Poll,
+}
+
+impl AttachFuseArgs {
+    fn options(&self, rules: ClassRules) -> FrontEndOptions {
+        FrontEndOptions::Fuse(fuse::Options {
+            mountpoint: self.mountpoint.clone(),
+            class: self.class,
+            rules,
+            core: self.core.map(CoreId),
+            poll: self.poll.into(),
+            allow_other: self.allow_other,
+            read_only: self.read_only,
+        })
+    }
 }
 
 /// Give a virtual machine the device
@@ -362,7 +388,7 @@ pub struct AttachVhostArgs {
     pub source: SourceArgs,
     /// Class of the requests: L (latency), T (throughput), or auto: L for those of processes with a
     /// real-time I/O priority in the guest (ionice -c1), T for others
-    #[arg(long, value_name = "CLASS", default_value = "auto", value_parser = class_choice)]
+    #[arg(long, value_name = "CLASS", default_value = "auto")]
     pub class: ClassChoice,
     /// Request queues of the disk [default: one for each processor of --cores]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -372,6 +398,21 @@ pub struct AttachVhostArgs {
     pub serial: String,
     #[command(flatten)]
     pub serving: ServingArgs,
+}
+
+impl AttachVhostArgs {
+    fn options(&self, rules: ClassRules) -> FrontEndOptions {
+        FrontEndOptions::Vhost(VhostOptions {
+            socket: self.socket.clone(),
+            class: self.class,
+            rules,
+            read_only: self.serving.read_only,
+            queues: self.queues,
+            id: self.serial.clone(),
+            cores: self.serving.cores(),
+            poll: self.serving.poll.into(),
+        })
+    }
 }
 
 /// Make the device a block device
@@ -404,6 +445,21 @@ pub struct AttachUblkArgs {
     pub serving: ServingArgs,
 }
 
+impl AttachUblkArgs {
+    fn options(&self, rules: ClassRules) -> FrontEndOptions {
+        FrontEndOptions::Ublk(UblkOptions {
+            id: self.id,
+            class: self.class,
+            rules,
+            read_only: self.serving.read_only,
+            queues: self.queues,
+            cores: self.serving.cores(),
+            poll: self.serving.poll.into(),
+            ..UblkOptions::new()
+        })
+    }
+}
+
 fn awaited_path(text: &str) -> Result<PathSpec, PathError> {
     text.parse::<PathSpec>()?.for_awaited()
 }
@@ -414,16 +470,6 @@ fn one_core(text: &str) -> Result<u32, String> {
         [core] => Ok(core),
         _ => Err("one thread serves the files: name one processor".to_owned()),
     }
-}
-
-fn class_choice(text: &str) -> Result<ClassChoice, String> {
-    if text == "auto" {
-        return Ok(ClassChoice::ByIoPriority);
-    }
-    let class = text.parse::<Class>();
-    class
-        .map(ClassChoice::Fixed)
-        .map_err(|error| format!("{error}, or auto"))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! `switchyard bench`.
 
 use super::host::HostArgs;
-use super::{FlashSpec, SwitchArgs, block_size, for_target, measured_seconds, seconds};
+use super::{SwitchArgs, block_size, for_target, measured_seconds, seconds};
 use anyhow::Context as _;
 use base::Nanos;
 use block::CacheOptions;
 use clap::{ArgGroup, Args, ValueEnum};
 use control::Size;
-use control::model::{BlockSize, DEFAULT_NQN, DeviceKind};
+use control::model::{BlockSize, DEFAULT_NQN, DeviceKind, DeviceTextError};
 use control::plane::devices;
 use load::{App, KnobTurn};
 use std::path::PathBuf;
@@ -254,7 +254,7 @@ pub enum Lanes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadedDevice {
     /// One that this process makes.
-    Local(LocalDevice),
+    Local(DeviceKind),
     /// The disk of a vhost-user back end, at its socket.
     Vhost(PathBuf),
 }
@@ -265,64 +265,11 @@ impl FromStr for LoadedDevice {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("vhost:") {
             Some(path) if !path.is_empty() => Ok(Self::Vhost(path.into())),
-            _ => text.parse().map(Self::Local).map_err(|error: String| {
-                // The form of a device; other errors are of a part of it.
-                let is_form = error == LocalDevice::FORM;
-                let more = if is_form { ", or vhost:SOCKET" } else { "" };
-                format!("{error}{more}")
+            _ => text.parse().map(Self::Local).map_err(|error| match error {
+                DeviceTextError::Form => format!("{error}, or vhost:SOCKET"),
+                // Of a part of it.
+                _ => error.to_string(),
             }),
-        }
-    }
-}
-
-/// A device of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LocalDevice {
-    /// Memory.
-    Ram(Size),
-    /// Nothing.
-    Null(Size),
-    /// Memory that is as slow as flash.
-    Flash(FlashSpec),
-    /// A file or block device.
-    File(PathBuf),
-}
-
-impl LocalDevice {
-    /// The device of a configuration that it is.
-    pub fn kind(&self, block_size: BlockSize, read_only: bool) -> DeviceKind {
-        match self.clone() {
-            Self::Ram(size) => DeviceKind::Ram { size, block_size },
-            Self::Null(size) => DeviceKind::Null { size, block_size },
-            Self::Flash(spec) => spec.kind(block_size),
-            Self::File(path) => DeviceKind::File {
-                path,
-                size: None,
-                block_size,
-                create: false,
-                read_only,
-            },
-        }
-    }
-}
-
-impl LocalDevice {
-    const FORM: &str = "write ram:1G, null:1G, flash:A/8:1G, dram-ssd:1G or file:PATH";
-}
-
-impl FromStr for LocalDevice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let form = || Self::FORM.to_owned();
-        let size = |text: &str| text.parse::<Size>().map_err(|error| error.to_string());
-        match text.split_once(':').ok_or_else(form)? {
-            ("ram", rest) => Ok(Self::Ram(size(rest)?)),
-            ("null", rest) => Ok(Self::Null(size(rest)?)),
-            ("flash", rest) => Ok(Self::Flash(rest.parse()?)),
-            (profile, _) if profile.starts_with("dram-ssd") => Ok(Self::Flash(text.parse()?)),
-            ("file", path) if !path.is_empty() => Ok(Self::File(path.into())),
-            _ => Err(form()),
         }
     }
 }
@@ -356,30 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn local_devices_are_read_and_refused() {
-        let ram = LocalDevice::Ram(Size::from_bytes(1 << 30));
-        assert_eq!("ram:1G".parse(), Ok(ram));
-        assert_eq!(
-            "dram-ssd+5us:1G".parse::<LocalDevice>(),
-            "flash:dram-ssd+5us:1G".parse()
-        );
-        assert_eq!("file:/a:b".parse(), Ok(LocalDevice::File("/a:b".into())));
+    fn a_loaded_device_may_be_that_of_a_back_end() {
         assert_eq!("vhost:/a".parse(), Ok(LoadedDevice::Vhost("/a".into())));
+        let file = DeviceKind::file("/a:b");
+        assert_eq!("file:/a:b".parse(), Ok(LoadedDevice::Local(file)));
         let refusal = |text: &str| text.parse::<LoadedDevice>().expect_err("no device");
         for (bad, names_vhost) in [("vhost:", true), ("disk:1G", true), ("ram:x", false)] {
             assert_eq!(refusal(bad).ends_with("vhost:SOCKET"), names_vhost, "{bad}");
-        }
-        for bad in [
-            "",
-            "ram",
-            "ram:x",
-            "disk:1G",
-            "file:",
-            "flash:A",
-            "flash:D:1G",
-            "flash:A/8:x",
-        ] {
-            assert!(bad.parse::<LocalDevice>().is_err(), "{bad}");
         }
     }
 }

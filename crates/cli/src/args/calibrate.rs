@@ -2,9 +2,9 @@
 
 use super::host::HostArgs;
 use super::switch::ApiArgs;
-use super::{LocalDevice, block_size, measured_seconds, seconds};
+use super::{block_size, measured_seconds, seconds};
 use clap::{ArgGroup, Args};
-use control::model::{BlockSize, DEFAULT_NQN};
+use control::model::{BlockSize, DEFAULT_NQN, DeviceKind, DeviceTextError};
 use qos::cost::Price;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -117,13 +117,13 @@ pub struct CalibrateDeviceArgs {
 #[derive(Clone, Debug)]
 pub struct NamedDevice {
     pub name: String,
-    pub device: LocalDevice,
+    pub device: DeviceKind,
 }
 
 impl FromStr for NamedDevice {
-    type Err = String;
+    type Err = DeviceTextError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, DeviceTextError> {
         Ok(Self {
             name: text.to_owned(),
             device: text.parse()?,

@@ -3,7 +3,9 @@
 use clap::Args;
 use control::Size;
 use control::model::DEFAULT_NQN;
+use host::{Host, HostBuilder, Namespace};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Identity and options of this host.
 #[derive(Args, Clone, Debug)]
@@ -14,6 +16,23 @@ pub struct HostArgs {
     /// Ask for header and data digests
     #[arg(long)]
     pub digests: bool,
+}
+
+/// Time for which a command waits for a lost connection. A person at a terminal, or a script, wants
+/// an error more than an outage's length of silence.
+const LOSS_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl HostArgs {
+    /// Returns a host with these options.
+    pub fn builder(&self) -> HostBuilder {
+        let builder = Host::builder()
+            .digests(self.digests, self.digests)
+            .loss_timeout(Some(LOSS_TIMEOUT));
+        match &self.host_nqn {
+            Some(nqn) => builder.nqn(nqn.clone()),
+            None => builder,
+        }
+    }
 }
 
 /// A namespace of a target.
@@ -30,6 +49,15 @@ pub struct NamespaceArgs {
     pub nsid: u32,
     #[command(flatten)]
     pub host: HostArgs,
+}
+
+impl NamespaceArgs {
+    /// Connects to the namespace.
+    pub fn connect(&self) -> anyhow::Result<Namespace> {
+        let host = self.host.builder().build()?;
+        let subsystem = host.connect(&self.address, &self.nqn)?;
+        Ok(subsystem.namespace(self.nsid)?)
+    }
 }
 
 /// List what a discovery controller offers

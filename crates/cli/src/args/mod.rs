@@ -4,7 +4,7 @@ mod attach;
 mod bench;
 mod calibrate;
 mod config;
-mod flash;
+mod device;
 mod host;
 mod man;
 mod serve;
@@ -15,17 +15,13 @@ mod tenant;
 mod top;
 
 pub use ::load::{Cores, measured_seconds, seconds};
-pub use attach::{
-    AttachArgs, AttachCommand, AttachFuseArgs, AttachNbdArgs, AttachUblkArgs, AttachVhostArgs,
-    AttachmentsArgs, DetachArgs, SourceArgs,
-};
+pub use attach::{AttachArgs, AttachCommand, AttachmentsArgs, DetachArgs};
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;
-pub use bench::{BenchArgs, LoadArgs, LoadedDevice, LocalDevice};
+pub use bench::{BenchArgs, LoadArgs, LoadedDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use config::{ConfigArgs, ConfigCommand};
-pub use flash::FlashSpec;
-pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
+pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, ReadArgs, WriteArgs};
 pub use man::ManArgs;
 pub use serve::ServeArgs;
 #[cfg(feature = "lab")]

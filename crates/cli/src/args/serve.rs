@@ -1,8 +1,7 @@
 //! `switchyard serve`.
 
-use super::{Cores, FlashSpec, SwitchArgs, block_size};
+use super::{Cores, SwitchArgs, block_size, device};
 use clap::{ArgMatches, Args, ValueEnum};
-use control::Size;
 use control::model::{ApiAddress, BlockSize, Device, DeviceKind};
 use control::process::confine::Confinement;
 use std::net::SocketAddr;
@@ -38,20 +37,20 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<SocketAddr>,
     /// Share memory of this size, such as 1G (repeatable)
-    #[arg(long, value_name = "SIZE")]
-    pub ram: Vec<Size>,
+    #[arg(long, value_name = "SIZE", value_parser = device::ram)]
+    pub ram: Vec<DeviceKind>,
     /// Share a file or block device (repeatable)
-    #[arg(long, value_name = "PATH")]
-    pub file: Vec<PathBuf>,
+    #[arg(long, value_name = "PATH", value_parser = device::file())]
+    pub file: Vec<DeviceKind>,
     /// Share a device of this size that forgets writes and reads as zeroes (repeatable)
-    #[arg(long, value_name = "SIZE")]
-    pub null: Vec<Size>,
+    #[arg(long, value_name = "SIZE", value_parser = device::null)]
+    pub null: Vec<DeviceKind>,
     /// Share memory that is as slow as a flash device, such as A/8:1G (repeatable)
     ///
     /// A, B and C are whole devices, in which writes make reads late; A/8 has an eighth of A's
     /// dies. dram-ssd takes 7 µs.
-    #[arg(long, value_name = "PROFILE:SIZE")]
-    pub flash: Vec<FlashSpec>,
+    #[arg(long, value_name = "PROFILE:SIZE", value_parser = device::flash)]
+    pub flash: Vec<DeviceKind>,
     /// Logical block of the shared devices: 512 or 4096 bytes
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
@@ -110,34 +109,24 @@ impl ServeArgs {
     /// Puts the devices in the order in which the command line names them, which is the order of
     /// their namespaces.
     pub fn order(&mut self, matches: &ArgMatches) {
-        let block_size = self.block_size;
-        let ram = self
-            .ram
-            .iter()
-            .map(|&size| DeviceKind::Ram { size, block_size });
-        let null = self
-            .null
-            .iter()
-            .map(|&size| DeviceKind::Null { size, block_size });
-        let flash = self.flash.iter().map(|spec| spec.kind(block_size));
-        let file = self.file.iter().map(|path| DeviceKind::File {
-            path: path.clone(),
-            size: None,
-            block_size,
-            create: false,
-            read_only: false,
-        });
-        let places = |name: &str| matches.indices_of(name).into_iter().flatten();
-        let mut all: Vec<(usize, DeviceKind)> = places("ram").zip(ram).collect();
-        all.extend(places("null").zip(null));
-        all.extend(places("flash").zip(flash));
-        all.extend(places("file").zip(file));
-        all.sort_by_key(|(place, _)| *place);
-        self.devices = all.into_iter().map(|(_, kind)| Device::new(kind)).collect();
-        if self.devices.is_empty() {
-            let size = Size::from_bytes(1 << 30);
-            self.devices
-                .push(Device::new(DeviceKind::Ram { size, block_size }));
+        let named = [
+            ("ram", &self.ram),
+            ("null", &self.null),
+            ("flash", &self.flash),
+            ("file", &self.file),
+        ];
+        let mut all: Vec<(usize, DeviceKind)> = Vec::new();
+        for (name, kinds) in named {
+            let places = matches.indices_of(name).into_iter().flatten();
+            all.extend(places.zip(kinds.iter().cloned()));
         }
+        all.sort_by_key(|(place, _)| *place);
+        let kinds = all.into_iter().map(|(_, kind)| kind);
+        let mut kinds: Vec<DeviceKind> = kinds.collect();
+        if kinds.is_empty() {
+            kinds.push(device::ram("1G").expect("a size"));
+        }
+        let device = |kind: DeviceKind| Device::new(kind.with(self.block_size, false));
+        self.devices = kinds.into_iter().map(device).collect();
     }
 }

@@ -1,12 +1,11 @@
 //! `switchyard bench`: loads on a target or a local device.
 
-use super::connect::builder;
 use super::signals;
-use crate::args::{LoadArgs, LoadedDevice, LocalDevice};
+use crate::args::{LoadArgs, LoadedDevice};
 use crate::exit::Outcome;
 use crate::output::{Output, print};
 use anyhow::{Context as _, Result, ensure};
-use control::model::Device;
+use control::model::{Device, DeviceKind};
 use control::plane::devices;
 use indicatif::ProgressBar;
 use load::vhost::VhostDisk;
@@ -64,14 +63,14 @@ fn measure(
     let (options, turns) = options(args)?;
     let host = || {
         // The threads that keep controllers alive must not compete with the load by polling.
-        let builder = builder(&args.host).poll(PollPolicy::Never);
+        let builder = args.host.builder().poll(PollPolicy::Never);
         Ok(builder.knobs(options.knobs).build()?)
     };
     let storage = match (&args.target, &args.device) {
         (_, Some(LoadedDevice::Vhost(path))) => Storage::Vhost(VhostDisk::connect(path)?),
         (_, Some(LoadedDevice::Local(device))) => {
             let writes = args.prefill || apps.iter().any(|app| app.read_percent < 100);
-            let kind = device.kind(args.block_size, !writes);
+            let kind = device.clone().with(args.block_size, !writes);
             Storage::Local(devices::open(&Device::new(kind)).context("--device")?)
         }
         (address, None) => Storage::Remote {
@@ -103,7 +102,7 @@ fn check(args: &LoadArgs) -> Result<()> {
             || !matches!(
                 args.device,
                 Some(
-                    LoadedDevice::Local(LocalDevice::Ram(_) | LocalDevice::Flash(_))
+                    LoadedDevice::Local(DeviceKind::Ram { .. } | DeviceKind::Flash { .. })
                         | LoadedDevice::Vhost(_)
                 )
             ),

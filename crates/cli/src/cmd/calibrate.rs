@@ -1,8 +1,7 @@
 //! `switchyard calibrate`: the model of a device, from loading it.
 
-use super::connect::builder;
 use super::signals;
-use crate::args::{CalibrateDeviceArgs, LocalDevice, NamedDevice};
+use crate::args::{CalibrateDeviceArgs, NamedDevice};
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
@@ -75,12 +74,12 @@ fn address(args: &CalibrateDeviceArgs) -> &str {
 fn options(args: &CalibrateDeviceArgs) -> Result<Options> {
     let device = args.device.as_ref().map(|named| &named.device);
     ensure!(
-        !args.virtual_time || matches!(device, Some(LocalDevice::Flash(_))),
+        !args.virtual_time || matches!(device, Some(DeviceKind::Flash { .. })),
         "{} is no emulated flash, and only that knows virtual time; leave --virtual away, or \
          calibrate a device such as flash:A:1G",
         name(args)
     );
-    let holds_data = matches!(device, None | Some(LocalDevice::File(_)));
+    let holds_data = matches!(device, None | Some(DeviceKind::File { .. }));
     Ok(Options {
         writes: args.destructive || !holds_data,
         quick: args.quick,
@@ -101,7 +100,7 @@ fn subject(
 ) -> Result<(Subject, Option<Namespace>)> {
     let Some(NamedDevice { device, .. }) = &args.device else {
         // The thread that keeps the controller alive must not compete with the load by polling.
-        let host = builder(&args.host).poll(PollPolicy::Never).build()?;
+        let host = args.host.builder().poll(PollPolicy::Never).build()?;
         let namespace = host
             .connect(address(args), &args.nqn)?
             .namespace(args.nsid)?;
@@ -112,7 +111,7 @@ fn subject(
         };
         return Ok((subject, Some(namespace)));
     };
-    let subject = match device.kind(args.block_size, !writes) {
+    let subject = match device.clone().with(args.block_size, !writes) {
         DeviceKind::Flash { profile, size, .. } if args.virtual_time => Subject::Virtual {
             profile: profile.0,
             bytes: size.bytes,

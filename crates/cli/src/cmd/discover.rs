@@ -1,6 +1,5 @@
 //! `switchyard discover`.
 
-use super::connect::builder;
 use crate::args::DiscoverArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -76,7 +75,7 @@ impl fmt::Display for Offers {
 /// # Errors
 /// When the discovery controller does not answer.
 pub fn run(args: &DiscoverArgs, output: Output) -> Result<Outcome> {
-    let host = builder(&args.host).build()?;
+    let host = args.host.builder().build()?;
     let entries = host.discover(&args.address)?;
     let offers = Offers {
         entries: entries.into_iter().map(Offer::of).collect(),

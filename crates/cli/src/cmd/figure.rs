@@ -1,8 +1,9 @@
 //! `switchyard figure`: the papers' figures, run again on this machine.
 
-use crate::exit::{Outcome, with_causes};
+use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail, ensure};
+use control::with_causes;
 use indicatif::ProgressBar;
 use lab::figure::{
     Effort, Extent, FIGURES, FigureArgs, List, Progress, Quiet, Report, chosen, draw,

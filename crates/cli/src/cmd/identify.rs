@@ -1,6 +1,5 @@
 //! `switchyard identify`.
 
-use super::connect::builder;
 use crate::args::IdentifyArgs;
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes};
@@ -145,7 +144,7 @@ impl fmt::Display for Identity {
 /// # Errors
 /// When the controller does not answer, or refuses us.
 pub fn run(args: &IdentifyArgs, output: Output) -> Result<Outcome> {
-    let host = builder(&args.host).build()?;
+    let host = args.host.builder().build()?;
     let subsystem = host.connect(&args.address, &args.nqn)?;
     let wanted = |info: &&NamespaceInfo| args.nsid.is_none_or(|nsid| nsid == info.nsid);
     let all = subsystem.namespaces();

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod attach;
+mod attach_file;
 pub mod attachments;
 pub mod bench;
 #[cfg(feature = "lab")]
@@ -9,7 +10,6 @@ pub mod bench_lab;
 pub mod calibrate;
 pub mod calibrate_live;
 pub mod config;
-mod connect;
 pub mod discover;
 #[cfg(feature = "lab")]
 pub mod figure;

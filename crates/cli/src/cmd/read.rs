@@ -1,6 +1,5 @@
 //! `switchyard read`: from a namespace to a file or stdout.
 
-use super::connect;
 use crate::args::ReadArgs;
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes, written};
@@ -56,7 +55,7 @@ impl std::fmt::Display for Copied {
 /// # Errors
 /// A range beyond the end, a device or connection that fails, or a file that cannot be written.
 pub fn run(args: &ReadArgs, output: Output) -> Result<Outcome> {
-    let namespace = connect::namespace(&args.namespace)?;
+    let namespace = args.namespace.connect()?;
     let (offset, size) = (args.offset.bytes, namespace.size());
     ensure!(
         offset <= size,

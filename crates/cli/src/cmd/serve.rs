@@ -1,13 +1,13 @@
 //! `switchyard serve`: a target with its control plane, until a signal ends it.
 
 use crate::args::ServeArgs;
-use crate::exit::{Outcome, with_causes};
+use crate::exit::Outcome;
 use crate::log;
 use crate::output::{Output, human_bytes, print};
 use anyhow::{Context as _, Result, bail};
 use control::model::{Subsystem, Switch};
 use control::process::confine::{self, Paths};
-use control::{Configuration, Serving, ServingOptions, Snapshot};
+use control::{Configuration, Serving, ServingOptions, Snapshot, with_causes};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::signals;
 use crate::args::TopArgs;
-use crate::exit::{Outcome, with_causes};
+use crate::exit::Outcome;
 use crate::output::Output;
 use crate::screen::{Key, Screen};
 use anyhow::{Context as _, Result};
@@ -10,6 +10,7 @@ use control::board::Board;
 use control::client::{self, Method, ask};
 use control::model::ApiAddress;
 use control::snapshot::Snapshot;
+use control::with_causes;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io::{self, IsTerminal as _};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,5 @@
 //! `switchyard write`: from a file or stdin to a namespace.
 
-use super::connect;
 use super::read::{CHUNK_BYTES, Copied, in_memory};
 use crate::args::WriteArgs;
 use crate::exit::Outcome;
@@ -37,7 +36,7 @@ pub fn run(args: &WriteArgs, output: Output) -> Result<Outcome> {
     if let Some(length) = args.length {
         input = Box::new(input.take(length.bytes));
     }
-    let namespace = connect::namespace(&args.namespace)?;
+    let namespace = args.namespace.connect()?;
     let (offset, size) = (args.offset.bytes, namespace.size());
     // What is known not to fit is refused before anything is changed.
     let room = size.checked_sub(offset);

@@ -1,10 +1,13 @@
 //! Devices and the layers over them.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use block::device::flash::ProfileError;
 use serde::{Deserialize, Serialize};
 
-use super::{FlashProfile, IoPath, Size, keyword};
+use super::{FlashProfile, IoPath, Size, SizeError, keyword};
 
 /// A device and the layers over it.
 ///
@@ -338,5 +341,142 @@ impl DeviceKind {
     #[must_use]
     pub fn is_volatile(&self) -> bool {
         matches!(self, Self::Ram { .. } | Self::Flash { .. })
+    }
+}
+
+impl DeviceKind {
+    /// Returns the device with this logical block, which refuses writes, if it is a file, where
+    /// `read_only` is true.
+    #[must_use]
+    pub fn with(mut self, block: BlockSize, is_read_only: bool) -> Self {
+        match &mut self {
+            Self::Ram { block_size, .. }
+            | Self::Null { block_size, .. }
+            | Self::Flash { block_size, .. } => *block_size = block,
+            Self::File {
+                block_size,
+                read_only,
+                ..
+            } => (*block_size, *read_only) = (block, is_read_only),
+        }
+        self
+    }
+
+    /// A file or block device that is there.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::File {
+            path: path.into(),
+            size: None,
+            block_size: BlockSize::B4096,
+            create: false,
+            read_only: false,
+        }
+    }
+}
+
+/// Writes the type and what the device is made of: `ram 1G`, `flash A/8:1G`, `file PATH`.
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.type_name())?;
+        match self {
+            Self::Ram { size, .. } | Self::Null { size, .. } => write!(f, " {size}"),
+            Self::Flash { profile, size, .. } => write!(f, " {profile}:{size}"),
+            Self::File { path, .. } => write!(f, " {}", path.display()),
+        }
+    }
+}
+
+/// The reason for which a text is no device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceTextError {
+    /// It does not have the form of one.
+    #[error("write ram:1G, null:1G, flash:A/8:1G, dram-ssd:1G or file:PATH")]
+    Form,
+    /// It does not have the form of an emulated flash device.
+    #[error("write a profile and a size, such as A/8:1G")]
+    FlashForm,
+    /// There is no such profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The size is none.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+}
+
+impl FromStr for DeviceKind {
+    type Err = DeviceTextError;
+
+    /// Reads `ram:SIZE`, `null:SIZE`, `flash:PROFILE:SIZE`, `dram-ssd:SIZE` or `file:PATH`, with blocks of
+    /// 4,096 bytes.
+    fn from_str(text: &str) -> Result<Self, DeviceTextError> {
+        let block_size = BlockSize::B4096;
+        let flash = |text: &str| {
+            let parts = text.split_once(':');
+            let (profile, size) = parts.ok_or(DeviceTextError::FlashForm)?;
+            Ok(Self::Flash {
+                profile: profile.parse()?,
+                size: size.parse()?,
+                block_size,
+            })
+        };
+        match text.split_once(':').ok_or(DeviceTextError::Form)? {
+            ("ram", size) => Ok(Self::Ram {
+                size: size.parse()?,
+                block_size,
+            }),
+            ("null", size) => Ok(Self::Null {
+                size: size.parse()?,
+                block_size,
+            }),
+            ("flash", rest) => flash(rest),
+            (profile, _) if profile.starts_with("dram-ssd") => flash(text),
+            ("file", path) if !path.is_empty() => Ok(Self::file(path)),
+            _ => Err(DeviceTextError::Form),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_and_refused() {
+        let read = |text: &str| text.parse::<DeviceKind>();
+        for text in ["ram 1G", "null 512", "flash A/8:1G", "file /a:b"] {
+            let kind = read(&text.replacen(' ', ":", 1)).expect("a device");
+            assert_eq!(kind.to_string(), text);
+        }
+        assert_eq!(read("dram-ssd+5us:1G"), read("flash:dram-ssd+5us:1G"));
+        for bad in ["", "ram", "disk:1G", "file:"] {
+            assert_eq!(read(bad), Err(DeviceTextError::Form), "{bad}");
+        }
+        for (bad, word) in [
+            ("ram:x", "512M"),
+            ("flash:A/8", "A/8:1G"),
+            ("flash:D:1G", "dram-ssd"),
+            ("flash:A/8:x", "512M"),
+        ] {
+            let error = read(bad).expect_err(bad).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_files_are_opened_for_reading_only() {
+        let read_only = |text: &str| {
+            let kind = text.parse::<DeviceKind>().expect("a device");
+            let kind = kind.with(BlockSize::B512, true);
+            assert_eq!(kind.block_size(), BlockSize::B512);
+            matches!(
+                kind,
+                DeviceKind::File {
+                    read_only: true,
+                    ..
+                }
+            )
+        };
+        assert!(read_only("file:/a") && !read_only("ram:1G"));
     }
 }

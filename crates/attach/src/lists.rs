@@ -1,10 +1,10 @@
 //! The attachments of a process: those that serve, and those of its file that have not started.
 
-use super::attached::{Attached, Wanted, of_class};
-use super::source;
-use crate::exit::with_causes;
+use crate::attached::{Attached, of_class};
+use crate::wanted::Wanted;
 use anyhow::{Context as _, Result};
 use control::attachments::{AttachmentSnapshot, AttachmentState};
+use control::with_causes;
 use frontend::IoCounts;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,19 +41,14 @@ impl Waiting {
     }
 
     fn snapshot(&self) -> AttachmentSnapshot {
-        let Wanted {
-            name,
-            command,
-            entry,
-            ..
-        } = &self.wanted;
+        let wanted = &self.wanted;
         let none = |class| of_class(class, IoCounts::default());
         AttachmentSnapshot {
-            name: name.clone(),
-            kind: command.kind().to_owned(),
-            device: source::wanted_in_words(command.source()),
-            class: command.class_name().to_owned(),
-            class_rules: entry.as_ref().map_or(0, |entry| entry.class_rules.len()),
+            name: wanted.name.clone(),
+            kind: wanted.front_end.kind().to_owned(),
+            device: wanted.device.to_string(),
+            class: wanted.front_end.class_name().to_owned(),
+            class_rules: wanted.class_rules(),
             state: AttachmentState::NotStarted,
             error: self.error.clone(),
             classes: Class::ALL.map(none).into(),
@@ -72,8 +67,8 @@ fn pause(failures: u32) -> Duration {
 
 /// The attachments, each list in the order in which they were asked for.
 #[derive(Debug, Default)]
-pub(super) struct Lists {
-    pub(super) attached: Vec<Attached>,
+pub(crate) struct Lists {
+    pub(crate) attached: Vec<Attached>,
     waiting: Vec<Waiting>,
     /// Number of the next one that is asked for.
     next: u64,
@@ -82,20 +77,20 @@ pub(super) struct Lists {
 
 impl Lists {
     /// Returns the names of those that serve, and of those that have not started.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let waiting = self.waiting.iter().map(|waiting| &waiting.wanted);
         let wanted = self.attached.iter().map(|it| &it.wanted).chain(waiting);
         wanted.map(|wanted| wanted.name.as_str())
     }
 
     /// Adds one that serves.
-    pub(super) fn insert(&mut self, attached: Attached) {
+    pub(crate) fn insert(&mut self, attached: Attached) {
         let place = self.attached.partition_point(|it| it.id < attached.id);
         self.attached.insert(place, attached);
     }
 
     /// Asks for an attachment.
-    pub(super) fn want(&mut self, wanted: Wanted) {
+    pub(crate) fn want(&mut self, wanted: Wanted) {
         self.waiting.push(Waiting {
             id: self.next,
             wanted,
@@ -108,7 +103,7 @@ impl Lists {
 
     /// Asks for one again that could not serve any more, after a pause; the longer one, and without
     /// another line in the log, where it served for a moment only.
-    pub(super) fn want_again(&mut self, ended: &Attached, error: String) {
+    pub(crate) fn want_again(&mut self, ended: &Attached, error: String) {
         self.want(ended.again());
         let waiting = self.waiting.last_mut().expect("it was just added");
         if ended.began.elapsed() < PAUSE_MAX {
@@ -120,7 +115,7 @@ impl Lists {
 
     /// Asks no more for those that have not started and that `keep` is false of. The others are tried
     /// at once. Returns the number of the former.
-    pub(super) fn retain_waiting(&mut self, keep: impl Fn(&Wanted) -> bool) -> usize {
+    pub(crate) fn retain_waiting(&mut self, keep: impl Fn(&Wanted) -> bool) -> usize {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| keep(&waiting.wanted));
         for waiting in &mut self.waiting {
@@ -129,7 +124,7 @@ impl Lists {
         before - self.waiting.len()
     }
 
-    pub(super) fn snapshot(&self) -> Vec<AttachmentSnapshot> {
+    pub(crate) fn snapshot(&self) -> Vec<AttachmentSnapshot> {
         let attached = self.attached.iter().map(|it| (it.id, it.snapshot()));
         let waiting = self.waiting.iter().map(|it| (it.id, it.snapshot()));
         let mut all: Vec<_> = attached.chain(waiting).collect();
@@ -141,7 +136,7 @@ impl Lists {
 /// The lists, and the threads that start attachments. They are locked for moments only, so that they
 /// can be asked for meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct SharedLists {
+pub(crate) struct SharedLists {
     lists: Mutex<Lists>,
     /// Told when an attempt has come to its end, and when the process is to end.
     settled: Condvar,
@@ -149,13 +144,13 @@ pub(super) struct SharedLists {
 
 impl SharedLists {
     /// Changes leave the lists whole at each moment, so a poisoned lock is as good.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Lists> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts those that are due, each in a thread of its own: one that has to wait, as for a target
     /// that does not answer, holds no other one up.
-    pub(super) fn start_due(self: &Arc<Self>) {
+    pub(crate) fn start_due(self: &Arc<Self>) {
         let now = Instant::now();
         let mut lists = self.lock();
         let due = |waiting: &&mut Waiting| waiting.due.is_some_and(|due| due <= now);
@@ -168,7 +163,7 @@ impl SharedLists {
         for (id, wanted) in due {
             let shared = Arc::clone(self);
             let thread = std::thread::Builder::new().name("attach".to_owned());
-            let started = thread.spawn(move || shared.ended(id, wanted.start()));
+            let started = thread.spawn(move || shared.ended(id, Attached::start(wanted)));
             if let Err(error) = started {
                 self.ended(id, Err(error).context("cannot start a thread"));
             }
@@ -209,7 +204,7 @@ impl SharedLists {
     }
 
     /// Waits until no attempt is under way, for at most `time`; no longer than the process is to serve.
-    pub(super) fn wait_settled(&self, time: Duration) {
+    pub(crate) fn wait_settled(&self, time: Duration) {
         let is_busy = |lists: &mut Lists| {
             !lists.is_draining && lists.waiting.iter().any(|waiting| waiting.due.is_none())
         };
@@ -218,20 +213,20 @@ impl SharedLists {
     }
 
     /// Notes that the process is to end.
-    pub(super) fn set_draining(&self) {
+    pub(crate) fn set_draining(&self) {
         self.lock().is_draining = true;
         self.settled.notify_all();
     }
 
-    pub(super) fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.lock().is_draining
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_front_end::{TestFrontEnd, attached};
     use super::*;
+    use crate::test_front_end::{TestFrontEnd, attached};
 
     #[test]
     fn the_pause_after_a_failure_grows_up_to_a_bound() {

@@ -1,16 +1,14 @@
 //! The attachments of this process, from their start to their end.
 
-use super::attached::{Attached, Wanted};
-use super::file;
-use super::front_end::{End, Started, is_in_use};
-use super::lists::SharedLists;
-use crate::exit::with_causes;
-use crate::output::{Output, human_bytes, print};
+use crate::attached::Attached;
+use crate::front_end::{End, is_in_use};
+use crate::lists::SharedLists;
+use crate::reporter::{Ready, Reporter};
+use crate::wanted::{ReadFile, Wanted};
 use anyhow::Result;
 use control::attachments::{Attachments, AttachmentsAnswer};
 use control::model::ApiAddress;
-use control::{ApplyError, ApplyErrorKind, server};
-use serde_json::json;
+use control::{ApplyError, ApplyErrorKind, server, with_causes};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -28,7 +26,7 @@ const START_TIME: Duration = Duration::from_secs(5);
 /// The attachments of the process. Those of a file that do not start are tried again, and keep no other
 /// ones from serving.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(crate) struct Running {
     shared: Arc<SharedLists>,
     /// Held while attachments are asked for or ended.
     changes: Mutex<()>,
@@ -40,17 +38,17 @@ pub(super) struct Running {
     /// The attachment of the command line could not serve any more.
     has_failed: AtomicBool,
     began: Instant,
-    /// The file's address of the interface; `None` outside where the attachment is that of the
-    /// command line.
-    file_api: Option<Option<ApiAddress>>,
-    output: Output,
+    /// The file's address of the interface, and how it is read; `None` outside where the attachment
+    /// is the one that was asked for without a file.
+    of_file: Option<(Option<ApiAddress>, ReadFile)>,
+    reporter: Arc<dyn Reporter>,
 }
 
 impl Running {
-    pub(super) fn new(
-        file_api: Option<Option<ApiAddress>>,
+    pub(crate) fn new(
+        of_file: Option<(Option<ApiAddress>, ReadFile)>,
         signals: Sender<()>,
-        output: Output,
+        reporter: Arc<dyn Reporter>,
     ) -> Self {
         Self {
             shared: Arc::default(),
@@ -60,13 +58,17 @@ impl Running {
             is_ready: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             began: Instant::now(),
-            file_api,
-            output,
+            of_file,
+            reporter,
         }
     }
 
+    pub(crate) fn reporter(&self) -> &dyn Reporter {
+        &*self.reporter
+    }
+
     fn has_file(&self) -> bool {
-        self.file_api.is_some()
+        self.of_file.is_some()
     }
 
     /// Starts all, and says so.
@@ -74,13 +76,13 @@ impl Running {
     /// # Errors
     /// The reason for which the attachment of the command line does not start, or an output that cannot
     /// be written.
-    pub(super) fn start(&self, wanted: Vec<Wanted>) -> Result<()> {
+    pub(crate) fn start(&self, wanted: Vec<Wanted>) -> Result<()> {
         let _changes = lock(&self.changes);
         if self.has_file() {
             self.ask_for(wanted);
         } else {
             for wanted in wanted {
-                let attached = wanted.start()?;
+                let attached = Attached::start(wanted)?;
                 self.shared.lock().insert(attached);
             }
         }
@@ -99,7 +101,7 @@ impl Running {
     }
 
     /// Ends all as where the process is killed, with what that leaves for the next one.
-    pub(super) fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.shared.set_draining();
         let all = std::mem::take(&mut self.shared.lock().attached);
         drop(all);
@@ -112,35 +114,18 @@ impl Running {
         let new = new.map(|attached| {
             attached.is_told = true;
             let entry = attached.wanted.entry.as_ref();
-            let name = entry.map(|entry| entry.name.clone());
-            let Started {
-                front_end, ready, ..
-            } = &attached.started;
-            (name, ready.clone(), front_end.ways())
+            Ready {
+                name: entry.map(|entry| entry.name.clone()),
+                description: attached.started.description.clone(),
+                ways: attached.started.ways.clone(),
+            }
         });
         let new: Vec<_> = new.collect();
         drop(lists);
-        if self.output.json && self.has_file() {
-            if new.is_empty() && !always {
-                return Ok(());
-            }
-            let all = new.into_iter().map(|(name, mut ready, _)| {
-                ready["name"] = name.into();
-                ready
-            });
-            let line = json!({ "attachments": all.collect::<Vec<_>>() });
-            return print(format_args!("{line}\n"));
+        if new.is_empty() && !always {
+            return Ok(());
         }
-        for (name, ready, ways) in new {
-            let name = name.map_or_else(String::new, |name| format!("{name}: "));
-            let lines = ways.into_iter().map(|(way, bytes)| {
-                let size = human_bytes(bytes);
-                format!("ready: {name}{way}, {size}")
-            });
-            let lines = lines.collect::<Vec<_>>().join("\n");
-            self.output.result(&ready, lines)?;
-        }
-        Ok(())
+        self.reporter.ready(new)
     }
 
     /// The same while it serves: without a reader of stdout it serves all the same.
@@ -151,7 +136,7 @@ impl Running {
     }
 
     /// Serves until a signal, or until that of the command line is detached or cannot serve any more.
-    pub(super) fn serve(&self, signals: &Receiver<()>) {
+    pub(crate) fn serve(&self, signals: &Receiver<()>) {
         while signals.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
             self.look();
             if self.has_failed() || (!self.has_file() && self.is_over()) {
@@ -162,7 +147,7 @@ impl Running {
     }
 
     /// Returns true if the attachment of the command line could not serve any more: another process may.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
 
@@ -178,7 +163,7 @@ impl Running {
 
     /// Ends all. Open files of FUSE get `patience`, without bound where that is `None`; another
     /// signal ends them at once.
-    pub(super) fn drain(&self, signals: &Receiver<()>, patience: Option<Duration>) {
+    pub(crate) fn drain(&self, signals: &Receiver<()>, patience: Option<Duration>) {
         let detach_all = |force| {
             let _changes = lock(&self.changes);
             self.shared.lock().retain_waiting(|_| false);
@@ -191,7 +176,7 @@ impl Running {
                 Some(time) => format!(", or within {} s", time.as_secs()),
                 None => String::new(),
             };
-            self.output.note(format_args!(
+            self.reporter.note(&format!(
                 "{error}; or signal again to detach all the same{within}"
             ));
         }
@@ -235,8 +220,8 @@ impl Running {
         let served = format!("served {latency} latency and {throughput} throughput requests");
         if self.has_file() {
             tracing::info!("{}: detached; {served}", attached.wanted.name);
-        } else if attached.wanted.command.kind() == "vhost" {
-            self.output.note(served);
+        } else if attached.wanted.front_end.kind() == "vhost" {
+            self.reporter.note(&served);
         }
     }
 
@@ -384,14 +369,17 @@ impl Attachments for Running {
             return;
         }
         let shown = path.display();
-        let file = match file::load(path, false) {
+        let Some((api, read)) = &self.of_file else {
+            return;
+        };
+        let file = match read(path, false) {
             Ok(file) => file,
             Err(error) => {
                 server::log_refused(path, &error);
                 return;
             }
         };
-        if self.file_api.as_ref().is_some_and(|api| *api != file.api) {
+        if *api != file.api {
             tracing::warn!("SIGHUP: api cannot be changed while running; restart the process");
         }
         let (started, detached) = self.change_to(file.wanted);
@@ -425,8 +413,8 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_front_end::{TestFrontEnd, attached};
     use super::*;
+    use crate::test_front_end::{Silent, TestFrontEnd, attached, no_file};
     use std::sync::mpsc;
 
     /// Serves one attachment that has ended so, with or without a file. Returns true if the process has
@@ -438,8 +426,8 @@ mod tests {
         };
         let attached = attached(&format!("ended-{end:?}-{has_file}"), front_end);
         let (sender, signals) = mpsc::channel();
-        let api = has_file.then_some(None);
-        let running = Running::new(api, sender, Output { json: false });
+        let of_file = has_file.then_some((None, no_file as ReadFile));
+        let running = Running::new(of_file, sender, Arc::new(Silent));
         running.shared.lock().insert(attached);
         if has_file {
             // It serves on.
@@ -469,7 +457,7 @@ mod tests {
     #[test]
     fn a_signal_ends_the_wait_for_attachments_that_start() {
         let (sender, signals) = mpsc::channel();
-        let running = Running::new(Some(None), sender, Output { json: false });
+        let running = Running::new(Some((None, no_file)), sender, Arc::new(Silent));
         running.terminate();
         assert!(running.is_draining());
         assert_eq!(signals.try_recv(), Ok(()));

@@ -1,61 +1,102 @@
 //! The devices of an attachment: namespaces of a target, or a device of this machine.
 
-use super::super::connect::builder;
-use crate::args::{LocalDevice, SourceArgs};
 use anyhow::{Context as _, Result, anyhow};
 use block::{Device, PathDevice};
 use control::attachments::AttachmentState;
-use control::model;
+use control::model::{self, DeviceKind};
 use control::plane::devices;
-use host::{NamespaceInfo, Phase, Subsystem};
+use host::{HostBuilder, NamespaceInfo, Phase, Subsystem};
+use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::Arc;
-use switch::knobs::Preset;
-use switch::{Class, PerClass};
+use switch::{Class, PathSpec, PerClass};
 
 /// Commands of each queue of a remote namespace.
 const REMOTE_DEPTH: u16 = 256;
 
 /// Ways to the same blocks, by class.
-pub(super) type Devices = PerClass<Arc<dyn Device>>;
+pub(crate) type Devices = PerClass<Arc<dyn Device>>;
+
+/// A device to be attached, or several.
+#[derive(Clone, Debug)]
+pub enum SourceDevice {
+    /// A device of this machine.
+    Local(DeviceKind),
+    /// Namespaces of a target.
+    Remote(Box<RemoteNamespaces>),
+}
+
+/// Namespaces of a target. Their host connects again for as long as they are attached.
+#[derive(Clone, Debug)]
+pub struct RemoteNamespaces {
+    /// The host's options.
+    pub host: HostBuilder,
+    /// Address of the target: HOST:PORT.
+    pub address: String,
+    /// Name of the subsystem.
+    pub nqn: String,
+    /// The one that is attached; `None` means all to a front end that can have several, and otherwise
+    /// number 1.
+    pub nsid: Option<u32>,
+}
+
+impl fmt::Display for SourceDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(kind) => kind.fmt(f),
+            Self::Remote(remote) => remote.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for RemoteNamespaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.address, self.nqn)?;
+        self.nsid
+            .map_or(Ok(()), |nsid| write!(f, " namespace {nsid}"))
+    }
+}
 
 /// The devices to be attached, and the connections behind them.
 #[derive(Debug)]
-pub(super) struct Source {
-    pub(super) namespaces: Vec<(u32, Devices)>,
+pub(crate) struct Source {
+    pub(crate) namespaces: Vec<(u32, Devices)>,
     subsystem: Option<Subsystem>,
     /// The device in words.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// Identity of the volume of the first namespace, the same at each start unless the volume is
     /// lost with the process.
-    pub(super) identity: u64,
+    pub(crate) identity: u64,
     /// The volume is lost with the process.
-    pub(super) ends_with_process: bool,
+    pub(crate) ends_with_process: bool,
 }
 
 impl Source {
-    /// Opens the namespace `nsid`, or all of the subsystem; a device of this machine is namespace 1.
-    pub(super) fn open(args: &SourceArgs, read_only: bool, nsid: Option<u32>) -> Result<Self> {
-        let mut source = match (&args.target, args.local()) {
-            (Some(address), _) => Self::remote(args, address, args.nsid.or(nsid))?,
-            (None, local) => {
-                let local = local.expect("the command line demands one");
-                let identity = identity_of(&local)?;
-                let in_memory = matches!(local, LocalDevice::Ram(_) | LocalDevice::Flash(_));
-                let device = model::Device::new(local.kind(args.block_size, read_only));
+    /// Opens the device of this machine, which is namespace 1, or the namespace `nsid` of the target
+    /// where the description names none; without either all of the subsystem.
+    pub(crate) fn open(
+        device: &SourceDevice,
+        path: Option<PathSpec>,
+        nsid: Option<u32>,
+    ) -> Result<Self> {
+        let mut source = match device {
+            SourceDevice::Remote(remote) => Self::remote(remote, remote.nsid.or(nsid))?,
+            SourceDevice::Local(kind) => {
+                let identity = identity_of(kind)?;
+                let device = model::Device::new(kind.clone());
                 let device = devices::open(&device).context("cannot open the device")?;
                 Self {
                     namespaces: vec![(1, PerClass::from_fn(|_| Arc::clone(&device)))],
                     subsystem: None,
-                    text: in_words(&local),
+                    text: kind.to_string(),
                     identity,
-                    ends_with_process: in_memory,
+                    ends_with_process: kind.is_volatile(),
                 }
             }
         };
-        if let Some(spec) = args.path {
+        if let Some(spec) = path {
             let devices = source.namespaces.iter_mut();
             for (_, device) in devices.flat_map(|(_, devices)| devices.iter_mut()) {
                 let below = Arc::clone(device);
@@ -65,12 +106,9 @@ impl Source {
         Ok(source)
     }
 
-    fn remote(args: &SourceArgs, address: &str, nsid: Option<u32>) -> Result<Self> {
-        let timeout = Some(args.io_timeout).filter(|timeout| !timeout.is_zero());
-        let knobs = args.baseline.unwrap_or(Preset::Switchyard).knobs();
-        let host = builder(&args.host).loss_timeout(timeout);
-        let host = host.keep_reconnecting(true).knobs(knobs).build()?;
-        let subsystem = host.connect(address, &args.nqn)?;
+    fn remote(remote: &RemoteNamespaces, nsid: Option<u32>) -> Result<Self> {
+        let host = remote.host.clone().keep_reconnecting(true).build()?;
+        let subsystem = host.connect(&remote.address, &remote.nqn)?;
         let all = || {
             subsystem
                 .namespaces()
@@ -82,28 +120,31 @@ impl Source {
         let mut identity = None;
         let open = |nsid| -> Result<(u32, Devices)> {
             let namespace = subsystem.namespace(nsid)?;
-            identity.get_or_insert_with(|| volume(&args.nqn, namespace.info()));
+            identity.get_or_insert_with(|| volume(&remote.nqn, namespace.info()));
             let device = |class: Class| -> Arc<dyn Device> {
                 let device = namespace.device().with_queues(1, REMOTE_DEPTH);
                 Arc::new(device.with_class(class))
             };
             Ok((nsid, PerClass::from_fn(device)))
         };
-        let text = match nsids[..] {
-            [nsid] => format!("{address} {} namespace {nsid}", args.nqn),
-            _ => format!("{address} {}", args.nqn),
+        let opened = RemoteNamespaces {
+            nsid: match nsids[..] {
+                [nsid] => Some(nsid),
+                _ => None,
+            },
+            ..remote.clone()
         };
         Ok(Self {
             namespaces: nsids.into_iter().map(open).collect::<Result<_>>()?,
             identity: identity.unwrap_or_default(),
             ends_with_process: false,
             subsystem: Some(subsystem),
-            text,
+            text: opened.to_string(),
         })
     }
 
     /// Returns the state of the way to the devices, and the reason for which it is lost.
-    pub(super) fn state(&self) -> (AttachmentState, Option<String>) {
+    pub(crate) fn state(&self) -> (AttachmentState, Option<String>) {
         let Some(subsystem) = &self.subsystem else {
             return (AttachmentState::Local, None);
         };
@@ -126,44 +167,25 @@ impl Source {
     }
 
     /// Returns the size of all devices at present, in bytes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let devices = self.namespaces.iter().map(|(_, devices)| devices);
         let sizes = devices.map(|devices| devices[Class::DEFAULT].geometry().bytes());
         sizes.fold(0, u64::saturating_add)
     }
 
     /// Returns the one device of a front end that has one.
-    pub(super) fn device(&self) -> &Devices {
+    pub(crate) fn device(&self) -> &Devices {
         &self.namespaces[0].1
-    }
-}
-
-/// Returns a device that is to be opened in words.
-pub(super) fn wanted_in_words(args: &SourceArgs) -> String {
-    let target = || {
-        let nsid = args.nsid.map(|nsid| format!(" namespace {nsid}"));
-        let address = args.target.as_deref().unwrap_or_default();
-        format!("{address} {}{}", args.nqn, nsid.unwrap_or_default())
-    };
-    args.local().as_ref().map_or_else(target, in_words)
-}
-
-fn in_words(local: &LocalDevice) -> String {
-    match local {
-        LocalDevice::Ram(size) => format!("ram {size}"),
-        LocalDevice::Null(size) => format!("null {size}"),
-        LocalDevice::Flash(spec) => format!("flash {spec}"),
-        LocalDevice::File(path) => format!("file {}", path.display()),
     }
 }
 
 /// Returns the identity of a device of this machine: of a file its place, of a block device its
 /// number, of one without content its description. Memory is another volume at each start.
-fn identity_of(local: &LocalDevice) -> Result<u64> {
-    let path = match local {
-        LocalDevice::File(path) => path,
-        LocalDevice::Null(_) => return Ok(hash("local", in_words(local).as_bytes())),
-        LocalDevice::Ram(_) | LocalDevice::Flash(_) => {
+fn identity_of(kind: &DeviceKind) -> Result<u64> {
+    let path = match kind {
+        DeviceKind::File { path, .. } => path,
+        DeviceKind::Null { .. } => return Ok(hash("local", kind.to_string().as_bytes())),
+        DeviceKind::Ram { .. } | DeviceKind::Flash { .. } => {
             return Ok(RandomState::new().hash_one("memory"));
         }
     };
@@ -210,6 +232,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     #[test]
     fn a_file_is_the_same_by_each_of_its_names_and_no_other_one() {
@@ -220,7 +243,10 @@ mod tests {
             fs::write(path, [0; 4096]).expect("it is written");
         }
         symlink(&one, &link).expect("a link");
-        let identity = |path| identity_of(&LocalDevice::File(path));
+        let identity = |path: PathBuf| {
+            let text = format!("file:{}", path.display());
+            identity_of(&text.parse().expect("a device"))
+        };
         let first = identity(one).expect("it is there");
         assert_eq!(identity(link).expect("it is there"), first);
         assert_ne!(identity(other).expect("it is there"), first);
@@ -231,14 +257,13 @@ mod tests {
     /// A block device of ublk that a killed process left was served on as one of zeroes.
     #[test]
     fn memory_is_another_volume_at_each_start() {
-        let size: control::Size = "1M".parse().expect("a size");
-        let identity = |local| identity_of(&local).expect("it has one");
-        let ram = || identity(LocalDevice::Ram(size));
-        assert_ne!(ram(), ram());
-        let spec = || LocalDevice::Flash("A/8:1M".parse().expect("a device"));
-        assert_ne!(identity(spec()), identity(spec()));
-        let null = || identity(LocalDevice::Null(size));
-        assert_eq!(null(), null());
+        let identity = |text: &str| {
+            let kind: DeviceKind = text.parse().expect("a device");
+            identity_of(&kind).expect("it has one")
+        };
+        assert_ne!(identity("ram:1M"), identity("ram:1M"));
+        assert_ne!(identity("flash:A/8:1M"), identity("flash:A/8:1M"));
+        assert_eq!(identity("null:1M"), identity("null:1M"));
     }
 
     #[test]

@@ -1,12 +1,10 @@
 //! Attachments as files.
 
-use super::front_end::{End, FrontEnd, Started};
-use super::source::Source;
-use crate::args::AttachFuseArgs;
+use super::{End, FrontEnd, Started};
+use crate::source::Source;
 use anyhow::{Context as _, Result, ensure};
-use base::units::CoreId;
+use frontend::IoCounts;
 use frontend::fuse::{Attachment, Options};
-use frontend::{ClassRules, IoCounts};
 use rustix::fs::statfs;
 use serde_json::json;
 use std::fs;
@@ -14,19 +12,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use switch::{Class, PerClass};
 
-#[derive(Debug)]
-struct Fuse {
-    attachment: Attachment,
-    files: Vec<(String, u64)>,
-}
-
-impl FrontEnd for Fuse {
-    fn ways(&self) -> Vec<(String, u64)> {
-        self.files.clone()
-    }
-
+impl FrontEnd for Attachment {
     fn clients(&self) -> usize {
-        self.attachment.open_files()
+        self.open_files()
     }
 
     fn clients_in_words(&self, count: usize) -> String {
@@ -37,22 +25,22 @@ impl FrontEnd for Fuse {
     }
 
     fn counts(&self) -> PerClass<IoCounts> {
-        self.attachment.counts()
+        Self::counts(self)
     }
 
     fn detach(&mut self, force: bool) -> Result<()> {
         if force {
-            self.attachment.detach_forced();
+            self.detach_forced();
             return Ok(());
         }
-        Ok(self.attachment.detach()?)
+        Ok(Self::detach(self)?)
     }
 
     fn end(&self) -> Option<End> {
-        if self.attachment.has_failed() {
+        if self.has_failed() {
             return Some(End::Failed);
         }
-        self.attachment.has_ended().then_some(End::Removed)
+        self.has_ended().then_some(End::Removed)
     }
 }
 
@@ -60,36 +48,26 @@ impl FrontEnd for Fuse {
 ///
 /// # Errors
 /// A device that cannot be used, or a mount point that cannot be.
-pub(super) fn start(args: &AttachFuseArgs, rules: &ClassRules) -> Result<Started> {
-    check_empty(&args.mountpoint)?;
-    let source = Source::open(&args.source, args.read_only, args.source.nsid)?;
-    let options = Options {
-        mountpoint: args.mountpoint.clone(),
-        class: args.class,
-        rules: rules.clone(),
-        core: args.core.map(CoreId),
-        poll: args.poll.into(),
-        allow_other: args.allow_other,
-        read_only: args.read_only,
-    };
-    let attachment = Attachment::start(source.namespaces.clone(), &options)?;
+pub(crate) fn start(options: &Options, source: Source) -> Result<Started> {
+    let attachment = Attachment::start(source.namespaces.clone(), options)?;
+    let mut ways = Vec::new();
     let mut files = Vec::new();
-    let mut ready = Vec::new();
     for (nsid, devices) in &source.namespaces {
         let path = attachment.mountpoint().join(nsid.to_string());
         let geometry = devices[Class::DEFAULT].geometry();
-        ready.push(json!({
+        files.push(json!({
             "path": serde_json::to_value(&path).context("cannot make JSON")?,
             "bytes": geometry.bytes(),
             "block_bytes": geometry.block_bytes,
         }));
-        files.push((path.display().to_string(), geometry.bytes()));
+        ways.push((path.display().to_string(), geometry.bytes()));
     }
     Ok(Started {
-        front_end: Box::new(Fuse { attachment, files }),
-        read_only: args.read_only,
+        front_end: Box::new(attachment),
+        read_only: options.read_only,
         source,
-        ready: json!({ "kind": "fuse", "files": ready }),
+        ways,
+        description: json!({ "kind": "fuse", "files": files }),
     })
 }
 
@@ -98,7 +76,7 @@ const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 
 /// Refuses a directory with something in it, which the mount would hide. What is no directory, or
 /// the mount point of a FUSE file system, the front end refuses with its own reason.
-fn check_empty(path: &Path) -> Result<()> {
+pub(crate) fn check_empty(path: &Path) -> Result<()> {
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
     let is_fuse = statfs(path).is_ok_and(|found| found.f_type == FUSE_SUPER_MAGIC);
     if is_fuse && device(path) != device(&path.join("..")) {

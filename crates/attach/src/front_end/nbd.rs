@@ -1,30 +1,18 @@
 //! Attachments by the NBD protocol.
 
-use super::front_end::{FrontEnd, Started};
-use super::source::Source;
-use crate::args::AttachNbdArgs;
+use super::{FrontEnd, Started};
+use crate::source::Source;
 use anyhow::{Context as _, Result};
+use frontend::IoCounts;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
-use frontend::{ClassRules, IoCounts};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use switch::PerClass;
 
-#[derive(Debug)]
-struct Nbd {
-    server: NbdServer,
-    uri: String,
-    bytes: u64,
-}
-
-impl FrontEnd for Nbd {
-    fn ways(&self) -> Vec<(String, u64)> {
-        vec![(self.uri.clone(), self.bytes)]
-    }
-
+impl FrontEnd for NbdServer {
     fn clients(&self) -> usize {
-        self.server.connections()
+        self.connections()
     }
 
     fn clients_in_words(&self, count: usize) -> String {
@@ -35,11 +23,11 @@ impl FrontEnd for Nbd {
     }
 
     fn counts(&self) -> PerClass<IoCounts> {
-        self.server.counts()
+        Self::counts(self)
     }
 
     fn detach(&mut self, _: bool) -> Result<()> {
-        self.server.detach();
+        Self::detach(self);
         Ok(())
     }
 }
@@ -48,37 +36,27 @@ impl FrontEnd for Nbd {
 ///
 /// # Errors
 /// A device that cannot be used, or an address that cannot be listened on.
-pub(super) fn start(args: &AttachNbdArgs, rules: &ClassRules) -> Result<Started> {
-    let source = Source::open(&args.source, args.serving.read_only, Some(1))?;
-    let options = NbdOptions {
-        address: args.address(),
-        class: args.class,
-        rules: rules.clone(),
-        tls: args.tls(),
-        read_only: args.serving.read_only,
-        cores: args.serving.cores(),
-        poll: args.serving.poll.into(),
-    };
-    let server = NbdServer::start(source.device(), &options)?;
-    let device = &source.device()[args.class];
+pub(crate) fn start(options: &NbdOptions, source: Source) -> Result<Started> {
+    let server = NbdServer::start(source.device(), options)?;
+    let device = &source.device()[options.class];
     let scheme = if options.tls.is_some() { "nbds" } else { "nbd" };
     let uri = match server.address() {
         Address::Unix(path) => format!("{scheme}+unix:///?socket={}", in_uri(&path)?),
         Address::Tcp(address) => format!("{scheme}://{address}"),
     };
     let (bytes, block_bytes) = (device.geometry().bytes(), device.geometry().block_bytes);
-    let class = args.class.properties().name;
-    let read_only = args.serving.read_only || device.capabilities().read_only;
+    let read_only = options.read_only || device.capabilities().read_only;
     Ok(Started {
-        ready: json!({
+        description: json!({
             "kind": "nbd",
             "uri": uri,
             "bytes": bytes,
             "block_bytes": block_bytes,
-            "class": class,
+            "class": options.class.properties().name,
             "read_only": read_only,
         }),
-        front_end: Box::new(Nbd { server, uri, bytes }),
+        ways: vec![(uri, bytes)],
+        front_end: Box::new(server),
         source,
         read_only,
     })

@@ -1,12 +1,11 @@
 //! The file of attachments: its keys are the flags of the command line, and read as those.
 
-use super::attached::Wanted;
 use crate::args::AttachCommand;
+use attach::File;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, FromArgMatches as _, Subcommand as _};
 use control::ConfigError;
 use control::attachments::{self, ClassCondition, Entry, Fault, Kind, Word};
-use control::model::ApiAddress;
 use frontend::{ClassRule, ClassRules};
 use std::error::Error as _;
 use std::path::Path;
@@ -14,18 +13,11 @@ use std::path::Path;
 /// Kinds that know the process of a request.
 const KNOW_PROCESSES: [&str; 1] = ["fuse"];
 
-/// A file as far as it is checked.
-#[derive(Debug)]
-pub(super) struct File {
-    pub(super) api: Option<ApiAddress>,
-    pub(super) wanted: Vec<Wanted>,
-}
-
 /// Reads and checks the file at `path`. Only where it `waits` may another process write to a pipe there.
 ///
 /// # Errors
 /// Every problem found, with file, line and key.
-pub(super) fn load(path: &Path, waits: bool) -> Result<File, ConfigError> {
+pub fn load(path: &Path, waits: bool) -> Result<File, ConfigError> {
     checked(|kinds, words| attachments::load(path, waits, kinds, words))
 }
 
@@ -43,11 +35,9 @@ fn checked(
     });
     let known: Vec<Kind> = known.collect();
     let file = read(&known, &|entry| command_of(kinds.clone(), entry))?;
-    let wanted = file.attachments.into_iter().map(|(entry, command)| Wanted {
-        name: entry.name.clone(),
-        command,
-        rules: ClassRules::new(entry.class_rules.iter().map(rule_of).collect()),
-        entry: Some(entry),
+    let wanted = file.attachments.into_iter().map(|(entry, command)| {
+        let rules = ClassRules::new(entry.class_rules.iter().map(rule_of).collect());
+        command.wanted(&entry.name.clone(), rules, Some(entry))
     });
     Ok(File {
         api: file.api,
@@ -189,6 +179,7 @@ fn keys_in(text: &str, kind: &clap::Command) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use attach::{FrontEndOptions, SourceDevice, Wanted};
     use base::units::CoreId;
 
     fn read(text: &str) -> Result<File, ConfigError> {
@@ -198,16 +189,25 @@ mod tests {
     #[test]
     fn the_example_is_read() {
         let file = read(include_str!(
-            "../../../../../docs/switchyard-attach.example.toml"
+            "../../../../docs/switchyard-attach.example.toml"
         ));
         let file = file.expect("the example is good");
         assert!(file.api.is_some());
-        let kinds = file.wanted.iter().map(|wanted| wanted.command.kind());
+        let kinds = file.wanted.iter().map(|wanted| wanted.front_end.kind());
         assert_eq!(
             kinds.collect::<Vec<_>>(),
             ["vhost", "nbd", "nbd", "ublk", "fuse"]
         );
-        assert!(file.wanted.iter().any(|wanted| !wanted.rules.is_empty()));
+        let has_rules = |wanted: &Wanted| {
+            let rules = match &wanted.front_end {
+                FrontEndOptions::Nbd(options) => &options.rules,
+                FrontEndOptions::Fuse(options) => &options.rules,
+                FrontEndOptions::Vhost(options) => &options.rules,
+                FrontEndOptions::Ublk(options) => &options.rules,
+            };
+            !rules.is_empty()
+        };
+        assert!(file.wanted.iter().any(has_rules));
     }
 
     #[test]
@@ -225,27 +225,34 @@ mod tests {
              io_timeout = 5",
         );
         let file = file.expect("a good file");
-        let AttachCommand::Nbd(args) = &file.wanted[0].command else {
+        let FrontEndOptions::Nbd(options) = &file.wanted[0].front_end else {
             panic!("it is NBD");
         };
-        assert!(args.serving.read_only && args.class == switch::Class::Latency);
-        assert_eq!(args.serving.cores(), [0, 2].map(CoreId));
-        assert_eq!(args.source.io_timeout.as_secs(), 5);
+        assert!(options.read_only && options.class == switch::Class::Latency);
+        assert_eq!(options.cores, [0, 2].map(CoreId));
+        let SourceDevice::Remote(remote) = &file.wanted[0].device else {
+            panic!("it is a target");
+        };
+        let host = format!("{:?}", remote.host);
+        assert!(
+            host.contains("loss_timeout: Some(Nanos(5000000000))"),
+            "{host}"
+        );
     }
 
     /// The key of the other kinds was refused.
     #[test]
     fn files_have_the_processor_of_the_other_kinds_and_that_of_earlier_versions() {
-        let read_core = |line: &str| -> Result<Option<u32>, ConfigError> {
+        let read_core = |line: &str| -> Result<Option<CoreId>, ConfigError> {
             let text = "[[attachments]]\nname = \"a\"\nkind = \"fuse\"\nmountpoint = \"/mnt\"\n";
             let file = read(&format!("{text}ram = \"1M\"\n{line}"))?;
-            match &file.wanted[0].command {
-                AttachCommand::Fuse(args) => Ok(args.core),
+            match &file.wanted[0].front_end {
+                FrontEndOptions::Fuse(options) => Ok(options.core),
                 _ => panic!("it is FUSE"),
             }
         };
         for line in ["cores = [3]", "cores = \"3\"", "core = 3"] {
-            assert_eq!(read_core(line).expect(line), Some(3), "{line}");
+            assert_eq!(read_core(line).expect(line), Some(CoreId(3)), "{line}");
         }
         let refused = |line| read_core(line).expect_err(line).to_string();
         let two = refused("cores = [0, 1]");

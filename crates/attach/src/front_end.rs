@@ -1,6 +1,11 @@
-//! Front ends as the command sees them, whatever their kind.
+//! Front ends as the process sees them, whatever their kind.
 
-use super::source::Source;
+pub(crate) mod fuse;
+pub(crate) mod nbd;
+pub(crate) mod ublk;
+pub(crate) mod vhost;
+
+use crate::source::Source;
 use anyhow::Result;
 use frontend::IoCounts;
 use frontend::fuse::FuseError;
@@ -11,10 +16,7 @@ use switch::PerClass;
 
 /// A front end that serves clients. Dropped without [`detach`](Self::detach), it leaves what the next
 /// process needs to go on with clients that rely on it, as one that is killed does.
-pub(super) trait FrontEnd: Debug + Send {
-    /// Ways for clients, each with the size of its device in bytes.
-    fn ways(&self) -> Vec<(String, u64)>;
-
+pub(crate) trait FrontEnd: Debug + Send {
     /// Clients that use it at present.
     fn clients(&self) -> usize;
 
@@ -47,7 +49,7 @@ pub(super) trait FrontEnd: Debug + Send {
 
 /// The reason for which a front end has ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// Another program has removed it.
     Removed,
     /// It cannot serve any more.
@@ -55,7 +57,7 @@ pub(super) enum End {
 }
 
 /// Returns true if a front end refused to be detached because it is in use, or may be.
-pub(super) fn is_in_use(error: &anyhow::Error) -> bool {
+pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
     let fuse = matches!(error.downcast_ref(), Some(FuseError::InUse { .. }));
     let ublk = error.downcast_ref();
     fuse || matches!(
@@ -66,12 +68,14 @@ pub(super) fn is_in_use(error: &anyhow::Error) -> bool {
 
 /// A front end that was just started.
 #[derive(Debug)]
-pub(super) struct Started {
-    pub(super) front_end: Box<dyn FrontEnd>,
-    pub(super) source: Source,
-    /// Description for `--json`.
-    pub(super) ready: Value,
-    pub(super) read_only: bool,
+pub(crate) struct Started {
+    pub(crate) front_end: Box<dyn FrontEnd>,
+    pub(crate) source: Source,
+    /// Ways for clients, each with the size of its device in bytes.
+    pub(crate) ways: Vec<(String, u64)>,
+    /// Description for programs.
+    pub(crate) description: Value,
+    pub(crate) read_only: bool,
 }
 
 #[cfg(test)]

@@ -1,0 +1,91 @@
+//! The process of attachments, from its start to its end.
+
+use crate::reporter::Reporter;
+use crate::running::Running;
+use crate::wanted::{File, ReadFile, Wanted};
+use anyhow::{Context as _, Result, bail};
+use control::model::ApiAddress;
+use control::process::service_manager::ServiceManager;
+use control::server::{self, ServerOptions};
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// Time that open files of FUSE get at the end of a process that serves a file of attachments, as
+/// much as requests under way get.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The origin of the attachments of a process.
+#[derive(Debug)]
+pub enum Origin {
+    /// The command line names one, with which the process ends.
+    One(Box<Wanted>),
+    /// A file names them, which is read again at SIGHUP.
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reads it.
+        read: ReadFile,
+    },
+}
+
+/// Attaches, serves, and detaches at a signal. The HTTP interface is at the address that the file
+/// names, or else at `api`.
+///
+/// # Errors
+/// A file with faults, a device or target that cannot be used, an interface that cannot be offered, or
+/// an attachment without a file that cannot serve any more.
+pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>) -> Result<()> {
+    let (path, api, of_file, wanted) = match origin {
+        Origin::One(wanted) => (None, api, None, vec![*wanted]),
+        Origin::File { path, read } => {
+            let File {
+                api: of_file,
+                wanted,
+            } = read(&path, true)?;
+            let api = of_file.clone().or(api);
+            (Some(path), api, Some((of_file, read)), wanted)
+        }
+    };
+    let patience = path.is_some().then_some(PATIENCE);
+    let (signals, receiver) = mpsc::channel();
+    let running = Arc::new(Running::new(of_file, signals, reporter));
+    let options = ServerOptions {
+        api,
+        token: control::client::token()?,
+        config_path: path,
+        ..ServerOptions::default()
+    };
+    let server = server::run_attachments(Arc::clone(&running) as _, options)?;
+    let manager = match begin(&running, wanted, server.address()) {
+        Ok(manager) => manager,
+        Err(error) => {
+            running.abandon();
+            return Err(error);
+        }
+    };
+    running.serve(&receiver);
+    manager.tell("STOPPING=1");
+    running.drain(&receiver, patience);
+    server.stop();
+    if running.has_failed() {
+        bail!("an attachment could not serve any more; the log says why: start it again");
+    }
+    Ok(())
+}
+
+/// Starts all, and says that they are ready.
+fn begin(
+    running: &Running,
+    wanted: Vec<Wanted>,
+    api: Option<&ApiAddress>,
+) -> Result<ServiceManager> {
+    running.start(wanted)?;
+    if let Some(api) = api {
+        running.reporter().interface(api)?;
+    }
+    let manager = ServiceManager::from_environment();
+    let manager = manager.context("the service manager cannot be told that this is ready")?;
+    manager.tell("READY=1");
+    Ok(manager)
+}

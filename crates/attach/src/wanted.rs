@@ -1,0 +1,88 @@
+//! Descriptions of attachments.
+
+use crate::source::SourceDevice;
+use control::ConfigError;
+use control::attachments::Entry;
+use control::model::ApiAddress;
+use frontend::fuse::Options as FuseOptions;
+use frontend::nbd::NbdOptions;
+use frontend::ublk::UblkOptions;
+use frontend::vhost::VhostOptions;
+use std::path::Path;
+use switch::PathSpec;
+
+/// The attachments of a file.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// Address of the HTTP interface.
+    pub api: Option<ApiAddress>,
+    /// The attachments, in order.
+    pub wanted: Vec<Wanted>,
+}
+
+/// Reads and checks the file at a path. Only where the second argument is true may another process write
+/// to a pipe there.
+pub type ReadFile = fn(&Path, bool) -> Result<File, ConfigError>;
+
+/// An attachment to be made.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Its name, unique in the process.
+    pub name: String,
+    /// Its device.
+    pub device: SourceDevice,
+    /// The I/O path of its requests.
+    pub path: Option<PathSpec>,
+    /// Nice value of its threads.
+    pub nice: u8,
+    /// The front end that serves it.
+    pub front_end: FrontEndOptions,
+    /// Its entry in the file, if there is a file.
+    pub entry: Option<Entry>,
+}
+
+/// A front end with its options. Those that follow from the device are filled in at the start.
+#[derive(Clone, Debug)]
+pub enum FrontEndOptions {
+    /// A server of the NBD protocol.
+    Nbd(NbdOptions),
+    /// A file for each namespace.
+    Fuse(FuseOptions),
+    /// A vhost-user back end. A relative path of its socket is one of the working directory.
+    Vhost(VhostOptions),
+    /// A block device; its identity is that of the device behind it.
+    Ublk(UblkOptions),
+}
+
+impl FrontEndOptions {
+    /// The name of the class of its requests, or `auto`.
+    #[must_use]
+    pub const fn class_name(&self) -> &'static str {
+        match self {
+            Self::Nbd(options) => options.class.properties().name,
+            Self::Fuse(options) => options.class.name(),
+            Self::Vhost(options) => options.class.name(),
+            Self::Ublk(options) => options.class.properties().name,
+        }
+    }
+
+    /// The name of the kind.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Nbd(_) => "nbd",
+            Self::Fuse(_) => "fuse",
+            Self::Vhost(_) => "vhost",
+            Self::Ublk(_) => "ublk",
+        }
+    }
+}
+
+impl Wanted {
+    /// Returns the number of rules that give its requests a class.
+    pub(crate) fn class_rules(&self) -> usize {
+        self.entry
+            .as_ref()
+            .map_or(0, |entry| entry.class_rules.len())
+    }
+}
