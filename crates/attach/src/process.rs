@@ -36,22 +36,21 @@ pub enum Origin {
 /// A file with faults, a device or target that cannot be used, an interface that cannot be offered, or
 /// an attachment without a file that cannot serve any more.
 pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>) -> Result<()> {
-    let (path, api, of_file, wanted) = match origin {
-        Origin::One(wanted) => (None, api, None, vec![*wanted]),
+    let (path, of_file, wanted) = match origin {
+        Origin::One(wanted) => (None, None, vec![*wanted]),
         Origin::File { path, read } => {
-            let File {
-                api: of_file,
-                wanted,
-            } = read(&path, true)?;
-            let api = of_file.clone().or(api);
-            (Some(path), api, Some((of_file, read)), wanted)
+            let File { interface, wanted } = read(&path, true)?;
+            (Some(path), Some((interface, read)), wanted)
         }
     };
+    let interface = of_file.as_ref().map(|(interface, _)| interface.clone());
+    let interface = interface.unwrap_or_default();
     let patience = path.is_some().then_some(PATIENCE);
     let (signals, receiver) = mpsc::channel();
     let running = Arc::new(Running::new(of_file, signals, reporter));
     let options = ServerOptions {
-        api,
+        api: interface.address.or(api),
+        limits: interface.limits,
         token: control::client::token()?,
         config_path: path,
         ..ServerOptions::default()

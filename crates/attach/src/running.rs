@@ -6,8 +6,7 @@ use crate::lists::SharedLists;
 use crate::reporter::{Ready, Reporter};
 use crate::wanted::{ReadFile, Wanted};
 use anyhow::Result;
-use control::attachments::{Attachments, AttachmentsAnswer};
-use control::model::ApiAddress;
+use control::attachments::{Attachments, AttachmentsAnswer, Interface};
 use control::{ApplyError, ApplyErrorKind, server, with_causes};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -38,15 +37,15 @@ pub(crate) struct Running {
     /// The attachment of the command line could not serve any more.
     has_failed: AtomicBool,
     began: Instant,
-    /// The file's address of the interface, and how it is read; `None` outside where the attachment
+    /// The interface as the file says it, and how that is read; `None` outside where the attachment
     /// is the one that was asked for without a file.
-    of_file: Option<(Option<ApiAddress>, ReadFile)>,
+    of_file: Option<(Interface, ReadFile)>,
     reporter: Arc<dyn Reporter>,
 }
 
 impl Running {
     pub(crate) fn new(
-        of_file: Option<(Option<ApiAddress>, ReadFile)>,
+        of_file: Option<(Interface, ReadFile)>,
         signals: Sender<()>,
         reporter: Arc<dyn Reporter>,
     ) -> Self {
@@ -369,7 +368,7 @@ impl Attachments for Running {
             return;
         }
         let shown = path.display();
-        let Some((api, read)) = &self.of_file else {
+        let Some((interface, read)) = &self.of_file else {
             return;
         };
         let file = match read(path, false) {
@@ -379,8 +378,10 @@ impl Attachments for Running {
                 return;
             }
         };
-        if *api != file.api {
-            tracing::warn!("SIGHUP: api cannot be changed while running; restart the process");
+        if *interface != file.interface {
+            tracing::warn!(
+                "SIGHUP: api and api_limits cannot be changed while running; restart the process"
+            );
         }
         let (started, detached) = self.change_to(file.wanted);
         tracing::info!("SIGHUP: {shown} is in force: {started} attached, {detached} detached");
@@ -426,7 +427,7 @@ mod tests {
         };
         let attached = attached(&format!("ended-{end:?}-{has_file}"), front_end);
         let (sender, signals) = mpsc::channel();
-        let of_file = has_file.then_some((None, no_file as ReadFile));
+        let of_file = has_file.then(|| (Interface::default(), no_file as ReadFile));
         let running = Running::new(of_file, sender, Arc::new(Silent));
         running.shared.lock().insert(attached);
         if has_file {
@@ -457,7 +458,11 @@ mod tests {
     #[test]
     fn a_signal_ends_the_wait_for_attachments_that_start() {
         let (sender, signals) = mpsc::channel();
-        let running = Running::new(Some((None, no_file)), sender, Arc::new(Silent));
+        let running = Running::new(
+            Some((Interface::default(), no_file)),
+            sender,
+            Arc::new(Silent),
+        );
         running.terminate();
         assert!(running.is_draining());
         assert_eq!(signals.try_recv(), Ok(()));

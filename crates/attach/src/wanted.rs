@@ -2,8 +2,7 @@
 
 use crate::source::SourceDevice;
 use control::ConfigError;
-use control::attachments::Entry;
-use control::model::ApiAddress;
+use control::attachments::{Entry, Interface};
 use frontend::fuse::Options as FuseOptions;
 use frontend::nbd::NbdOptions;
 use frontend::ublk::UblkOptions;
@@ -14,8 +13,8 @@ use switch::PathSpec;
 /// The attachments of a file.
 #[derive(Clone, Debug)]
 pub struct File {
-    /// Address of the HTTP interface.
-    pub api: Option<ApiAddress>,
+    /// The HTTP interface.
+    pub interface: Interface,
     /// The attachments, in order.
     pub wanted: Vec<Wanted>,
 }

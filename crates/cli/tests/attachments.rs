@@ -10,8 +10,9 @@ use common::attaching::{Attaching, fuse, have_fuse, nbd, nbd_client, vhost, writ
 use common::{Folder, Serving, bench, code, eventually, json, program, run, stderr, stdout};
 use serde_json::Value;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 /// An NBD server, files and a disk of a machine, all over memory.
@@ -51,6 +52,24 @@ fn one_process_serves_several_kinds() {
     assert_eq!(attaching.end(), Some(0));
     for path in [disk, file, vm, folder.path("api.sock")] {
         assert!(!std::path::Path::new(&path).exists(), "{path}");
+    }
+}
+
+#[test]
+fn the_interface_has_the_limits_of_its_file_and_counts_what_they_hold_back() {
+    let folder = Folder::new();
+    let limits = "[api_limits]\nrequest_timeout_ms = 100\n";
+    let file = [limits, &nbd(&folder, "disk", "ram = \"16M\"")].concat();
+    let attaching = Attaching::start(&folder, &file);
+    let mut silent = UnixStream::connect(folder.path("api.sock")).unwrap();
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+    let metrics = attaching.get("/metrics");
+    for line in [
+        "switchyard_limited_total{limit=\"api_request_timeout_ms\"} 1",
+        "switchyard_limited_total{limit=\"api_idle_timeout_ms\"} 0",
+        "switchyard_limit_max{limit=\"api_connections\"} 64",
+    ] {
+        assert!(metrics.lines().any(|l| l == line), "{line}: {metrics}");
     }
 }
 

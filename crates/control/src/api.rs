@@ -27,6 +27,7 @@
 mod attachments;
 mod body;
 mod calibration;
+mod clients;
 mod configuration;
 mod devices;
 mod error;
@@ -54,6 +55,7 @@ use axum::middleware;
 use crate::attachments::Attachments;
 use crate::control::Control;
 use crate::limits::CONFIGURATION_BYTES_MAX;
+pub(crate) use clients::{ClientLimit, Clients};
 use error::ApiError;
 pub use error::ErrorBody;
 use state::ApiState;

@@ -4,7 +4,7 @@
 mod file;
 mod snapshot;
 
-pub use file::{ClassCondition, Entry, Fault, File, Kind, Word, load, parse};
+pub use file::{ClassCondition, Entry, Fault, File, Interface, Kind, Word, load, parse};
 pub use snapshot::{AttachmentClass, AttachmentSnapshot, AttachmentState, AttachmentsAnswer};
 
 use crate::error::ApplyError;

@@ -21,7 +21,7 @@ use crate::files::{read_any, read_regular};
 use crate::limits::CONFIGURATION_BYTES_MAX;
 use crate::model::Configuration;
 
-pub(crate) use check::check;
+pub(crate) use check::{check, check_api_limits};
 pub(crate) use decode::{Decoder, FromNode, Table};
 pub(crate) use node::{Node, Value};
 pub(crate) use problem::Place;

@@ -395,7 +395,7 @@ impl DataPlane for Plane {
             discovery_generation: snapshot.generation,
             connections: (&total).into(),
             usage: usage::usage(&snapshot, &self.cores),
-            limited: usage::limited(&total),
+            limited: usage::limited(&snapshot, &total),
             cores: cores.collect(),
             threads: snapshot.threads,
             switch: self.switch(&snapshot),

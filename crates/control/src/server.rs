@@ -20,7 +20,7 @@ use reactor::placement::{self, PlacementError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::api::Token;
+use crate::api::{Clients, Token};
 use crate::attachments::Attachments;
 use crate::control::Control;
 use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
@@ -174,7 +174,8 @@ fn serve<M: Managed>(
     stopped: oneshot::Receiver<()>,
     ready: &mpsc::SyncSender<Result<(), ServerError>>,
 ) {
-    let prepared = prepare(&options, bound);
+    let clients = Arc::new(Clients::new(options.limits));
+    let prepared = prepare(&options, bound, &clients);
     let (runtime, signals, listener, _socket) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -190,7 +191,7 @@ fn serve<M: Managed>(
             let token = options.token.clone().filter(|_| loopback.is_some());
             let router = managed.router(loopback, token);
             let router = router
-                .layer(Extension(options.limits))
+                .layer(Extension(clients))
                 .layer(middleware::from_fn(listener::answer));
             let service = router.into_make_service_with_connect_info::<Client>();
             let served = axum::serve(listener, service).with_graceful_shutdown(async {
@@ -226,7 +227,11 @@ type Prepared = (
     Option<listener::SocketFile>,
 );
 
-fn prepare(options: &ServerOptions, bound: Option<Bound>) -> Result<Prepared, ServerError> {
+fn prepare(
+    options: &ServerOptions,
+    bound: Option<Bound>,
+    clients: &Arc<Clients>,
+) -> Result<Prepared, ServerError> {
     if let Some(cpus) = &options.cpus {
         let cores: Vec<_> = cpus.iter().copied().map(CoreId).collect();
         placement::pin_to_any(&cores)?;
@@ -244,7 +249,7 @@ fn prepare(options: &ServerOptions, bound: Option<Bound>) -> Result<Prepared, Se
     };
     let (listener, socket) = match bound {
         Some(bound) => {
-            let (listener, socket) = bound.into_listener(options.limits)?;
+            let (listener, socket) = bound.into_listener(Arc::clone(clients))?;
             (Some(listener), socket)
         }
         None => (None, None),

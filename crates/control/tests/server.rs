@@ -293,6 +293,14 @@ fn a_client_that_waits_for_its_answer_is_not_idle() {
     }
 }
 
+/// Returns how often a limit of clients held one back, as the metrics say.
+fn held_back(server: &Server, limit: &str) -> u64 {
+    let metrics = get(server, "/metrics");
+    let counter = format!("switchyard_limited_total{{limit=\"{limit}\"}} ");
+    let count = metrics.body.lines().find_map(|l| l.strip_prefix(&counter));
+    count.expect(limit).parse().unwrap()
+}
+
 /// Connects to the port of a server.
 fn dial(server: &Server) -> TcpStream {
     let ApiAddress::Loopback(address) = *server.address().unwrap() else {
@@ -382,6 +390,10 @@ fn a_body_that_does_not_come_is_waited_for_as_long_as_the_limit_says() {
     let refused = exchange(server.address().unwrap(), head.as_bytes());
     refused.error(408);
     assert!(refused.body.contains("within 100ms"), "{refused:?}");
+    assert_eq!(held_back(&server, "api_body_timeout_ms"), 1);
+    send(&server, "POST", "/v1/devices", &" ".repeat((1 << 20) + 1)).error(413);
+    assert_eq!(held_back(&server, "api_body_bytes"), 1);
+    assert_eq!(held_back(&server, "api_body_timeout_ms"), 1);
 }
 
 /// Any user of the machine could hold all places, and the owner had no answer over TCP.
@@ -409,6 +421,7 @@ fn strangers_hold_no_place() {
         silent.push(stranger);
     }
     assert_eq!(get(&server, "/v1/config").status, 200);
+    assert!(held_back(&server, "api_connections") > 0);
 }
 
 /// Each byte gave its client two minutes more.
@@ -435,4 +448,20 @@ fn a_head_that_comes_byte_by_byte_ends_its_connection() {
             Ok(_) => panic!("there was no request"),
         }
     }
+    assert_eq!(held_back(&server, "api_request_timeout_ms"), 1);
+    assert_eq!(held_back(&server, "api_idle_timeout_ms"), 0);
+}
+
+#[test]
+fn a_client_that_asks_nothing_more_is_closed_and_counted() {
+    let (control, _plane) = control(TOML);
+    let options = ServerOptions {
+        limits: times(3_600_000, 100),
+        ..options("127.0.0.1:0")
+    };
+    let server = run(control, options, || {}).unwrap();
+    let mut idle = held(&server);
+    assert_eq!(idle.read(&mut [0]).unwrap(), 0);
+    assert_eq!(held_back(&server, "api_idle_timeout_ms"), 1);
+    assert_eq!(held_back(&server, "api_request_timeout_ms"), 0);
 }

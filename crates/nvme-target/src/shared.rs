@@ -3,7 +3,7 @@
 //! Touched at Connect, by admin commands and by a control plane, never by I/O; so plain locks do.
 
 use crate::barrier::registry::{Barrier, Registry};
-use crate::change::ack::{Ack, Pausing};
+use crate::change::ack::{Ack, AckError, Pausing};
 use crate::change::step::Step;
 use crate::controller::registry::Controllers;
 use crate::limits::Limits;
@@ -19,8 +19,9 @@ use reactor::MailboxSender;
 use reactor::priority::PriorityStatus;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use switch::Knobs;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) permits: Permits,
     /// Commands were not answered when the time to drain was over.
     pub(crate) gave_up: AtomicBool,
+    /// Changes that not every core had made when their time was over.
+    pub(crate) late_changes: AtomicU64,
 }
 
 /// Configuration that a control plane can change.
@@ -90,6 +93,7 @@ impl Shared {
             barriers: Mutex::new(Registry::new(limits.barriers_per_address)),
             tenant_events: Mutex::default(),
             gave_up: AtomicBool::new(false),
+            late_changes: AtomicU64::new(0),
             limits,
         })
     }
@@ -219,6 +223,20 @@ impl Shared {
         ack
     }
 
+    /// Waits for all cores to make a change, as long as a change may take.
+    pub(crate) fn wait(&self, ack: &Ack) -> Result<(), AckError> {
+        self.wait_for(ack, self.limits.change_timeout.into())
+    }
+
+    /// The same for `left`, which is what is left of that time.
+    pub(crate) fn wait_for(&self, ack: &Ack, left: Duration) -> Result<(), AckError> {
+        let done = ack.wait(left);
+        if let Err(AckError::TimedOut { .. }) = done {
+            self.late_changes.fetch_add(1, Ordering::Relaxed);
+        }
+        done
+    }
+
     pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
         self.configuration().subsystems.get(nqn).cloned()
     }
@@ -228,7 +246,6 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::controller::registry::tests::controller;
-    use std::time::Duration;
 
     #[derive(Debug)]
     struct Awake;

@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub queue_entries: u64,
     /// Barriers in force.
     pub barriers: u64,
+    /// Changes that not every core had made when their time was over.
+    pub late_changes: u64,
     /// Counters of each core.
     pub cores: Vec<CoreStats>,
     /// Counters of each core's switch, in the same order.

@@ -209,6 +209,8 @@ counters! {
         transfer_timeouts,
         /// Connections closed because a change waited for a command's data.
         pause_timeouts,
+        /// Connections closed because their host did not close them after our last word.
+        linger_timeouts,
         /// Barriers that failed because they took too long, or held too much.
         barriers_given_up,
         /// Of these, those that held too much.

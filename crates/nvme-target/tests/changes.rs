@@ -515,6 +515,7 @@ fn a_subsystem_is_removed_although_its_device_takes_too_long() {
     });
     let target = bed.handle();
     target.remove_subsystem(NQN).expect("it is removed");
+    assert_eq!(target.snapshot().late_changes, 1);
     assert!(target.snapshot().subsystems.is_empty());
     let again = || {
         let options = SubsystemOptions::open_to_all(NQN);

@@ -173,6 +173,22 @@ fn data_that_no_r2t_asked_for_ends_the_connection() {
     }
 }
 
+#[test]
+fn hosts_that_do_not_close_after_the_last_word_are_counted() {
+    let limits = Limits {
+        linger: Nanos::from_millis(10),
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let mut stays = Client::dial(bed.address(), Dialect::default());
+    stays.send(&[0xff; 8]);
+    stays.terminated();
+    common::eventually("it has lingered for too long", || {
+        bed.handle().snapshot().cores[0].linger_timeouts == 1
+    });
+    assert!(stays.try_receive().is_none());
+}
+
 /// A command that a barrier held up asked for its data behind the C2HTermReq of its connection.
 #[test]
 fn nothing_follows_a_termination_request() {

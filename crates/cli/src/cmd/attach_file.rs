@@ -40,7 +40,7 @@ fn checked(
         command.wanted(&entry.name.clone(), rules, Some(entry))
     });
     Ok(File {
-        api: file.api,
+        interface: file.interface,
         wanted: wanted.collect(),
     })
 }
@@ -192,7 +192,7 @@ mod tests {
             "../../../../docs/switchyard-attach.example.toml"
         ));
         let file = file.expect("the example is good");
-        assert!(file.api.is_some());
+        assert!(file.interface.address.is_some());
         let kinds = file.wanted.iter().map(|wanted| wanted.front_end.kind());
         assert_eq!(
             kinds.collect::<Vec<_>>(),

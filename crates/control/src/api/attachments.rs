@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::body::PathParts;
+use super::clients::OfClients;
 use super::error::ApiError;
 use super::state::blocking;
 use super::stats::health;
@@ -72,16 +73,21 @@ async fn detach(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn scrape(State(attachments): State<SharedAttachments>) -> Result<Response, ApiError> {
+async fn scrape(
+    State(attachments): State<SharedAttachments>,
+    OfClients(clients): OfClients,
+) -> Result<Response, ApiError> {
     let AttachmentsAnswer {
         uptime_ms,
         attachments,
     } = snapshot(attachments).await?;
-    let text = metrics::render(Snapshot {
+    let mut snapshot = Snapshot {
         uptime_ms,
         attachments: Some(attachments),
         ..Snapshot::default()
-    });
+    };
+    clients.tell(&mut snapshot);
+    let text = metrics::render(snapshot);
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 

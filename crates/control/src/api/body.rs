@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use axum::RequestExt as _;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
+use super::clients::{ClientLimit, Clients, OfClients};
 use super::error::ApiError;
 use crate::config::{Format, FromNode, Place, parse_part};
 use crate::limits::CONFIGURATION_BYTES_MAX;
-use crate::model::ApiLimits;
 
 /// The body as text, and its language.
 #[derive(Debug)]
@@ -23,20 +24,20 @@ pub(super) struct Body {
 impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(mut request: Request, state: &S) -> Result<Self, ApiError> {
+        let Ok(OfClients(clients)) = request.extract_parts().await;
         let format = format(request.headers())?;
         if request.body().size_hint().lower() > CONFIGURATION_BYTES_MAX as u64 {
             // Not a byte of it needs to be read.
-            return Err(too_large("the body is too large".to_owned()));
+            return Err(too_large(&clients, "the body is too large".to_owned()));
         }
-        let limits = request.extensions().get::<ApiLimits>().copied();
-        let limit = limits.unwrap_or_default().body_timeout();
+        let limit = clients.limits.body_timeout();
         let bytes = tokio::time::timeout(limit, Bytes::from_request(request, state))
             .await
-            .map_err(|_| too_slow(limit))?
+            .map_err(|_| too_slow(&clients, limit))?
             .map_err(|rejection| {
                 if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                    return too_large(rejection.body_text());
+                    return too_large(&clients, rejection.body_text());
                 }
                 let what_to_do = "send the whole body, as long as Content-Length says";
                 ApiError::new(rejection.status(), rejection.body_text(), what_to_do)
@@ -47,7 +48,8 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-fn too_slow(limit: Duration) -> ApiError {
+fn too_slow(clients: &Clients, limit: Duration) -> ApiError {
+    clients.count(ClientLimit::BodyTimeout);
     ApiError::new(
         StatusCode::REQUEST_TIMEOUT,
         format!("the body did not arrive within {limit:?}"),
@@ -55,7 +57,8 @@ fn too_slow(limit: Duration) -> ApiError {
     )
 }
 
-fn too_large(error: String) -> ApiError {
+fn too_large(clients: &Clients, error: String) -> ApiError {
+    clients.count(ClientLimit::BodyBytes);
     let what_to_do = format!("send at most {CONFIGURATION_BYTES_MAX} bytes");
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error, what_to_do)
 }

@@ -7,6 +7,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
+use super::clients::OfClients;
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::metrics;
@@ -20,8 +21,17 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/healthz", get(is_healthy))
 }
 
-async fn stats(State(state): State<ApiState>) -> Result<Json<Snapshot>, ApiError> {
-    Ok(Json(state.snapshot().await?))
+async fn snapshot(state: &ApiState, OfClients(clients): OfClients) -> Result<Snapshot, ApiError> {
+    let mut snapshot = state.snapshot().await?;
+    clients.tell(&mut snapshot);
+    Ok(snapshot)
+}
+
+async fn stats(
+    State(state): State<ApiState>,
+    clients: OfClients,
+) -> Result<Json<Snapshot>, ApiError> {
+    Ok(Json(snapshot(&state, clients).await?))
 }
 
 async fn controllers(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
@@ -29,8 +39,8 @@ async fn controllers(State(state): State<ApiState>) -> Result<Json<Value>, ApiEr
     Ok(Json(json!({ "controllers": controllers })))
 }
 
-async fn scrape(State(state): State<ApiState>) -> Result<Response, ApiError> {
-    let text = metrics::render(state.snapshot().await?);
+async fn scrape(State(state): State<ApiState>, clients: OfClients) -> Result<Response, ApiError> {
+    let text = metrics::render(snapshot(&state, clients).await?);
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 

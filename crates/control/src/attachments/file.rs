@@ -11,9 +11,9 @@ use nix::unistd::User;
 use switch::Class;
 
 use crate::config::{ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, Value};
-use crate::config::{parse_part, read, read_waiting};
+use crate::config::{check_api_limits, parse_part, read, read_waiting};
 use crate::limits::{ATTACHMENT_NAME_BYTES_MAX, ATTACHMENTS_MAX};
-use crate::model::{ApiAddress, Size};
+use crate::model::{ApiAddress, ApiLimits, Size};
 use crate::suggest::nearest;
 
 /// A kind of front end.
@@ -92,11 +92,20 @@ pub struct Fault {
     pub what_to_do: String,
 }
 
+/// The HTTP interface of a process of front ends. It is fixed while that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its address.
+    pub address: Option<ApiAddress>,
+    /// Limits of its clients.
+    pub limits: ApiLimits,
+}
+
 /// A file with attachments that were read as `T`.
 #[derive(Clone, Debug)]
 pub struct File<T> {
-    /// The address of the HTTP interface.
-    pub api: Option<ApiAddress>,
+    /// The HTTP interface.
+    pub interface: Interface,
     /// The attachments, in order.
     pub attachments: Vec<(Entry, T)>,
 }
@@ -129,8 +138,9 @@ pub fn parse<T>(
     kinds: &[Kind],
     words: impl Fn(&Entry) -> Result<T, Vec<Fault>>,
 ) -> Result<File<T>, ConfigError> {
-    let (Raw { api, attachments }, root) = parse_part::<Raw>(text, Format::Toml, &Place::root())?;
-    let mut problems = Vec::new();
+    let (raw, root) = parse_part::<Raw>(text, Format::Toml, &Place::root())?;
+    let (interface, attachments) = (raw.interface, raw.attachments);
+    let mut problems = check_api_limits(interface.limits, &Place::root());
     let mut read = Vec::new();
     let all = Place::root().key("attachments");
     if attachments.len() > ATTACHMENTS_MAX {
@@ -166,8 +176,10 @@ pub fn parse<T>(
         }
     }
     if problems.is_empty() {
-        let attachments = read;
-        return Ok(File { api, attachments });
+        return Ok(File {
+            interface,
+            attachments: read,
+        });
     }
     Err(ConfigError::located(problems, &root, text))
 }
@@ -221,7 +233,7 @@ fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String
 }
 
 struct Raw {
-    api: Option<ApiAddress>,
+    interface: Interface,
     attachments: Vec<Entry>,
 }
 
@@ -229,13 +241,17 @@ impl FromNode for Raw {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
         let table = Table::open(node, place, decoder)?;
         let api = table.optional("api");
+        let limits = table.or_default("api_limits");
         let attachments = table.required(
             "attachments",
             "write each attachment as [[attachments]] with name and kind",
         );
         table.finish();
         Some(Self {
-            api: api?,
+            interface: Interface {
+                address: api?,
+                limits: limits?,
+            },
             attachments: attachments?,
         })
     }

@@ -7,7 +7,7 @@ mod tenants;
 
 use super::problem::{Place, Problem};
 use crate::limits;
-use crate::model::{Configuration, Limits};
+use crate::model::{ApiLimits, Configuration, Limits};
 use findings::Findings;
 use target::limits::Step;
 
@@ -22,15 +22,24 @@ pub(crate) fn check(configuration: &Configuration) -> Vec<Problem> {
         findings.report(&place, error.problem(), error.remedy());
     }
     promises(&configuration.limits, &root.key("limits"), &mut findings);
-    let place = root.key("api_limits");
-    for (key, value, range) in configuration.api_limits.clone().each() {
-        findings.range(&place.key(key), *value, &range);
-    }
+    findings
+        .problems
+        .extend(check_api_limits(configuration.api_limits, &root));
     devices::check(&configuration.devices, &root.key("devices"), &mut findings);
     subsystems::check(configuration, &root.key("subsystems"), &mut findings);
     tenants::check(configuration, &root, &mut findings);
     let place = root.key("discovery").key("referrals");
     subsystems::check_referrals(&configuration.discovery.referrals, &place, &mut findings);
+    findings.problems
+}
+
+/// Every problem of the limits of a file's interface.
+pub(crate) fn check_api_limits(mut limits: ApiLimits, root: &Place) -> Vec<Problem> {
+    let mut findings = Findings::default();
+    let place = root.key("api_limits");
+    for (key, value, range) in limits.each() {
+        findings.range(&place.key(key), *value, &range);
+    }
     findings.problems
 }
 

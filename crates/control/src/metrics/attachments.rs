@@ -1,6 +1,7 @@
 //! Metrics of the attachments of a process of front ends.
 
 use super::family::{FamilyKind, Labels, Value, family, uptime};
+use super::limits;
 use crate::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState};
 use crate::snapshot::Snapshot;
 use block::IoCounts;
@@ -15,7 +16,8 @@ pub(super) fn encode(
 ) -> fmt::Result {
     uptime(snapshot, encoder, "Time since the process's start")?;
     gauges(attachments, encoder)?;
-    requests(attachments, encoder)
+    requests(attachments, encoder)?;
+    limits::encode(snapshot, encoder)
 }
 
 fn labels(attachment: &AttachmentSnapshot) -> Labels {

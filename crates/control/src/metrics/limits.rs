@@ -17,7 +17,8 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
         FamilyKind::Counter,
         "limited",
         "Times that a limit held somebody back: a connection, controller or command was refused, a \
-         command or an answer waited, or a connection was closed because its host took too long",
+         command or an answer waited, a connection was closed because its host or client took too \
+         long, or a change took too long",
         None,
         limited,
     )?;

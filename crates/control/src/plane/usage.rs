@@ -9,7 +9,7 @@ type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
 /// Limits that refuse or delay, by the key in a configuration or a name of their own.
-const LIMITED: [Row; 31] = [
+const LIMITED: [Row; 32] = [
     ("connections", |s| {
         s.refused
             .saturating_sub(s.fresh_closed + s.refused_per_address)
@@ -53,6 +53,7 @@ const LIMITED: [Row; 31] = [
     ("stall_timeout_ms", |s| s.stall_timeouts),
     ("transfer_timeout_ms", |s| s.transfer_timeouts),
     ("pause_patience_ms", |s| s.pause_timeouts),
+    ("linger_ms", |s| s.linger_timeouts),
     ("barrier_timeout_ms", |s| {
         s.barriers_given_up.saturating_sub(s.barriers_overflowed)
     }),
@@ -61,11 +62,14 @@ const LIMITED: [Row; 31] = [
     ("barriers_per_address", |s| s.barriers_put_off),
 ];
 
-/// Returns the refusals and waits that each limit caused, of the counters of all cores together.
-pub(super) fn limited(total: &CoreStats) -> Vec<LimitedSnapshot> {
-    let limited = LIMITED.iter().map(|(limit, count)| LimitedSnapshot {
-        limit: (*limit).to_owned(),
-        count: count(total),
+/// Returns the refusals and waits that each limit caused; `total` are the counters of all cores together.
+pub(super) fn limited(snapshot: &Snapshot, total: &CoreStats) -> Vec<LimitedSnapshot> {
+    let of_cores = LIMITED.iter().map(|(limit, count)| (*limit, count(total)));
+    let changes = [("change_timeout_ms", snapshot.late_changes)];
+    let limited = of_cores.chain(changes);
+    let limited = limited.map(|(limit, count)| LimitedSnapshot {
+        limit: limit.to_owned(),
+        count,
     });
     limited.collect()
 }
@@ -171,10 +175,15 @@ mod tests {
             controller_idle_timeouts: 6,
             discovery_idle_timeouts: 2,
             socket_timeouts: 1,
+            linger_timeouts: 5,
             ..CoreStats::default()
         };
-        let counts = LIMITED.map(|(limit, count)| (limit, count(&stats)));
-        let counted: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+        let target = target::Target::new(Limits::default(), 1).expect("the defaults");
+        let mut snapshot = target.snapshot();
+        snapshot.late_changes = 4;
+        let counts = limited(&snapshot, &stats);
+        let counted = counts.iter().filter(|limited| limited.count > 0);
+        let counted: Vec<_> = counted.map(|l| (l.limit.as_str(), l.count)).collect();
         assert_eq!(
             counted,
             [
@@ -188,6 +197,8 @@ mod tests {
                 ("controller_idle_timeout_ms", 6),
                 ("discovery_idle_timeout_ms", 2),
                 ("tcp_user_timeout_ms", 1),
+                ("linger_ms", 5),
+                ("change_timeout_ms", 4),
             ]
         );
     }

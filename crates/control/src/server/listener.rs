@@ -1,10 +1,10 @@
 //! The interface's socket: a loopback port, or a Unix socket that only its owner may use.
 //!
 //! Any user of the machine reaches a loopback port, so a connection has to show soon that it is
-//! worth its place: it is closed without a request after [`ApiLimits::request_timeout_ms`], and after a
-//! request that is refused for lack of the token. At most [`ApiLimits::connections`] are open at a
-//! time; for one more the oldest one without a request is closed, and where all have had one, it waits.
-//! After that, one on which nothing moves for [`ApiLimits::idle_timeout_ms`] is closed, except while an
+//! worth its place: it is closed without a request after `request_timeout_ms` of the
+//! [limits](crate::model::ApiLimits), and after a request that is refused for lack of the token. At most
+//! `connections` are open at a time; for one more the oldest one without a request is closed, and where all have had one, it waits.
+//! After that, one on which nothing moves for `idle_timeout_ms` is closed, except while an
 //! answer is due: a change takes its time, and waits for those before it.
 
 use std::io;
@@ -26,11 +26,12 @@ use axum::response::Response;
 use axum::serve::IncomingStream;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use super::ServerError;
-use crate::model::{ApiAddress, ApiLimits};
+use crate::api::{ClientLimit, Clients};
+use crate::model::ApiAddress;
 
 /// Connections that the kernel keeps for us until we accept them.
 const BACKLOG: i32 = 128;
@@ -174,7 +175,7 @@ impl Bound {
     /// Hands the socket to the runtime that was entered.
     pub(super) fn into_listener(
         self,
-        limits: ApiLimits,
+        clients: Arc<Clients>,
     ) -> io::Result<(ApiListener, Option<SocketFile>)> {
         let (socket, file) = match self.socket {
             Socket::Tcp(listener) => {
@@ -189,8 +190,7 @@ impl Bound {
         let listener = ApiListener {
             socket,
             address: self.address,
-            limits,
-            room: Arc::new(Semaphore::new(limits.connections())),
+            clients,
             fresh: Vec::new(),
         };
         Ok((listener, file))
@@ -201,8 +201,7 @@ impl Bound {
 pub(super) struct ApiListener {
     socket: AsyncSocket,
     address: ApiAddress,
-    limits: ApiLimits,
-    room: Arc<Semaphore>,
+    clients: Arc<Clients>,
     /// Connections that have not had a request, oldest first, and some that have.
     fresh: Vec<Weak<ClientState>>,
 }
@@ -225,13 +224,15 @@ impl ApiListener {
     async fn room(&mut self) -> OwnedSemaphorePermit {
         self.fresh
             .retain(|client| client.upgrade().is_some_and(|client| client.is_fresh()));
-        if self.room.available_permits() == 0
-            && !self.fresh.is_empty()
-            && let Some(oldest) = self.fresh.remove(0).upgrade()
-        {
-            oldest.end();
+        let room = Arc::clone(&self.clients.room);
+        if room.available_permits() == 0 {
+            self.clients.count(ClientLimit::Connections);
+            if !self.fresh.is_empty()
+                && let Some(oldest) = self.fresh.remove(0).upgrade()
+            {
+                oldest.end();
+            }
         }
-        let room = Arc::clone(&self.room);
         room.acquire_owned().await.expect("nobody closes it")
     }
 }
@@ -255,7 +256,7 @@ impl axum::serve::Listener for ApiListener {
             match accepted {
                 Ok(stream) => {
                     let room = self.room().await;
-                    let connection = Connection::new(stream, self.limits, room);
+                    let connection = Connection::new(stream, &self.clients, room);
                     self.fresh.push(Arc::downgrade(&connection.client.0));
                     return (connection, ());
                 }
@@ -280,8 +281,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 /// A connection that ends when nothing moves for too long.
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
-    idle: Duration,
+    clients: Arc<Clients>,
     deadline: Pin<Box<Sleep>>,
+    /// The deadline has passed.
+    is_late: bool,
     client: Client,
     _room: OwnedSemaphorePermit,
 }
@@ -349,11 +352,13 @@ pub(super) async fn answer(
 }
 
 impl Connection {
-    fn new(stream: Box<dyn Stream>, limits: ApiLimits, room: OwnedSemaphorePermit) -> Self {
+    fn new(stream: Box<dyn Stream>, clients: &Arc<Clients>, room: OwnedSemaphorePermit) -> Self {
+        let first = clients.limits.request_timeout();
         Self {
             stream,
-            idle: limits.idle_timeout(),
-            deadline: Box::pin(tokio::time::sleep(limits.request_timeout())),
+            clients: Arc::clone(clients),
+            deadline: Box::pin(tokio::time::sleep(first)),
+            is_late: false,
             client: Client::default(),
             _room: room,
         }
@@ -373,15 +378,23 @@ impl Connection {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
         } else if moved.is_ready() || client.answering.load(Ordering::Relaxed) {
-            self.deadline.as_mut().reset(Instant::now() + self.idle);
+            let idle = self.clients.limits.idle_timeout();
+            self.deadline.as_mut().reset(Instant::now() + idle);
         }
         if moved.is_ready() {
             return moved;
         }
-        match self.deadline.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
+        if self.deadline.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
         }
+        if !std::mem::replace(&mut self.is_late, true) {
+            let limit = match client.is_fresh() {
+                true => ClientLimit::RequestTimeout,
+                false => ClientLimit::IdleTimeout,
+            };
+            self.clients.count(limit);
+        }
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 

@@ -153,13 +153,7 @@ impl Connection {
         if self.state() == ConnectionState::Draining {
             self.disconnected(core, cx);
         }
-        let session = &self.session;
-        let waiting = session.commands.used() > 0
-            || !session.output.is_idle()
-            || session.stalled.is_some()
-            // With an admin queue its I/O queues end; their commands may be in a device for long.
-            || self.has_queues();
-        if self.state() == ConnectionState::Draining && !waiting {
+        if self.state() == ConnectionState::Draining && self.is_drained() {
             // Closing while input is unread would reset the connection, and the reset may
             // overtake our last answers: give the host a moment to read them and to close.
             let soon = cx.now + core.limits.linger;
@@ -168,6 +162,16 @@ impl Connection {
                 self.arm(core, soon);
             }
         }
+    }
+
+    /// Returns true once nothing is left to answer.
+    pub(crate) fn is_drained(&self) -> bool {
+        let session = &self.session;
+        session.commands.used() == 0
+            && session.output.is_idle()
+            && session.stalled.is_none()
+            // With an admin queue its I/O queues end; their commands may be in a device for long.
+            && !self.has_queues()
     }
 
     /// Returns true while I/O queues of this admin queue's controller are connected.

@@ -81,9 +81,11 @@ impl Connection {
                 );
             }
             ConnectionState::Live => {}
-            ConnectionState::Draining | ConnectionState::Terminating => {
-                check(self.deadlines.close, Late::Ending);
+            ConnectionState::Terminating => check(self.deadlines.close, Late::Lingering),
+            ConnectionState::Draining if self.is_drained() => {
+                check(self.deadlines.close, Late::Lingering);
             }
+            ConnectionState::Draining => check(self.deadlines.close, Late::Ending),
             ConnectionState::Closing | ConnectionState::Closed => return,
         }
         for (deadline, late) in self.input_deadlines(core, cx.now) {
@@ -100,9 +102,9 @@ impl Connection {
             self.arm(core, next);
             return;
         };
+        core.touch();
         if let Some((reason, counter)) = late.reason(&mut core.stats) {
             *counter += 1;
-            core.touch();
             let peer = self.peer;
             if let Some(suppressed) = core.log_budget.allow(peer.ip(), cx.now) {
                 tracing::warn!(%peer, reason, suppressed, "closing a connection");
@@ -156,7 +158,9 @@ impl PollGroup {
 enum Late {
     /// Connect.
     Connect,
-    /// None: a connection that ends has had its time.
+    /// Closing the connection after our last word.
+    Lingering,
+    /// None: a connection that ends has had its time, with commands under way.
     Ending,
     /// Any data, while some is expected.
     Silent,
@@ -190,6 +194,11 @@ impl Late {
     fn reason(self, stats: &mut CoreStats) -> Option<(&'static str, &mut u64)> {
         Some(match self {
             Self::Ending => return None,
+            // The log has the reason for the end.
+            Self::Lingering => {
+                stats.linger_timeouts += 1;
+                return None;
+            }
             Self::Connect => (
                 "the host did not connect in time",
                 &mut stats.connect_timeouts,

@@ -118,7 +118,7 @@ impl Target {
         let _order = self.change()?;
         let before = *self.shared.knobs();
         let change = self.begin_knobs(knobs)?;
-        let done = change.ack.wait(self.shared.limits.change_timeout.into());
+        let done = self.shared.wait(&change.ack);
         if done.is_err() {
             *self.shared.knobs() = before;
             let before = Arc::new(before.unwrap_or_default());
@@ -186,8 +186,7 @@ impl Target {
 
     /// Posts steps to all cores and waits for them.
     pub(crate) fn apply(&self, steps: &[Step]) -> Result<(), AckError> {
-        let timeout = self.shared.limits.change_timeout.into();
-        self.shared.post(steps).wait(timeout)
+        self.shared.wait(&self.shared.post(steps))
     }
 
     /// Tells discovery hosts that what they see may have changed.

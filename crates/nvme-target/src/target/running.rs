@@ -142,8 +142,7 @@ impl RunningTarget {
         }
         running.handle.shared.configuration().listeners = running.addresses.clone();
         let change = running.handle.attach(senders);
-        let timeout = running.handle.shared.limits.change_timeout.into();
-        if let Err(error) = change.ack.wait(timeout) {
+        if let Err(error) = running.handle.shared.wait(&change.ack) {
             running.stop_quietly();
             return Err(error.into());
         }

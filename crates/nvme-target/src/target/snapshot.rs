@@ -7,6 +7,7 @@ use crate::snapshot::{
 };
 use crate::subsystem::Subsystem;
 use crate::target::Target;
+use std::sync::atomic::Ordering;
 use wire::nvme::nqn::DISCOVERY_NQN;
 
 impl Target {
@@ -48,6 +49,7 @@ impl Target {
             controllers,
             queue_entries: self.shared.permits.entries() as u64,
             barriers: self.shared.barriers() as u64,
+            late_changes: self.shared.late_changes.load(Ordering::Relaxed),
             cores,
             switch,
             priorities: priorities.collect(),

@@ -94,7 +94,9 @@ impl Target {
         loop {
             let ack = self.shared.post(&[Step::RemoveSubsystem(subsystem.index)]);
             let left = timeout.saturating_sub(begun.elapsed());
-            let Err(error) = ack.wait(left) else { return };
+            let Err(error) = self.shared.wait_for(&ack, left) else {
+                return;
+            };
             if matches!(error, AckError::Failed(_)) && begun.elapsed() < timeout {
                 // A core did not take the message: the others are not asked twice by this.
                 std::thread::sleep(RETRY);

@@ -31,6 +31,8 @@ fn read(text: &str) -> Result<File<()>, ConfigError> {
 fn a_file_is_read_in_order() {
     let file = read(
         "api = \"unix:/run/a.sock\"
+         [api_limits]
+         idle_timeout_ms = 5000
          [[attachments]]
          name = \"b\"
          kind = \"nbd\"
@@ -49,7 +51,9 @@ fn a_file_is_read_in_order() {
          class = \"L\"",
     );
     let file = file.expect("a good file");
-    assert!(matches!(file.api, Some(ApiAddress::Unix(_))));
+    assert!(matches!(file.interface.address, Some(ApiAddress::Unix(_))));
+    let limits = file.interface.limits;
+    assert_eq!((limits.idle_timeout_ms, limits.connections), (5_000, 64));
     let [(b, ()), (a, ())] = &file.attachments[..] else {
         panic!("two attachments");
     };
