@@ -12,6 +12,8 @@ pub mod layer;
 pub mod limits;
 pub mod path;
 pub mod request;
+#[cfg(any(test, feature = "testing"))]
+mod skipped;
 mod submitter_memory;
 #[cfg(any(test, feature = "testing"))]
 mod test_device;
@@ -28,6 +30,8 @@ pub use device::{
 pub use extents::{Extent, Extents};
 pub use path::{Dispatcher, PathDevice};
 pub use request::{BlockError, Completion, IoCounts, Operation, Request};
+#[cfg(any(test, feature = "testing"))]
+pub use skipped::skipped;
 pub use submitter_memory::{Placed, SubmitterMemory};
 #[cfg(any(test, feature = "testing"))]
 pub use test_device::TestDevice;

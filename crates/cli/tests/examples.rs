@@ -35,12 +35,12 @@ fn example(name: &str, settings: &[(&str, &str)]) -> String {
 /// Returns true as root with these programs: loop devices and mounts take that.
 fn as_root_with(programs: &[&str]) -> bool {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: not root");
+        block::skipped("not root");
         return false;
     }
     let loops = Command::new("losetup").arg("--find").output();
     if !loops.is_ok_and(|output| output.status.success()) {
-        println!("skipped: no loop device");
+        block::skipped("no loop device");
         return false;
     }
     have(programs)

@@ -122,7 +122,7 @@ impl FileSystem {
         let found = Command::new("losetup").args(arguments).arg(file).output();
         let found = found.unwrap();
         if !found.status.success() {
-            println!("skipped: no loop device: {}", common::stderr(&found));
+            block::skipped(format_args!("no loop device: {}", common::stderr(&found)));
             return None;
         }
         let device = common::stdout(&found).trim().to_owned();

@@ -187,11 +187,7 @@ fn every_stack_answers_one_request_at_a_time() {
         .flatten()
         .collect();
     for why in &left_out {
-        println!("skipped: {why}");
-        assert!(
-            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-            "nothing may be skipped: {why}"
-        );
+        block::skipped(why);
         assert!(why.as_str().unwrap().contains("apt-get install"), "{why}");
     }
     let points = report["points"].as_array().unwrap();

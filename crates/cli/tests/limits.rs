@@ -104,7 +104,7 @@ fn what_containers_have_of_locked_memory_is_enough_to_serve() {
     let limited = with_locked_memory(64, &folder);
     // Only a user whose processes are counted alone has all of it.
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: other programs of this user may have taken its locked memory");
+        block::skipped("other programs of this user may have taken its locked memory");
         return;
     }
     let arguments = serve_arguments();

@@ -235,7 +235,7 @@ fn in_a_small_file_system(folder: &str, args: &[&str]) -> Option<Serving> {
         command.env("DIR", folder);
         return Some(Serving::start_by(command, args));
     }
-    println!("skipped: no mount namespace");
+    block::skipped("no mount namespace");
     None
 }
 

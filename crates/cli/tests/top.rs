@@ -120,7 +120,7 @@ fn a_terminal_is_given_back_and_a_target_may_go_and_come() {
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut child) = started else {
-        println!("skipped: there is no program `script`");
+        block::skipped("there is no program `script`");
         return;
     };
     let mut keys = child.stdin.take().unwrap();

@@ -356,13 +356,9 @@ fn fio_verifies_what_it_wrote() {
             "--allow_file_create=0",
         ];
         match mounts::run("fio", &arguments) {
-            None => {
-                let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-                assert!(!ci, "fio is missing");
-                println!("skipped: fio is not installed");
-            }
+            None => block::skipped("fio is not installed"),
             Some((_, text)) if text.contains("not loadable") || text.contains("not permitted") => {
-                println!("skipped: {engine}: {text}");
+                block::skipped(format_args!("{engine}: {text}"));
             }
             Some((succeeded, text)) => assert!(succeeded, "{engine}: {text}"),
         }
@@ -406,7 +402,7 @@ fn the_class_follows_the_options_or_the_io_priority_of_the_thread() {
     if write_as("1") {
         assert_eq!(counts.writes(Class::Latency), before + 1);
     } else {
-        println!("skipped: the real-time I/O priority is refused");
+        block::skipped("the real-time I/O priority is refused");
     }
     drop(mounted);
 
@@ -535,7 +531,7 @@ fn a_file_system_lives_on_a_loop_device_over_the_file() {
     let device = match found {
         Some((true, device)) => device.trim().to_owned(),
         other => {
-            println!("skipped: no loop device: {other:?}");
+            block::skipped(format_args!("no loop device: {other:?}"));
             return;
         }
     };
@@ -544,7 +540,7 @@ fn a_file_system_lives_on_a_loop_device_over_the_file() {
         mounted: None,
     };
     let Some((made, text)) = mounts::run("mkfs.ext4", &["-q", &device]) else {
-        println!("skipped: mkfs.ext4 is not installed");
+        block::skipped("mkfs.ext4 is not installed");
         return;
     };
     assert!(made, "{text}");
@@ -553,7 +549,7 @@ fn a_file_system_lives_on_a_loop_device_over_the_file() {
     guard.mounted = Some(place.clone());
     let done = mounts::run("mount", &[&device, place.to_str().unwrap()]).unwrap();
     if !done.0 {
-        println!("skipped: cannot mount ext4: {}", done.1);
+        block::skipped(format_args!("cannot mount ext4: {}", done.1));
         return;
     }
     let mut data = vec![0; 5 * MIB + 123];

@@ -198,7 +198,7 @@ fn queues_that_never_rest_lose_nothing() {
 fn strangers(affinity: bool, until: impl Fn(&[SwitchStats]) -> bool) {
     let cores = placement::allowed_cores().expect("the cores");
     let &[first, second, ..] = cores.as_slice() else {
-        println!("skipped: one core only");
+        block::skipped("one core only");
         return;
     };
     let content = pattern(15, BLOCKS * BLOCK);

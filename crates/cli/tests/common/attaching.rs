@@ -183,8 +183,7 @@ pub fn have_fuse() -> bool {
     if std::path::Path::new("/dev/fuse").exists() && (root || helper.is_ok()) {
         return true;
     }
-    println!("skipped: no /dev/fuse, or not root and no fusermount3");
-    assert!(std::env::var_os("CI").is_none(), "nothing may be skipped");
+    block::skipped("no /dev/fuse, or not root and no fusermount3");
     false
 }
 

@@ -291,7 +291,7 @@ mod tests {
             .map(|core| CoreId(u32::try_from(core).unwrap()))
             .collect();
         if cores.len() < 2 {
-            eprintln!("skipped: this test needs two cores");
+            block::skipped("this test needs two cores");
             return;
         }
         let loads = Arc::new(LoadTable::new(cores.len()));

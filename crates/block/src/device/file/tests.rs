@@ -109,7 +109,7 @@ fn regular_files_pass_through_the_page_cache() {
 #[test]
 fn a_file_in_memory_passes_whatever_its_file_system_offers() {
     if !Path::new("/dev/shm").is_dir() {
-        println!("skipped: no /dev/shm");
+        crate::skipped("no /dev/shm");
         return;
     }
     let directory = Directory::new(Path::new("/dev/shm"));
@@ -266,7 +266,7 @@ fn a_new_file_is_sparse_and_deallocated_space_is_given_back() {
     let options = directory.options(4096);
     let device = open(&options);
     if !device.capabilities().thin {
-        println!("skipped: {:?} cannot punch holes", directory.0);
+        crate::skipped(format_args!("{:?} cannot punch holes", directory.0));
         return;
     }
     let taken = || fs::metadata(&options.path).expect("it exists").blocks() * 512;
@@ -399,7 +399,7 @@ fn a_regular_file_is_resized_and_what_was_cut_off_does_not_come_back() {
 fn a_file_that_refuses_writes_answers_read_only() {
     let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
     let Ok(memory) = rustix::fs::memfd_create("switchyard", flags) else {
-        println!("skipped: no memfd here");
+        crate::skipped("no memfd here");
         return;
     };
     let file = File::from(memory);
@@ -468,7 +468,7 @@ fn block_devices_pass() {
         let device = match Loop::new(&options.path, sector_bytes) {
             Ok(device) => device,
             Err(why) => {
-                println!("skipped: {why}");
+                crate::skipped(why);
                 return;
             }
         };
@@ -551,7 +551,7 @@ fn in_a_small_file_system(test: &str) {
         assert!(text.contains("1 passed"), "the test ran: {text}");
         return;
     }
-    println!("skipped: no mount namespace: {why}");
+    crate::skipped(format_args!("no mount namespace: {why}"));
 }
 
 #[test]
@@ -606,7 +606,7 @@ fn after_a_failed_flush_none_succeeds_until_the_device_is_opened_anew() {
     let block_device = match Loop::new(&options.path, 512) {
         Ok(device) => device,
         Err(why) => {
-            println!("skipped: {why}");
+            crate::skipped(why);
             return;
         }
     };
