@@ -120,6 +120,8 @@ mutations! {
     KeepAliveNotRestarted = "keep-alive-not-restarted",
     /// Hosts are not told of namespaces that change.
     ChangeNotTold = "change-not-told",
+    /// Hosts are not told of a namespace that has become smaller.
+    ShrinkNotTold = "shrink-not-told",
     /// Commands enter a namespace that is paused.
     PauseIgnored = "pause-ignored",
     /// Of a command over extents only the first one is held to the permissions.

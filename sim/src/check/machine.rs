@@ -26,7 +26,7 @@ use crate::storage::{TargetCore, settle, target_cores};
 use crate::world::{Outcome, World};
 use base::units::CoreId;
 use base::{Nanos, Prng, Time};
-use host::{ConnectOptions, HostIdentity, ReplayPolicy, Switchboard, SwitchboardOptions};
+use host::{ConnectOptions, HostIdentity, Phase, ReplayPolicy, Switchboard, SwitchboardOptions};
 use reactor::{Core, PollPolicy, Service as _};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

@@ -128,6 +128,7 @@ pub fn run_plan(seed: u64, plan: &Plan) -> Survived {
     );
     say(|| format!("{:?}: all is calm", machine.world.now()));
     machine.calm();
+    machine.check_sizes();
     let total = machine.total();
     let outcome = machine.run(LIVENESS, |answered| answered == total);
     assert_eq!(outcome, Outcome::Done, "a hang: {}", machine.standing());

@@ -179,6 +179,11 @@ impl Volume {
         }
     }
 
+    /// Returns the number of blocks that it has now.
+    pub(super) fn blocks(&self) -> u64 {
+        self.disk.geometry().blocks
+    }
+
     pub(super) fn lose_power(&self) {
         self.disk.lose_power();
         self.oracle.borrow_mut().power_lost();

@@ -5,6 +5,7 @@ use crate::change::step::AfterPause;
 use crate::error::TargetError;
 use crate::namespace::Namespace;
 use crate::subsystem::Subsystem;
+use base::mutation::{self, Mutation};
 
 impl Target {
     /// Changes the size of a namespace while it is in use; hosts are notified. Where a core cannot
@@ -25,17 +26,21 @@ impl Target {
             self.paused(&subsystem, nsid, AfterPause::Reopen, resize)?;
             self.erase_given_up(&subsystem, &namespace)
         };
-        if let Err(error) = to(blocks) {
+        let mut done = to(blocks);
+        if let Err(error) = &done {
             // Cores that followed would take commands for blocks that others do not have.
             if device.geometry().blocks != before
                 && let Err(undo) = to(before)
             {
-                return Err(TargetError::NotUndone(format!("{error}, then {undo}")));
+                done = Err(TargetError::NotUndone(format!("{error}, then {undo}")));
             }
-            return Err(error);
         }
-        self.namespace_changed(&subsystem, nsid);
-        Ok(())
+        // Also where it failed: a host that connected meanwhile may have seen another size.
+        let shrunk = device.geometry().blocks < before;
+        if !(shrunk && mutation::active(Mutation::ShrinkNotTold)) {
+            self.namespace_changed(&subsystem, nsid);
+        }
+        done
     }
 
     /// Erases what a resize gave up, once no core has to go back to it.

@@ -7,7 +7,45 @@ use super::*;
 /// break the connection.
 const OUTLIVES: Nanos = Nanos::from_secs(40);
 
+/// Longest that a connected host may believe in a size that a namespace had: notices wait behind a core
+/// that stands still, and a host that is told reads lists and structures.
+const HEARS_WITHIN: Nanos = Nanos::from_secs(60);
+
 impl Machine {
+    /// Nothing goes wrong any more: each host that is connected hears of the size of each namespace.
+    pub(in crate::check) fn check_sizes(&self) {
+        let cast = self.cast.borrow();
+        let associations = cast.hosts.iter().flat_map(|host| {
+            let each = host.associations().into_iter().enumerate();
+            each.map(|(target, association)| (target, Arc::clone(association)))
+        });
+        let associations: Vec<_> = associations.collect();
+        drop(cast);
+        let wrong = || {
+            let live = associations
+                .iter()
+                .filter(|(_, a)| a.phase() == Phase::Live);
+            let mut known = live.flat_map(|(target, association)| {
+                let namespaces = association.namespaces().into_iter();
+                namespaces.map(|namespace| (*target, namespace.nsid, namespace.geometry.blocks))
+            });
+            known.find(|&(target, nsid, blocks)| {
+                let volume = self.known[target].volumes.get(nsid as usize - 1);
+                let is_removed = self.is_removed(target, nsid as usize - 1);
+                !is_removed && volume.is_some_and(|volume| volume.blocks() != blocks)
+            })
+        };
+        let until = self.world.now() + HEARS_WITHIN;
+        let outcome = self.run_until(until, || wrong().is_none());
+        assert_eq!(
+            outcome,
+            Outcome::Done,
+            "a host believes in a size that a namespace has no more (target, NSID, blocks): {:?}; {}",
+            wrong(),
+            self.standing()
+        );
+    }
+
     /// Lets all actors leave; nothing is left over, and every block is what it may be.
     pub(in crate::check) fn end(&mut self, at_most: Nanos) {
         let until = self.world.now() + at_most;

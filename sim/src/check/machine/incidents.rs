@@ -199,7 +199,7 @@ impl Machine {
         known.end_resize(gone);
     }
 
-    fn is_removed(&self, target: usize, volume: usize) -> bool {
+    pub(super) fn is_removed(&self, target: usize, volume: usize) -> bool {
         self.known[target].removed && volume + 1 == self.plan.volumes
     }
 
