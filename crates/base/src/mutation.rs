@@ -126,6 +126,8 @@ mutations! {
     PauseIgnored = "pause-ignored",
     /// Of a command over extents only the first one is held to the permissions.
     ExtentsNotAsked = "extents-not-asked",
+    /// The target says of extents that failed that they were done.
+    ExtentFailureHidden = "extent-failure-hidden",
     /// The target keeps the buffer of a write that failed.
     BufferKept = "buffer-kept",
     /// A queue that moves to another core of the target forgets its digests.

@@ -38,6 +38,7 @@ fn takes(in_flight: u16) -> Behaviour {
             extents: 8,
             in_flight,
             bytes: 1 << 20,
+            outcomes: false,
         }),
         ..Behaviour::default()
     }

@@ -7,12 +7,15 @@ mod setup;
 
 use base::units::{Lba, MIB};
 use block::conformance::{Bench, Suite, run};
-use block::{Device, Extent, Extents, Operation};
+use block::device::Ram;
+use block::layer::{Fault, FaultEffect, FaultOptions, FaultRule};
+use block::{BlockError, Device, Extent, Extents, Operation};
 use host::{Host, RemoteNamespace, SubsystemKind};
 use setup::{NQN, connect, driver, namespace, start, start_with};
+use std::sync::Arc;
 use std::time::Duration;
 use switch::Path;
-use target::Limits;
+use target::{Limits, NamespaceOptions};
 
 fn conforms(block_bytes: u32, digests: bool, queues: u16) {
     let running = start(2);
@@ -133,6 +136,64 @@ fn extents_go_by_one_command_where_the_target_announces_that() {
         }
         bench.close();
     }
+}
+
+/// One status was told to all extents of a command.
+#[test]
+fn a_partial_failure_says_which_extents_failed() {
+    let running = start(1);
+    let fails = FaultRule {
+        first: Lba(10),
+        blocks: Some(1),
+        ..FaultRule::new(FaultEffect::Error(BlockError::Corrupt))
+    };
+    let options = FaultOptions {
+        seed: 1,
+        rules: vec![fails],
+    };
+    let ram = Ram::new(16 * MIB as u64, 4096).unwrap();
+    let device = Fault::new(Arc::new(ram), &options).unwrap();
+    let namespace = NamespaceOptions::new(2, Arc::new(device), [2; 16]);
+    running.handle.add_namespace(NQN, namespace).unwrap();
+    let (_host, subsystem) = connect(&running);
+    let remote = RemoteNamespace::new(subsystem.association(), 2).unwrap();
+    let mut bench = Bench::open(driver(), &remote).unwrap();
+    // In the capsule, and by R2Ts.
+    for blocks in [1, 4] {
+        for (operation, seed) in [
+            (Operation::Write { durable: true }, 7),
+            (Operation::Read, 0),
+        ] {
+            let extent = |n: u64| {
+                let bytes = blocks as usize * 4096;
+                let mut data = bench.buffer(bytes).unwrap();
+                data.copy_in(0, &vec![seed; bytes]);
+                Extent {
+                    tag: n,
+                    lba: Lba(5 * n),
+                    blocks,
+                    data: Some(data),
+                    result: Ok(()),
+                }
+            };
+            let extents = (0..4).map(extent).collect();
+            let command = Extents {
+                tag: bench.tag(),
+                operation,
+                extents,
+            };
+            let done = bench.run_extents(command);
+            let failed: Vec<_> = done.extents.iter().map(|e| e.result.is_err()).collect();
+            // A read has nothing beyond the first one that failed.
+            let last = operation == Operation::Read;
+            assert_eq!(failed, [false, false, true, last], "{operation:?}");
+            for extent in done.extents.iter().filter(|e| e.result.is_ok()) {
+                let data = extent.data.as_ref().unwrap().bytes().unwrap();
+                assert!(data.iter().all(|&byte| byte == 7), "{operation:?}");
+            }
+        }
+    }
+    bench.close();
 }
 
 #[test]

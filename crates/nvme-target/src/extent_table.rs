@@ -1,9 +1,10 @@
 //! The extents of a Read or Write of several, with their data: what a slot keeps of them.
 
+use base::mutation::{self, Mutation};
 use block::Extent;
 use qos::units;
 use reactor::IoSlice;
-use wire::nvme::{ExtentsCommand, Status};
+use wire::nvme::{ExtentsCommand, Status, done_extents};
 
 /// The extents of a command, and their data.
 #[derive(Debug)]
@@ -16,6 +17,10 @@ pub(crate) struct ExtentTable {
     pub(crate) block_shift: u32,
     /// The first extent of those that failed, and its status.
     pub(crate) failed: Option<(u64, Status)>,
+    /// Of a read that failed: the number of extents with data that goes with the answer.
+    pub(crate) sent: usize,
+    /// Extents that were done, a bit each.
+    done: u64,
 }
 
 /// Tables that are not in use: as many as there were commands at a time.
@@ -36,10 +41,13 @@ impl TablePool {
                 extents: Vec::new(),
                 block_shift: 0,
                 failed: None,
+                sent: 0,
+                done: 0,
             })
         });
         table.command = command;
         table.failed = None;
+        (table.sent, table.done) = (0, 0);
         table
     }
 
@@ -97,8 +105,36 @@ impl ExtentTable {
         self.extents.iter_mut().map(|extent| extent.data.take())
     }
 
+    /// Returns the bytes of the first so many extents.
+    pub(crate) fn bytes_of(&self, first: usize) -> u32 {
+        let blocks = self.extents.iter().take(first).map(|extent| extent.blocks);
+        blocks.sum::<u32>() << self.block_shift
+    }
+
+    /// Returns what the completion says of the extents where the first failed that is noted: its index,
+    /// or those that were done where the host wants to know: of a read, those with data that is sent.
+    pub(crate) fn outcome(&mut self, reads: bool, first: u64) -> u64 {
+        if !self.command.outcomes {
+            return first;
+        }
+        if mutation::active(Mutation::ExtentFailureHidden) {
+            return done_extents(self.extents.iter().map(|_| true));
+        }
+        if !reads {
+            return self.done;
+        }
+        self.sent = usize::try_from(first).expect("an index in the table");
+        done_extents((0..self.sent).map(|_| true))
+    }
+
     /// Notes the outcome of an extent.
     pub(crate) fn note(&mut self, index: u64, status: Status) {
+        let bit = 1_u64.checked_shl(u32::try_from(index).unwrap_or(u32::MAX));
+        if status.is_success() {
+            self.done |= bit.unwrap_or(0);
+        } else {
+            self.done &= !bit.unwrap_or(0);
+        }
         let first = self.failed.is_none_or(|(before, _)| index < before);
         if !status.is_success() && first {
             self.failed = Some((index, status));

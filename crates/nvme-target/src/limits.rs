@@ -336,6 +336,7 @@ impl Limits {
             extents,
             in_flight: self.extents_in_flight.max(1),
             bytes: self.transfer_bytes,
+            outcomes: true,
         })
     }
 

@@ -407,18 +407,25 @@ impl Slot {
 
     /// Returns the number of data PDUs that go to the host with the answer.
     pub(crate) fn answer_pdus(&self) -> usize {
-        let extents = self.extents.as_ref().filter(|_| self.sends_data());
-        extents.map_or(1, |table| table.extents.len())
+        self.extents_sent().max(1)
+    }
+
+    /// Returns the number of extents of which data goes to the host with the answer.
+    pub(crate) fn extents_sent(&self) -> usize {
+        let table = self.extents.as_ref();
+        table.map_or(0, |table| {
+            if self.sends_data() {
+                table.extents.len()
+            } else {
+                table.sent
+            }
+        })
     }
 
     /// Returns the bytes of data that go to the host with the answer.
     pub(crate) fn answer_bytes(&self) -> u32 {
-        if self.extents.is_some() {
-            return if self.sends_data() {
-                self.transfer.length
-            } else {
-                0
-            };
+        if let Some(table) = &self.extents {
+            return table.bytes_of(self.extents_sent());
         }
         let bytes = if self.sends_data() {
             self.transfer.data.as_ref().map_or(0, |data| data.len())

@@ -194,6 +194,7 @@ fn what_reads_with_fua_has_the_device_commit_first() {
         extents: 1,
         blocks: 1,
         fua: true,
+        outcomes: false,
     };
     let table = ExtentEntry { slba: 5, blocks: 1 }.to_bytes();
     let mut command = extents.encode(IoOpcode::READ_EXTENTS, 0);

@@ -6,8 +6,9 @@
 mod common;
 
 use base::Time;
-use base::units::MIB;
+use base::units::{Lba, MIB};
 use block::device::Flash;
+use block::layer::{Fault, FaultEffect, FaultOptions, FaultRule};
 use block::{BlockError, Channel, Completion as Done, Device, Request, Submit, TestDevice};
 use common::{BLOCK, Bed, Client, Dialect, HOST, NQN, extents as command, namespace, pattern};
 use reactor::Context;
@@ -346,6 +347,56 @@ fn a_device_without_extents_gets_one_request_for_each() {
     let (completion, found) = read(&mut queue, 2, &[(1, 1), (4, 1)]);
     assert!(completion.status.is_success());
     assert_eq!(found.len(), 2 * BLOCK);
+}
+
+/// A host that wants the outcome of each extent gets a bit for each that was done, and of a read the data
+/// of those before the first that failed; the device does all, whichever failed.
+#[test]
+fn a_partial_failure_says_which_extents_were_done() {
+    let bed = Bed::new();
+    let fails = |lba| FaultRule {
+        first: Lba(lba),
+        blocks: Some(1),
+        ..FaultRule::new(FaultEffect::Error(BlockError::WriteFailure))
+    };
+    let options = FaultOptions {
+        seed: 1,
+        rules: vec![fails(8), fails(12)],
+    };
+    let device = Fault::new(common::ram(16 * MIB), &options).expect("good rules");
+    bed.handle()
+        .add_namespace(NQN, namespace(2, Arc::new(device)))
+        .expect("a new namespace");
+    let (_admin, mut queue) = bed.host();
+    let table = [(0, 1), (4, 2), (8, 1), (10, 1), (12, 1), (14, 1)];
+    let with = |opcode, outcomes| {
+        let (mut command, table) = command(opcode, 2, &table);
+        if outcomes {
+            command.set_cdw(12, 1 << 29);
+        }
+        (command, table)
+    };
+    let data = pattern(3, bytes(&table));
+    for (outcomes, result) in [(false, 2), (true, 0b10_1011)] {
+        let (command, table) = with(IoOpcode::WRITE_EXTENTS, outcomes);
+        send(&mut queue, command, &table);
+        let completion = queue.finish_write(&data);
+        assert!(completion.status.is(Status::WRITE_FAULT), "{completion:?}");
+        assert_eq!(completion.result, result);
+        let (command, table) = with(IoOpcode::READ_EXTENTS, outcomes);
+        let cid = send(&mut queue, command, &table);
+        let (completion, found) = queue.fetched(cid);
+        assert!(!completion.status.is_success());
+        let (result, sent) = if outcomes { (0b11, 3 * BLOCK) } else { (2, 0) };
+        assert_eq!((completion.result, &found[..]), (result, &data[..sent]));
+    }
+    // What is refused as a whole was not begun.
+    let (mut command, table) = command(IoOpcode::READ_EXTENTS, 2, &[(0, 1), (1 << 40, 1)]);
+    command.set_cdw(12, 1 << 29);
+    let cid = send(&mut queue, command, &table);
+    let (completion, _) = queue.fetched(cid);
+    assert!(completion.status.is(Status::LBA_OUT_OF_RANGE));
+    assert_eq!(completion.result, 0);
 }
 
 /// Its commands are done later, in another turn than that in which they came.

@@ -217,10 +217,11 @@ fn io_command(f: &mut fmt::Formatter<'_>, command: &Command) -> fmt::Result {
         ),
         Ok(IoCommand::ReadExtents(command) | IoCommand::WriteExtents(command)) => write!(
             f,
-            " extents={} blocks={}{}",
+            " extents={} blocks={}{}{}",
             command.extents,
             command.blocks,
             if command.fua { " fua" } else { "" },
+            if command.outcomes { " outcomes" } else { "" },
         ),
         Ok(IoCommand::Flush { .. } | IoCommand::Barrier(_)) | Err(_) => Ok(()),
     }

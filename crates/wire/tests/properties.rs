@@ -300,6 +300,7 @@ mod tests {
                 extents: u16::from(dataset_hints) + 1,
                 blocks,
                 fua: lba.control.fua(),
+                outcomes: slba % 2 == 1,
             };
             for command in [
                 command,

@@ -57,7 +57,8 @@ impl RemoteChannel {
         }
         if let Work::Extents(request) = exchange.work {
             let write = Operation::Write { durable: false };
-            if result.is_ok() && request.command.operation == write {
+            let some = result.is_ok() || request.done != 0;
+            if some && request.command.operation == write {
                 self.wrote(request.namespace);
             }
             return self.finish_extents(request, result);
@@ -109,7 +110,10 @@ impl RemoteChannel {
     }
 
     fn finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
-        let Finished { exchange, outcome } = finished;
+        let Finished {
+            mut exchange,
+            outcome,
+        } = finished;
         if exchange.detached {
             self.let_go(&exchange, matches!(outcome, Outcome::Lost));
             if let Work::Extents(request) = exchange.work {
@@ -136,7 +140,13 @@ impl RemoteChannel {
                 self.finish(exchange, Err(error));
             }
             // The caller sends what waits once it has taken all that the lanes finished.
-            Verdict::Retry(_) => self.recovery.retry(exchange, cx.now),
+            Verdict::Retry(_) => {
+                if let Work::Extents(request) = &mut exchange.work {
+                    // All of it is done again.
+                    request.done = 0;
+                }
+                self.recovery.retry(exchange, cx.now);
+            }
             Verdict::Failed(error) => self.finish(exchange, Err(error)),
         }
     }

@@ -127,8 +127,8 @@ impl RemoteChannel {
         self.requests.done_extents.push_back(command);
     }
 
-    /// Returns a command over extents with one result for all of them: a completion names the first
-    /// that failed, and says nothing about the others.
+    /// Returns a command over extents with this result, but for those of its extents that were done
+    /// although it failed.
     fn end_extents(
         &mut self,
         mut request: Box<ExtentsRequest>,
@@ -139,9 +139,12 @@ impl RemoteChannel {
             operation: Operation::Read,
             extents: Vec::new(),
         };
-        let command = std::mem::replace(&mut request.command, empty);
+        let mut command = std::mem::replace(&mut request.command, empty);
+        for (index, extent) in command.extents.iter_mut().enumerate() {
+            extent.result = request.result_of(index, result);
+        }
         self.requests.spare.push(request);
-        command.ended(result)
+        command
     }
 
     /// Takes the next finished command over extents.

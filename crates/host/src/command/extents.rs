@@ -6,9 +6,9 @@
 use crate::association::parameters::Parameters;
 use crate::limits::{CONTROLLER_BUFFERS, EXTENTS_MAX};
 use crate::recovery::span::Span;
-use block::{Extent, Extents, Operation};
+use block::{BlockError, Extent, Extents, Operation};
 use reactor::{BufferPool, IoSlice};
-use wire::nvme::{Command, ExtentEntry, ExtentsCommand, IoOpcode};
+use wire::nvme::{Command, Completion, ExtentEntry, ExtentsCommand, IoOpcode, done_extents};
 
 /// A command over extents, and where its data is.
 #[derive(Debug)]
@@ -20,6 +20,10 @@ pub(crate) struct ExtentsRequest {
     pub(crate) command: Extents,
     /// The data of a write is in the capsule, too.
     pub(crate) inside: bool,
+    /// The controller is asked for the outcome of each extent.
+    outcomes: bool,
+    /// Extents of a command that failed which were done all the same, a bit each.
+    pub(crate) done: u64,
     block_bytes: u32,
     /// Extents of which the data had other owners when it was submitted, a bit each.
     lent: u64,
@@ -39,6 +43,8 @@ impl ExtentsRequest {
                 extents: Vec::new(),
             },
             inside: false,
+            outcomes: false,
+            done: 0,
             block_bytes: 512,
             lent: 0,
         }
@@ -94,6 +100,8 @@ impl ExtentsRequest {
             namespace,
             command,
             inside,
+            outcomes: parameters.extents.is_some_and(|terms| terms.outcomes),
+            done: 0,
             block_bytes,
             lent,
         };
@@ -122,6 +130,7 @@ impl ExtentsRequest {
             extents: u16::try_from(extents.len()).expect("at most 64"),
             blocks: u32::try_from(self.command.blocks()).expect("at most a transfer"),
             fua: matches!(operation, Operation::Write { durable: true }),
+            outcomes: self.outcomes,
         };
         command.encode(opcode, 0)
     }
@@ -141,8 +150,42 @@ impl ExtentsRequest {
         let extents = self.command.extents.len();
         parameters.extents.is_some_and(|terms| {
             let bytes = self.command.blocks() * u64::from(self.block_bytes);
-            extents <= usize::from(terms.extents) && bytes <= u64::from(terms.bytes)
+            let knows = terms.outcomes || !self.outcomes;
+            extents <= usize::from(terms.extents) && bytes <= u64::from(terms.bytes) && knows
         }) && capsule_bytes <= parameters.in_capsule_bytes as usize
+    }
+
+    /// Notes the extents that were done although the command failed: those that the completion names, of
+    /// a read as far as their data is among the `moved` bytes.
+    pub(crate) fn note_done(&mut self, completion: &Completion, moved: u32) {
+        if !self.outcomes || completion.status.is_success() {
+            return;
+        }
+        let mut end = 0;
+        let all_moved = u64::from(moved) == self.command.blocks() * u64::from(self.block_bytes);
+        let is_write = self.command.operation.is_write();
+        let each = self.command.extents.iter().map(|extent| {
+            end += u64::from(extent.blocks) * u64::from(self.block_bytes);
+            // A write that was not asked for all its data is not done.
+            if is_write {
+                all_moved
+            } else {
+                end <= u64::from(moved)
+            }
+        });
+        self.done = completion.result & done_extents(each);
+    }
+
+    /// Returns the result of each extent of a command with this one.
+    pub(crate) fn result_of(
+        &self,
+        index: usize,
+        of_all: Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        if self.done >> index & 1 == 1 {
+            return Ok(());
+        }
+        of_all
     }
 
     /// Returns the extent that holds the byte at `offset` of the data, and the byte's offset in it.

@@ -329,6 +329,11 @@ impl Qpair {
             // [NVMe-TCP 1.0 §3.6.3]: damaged data costs the command, not the connection.
             completion.status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
+        let is_sound = !slot.damaged && !slot.has_transfers();
+        let moved = if is_sound { slot.received } else { 0 };
+        if let Some(Work::Extents(request)) = slot.exchange.as_mut().map(|e| &mut e.work) {
+            request.note_done(&completion, moved);
+        }
         if slot.has_transfers() {
             self.tx.transfers.retain(|&waiting| waiting != index);
         }

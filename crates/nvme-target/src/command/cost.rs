@@ -99,6 +99,7 @@ mod tests {
             extents: 3,
             blocks: 11,
             fua: false,
+            outcomes: false,
         });
         table.block_shift = 9;
         for (lba, blocks) in [(0, 1), (5, 1), (8, 9)] {

@@ -85,8 +85,11 @@ pub(crate) fn read_table(
     };
     let need = entry.kind.need();
     let bytes = data.bytes().ok_or(Status::INTERNAL_ERROR)?;
+    // None was done then, which is what a host hears that wants the outcome of each.
+    let outcomes = table.command.outcomes;
+    let named = |index| if outcomes { 0 } else { index };
     let entries = table.command.parse_table(bytes).map_err(|error| {
-        entry.result = error.index.into();
+        entry.result = named(error.index.into());
         error.status
     })?;
     table.block_shift = namespace.block_shift;
@@ -100,7 +103,7 @@ pub(crate) fn read_table(
         let inside = inside.then_some(());
         allowed
             .and(inside.ok_or(Status::LBA_OUT_OF_RANGE.with_dnr()))
-            .inspect_err(|_| entry.result = index)?;
+            .inspect_err(|_| entry.result = named(index))?;
         table.extents.push(Extent {
             tag: index,
             lba: Lba(extent.slba),
@@ -188,11 +191,15 @@ pub(crate) fn next(entry: &mut Slot, ticket: Ticket) -> Step {
 }
 
 /// Returns the last step of a command of which every extent has its outcome: the answer names the
-/// first one that failed.
+/// first one that failed, or those that were done.
 fn answer(entry: &mut Slot) -> Step {
-    let failed = entry.extents.as_ref().and_then(|table| table.failed);
-    let (index, status) = failed.unwrap_or((0, Status::SUCCESS));
-    entry.result = index;
+    let Some(table) = &mut entry.extents else {
+        return Step::Answer(Status::INTERNAL_ERROR);
+    };
+    let Some((first, status)) = table.failed else {
+        return Step::Answer(Status::SUCCESS);
+    };
+    entry.result = table.outcome(entry.kind == CommandKind::Read, first);
     Step::Answer(status)
 }
 

@@ -196,9 +196,10 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
             CommandKind::Flush | CommandKind::Barrier | CommandKind::Admin
         );
     let output = &mut connection.session.output;
+    let sent = entry.extents_sent();
     if let Some(table) = entry.extents.as_mut().filter(|_| bytes > 0) {
         let held = std::mem::take(&mut entry.transfer.held_bytes);
-        output.push_extents(table.take_data(), completion, flow_control);
+        output.push_extents(table.take_data().take(sent), completion, flow_control);
         output.hold(held);
         connection.free(slot, core);
         let urgency = if waits {

@@ -399,7 +399,7 @@ impl Output {
         self.end_data(last, completion);
     }
 
-    /// Appends the data of each extent of a command, in order, and its completion.
+    /// Appends the data of extents of a command, in order, and its completion.
     pub(crate) fn push_extents(
         &mut self,
         parts: impl ExactSizeIterator<Item = Option<IoSlice>>,
@@ -409,7 +409,7 @@ impl Output {
         let last = last_progress(&completion, flow_control);
         let (mut offset, mut left) = (0, parts.len());
         for data in parts {
-            let data = data.expect("every extent of a read that succeeded has data");
+            let data = data.expect("every extent that was read has data");
             let bytes = u32::try_from(data.len()).expect("a transfer is at most 1 MiB");
             left -= 1;
             let progress = if left > 0 { C2hProgress::More } else { last };

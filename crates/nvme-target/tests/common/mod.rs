@@ -719,6 +719,7 @@ pub fn extents(opcode: IoOpcode, nsid: u32, extents: &[(u64, u32)]) -> (Command,
         extents: extents.len() as u16,
         blocks: extents.iter().map(|&(_, blocks)| blocks).sum(),
         fua: false,
+        outcomes: false,
     };
     (command.encode(opcode, 0), table)
 }

@@ -10,14 +10,15 @@
 //! | 39:24 | SGL1: in the capsule (01h), of the capsule's data |
 //! | dword 10 | 15:0 number of extents, 1 to the announced maximum; 31:16 reserved |
 //! | dword 11 | blocks of all extents together |
-//! | dword 12 | bit 30 FUA, as in Write; the others reserved |
+//! | dword 12 | bit 30 FUA, as in Write; bit 29 the host wants the outcome of each extent, which the controller announced; the others reserved |
 //!
 //! The table is the last `16 × extents` bytes of the capsule's data ([`ExtentEntry`]), so that the
 //! controller knows every extent, and what the command costs, before it asks for a byte. What is
 //! before the table is the data of a Write Extents that brought it along, all of it; where nothing
 //! is, R2Ts ask for it. Data is that of one extent after the other, without gaps, and its offsets
 //! in data PDUs start at the first one's first byte. A command that fails names in dword 0 of its
-//! completion the index of the first extent that failed.
+//! completion the index of the first extent that failed; or, where the host wants the outcome of
+//! each, dwords 0 and 1 have a bit for each that was done ([`done_extents`]).
 
 use crate::bytes::{low16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::limits::EXTENTS_PER_COMMAND_MAX;
@@ -27,6 +28,20 @@ use crate::nvme::status::Status;
 
 /// FUA in dword 12, as in Write.
 const FUA: u32 = 1 << 30;
+
+/// The host wants the outcome of each extent, in dword 12.
+const OUTCOMES: u32 = 1 << 29;
+
+/// Extents of which a completion has the outcome: one for each bit of dwords 0 and 1.
+pub const EXTENT_OUTCOMES: u16 = 64;
+
+/// Returns dwords 0 and 1 of the completion of a command that failed, in which bit n says that extent
+/// n was done: written, or read and its data sent. Of an extent without its bit nothing is known but
+/// the command's status, which is that of the first extent that failed.
+pub fn done_extents(done: impl IntoIterator<Item = bool>) -> u64 {
+    let outcomes = (0..EXTENT_OUTCOMES).zip(done);
+    outcomes.fold(0, |bits, (n, done)| bits | u64::from(done) << n)
+}
 
 /// A Read Extents or Write Extents command; the opcode says which it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +54,9 @@ pub struct ExtentsCommand {
     pub blocks: u32,
     /// FUA: done only when the data of all extents is on the medium.
     pub fua: bool,
+    /// The host wants the outcome of each extent where the command fails: only of a controller that
+    /// [announced](ExtentTerms::outcomes) it.
+    pub outcomes: bool,
 }
 
 impl ExtentsCommand {
@@ -49,6 +67,7 @@ impl ExtentsCommand {
             extents: low16(command.cdw(10)),
             blocks: command.cdw(11),
             fua: command.cdw(12) & FUA != 0,
+            outcomes: command.cdw(12) & OUTCOMES != 0,
         }
     }
 
@@ -58,7 +77,9 @@ impl ExtentsCommand {
         command.set_nsid(self.nsid);
         command.set_cdw(10, u32::from(self.extents));
         command.set_cdw(11, self.blocks);
-        command.set_cdw(12, if self.fua { FUA } else { 0 });
+        let fua = if self.fua { FUA } else { 0 };
+        let outcomes = if self.outcomes { OUTCOMES } else { 0 };
+        command.set_cdw(12, fua | outcomes);
         command
     }
 
@@ -165,6 +186,8 @@ pub struct ExtentTerms {
     pub in_flight: u16,
     /// Most bytes of data of one command, its table not counted; at least one block.
     pub bytes: u32,
+    /// Knows [`ExtentsCommand::outcomes`]: bit 0 of byte 1, which was reserved at first.
+    pub outcomes: bool,
 }
 
 impl ExtentTerms {
@@ -180,6 +203,7 @@ impl ExtentTerms {
             extents: u16_at(bytes, 2),
             in_flight: u16_at(bytes, 4),
             bytes: u32_at(bytes, 8),
+            outcomes: bytes[1] & 1 != 0,
         };
         let usable = terms.extents > 0 && terms.in_flight > 0 && terms.bytes > 0;
         (bytes[0] == Self::VERSION && usable).then_some(terms)
@@ -189,6 +213,7 @@ impl ExtentTerms {
     pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
         out[0] = Self::VERSION;
+        out[1] = u8::from(self.outcomes);
         out[2..4].copy_from_slice(&self.extents.to_le_bytes());
         out[4..6].copy_from_slice(&self.in_flight.to_le_bytes());
         put_u32(&mut out, 8, self.bytes);

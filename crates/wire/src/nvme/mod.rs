@@ -26,7 +26,7 @@ pub use admin::{Abort, AdminCommand, GetLogPage};
 pub use async_event::AsyncEvent;
 pub use command::Command;
 pub use completion::Completion;
-pub use extents::{ExtentEntry, ExtentTerms, ExtentsCommand};
+pub use extents::{EXTENT_OUTCOMES, ExtentEntry, ExtentTerms, ExtentsCommand, done_extents};
 pub use feature::{GetFeatures, SetFeatures};
 pub use identify::Identify;
 pub use identify_controller::IdentifyController;

@@ -187,6 +187,7 @@ mod tests {
                 extents: 64,
                 in_flight: 0x1234,
                 bytes: 0x0012_3456,
+                outcomes: true,
             }),
             ..none
         };

@@ -153,6 +153,8 @@ fn extents(
         extents: count,
         blocks: sum,
         fua: seldom(u, 4),
+        // Not drawn, so that kept inputs mean what they did.
+        outcomes: sum % 2 == 0,
     };
     let brought = opcode == IoOpcode::WRITE_EXTENTS && seldom(u, 2);
     let brought = if brought { sum * block_bytes } else { 0 };

@@ -8,6 +8,7 @@ const COMMAND: ExtentsCommand = ExtentsCommand {
     extents: 2,
     blocks: 5,
     fua: true,
+    outcomes: false,
 };
 
 fn table(entries: &[(u64, u32)]) -> Vec<u8> {
@@ -91,13 +92,35 @@ fn the_first_bad_entry_is_named() {
 }
 
 #[test]
+fn each_extent_that_was_done_has_a_bit() {
+    assert_eq!(done_extents([true, false, true]), 5);
+    assert_eq!(done_extents([true; 64]), u64::MAX);
+    assert_eq!(done_extents([true; 65]), u64::MAX, "others have none");
+    let command = ExtentsCommand {
+        outcomes: true,
+        ..COMMAND
+    };
+    let command = command.encode(IoOpcode::WRITE_EXTENTS, 9);
+    assert_eq!(command.cdw(12), 3 << 29);
+    assert!(ExtentsCommand::parse(&command).outcomes);
+}
+
+#[test]
 fn terms_of_another_version_are_none() {
     let terms = ExtentTerms {
         extents: 64,
         in_flight: 128,
         bytes: 1 << 20,
+        outcomes: true,
     };
     assert_eq!(ExtentTerms::parse(&terms.to_bytes()), Some(terms));
+    // As a controller announces them that knows no outcomes.
+    let before = ExtentTerms {
+        outcomes: false,
+        ..terms
+    };
+    assert_eq!(before.to_bytes()[1], 0);
+    assert_eq!(ExtentTerms::parse(&before.to_bytes()), Some(before));
     let mut bytes = terms.to_bytes();
     bytes[0] = 2;
     assert_eq!(ExtentTerms::parse(&bytes), None);
@@ -115,7 +138,7 @@ proptest! {
     fn ascending_extents_come_back(
         gaps in prop::collection::vec((0_u64..1000, 1_u32..1000), 1..=64),
         before in prop::collection::vec(any::<u8>(), 0..64),
-        fua in any::<bool>(),
+        (fua, outcomes) in any::<(bool, bool)>(),
     ) {
         let mut next = 0;
         let entries: Vec<_> = gaps.iter().map(|&(gap, blocks)| {
@@ -128,6 +151,7 @@ proptest! {
             extents: u16::try_from(entries.len()).unwrap(),
             blocks: gaps.iter().map(|&(_, blocks)| blocks).sum(),
             fua,
+            outcomes,
         };
         prop_assert_eq!(ExtentsCommand::parse(&command.encode(IoOpcode::READ_EXTENTS, 3)), command);
         let mut data = before;
@@ -151,7 +175,7 @@ proptest! {
                 }
             }
         }
-        let command = ExtentsCommand { nsid: 1, extents, blocks, fua: false };
+        let command = ExtentsCommand { nsid: 1, extents, blocks, fua: false, outcomes: false };
         if let Ok(entries) = command.parse_table(&data) {
             prop_assert_eq!(entries.len(), usize::from(extents));
             let (mut end, mut sum) = (0, 0);
