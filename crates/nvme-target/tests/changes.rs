@@ -8,6 +8,7 @@ mod common;
 use base::Nanos;
 use base::units::MIB;
 use block::{Channel, Device, Request, Submit, TestDevice};
+use common::events::{changed, watch};
 use common::{BLOCK, Bed, Client, Dialect, NQN, deallocate, io, io_on, pattern};
 use reactor::Context;
 use std::sync::Arc;
@@ -17,39 +18,12 @@ use switchyard_target::{Limits, SubsystemOptions, Target, TargetError, wait_by};
 use wire::fabrics::ConnectData;
 use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::fabrics::{Property, PropertySet};
-use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_lists::parse_namespace_list;
-use wire::nvme::log_page::{ChangedNamespaces, LogPageId};
-use wire::nvme::{
-    Abort, AdminCommand, AsyncEvent, Command, GetLogPage, Identify, IoOpcode, SetFeatures,
-    SglDescriptor, Status,
-};
+use wire::nvme::{Abort, AdminCommand, Command, Identify, IoOpcode, SglDescriptor, Status};
 
 fn ram() -> Arc<dyn Device> {
     common::ram(MIB)
-}
-
-/// Asks to be told of changed namespaces.
-fn watch(admin: &mut Client) {
-    let wanted = AsyncEventConfiguration::NAMESPACE_ATTRIBUTE.0;
-    let set = SetFeatures::new(FeatureId::ASYNC_EVENT_CONFIGURATION, wanted);
-    assert!(admin.execute(set.encode(0), &[]).status.is_success());
-    let cid = admin.cid();
-    admin.capsule(&AdminCommand::AsyncEventRequest.encode(cid), &[]);
-}
-
-/// Waits for the event, and returns which namespaces changed.
-fn changed(admin: &mut Client) -> Vec<u32> {
-    let event = AsyncEvent::from_dword(admin.completion().dword0());
-    assert_eq!(event, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
-    let get = GetLogPage::new(LogPageId::CHANGED_NAMESPACES, 0, 0, 4096);
-    let (completion, data) = admin.fetch(get.encode(0), 4096);
-    assert!(completion.status.is_success());
-    ChangedNamespaces::parse_prefix(&data)
-        .expect("4096 bytes")
-        .iter()
-        .collect()
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod common;
 
 use base::units::MIB;
 use block::{Capabilities, Channel, Device, DeviceError, Geometry};
+use common::events::{changed, watch};
 use common::{BLOCK, Bed, Client, NQN, io_on, pattern};
 use reactor::Driver;
 use std::ops::Range;
@@ -122,4 +123,22 @@ fn a_shrink_that_is_undone_has_erased_nothing_and_one_that_is_made_has() {
     }
     target.resize_namespace(NQN, 2, 256).expect("both follow");
     assert!(read(200).iter().all(|(_, found)| *found == [0; BLOCK]));
+}
+
+/// A host that connected while a resize was tried had seen a size that no namespace has, and never heard
+/// of the one that was given back.
+#[test]
+fn hosts_hear_of_a_resize_that_is_undone() {
+    let bed = Bed::with(Limits::default(), 2);
+    let device = FailsToOpen::new();
+    let target = bed.handle();
+    target
+        .add_namespace(NQN, common::namespace(2, Arc::clone(&device) as _))
+        .expect("both cores open it");
+    let (mut admin, _io) = bed.host();
+    watch(&mut admin);
+    device.left.store(2, Ordering::SeqCst);
+    let resized = target.resize_namespace(NQN, 2, 512);
+    assert!(matches!(resized, Err(TargetError::Undone(_))));
+    assert_eq!(changed(&mut admin), [2]);
 }

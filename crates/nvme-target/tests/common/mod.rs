@@ -6,6 +6,7 @@
     reason = "sizes in tests are small and chosen by the test"
 )]
 
+pub mod events;
 pub mod late;
 pub mod log;
 
