@@ -57,32 +57,23 @@ pub enum AttachCommand {
 }
 
 impl AttachCommand {
-    /// Returns the attachment that is described: of this name, with these rules before its class, and
-    /// by this entry of a file if there is one.
-    pub fn wanted(&self, name: &str, rules: ClassRules, entry: Option<Entry>) -> Wanted {
+    /// Returns the attachment that is described: with these rules before its class, and with the name of
+    /// its entry of a file, or that of its kind where there is none.
+    pub fn wanted(&self, rules: ClassRules, entry: Option<Entry>) -> Wanted {
         let (source, read_only, front_end) = match self {
             Self::Nbd(args) => (&args.source, args.serving.read_only, args.options(rules)),
             Self::Fuse(args) => (&args.source, args.read_only, args.options(rules)),
             Self::Vhost(args) => (&args.source, args.serving.read_only, args.options(rules)),
             Self::Ublk(args) => (&args.source, args.serving.read_only, args.options(rules)),
         };
+        let name = entry.as_ref().map(|entry| entry.name.clone());
         Wanted {
-            name: name.to_owned(),
+            name: name.unwrap_or_else(|| front_end.kind().to_owned()),
             device: source.device(read_only),
             path: source.path,
             nice: source.nice,
             front_end,
             entry,
-        }
-    }
-
-    /// The name of the kind.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Nbd(_) => "nbd",
-            Self::Fuse(_) => "fuse",
-            Self::Vhost(_) => "vhost",
-            Self::Ublk(_) => "ublk",
         }
     }
 }

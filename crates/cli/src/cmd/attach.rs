@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
     let origin = match (&args.kind, &args.config) {
         (Some(command), None) => {
-            let wanted = command.wanted(command.kind(), ClassRules::default(), None);
+            let wanted = command.wanted(ClassRules::default(), None);
             Origin::One(Box::new(wanted))
         }
         (None, Some(path)) => Origin::File {

@@ -37,7 +37,7 @@ fn checked(
     let file = read(&known, &|entry| command_of(kinds.clone(), entry))?;
     let wanted = file.attachments.into_iter().map(|(entry, command)| {
         let rules = ClassRules::new(entry.class_rules.iter().map(rule_of).collect());
-        command.wanted(&entry.name.clone(), rules, Some(entry))
+        command.wanted(rules, Some(entry))
     });
     Ok(File {
         interface: file.interface,
