@@ -79,18 +79,26 @@ fn copies_by_unmodified_clients_are_exact() {
     assert!(read.stdout == pattern(1, 16 << 20), "the target has it");
 }
 
-/// The loss was final after the time-out: every later request failed, in a process that went on.
+/// The loss was final after the time-out: every later request failed, in a process that went on. So
+/// it was by an I/O path, whose submitters and dispatcher remembered it.
 #[test]
 fn a_target_that_comes_back_after_the_time_out_is_used_again() {
     if !have(&["nbdcopy"]) {
         return;
     }
+    for path in [None, Some("stm"), Some("2q"), Some("interrupt")] {
+        let args: Vec<_> = path.iter().flat_map(|path| ["--path", path]).collect();
+        comes_back_after_the_time_out(&args);
+    }
+}
+
+fn comes_back_after_the_time_out(args: &[&str]) {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 1 << 20]);
     let (serving, address, serve) = Serving::file(disk);
     let socket = folder.path("nbd.sock");
     let target = ["--target", &address, "--io-timeout", "1"];
-    let attached = Attached::start(&[&["nbd", "--socket", &socket][..], &target].concat());
+    let attached = Attached::start(&[&["nbd", "--socket", &socket][..], &target, args].concat());
     let copies = || {
         let copy = Command::new("nbdcopy")
             .args([&attached.uri, &folder.path("copy")])

@@ -216,7 +216,8 @@ pub type SubmitExtents = Submit<Extents, Extents>;
 /// # Contract
 /// Every request completes exactly once, by `Done` or through [`reap`](Self::reap); its data comes
 /// back with it. No address, length or order of calls makes a channel panic. A channel checks its
-/// own range. After [`BlockError::Gone`] all further requests fail the same way.
+/// own range. After [`BlockError::Gone`] all further requests fail the same way, for good or until
+/// the channel [is back](Self::is_back).
 pub trait Channel: std::fmt::Debug {
     /// Takes a request.
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit;
@@ -296,6 +297,12 @@ pub trait Channel: std::fmt::Debug {
     /// Returns true if another thread of this process answers what is outstanding: a thread that
     /// polled for the answers would take the processor from it.
     fn is_served_elsewhere(&self) -> bool {
+        false
+    }
+
+    /// Returns true if a channel that answered [`BlockError::Gone`] carries requests out again, as
+    /// that of a namespace does with its target back.
+    fn is_back(&self) -> bool {
         false
     }
 

@@ -134,6 +134,10 @@ impl<L: LayerChannel> Channel for L {
         self.fire(cx.now);
     }
 
+    fn is_back(&self) -> bool {
+        self.inner().is_back()
+    }
+
     fn deadline(&self) -> Time {
         self.inner().deadline().min(self.due())
     }

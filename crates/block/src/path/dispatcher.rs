@@ -67,6 +67,9 @@ impl Service for Dispatcher {
             }
         }
         self.runner.turn(cx);
+        if self.bell.is_unserved() && !self.runner.is_gone() {
+            self.bell.serve_again();
+        }
         if self.bell.has_ended() && !self.closing {
             // Every submitter has closed its channel: nothing waits any more.
             self.closing = true;

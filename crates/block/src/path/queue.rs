@@ -65,7 +65,7 @@ pub(super) struct Bell {
     /// The dispatcher.
     pub(super) sleeper: Sleeper,
     ended: AtomicBool,
-    /// The dispatcher ended, or its channel to the device is gone.
+    /// The dispatcher ended, or its channel to the device is gone and not back.
     unserved: AtomicBool,
     /// Resizes of the device.
     resizes: AtomicU32,
@@ -81,6 +81,11 @@ impl Bell {
     /// The dispatcher runs no queue any more: submitters have its part.
     pub(super) fn stop_serving(&self) {
         self.unserved.store(true, Ordering::Release);
+    }
+
+    /// The dispatcher has its part again, and looks at every queue after that.
+    pub(super) fn serve_again(&self) {
+        self.unserved.store(false, Ordering::Release);
     }
 
     pub(super) fn is_unserved(&self) -> bool {
@@ -351,7 +356,7 @@ impl SharedQueue {
         }
     }
 
-    /// The dispatcher can send nothing any more: submitters run its queues.
+    /// The dispatcher can send nothing: submitters run its queues.
     pub(super) fn stop_serving(&self) {
         self.bell.stop_serving();
     }

@@ -59,7 +59,8 @@ pub(super) struct Runner {
     /// The last turn ended before all was sent that can be: no completion brings the next one.
     unfinished: bool,
     closing: bool,
-    /// The channel below is gone, and the device is not: others send.
+    /// The channel below is gone until it [is back](Channel::is_back), and the device is not: others
+    /// send.
     gone: bool,
     /// The time of the last turn, and that of the last progress.
     now: Time,
@@ -208,6 +209,11 @@ impl Runner {
         self.gone
     }
 
+    /// Returns true as [`Channel::is_back`].
+    pub(super) fn is_back(&self) -> bool {
+        !self.gone && self.below.is_back()
+    }
+
     /// Losses of the device's cache, as [`Channel::losses`].
     pub(super) fn losses(&self) -> Option<u32> {
         self.below.losses()
@@ -231,6 +237,7 @@ impl Runner {
 
     fn work(&mut self, cx: &mut Context<'_>) {
         self.below.tick(cx);
+        self.gone &= !self.below.is_back();
         self.collect();
         self.send_unsent(cx);
         self.unfinished = false;
@@ -266,7 +273,7 @@ impl Runner {
         if leaves && !held.over {
             match &self.own {
                 Some(own) if self.gone => {
-                    // What its own submitter has in the queue fails as all of it does from now on.
+                    // What its own submitter has in the queue fails as what it submits now does.
                     for entry in queue.withdraw(&own.inbox, cx.now) {
                         entry.finish(Err(BlockError::Gone), None);
                     }

@@ -467,6 +467,10 @@ impl Channel for SubmitterChannel {
         self.run(cx);
     }
 
+    fn is_back(&self) -> bool {
+        self.runner.is_back()
+    }
+
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
         self.memory.lend(bytes)
     }

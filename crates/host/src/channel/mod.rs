@@ -526,6 +526,11 @@ impl Channel for RemoteChannel {
         }
     }
 
+    fn is_back(&self) -> bool {
+        // One that asks for a queue may be refused it.
+        self.state() != ChannelState::Gone && !self.lanes.asks_again
+    }
+
     fn deadline(&self) -> Time {
         let of = |index: usize| self.lanes.all[index].qpair.deadline();
         let lanes = if self.state() == ChannelState::Live {

@@ -191,28 +191,35 @@ struct Ways {
     opened: AtomicUsize,
     /// The channel with this number is gone.
     gone: usize,
-    /// All are.
-    all: Arc<AtomicBool>,
+    fate: Arc<Fate>,
+}
+
+#[derive(Debug, Default)]
+struct Fate {
+    /// All channels are gone, and the device.
+    all: AtomicBool,
+    /// The one that was gone is back.
+    back: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Way {
     below: Box<dyn Channel>,
     gone: bool,
-    all: Arc<AtomicBool>,
+    fate: Arc<Fate>,
 }
 
 impl Ways {
-    fn start(path: Path, gone: usize) -> (PathDevice, Arc<AtomicBool>) {
-        let all = Arc::new(AtomicBool::new(false));
+    fn start(path: Path, gone: usize) -> (PathDevice, Arc<Fate>) {
+        let fate = Arc::new(Fate::default());
         let ways = Self {
             ram: Ram::new(64 * u64::from(BLOCK), BLOCK).expect("memory"),
             opened: AtomicUsize::new(0),
             gone,
-            all: Arc::clone(&all),
+            fate: Arc::clone(&fate),
         };
         let device = PathDevice::unattended(Arc::new(ways), path, PathRules::default());
-        (device.expect("good rules").with_requests(8, BLOCK), all)
+        (device.expect("good rules").with_requests(8, BLOCK), fate)
     }
 }
 
@@ -230,18 +237,19 @@ impl Device for Ways {
         Ok(Box::new(Way {
             below: self.ram.open(driver)?,
             gone: number == self.gone,
-            all: Arc::clone(&self.all),
+            fate: Arc::clone(&self.fate),
         }))
     }
 
     fn outlives_channels(&self) -> bool {
-        !self.all.load(Ordering::SeqCst)
+        !self.fate.all.load(Ordering::SeqCst)
     }
 }
 
 impl Way {
     fn is_gone(&self) -> bool {
-        self.gone || self.all.load(Ordering::SeqCst)
+        let back = self.fate.back.load(Ordering::SeqCst);
+        (self.gone && !back) || self.fate.all.load(Ordering::SeqCst)
     }
 }
 
@@ -267,12 +275,16 @@ impl Channel for Way {
     fn reap_extents(&mut self) -> Option<Extents> {
         self.below.reap_extents()
     }
+
+    fn is_back(&self) -> bool {
+        !self.is_gone()
+    }
 }
 
 /// All failed, whichever thread they were of.
 #[test]
 fn a_submitter_that_lost_its_way_fails_alone() {
-    let (device, all) = Ways::start(Path::Stm, 0);
+    let (device, fate) = Ways::start(Path::Stm, 0);
     let (mut first, mut second) = (clocked(), clocked());
     let mut lost = device.open(&mut first).expect("it opens");
     let mut others = device.open(&mut second).expect("it opens");
@@ -298,7 +310,7 @@ fn a_submitter_that_lost_its_way_fails_alone() {
         panic!("it is gone");
     };
     assert_eq!(done.result, Err(BlockError::Gone));
-    all.store(true, Ordering::SeqCst);
+    fate.all.store(true, Ordering::SeqCst);
     put(&mut *others, &mut second, at(5), false, 4);
     turn(&mut *others, &mut second, at(6));
     assert_eq!(reap(&mut *others), Some((4, Err(BlockError::Gone))));
@@ -337,6 +349,55 @@ fn submitters_run_the_queues_of_a_dispatcher_that_lost_its_way() {
             assert!(reactor::Service::deadline(&dispatcher) > at(now), "{path}");
             assert_eq!(finish(&mut *channel, &mut first, now), Ok(()), "{path}");
         }
+    }
+}
+
+/// Its requests failed for good.
+#[test]
+fn a_submitter_whose_way_is_back_submits_again() {
+    for path in [Path::Stm, Path::Atm, Path::Htm, Path::TwoQueue] {
+        let (device, fate) = Ways::start(path, 0);
+        let mut driver = clocked();
+        let mut channel = device.open(&mut driver).expect("it opens");
+        put(&mut *channel, &mut driver, at(1), true, 1);
+        let gone = Err(BlockError::Gone);
+        assert_eq!(finish(&mut *channel, &mut driver, 2), gone, "{path}");
+        assert!(!channel.is_back(), "{path}");
+        fate.back.store(true, Ordering::SeqCst);
+        turn(&mut *channel, &mut driver, at(1_000_000));
+        assert!(channel.is_back(), "{path}");
+        put(&mut *channel, &mut driver, at(1_000_001), true, 2);
+        let done = finish(&mut *channel, &mut driver, 1_000_002);
+        assert_eq!(done, Ok(()), "{path}");
+    }
+}
+
+/// Submitters ran its queues for good.
+#[test]
+fn a_dispatcher_whose_way_is_back_runs_its_queues_again() {
+    for path in [Path::Interrupt, Path::Poll] {
+        let (device, fate) = Ways::start(path, 0);
+        let (mut first, mut second) = (clocked(), clocked());
+        let mut dispatcher = device.dispatcher(&mut second).expect("it opens");
+        let mut channel = device.open(&mut first).expect("it opens");
+        let mut dispatch = |now| {
+            let mut cx = Context {
+                now,
+                driver: &mut second,
+            };
+            reactor::Service::maintain(&mut dispatcher, &mut cx);
+        };
+        put(&mut *channel, &mut first, at(1), true, 1);
+        dispatch(at(1));
+        assert_eq!(finish(&mut *channel, &mut first, 2), Ok(()), "{path}");
+        fate.back.store(true, Ordering::SeqCst);
+        dispatch(at(1_000_000));
+        put(&mut *channel, &mut first, at(1_000_001), true, 2);
+        turn(&mut *channel, &mut first, at(1_000_002));
+        assert_eq!(reap(&mut *channel), None, "{path}: it is not its part");
+        dispatch(at(1_000_003));
+        turn(&mut *channel, &mut first, at(1_000_004));
+        assert_eq!(reap(&mut *channel), Some((2, Ok(()))), "{path}");
     }
 }
 
