@@ -86,7 +86,7 @@ pub(super) struct CacheChannel {
     next_look: Time,
     /// Failed write-backs that its Flushes have reported.
     errors_seen: u64,
-    /// The device below went away.
+    /// The device below went away, and is not [back](Channel::is_back).
     gone: bool,
     stage: Stage,
 }
@@ -361,6 +361,7 @@ impl CacheChannel {
     fn run(&mut self, cx: &mut Context<'_>) {
         self.bell.answer();
         self.transfers.turn(cx);
+        self.gone &= !self.transfers.is_back();
         loop {
             self.settle(cx);
             self.advance_all(cx);
@@ -449,6 +450,10 @@ impl Channel for CacheChannel {
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.run(cx);
+    }
+
+    fn is_back(&self) -> bool {
+        !self.gone
     }
 
     fn deadline(&self) -> Time {

@@ -209,6 +209,12 @@ impl Transfers {
         self.below.losses()
     }
 
+    /// Returns true if none of the channels below is gone any more, as [`Channel::is_back`].
+    pub(super) fn is_back(&self) -> bool {
+        let other = self.write_back.as_ref();
+        self.below.is_back() && other.is_none_or(|channel| channel.is_back())
+    }
+
     /// Returns true if no transfer is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.ios.is_empty() && self.done.is_empty()

@@ -1,11 +1,12 @@
 //! Write-backs that fail: a Flush reports each, and its page is written again.
 
 use super::*;
-use crate::{CacheLife, Capabilities, Channel, DeviceError, Geometry, Request, Submit};
+use crate::{CacheLife, Capabilities, Channel, DeviceError, Geometry};
+use crate::{Request, Submit, TestDevice};
 use base::Time;
 use base::units::Lba;
 use reactor::{Context, Driver};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{OnceLock, Weak};
 
 fn flush(bench: &mut Bench<UringDriver>) -> Result<(), BlockError> {
@@ -379,4 +380,47 @@ fn a_channel_that_is_dropped_lets_no_page_go_before_its_write_back_cannot_land()
     drop(bench);
     assert_eq!(on_their_way.load(Ordering::Relaxed), 1);
     assert!(cache.shared.lock().table.is_idle());
+}
+
+/// A channel that is gone and comes back.
+#[derive(Debug)]
+struct Returning {
+    below: Box<dyn Channel>,
+    gone: Arc<AtomicBool>,
+}
+
+impl Channel for Returning {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.gone.load(Ordering::SeqCst) {
+            return Submit::Done(request.ended(Err(BlockError::Gone)));
+        }
+        self.below.submit(request, cx)
+    }
+
+    fn is_back(&self) -> bool {
+        !self.gone.load(Ordering::SeqCst)
+    }
+}
+
+/// Its requests failed for good, although the device carried them out again.
+#[test]
+fn a_channel_whose_device_is_back_is_used_again() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let own = Arc::clone(&gone);
+    let device = TestDevice::new(ram(4096), move |below| {
+        let gone = Arc::clone(&own);
+        Box::new(Returning { below, gone })
+    });
+    let cache = cache(Arc::new(device), options(64, 32, 32));
+    let mut bench = open(&cache);
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    gone.store(true, Ordering::SeqCst);
+    assert_eq!(bench.read(100, 1), Err(BlockError::Gone));
+    assert_eq!(bench.read(5, 1), Err(BlockError::Gone));
+    gone.store(false, Ordering::SeqCst);
+    bench.turn(Nanos::ZERO);
+    assert_eq!(bench.read(5, 1), Ok(vec![5; 4096]), "what was cached");
+    assert_eq!(bench.read(100, 1), Ok(vec![0; 4096]));
+    assert_eq!(bench.operate(Operation::Flush, 0, 0), Ok(()));
+    bench.close();
 }
