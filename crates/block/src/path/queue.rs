@@ -175,6 +175,12 @@ impl SharedQueue {
         let mut state = self.lock();
         let next = state.gate.arrive(now, entry.properties);
         state.requests.push_back(entry);
+        self.run(state, next, now)
+    }
+
+    /// Does what is next: returns a term if the calling submitter has to run the queue, and tells
+    /// the dispatcher if that has to, now or later.
+    fn run(&self, mut state: MutexGuard<'_, State>, next: Next, now: Time) -> Option<Term> {
         match next {
             Next::Run(runner) if self.is_for_submitters(runner) => {
                 Some(self.begin(&mut state, now))
@@ -191,17 +197,8 @@ impl SharedQueue {
     /// Has what is plugged leave. Returns a term for the submitter if it has to run the queue.
     pub(super) fn unplug(&self, now: Time) -> Option<Term> {
         let mut state = self.lock();
-        match state.gate.unplug(now) {
-            Next::Run(runner) if self.is_for_submitters(runner) => {
-                Some(self.begin(&mut state, now))
-            }
-            Next::Run(_) => {
-                drop(state);
-                self.bell.sleeper.ring();
-                None
-            }
-            Next::At(_) | Next::Nothing => None,
-        }
+        let next = state.gate.unplug(now);
+        self.run(state, next, now)
     }
 
     /// Returns true if a submitter has the part of this runner.
@@ -266,8 +263,10 @@ impl SharedQueue {
 
     /// A submitter was asked to run the queue.
     pub(super) fn begin_handed(&self, now: Time) -> Option<Term> {
-        let mut state = self.lock();
-        matches!(state.gate.next(now), Next::Run(_)).then(|| self.begin(&mut state, now))
+        let state = self.lock();
+        // What it was asked for may have been withdrawn since.
+        let next = state.gate.next(now);
+        self.run(state, next, now)
     }
 
     /// Takes the queue over from a runner that has not run for the hand-over time although requests
@@ -276,17 +275,14 @@ impl SharedQueue {
         if !self.is_stuck(now) {
             return None;
         }
-        let mut state = self.lock();
+        let state = self.lock();
         if !self.is_stuck(now) || state.gate.waiting() == 0 {
             return None;
         }
         if !state.gate.is_running() {
             // The thread that was to run it ended without a word.
-            let Next::Run(runner) = state.gate.next(now) else {
-                return None;
-            };
-            let runs = self.is_for_submitters(runner);
-            return runs.then(|| self.begin(&mut state, now));
+            let next = state.gate.next(now);
+            return self.run(state, next, now);
         }
         self.stats.taken_over();
         Some(self.next_term(now))
@@ -391,10 +387,8 @@ impl SharedQueue {
             }
         }
         // Under the lock: from here on no runner hands the queue to it.
-        if inbox.take_handed(self.index) && matches!(gate.next(now), Next::Run(_)) {
-            let term = self.begin(&mut state, now);
-            drop(state);
-            self.leave(term, now);
+        if inbox.take_handed(self.index) {
+            self.pass_on(&state, now);
         }
         own
     }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::Completion;
+use reactor::Wake;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 fn at(micros: u64) -> Time {
@@ -399,6 +400,52 @@ fn a_dispatcher_whose_way_is_back_runs_its_queues_again() {
         turn(&mut *channel, &mut first, at(1_000_004));
         assert_eq!(reap(&mut *channel), Some((2, Ok(()))), "{path}");
     }
+}
+
+/// How often the dispatcher was woken.
+#[derive(Debug, Default)]
+struct Rings(AtomicUsize);
+
+impl Wake for Rings {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Nobody told the dispatcher, which had looked while the queue was run: the write stayed there.
+#[test]
+fn the_dispatcher_is_told_of_what_is_plugged_when_a_submitter_does_not_run_it() {
+    let options = DelayOptions {
+        read: Nanos::from_millis(10),
+        ..DelayOptions::default()
+    };
+    let slow = Arc::new(Delay::new(ram(64), options));
+    let device = PathDevice::unattended(slow, Path::Atm, PathRules::default());
+    let device = device.expect("good rules").with_requests(8, BLOCK);
+    let bell = &device.inner.bell.sleeper;
+    let rings = Arc::new(Rings::default());
+    bell.serve(Arc::clone(&rings) as _);
+    let told = || rings.0.swap(0, Ordering::SeqCst) > 0;
+    let (mut drivers, mut channels) = open_all(&device, 2);
+    let mut own = clocked();
+    let mut plugs = device.clone().unawaited().open(&mut own).expect("it opens");
+    put(&mut *channels[0], &mut drivers[0], at(10), true, 1);
+    turn(&mut *channels[0], &mut drivers[0], at(10));
+    put(&mut *channels[1], &mut drivers[1], at(20), true, 2);
+    put(&mut *plugs, &mut own, at(30), false, 3);
+    assert!(bell.may_sleep(|| device.inner.queues[0].due(at(30)) == Time::NEVER));
+    // The runner leaves the queue to the other one, which ends as well.
+    channels.remove(0);
+    assert!(!told(), "it is not its part");
+    channels.remove(0);
+    assert!(told(), "it has to look");
+    assert_eq!(device.inner.queues[0].due(at(40)), at(1_020));
+    // One that has not looked is told by those who wait.
+    assert!(bell.may_sleep(|| true));
+    turn(&mut *plugs, &mut own, at(50));
+    assert!(!told());
+    turn(&mut *plugs, &mut own, at(5_000));
+    assert!(told(), "the write is due");
 }
 
 /// Requests waited for ever for a dispatcher whose ring was broken.
