@@ -15,6 +15,7 @@
 //! | `2q` | shadow | a submitter while the device is idle, then the dispatcher | when the device is idle | any requests |
 //!
 //! An awaited request is one for which a thread or a commit waits; a cache's write-back is not.
+//! Awaited requests of `2q` that do not read leave before write-back, in a batch of their own.
 
 use crate::limits;
 use base::{Nanos, Time};
@@ -141,6 +142,18 @@ pub struct Properties {
     pub reads: bool,
     /// A thread or a commit waits for it.
     pub awaited: bool,
+}
+
+impl Properties {
+    /// Returns true if it may be part of a commit: it does not read, and is waited for.
+    const fn is_commit(self) -> bool {
+        !self.reads && self.awaited
+    }
+
+    /// Returns true if it writes, and no thread waits for it.
+    const fn is_write_back(self) -> bool {
+        !self.reads && !self.awaited
+    }
 }
 
 /// The way that a request takes.
@@ -308,26 +321,19 @@ impl Merge {
 #[derive(Clone, Copy, Debug)]
 pub struct Taking {
     one_read: bool,
+    only_commits: bool,
     reads: u32,
     left: u32,
 }
 
 impl Taking {
-    /// Begins a batch.
-    #[must_use]
-    pub const fn new(kind: QueueKind, rules: &PathRules) -> Self {
-        Self {
-            one_read: matches!(kind, QueueKind::Plugged),
-            reads: 0,
-            left: rules.table_entries,
-        }
-    }
-
     /// Returns true if the next request of the queue is taken; otherwise it stays where it is.
     pub const fn takes(&mut self, request: Properties) -> bool {
         // A read of `atm` is sent by the submitter that put it in, under the queue's lock: the
         // next one comes in only afterwards.
-        if self.left == 0 || (self.one_read && request.reads && self.reads > 0) {
+        let is_second_read = self.one_read && request.reads && self.reads > 0;
+        let is_left = self.only_commits && !request.is_commit();
+        if self.left == 0 || is_second_read || is_left {
             return false;
         }
         self.left -= 1;
@@ -375,6 +381,12 @@ pub struct Gate {
     waiting: u32,
     /// Of these, how many do not wait in the plug.
     at_once: u32,
+    /// Those that may be part of a commit.
+    commits: u32,
+    /// Those that write, and that no thread waits for.
+    write_backs: u32,
+    /// The last batch had commits only.
+    commits_went: bool,
     /// The time at which the oldest plugged request is due.
     due: Time,
 }
@@ -389,6 +401,9 @@ impl Gate {
             running: false,
             waiting: 0,
             at_once: 0,
+            commits: 0,
+            write_backs: 0,
+            commits_went: false,
             due: Time::NEVER,
         }
     }
@@ -412,6 +427,8 @@ impl Gate {
         }
         self.waiting += 1;
         self.at_once += u32::from(self.kind.at_once(request));
+        self.commits += u32::from(request.is_commit());
+        self.write_backs += u32::from(request.is_write_back());
         match self.next(now) {
             // The dispatcher knows when the plug is due since its first request.
             Next::At(_) if self.waiting > 1 => Next::Nothing,
@@ -469,6 +486,27 @@ impl Gate {
         assert!(self.waiting > 0, "what is taken was there");
         self.waiting -= 1;
         self.at_once -= u32::from(self.kind.at_once(request));
+        self.commits -= u32::from(request.is_commit());
+        self.write_backs -= u32::from(request.is_write_back());
+    }
+
+    /// Begins a batch. In a queue of `2q` where requests of a commit wait beside write-back, those of
+    /// the commit leave alone: the thesis left that open. The batch after such a one is of all,
+    /// oldest first, so that nothing waits for more than one of them. `[Yu §4.8]`
+    pub fn taking(&mut self) -> Taking {
+        let contend = self.commits > 0 && self.write_backs > 0;
+        self.commits_went = self.kind == QueueKind::Shadow && contend && !self.commits_went;
+        let most = self.rules.table_entries;
+        Taking {
+            one_read: self.kind == QueueKind::Plugged,
+            only_commits: self.commits_went,
+            reads: 0,
+            left: if self.commits_went {
+                most.min(self.commits)
+            } else {
+                most
+            },
+        }
     }
 
     /// The runner has nothing under way and looks at the queue again. Returns true if it goes on;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
-use switch::path::{Gate, Next, PathRules, Properties, QueueKind, Runner, Taking};
+use switch::path::{Gate, Next, PathRules, Properties, QueueKind, Runner};
 
 /// The longest time for which a runner sleeps on a device without progress while requests wait for
 /// it, in hand-over times: longer than devices that work take, for a batch that another runner sends
@@ -316,7 +316,7 @@ impl SharedQueue {
             return Look::Over;
         }
         let State { gate, requests, .. } = &mut *state;
-        let mut taking = Taking::new(self.kind, &self.rules);
+        let mut taking = gate.taking();
         let mut kept = 0;
         while kept < requests.len() && !taking.is_full() {
             let properties = requests[kept].properties;

@@ -149,7 +149,7 @@ fn a_read_unplugs_and_no_second_one_joins_it() {
     let mut gate = Gate::new(QueueKind::Plugged, PathRules::default());
     gate.arrive(at(0), WRITE);
     assert_eq!(gate.arrive(at(1), READ), Next::Run(Runner::Submitter));
-    let mut taking = Taking::new(QueueKind::Plugged, &PathRules::default());
+    let mut taking = gate.taking();
     let taken = [WRITE, READ, READ, WRITE].map(|request| taking.takes(request));
     assert_eq!(taken, [true, true, false, true]);
 }
@@ -170,6 +170,34 @@ fn double_buffering_leaves_while_idle_and_hands_over_to_the_dispatcher() {
     gate.take(READ);
     assert!(!gate.goes_on(at(5), Runner::Dispatcher));
     assert_eq!(gate.after(at(5)), Next::Nothing);
+}
+
+/// A write of a journal left with all that the caches wrote back meanwhile.
+#[test]
+fn commits_leave_before_what_nobody_waits_for_and_every_other_time() {
+    let mut gate = Gate::new(QueueKind::Shadow, PathRules::default());
+    let batch = |gate: &mut Gate, requests: &[Properties]| {
+        let mut taking = gate.taking();
+        let takes = |request: &Properties| taking.takes(*request);
+        let taken: Vec<_> = requests.iter().copied().filter(takes).collect();
+        taken.iter().for_each(|request| gate.take(*request));
+        taken
+    };
+    let put = |gate: &mut Gate, requests: &[Properties]| {
+        for request in requests {
+            gate.arrive(at(0), *request);
+        }
+    };
+    put(&mut gate, &[WRITE, READ, AWAITED, WRITE, AWAITED]);
+    let first = batch(&mut gate, &[WRITE, READ, AWAITED, WRITE, AWAITED]);
+    assert_eq!(first, [AWAITED, AWAITED]);
+    put(&mut gate, &[AWAITED]);
+    let second = [WRITE, READ, WRITE, AWAITED];
+    assert_eq!(batch(&mut gate, &second), second);
+    // Threads that all wait for their requests merge them.
+    let all = [READ, AWAITED, READ];
+    put(&mut gate, &all);
+    assert_eq!(batch(&mut gate, &all), all);
 }
 
 #[test]
@@ -211,6 +239,8 @@ struct Oracle {
     queue: VecDeque<(Time, Properties)>,
     runner: Option<Runner>,
     alarm: Option<Time>,
+    /// The last batch was of commits alone.
+    commits_went: bool,
 }
 
 impl Oracle {
@@ -228,8 +258,13 @@ impl Oracle {
 
     /// The runner takes a batch.
     fn batch(&mut self) {
-        let mut taking = Taking::new(self.kind, &self.rules);
+        let mut taking = self.gate.taking();
+        let waits = |properties| self.queue.iter().any(|(_, request)| *request == properties);
+        let contend = self.kind == QueueKind::Shadow && waits(AWAITED) && waits(WRITE);
+        let commits = self.queue.iter().filter(|(_, request)| *request == AWAITED);
+        let commits = commits.count().min(self.rules.table_entries as usize);
         let before = self.queue.len();
+        let front = self.queue[0].1;
         let mut taken = Vec::new();
         self.queue.retain(|&(_, request)| {
             let takes = taking.takes(request);
@@ -243,6 +278,15 @@ impl Oracle {
         }
         assert!(!taken.is_empty(), "{before} waited, and none was taken");
         assert!(taken.len() <= self.rules.table_entries as usize);
+        if contend && !self.commits_went {
+            assert!(taken.iter().all(|request| *request == AWAITED));
+            assert_eq!(taken.len(), commits, "commits go alone, all of them");
+            self.commits_went = true;
+        } else {
+            let oldest = self.kind == QueueKind::Plugged || taken[0] == front;
+            assert!(oldest, "the next batch is of all");
+            self.commits_went = false;
+        }
         let reads = taken.iter().filter(|request| request.reads).count();
         assert!(self.kind != QueueKind::Plugged || reads <= 1);
     }
@@ -309,6 +353,7 @@ proptest! {
             queue: VecDeque::new(),
             runner: None,
             alarm: None,
+            commits_went: false,
         };
         for event in events {
             match event {
