@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod tests {
+    use base::Time;
     use base::units::Lba;
     use reactor::uring::{Options, UringDriver};
     use reactor::{Context, Driver, IoSlice, Wait};
@@ -72,12 +73,19 @@ mod tests {
 
     #[test]
     fn an_idle_dispatcher_sleeps() {
-        for path in [Path::Atm, Path::TwoQueue, Path::Interrupt, Path::Poll] {
+        for path in Path::ALL {
             let profile = "dram-ssd".parse().expect("a profile");
             let flash = Flash::new(profile, 1 << 20, 4096).expect("memory");
             let device = PathDevice::start(Arc::new(flash), path, PathRules::default());
             let device = device.expect("the path starts");
+            if !device.needs_dispatcher() {
+                continue;
+            }
+            // One that is open and submits nothing asks for no turn.
+            let mut driver = UringDriver::new(&Options::default()).expect("a ring");
+            let idle = device.open(&mut driver).expect("it opens");
             write_once(&device);
+            assert_eq!(idle.deadline(), Time::NEVER, "{path}");
             let name = format!("path/{path}");
             // It comes to rest some time, however slow the machine is, and stays at rest.
             let (mut before, mut quiet) = (cpu_of(&name), 0);
