@@ -82,7 +82,9 @@ impl Source {
         nsid: Option<u32>,
     ) -> Result<Self> {
         let mut source = match device {
-            SourceDevice::Remote(remote) => Self::remote(remote, remote.nsid.or(nsid))?,
+            SourceDevice::Remote(remote) => {
+                Self::remote(remote, remote.nsid.or(nsid), path.is_some())?
+            }
             SourceDevice::Local(kind) => {
                 let identity = identity_of(kind)?;
                 let device = model::Device::new(kind.clone());
@@ -106,7 +108,7 @@ impl Source {
         Ok(source)
     }
 
-    fn remote(remote: &RemoteNamespaces, nsid: Option<u32>) -> Result<Self> {
+    fn remote(remote: &RemoteNamespaces, nsid: Option<u32>, by_path: bool) -> Result<Self> {
         let host = remote.host.clone().keep_reconnecting(true).build()?;
         let subsystem = host.connect(&remote.address, &remote.nqn)?;
         let all = || {
@@ -123,7 +125,12 @@ impl Source {
             identity.get_or_insert_with(|| volume(&remote.nqn, namespace.info()));
             let device = |class: Class| -> Arc<dyn Device> {
                 let device = namespace.device().with_queues(1, REMOTE_DEPTH);
-                Arc::new(device.with_class(class))
+                let device = device.with_class(class);
+                if by_path {
+                    Arc::new(device.below_path())
+                } else {
+                    Arc::new(device)
+                }
             };
             Ok((nsid, PerClass::from_fn(device)))
         };

@@ -92,6 +92,14 @@ impl RemoteNamespace {
         self
     }
 
+    /// The same namespace below a [`PathDevice`](block::PathDevice): where a channel opened from it
+    /// finds no queue again after a loss, another one sends what was under way, and a write of it
+    /// not before that is safe (docs/decisions/0004-replay.md).
+    #[must_use]
+    pub const fn below_path(self) -> Self {
+        self.with_other_way(OtherWay::Repeated)
+    }
+
     /// The same namespace; requests of channels opened from it that find no queue go this way.
     #[must_use]
     pub(crate) const fn with_other_way(mut self, other_way: OtherWay) -> Self {

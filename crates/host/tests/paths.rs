@@ -16,12 +16,12 @@ use reactor::uring::UringDriver;
 use std::future::Future as _;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
-use switch::{Path, PathSpec};
+use switch::{Path, PathRules, PathSpec};
 
 const MIB: usize = 1 << 20;
 
@@ -399,6 +399,53 @@ fn a_thread_that_gets_no_queue_again_does_not_fail_the_others() {
     assert_eq!(benches[1].write(4, &[9; 512]), Err(BlockError::Gone));
     let memory = peer.memory();
     assert_eq!((memory[1024], memory[1536], memory[2048]), (8, 9, 0));
+    for mut bench in benches {
+        bench.shut();
+    }
+}
+
+/// Another thread sent it at once, while the old one could still be done: it failed.
+#[test]
+fn a_write_that_is_lost_with_the_queue_of_a_thread_waits_and_is_sent_by_another() {
+    let behaviour = Behaviour {
+        io_queues: 3,
+        slow_fences: true,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(MIB, behaviour);
+    let namespace = open(&peer, Path::Sync);
+    // As an attachment makes it.
+    let below = namespace.device().with_queues(1, 8).below_path();
+    let device = PathDevice::start(Arc::new(below), Path::Stm, PathRules::default());
+    let device = device.unwrap().with_requests(8, 4096);
+    let open = || Bench::open(setup::driver(), &device).unwrap();
+    let mut benches = [open(), open()];
+    peer.change(|behaviour| behaviour.swallow = 2);
+    // The second one has the last queue, and takes both.
+    write(&mut benches[1], 1, 7);
+    write(&mut benches[0], 2, 8);
+    benches[1].turn(Nanos::ZERO);
+    let seen = || peer.seen.io_commands.load(Ordering::SeqCst);
+    turn_both(&mut benches, || seen() == 2);
+    peer.change(|behaviour| behaviour.io_queues = 2);
+    peer.cut_all();
+    let (mut kept, mut lost, mut turns) = (None, None, 0);
+    let end = Instant::now() + PATIENCE;
+    while kept.is_none() || lost.is_none() {
+        assert!(Instant::now() < end, "it waits for ever");
+        for bench in &mut benches {
+            bench.turn(Nanos::from_millis(1));
+        }
+        kept = kept.or_else(|| benches[0].finished());
+        lost = lost.or_else(|| benches[1].finished());
+        turns += 1;
+        if turns > 100 {
+            peer.end_controllers();
+        }
+    }
+    assert_eq!(kept.map(|done| done.result), Some(Ok(())));
+    assert_eq!(lost.map(|done| done.result), Some(Err(BlockError::Gone)));
+    assert_eq!(peer.memory()[1024], 8);
     for mut bench in benches {
         bench.shut();
     }

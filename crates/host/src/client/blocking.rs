@@ -8,7 +8,6 @@ use super::service::{BlockingRequest, Message, Patience};
 use super::{Host, HostInner, range};
 use crate::association::Association;
 use crate::association::tenant_event::TenantEvent;
-use crate::channel::OtherWay;
 use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
@@ -248,7 +247,7 @@ impl Namespace {
     /// When the machine refuses a thread or an io_uring, or every I/O queue that the controller
     /// grants is taken.
     pub fn device_by(&self, path: impl Into<PathSpec>) -> Result<PathDevice, HostError> {
-        let remote = self.device().with_other_way(OtherWay::Repeated);
+        let remote = self.device().below_path();
         let remote = Arc::new(remote);
         let spec = path.into();
         Ok(PathDevice::start(remote, spec.path, spec.rules)?)

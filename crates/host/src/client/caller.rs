@@ -8,7 +8,6 @@
 
 use super::call::{Call, Data};
 use super::own_channel::OwnChannel;
-use crate::channel::OtherWay;
 use crate::error::{HostError, RequestError};
 use crate::limits::{ASK_AGAIN, CALLER_CHANNELS_MAX, TRANSFER_BYTES_MAX};
 use crate::namespace::RemoteNamespace;
@@ -78,7 +77,7 @@ impl CallerPath {
         spec: PathSpec,
     ) -> Result<Arc<Self>, HostError> {
         let below = namespace.clone().with_queues(1, QUEUE_DEPTH);
-        let below = Arc::new(below.with_other_way(OtherWay::Repeated));
+        let below = Arc::new(below.below_path());
         let device = PathDevice::start(below, spec.path, spec.rules)?;
         let device = device.with_requests(DEPTH, TRANSFER_BYTES_MAX).in_calls();
         Ok(Arc::new(Self { device }))
