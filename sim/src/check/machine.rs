@@ -2,6 +2,7 @@
 
 mod ending;
 mod incidents;
+mod orphans;
 
 use super::Survived;
 use super::audit::Audit;
@@ -280,6 +281,7 @@ impl Machine {
     fn options(&mut self, subsystem: &str, name: &str, address: SocketAddr) -> ConnectOptions {
         let mut id = [0; 16];
         self.prng.fill(&mut id);
+        orphans::mark(&mut id, self.hosts_made);
         let identity = HostIdentity {
             nqn: host::parse_nqn(name).expect("a valid name"),
             id,
@@ -393,6 +395,7 @@ impl Machine {
 
     /// Adds a host on a subsystem of its own, which no oracle judges.
     fn add_liar(&mut self) {
+        self.hosts_made += 1;
         let workload = Workload {
             requests: u64::MAX,
             ..self.plan.workload
@@ -451,8 +454,16 @@ impl Machine {
     fn run_until(&self, until: Time, mut done: impl FnMut() -> bool) -> Outcome {
         let cast = &mut *self.cast.borrow_mut();
         let mut next_look = Time::ZERO;
+        let mut next_end = Time::ZERO;
+        let running = cast.targets.iter();
+        let running = running.map(|process| process.as_ref().map(|p| Arc::clone(&p.shared)));
+        let running: Vec<_> = running.collect();
         self.world.run(&mut cast.actors(), until, || {
             let now = self.world.now();
+            if now >= next_end {
+                self.end_orphans(&running);
+                next_end = now + orphans::INTERVAL;
+            }
             if now >= next_look {
                 let audits = &mut *self.audits.borrow_mut();
                 audits.iter_mut().for_each(|audit| audit.look(now));

@@ -84,6 +84,7 @@ impl Machine {
             self.end_target(&mut process, until);
             self.audits.borrow()[number].end();
         }
+        self.end_orphans(&vec![None; self.known.len()]);
         for known in &self.known {
             for volume in known.volumes.iter().chain(&known.replaced) {
                 volume.check();
