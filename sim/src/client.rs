@@ -129,6 +129,8 @@ pub struct Client {
     rests_until: Time,
     now: Time,
     closing: bool,
+    /// It closes its channel once all is answered, although nobody judges it.
+    leaves: bool,
 }
 
 /// The time and the latency of each answered read.
@@ -200,6 +202,7 @@ impl Client {
             rests_until: Time::ZERO,
             now: Time::ZERO,
             closing: false,
+            leaves: false,
         }
     }
 
@@ -525,6 +528,12 @@ impl Client {
         }
     }
 
+    /// Asks for nothing more.
+    pub(crate) fn leave(&mut self) {
+        self.leaves = true;
+        self.workload.requests = self.issued;
+    }
+
     /// Returns true if the application has asked for everything and has every answer.
     #[must_use]
     pub fn all_answered(&self) -> bool {
@@ -576,7 +585,8 @@ impl Service for Client {
         self.issue(cx);
         self.cancel_some(cx);
         self.channel.as_mut().kick(cx);
-        if self.all_answered() && !self.closing && self.judged && !self.lacks_lane() {
+        let ends = self.leaves || self.judged && !self.lacks_lane();
+        if self.all_answered() && !self.closing && ends {
             self.closing = true;
             self.channel.as_mut().close(cx);
         }

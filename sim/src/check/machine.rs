@@ -416,7 +416,7 @@ impl Machine {
             applications: vec![application],
             buffers: Vec::new(),
         };
-        self.cast.borrow_mut().liar = Some(liar);
+        self.cast.borrow_mut().liar = Some(liar.noted());
     }
 
     /// Answers that applications must have in the end.
