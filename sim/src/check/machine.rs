@@ -10,7 +10,7 @@ use super::cast::{Cast, Host, Kind, Process, Switched, free_buffers};
 use super::feature::Feature;
 use super::plan::Plan;
 use super::tenants::{Tenants, host_name};
-use super::volume::Volume;
+use super::volume::{DispatcherCore, Volume};
 use crate::Mix;
 use crate::app::{App, Job};
 use crate::application::{Application, Report, Workload};
@@ -37,7 +37,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::{Class, Knobs};
-use target::{SubsystemOptions, Target};
+use target::{NamespaceOptions, SubsystemOptions, Target};
 
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
@@ -156,22 +156,12 @@ impl Machine {
             limits.cache_life = known.cache_life;
         }
         let shared = Target::new(limits, count).expect("valid limits");
-        let hosts: Vec<_> = (0..self.plan.hosts).map(host_name).collect();
-        let open = SubsystemOptions {
-            allow_any_host: !self.has(Feature::Denials),
-            allowed_hosts: hosts,
-            ..SubsystemOptions::open_to_all(SUBSYSTEM)
-        };
-        for options in [open, SubsystemOptions::open_to_all(LIARS)] {
+        for options in [self.subsystem(), SubsystemOptions::open_to_all(LIARS)] {
             shared.add_subsystem(options).expect("a new subsystem");
         }
-        let served = known.volumes.len() - usize::from(known.removed);
         let mut audit = Audit::new(self.world.now(), self.plan.tokens_per_second);
-        let mut dispatchers = Vec::new();
-        for (nsid, volume) in (1..).zip(&known.volumes[..served]) {
-            let (mut options, dispatcher) = volume.as_namespace(nsid, || self.world.driver());
-            dispatchers.extend(dispatcher);
-            options.qos = audit.device(nsid);
+        let (namespaces, mut dispatchers) = self.namespaces(number, &mut audit);
+        for options in namespaces {
             shared
                 .add_namespace(SUBSYSTEM, options)
                 .expect("a new namespace");
@@ -204,6 +194,33 @@ impl Machine {
             process.add_dispatcher(dispatcher);
         }
         self.cast.borrow_mut().targets[number] = Some(process);
+    }
+
+    /// The subsystem of the hosts, without its namespaces.
+    fn subsystem(&self) -> SubsystemOptions {
+        SubsystemOptions {
+            allow_any_host: !self.has(Feature::Denials),
+            allowed_hosts: (0..self.plan.hosts).map(host_name).collect(),
+            ..SubsystemOptions::open_to_all(SUBSYSTEM)
+        }
+    }
+
+    /// The namespaces of that subsystem at a target, and the dispatchers of paths to their volumes.
+    fn namespaces(
+        &self,
+        target: usize,
+        audit: &mut Audit,
+    ) -> (Vec<NamespaceOptions>, Vec<DispatcherCore>) {
+        let known = &self.known[target];
+        let served = known.volumes.len() - usize::from(known.removed);
+        let mut dispatchers = Vec::new();
+        let namespaces = (1..).zip(&known.volumes[..served]).map(|(nsid, volume)| {
+            let (mut options, dispatcher) = volume.as_namespace(nsid, || self.world.driver());
+            dispatchers.extend(dispatcher);
+            options.qos = audit.device(nsid);
+            options
+        });
+        (namespaces.collect(), dispatchers)
     }
 
     fn set_audit(&self, target: usize, audit: Audit) {
@@ -255,7 +272,12 @@ impl Machine {
     /// when its channel is closed, and blocks of lost writes are closed when their namespace comes back:
     /// errors that no checker expects of a channel that has just been opened.
     fn reopens(&self) -> bool {
-        let others = [Feature::GiveUps, Feature::Removals, Feature::OtherVolume];
+        let others = [
+            Feature::GiveUps,
+            Feature::Removals,
+            Feature::OtherVolume,
+            Feature::Subsystems,
+        ];
         self.has(Feature::Reopens) && !others.into_iter().any(|feature| self.has(feature))
     }
 
@@ -275,7 +297,9 @@ impl Machine {
     /// Another volume may come in the place of this one, or it may be no namespace for a while.
     fn may_go(&self, place: usize) -> bool {
         let replaced = place == 0 && self.has(Feature::OtherVolume);
-        replaced || place + 1 == self.plan.volumes && self.has(Feature::Removals)
+        replaced
+            || self.has(Feature::Subsystems)
+            || place + 1 == self.plan.volumes && self.has(Feature::Removals)
     }
 
     fn options(&mut self, subsystem: &str, name: &str, address: SocketAddr) -> ConnectOptions {

@@ -80,6 +80,8 @@ pub enum Incident {
         /// Another volume comes in its place.
         other: bool,
     },
+    /// A target has not the subsystem of the hosts for so long.
+    RemoveSubsystem(usize, Nanos),
     /// A target refuses a host for so long: (target, host).
     Deny((usize, usize), Nanos),
     /// A target has other tenants.
@@ -275,7 +277,9 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
     } = provoked(features);
     Tolerance::Only {
         device: has(Feature::Errors),
-        gone: has(Feature::OtherVolume) || has(Feature::Removals),
+        gone: [Feature::OtherVolume, Feature::Removals, Feature::Subsystems]
+            .into_iter()
+            .any(has),
         changes: has(Feature::Resizes) || has(Feature::Rights),
         late: [
             Feature::Late,
@@ -341,6 +345,7 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
         Feature::TargetCrashes,
         Feature::Jumps,
         Feature::Denials,
+        Feature::Subsystems,
     ];
     let has = |feature| features.contains(&feature);
     // Hosts that were told of no write cache ask again once a namespace appears that has one.
@@ -562,6 +567,10 @@ fn incidents(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: 
     add(17, Feature::Denials, 4, &|prng| {
         let denied_for = Nanos::from_millis(prng.below(5_000));
         Incident::Deny((there.target(prng), there.host(prng)), denied_for)
+    });
+    add(22, Feature::Subsystems, 3, &|prng| {
+        let gone_for = Nanos::from_millis(prng.below(3_000));
+        Incident::RemoveSubsystem(there.target(prng), gone_for)
     });
     add(18, Feature::Rights, 10, &|prng| {
         Incident::ChangeTenants(there.target(prng))
