@@ -5,6 +5,7 @@ mod content;
 mod extents;
 mod giving_up;
 mod judge;
+mod leaving;
 mod way;
 
 use connections::{Loss, Reopening};
@@ -129,7 +130,7 @@ pub struct Client {
     rests_until: Time,
     now: Time,
     closing: bool,
-    /// It closes its channel once all is answered, although nobody judges it.
+    /// It closes its channel once all is answered, although it is not judged.
     leaves: bool,
 }
 
@@ -528,35 +529,10 @@ impl Client {
         }
     }
 
-    /// Asks for nothing more.
-    pub(crate) fn leave(&mut self) {
-        self.leaves = true;
-        self.workload.requests = self.issued;
-    }
-
     /// Returns true if the application has asked for everything and has every answer.
     #[must_use]
     pub fn all_answered(&self) -> bool {
         self.issued == self.workload.requests && self.in_flight.is_empty()
-    }
-}
-
-/// A crashed application reads nothing more; what was being written may still take effect, as long as
-/// a controller of its host is there.
-impl Drop for Client {
-    fn drop(&mut self) {
-        let Ok(mut oracle) = self.oracle.try_borrow_mut() else {
-            return;
-        };
-        for (_, request) in self.in_flight.iter() {
-            match request.kind {
-                RequestKind::Read(began) | RequestKind::Compare(began, _) => oracle.end_read(began),
-                RequestKind::Write { version, .. } => {
-                    oracle.orphan(request.range.clone(), version, self.host);
-                }
-                _ => {}
-            }
-        }
     }
 }
 

@@ -69,8 +69,8 @@ impl Write {
     }
 }
 
-/// A write that nobody waits for any more, and that may be carried out as long as a controller that
-/// may have it is there.
+/// A write that its application does not wait for any more: it may be carried out as long as a controller
+/// that may have it is there.
 #[derive(Debug)]
 struct Orphan {
     host: u64,
@@ -212,7 +212,7 @@ impl Oracle {
         self.end(range, version, now, |_| {});
     }
 
-    /// Nobody waits for a write of a host any more: its application crashed, or was told that it may
+    /// The application of a host does not wait for a write any more: it crashed, or was told that it may
     /// still take effect.
     pub fn orphan(&mut self, range: Range<usize>, version: Version, host: u64) {
         self.orphans.push(Orphan {
@@ -223,13 +223,13 @@ impl Oracle {
         });
     }
 
-    /// Returns true if a write may be carried out that nobody waits for.
+    /// Returns true if a write may be carried out that its application does not wait for.
     #[must_use]
     pub const fn has_orphans(&self) -> bool {
         !self.orphans.is_empty()
     }
 
-    /// Ends writes that nobody waits for, and that no controller can have any more: `controllers`
+    /// Ends such writes that no controller can have any more: `controllers`
     /// returns those that a host has now. A host sends no command of a write again that it has given
     /// up, so one that comes later does not have it. It takes no step of its own.
     pub fn end_orphans(&mut self, controllers: impl Fn(u64) -> Vec<u16>) {
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_nobody_waits_for_ends_with_the_controllers_that_may_have_it() {
+    fn a_write_that_is_not_waited_for_ends_with_the_controllers_that_may_have_it() {
         let mut oracle = Oracle::new(1);
         let orphan = oracle.begin_write(0..1, Content::Version);
         oracle.orphan(0..1, orphan, 7);

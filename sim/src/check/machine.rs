@@ -475,6 +475,14 @@ impl Machine {
         }
     }
 
+    /// Ends the writes that no controller of the targets that run can have any more.
+    fn end_orphans(&self, running: &[Option<Arc<Target>>]) {
+        for (known, target) in self.known.iter().zip(running) {
+            let volumes = known.volumes.iter().chain(&known.replaced);
+            orphans::end(volumes, target.as_deref(), SUBSYSTEM);
+        }
+    }
+
     fn run_until(&self, until: Time, mut done: impl FnMut() -> bool) -> Outcome {
         let cast = &mut *self.cast.borrow_mut();
         let mut next_look = Time::ZERO;

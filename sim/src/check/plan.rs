@@ -277,9 +277,7 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
     } = provoked(features);
     Tolerance::Only {
         device: has(Feature::Errors),
-        gone: [Feature::OtherVolume, Feature::Removals, Feature::Subsystems]
-            .into_iter()
-            .any(has),
+        gone: has(Feature::OtherVolume) || has(Feature::Removals) || has(Feature::Subsystems),
         changes: has(Feature::Resizes) || has(Feature::Rights),
         late: [
             Feature::Late,
@@ -516,11 +514,7 @@ fn incidents(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: 
         }
     };
     // Time that passes for one side only, where a host goes by time alone.
-    let part = if has(Feature::Foreign) {
-        LATE_AT_FOREIGN
-    } else {
-        1
-    };
+    let part = (u64::from(has(Feature::Foreign)) * LATE_AT_FOREIGN).max(1);
     let span = |prng: &mut Prng| Nanos::from_millis(1 << prng.below(16));
     add(6, Feature::TargetCrashes, 4, &|prng| {
         let (power, other) = (prng.chance(1, 2), prng.chance(1, 3));

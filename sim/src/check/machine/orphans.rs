@@ -1,9 +1,8 @@
-//! Writes that nobody waits for any more: they may be carried out as long as a controller of their host
-//! is there, and not later.
+//! Writes that no application waits for any more: they may be carried out as long as a controller of
+//! their host is there, and not later.
 
-use super::{Machine, SUBSYSTEM};
+use super::super::volume::Volume;
 use base::Nanos;
-use std::sync::Arc;
 use target::Target;
 
 /// Interval between two looks at controllers: a write that is carried out after the last one has gone
@@ -24,30 +23,29 @@ fn host_of(id: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok().map(u64::swap_bytes)
 }
 
-impl Machine {
-    /// Ends the writes that no controller of the targets that run can have any more.
-    pub(super) fn end_orphans(&self, running: &[Option<Arc<Target>>]) {
-        for (known, target) in self.known.iter().zip(running) {
-            let volumes = known.volumes.iter().chain(&known.replaced);
-            let oracles = volumes.map(|volume| &volume.oracle);
-            let mut oracles = oracles
-                .filter(|oracle| oracle.borrow().has_orphans())
-                .peekable();
-            if oracles.peek().is_none() {
-                continue;
-            }
-            let snapshot = target.as_ref().map(|target| target.snapshot());
-            let controllers = snapshot.map_or_else(Vec::new, |snapshot| snapshot.controllers);
-            let ours = controllers.iter().filter(|c| c.nqn == SUBSYSTEM);
-            let ours = ours.filter_map(|c| Some((host_of(&c.host_id)?, c.id)));
-            let ours: Vec<_> = ours.collect();
-            let of_host = |host| {
-                let theirs = ours.iter().filter(|&&(known, _)| known == host);
-                theirs.map(|&(_, id)| id).collect()
-            };
-            oracles.for_each(|oracle| oracle.borrow_mut().end_orphans(of_host));
-        }
+/// Ends the writes to these volumes that no controller of their target can have any more; `None` for
+/// one that does not run. Hosts reach them by the subsystem `nqn`.
+pub(super) fn end<'a>(
+    volumes: impl Iterator<Item = &'a Volume>,
+    target: Option<&Target>,
+    nqn: &str,
+) {
+    let oracles = volumes.map(|volume| &volume.oracle);
+    let mut oracles = oracles
+        .filter(|oracle| oracle.borrow().has_orphans())
+        .peekable();
+    if oracles.peek().is_none() {
+        return;
     }
+    let controllers = target.map_or_else(Vec::new, |target| target.snapshot().controllers);
+    let ours = controllers.iter().filter(|c| c.nqn == nqn);
+    let ours = ours.filter_map(|c| Some((host_of(&c.host_id)?, c.id)));
+    let ours: Vec<_> = ours.collect();
+    let of_host = |host| {
+        let theirs = ours.iter().filter(|&&(known, _)| known == host);
+        theirs.map(|&(_, id)| id).collect()
+    };
+    oracles.for_each(|oracle| oracle.borrow_mut().end_orphans(of_host));
 }
 
 #[cfg(test)]
