@@ -5,6 +5,7 @@ mod content;
 mod extents;
 mod giving_up;
 mod judge;
+mod leaving;
 mod way;
 
 use connections::{Loss, Reopening};
@@ -129,6 +130,8 @@ pub struct Client {
     rests_until: Time,
     now: Time,
     closing: bool,
+    /// It closes its channel once all is answered, although it is not judged.
+    leaves: bool,
 }
 
 /// The time and the latency of each answered read.
@@ -200,6 +203,7 @@ impl Client {
             rests_until: Time::ZERO,
             now: Time::ZERO,
             closing: false,
+            leaves: false,
         }
     }
 
@@ -532,20 +536,6 @@ impl Client {
     }
 }
 
-/// A crashed application reads nothing more; what was being written may still take effect.
-impl Drop for Client {
-    fn drop(&mut self) {
-        let Ok(mut oracle) = self.oracle.try_borrow_mut() else {
-            return;
-        };
-        for (_, request) in self.in_flight.iter() {
-            if let RequestKind::Read(began) | RequestKind::Compare(began, _) = request.kind {
-                oracle.end_read(began);
-            }
-        }
-    }
-}
-
 impl Service for Client {
     type Message = ();
 
@@ -571,7 +561,8 @@ impl Service for Client {
         self.issue(cx);
         self.cancel_some(cx);
         self.channel.as_mut().kick(cx);
-        if self.all_answered() && !self.closing && self.judged && !self.lacks_lane() {
+        let ends = self.leaves || self.judged && !self.lacks_lane();
+        if self.all_answered() && !self.closing && ends {
             self.closing = true;
             self.channel.as_mut().close(cx);
         }

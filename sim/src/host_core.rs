@@ -178,6 +178,12 @@ impl HostCore {
         self.controllers.iter().map(Controller::association)
     }
 
+    /// Lets its applications ask for nothing more, and end.
+    pub(crate) fn leave(&mut self) {
+        self.waiting.clear();
+        self.clients.iter_mut().for_each(Client::leave);
+    }
+
     /// Opens other channels in the place of those that their applications have closed.
     fn reopen(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;

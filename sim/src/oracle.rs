@@ -4,8 +4,9 @@
 //! A slow, obvious model of a block device that many writers share: for each block, all writes that
 //! a read may still find. Every step of every actor has a number of its own, so that two requests
 //! either follow each other or overlap in time. Writes that overlap may take effect in any order; a
-//! write that was answered is there before everything that begins later; one that failed may take
-//! effect or not, but not after a write that began later was answered.
+//! write that was answered is there before everything that begins later; one that failed, or that
+//! nothing can carry out any more, may take effect or not, but not after a write that began later was
+//! answered.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +31,7 @@ struct Write {
     version: Version,
     content: Content,
     began: Step,
-    /// Step at which it was answered; `None` for ever if its application crashed.
+    /// Step at which it was answered, or from which on nothing can carry it out any more.
     ended: Option<Step>,
     /// The host that it was acknowledged to; 0 for none.
     host: u64,
@@ -68,6 +69,18 @@ impl Write {
     }
 }
 
+/// A write that its application does not wait for any more: it may be carried out as long as a controller
+/// that may have it is there.
+#[derive(Debug)]
+struct Orphan {
+    host: u64,
+    range: Range<usize>,
+    version: Version,
+    /// The controllers of its host that were there when it was looked at first, as far as they still
+    /// are; `None` before.
+    controllers: Option<Vec<u16>>,
+}
+
 /// Writes of a block that are kept before those that no read can find any more are dropped.
 const WRITES_KEPT: usize = 16;
 
@@ -87,6 +100,7 @@ pub struct Oracle {
     /// Blocks with acknowledged writes that a Flush may make durable, and whether each block is one.
     unflushed: Vec<usize>,
     is_unflushed: Vec<bool>,
+    orphans: Vec<Orphan>,
 }
 
 impl Oracle {
@@ -102,6 +116,7 @@ impl Oracle {
             losses: Vec::new(),
             unflushed: Vec::new(),
             is_unflushed: vec![false; blocks],
+            orphans: Vec::new(),
         }
     }
 
@@ -183,7 +198,8 @@ impl Oracle {
                 }
             }
         }
-        self.end(range, version, |write| {
+        let now = self.step();
+        self.end(range, version, now, |write| {
             write.host = host;
             write.holds = durable || !write.shaken;
             write.durable = durable;
@@ -192,11 +208,46 @@ impl Oracle {
 
     /// A write failed: each of its blocks may have it or not.
     pub fn fail(&mut self, range: Range<usize>, version: Version) {
-        self.end(range, version, |_| {});
+        let now = self.step();
+        self.end(range, version, now, |_| {});
     }
 
-    fn end(&mut self, range: Range<usize>, version: Version, how: impl Fn(&mut Write)) {
-        let now = self.step();
+    /// The application of a host does not wait for a write any more: it crashed, or was told that it may
+    /// still take effect.
+    pub fn orphan(&mut self, range: Range<usize>, version: Version, host: u64) {
+        self.orphans.push(Orphan {
+            host,
+            range,
+            version,
+            controllers: None,
+        });
+    }
+
+    /// Returns true if a write may be carried out that its application does not wait for.
+    #[must_use]
+    pub const fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// Ends such writes that no controller can have any more: `controllers`
+    /// returns those that a host has now. A host sends no command of a write again that it has given
+    /// up, so one that comes later does not have it. It takes no step of its own.
+    pub fn end_orphans(&mut self, controllers: impl Fn(u64) -> Vec<u16>) {
+        let mut orphans = std::mem::take(&mut self.orphans);
+        orphans.retain_mut(|orphan| {
+            let live = controllers(orphan.host);
+            let known = orphan.controllers.get_or_insert_with(|| live.clone());
+            known.retain(|id| live.contains(id));
+            let stays = !known.is_empty();
+            if !stays {
+                self.end(orphan.range.clone(), orphan.version, self.step, |_| {});
+            }
+            stays
+        });
+        self.orphans = orphans;
+    }
+
+    fn end(&mut self, range: Range<usize>, version: Version, now: Step, how: impl Fn(&mut Write)) {
         let oldest = self.reads.keys().next().copied().unwrap_or(now);
         for block in &mut self.blocks[range] {
             let write = block.iter_mut().find(|write| write.version == version);
@@ -482,6 +533,27 @@ mod tests {
         assert_eq!(found(&mut oracle, 0), [first, other, second]);
         oracle.acknowledge(0..1, second, false, 1);
         assert_eq!(found(&mut oracle, 0), [other, second]);
+    }
+
+    #[test]
+    fn a_write_that_is_not_waited_for_ends_with_the_controllers_that_may_have_it() {
+        let mut oracle = Oracle::new(1);
+        let orphan = oracle.begin_write(0..1, Content::Version);
+        oracle.orphan(0..1, orphan, 7);
+        let has = |ids: &'static [u16]| move |host| if host == 7 { ids.to_vec() } else { vec![] };
+        oracle.end_orphans(has(&[1, 2]));
+        let newer = oracle.begin_write(0..1, Content::Version);
+        oracle.acknowledge(0..1, newer, false, 1);
+        assert_eq!(found(&mut oracle, 0), [orphan, newer]);
+        oracle.end_orphans(has(&[2, 3]));
+        assert!(oracle.has_orphans());
+        oracle.end_orphans(has(&[3]));
+        assert!(!oracle.has_orphans());
+        // It overlapped with the newer one: either may be there, until the next one is.
+        assert_eq!(found(&mut oracle, 0), [orphan, newer]);
+        let last = oracle.begin_write(0..1, Content::Version);
+        oracle.acknowledge(0..1, last, false, 1);
+        assert_eq!(found(&mut oracle, 0), [last]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use allocation_counter::{AllocationInfo, measure};
 use base::Nanos;
 use host::{ConnectOptions, HostIdentity};
 use reactor::{Core, PollPolicy};
-use sim::check::{Options, run};
+use sim::check::{Options, Plan, run};
 use sim::storage::serve_memory;
 use sim::{Actor, Application, HostCore, Mix, NetworkFaults, Outcome, SimDriver, Workload, World};
 use std::net::SocketAddr;
@@ -20,6 +20,10 @@ const HOSTS: u8 = 3;
 
 /// Requests of each.
 const REQUESTS: u64 = 300;
+
+/// Bytes that a run holds at a time, at most, for each core of a target and each application of a host:
+/// half as much again as the seed that holds most. Buffers are mappings, which are not counted.
+const CORE_BYTES_MAX: u64 = 6 << 20;
 
 /// Visits until every table has the capacity that it keeps.
 const WARM_UP: u8 = 3;
@@ -34,6 +38,16 @@ fn counted(seed: u64) -> AllocationInfo {
     })
 }
 
+/// Returns the number of cores of targets and applications of hosts that a run has.
+fn cores(seed: u64) -> u64 {
+    let plan = Plan::draw(&Options {
+        seed,
+        ..Options::default()
+    });
+    let of_each = plan.target_cores + plan.hosts * plan.applications;
+    (plan.targets * of_each) as u64
+}
+
 /// Targets, hosts, devices, queues between threads: a cycle of `Arc`s, or a command whose memory is
 /// forgotten, would be left over.
 #[test]
@@ -46,6 +60,12 @@ fn nothing_stays_of_a_run() {
             (left.count_current, left.bytes_current),
             (0, 0),
             "seed {seed}: {left:?}"
+        );
+        let most = cores(seed) * CORE_BYTES_MAX;
+        assert!(
+            left.bytes_max <= most,
+            "seed {seed} holds {} bytes at a time, and may hold {most}",
+            left.bytes_max
         );
     }
 }

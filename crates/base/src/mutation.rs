@@ -44,6 +44,8 @@ mutations! {
     FenceNotTimed = "fence-not-timed",
     /// The target says that a lost controller is over while its device still has writes of it.
     EndControllerEarly = "end-controller-early",
+    /// A write that the device has when its connection is lost outlives its controller.
+    CommandOutlives = "command-outlives",
     /// A newer write passes one that was lost with a connection and is sent again.
     ReplayNotLocked = "replay-not-locked",
     /// Blocks of a lost write that was reported may be written anew before it is over.

@@ -183,6 +183,13 @@ impl Host {
         self
     }
 
+    /// Lets the applications of a host without a switchboard ask for nothing more.
+    pub(super) fn stop_asking(&mut self) {
+        if let Kind::Plain(core) = &mut self.kind {
+            core.service.leave();
+        }
+    }
+
     /// Lets a host end itself once its applications have ended. Returns true once it has.
     pub(super) fn leaves(&mut self) -> bool {
         match &mut self.kind {

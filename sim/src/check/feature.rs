@@ -98,11 +98,13 @@ pub enum Feature {
     /// Targets keep pages of their volumes in caches, which write back later and are gone with the
     /// process.
     PageCache,
+    /// Subsystems are removed, and come again.
+    Subsystems,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 43] = [
+    pub const ALL: [(Self, &'static str); 44] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -146,6 +148,7 @@ impl Feature {
         (Self::Syncs, "syncs"),
         (Self::Reopens, "reopens"),
         (Self::PageCache, "page-cache"),
+        (Self::Subsystems, "subsystems"),
     ];
 
     /// The name by which it is left out.

@@ -2,6 +2,7 @@
 
 mod ending;
 mod incidents;
+mod orphans;
 
 use super::Survived;
 use super::audit::Audit;
@@ -9,7 +10,7 @@ use super::cast::{Cast, Host, Kind, Process, Switched, free_buffers};
 use super::feature::Feature;
 use super::plan::Plan;
 use super::tenants::{Tenants, host_name};
-use super::volume::Volume;
+use super::volume::{DispatcherCore, Volume};
 use crate::Mix;
 use crate::app::{App, Job};
 use crate::application::{Application, Report, Workload};
@@ -36,7 +37,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::{Class, Knobs};
-use target::{SubsystemOptions, Target};
+use target::{NamespaceOptions, SubsystemOptions, Target};
 
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
@@ -155,22 +156,12 @@ impl Machine {
             limits.cache_life = known.cache_life;
         }
         let shared = Target::new(limits, count).expect("valid limits");
-        let hosts: Vec<_> = (0..self.plan.hosts).map(host_name).collect();
-        let open = SubsystemOptions {
-            allow_any_host: !self.has(Feature::Denials),
-            allowed_hosts: hosts,
-            ..SubsystemOptions::open_to_all(SUBSYSTEM)
-        };
-        for options in [open, SubsystemOptions::open_to_all(LIARS)] {
+        for options in [self.subsystem(), SubsystemOptions::open_to_all(LIARS)] {
             shared.add_subsystem(options).expect("a new subsystem");
         }
-        let served = known.volumes.len() - usize::from(known.removed);
         let mut audit = Audit::new(self.world.now(), self.plan.tokens_per_second);
-        let mut dispatchers = Vec::new();
-        for (nsid, volume) in (1..).zip(&known.volumes[..served]) {
-            let (mut options, dispatcher) = volume.as_namespace(nsid, || self.world.driver());
-            dispatchers.extend(dispatcher);
-            options.qos = audit.device(nsid);
+        let (namespaces, mut dispatchers) = self.namespaces(number, &mut audit);
+        for options in namespaces {
             shared
                 .add_namespace(SUBSYSTEM, options)
                 .expect("a new namespace");
@@ -203,6 +194,33 @@ impl Machine {
             process.add_dispatcher(dispatcher);
         }
         self.cast.borrow_mut().targets[number] = Some(process);
+    }
+
+    /// The subsystem of the hosts, without its namespaces.
+    fn subsystem(&self) -> SubsystemOptions {
+        SubsystemOptions {
+            allow_any_host: !self.has(Feature::Denials),
+            allowed_hosts: (0..self.plan.hosts).map(host_name).collect(),
+            ..SubsystemOptions::open_to_all(SUBSYSTEM)
+        }
+    }
+
+    /// The namespaces of that subsystem at a target, and the dispatchers of paths to their volumes.
+    fn namespaces(
+        &self,
+        target: usize,
+        audit: &mut Audit,
+    ) -> (Vec<NamespaceOptions>, Vec<DispatcherCore>) {
+        let known = &self.known[target];
+        let served = known.volumes.len() - usize::from(known.removed);
+        let mut dispatchers = Vec::new();
+        let namespaces = (1..).zip(&known.volumes[..served]).map(|(nsid, volume)| {
+            let (mut options, dispatcher) = volume.as_namespace(nsid, || self.world.driver());
+            dispatchers.extend(dispatcher);
+            options.qos = audit.device(nsid);
+            options
+        });
+        (namespaces.collect(), dispatchers)
     }
 
     fn set_audit(&self, target: usize, audit: Audit) {
@@ -254,7 +272,12 @@ impl Machine {
     /// when its channel is closed, and blocks of lost writes are closed when their namespace comes back:
     /// errors that no checker expects of a channel that has just been opened.
     fn reopens(&self) -> bool {
-        let others = [Feature::GiveUps, Feature::Removals, Feature::OtherVolume];
+        let others = [
+            Feature::GiveUps,
+            Feature::Removals,
+            Feature::OtherVolume,
+            Feature::Subsystems,
+        ];
         self.has(Feature::Reopens) && !others.into_iter().any(|feature| self.has(feature))
     }
 
@@ -274,12 +297,15 @@ impl Machine {
     /// Another volume may come in the place of this one, or it may be no namespace for a while.
     fn may_go(&self, place: usize) -> bool {
         let replaced = place == 0 && self.has(Feature::OtherVolume);
-        replaced || place + 1 == self.plan.volumes && self.has(Feature::Removals)
+        replaced
+            || self.has(Feature::Subsystems)
+            || place + 1 == self.plan.volumes && self.has(Feature::Removals)
     }
 
     fn options(&mut self, subsystem: &str, name: &str, address: SocketAddr) -> ConnectOptions {
         let mut id = [0; 16];
         self.prng.fill(&mut id);
+        orphans::mark(&mut id, self.hosts_made);
         let identity = HostIdentity {
             nqn: host::parse_nqn(name).expect("a valid name"),
             id,
@@ -393,6 +419,7 @@ impl Machine {
 
     /// Adds a host on a subsystem of its own, which no oracle judges.
     fn add_liar(&mut self) {
+        self.hosts_made += 1;
         let workload = Workload {
             requests: u64::MAX,
             ..self.plan.workload
@@ -413,7 +440,7 @@ impl Machine {
             applications: vec![application],
             buffers: Vec::new(),
         };
-        self.cast.borrow_mut().liar = Some(liar);
+        self.cast.borrow_mut().liar = Some(liar.noted());
     }
 
     /// Answers that applications must have in the end.
@@ -448,11 +475,27 @@ impl Machine {
         }
     }
 
+    /// Ends the writes that no controller of the targets that run can have any more.
+    fn end_orphans(&self, running: &[Option<Arc<Target>>]) {
+        for (known, target) in self.known.iter().zip(running) {
+            let volumes = known.volumes.iter().chain(&known.replaced);
+            orphans::end(volumes, target.as_deref(), SUBSYSTEM);
+        }
+    }
+
     fn run_until(&self, until: Time, mut done: impl FnMut() -> bool) -> Outcome {
         let cast = &mut *self.cast.borrow_mut();
         let mut next_look = Time::ZERO;
+        let mut next_end = Time::ZERO;
+        let running = cast.targets.iter();
+        let running = running.map(|process| process.as_ref().map(|p| Arc::clone(&p.shared)));
+        let running: Vec<_> = running.collect();
         self.world.run(&mut cast.actors(), until, || {
             let now = self.world.now();
+            if now >= next_end {
+                self.end_orphans(&running);
+                next_end = now + orphans::INTERVAL;
+            }
             if now >= next_look {
                 let audits = &mut *self.audits.borrow_mut();
                 audits.iter_mut().for_each(|audit| audit.look(now));

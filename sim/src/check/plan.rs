@@ -80,6 +80,8 @@ pub enum Incident {
         /// Another volume comes in its place.
         other: bool,
     },
+    /// A target has not the subsystem of the hosts for so long.
+    RemoveSubsystem(usize, Nanos),
     /// A target refuses a host for so long: (target, host).
     Deny((usize, usize), Nanos),
     /// A target has other tenants.
@@ -275,7 +277,7 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
     } = provoked(features);
     Tolerance::Only {
         device: has(Feature::Errors),
-        gone: has(Feature::OtherVolume) || has(Feature::Removals),
+        gone: has(Feature::OtherVolume) || has(Feature::Removals) || has(Feature::Subsystems),
         changes: has(Feature::Resizes) || has(Feature::Rights),
         late: [
             Feature::Late,
@@ -341,6 +343,7 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
         Feature::TargetCrashes,
         Feature::Jumps,
         Feature::Denials,
+        Feature::Subsystems,
     ];
     let has = |feature| features.contains(&feature);
     // Hosts that were told of no write cache ask again once a namespace appears that has one.
@@ -511,11 +514,7 @@ fn incidents(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: 
         }
     };
     // Time that passes for one side only, where a host goes by time alone.
-    let part = if has(Feature::Foreign) {
-        LATE_AT_FOREIGN
-    } else {
-        1
-    };
+    let part = (u64::from(has(Feature::Foreign)) * LATE_AT_FOREIGN).max(1);
     let span = |prng: &mut Prng| Nanos::from_millis(1 << prng.below(16));
     add(6, Feature::TargetCrashes, 4, &|prng| {
         let (power, other) = (prng.chance(1, 2), prng.chance(1, 3));
@@ -562,6 +561,10 @@ fn incidents(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: 
     add(17, Feature::Denials, 4, &|prng| {
         let denied_for = Nanos::from_millis(prng.below(5_000));
         Incident::Deny((there.target(prng), there.host(prng)), denied_for)
+    });
+    add(22, Feature::Subsystems, 3, &|prng| {
+        let gone_for = Nanos::from_millis(prng.below(3_000));
+        Incident::RemoveSubsystem(there.target(prng), gone_for)
     });
     add(18, Feature::Rights, 10, &|prng| {
         Incident::ChangeTenants(there.target(prng))

@@ -105,7 +105,10 @@ impl Client {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.acknowledge(range, version, durable, self.host);
             }
-            RequestKind::Write { .. } if comes_late => {}
+            RequestKind::Write { version, .. } if comes_late => {
+                let mut oracle = self.oracle.borrow_mut();
+                oracle.orphan(range, version, self.host);
+            }
             RequestKind::Write { version, .. } => {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.fail(range, version);

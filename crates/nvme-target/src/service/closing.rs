@@ -8,6 +8,7 @@ use crate::service::connection_state::ConnectionState;
 use crate::service::core::{Action, CoreState};
 use crate::service::requests;
 use base::Time;
+use base::mutation::{self, Mutation};
 use reactor::{Context, Op, OpKey};
 use std::sync::Arc;
 use switch::doorbell::Mode;
@@ -117,8 +118,9 @@ impl Connection {
     /// Returns true once, when nothing of the connection can change data any more: its controller
     /// counts such connections.
     pub(crate) fn disarm(&mut self) -> bool {
-        let harmless =
-            self.state() == ConnectionState::Closed && !self.session.commands.changes_data();
+        let outlives = mutation::active(Mutation::CommandOutlives);
+        let harmless = self.state() == ConnectionState::Closed
+            && (outlives || !self.session.commands.changes_data());
         harmless && !std::mem::replace(&mut self.disarmed, true)
     }
 

@@ -25,6 +25,7 @@ use crate::shares::Accounts;
 use crate::stats::CoreStats;
 use crate::switch::core::CoreSwitch;
 use crate::switch::work::Work;
+use base::mutation::{self, Mutation};
 use base::{SlabKey, Time, TimerQueue};
 use reactor::{BufferPool, Context, OpNamespace};
 use std::collections::VecDeque;
@@ -238,11 +239,20 @@ impl CoreState {
             // To this core, too: the answer must not come before this turn's other work.
             self.shared.deliver(core, CoreMessage::Ended { asker });
         }
+        if mutation::active(Mutation::CommandOutlives) {
+            self.leave(controller);
+        }
     }
 
     /// Nothing is left of a connection of a controller; after the last one, another controller may
     /// have its identifier.
     pub(crate) fn detach(&self, controller: &SharedController) {
+        if !mutation::active(Mutation::CommandOutlives) {
+            self.leave(controller);
+        }
+    }
+
+    fn leave(&self, controller: &SharedController) {
         if controller.detach() {
             self.shared.controllers().remove(controller.id);
         }

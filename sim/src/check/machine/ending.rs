@@ -49,13 +49,16 @@ impl Machine {
     /// Lets all actors leave; nothing is left over, and every block is what it may be.
     pub(in crate::check) fn end(&mut self, at_most: Nanos) {
         let until = self.world.now() + at_most;
+        if let Some(liar) = &mut self.cast.borrow_mut().liar {
+            // What it was told may still do it harm; it ends as any other host, and keeps nothing.
+            self.world.tell_lies(liar.driver(), self.plan.lies, 0);
+            liar.stop_asking();
+        }
         loop {
             let over = {
-                let mut cast = self.cast.borrow_mut();
-                let left = cast
-                    .hosts
-                    .iter_mut()
-                    .filter_map(|host| (!host.leaves()).then_some(()));
+                let cast = &mut *self.cast.borrow_mut();
+                let hosts = cast.hosts.iter_mut().chain(&mut cast.liar);
+                let left = hosts.filter_map(|host| (!host.leaves()).then_some(()));
                 left.count() == 0
             };
             if over {
@@ -72,8 +75,8 @@ impl Machine {
         }
         let (targets, hosts) = {
             let mut cast = self.cast.borrow_mut();
-            cast.liar = None;
-            let hosts = std::mem::take(&mut cast.hosts);
+            let mut hosts = std::mem::take(&mut cast.hosts);
+            hosts.extend(cast.liar.take());
             (std::mem::take(&mut cast.targets), hosts)
         };
         hosts.iter().for_each(Host::check_end);
@@ -84,6 +87,7 @@ impl Machine {
             self.end_target(&mut process, until);
             self.audits.borrow()[number].end();
         }
+        self.end_orphans(&vec![None; self.known.len()]);
         for known in &self.known {
             for volume in known.volumes.iter().chain(&known.replaced) {
                 volume.check();

@@ -61,6 +61,7 @@ impl Machine {
                 gone_for,
                 other,
             } => self.remove(target, gone_for, other),
+            Incident::RemoveSubsystem(target, gone_for) => self.remove_subsystem(target, gone_for),
             Incident::Deny((target, host), denied_for) => self.deny(target, host, denied_for),
             Incident::ChangeTenants(target) => self.change_tenants(target),
         }
@@ -221,10 +222,37 @@ impl Machine {
                 .into_iter()
                 .for_each(|dispatcher| process.add_dispatcher(dispatcher));
         }
-        while !self.change(target, |t| t.add_namespace(SUBSYSTEM, options.clone())) {
+        self.change_at_last(target, |t| t.add_namespace(SUBSYSTEM, options.clone()));
+        self.known[target].removed = false;
+    }
+
+    /// Changes a target, as often as it takes.
+    fn change_at_last(&self, target: usize, what: impl Fn(&Target) -> Result<(), TargetError>) {
+        while !self.change(target, &what) {
             self.pass(Nanos::from_secs(1));
         }
-        self.known[target].removed = false;
+    }
+
+    fn remove_subsystem(&mut self, target: usize, gone_for: Nanos) {
+        if !self.change(target, |t| t.remove_subsystem(SUBSYSTEM)) {
+            return;
+        }
+        self.count("removed subsystems");
+        self.audits.borrow_mut()[target].tenants_change();
+        self.pass(gone_for);
+        let subsystem = self.subsystem();
+        self.change_at_last(target, |t| t.add_subsystem(subsystem.clone()));
+        let (namespaces, dispatchers) = {
+            let audit = &mut self.audits.borrow_mut()[target];
+            self.namespaces(target, audit)
+        };
+        if let Some(process) = &mut self.cast.borrow_mut().targets[target] {
+            let dispatchers = dispatchers.into_iter();
+            dispatchers.for_each(|dispatcher| process.add_dispatcher(dispatcher));
+        }
+        for options in namespaces {
+            self.change_at_last(target, |t| t.add_namespace(SUBSYSTEM, options.clone()));
+        }
     }
 
     fn deny(&mut self, target: usize, host: usize, denied_for: Nanos) {
