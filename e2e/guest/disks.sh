@@ -1,8 +1,8 @@
 # A guest with two disks over NBD, of a target that is killed and started again meanwhile: the disk that
-# QEMU's own client gives it, and one by the kernel's client. The test outside acts when it sees a step
-# end. The first and only line of /targets has the port of the server for the kernel's client.
+# QEMU's own client gives it, and one by the kernel's client. Each part is stopped for a while, too. The
+# test outside acts when it sees a step end. The first and only line of /targets has the port of the
+# server for the kernel's client.
 
-. /parameters
 read -r _ port </targets
 disks="vda nbd0"
 
@@ -12,7 +12,7 @@ has_size() {
 
 attach() {
 	has_size vda
-	nbd-client "$TRADDR" "$port" /dev/nbd0 -N throughput -b 4096 -L
+	nbd_keep "$TRADDR" "$port" throughput >/run/nbd_keep 2>&1 </dev/null &
 	wait_until has_size nbd0
 	cat /sys/block/vda/size /sys/block/nbd0/size
 }
@@ -32,7 +32,10 @@ discard() {
 	dd if=/dev/nbd0 bs=1M count=8 iflag=direct | cmp -n 8388608 - /dev/zero
 }
 
+# The kernel has been given a new connection after each kill.
 detach() {
+	cat /run/nbd_keep
+	[ "$(grep -c "a new connection" /run/nbd_keep)" -ge "$KILLS" ]
 	nbd-client -d /dev/nbd0
 }
 
@@ -40,9 +43,15 @@ step attached attach
 step made make_file_systems
 step loaded start_load
 step before go_on
-for round in 1 2 3; do
+for round in $kills; do
 	step "round-$round" go_on
 done
+for round in $kills; do
+	step "front-end-$round" go_on
+done
+step target-stops go_on
+step front-end-stops go_on
+step machine-stops go_on
 step went-on go_on
 step stopped stop_load
 step checked check

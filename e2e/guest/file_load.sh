@@ -1,5 +1,9 @@
 # A load of files that is checked, for scenarios that mount disks: $disks are the names of the block
-# devices, each mounted at /mnt/NAME.
+# devices, each mounted at /mnt/NAME. $KILLS is how often each part is killed, and $STOP_SECONDS for how
+# long it is stopped.
+
+. /parameters
+kills=$(seq "$KILLS")
 
 # write_files_again DISK: each is flushed, and read back from the disk.
 write_files_again() {
@@ -16,28 +20,58 @@ write_files_again() {
 	touch "/run/$1-stopped"
 }
 
+# exercise_again DISK: by fsx, which compares each byte that it reads with what it wrote.
+exercise_again() {
+	seed=0
+	while [ ! -e /run/stop ]; do
+		seed=$((seed + 1))
+		fsx -q -f /fsx.toml -N "$FSX_OPERATIONS" -S "$seed" -P /tmp "/mnt/$1/exercised" >"/run/$1-fsx.log" 2>&1 || {
+			touch /run/differs
+			break
+		}
+		echo "$seed" >"/run/$1-fsx.new"
+		mv "/run/$1-fsx.new" "/run/$1-fsx"
+	done
+	touch "/run/$1-fsx-stopped"
+}
+
+# Two loads of each disk have a count in /run.
 start_load() {
 	for name in $disks; do
-		echo 0 >"/run/$name"
+		echo 0 | tee "/run/$name" >"/run/$name-fsx"
 		write_files_again "$name" >/dev/null 2>&1 </dev/null &
+		exercise_again "$name" >/dev/null 2>&1 </dev/null &
 	done
 }
 
-# more FILE NUMBER
-more() {
-	[ "$(cat "$1")" -ge "$2" ]
+loads() {
+	for name in $disks; do
+		echo "$name" "$name-fsx"
+	done
 }
 
-# The load goes on: what waits has come through.
+# more FILE NUMBER: or it will never be.
+more() {
+	[ -e /run/differs ] || [ "$(cat "$1")" -ge "$2" ]
+}
+
+no_difference() {
+	if [ -e /run/differs ]; then
+		cat /run/*-fsx.log
+		return 1
+	fi
+}
+
+# The loads go on: what waits has come through.
 go_on() {
-	for name in $disks; do
+	for name in $(loads); do
 		patiently more "/run/$name" $(($(cat "/run/$name") + 2))
 	done
-	[ ! -e /run/differs ]
+	no_difference
 }
 
 has_stopped() {
-	for name in $disks; do
+	for name in $(loads); do
 		[ -e "/run/$name-stopped" ] || return 1
 	done
 }
@@ -45,7 +79,20 @@ has_stopped() {
 stop_load() {
 	touch /run/stop
 	patiently has_stopped
-	[ ! -e /run/differs ]
+	for name in $(loads); do
+		echo "$name: $(cat "/run/$name") runs"
+	done
+	no_difference
+}
+
+# verify DISK SIZE SMALLEST: requests of many sizes at once, from this one on, where each block is written
+# once, and read; and then reads and writes of 4 KiB.
+verify() {
+	for sizes in "--rw=randwrite --bsrange=$3-2M --fsync=16 --size=$2" "--rw=randrw --bs=4k --size=16M"; do
+		# shellcheck disable=SC2086
+		fio --name=v --filename="/dev/$1" --direct=1 --ioengine=libaio --iodepth=32 $sizes \
+			--randrepeat=0 --verify=crc32c --verify_fatal=1 --minimal >/run/fio
+	done
 }
 
 # make_ext4 DISK

@@ -71,9 +71,10 @@ wait_until() {
 	return 1
 }
 
-# patiently COMMAND…: up to two minutes, for what a test outside has to do first.
+# patiently COMMAND…: up to two minutes, for what a test outside has to do first, and for as long as it
+# stops things.
 patiently() {
-	for _ in $(seq 120); do
+	for _ in $(seq $((120 + ${STOP_SECONDS:-0}))); do
 		if "$@"; then
 			return 0
 		fi

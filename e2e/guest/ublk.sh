@@ -1,10 +1,12 @@
-# A guest that makes a block device of its own, by our front end for ublk, over a target outside that is
-# killed and started again meanwhile, as is the front end. The test outside kills the target when it sees
-# a step end. The first and only line of /targets has the target's port.
+# A guest that makes two block devices of its own, by our front end for ublk, over targets outside that
+# are killed and started again meanwhile, as are the front ends; each part is stopped for a while, too.
+# The test outside acts on the targets when it sees a step end. The two lines of /targets have their ports.
 
-. /parameters
-read -r _ port </targets
-disks=ublkb3
+{
+	read -r _ port
+	read -r _ other_port
+} </targets
+disks="ublkb3 ublkb6"
 
 # attach NAME ARGUMENT…: starts front ends; their output, number and exit code are in /run/NAME.*.
 attach() {
@@ -66,7 +68,12 @@ attach_remote() {
 	attach remote ublk --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1
 }
 
+attach_other() {
+	attach other ublk --id 6 --target "$TRADDR:$other_port" --cores 0-1
+}
+
 attach_first() {
+	attach_other
 	attach_remote
 	grep -q "^ready: /dev/ublkb3, " /run/remote.out
 	disk=ublkb3
@@ -107,12 +114,40 @@ kill_front_end() {
 	patiently has_ended remote
 }
 
-# On a slow machine the target may be killed only now, while the front end connects: a supervisor would
+# On a slow machine the target may be killed only now, while a front end connects: a supervisor would
 # start that again, too.
 recover() {
 	kill_front_end
+	signal other KILL
+	patiently has_ended other
 	patiently attach_remote
+	patiently attach_other
 	go_on
+}
+
+# The front ends stand still, and requests wait.
+stop_for_a_while() {
+	for name in remote other; do
+		signal "$name" STOP
+		wait_until stands_still "$(cat "/run/$name.pid")"
+	done
+	sleep "$STOP_SECONDS"
+	for name in remote other; do
+		signal "$name" CONT
+	done
+	go_on
+}
+
+make_file_systems() {
+	make_ext4 ublkb3
+	make_xfs ublkb6
+}
+
+check() {
+	check_files ublkb3 ext4 e2fsck -f -n
+	check_files ublkb6 xfs xfs_repair -n
+	signal other TERM
+	detached other ublkb6
 }
 
 # Another device does not take its place, and leaves the requests for the right one.
@@ -280,14 +315,10 @@ read_only() {
 	detached ro ublkb0
 }
 
-# Requests of many sizes at once, of a device with small blocks; each block is written once, and read.
-verify() {
+# A device with small blocks.
+verify_small_blocks() {
 	attach ram ublk --ram 48M --block-size 512 --queues 2
-	fio --name=a --filename=/dev/ublkb0 --direct=1 --ioengine=libaio --iodepth=32 --rw=randwrite \
-		--bsrange=512-2M --size=48M --fsync=16 --randrepeat=0 --verify=crc32c --verify_fatal=1 \
-		--minimal >/run/fio
-	fio --name=b --filename=/dev/ublkb0 --direct=1 --ioengine=libaio --iodepth=32 --rw=randrw \
-		--bs=4k --size=16M --randrepeat=0 --verify=crc32c --verify_fatal=1 --minimal >/run/fio
+	verify ublkb0 48M 512
 }
 
 # has_opened PROCESS FILE: as its standard input.
@@ -359,29 +390,33 @@ fail_and_clean_up() {
 
 step attached attach_first
 step taken refused "ublkb3 is served by process" --id 3 --null 16M
-step made make_ext4 ublkb3
+step made make_file_systems
 step loaded start_load
 step before go_on
 step at-once copies_at_once
-for round in 1 2 3; do
+for round in $kills; do
 	step "round-$round" go_on
 done
 step after go_on
-for round in 1 2 3; do
+for round in $kills; do
 	step "recovered-$round" recover
 done
+step target-stops go_on
+step front-end-stopped stop_for_a_while
+step machine-stops go_on
+step went-on go_on
 step right-one recover_the_right_one
 step after-failure recover_after_a_failure
 step beside-failure recover_beside_a_failure
 step in-use refuse_to_detach
 step stopped stop_load
-step checked check_files ublkb3 ext4 e2fsck -f -n
+step checked check
 step discarded discard
 step recovered-deep recover_deep
 step detached detach
 step twice attach_twice
 step read-only read_only
-step verified verify
+step verified verify_small_blocks
 step forced force
 step given-up give_up
 step cleaned-up fail_and_clean_up

@@ -1,5 +1,6 @@
 # A guest with two disks by vhost-user, each over a target that is killed and started again meanwhile,
-# as is the disk's back end. The test outside acts when it sees a step end.
+# as is the disk's back end; each of them, and the machine itself, is stopped for a while, too. The test
+# outside acts when it sees a step end.
 
 disks="vda vdb"
 
@@ -34,14 +35,19 @@ discard() {
 }
 
 step attached attach
+step verified verify vda 32M 4k
 step made make_file_systems
 step loaded start_load
 step before go_on
-for round in 1 2 3; do
+for round in $kills; do
 	step "round-$round" go_on
 done
-step "back-end-1" go_on
-step "back-end-2" go_on
+for round in $kills; do
+	step "front-end-$round" go_on
+done
+step target-stops go_on
+step front-end-stops go_on
+step machine-stops go_on
 step went-on go_on
 step stopped stop_load
 step checked check

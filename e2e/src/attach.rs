@@ -5,6 +5,7 @@ use crate::process::{Process, switchyard_binary};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
 use std::process::Command;
+use std::time::Duration;
 
 /// A running `switchyard attach`.
 #[derive(Debug)]
@@ -70,6 +71,14 @@ impl Attach {
             bail!("{status}\n{}", self.process.transcript());
         }
         Ok(self.process.stderr())
+    }
+
+    /// Stops it, and lets it go on after this time.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn stand_still(&self, time: Duration) -> Result<()> {
+        self.process.stand_still(time)
     }
 
     /// Ends it with SIGKILL.

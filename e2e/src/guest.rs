@@ -14,12 +14,16 @@ mod log;
 
 use crate::debian::{self, Kernel};
 use crate::image::Image;
+use crate::limits::{fsx_operations, kills, stop_time};
 use crate::process::{DEFAULT_NQN, switchyard_binary};
 use crate::vm::{self, HOST_ADDRESS, Vm, Watch};
+use crate::{cache_directory, find_program, output_of};
 use anyhow::{Context as _, Result};
 use base::prng::Prng;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
 
 pub use log::GuestLog;
 
@@ -206,21 +210,21 @@ pub fn run_changes(data: &Data, target: SocketAddr, watch: Watch<'_>) -> Result<
 /// # Errors
 /// As [`run_initiator`].
 pub fn run_clock(data: &Data) -> Result<GuestLog> {
-    let scenario = Scenario {
+    let mut scenario = Scenario {
         address: "127.0.0.1",
-        with_switchyard: true,
         ..Scenario::new(&[include_str!("../guest/clock.sh")])
     };
+    scenario.add_switchyard()?;
     Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
-/// All programs that booting a guest of [`run_disks`] needs on this machine.
+/// All programs that booting a guest with disks needs on this machine.
 pub fn disk_programs() -> Vec<&'static str> {
-    [&programs()[..], &["nbd-client"]].concat()
+    [&programs()[..], &["nbd-client", EXERCISER, "strip", "cc"]].concat()
 }
 
-/// Functions of the scenarios that mount disks.
-const FILE_LOAD: &str = include_str!("../guest/file_load.sh");
+/// The program that exercises the file systems of disks.
+const EXERCISER: &str = "fsx";
 
 /// Boots a guest with a disk over NBD by QEMU's client, of this URI, and one by the kernel's client,
 /// from this port; `watch` is told of its steps.
@@ -228,12 +232,24 @@ const FILE_LOAD: &str = include_str!("../guest/file_load.sh");
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
 pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result<GuestLog> {
-    let scenario = Scenario {
+    let mut scenario = Scenario {
         targets: &[("disks", port)],
-        modules: [&INITIATOR_MODULES[..], &["virtio_blk", "nbd"]].concat(),
         more_programs: &["nbd-client"],
-        ..Scenario::new(&[FILE_LOAD, include_str!("../guest/disks.sh")])
+        ..Scenario::disks(include_str!("../guest/disks.sh"), &["virtio_blk", "nbd"])?
     };
+    let nbd_keep = cache_directory("programs")?.join("nbd_keep");
+    let mut compiler = Command::new("cc");
+    compiler.args([
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+    ]);
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/guest/nbd_keep.c");
+    output_of(compiler.arg(&nbd_keep).arg(source))?;
+    scenario.built_programs.push(("nbd_keep", nbd_keep));
     let vm = scenario.guest(data)?.disk(disk);
     Ok(GuestLog::parse(&vm.run_watched(watch)?))
 }
@@ -244,31 +260,22 @@ pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
 pub fn run_vhost_disks(data: &Data, sockets: &[&str], watch: Watch<'_>) -> Result<GuestLog> {
-    let scenario = Scenario {
-        modules: [&INITIATOR_MODULES[..], &["virtio_blk"]].concat(),
-        ..Scenario::new(&[FILE_LOAD, include_str!("../guest/vhost_disks.sh")])
-    };
+    let scenario = Scenario::disks(include_str!("../guest/vhost_disks.sh"), &["virtio_blk"])?;
     let vm = scenario.guest(data)?.vhost_disks(sockets);
     Ok(GuestLog::parse(&vm.run_watched(watch)?))
 }
 
-/// All programs that booting a guest of [`run_ublk`] needs on this machine.
-pub fn ublk_programs() -> Vec<&'static str> {
-    [&programs()[..], &["strip"]].concat()
-}
-
-/// Boots a guest that makes block devices by the program under test, one of them over the target at
-/// this port; `watch` is told of its steps.
+/// Boots a guest that makes block devices by the program under test, two of them over the targets at
+/// these ports; `watch` is told of its steps.
 ///
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
-pub fn run_ublk(data: &Data, port: u16, watch: Watch<'_>) -> Result<GuestLog> {
-    let scenario = Scenario {
-        targets: &[("ublk", port)],
-        modules: [&INITIATOR_MODULES[..], &["ublk_drv"]].concat(),
-        with_switchyard: true,
-        ..Scenario::new(&[FILE_LOAD, include_str!("../guest/ublk.sh")])
+pub fn run_ublk(data: &Data, ports: [u16; 2], watch: Watch<'_>) -> Result<GuestLog> {
+    let mut scenario = Scenario {
+        targets: &ports.map(|port| ("ublk", port)),
+        ..Scenario::disks(include_str!("../guest/ublk.sh"), &["ublk_drv"])?
     };
+    scenario.add_switchyard()?;
     Ok(GuestLog::parse(&scenario.guest(data)?.run_watched(watch)?))
 }
 
@@ -310,8 +317,8 @@ struct Scenario<'a> {
     modules: Vec<&'a str>,
     /// Programs beside those of every guest.
     more_programs: &'a [&'a str],
-    /// True if the guest has the program under test.
-    with_switchyard: bool,
+    /// Names and places of programs that this machine has built; without what debuggers need.
+    built_programs: Vec<(&'a str, PathBuf)>,
     script: String,
 }
 
@@ -325,9 +332,26 @@ impl<'a> Scenario<'a> {
             command_sets: CommandSets::All,
             modules: INITIATOR_MODULES.to_vec(),
             more_programs: &[],
-            with_switchyard: false,
+            built_programs: Vec::new(),
             script: scripts.join("\n"),
         }
+    }
+
+    /// A guest that mounts disks, by these modules beside those of all guests.
+    fn disks(script: &str, modules: &[&'a str]) -> Result<Self> {
+        let exerciser = find_program(EXERCISER).context("the exerciser is installed")?;
+        Ok(Self {
+            modules: [&INITIATOR_MODULES[..], modules].concat(),
+            built_programs: vec![(EXERCISER, exerciser)],
+            ..Self::new(&[include_str!("../guest/file_load.sh"), script])
+        })
+    }
+
+    /// Gives the guest the program under test.
+    fn add_switchyard(&mut self) -> Result<()> {
+        self.built_programs
+            .push(("switchyard", switchyard_binary()?));
+        Ok(())
     }
 
     /// The kernel's own target, and then this script.
@@ -348,9 +372,10 @@ impl<'a> Scenario<'a> {
         for program in GUEST_PROGRAMS.iter().chain(self.more_programs) {
             image.program(program)?;
         }
-        if self.with_switchyard {
-            image.stripped_program("switchyard", &switchyard_binary()?)?;
+        for (name, path) in &self.built_programs {
+            image.stripped_program(name, path)?;
         }
+        image.data("fsx.toml", include_bytes!("../guest/fsx.toml"))?;
         image.modules(&kernel.modules(&self.modules)?)?;
         image.script("init", include_str!("../guest/init.sh"))?;
         image.data("nvme.sh", include_bytes!("../guest/nvme.sh"))?;
@@ -365,8 +390,12 @@ impl<'a> Scenario<'a> {
             "TRADDR={address}\nNQN={DEFAULT_NQN}\nMODEL='{model}'\nCOMMAND_SETS={command_sets}\n\
              HOSTNQN=nqn.2014-08.org.nvmexpress:uuid:6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\n\
              HOSTID=6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\nREFUSED_PORT={}\n\
-             DEVICE_MIB={DEVICE_MIB}\nFILE_SYSTEM_MIB={FILE_SYSTEM_MIB}\nAREAS_MIB={AREAS_MIB}\n",
+             DEVICE_MIB={DEVICE_MIB}\nFILE_SYSTEM_MIB={FILE_SYSTEM_MIB}\nAREAS_MIB={AREAS_MIB}\n\
+             KILLS={}\nSTOP_SECONDS={}\nFSX_OPERATIONS={}\n",
             unused_port()?,
+            kills(),
+            stop_time().as_secs(),
+            fsx_operations(),
         );
         image.data("parameters", parameters.as_bytes())?;
         let mut list = String::new();

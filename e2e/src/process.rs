@@ -175,6 +175,16 @@ impl Process {
             .with_context(|| format!("send {signal:?} to {}", self.name))
     }
 
+    /// Stops it by SIGSTOP, and lets it go on after this time.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn stand_still(&self, time: Duration) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        sleep(time);
+        self.signal(Signal::CONT)
+    }
+
     /// Waits for the end of the process and of its output.
     ///
     /// # Errors
@@ -378,6 +388,14 @@ impl Serve {
     /// When it has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.process.signal(signal)
+    }
+
+    /// Stops it, and lets it go on after this time.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn stand_still(&self, time: Duration) -> Result<()> {
+        self.process.stand_still(time)
     }
 
     /// Kills it at once and waits until it is gone.

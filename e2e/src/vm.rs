@@ -4,7 +4,7 @@
 //! way in, and gives it this machine's loopback as [`HOST_ADDRESS`].
 
 use crate::debian::Kernel;
-use crate::limits::{GUEST_DEADLINE, POLL_INTERVAL};
+use crate::limits::{POLL_INTERVAL, guest_deadline, stop_time};
 use crate::process::Process;
 use crate::{Readiness, cache_directory, require_programs, target_directory};
 use anyhow::{Context as _, Result, bail};
@@ -20,8 +20,14 @@ pub const PROGRAMS: [&str; 1] = ["qemu-system-x86_64"];
 /// This machine's loopback as the guest sees it: the gateway of QEMU's user network.
 pub const HOST_ADDRESS: &str = "10.0.2.2";
 
+/// Seconds for which requests of a disk over NBD wait for a connection.
+const RECONNECT_SECONDS: u32 = 120;
+
 /// Prefix of the lines that a guest's programs report.
 pub(crate) const SAYS: &str = "SWITCHYARD: ";
+
+/// The step after which the machine itself stands still, for [`stop_time`].
+const MACHINE_STOPS: &str = "machine-stops";
 
 /// Boots of a guest at most.
 const BOOTS_MAX: u32 = 4;
@@ -71,7 +77,8 @@ impl Vm {
         self
     }
 
-    /// Gives it a disk with blocks of 4 KiB and the image at this URI: `/dev/vda`.
+    /// Gives it a disk with blocks of 4 KiB and the image at this NBD URI: `/dev/vda`. QEMU connects
+    /// again for a while when the connection is lost, and requests wait meanwhile.
     pub fn disk(mut self, uri: &str) -> Self {
         self.disk = Some(uri.to_owned());
         self
@@ -137,7 +144,10 @@ impl Vm {
             .arg(&self.initramfs);
         command.args(["-append", "console=ttyS0 quiet panic=-1 rdinit=/init"]);
         if let Some(uri) = &self.disk {
-            let drive = format!("file={uri},format=raw,if=none,id=disk,cache=none,discard=unmap");
+            let drive = format!(
+                "file={uri},file.reconnect-delay={RECONNECT_SECONDS},format=raw,if=none,id=disk,\
+                 cache=none,discard=unmap"
+            );
             let blocks = "logical_block_size=4096,physical_block_size=4096";
             let device = format!("virtio-blk-pci,drive=disk,{blocks}");
             command.args(["-drive", &drive, "-device", &device]);
@@ -171,20 +181,25 @@ impl Vm {
 /// Waits for the end of a guest, and tells of its steps meanwhile.
 fn follow(process: &mut Process, watch: Watch<'_>) -> Result<ExitStatus> {
     let began = Instant::now();
+    let deadline = guest_deadline();
     let mut told = 0;
     loop {
         let ended = process.has_ended()?;
         let console = process.stdout();
         let steps: Vec<&str> = console.lines().filter_map(finished_step).collect();
         for step in &steps[told..] {
+            println!("{:5} s: {step}", began.elapsed().as_secs());
             watch(step).with_context(|| format!("after step {step}\n{console}"))?;
+            if *step == MACHINE_STOPS {
+                process.stand_still(stop_time())?;
+            }
         }
         told = steps.len();
         if let Some(status) = ended {
             return Ok(status);
         }
-        if began.elapsed() > GUEST_DEADLINE {
-            bail!("the guest did not end within {GUEST_DEADLINE:?}\n{console}");
+        if began.elapsed() > deadline {
+            bail!("the guest did not end within {deadline:?}\n{console}");
         }
         sleep(POLL_INTERVAL);
     }

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Kills the target of a load that verifies, and starts another one in its place, again and again; the
-/// front end stands still for a while, too. The load ends well, and says `clean`. Returns the last
+/// Kills the target of a load that verifies, and starts another one in its place, or stops it for a
+/// while, in turns; the front end stands still for a while, too. The load ends well, and says `clean`. Returns the last
 /// target.
 fn kill_under(
     mut load: Child,
@@ -25,22 +25,28 @@ fn kill_under(
     serve: impl Fn(&str) -> Serving,
 ) -> Serving {
     let address = serving.address().to_owned();
-    let mut kills = 0;
-    while kills < 5 && load.try_wait().unwrap().is_none() {
+    let mut rounds = 0;
+    while rounds < 8 && load.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(400));
-        serving.signal("-KILL");
-        drop(serving);
-        std::thread::sleep(Duration::from_millis(100));
-        serving = serve(&address);
+        if rounds % 2 == 0 {
+            serving.signal("-KILL");
+            drop(serving);
+            std::thread::sleep(Duration::from_millis(100));
+            serving = serve(&address);
+        } else {
+            serving.signal("-STOP");
+            std::thread::sleep(Duration::from_millis(200));
+            serving.signal("-CONT");
+        }
         attached.signal("-STOP");
         std::thread::sleep(Duration::from_millis(200));
         attached.signal("-CONT");
-        kills += 1;
+        rounds += 1;
     }
     let output = load.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
-    assert!(kills > 0, "it was killed under load");
+    assert!(rounds > 0, "it was killed under load");
     assert!(text.contains(clean), "{text}");
     serving
 }
