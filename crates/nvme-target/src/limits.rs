@@ -47,6 +47,11 @@ pub const RETRY_DELAY_100_MS: u16 = 1;
 /// with digests and whatever padding.
 pub const EXTENTS_MAX: u16 = 64;
 
+/// Bytes that a host takes in each `stall_timeout` in which something is to be sent all the time: 4 KiB
+/// a second by default, which even 16,384 hosts behind one link of 1 Gbit/s have. So an answer waits no
+/// longer than what is before it takes at that rate; one send after the other could be in time for ever.
+pub const PACE_BYTES: usize = 128 * 1024;
+
 /// Interval at which a core that is at work publishes its counters.
 pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
 
@@ -192,7 +197,8 @@ pub struct Limits {
     /// Time without traffic after which the kernel asks the peer whether it is there
     /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds.
     pub tcp_keep_alive: Nanos,
-    /// Without any progress of a transfer that we asked for, or of a send.
+    /// Without any progress of a transfer that we asked for, or of a send; and the time in which a host
+    /// takes [`PACE_BYTES`] at least, if there is something to send all of it.
     pub stall_timeout: Nanos,
     /// From the first byte of a PDU to its last, whatever comes between.
     pub pdu_timeout: Nanos,
