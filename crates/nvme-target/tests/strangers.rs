@@ -129,7 +129,7 @@ fn many_deaf_discovery_clients_keep_nobody_from_connecting() {
     let deaf: Vec<_> = (0..24)
         .map(|_| {
             let mut client = discovery(&bed);
-            pipeline(&mut client, (0..100).map(|_| page(128 * KIB)));
+            pipeline(&mut client, (0..1000).map(|_| page(16 * KIB)));
             client
         })
         .collect();
@@ -176,6 +176,16 @@ fn a_connection_that_never_connects_gets_a_few_answers() {
     client.terminated();
 }
 
+/// Sends reads of so many blocks.
+fn ask(client: &mut Client, commands: u16, blocks: u32) {
+    for cid in 0..commands {
+        let mut read = io(IoOpcode::READ, 0, blocks);
+        read.set_cid(cid);
+        read.set_sgl(SglDescriptor::transport(blocks * BLOCK as u32));
+        client.capsule(&read, &[]);
+    }
+}
+
 /// A list came back, and none of the first 64 that waited might have it: the next one might, and the
 /// core slept.
 #[test]
@@ -202,14 +212,6 @@ fn each_that_waits_for_a_list_is_asked_before_a_core_sleeps() {
         ..Tenancy::default()
     };
     bed.handle().set_tenants(&tenancy).expect("a good tenancy");
-    let ask = |client: &mut Client, commands: u16, blocks: u32| {
-        for cid in 0..commands {
-            let mut read = io(IoOpcode::READ, 0, blocks);
-            read.set_cid(cid);
-            read.set_sgl(SglDescriptor::transport(blocks * BLOCK as u32));
-            client.capsule(&read, &[]);
-        }
-    };
     let core = || bed.handle().snapshot().cores[0];
     let (_admin, mut greedy) = bed.host_named(&name(0), 90);
     let mut others: Vec<_> = (1..20).map(|host| bed.host_named(&name(host), 1)).collect();
