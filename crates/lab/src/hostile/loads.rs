@@ -40,7 +40,7 @@ const READ_BYTES: u32 = 128 << 10;
 /// Entries of the largest admin queue.
 const ADMIN_ENTRIES_MAX: u16 = 1024;
 
-/// What hosts ask of the discovery log page which do not read it, largest first.
+/// Parts of the discovery log page that hosts ask for which do not read them, in bytes.
 const PAGE_BYTES: [u32; 2] = [1 << 20, 128 << 10];
 
 /// A hostile load.

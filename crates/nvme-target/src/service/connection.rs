@@ -12,7 +12,6 @@ use crate::permit::ConnectionPermit;
 use crate::qos::access::Rights;
 use crate::qos::core::TokenQueue;
 use crate::request::{CommandKind, Ticket};
-use crate::service::answers;
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
 use crate::session::Session;
@@ -273,13 +272,8 @@ impl Connection {
         }
     }
 
-    /// Answers ICReq. `[NVMe-TCP 1.0 §3.3.1]`
-    pub(crate) fn initialize(
-        &mut self,
-        request: &IcReq,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) {
+    /// Takes the terms of ICReq, which is to be answered. `[NVMe-TCP 1.0 §3.3.1]`
+    pub(crate) fn initialize(&mut self, request: &IcReq, core: &mut CoreState) {
         self.session.initialize(
             PduFormat {
                 header_digest: request.header_digest && core.limits.header_digest,
@@ -290,7 +284,6 @@ impl Connection {
             &core.limits,
         );
         self.enter(ConnectionState::AwaitingConnect, core);
-        answers::initialized(self, core, cx);
     }
 
     /// Connect succeeded: limits and the queue's size are known from here on.

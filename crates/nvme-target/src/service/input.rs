@@ -180,7 +180,10 @@ impl Connection {
             Event::Data(Delivery::Nothing) => {}
             Event::Data(Delivery::Partial(slot)) => answers::send_r2ts(self, slot, core, cx),
             Event::Data(Delivery::Whole(slot)) => requests::arrived(self, slot, core, cx),
-            Event::Initialize(request) => self.initialize(&request, core, cx),
+            Event::Initialize(request) => {
+                self.initialize(&request, core);
+                answers::initialized(self, core, cx);
+            }
             Event::Terminated(status) => {
                 core.stats.terminations_received += 1;
                 if let Some(suppressed) = core.log_budget.allow(self.peer.ip(), cx.now) {

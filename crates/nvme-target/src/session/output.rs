@@ -5,7 +5,7 @@
 //! read keeps a bounded number of caravans; what does not fit waits in its slots.
 
 use crate::limits::Limits;
-use crate::session::pace::Pace;
+use crate::session::pace::ReaderPace;
 use crate::session::send_lists::{ListPool, SharedLists};
 use crate::shares::Parties;
 use crate::stats::CoreStats;
@@ -73,7 +73,7 @@ pub(crate) struct Output {
     marked: bool,
     /// The connection is among those that the core looks at when their time has come.
     timed: bool,
-    pace: Pace,
+    pace: ReaderPace,
 }
 
 impl Output {
@@ -88,7 +88,7 @@ impl Output {
             waiting: VecDeque::new(),
             marked: false,
             timed: false,
-            pace: Pace::new(),
+            pace: ReaderPace::new(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Output {
     }
 
     /// The pace at which the host takes what is sent.
-    pub(crate) const fn pace(&self) -> &Pace {
+    pub(crate) const fn pace(&self) -> &ReaderPace {
         &self.pace
     }
 

@@ -9,7 +9,7 @@ use base::Time;
 
 /// Pace of one connection's host.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct ReaderPace {
     /// Time since which something has been under way, and the host has taken less than
     /// [`PACE_BYTES`]; never, where nothing is.
     since: Time,
@@ -17,7 +17,7 @@ pub(crate) struct Pace {
     taken: usize,
 }
 
-impl Pace {
+impl ReaderPace {
     pub(crate) const fn new() -> Self {
         Self {
             since: Time::NEVER,
@@ -60,7 +60,7 @@ mod tests {
     /// The time of each send began anew: a list every 29 s was in time for ever.
     #[test]
     fn a_host_that_takes_a_list_now_and_then_is_slow_since_the_first() {
-        let mut pace = Pace::new();
+        let mut pace = ReaderPace::new();
         for list in 1..=30 {
             pace.begins(at(29 * list));
             assert_eq!(pace.slow_since(), at(29));
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_of_large_answers_and_one_that_takes_everything_are_in_time() {
-        let mut pace = Pace::new();
+        let mut pace = ReaderPace::new();
         for list in 0..1000 {
             pace.begins(at(29 * list));
             assert_eq!(pace.slow_since(), at(29 * list));
