@@ -47,6 +47,16 @@ pub const RETRY_DELAY_100_MS: u16 = 1;
 /// with digests and whatever padding.
 pub const EXTENTS_MAX: u16 = 64;
 
+/// Commands that may come on a connection until Connect has succeeded: hosts send Connect. Their
+/// answers fit into the kernel's buffer of a socket, so that send lists come back at once whether the
+/// host reads or not.
+pub const ATTEMPTS_MAX: u8 = 16;
+
+/// Bytes that a host takes in each `stall_timeout` in which something is to be sent all the time: 4 KiB
+/// a second by default, which even 16,384 hosts behind one link of 1 Gbit/s have. So an answer waits no
+/// longer than what is before it takes at that rate; one send after the other could be in time for ever.
+pub const PACE_BYTES: usize = 128 * 1024;
+
 /// Interval at which a core that is at work publishes its counters.
 pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
 
@@ -146,7 +156,7 @@ pub struct Limits {
     /// three quarters at most; at least 1. An entry takes 200 bytes once it was in use.
     pub all_queue_entries: usize,
     /// Connections that have not got through Connect yet, and at most half of `connections`; for
-    /// one more, the oldest of them goes.
+    /// one more, the oldest of them goes. Each may hold 8 KiB for the data of Connect.
     pub fresh_connections: usize,
     /// Controllers of the whole target, at most 65,000.
     pub controllers: usize,
@@ -176,8 +186,8 @@ pub struct Limits {
     /// The same of all queues of class `Throughput`.
     pub throughput_buffer_share: u32,
     /// Send lists of a core; each takes about 80 KiB once it was used. I/O queues leave an eighth of
-    /// them for admin commands and keep-alives; discovery and connections before Connect have half
-    /// at most.
+    /// them for admin commands and keep-alives, discovery a sixteenth, and admin queues one in 64 for
+    /// connections before Connect. Discovery has half at most.
     pub send_lists: usize,
     /// Input that connections put aside while no buffer is free, for all of a core, in bytes, to
     /// within one receive. A command beyond it is answered with a status that asks for a retry.
@@ -192,7 +202,8 @@ pub struct Limits {
     /// Time without traffic after which the kernel asks the peer whether it is there
     /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds.
     pub tcp_keep_alive: Nanos,
-    /// Without any progress of a transfer that we asked for, or of a send.
+    /// Without any progress of a transfer that we asked for, or of a send; and the time in which a host
+    /// takes [`PACE_BYTES`] at least, if there is something to send all of it.
     pub stall_timeout: Nanos,
     /// From the first byte of a PDU to its last, whatever comes between.
     pub pdu_timeout: Nanos,

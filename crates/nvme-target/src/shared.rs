@@ -153,15 +153,6 @@ impl Shared {
         }
     }
 
-    /// Sends a notice to every core; a core that is swamped loses it.
-    pub(crate) fn send_all(&self, note: impl Fn() -> CoreMessage) {
-        for (core, sender) in self.cores().iter().enumerate() {
-            if sender.send(Message(note())).is_err() {
-                tracing::error!(core, "a core's mailbox is full: a notice is lost");
-            }
-        }
-    }
-
     /// Returns the first core with a mailbox that takes no more notices.
     pub(crate) fn swamped(&self) -> Option<usize> {
         self.cores().iter().position(MailboxSender::is_full)
@@ -171,11 +162,17 @@ impl Shared {
         lock(&self.tenant_events)
     }
 
-    /// Keeps an event of a tenant, and notifies the hosts that enabled such events.
+    /// Keeps an event of a tenant, and notifies the hosts that enabled such events; a core that is
+    /// swamped does not, and its hosts find the event in the log page after the next one.
     pub(crate) fn publish_event(&self, event: TenantEvent) {
         let tenant: Arc<str> = event.tenant.as_str().into();
         self.tenant_events().push(event);
-        self.send_all(|| CoreMessage::TenantEvent(Arc::clone(&tenant)));
+        for (core, sender) in self.cores().iter().enumerate() {
+            let note = CoreMessage::TenantEvent(Arc::clone(&tenant));
+            if sender.send(Message(note)).is_err() {
+                tracing::error!(core, "a core's mailbox is full: a notice is lost");
+            }
+        }
     }
 
     /// One more barrier: it is in force on all cores as soon as those before it are over. Returns
@@ -270,8 +267,8 @@ mod tests {
         assert!(target.responds(Duration::ZERO));
     }
 
-    /// A core that was swamped for a moment kept queues of controllers that were gone, and went on
-    /// after a shutdown.
+    /// A core that was swamped for a moment kept queues of controllers that were gone, went on after a
+    /// shutdown, and did not tell its hosts of a change.
     #[test]
     fn a_full_mailbox_loses_no_end_and_no_change() {
         let target = crate::Target::new(Limits::default(), 1).expect("the defaults are in range");
@@ -290,6 +287,7 @@ mod tests {
         );
         let change = shared.post(&[Step::AskRules]);
         assert_eq!(change.poll(), None, "it is on its way");
+        target.discovery_changed();
         target.shutdown();
         let notes = std::iter::from_fn(|| mailbox.pop());
         let kept: Vec<_> = notes
@@ -301,6 +299,7 @@ mod tests {
                 [
                     Message(CoreMessage::EndQueue { cntlid: 1, .. }),
                     Message(CoreMessage::Change { .. }),
+                    Message(CoreMessage::Notify { .. }),
                     Message(CoreMessage::Shutdown),
                 ]
             ),

@@ -5,9 +5,11 @@
 //! shut out (dynamic thresholds, as switches share their buffers). Hosts choose their names, so those
 //! without a tenant share what their network may have, as those of a tenant do. A host that has
 //! nothing may have one, however much others of its class hold; where its tenant or network has its
-//! share, only while a sixteenth is left. Anonymous connections, which are those to discovery and
-//! those before Connect, have a small part for all of them together; a part is kept from I/O queues,
-//! so that admin commands and keep-alives find something.
+//! share, only while a sixteenth is left. Any peer can have connections to discovery: they share a small
+//! part in the same way, by connection and network. A part is kept from I/O queues, so that admin
+//! commands and keep-alives find something. Connections before Connect have no share, for they hold
+//! nothing: data of Connect has memory of its own, and what they are sent fits into the kernel's buffer
+//! of a socket, so that a send list comes back at once.
 //!
 //! Commands that have a device work without a buffer (Verify, Write Zeroes, a deallocation) take
 //! nothing that is few, but fill the device's queue: they share as many bytes as the buffers have.
@@ -28,23 +30,30 @@ use switch::light_hosts::Host;
 /// Purpose of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Discovery, or not known yet: any peer can have one.
+    /// Not known yet: Connect has not succeeded.
     #[default]
-    Anonymous,
+    Fresh,
+    /// The admin queue of a discovery controller: any peer can have one.
+    Discovery,
     /// The admin queue of a subsystem's controller.
     Control,
     /// An I/O queue.
     Data,
 }
 
-/// The part of the buffers that is for [`Purpose::Anonymous`] at most, and the part of the send lists
+/// The part of the buffers that is for [`Purpose::Discovery`] at most, and the part of the send lists
 /// that [`Purpose::Data`] leaves: one in so many.
 pub(crate) const RESERVE_PART: usize = 8;
 
 /// The part of the buffers that data in capsules leaves that goes beyond its share, and that hosts
 /// leave that have nothing, while their tenant or network has its share: one in so many. Several
-/// hosts that each have their share leave more.
+/// hosts that each have their share leave more. Also the part of the send lists that
+/// [`Purpose::Discovery`] leaves.
 const BEYOND_PART: usize = 16;
+
+/// The part of the send lists that all leave but [`Purpose::Fresh`], which gives them back at once: one
+/// in so many.
+const FRESH_PART: usize = 64;
 
 /// A command without a buffer counts as no more work than one in so many parts of the pool, so that
 /// it fits beside others.
@@ -69,8 +78,8 @@ struct Account {
 /// A share that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// That of discovery and of connections before Connect.
-    Anonymous,
+    /// That of all of discovery together.
+    Discovery,
     /// The connection's own.
     Connection,
     /// Its host's.
@@ -86,7 +95,7 @@ impl Share {
     pub(crate) fn count(self, stats: &mut CoreStats) {
         stats.share_waits += 1;
         match self {
-            Self::Anonymous => {}
+            Self::Discovery => {}
             Self::Connection => stats.connection_share_waits += 1,
             Self::Host => stats.host_share_waits += 1,
             Self::Tenant => stats.tenant_share_waits += 1,
@@ -101,12 +110,14 @@ pub(crate) struct Parties {
     purpose: Purpose,
     /// All parties of the core together.
     all: Rc<Account>,
-    /// The host; for [`Purpose::Anonymous`], all such connections together.
+    /// The host; for [`Purpose::Discovery`], the connection.
     host: Rc<Account>,
     /// The tenant that the host is, or its network without one.
     group: Rc<Account>,
     /// All queues of class `Throughput`, where the connection is one.
     throughput: Option<Rc<Account>>,
+    /// All of discovery, where the connection is to it.
+    discovery: Option<Rc<Account>>,
 }
 
 impl Parties {
@@ -114,6 +125,7 @@ impl Parties {
         [&self.all, &self.host, &self.group]
             .into_iter()
             .chain(&self.throughput)
+            .chain(&self.discovery)
             .map(|account| &**account)
     }
 
@@ -145,31 +157,60 @@ impl Parties {
 
     /// Each account with its share, of what is limited by shares.
     fn shares(&self, limits: &Limits) -> impl Iterator<Item = (&Account, u32, Share)> {
-        let host = (&*self.host, limits.host_buffer_share, Share::Host);
+        let host = match self.discovery {
+            Some(_) => (limits.connection_buffer_share, Share::Connection),
+            None => (limits.host_buffer_share, Share::Host),
+        };
+        let host = (&*self.host, host.0, host.1);
         let group = (&*self.group, limits.tenant_buffer_share, Share::Tenant);
         let class = self.throughput.as_deref();
         let class = class.map(|a| (a, limits.throughput_buffer_share, Share::Throughput));
         [host, group].into_iter().chain(class)
     }
 
+    /// Checks that a connection to discovery may have `more` of the `part` that is for all of them. A
+    /// network that has nothing may have one beyond it while `plenty` is free of all.
+    fn check_part(
+        &self,
+        all: &Account,
+        has: impl Fn(&Account) -> u64,
+        (more, part, plenty): (u64, u64, bool),
+        limits: &Limits,
+    ) -> Result<(), Share> {
+        let held = has(all);
+        if has(&self.group) == 0 && (plenty || held == 0) {
+            return Ok(());
+        }
+        let free = part.checked_sub(held + more).ok_or(Share::Discovery)?;
+        let plenty = free >= part / BEYOND_PART as u64;
+        if self.may_begin(&has, more, (free, plenty), limits) {
+            return Ok(());
+        }
+        self.check(has, more, free, limits)
+    }
+
     /// Returns true if one more of `max` send lists may be taken, of which `left` are left.
     pub(crate) fn may_take_list(&self, left: usize, max: usize, limits: &Limits) -> bool {
         let kept = match self.purpose {
-            // Many that come at once are answered in one turn.
-            Purpose::Anonymous => return self.host.lists.get() < max.div_ceil(2) as u64,
-            Purpose::Control => 0,
+            Purpose::Fresh => return left > 0,
+            Purpose::Control => max / FRESH_PART,
+            Purpose::Discovery => max / BEYOND_PART,
             Purpose::Data => max / RESERVE_PART,
         };
         let Some(free) = left.checked_sub(kept + 1) else {
             return false;
         };
+        let (has, free) = (|account: &Account| account.lists.get(), free as u64);
+        // Many admin queues, too, leave something of what is kept for them.
+        let plenty = left > max / RESERVE_PART + max / BEYOND_PART;
+        if let Some(all) = &self.discovery {
+            let part = (1, max.div_ceil(2) as u64, plenty);
+            return self.check_part(all, has, part, limits).is_ok();
+        }
         // Where half of them are free, no party has more than is free.
         if left > max / 2 + kept {
             return true;
         }
-        let (has, free) = (|account: &Account| account.lists.get(), free as u64);
-        // Many admin queues, too, leave something of what is kept for them.
-        let plenty = left > max / RESERVE_PART + max / BEYOND_PART;
         self.may_begin(has, 1, (free, plenty), limits) || self.check(has, 1, free, limits).is_ok()
     }
 
@@ -262,15 +303,18 @@ enum Party {
     Tenant(Arc<str>),
     /// Hosts without a tenant, by the [network] of their addresses.
     Network(IpAddr),
+    /// Connections to discovery, by the same.
+    Discovery(IpAddr),
 }
 
 /// The accounts of a core.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    anonymous: Rc<Parties>,
+    fresh: Rc<Parties>,
     unowned: Rc<Parties>,
     all: Rc<Account>,
     throughput: Rc<Account>,
+    discovery: Rc<Account>,
     known: BTreeMap<Party, Weak<Account>>,
     /// Accounts opened so far.
     opened: u64,
@@ -286,13 +330,15 @@ impl Default for Accounts {
                 host: Rc::default(),
                 group: Rc::default(),
                 throughput: None,
+                discovery: None,
             })
         };
         Self {
-            anonymous: of(Purpose::Anonymous),
+            fresh: of(Purpose::Fresh),
             unowned: of(Purpose::Control),
             all,
             throughput: Rc::default(),
+            discovery: Rc::default(),
             known: BTreeMap::new(),
             opened: 0,
         }
@@ -300,9 +346,22 @@ impl Default for Accounts {
 }
 
 impl Accounts {
-    /// Returns the parties of anonymous connections.
-    pub(crate) fn anonymous(&self) -> Rc<Parties> {
-        Rc::clone(&self.anonymous)
+    /// Returns the parties of connections before Connect.
+    pub(crate) fn fresh(&self) -> Rc<Parties> {
+        Rc::clone(&self.fresh)
+    }
+
+    /// For a connection to discovery, from this address. Control path: allocates.
+    pub(crate) fn discovery(&mut self, from: IpAddr) -> Rc<Parties> {
+        self.known.retain(|_, account| account.strong_count() > 0);
+        Rc::new(Parties {
+            purpose: Purpose::Discovery,
+            all: Rc::clone(&self.all),
+            host: Rc::default(),
+            group: self.account(Party::Discovery(network(from))),
+            throughput: None,
+            discovery: Some(Rc::clone(&self.discovery)),
+        })
     }
 
     /// Returns the parties of connections that are gone.
@@ -343,6 +402,7 @@ impl Accounts {
             host,
             group,
             throughput: throughput.then(|| Rc::clone(&self.throughput)),
+            discovery: None,
         })
     }
 
@@ -414,13 +474,12 @@ impl Holding {
             // Not for lack of a share: it waits with all others.
             return Ok(());
         };
-        if self.parties.purpose == Purpose::Anonymous {
-            let all = self.parties.host.bytes.get();
-            // As many parts less one are free beside what they have.
-            let may = all == 0 || all + bytes <= free / (RESERVE_PART as u64 - 1);
-            return may.then_some(()).ok_or(Share::Anonymous);
-        }
         let has = |account: &Account| account.bytes.get();
+        if let Some(all) = &self.parties.discovery {
+            // As many parts less one are free beside what they have.
+            let part = (bytes, free / (RESERVE_PART as u64 - 1), plenty);
+            return self.parties.check_part(all, has, part, limits);
+        }
         if self.parties.may_begin(has, bytes, (free, plenty), limits) {
             return Ok(());
         }
@@ -431,10 +490,16 @@ impl Holding {
     }
 
     /// Returns true if enough of the pool is free for a buffer of `bytes` that is beyond the share:
-    /// for data in a capsule behind which other data has to arrive.
-    pub(crate) fn may_exceed(bytes: usize, pool: &BufferPool) -> bool {
+    /// for data in a capsule behind which other data has to arrive. Discovery never goes beyond.
+    pub(crate) fn may_exceed(&self, bytes: usize, pool: &BufferPool) -> bool {
         let (all, _) = pool.bytes();
-        Room::of(bytes, pool).is_none_or(|room| room.free >= (all / BEYOND_PART) as u64)
+        let left = |room: Room| room.free >= (all / BEYOND_PART) as u64;
+        self.parties.discovery.is_none() && Room::of(bytes, pool).is_none_or(left)
+    }
+
+    /// Returns true for a connection to discovery.
+    pub(crate) fn is_of_discovery(&self) -> bool {
+        self.parties.discovery.is_some()
     }
 
     /// Checks that a command without a buffer may have a device work on `bytes` more: as much is

@@ -17,7 +17,6 @@
 //! have two sends under way.
 
 use crate::limits::{PDU_HEADER_BYTES_MAX, PDU_RANGES_MAX};
-use base::Time;
 use reactor::SendList;
 use std::collections::VecDeque;
 use switch::doorbell::{DoorbellCounters, Mode, Reason};
@@ -107,8 +106,6 @@ pub struct SendQueue<T> {
     complete: VecDeque<Complete<T>>,
     /// The account of the send under way.
     under_way: Option<T>,
-    /// Time at which the send under way began.
-    since: Time,
     /// Sends that are over.
     sent: u64,
 }
@@ -126,7 +123,6 @@ impl<T: Default> SendQueue<T> {
             urgent: false,
             complete: VecDeque::new(),
             under_way: None,
-            since: Time::ZERO,
             sent: 0,
         }
     }
@@ -247,12 +243,11 @@ impl<T: Default> SendQueue<T> {
     /// Takes the oldest complete caravan, for the send that begins now, with its account; `None`
     /// while a send is under way, or if none is complete.
     #[inline]
-    pub fn next_send(&mut self, now: Time) -> Option<(Box<SendList>, &T)> {
+    pub fn next_send(&mut self) -> Option<(Box<SendList>, &T)> {
         if self.under_way.is_some() {
             return None;
         }
         let Complete { list, account } = self.complete.pop_front()?;
-        self.since = now;
         Some((list, self.under_way.insert(account)))
     }
 
@@ -302,12 +297,6 @@ impl<T: Default> SendQueue<T> {
         self.under_way.is_some()
     }
 
-    /// Returns the time at which the send under way began.
-    #[must_use]
-    pub const fn sending_since(&self) -> Time {
-        self.since
-    }
-
     /// Returns true while a caravan fills, even an empty one.
     #[must_use]
     pub const fn is_filling(&self) -> bool {
@@ -352,7 +341,7 @@ impl<T: Default> SendQueue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Nanos;
+    use base::{Nanos, Time};
     use switch::Knobs;
     use switch::doorbell::{Decision, Urgency};
     use wire::nvme::{Completion, Status};
@@ -390,7 +379,7 @@ mod tests {
         assert_eq!(departure.reason, Reason::RequestsFull);
         assert_eq!((departure.caravan.requests, departure.bytes), (16, 16 * 24));
         let mark = queue.mark();
-        let (list, account) = queue.next_send(Time(3)).expect("none is under way");
+        let (list, account) = queue.next_send().expect("none is under way");
         assert_eq!((*account, list.bytes()), (16, 16 * 24));
         assert!(queue.is_sending() && !queue.is_idle() && !queue.has_left(mark));
         assert_eq!(queue.end_send(list, &mut lists), 16);
@@ -405,15 +394,14 @@ mod tests {
         assert!(queue.is_due());
         queue.complete();
         assert!(!queue.is_due(), "nothing fills");
-        let (list, _) = queue.next_send(Time(1)).expect("none is under way");
+        let (list, _) = queue.next_send().expect("none is under way");
         answer(&mut queue, &mut lists, Time(2));
         queue.complete();
-        assert!(queue.next_send(Time(2)).is_none());
+        assert!(queue.next_send().is_none());
         assert_eq!((queue.lists(), queue.complete_caravans()), (2, 1));
         assert!(!queue.begin(&mut lists), "both lists are in use");
         queue.end_send(list, &mut lists);
-        assert!(queue.next_send(Time(3)).is_some());
-        assert_eq!(queue.sending_since(), Time(3));
+        assert!(queue.next_send().is_some());
     }
 
     #[test]

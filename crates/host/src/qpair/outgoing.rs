@@ -181,7 +181,7 @@ impl Outgoing {
         if let Some(departure) = self.send.complete() {
             departure.count(&mut self.counters);
         }
-        let (list, _) = self.send.next_send(now)?;
+        let (list, _) = self.send.next_send()?;
         Some((list, bytes))
     }
 

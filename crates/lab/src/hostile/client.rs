@@ -16,8 +16,8 @@ use wire::nvme::feature::FeatureId;
 use wire::nvme::io::LbaControl;
 use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{
-    AdminCommand, Command, Completion, IoOpcode, LbaCommand, Nqn, SetFeatures, SglDescriptor,
-    Status,
+    AdminCommand, Command, Completion, DISCOVERY_NQN, IoOpcode, LbaCommand, Nqn, SetFeatures,
+    SglDescriptor, Status,
 };
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
@@ -144,6 +144,14 @@ impl Client {
             PduHeader::IcResp(_) => Ok(client),
             other => bail!("{other:?} instead of ICResp"),
         }
+    }
+
+    /// The admin queue of a new discovery controller, with so many entries.
+    pub(super) fn discovery(address: SocketAddr, host: &str, entries: u16) -> Result<Self> {
+        let mut client = Self::open(address)?;
+        let ids = (ConnectData::CNTLID_DYNAMIC, 0);
+        client.connect(DISCOVERY_NQN, host, ids, entries, 0)?;
+        Ok(client)
     }
 
     /// The admin queue of a new controller of `subsystem`, enabled, and its identifier.

@@ -9,8 +9,12 @@ use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use wire::limits::NSID_BROADCAST;
 use wire::nvme::identify::Cns;
-use wire::nvme::{Abort, AdminCommand, Command, DISCOVERY_NQN, Identify, IoOpcode, SglDescriptor};
+use wire::nvme::log_page::LogPageId;
+use wire::nvme::{
+    Abort, AdminCommand, Command, DISCOVERY_NQN, GetLogPage, Identify, IoOpcode, SglDescriptor,
+};
 
 /// Time in which a load has to come about.
 const SETUP: Duration = Duration::from_secs(120);
@@ -30,8 +34,14 @@ const SMALL_QUEUE: u16 = 32;
 /// Entries of other I/O queues.
 const LARGE_QUEUE: u16 = 128;
 
-/// The largest answer that hosts ask for which do not read it.
+/// The largest answer to a read that hosts ask for which do not read it.
 const READ_BYTES: u32 = 128 << 10;
+
+/// Entries of the largest admin queue.
+const ADMIN_ENTRIES_MAX: u16 = 1024;
+
+/// Parts of the discovery log page that hosts ask for which do not read them, in bytes.
+const PAGE_BYTES: [u32; 2] = [1 << 20, 128 << 10];
 
 /// A hostile load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +52,8 @@ pub(super) enum Load {
     Idle,
     /// 50 hosts that connect 127 I/O queues each, again and again.
     ConnectStorm,
-    /// A host with 16 I/O queues, and 200 discovery controllers, that ask and do not read.
+    /// A host with 16 I/O queues, and 208 discovery controllers, that ask and do not read. Eight of
+    /// these have the largest queue that there is, and ask for all that a target can send.
     Deaf,
     /// 100 connections that send a byte a second.
     Slow,
@@ -75,6 +86,14 @@ impl Load {
         ("no_files", Self::NoFiles),
         ("little_memory", Self::LittleMemory),
     ];
+
+    /// Returns true if it takes what hosts need that connect: some do beside it.
+    pub(super) const fn keeps_out(self) -> bool {
+        matches!(
+            self,
+            Self::HalfOpen | Self::ConnectStorm | Self::Deaf | Self::LittleMemory
+        )
+    }
 
     /// Its threads: what each does.
     fn workers(self) -> Vec<fn(&Worker<'_>) -> Result<()>> {
@@ -316,6 +335,14 @@ impl Deaf {
     }
 }
 
+/// Asks for a part of the discovery log page.
+fn page(bytes: u32) -> Command {
+    let get = GetLogPage::new(LogPageId::DISCOVERY, NSID_BROADCAST, 0, bytes);
+    let mut command = AdminCommand::GetLogPage(get).encode(0);
+    command.set_sgl(SglDescriptor::transport(bytes));
+    command
+}
+
 fn deaf(worker: &Worker<'_>) -> Result<()> {
     let peer = worker.peer;
     let blocks = READ_BYTES / peer.block_bytes;
@@ -336,6 +363,20 @@ fn deaf(worker: &Worker<'_>) -> Result<()> {
     for host in 0..worker.size.of(200) {
         let (client, _) = Client::admin(peer.address, DISCOVERY_NQN, &worker.host(host))?;
         open.push(Deaf::new(client, (0..ADMIN_ENTRIES - 1).map(identify))?);
+    }
+    for host in 0..worker.size.of(8) {
+        let client = Client::discovery(peer.address, &worker.host(host), ADMIN_ENTRIES_MAX)?;
+        let pages = PAGE_BYTES
+            .into_iter()
+            .flat_map(|bytes| (0..32).map(move |_| page(bytes)));
+        let all = pages.chain((0..).map(|_| identify(0)));
+        let all = (0..ADMIN_ENTRIES_MAX - 1)
+            .zip(all)
+            .map(|(cid, mut command)| {
+                command.set_cid(cid);
+                command
+            });
+        open.push(Deaf::new(client, all)?);
     }
     let write = |open: &mut Vec<Deaf>| {
         let bytes = open.iter_mut().map(Deaf::write).sum();

@@ -31,8 +31,14 @@ const FILES: u64 = 200;
 /// Memory that the target has in [`Load::LittleMemory`].
 const MEMORY_BYTES: u64 = 256 << 20;
 
-/// Longest time that a host may take to get in after a load has ended.
+/// Time for which a host tries to get in after a load has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same beside the load: less than a target takes to notice that others do not read.
+const PATIENCE_BESIDE: Duration = Duration::from_secs(10);
+
+/// Hosts that connect beside a load, one after the other.
+const NEWCOMERS: usize = 3;
 
 /// Of each run's measured time, this part is run before.
 const WARMUP_DIVISOR: u32 = 4;
@@ -157,19 +163,23 @@ fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
     let undisturbed = neighbour.run(args.seconds);
     let cpu = |pid: Option<u32>| pid.map(cpu_seconds).transpose();
     let size = Size(if args.smoke { SMOKE_PERCENT } else { 100 });
-    let ((disturbed, cpu_percent), done) = beside(load, &peer, size, Some(core), || {
+    let ((disturbed, cpu_percent, came_in), done) = beside(load, &peer, size, Some(core), || {
         let (before, begun) = (cpu(pid), Instant::now());
         let disturbed = neighbour.run(args.seconds);
         let watched = begun.elapsed().as_secs_f64();
         let used = before.ok().flatten().zip(cpu(pid).ok().flatten());
         let percent = used.map(|(before, after)| 100.0 * (after - before) / watched);
-        (disturbed, percent)
+        let newcomers = if load.keeps_out() { NEWCOMERS } else { 0 };
+        let came_in = (0..newcomers).try_for_each(|_| comes_in(&peer, PATIENCE_BESIDE));
+        (disturbed, percent, came_in.context("beside the load"))
     })?;
     let memory_bytes = pid.map(|pid| memory_bytes(pid, "VmHWM")).transpose()?;
     let mut disturbed = disturbed;
-    if let Err(error) = comes_in(&peer) {
-        disturbed.failed += 1;
-        disturbed.failure.get_or_insert(format!("{error:#}"));
+    for came_in in [came_in, comes_in(&peer, PATIENCE)] {
+        if let Err(error) = came_in {
+            disturbed.failed += 1;
+            disturbed.failure.get_or_insert(format!("{error:#}"));
+        }
     }
     // Before what was made to confine it, which goes when it is empty.
     drop(target);
@@ -183,8 +193,8 @@ fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
     })
 }
 
-/// A host connects when the load has ended, and is served.
-fn comes_in(peer: &Peer) -> Result<()> {
+/// A host connects, and is served; it tries again and again for this time.
+fn comes_in(peer: &Peer, patience: Duration) -> Result<()> {
     let begun = Instant::now();
     loop {
         let served = Neighbour::connect(peer, false).and_then(|mut neighbour| {
@@ -193,11 +203,11 @@ fn comes_in(peer: &Peer) -> Result<()> {
             Ok(())
         });
         match served {
-            Err(error) if begun.elapsed() < PATIENCE => {
+            Err(error) if begun.elapsed() < patience => {
                 tracing::debug!("{error:#}");
                 std::thread::sleep(Duration::from_millis(100));
             }
-            served => return served.context("no host can connect any more"),
+            served => return served.context("a new host cannot connect"),
         }
     }
 }

@@ -11,9 +11,13 @@ use reactor::{Buffer, Context, IoSlice};
 use switch::doorbell::Urgency;
 use wire::nvme::log_page::ErrorEntry;
 use wire::nvme::{Command, Completion, IoOpcode, Status};
+use wire::tcp::{DataAlignment, IcResp};
 
 /// CRD of CRDT1, the only retry delay that Identify reports.
 const RETRY_DELAY: u8 = 1;
+
+/// Stands for ICResp among the slots that wait for space; no queue has so many entries.
+const IC_RESP: u16 = u16::MAX;
 
 /// Returns a status as the host gets it: with a retry delay for an interrupted command, where the
 /// host has enabled such delays; without, hosts send the command again at once.
@@ -28,6 +32,29 @@ pub(crate) fn with_retry_delay(connection: &Connection, status: Status) -> Statu
         return status.with_crd(RETRY_DELAY);
     }
     status
+}
+
+/// Answers ICReq, or lets the answer wait for space.
+pub(crate) fn initialized(connection: &mut Connection, core: &mut CoreState, cx: &mut Context<'_>) {
+    let output = &mut connection.session.output;
+    if output.make_room_last(0, &mut core.sends(), cx) {
+        push_ic_resp(connection, core, cx);
+    } else {
+        output.wait(IC_RESP, &mut core.sends());
+    }
+}
+
+/// Appends ICResp, for which there is space. The session has the terms. `[NVMe-TCP 1.0 §3.3.1]`
+fn push_ic_resp(connection: &mut Connection, core: &mut CoreState, cx: &Context<'_>) {
+    let format = connection.session.output.format();
+    let response = IcResp {
+        controller_alignment: DataAlignment::DWORD,
+        header_digest: format.header_digest,
+        data_digest: format.data_digest,
+        max_h2c_data: core.limits.h2c_data_bytes,
+    };
+    connection.session.output.push_bytes(&response.to_bytes());
+    connection.appended(0, Urgency::Urgent, core, cx);
 }
 
 /// Answers a command that has no slot with an error.
@@ -263,6 +290,10 @@ pub(crate) fn resume(connection: &mut Connection, core: &mut CoreState, cx: &mut
             return;
         }
         output.waiting.pop_front();
+        if slot == IC_RESP {
+            push_ic_resp(connection, core, cx);
+            continue;
+        }
         match state {
             CommandState::Answering => push_answer(connection, slot, core, cx),
             CommandState::Transferring => send_r2ts(connection, slot, core, cx),

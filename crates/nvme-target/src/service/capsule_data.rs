@@ -7,12 +7,11 @@ use crate::service::core::CoreState;
 use crate::service::requests::arrived;
 use crate::session::event::Payload;
 use crate::session::transfer::Incoming;
-use crate::shares::Holding;
 use reactor::{Context, IoSlice};
 use wire::nvme::Status;
 
 /// Returns a buffer for the data of a command that has no slot yet, and the bytes of the core's that
-/// it takes; `None` where input has to wait for one.
+/// it takes; `None` where input has to wait for one. Connect has memory of its own.
 ///
 /// # Errors
 /// Command Interrupted where input must not wait, because commands of this very connection wait for
@@ -24,12 +23,18 @@ pub(crate) fn buffer(
     cx: &Context<'_>,
 ) -> Result<Option<(IoSlice, u32)>, Status> {
     let (length, pool) = (length as usize, cx.driver.buffers());
+    if connection.is_fresh() {
+        // One at a time, so that others find theirs.
+        let first = connection.session.commands.used() == 0;
+        let buffer = first.then(|| core.connects.take(length)).flatten();
+        return Ok(buffer.map(|buffer| (IoSlice::from_buffer(buffer, length), 0)));
+    }
     let holding = &connection.holding;
     if holding.may_take(length, pool, &core.limits).is_err() {
         if connection.session.transferring == 0 {
             return Ok(None);
         }
-        if !Holding::may_exceed(length, pool) {
+        if !holding.may_exceed(length, pool) {
             return Err(Status::COMMAND_INTERRUPTED);
         }
     }

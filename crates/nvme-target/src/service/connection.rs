@@ -7,6 +7,7 @@ use crate::barrier::registry::Scopes;
 use crate::controller::connect::NO_SUBSYSTEM;
 use crate::controller::registry::SharedController;
 use crate::controller::state::Controller;
+use crate::limits::ATTEMPTS_MAX;
 use crate::permit::ConnectionPermit;
 use crate::qos::access::Rights;
 use crate::qos::core::TokenQueue;
@@ -28,7 +29,7 @@ use switch::Class;
 use switch::doorbell::Urgency;
 use wire::nvme::{Command, Status};
 use wire::tcp::framer::FramerLimits;
-use wire::tcp::{DataAlignment, IcReq, IcResp, PduFormat};
+use wire::tcp::{IcReq, PduFormat};
 
 /// Controller that a queue pair belongs to.
 #[derive(Debug)]
@@ -101,6 +102,8 @@ pub(crate) struct Connection {
     pub(crate) holding: Holding,
     /// The connection counts among the core's fresh ones.
     fresh: bool,
+    /// Commands that came while it did.
+    attempts: u8,
     /// The slot of a Disconnect that waits for the other commands of the queue.
     pub(super) disconnecting: Option<u16>,
     /// Nothing of the connection can change data any more, and its controller knows.
@@ -123,7 +126,7 @@ impl Connection {
         now: Time,
     ) -> Self {
         core.connections.fresh += 1;
-        let output = Output::new(UNPLACED, socket, core.accounts.anonymous());
+        let output = Output::new(UNPLACED, socket, core.accounts.fresh());
         Self {
             key: UNPLACED,
             socket,
@@ -145,8 +148,9 @@ impl Connection {
                 close: Time::NEVER,
                 timer: Time::NEVER,
             },
-            holding: Holding::new(core.accounts.anonymous()),
+            holding: Holding::new(core.accounts.fresh()),
             fresh: true,
+            attempts: 0,
             disconnecting: None,
             disarmed: false,
             permit,
@@ -255,6 +259,12 @@ impl Connection {
         self.fresh
     }
 
+    /// Counts a command that comes before Connect has succeeded; false for one too many.
+    pub(crate) fn try_connect(&mut self) -> bool {
+        self.attempts = self.attempts.saturating_add(1);
+        self.attempts <= ATTEMPTS_MAX
+    }
+
     /// The connection is fresh no longer.
     pub(crate) fn leave_fresh(&mut self, core: &mut CoreState) {
         if std::mem::take(&mut self.fresh) {
@@ -262,29 +272,12 @@ impl Connection {
         }
     }
 
-    /// Answers ICReq. `[NVMe-TCP 1.0 §3.3.1]`
-    pub(crate) fn initialize(
-        &mut self,
-        request: &IcReq,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) {
-        let response = IcResp {
-            controller_alignment: DataAlignment::DWORD,
-            header_digest: request.header_digest && core.limits.header_digest,
-            data_digest: request.data_digest && core.limits.data_digest,
-            max_h2c_data: core.limits.h2c_data_bytes,
-        };
-        if !self.session.output.make_room(0, &mut core.sends(), cx) {
-            self.close(core, cx);
-            return;
-        }
-        self.session.output.push_bytes(&response.to_bytes());
-        self.appended(0, Urgency::Urgent, core, cx);
+    /// Takes the terms of ICReq, which is to be answered. `[NVMe-TCP 1.0 §3.3.1]`
+    pub(crate) fn initialize(&mut self, request: &IcReq, core: &mut CoreState) {
         self.session.initialize(
             PduFormat {
-                header_digest: response.header_digest,
-                data_digest: response.data_digest,
+                header_digest: request.header_digest && core.limits.header_digest,
+                data_digest: request.data_digest && core.limits.data_digest,
                 alignment: request.host_alignment,
             },
             request.max_r2t,
@@ -309,10 +302,14 @@ impl Connection {
         let Some(controller) = self.controller() else {
             return;
         };
-        let tenants = controller.tenants(&core.shared.rules());
-        let host = (&*controller.host_nqn, self.peer.ip());
-        let (tenant, class) = (tenants.held_to_account(), self.session.output.class());
-        let parties = core.accounts.parties(purpose, host, tenant, class);
+        let parties = if purpose == Purpose::Discovery {
+            core.accounts.discovery(self.peer.ip())
+        } else {
+            let tenants = controller.tenants(&core.shared.rules());
+            let host = (&*controller.host_nqn, self.peer.ip());
+            let (tenant, class) = (tenants.held_to_account(), self.session.output.class());
+            core.accounts.parties(purpose, host, tenant, class)
+        };
         self.holding.belongs_to(Rc::clone(&parties));
         self.session.output.set_parties(parties);
     }

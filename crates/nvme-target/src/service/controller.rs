@@ -270,9 +270,11 @@ fn become_admin(
     connection.arm(core, controller.keep_alive.deadline());
     connection.owner = Owner::Admin(Box::new(controller));
     connection.access.subsystem = subsystem;
-    if kind == ControllerKind::Io {
-        connection.set_purpose(Purpose::Control, core);
-    }
+    let purpose = match kind {
+        ControllerKind::Io => Purpose::Control,
+        ControllerKind::Discovery => Purpose::Discovery,
+    };
+    connection.set_purpose(purpose, core);
     connection.assign_token_queues(core);
 }
 

@@ -27,10 +27,11 @@ use crate::switch::core::CoreSwitch;
 use crate::switch::work::Work;
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time, TimerQueue};
-use reactor::{BufferPool, Context, OpNamespace};
+use reactor::{BufferClass, BufferPool, Context, OpNamespace};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
+use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// Action on other connections than the one at hand; taken at the end of the turn.
 #[derive(Debug)]
@@ -134,6 +135,8 @@ pub(crate) struct CoreState {
     /// Tables of commands over extents.
     pub(crate) tables: TablePool,
     pub(crate) accounts: Accounts,
+    /// Memory for the data of Connect, one buffer for each connection that may be before it.
+    pub(crate) connects: BufferPool,
     pub(crate) waiters: Waiters,
     pub(crate) connections: ConnectionLists,
     pub(crate) actions: Vec<Action>,
@@ -146,6 +149,20 @@ pub(crate) struct CoreState {
     pub(crate) work: Work,
     /// Lines that peers may still cause in the log.
     pub(crate) log_budget: LogBudget,
+}
+
+/// Returns the buffers for the data of Connect on a core: of the first one, which accepts connections,
+/// as many as there may be connections before Connect. Address space only, until they are used.
+fn connect_buffers(index: usize, limits: &Limits) -> BufferPool {
+    let class = BufferClass {
+        bytes: ADMIN_IN_CAPSULE_BYTES as usize,
+        count: if index == 0 {
+            limits.fresh_max().min(u16::MAX.into())
+        } else {
+            0
+        },
+    };
+    BufferPool::new(&[class]).expect("there is address space for some MiB")
 }
 
 impl CoreState {
@@ -164,6 +181,7 @@ impl CoreState {
             namespaces: Namespaces::new(),
             tables: TablePool::default(),
             accounts: Accounts::default(),
+            connects: connect_buffers(index, &limits),
             waiters: Waiters {
                 commands: WaitLists::with_capacity(2048),
                 input: VecDeque::with_capacity(64),

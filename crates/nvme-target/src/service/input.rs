@@ -6,6 +6,7 @@ use crate::service::core::CoreState;
 use crate::service::flow::Flow;
 use crate::service::{admin, answers, io, requests};
 use crate::session::event::{Delivery, Event, Payload, Violation};
+use crate::shares::RESERVE_PART;
 use base::Time;
 use reactor::limits::BOUNDED_SEND_BYTES;
 use reactor::{Context, Op, OpKey, Received};
@@ -179,7 +180,10 @@ impl Connection {
             Event::Data(Delivery::Nothing) => {}
             Event::Data(Delivery::Partial(slot)) => answers::send_r2ts(self, slot, core, cx),
             Event::Data(Delivery::Whole(slot)) => requests::arrived(self, slot, core, cx),
-            Event::Initialize(request) => self.initialize(&request, core, cx),
+            Event::Initialize(request) => {
+                self.initialize(&request, core);
+                answers::initialized(self, core, cx);
+            }
             Event::Terminated(status) => {
                 core.stats.terminations_received += 1;
                 if let Some(suppressed) = core.log_budget.allow(self.peer.ip(), cx.now) {
@@ -298,6 +302,11 @@ fn take_command(
         answers::refuse(connection, command, status, core, cx);
         return Flow::Continue;
     }
+    if connection.is_fresh() && !connection.try_connect() {
+        let reason = "too many commands came before a Connect that succeeds";
+        violate(connection, command, reason, core, cx);
+        return Flow::Continue;
+    }
     if matches!(connection.owner, Owner::Io(_)) {
         core.stats.io_commands += 1;
     } else {
@@ -318,7 +327,10 @@ fn stall(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Flow {
-    let most = core.limits.stash_bytes;
+    let most = match connection.holding.is_of_discovery() {
+        true => core.limits.stash_bytes / RESERVE_PART,
+        false => core.limits.stash_bytes,
+    };
     let left = most.checked_sub(core.waiters.stashed_bytes);
     let kept = left.and_then(|left| connection.session.stall(command, payload, left));
     if let Some(bytes) = kept {
@@ -353,10 +365,22 @@ fn dispatch(
 }
 
 /// The host has more commands outstanding than the queue has entries.
-#[cold]
 fn overrun(
     connection: &mut Connection,
     command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let reason = "more commands are outstanding than the queue has entries";
+    violate(connection, command, reason, core, cx);
+}
+
+/// A command came that may not come now.
+#[cold]
+fn violate(
+    connection: &mut Connection,
+    command: &Command,
+    reason: &str,
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
@@ -367,7 +391,7 @@ fn overrun(
         FatalErrorStatus::PDU_SEQUENCE_ERROR,
         0,
         &header[..CapsuleCmd::SIZE],
-        "more commands are outstanding than the queue has entries",
+        reason,
     );
     connection.terminate(&violation, core, cx);
 }

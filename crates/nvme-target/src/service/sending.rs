@@ -80,7 +80,8 @@ impl PollGroup {
                 .wait_for_list(&mut self.core.sends());
         }
         if connection.session.output.is_sending() {
-            let deadline = cx.now + self.core.limits.stall_timeout;
+            let since = connection.session.output.pace().slow_since();
+            let deadline = since + self.core.limits.stall_timeout;
             connection.arm(&mut self.core, deadline);
         }
         bytes as u64

@@ -93,7 +93,8 @@ impl Connection {
         }
         let output = &self.session.output;
         if output.is_sending() {
-            check(output.sending_since() + limits.stall_timeout, Late::Unread);
+            let slow = output.pace().slow_since();
+            check(slow + limits.stall_timeout, Late::Unread);
         }
         if let Owner::Admin(controller) = &mut self.owner {
             check(controller.deadline(cx.now), Late::silence_of(controller));

@@ -35,7 +35,8 @@ impl Service for PollGroup {
                     self.core.lists.give_back(list, &nobody);
                     return;
                 };
-                let sent = connection.session.output.sent(list, &mut self.core.sends());
+                let output = &mut connection.session.output;
+                let sent = output.sent(list, &mut self.core.sends(), cx.now);
                 connection.holding.give_back(sent);
                 if let Err(error) = result {
                     connection.broken(&error, &mut self.core, cx);

@@ -97,13 +97,11 @@ impl PollGroup {
     /// back.
     fn run_list_waiters(&mut self) {
         let core = &mut self.core;
-        if !std::mem::take(&mut core.lists.returned) {
-            return;
-        }
-        for _ in 0..core.lists.waiting.len().min(WAITERS_A_TURN) {
-            if let Some((class, key)) = core.lists.waiting.pop_front() {
-                core.switch.push_ready(class, key);
-            }
+        for _ in 0..WAITERS_A_TURN {
+            let Some((class, key)) = core.lists.next_to_try() else {
+                break;
+            };
+            core.switch.push_ready(class, key);
         }
     }
 }

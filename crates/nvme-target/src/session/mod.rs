@@ -20,6 +20,7 @@ pub(crate) mod event;
 pub(crate) mod handover;
 mod input;
 pub(crate) mod output;
+mod pace;
 pub(crate) mod send_lists;
 mod state;
 pub(crate) mod transfer;

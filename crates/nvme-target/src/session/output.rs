@@ -5,6 +5,7 @@
 //! read keeps a bounded number of caravans; what does not fit waits in its slots.
 
 use crate::limits::Limits;
+use crate::session::pace::ReaderPace;
 use crate::session::send_lists::{ListPool, SharedLists};
 use crate::shares::Parties;
 use crate::stats::CoreStats;
@@ -72,6 +73,7 @@ pub(crate) struct Output {
     marked: bool,
     /// The connection is among those that the core looks at when their time has come.
     timed: bool,
+    pace: ReaderPace,
 }
 
 impl Output {
@@ -86,6 +88,7 @@ impl Output {
             waiting: VecDeque::new(),
             marked: false,
             timed: false,
+            pace: ReaderPace::new(),
         }
     }
 
@@ -135,9 +138,9 @@ impl Output {
         self.queue.is_sending()
     }
 
-    /// Returns the time at which the send under way began.
-    pub(crate) const fn sending_since(&self) -> Time {
-        self.queue.sending_since()
+    /// The pace at which the host takes what is sent.
+    pub(crate) const fn pace(&self) -> &ReaderPace {
+        &self.pace
     }
 
     /// Returns true while nothing is to be sent, and nothing is under way.
@@ -300,7 +303,7 @@ impl Output {
         if self.queue.complete_caravans() == 0 && due {
             self.complete_caravan(core);
         }
-        let Some((list, answers)) = self.queue.next_send(cx.now) else {
+        let Some((list, answers)) = self.queue.next_send() else {
             return 0;
         };
         debug_assert!(
@@ -309,6 +312,7 @@ impl Output {
         );
         self.unsent_answers -= answers.count;
         let bytes = list.bytes();
+        self.pace.begins(cx.now);
         let key = OpKey::new(core.op_namespace, SEND, self.key);
         cx.submit(
             key,
@@ -327,12 +331,22 @@ impl Output {
 
     /// A send came to its end. Puts the connection back on the core's list if more is to be sent.
     /// Returns how many bytes of buffers went with it.
-    pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut SendContext<'_>) -> u32 {
+    pub(crate) fn sent(
+        &mut self,
+        list: Box<SendList>,
+        core: &mut SendContext<'_>,
+        now: Time,
+    ) -> u32 {
+        let bytes = list.bytes();
         let mut lists = core.lists_of(&self.parties);
         let answers = self.queue.end_send(list, &mut lists);
-        if self.queue.is_due() || self.queue.complete_caravans() > 0 || !self.waiting.is_empty() {
+        let more = self.queue.is_due() || self.queue.complete_caravans() > 0;
+        let more = more || !self.waiting.is_empty();
+        if more {
             self.mark(core);
         }
+        // One that waits for a list is not late itself.
+        self.pace.took(bytes, more && !self.lacks_list(), now);
         answers.held
     }
 

@@ -20,8 +20,8 @@ pub(crate) struct ListPool {
     max: usize,
     /// Connections that wait for one, in order, each with its class.
     pub(crate) waiting: VecDeque<(Option<Class>, SlabKey)>,
-    /// One came back since the last turn.
-    pub(crate) returned: bool,
+    /// So many of them have to try before the core may sleep, since a list came back.
+    untried: usize,
 }
 
 impl ListPool {
@@ -31,7 +31,7 @@ impl ListPool {
             made: 0,
             max,
             waiting: VecDeque::new(),
-            returned: false,
+            untried: 0,
         }
     }
 
@@ -61,12 +61,18 @@ impl ListPool {
         parties.give_back_lists(1);
         list.clear();
         self.free.push(list);
-        self.returned = true;
+        self.untried = self.waiting.len();
     }
 
     /// Returns true if connections that wait for a list are to try again.
     pub(crate) fn has_to_look(&self) -> bool {
-        self.returned && !self.waiting.is_empty()
+        self.untried > 0
+    }
+
+    /// Returns the next connection that is to try again. Those that wait again are behind all others.
+    pub(crate) fn next_to_try(&mut self) -> Option<(Option<Class>, SlabKey)> {
+        self.untried = self.untried.checked_sub(1)?;
+        self.waiting.pop_front()
     }
 }
 
@@ -110,7 +116,7 @@ mod tests {
         let list = pool.take(&data, &limits).expect("the first");
         assert!(pool.take(&control, &limits).is_none());
         pool.give_back(list, &data);
-        assert!(pool.take(&accounts.anonymous(), &limits).is_some());
+        assert!(pool.take(&accounts.fresh(), &limits).is_some());
     }
 
     #[test]
@@ -121,23 +127,57 @@ mod tests {
             let lists = std::iter::from_fn(|| pool.take(parties, &limits));
             lists.collect::<Vec<_>>()
         };
-        let anyone = accounts.anonymous();
-        let anyones = all(&mut pool, &anyone);
+        let mut anyones = Vec::new();
+        for last in 101..106 {
+            let anyone = accounts.discovery(from(last));
+            anyones.push((all(&mut pool, &anyone), anyone));
+        }
+        let taken: usize = anyones.iter().map(|(lists, _)| lists.len()).sum();
         let mut queues = Vec::new();
         for (last, host) in (1..).zip(["a", "b", "c", "d"]) {
             let data = accounts.parties(Purpose::Data, (host, from(last)), None, None);
             queues.extend(all(&mut pool, &data));
         }
-        assert_eq!((anyones.len(), queues.len()), (32, 24));
+        assert_eq!((taken, queues.len()), (32, 24));
         let mut admin = 0;
         for (last, host) in (5..).zip(["e", "f", "g", "h"]) {
             let control = accounts.parties(Purpose::Control, (host, from(last)), None, None);
             admin += all(&mut pool, &control).len();
         }
-        assert_eq!(admin, 8);
-        for list in anyones {
-            pool.give_back(list, &anyone);
+        // One is left for Connect.
+        assert_eq!(admin, 7);
+        let late = accounts.discovery(from(109));
+        assert_eq!(all(&mut pool, &late).len(), 0);
+        assert_eq!(all(&mut pool, &accounts.fresh()).len(), 1);
+        for (lists, anyone) in anyones {
+            for list in lists {
+                pool.give_back(list, &anyone);
+            }
         }
-        assert_eq!(all(&mut pool, &anyone).len(), 32);
+        assert_eq!(all(&mut pool, &late).len(), 21);
+    }
+
+    /// A list came back, and the first 64 that waited might not have it: the core slept, although the
+    /// next one might.
+    #[test]
+    fn each_that_waits_is_asked_before_a_core_sleeps() {
+        let (mut pool, limits) = (ListPool::new(64), Limits::default());
+        let fresh = Accounts::default().fresh();
+        let list = pool.take(&fresh, &limits).expect("the first");
+        let key = |index| SlabKey {
+            index,
+            generation: 0,
+        };
+        pool.waiting
+            .extend((0..200).map(|index| (None, key(index))));
+        assert!(!pool.has_to_look());
+        pool.give_back(list, &fresh);
+        for index in 0..200 {
+            assert!(pool.has_to_look(), "{index} is not asked");
+            let asked = pool.next_to_try().expect("it waits");
+            assert_eq!(asked.1, key(index));
+            pool.waiting.push_back(asked);
+        }
+        assert!(!pool.has_to_look() && pool.next_to_try().is_none());
     }
 }

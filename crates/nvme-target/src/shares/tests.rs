@@ -32,9 +32,58 @@ fn queue(accounts: &mut Accounts, host: &str, tenant: Option<&str>, class: Class
     let tenant = tenant.map(Arc::from);
     let who = (host, address(host));
     let parties = accounts.parties(Purpose::Data, who, tenant.as_ref(), Some(class));
-    let mut holding = Holding::new(accounts.anonymous());
+    let mut holding = Holding::new(accounts.fresh());
     holding.belongs_to(parties);
     holding
+}
+
+/// A connection to discovery from the address of a host.
+fn discovery(accounts: &mut Accounts, host: &str) -> Holding {
+    let mut holding = Holding::new(accounts.fresh());
+    holding.belongs_to(accounts.discovery(address(host)));
+    holding
+}
+
+/// One connection took all that was for discovery, and with it what Connect needed.
+#[test]
+fn a_connection_to_discovery_leaves_something_for_others() {
+    let (pool, limits) = (pool(800), Limits::default());
+    let mut accounts = Accounts::default();
+    let mut lists = 800;
+    let mut held = Vec::new();
+    let mut take_all = |mut connection: Holding| {
+        let before = lists;
+        while connection.parties.may_take_list(lists, 800, &limits) {
+            connection.parties.take_lists(1);
+            lists -= 1;
+        }
+        let buffers = fill(&mut connection, &pool, &limits);
+        let taken = (buffers.len(), before - lists);
+        held.push((connection, buffers));
+        taken
+    };
+    // Two thirds of an eighth of the buffers, and of half of the lists.
+    let (buffers, of_lists) = take_all(discovery(&mut accounts, "a"));
+    assert!((60..=70).contains(&buffers), "{buffers}");
+    assert_eq!(of_lists, 266);
+    // Others at its address have what is left of their network's share, and another network something.
+    for _ in 0..200 {
+        take_all(discovery(&mut accounts, "a"));
+    }
+    let (buffers, of_lists) = take_all(discovery(&mut accounts, "b"));
+    assert!(buffers > 0 && of_lists > 0, "{buffers} {of_lists}");
+    for network in 0..200 {
+        take_all(discovery(&mut accounts, &network.to_string()));
+    }
+    // Neither a network that comes first nor hosts are kept out by all of them together.
+    let late = discovery(&mut accounts, "late");
+    assert_eq!(late.may_take(4096, &pool, &limits), Ok(()));
+    assert!(late.parties.may_take_list(lists, 800, &limits));
+    let neighbour = queue(&mut accounts, "n", None, Class::Latency);
+    assert!(neighbour.parties.may_take_list(lists, 800, &limits));
+    assert!(lists > 800 / RESERVE_PART && pool.free(0) > 800 / 2);
+    // Nor do they go beyond their share for what comes in capsules.
+    assert!(!late.may_exceed(4096, &pool) && neighbour.may_exceed(4096, &pool));
 }
 
 #[test]
@@ -60,26 +109,24 @@ fn who_takes_all_it_can_leaves_something_and_an_end_gives_everything_back() {
     assert_eq!(third.may_take(4096, &pool, &limits), Err(Share::Host));
     let mut other = greedy(&mut accounts, "b");
     assert_eq!(fill(&mut other, &pool, &limits).len(), 100);
-    // Its buffers are free again here: 200 are.
-    // All anonymous connections have an eighth together.
-    let mut anyone = Holding::new(accounts.anonymous());
-    let mut another = Holding::new(accounts.anonymous());
-    let few = fill(&mut anyone, &pool, &limits);
-    assert_eq!(few.len(), 25);
+    // Its buffers are free again here: 200 are, of which all of discovery has an eighth together.
+    let mut anyones: Vec<_> = (0..9).map(|_| discovery(&mut accounts, "n")).collect();
+    let few: Vec<_> = anyones
+        .iter_mut()
+        .map(|anyone| fill(anyone, &pool, &limits))
+        .collect();
+    assert_eq!(few.iter().map(Vec::len).sum::<usize>(), 23);
+    drop((held, few, first, second, anyones));
+    // Two hosts, and the network of each; and one of discovery.
     assert_eq!(
-        another.may_take(4096, &pool, &limits),
-        Err(Share::Anonymous)
+        (accounts.discovery.bytes.get(), accounts.known.len()),
+        (0, 5)
     );
-    drop((held, few, first, second, anyone));
-    // Two hosts, and the network of each.
-    assert_eq!(
-        (accounts.anonymous.host.bytes.get(), accounts.known.len()),
-        (0, 4)
-    );
+    let mut another = discovery(&mut accounts, "n");
     let again = greedy(&mut accounts, "a");
     assert_eq!(again.parties.host.bytes.get(), 0);
     another.take(4096);
-    assert_eq!(accounts.anonymous.host.bytes.get(), 4096);
+    assert_eq!(accounts.discovery.bytes.get(), 4096);
 }
 
 /// A tenant of many hosts, each within its share, held everything.
@@ -177,7 +224,7 @@ fn who_has_many_names_leaves_something_for_another_host() {
                     lists -= 1;
                 }
             }
-            let mut holding = Holding::new(accounts.anonymous());
+            let mut holding = Holding::new(accounts.fresh());
             holding.belongs_to(data);
             let buffer = holding.may_take(1 << 20, &pool, &limits).ok();
             let buffer = buffer.and_then(|()| pool.take(1 << 20));
@@ -219,7 +266,7 @@ fn hosts_at_one_address_find_something_each() {
     let mut held = Vec::new();
     for (name, expected) in [("a", 533), ("b", 152), ("c", 1), ("d", 1)] {
         let parties = accounts.parties(Purpose::Data, (name, address("nat")), None, None);
-        let mut queue = Holding::new(accounts.anonymous());
+        let mut queue = Holding::new(accounts.fresh());
         queue.belongs_to(parties);
         let buffers = fill(&mut queue, &pool, &limits);
         assert_eq!(buffers.len(), expected, "{name}");

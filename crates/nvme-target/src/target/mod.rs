@@ -192,7 +192,7 @@ impl Target {
     /// Tells discovery hosts that what they see may have changed.
     pub(crate) fn discovery_changed(&self) {
         self.shared.configuration().generation += 1;
-        self.shared.send_all(|| CoreMessage::Notify {
+        self.shared.deliver_all(|| CoreMessage::Notify {
             subsystem: None,
             notice: Notice::Discovery,
         });
@@ -200,7 +200,7 @@ impl Target {
 
     fn namespace_changed(&self, subsystem: &Subsystem, nsid: u32) {
         let subsystem = Some(subsystem.index);
-        self.shared.send_all(|| CoreMessage::Notify {
+        self.shared.deliver_all(|| CoreMessage::Notify {
             subsystem,
             notice: Notice::Namespace(nsid),
         });
