@@ -244,6 +244,9 @@ pub struct Limits {
     /// target does; hosts then take every lost connection for such a loss. A subsystem may have
     /// [another one](crate::Target::set_cache_life).
     pub cache_life: u64,
+    /// Number of this process, for Identify: another one at each start, so that hosts of ours do not
+    /// take controllers of this process for those that they had in one before. 0 says nothing.
+    pub incarnation: u64,
 }
 
 impl Default for Limits {
@@ -304,6 +307,7 @@ impl Default for Limits {
             // Half of the buffers of the size that most commands need.
             barrier_held_bytes: 8 * MIB,
             cache_life: 0,
+            incarnation: 0,
         }
     }
 }
