@@ -76,7 +76,7 @@ pub struct Ending {
     pub reports: PerClass<Vec<Report>>,
     /// Requests that left by another core than the one that they were submitted on.
     pub steered: u64,
-    /// Times that the host's applications were told of completions, and of how many in all.
+    /// Times that the host's applications were notified of completions, and of how many in all.
     pub told: u64,
     /// See [`told`](Self::told).
     pub told_of: u64,

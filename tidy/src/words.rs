@@ -35,6 +35,9 @@ pub const FORBIDDEN: &[(&str, &str)] = &[
     ("strike_off", "remove"),
     ("leave away", "omit"),
     ("left away", "omitted"),
+    ("work is near", "work is active"),
+    ("work was near", "work was active"),
+    ("told of completions", "notified of completions"),
 ];
 
 /// Reports forbidden words in Rust files and documents. Tests count, too: they are read first.

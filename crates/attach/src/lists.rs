@@ -72,7 +72,7 @@ pub(crate) struct Lists {
     waiting: Vec<Waiting>,
     /// Number of the next one that is asked for.
     next: u64,
-    is_draining: bool,
+    pub(crate) is_draining: bool,
 }
 
 impl Lists {
@@ -236,11 +236,7 @@ mod tests {
     /// It was tried again each second for ever, with a line in the log each time.
     #[test]
     fn one_that_serves_for_a_moment_only_is_tried_ever_more_rarely() {
-        let front_end = TestFrontEnd {
-            end: None,
-            refuses: false,
-        };
-        let mut ended = attached("moment", front_end);
+        let mut ended = attached("moment", TestFrontEnd::default());
         let mut lists = Lists::default();
         for failures in 0..3 {
             ended.failures = failures;
@@ -259,7 +255,10 @@ mod tests {
     #[test]
     fn one_that_was_detached_while_it_started_stays_where_it_is_in_use() {
         for refuses in [false, true] {
-            let front_end = TestFrontEnd { end: None, refuses };
+            let front_end = TestFrontEnd {
+                refuses,
+                ..TestFrontEnd::default()
+            };
             let shared = SharedLists::default();
             shared.ended(7, Ok(attached(&format!("starting-{refuses}"), front_end)));
             let ids: Vec<_> = shared.lock().attached.iter().map(|it| it.id).collect();

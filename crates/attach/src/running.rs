@@ -90,9 +90,12 @@ impl Running {
         told
     }
 
-    /// Begins to start attachments, and gives them some time for it.
+    /// Begins to start attachments, and gives them some time for it; none where the process is to end.
     fn ask_for(&self, wanted: Vec<Wanted>) {
         let mut lists = self.shared.lock();
+        if lists.is_draining {
+            return;
+        }
         wanted.into_iter().for_each(|wanted| lists.want(wanted));
         drop(lists);
         self.shared.start_due();
@@ -163,8 +166,9 @@ impl Running {
     /// Ends all. Open files of FUSE get `patience`, without bound where that is `None`; another
     /// signal ends them at once.
     pub(crate) fn drain(&self, signals: &Receiver<()>, patience: Option<Duration>) {
+        // Beside a change that takes its time: what that has in hand is waited for below, and it
+        // begins nothing more.
         let detach_all = |force| {
-            let _changes = lock(&self.changes);
             self.shared.lock().retain_waiting(|_| false);
             self.detach_all(force)
         };
@@ -327,6 +331,9 @@ impl Running {
         drop(lists);
         let mut detached = 0;
         for name in others {
+            if self.is_draining() {
+                break;
+            }
             match self.detach_one(&name, false) {
                 Ok(()) => detached += 1,
                 Err(error) => tracing::warn!("SIGHUP: {error}; it goes on as before"),
@@ -359,6 +366,13 @@ impl Attachments for Running {
 
     fn detach(&self, name: &str, force: bool) -> Result<(), ApplyError> {
         let _changes = lock(&self.changes);
+        if self.is_draining() {
+            return Err(ApplyError::new(
+                ApplyErrorKind::Conflict,
+                format!("{name:?} cannot be detached by itself: the process is ending"),
+                "it detaches all; see its log",
+            ));
+        }
         self.detach_one(name, force)
     }
 
@@ -415,7 +429,12 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_front_end::{Silent, TestFrontEnd, attached, no_file};
+    use crate::test_front_end::{Gate, Silent, TestFrontEnd, attached, no_file};
+    use control::client::{self, Method};
+    use control::model::ApiAddress;
+    use control::server::{self, ServerOptions};
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
     use std::sync::mpsc;
 
     /// Serves one attachment that has ended so, with or without a file. Returns true if the process has
@@ -423,7 +442,7 @@ mod tests {
     fn fails(end: End, has_file: bool) -> (bool, Vec<String>) {
         let front_end = TestFrontEnd {
             end: Some(end),
-            refuses: false,
+            ..TestFrontEnd::default()
         };
         let attached = attached(&format!("ended-{end:?}-{has_file}"), front_end);
         let (sender, signals) = mpsc::channel();
@@ -466,5 +485,71 @@ mod tests {
         running.terminate();
         assert!(running.is_draining());
         assert_eq!(signals.try_recv(), Ok(()));
+    }
+
+    /// Asks for the end of an attachment, and does not wait for the answer.
+    fn ask_to_detach(name: &str, socket: &Path) -> UnixStream {
+        let mut client = UnixStream::connect(socket).expect("the interface listens");
+        let head = format!(
+            "DELETE /v1/attachments/{name}?force=true HTTP/1.1\r\nhost: localhost\r\n\
+             connection: close\r\n\r\n"
+        );
+        client.write_all(head.as_bytes()).expect("it is sent");
+        client
+    }
+
+    /// Each that waited for its turn took a thread, so that the fifth kept the interface from any
+    /// answer; and at a signal those that waited went first, one after the other.
+    #[test]
+    fn detaches_that_take_their_time_hold_up_no_question_and_no_end() {
+        let names = ["a", "b", "c", "d", "e"];
+        let (sender, signals) = mpsc::channel();
+        let of_file = Some((Interface::default(), no_file as ReadFile));
+        let running = Arc::new(Running::new(of_file, sender, Arc::new(Silent)));
+        let gate = Arc::new(Gate::default());
+        for name in names {
+            let front_end = TestFrontEnd {
+                gate: Some(Arc::clone(&gate)),
+                ..TestFrontEnd::default()
+            };
+            let mut attached = attached(&format!("slow-{name}"), front_end);
+            name.clone_into(&mut attached.wanted.name);
+            running.shared.lock().insert(attached);
+        }
+        let socket = format!("switchyard-slow-{}.sock", std::process::id());
+        let socket = std::env::temp_dir().join(socket);
+        let api = ApiAddress::Unix(socket.clone());
+        let options = ServerOptions {
+            api: Some(api.clone()),
+            ..ServerOptions::default()
+        };
+        let server = server::run_attachments(Arc::clone(&running) as _, options);
+        let server = server.expect("it starts");
+
+        let clients = names.map(|name| ask_to_detach(name, &socket));
+        gate.wait(1);
+        let list = client::ask(&api, Method::GET, "/v1/attachments", None).expect("an answer");
+        let left = list["attachments"].as_array().expect("a list").len();
+        assert_eq!(left, 4, "{list}");
+
+        running.terminate();
+        let draining = Arc::clone(&running);
+        let drain = std::thread::spawn(move || draining.drain(&signals, None));
+        gate.wait(5);
+        gate.open();
+        drain.join().expect("it drains");
+        let mut answers = clients.map(|mut client| {
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).expect("an answer");
+            answer
+        });
+        answers.sort();
+        let [first, others @ ..] = &answers;
+        assert!(first.starts_with("HTTP/1.1 204"), "{first}");
+        for other in others {
+            assert!(other.starts_with("HTTP/1.1 409"), "{other}");
+            assert!(other.contains("the process is ending"), "{other}");
+        }
+        server.stop();
     }
 }

@@ -14,13 +14,57 @@ use frontend::{ClassRules, IoCounts};
 use reactor::PollPolicy;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 use switch::{Class, PerClass};
 
-/// A front end that has ended by itself, or refuses to be detached.
-#[derive(Debug)]
+/// A front end that has ended by itself, refuses to be detached, or takes its time for it.
+#[derive(Debug, Default)]
 pub(crate) struct TestFrontEnd {
     pub(crate) end: Option<End>,
     pub(crate) refuses: bool,
+    pub(crate) gate: Option<Arc<Gate>>,
+}
+
+/// Holds front ends that are to be detached until the test lets them.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    held: Mutex<Held>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    count: usize,
+    is_open: bool,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut held = self.held.lock().expect("no test panics with it");
+        held.count += 1;
+        self.changed.notify_all();
+        let wait = self.changed.wait_while(held, |held| !held.is_open);
+        drop(wait.expect("no test panics with it"));
+    }
+
+    /// Waits until so many front ends are held at the same time.
+    pub(crate) fn wait(&self, count: usize) {
+        let held = self.held.lock().expect("no test panics with it");
+        let patience = Duration::from_secs(60);
+        let few = |held: &mut Held| held.count < count;
+        let wait = self.changed.wait_timeout_while(held, patience, few);
+        let (held, waited) = wait.expect("no test panics with it");
+        let count_of = held.count;
+        drop(held);
+        assert!(!waited.timed_out(), "{count_of} of {count} end together");
+    }
+
+    pub(crate) fn open(&self) {
+        let mut held = self.held.lock().expect("no test panics with it");
+        held.is_open = true;
+        self.changed.notify_all();
+    }
 }
 
 impl FrontEnd for TestFrontEnd {
@@ -38,6 +82,9 @@ impl FrontEnd for TestFrontEnd {
 
     fn detach(&mut self, force: bool) -> Result<()> {
         anyhow::ensure!(force || !self.refuses, "in use");
+        if let Some(gate) = &self.gate {
+            gate.pass();
+        }
         Ok(())
     }
 

@@ -52,7 +52,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::Uri;
 use axum::middleware;
 
-use crate::attachments::Attachments;
+use crate::attachments::SharedAttachments;
 use crate::control::Control;
 use crate::limits::CONFIGURATION_BYTES_MAX;
 pub(crate) use clients::{ClientLimit, Clients};
@@ -90,8 +90,8 @@ pub fn router(
 }
 
 /// The routes of a process of front ends, for the same clients.
-pub fn attachments_router(
-    attachments: Arc<dyn Attachments>,
+pub(crate) fn attachments_router(
+    attachments: SharedAttachments,
     loopback: Option<SocketAddr>,
     token: Option<Token>,
 ) -> Router {

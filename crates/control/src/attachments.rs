@@ -2,9 +2,11 @@
 //! them and changes them.
 
 mod file;
+mod shared;
 mod snapshot;
 
 pub use file::{ClassCondition, Entry, Fault, File, Interface, Kind, Word, load, parse};
+pub(crate) use shared::SharedAttachments;
 pub use snapshot::{AttachmentClass, AttachmentSnapshot, AttachmentState, AttachmentsAnswer};
 
 use crate::error::ApplyError;
@@ -20,7 +22,8 @@ pub trait Attachments: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`NotFound`](crate::ApplyErrorKind::NotFound) for an unknown name,
-    /// [`Conflict`](crate::ApplyErrorKind::Conflict) for one in use.
+    /// [`Conflict`](crate::ApplyErrorKind::Conflict) for one in use, and where the process is to end,
+    /// which detaches all.
     fn detach(&self, name: &str, force: bool) -> Result<(), ApplyError>;
 
     /// Attaches and detaches what changed in the file, and logs it.

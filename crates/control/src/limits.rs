@@ -1,8 +1,9 @@
 //! Every limit of the control plane, with its reason. Limits that an operator may tune are the
-//! target's: [`target::limits::LIMITS`].
+//! target's: [`target::limits::LIMITS`]. What a target can hold is also its own to say.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
+pub use target::limits::{NAMESPACES_MAX, REFERRALS_MAX, SUBSYSTEMS_MAX};
 
 /// Networks of one tenant's hosts: one for each rack of a large hall.
 pub const TENANT_NETWORKS_MAX: usize = 256;
@@ -12,20 +13,6 @@ pub const LISTEN_ADDRESSES_MAX: usize = 64;
 
 /// The highest core number: the size of a CPU set that every kernel takes.
 pub const CORE_NUMBER_MAX: u32 = 1023;
-
-/// Subsystems of one target: the discovery log page must fit one transfer of 1 MiB
-/// (1,024 bytes an entry).
-pub const SUBSYSTEMS_MAX: usize = 512;
-
-/// Referrals: they share the discovery log page with the subsystems.
-pub const REFERRALS_MAX: usize = 64;
-
-/// Namespaces of one subsystem: the Changed Namespace List log page and the Active Namespace ID
-/// list hold 1,024 entries each [NVMe Base 2.0 §5.16.1.5].
-pub const NAMESPACES_PER_SUBSYSTEM_MAX: usize = 1024;
-
-/// The highest namespace identifier that a target shares: lists of namespaces have one page.
-pub const NSID_MAX: u32 = 1024;
 
 /// Hosts allowed by name in one subsystem: they are looked through on every connect.
 pub const ALLOWED_HOSTS_MAX: usize = 1024;
@@ -124,11 +111,6 @@ pub const API_BLOCKING_THREADS_MAX: usize = 4;
 
 /// Time for which a stop waits for responses that are being written.
 pub const API_STOP_GRACE_MS: u64 = 1_000;
-
-const _: () = assert!(
-    (SUBSYSTEMS_MAX + REFERRALS_MAX + 1) * 1024 <= 1_048_576,
-    "a discovery log page fits one transfer"
-);
 
 /// Longest wait of a request for events, in milliseconds: shorter than the patience of proxies
 /// between.

@@ -21,7 +21,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::api::{Clients, Token};
-use crate::attachments::Attachments;
+use crate::attachments::{Attachments, SharedAttachments};
 use crate::control::Control;
 use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
 use crate::model::{ApiAddress, ApiLimits};
@@ -136,6 +136,7 @@ pub fn run_attachments(
     attachments: Arc<dyn Attachments>,
     options: ServerOptions,
 ) -> Result<Server, ServerError> {
+    let attachments = SharedAttachments::new(attachments);
     start(Arc::new(FrontEnds(attachments)), options)
 }
 

@@ -226,6 +226,7 @@ fn limits(configuration: &Configuration) -> Limits {
         header_digest: configuration.digests.header,
         data_digest: configuration.digests.data,
         cache_life: cache_life(),
+        incarnation: uuid::Uuid::new_v4().as_u64_pair().0,
         ..configuration.limits.for_target()
     }
 }

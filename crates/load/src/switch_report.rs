@@ -52,10 +52,10 @@ pub struct CoreSwitchReport {
     pub stayed: u64,
     /// Requests that stayed because every other core was overloaded, too.
     pub nowhere: u64,
-    /// Times that an application was told of completions.
+    /// Times that an application was notified of completions.
     #[serde(default)]
     pub told: u64,
-    /// Completions that it was told of then.
+    /// Completions that it was notified of then.
     #[serde(default)]
     pub told_of: u64,
     /// Times that a latency request came while these were sparse.

@@ -15,8 +15,9 @@ use wire::nvme::{ExtentEntry, ExtentTerms};
 /// namespace list holds as many. `[NVMe Base 2.0 §5.16.1.5]`
 pub const NAMESPACES_MAX: u32 = 1024;
 
-/// Subsystems of a target.
-pub const SUBSYSTEMS_MAX: usize = 1024;
+/// Subsystems of a target: with the referrals they fit into a discovery log page of one transfer of
+/// 1 MiB, with 1,024 bytes for each.
+pub const SUBSYSTEMS_MAX: usize = 512;
 
 /// Asynchronous Event Requests that may wait in a controller; hosts send one or four.
 pub const ASYNC_EVENT_REQUESTS_MAX: usize = 4;
@@ -24,8 +25,13 @@ pub const ASYNC_EVENT_REQUESTS_MAX: usize = 4;
 /// Entries of a controller's error log. `[NVMe Base 2.0 §5.16.1.2]`
 pub const ERROR_LOG_ENTRIES: usize = 64;
 
-/// Referrals of the discovery service.
+/// Referrals of the discovery service: they share its log page with the subsystems.
 pub const REFERRALS_MAX: usize = 64;
+
+const _: () = assert!(
+    (SUBSYSTEMS_MAX + REFERRALS_MAX + 1) * 1024 <= MIB,
+    "a discovery log page fits one transfer"
+);
 
 /// R2Ts that we keep outstanding for one command, whatever the host allows: one hides a round
 /// trip, more only cost memory for their progress.
@@ -255,6 +261,9 @@ pub struct Limits {
     /// target does; hosts then take every lost connection for such a loss. A subsystem may have
     /// [another one](crate::Target::set_cache_life).
     pub cache_life: u64,
+    /// Number of this process, for Identify: another one at each start, so that hosts of ours do not
+    /// take controllers of this process for those that they had in one before. 0 says nothing.
+    pub incarnation: u64,
 }
 
 impl Default for Limits {
@@ -315,6 +324,7 @@ impl Default for Limits {
             // Half of the buffers of the size that most commands need.
             barrier_held_bytes: 8 * MIB,
             cache_life: 0,
+            incarnation: 0,
         }
     }
 }

@@ -97,7 +97,7 @@ pub trait Driver {
 
     /// Sets the class of what arrives on this connection; [`Class::DEFAULT`] until then.
     ///
-    /// While `Latency` work is near, a core looks at what must not wait first, and takes a quantum
+    /// While `Latency` work is active, a core looks at what must not wait first, and takes a quantum
     /// of the rest between two looks that brought nothing; as its rules of
     /// [service](Self::set_service) say. A driver without a kernel may ignore it.
     fn set_class(&mut self, _socket: SocketId, _class: Class) {}

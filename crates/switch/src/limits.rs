@@ -17,15 +17,15 @@ pub const CARAVAN_BYTES: u64 = 64 * KIB as u64;
 /// in pieces.
 pub const CARAVAN_IOVECS: u32 = 64;
 
-/// Requests of one send where no `Latency` work is near: a whole window of small reads. (A send of
+/// Requests of one send where no `Latency` work is active: a whole window of small reads. (A send of
 /// 64 answers carries 1.4 times as many 4 KiB reads as one of 16.)
 pub const CARAVAN_ALONE_REQUESTS: u32 = 128;
 
-/// Bytes of one send where no `Latency` work is near: 128 answers of 4 KiB, or four of 128 KiB,
+/// Bytes of one send where no `Latency` work is active: 128 answers of 4 KiB, or four of 128 KiB,
 /// which smaller sends make slower.
 pub const CARAVAN_ALONE_BYTES: u64 = 512 * KIB as u64;
 
-/// Segments of one send where no `Latency` work is near, in the same proportion.
+/// Segments of one send where no `Latency` work is active, in the same proportion.
 pub const CARAVAN_ALONE_IOVECS: u32 = 512;
 
 /// Bytes of bulk that leave between two `Latency` requests, on average, from which on these are

@@ -61,6 +61,8 @@ struct Known {
     replaced: Vec<Volume>,
     /// Which life of the disks' caches it is.
     cache_life: u64,
+    /// Processes that served them.
+    starts: u64,
     /// The last volume is no namespace now.
     removed: bool,
     /// The tenants of hosts.
@@ -103,6 +105,7 @@ impl Machine {
             volumes: (0..plan.volumes).map(|_| volume(&mut prng)).collect(),
             replaced: Vec::new(),
             cache_life: 1,
+            starts: 0,
             removed: false,
             tenants: Tenants::default(),
             rights: Vec::new(),
@@ -151,9 +154,11 @@ impl Machine {
     fn start_target(&mut self, number: usize) {
         let count = self.plan.target_cores;
         let mut limits = self.plan.limits.clone();
+        self.known[number].starts += 1;
         let known = &self.known[number];
         if !self.has(Feature::Foreign) {
             limits.cache_life = known.cache_life;
+            limits.incarnation = known.starts;
         }
         let shared = Target::new(limits, count).expect("valid limits");
         for options in [self.subsystem(), SubsystemOptions::open_to_all(LIARS)] {

@@ -1,7 +1,5 @@
 //! `/v1/attachments`: attachments of a process of front ends, and its measurements.
 
-use std::sync::Arc;
-
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,13 +11,10 @@ use serde_json::Value;
 use super::body::PathParts;
 use super::clients::OfClients;
 use super::error::ApiError;
-use super::state::blocking;
 use super::stats::health;
-use crate::attachments::{AttachmentSnapshot, Attachments, AttachmentsAnswer};
+use crate::attachments::{AttachmentSnapshot, AttachmentsAnswer, SharedAttachments};
 use crate::metrics;
 use crate::snapshot::Snapshot;
-
-type SharedAttachments = Arc<dyn Attachments>;
 
 pub(super) fn routes() -> Router<SharedAttachments> {
     Router::new()
@@ -30,21 +25,22 @@ pub(super) fn routes() -> Router<SharedAttachments> {
         .route("/healthz", get(is_healthy))
 }
 
-async fn snapshot(attachments: SharedAttachments) -> Result<AttachmentsAnswer, ApiError> {
-    blocking(move || attachments.snapshot()).await
+async fn snapshot(attachments: &SharedAttachments) -> Result<AttachmentsAnswer, ApiError> {
+    let answer = attachments.snapshot().await;
+    answer.map_err(|error| ApiError::internal(&error))
 }
 
 async fn list(
     State(attachments): State<SharedAttachments>,
 ) -> Result<Json<AttachmentsAnswer>, ApiError> {
-    Ok(Json(snapshot(attachments).await?))
+    Ok(Json(snapshot(&attachments).await?))
 }
 
 async fn show(
     State(attachments): State<SharedAttachments>,
     PathParts(name): PathParts<String>,
 ) -> Result<Json<AttachmentSnapshot>, ApiError> {
-    let all = snapshot(attachments).await?.attachments;
+    let all = snapshot(&attachments).await?.attachments;
     let found = all.into_iter().find(|attachment| attachment.name == name);
     found.map(Json).ok_or_else(|| {
         ApiError::not_found(
@@ -69,7 +65,8 @@ async fn detach(
     let Query(how) = how.map_err(|rejection| {
         ApiError::bad_request(rejection.body_text(), "write ?force=true or nothing")
     })?;
-    blocking(move || attachments.detach(&name, how.force)).await??;
+    let detach = attachments.change(move |it| it.detach(&name, how.force));
+    detach.await.map_err(|error| ApiError::internal(&error))??;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -80,7 +77,7 @@ async fn scrape(
     let AttachmentsAnswer {
         uptime_ms,
         attachments,
-    } = snapshot(attachments).await?;
+    } = snapshot(&attachments).await?;
     let mut snapshot = Snapshot {
         uptime_ms,
         attachments: Some(attachments),

@@ -12,7 +12,7 @@ use landlock::{
 };
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, sock_filter};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -160,6 +160,8 @@ const REFUSED: &[i64] = &[
     libc::SYS_setresuid,
     libc::SYS_setresgid,
     libc::SYS_setgroups,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
     libc::SYS_capset,
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -189,6 +191,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
@@ -205,12 +208,40 @@ const REFUSED: &[i64] = &[
     libc::SYS_vhangup,
 ];
 
+/// Those that only this kind of machine has.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[i64] = &[libc::SYS_mknod, libc::SYS_iopl, libc::SYS_ioperm];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[i64] = &[];
+
+/// The first number of the system calls of x32 programs, which are ways to the same calls around a list
+/// of numbers. No other machine has a number so high.
+const X32_FIRST: u32 = 0x4000_0000;
+
 fn seccomp() -> Result<(), Box<dyn Error + Send + Sync>> {
-    let refused = REFUSED.iter().map(|&call| (call, Vec::new())).collect();
-    let not_permitted = SeccompAction::Errno(u32::try_from(libc::EPERM).expect("a small number"));
+    let refused = REFUSED.iter().chain(REFUSED_HERE);
+    let refused = refused.map(|&call| (call, Vec::new())).collect();
+    let not_permitted = u32::try_from(libc::EPERM).expect("a small number");
+    let refuse = libc::SECCOMP_RET_ERRNO | not_permitted;
+    let not_permitted = SeccompAction::Errno(not_permitted);
     let machine = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(refused, SeccompAction::Allow, not_permitted, machine)?;
     let program: BpfProgram = filter.try_into()?;
-    seccompiler::apply_filter(&program)?;
+    let load_number = instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0);
+    let skip_refusal = instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, X32_FIRST, 1);
+    let refusal = instruction(libc::BPF_RET | libc::BPF_K, refuse, 0);
+    let mut all = vec![load_number, skip_refusal, refusal];
+    all.extend(program);
+    seccompiler::apply_filter(&all)?;
     Ok(())
+}
+
+/// An instruction of a filter; a jump that does not hold skips `otherwise` further ones.
+fn instruction(code: u32, operand: u32, otherwise: u8) -> sock_filter {
+    sock_filter {
+        code: u16::try_from(code).expect("codes have 16 bits"),
+        jt: 0,
+        jf: otherwise,
+        k: operand,
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::Router;
 
 use crate::api::{self, Token};
-use crate::attachments::Attachments;
+use crate::attachments::SharedAttachments;
 use crate::control::Control;
 
 /// A process that has an interface, and is told of signals.
@@ -99,11 +99,11 @@ pub fn log_refused(file: &Path, error: &impl Display) {
 }
 
 /// A process of front ends.
-pub(super) struct FrontEnds(pub(super) Arc<dyn Attachments>);
+pub(super) struct FrontEnds(pub(super) SharedAttachments);
 
 impl Managed for FrontEnds {
     fn router(&self, loopback: Option<SocketAddr>, token: Option<Token>) -> Router {
-        api::attachments_router(Arc::clone(&self.0), loopback, token)
+        api::attachments_router(self.0.clone(), loopback, token)
     }
 
     fn terminate(&self, name: &str) {
@@ -112,9 +112,8 @@ impl Managed for FrontEnds {
     }
 
     async fn reload(self: Arc<Self>, path: PathBuf) {
-        let attachments = Arc::clone(&self.0);
-        let work = move || attachments.reload(&path);
-        if let Err(error) = tokio::task::spawn_blocking(work).await {
+        let reload = self.0.change(move |attachments| attachments.reload(&path));
+        if let Err(error) = reload.await {
             tracing::error!("SIGHUP: the file was not put in force: {error}");
         }
     }

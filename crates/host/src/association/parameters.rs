@@ -26,6 +26,8 @@ pub(crate) struct Parameters {
     pub(crate) extents: Option<ExtentTerms>,
     /// Which life of its write caches it is; 0 where it does not say.
     pub(crate) cache_life: u64,
+    /// Which process of the target it is; 0 where it does not say.
+    pub(crate) incarnation: u64,
 }
 
 /// The longest ranges, in bytes or blocks, of commands that carry no such data that MDTS would

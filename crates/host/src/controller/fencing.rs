@@ -45,8 +45,10 @@ impl Controller {
             self.association.set_fences(&self.fences);
             return self.pass_fences(cx);
         }
-        // An identifier that was given out anew is that of one controller alone.
+        // An identifier that was given out anew is that of one controller alone. Those of a process
+        // that is gone are gone with it: by their identifiers the target would end others of ours.
         self.fences.lower_controller(self.qpair.cntlid);
+        self.fences.lower_others(self.setup.parameters.incarnation);
         self.association.set_fences(&self.fences);
         for index in 0..self.fences.len() {
             let fence = self.fences.get(index);
@@ -106,7 +108,9 @@ impl Controller {
         if self.options().is_discovery() {
             return;
         }
-        self.fences.raise(self.generation, self.qpair.cntlid, now);
+        let incarnation = self.setup.parameters.incarnation;
+        let cntlid = self.qpair.cntlid;
+        self.fences.raise(self.generation, cntlid, incarnation, now);
         self.association.set_fences(&self.fences);
     }
 

@@ -225,6 +225,7 @@ impl Controller {
                 .extents
                 .and_then(|terms| extent_terms(terms, &info)),
             cache_life: extensions.cache_life,
+            incarnation: extensions.incarnation,
         };
         self.setup.identified = Some(Box::new(info));
         if options.is_discovery() {

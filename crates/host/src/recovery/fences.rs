@@ -19,6 +19,8 @@ pub(crate) struct Fence {
     pub(crate) generation: u64,
     /// Its controller.
     pub(crate) cntlid: u16,
+    /// The target's process that had it; 0 where it did not say.
+    incarnation: u64,
     lost_at: Time,
     /// Time at which its connections were closed; `None` until they are.
     left_at: Option<Time>,
@@ -42,11 +44,12 @@ pub(crate) struct Fences {
 
 impl Fences {
     /// An association is lost.
-    pub(crate) fn raise(&mut self, generation: u64, cntlid: u16, now: Time) {
+    pub(crate) fn raise(&mut self, generation: u64, cntlid: u16, incarnation: u64, now: Time) {
         self.lost = generation;
         self.standing.push(Fence {
             generation,
             cntlid,
+            incarnation,
             lost_at: now,
             left_at: None,
             overdue: false,
@@ -63,6 +66,16 @@ impl Fences {
     /// This controller is a new one of ours: an old one with its identifier is no more.
     pub(crate) fn lower_controller(&mut self, cntlid: u16) {
         self.standing.retain(|fence| fence.cntlid != cntlid);
+    }
+
+    /// The target's process has this incarnation: controllers of another one are no more.
+    pub(crate) fn lower_others(&mut self, incarnation: u64) {
+        let is_known = |number: u64| number != 0;
+        self.standing.retain(|fence| {
+            fence.incarnation == incarnation
+                || !is_known(fence.incarnation)
+                || !is_known(incarnation)
+        });
     }
 
     /// The connections of whatever was lost are closed.
@@ -251,8 +264,8 @@ mod tests {
     #[test]
     fn each_loss_has_a_fence_of_its_own() {
         let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
-        fences.raise(1, 7, at(0));
-        fences.raise(2, 8, at(3));
+        fences.raise(1, 7, 0, at(0));
+        fences.raise(2, 8, 0, at(3));
         fence_snapshot.update(&fences);
         assert_eq!(
             fence_snapshot.replay_permission(1),
@@ -281,13 +294,23 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_is_gone_leaves_no_fence() {
+        for (before, now, left) in [(5, 5, 1), (5, 6, 0), (0, 6, 1), (5, 0, 1), (0, 0, 1)] {
+            let mut fences = Fences::default();
+            fences.raise(1, 7, before, at(0));
+            fences.lower_others(now);
+            assert_eq!(fences.len(), left, "{before}, then {now}");
+        }
+    }
+
+    #[test]
     fn where_nobody_says_so_a_fence_falls_when_its_connections_were_closed_for_long_enough() {
         let mut fences = Fences::default();
-        fences.raise(1, 7, at(0));
+        fences.raise(1, 7, 0, at(0));
         assert_eq!(fences.next_expiry(LIMIT), Time::NEVER);
         assert!(!fences.expire(at(100), LIMIT), "it may still be sending");
         fences.leave(at(2));
-        fences.raise(2, 8, at(5));
+        fences.raise(2, 8, 0, at(5));
         fences.leave(at(6));
         assert_eq!(fences.next_expiry(LIMIT), at(12));
         assert!(!fences.expire(at(11), LIMIT));
@@ -300,8 +323,8 @@ mod tests {
     #[test]
     fn a_fence_is_overdue_once_and_closes_blocks_until_it_falls() {
         let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
-        fences.raise(1, 7, at(0));
-        fences.raise(2, 8, at(3));
+        fences.raise(1, 7, 0, at(0));
+        fences.raise(2, 8, 0, at(3));
         assert_eq!(fences.next_overdue(LIMIT), at(10));
         assert!(!fences.mark_overdue(at(9), LIMIT));
         assert!(fences.mark_overdue(at(10), LIMIT) && !fences.mark_overdue(at(10), LIMIT));
@@ -339,7 +362,7 @@ mod tests {
         let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
         fence_snapshot.hold(1, span(0, 4));
         assert!(fence_snapshot.holds(span(3, 5)) && fence_snapshot.is_open());
-        fences.raise(1, 7, at(0));
+        fences.raise(1, 7, 0, at(0));
         fence_snapshot.update(&fences);
         assert!(!fence_snapshot.holds_any() && fence_snapshot.closes(span(3, 5)));
         fence_snapshot.hold(2, span(0, 4));
@@ -359,7 +382,7 @@ mod tests {
         assert!(fence_snapshot.closes(span(0, 1)));
         let order = |snapshot: &FenceSnapshot| snapshot.order_permission();
         assert_eq!(order(&fence_snapshot), ReplayPermission::Fenced);
-        fences.raise(1, 7, at(0));
+        fences.raise(1, 7, 0, at(0));
         fence_snapshot.update(&fences);
         assert!(fence_snapshot.closes(span(0, 1)), "now it has a fence");
         assert_eq!(order(&fence_snapshot), ReplayPermission::Fenced);

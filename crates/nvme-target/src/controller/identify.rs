@@ -235,6 +235,7 @@ fn extensions(controller: &Controller, view: &View<'_>) -> Extensions {
         tenant_events: true,
         extents: view.limits.extent_terms(),
         cache_life: life.unwrap_or(view.limits.cache_life),
+        incarnation: view.limits.incarnation,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Prioritised processing of what a core sends in a turn. `[blk-switch §3.1]`
 //!
-//! While `Latency` work is near, a turn sends all that is ready of it, and then a quantum of what
+//! While `Latency` work is active, a turn sends all that is ready of it, and then a quantum of what
 //! may wait, at the most: input that arrives meanwhile is looked at before the next one. Otherwise
 //! everything that is ready leaves in the order in which it became so.
 

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_work_is_near_for_a_while_and_makes_sends_small() {
+    fn latency_work_is_active_for_a_while_and_makes_sends_small() {
         let mut switch = CoreSwitch::new(Knobs::default(), 8);
         let now = Time(5_000_000_000);
         let knobs = Knobs::default();

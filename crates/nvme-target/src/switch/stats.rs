@@ -48,9 +48,9 @@ counters! {
         /// Caravans that left. `[i10 §2.3, §2.4]`
         #[serde(with = "caravans")]
         caravans: doorbell::DoorbellCounters,
-        /// Service of received data while `Latency` work was near.
+        /// Service of received data while `Latency` work was active.
         receive: ServiceStats,
-        /// Service of data to be sent while `Latency` work was near.
+        /// Service of data to be sent while `Latency` work was active.
         send: ServiceStats,
     }
 }
@@ -58,9 +58,9 @@ counters! {
 counters! {
     /// Prioritised service of one class in one direction.
     pub struct ServiceStats {
-        /// Quanta served while latency work was near.
+        /// Quanta served while latency work was active.
         quanta => Counter "class_quanta",
-        /// Data served while latency work was near, in bytes.
+        /// Data served while latency work was active, in bytes.
         bytes => Counter "class_served_bytes",
         /// Times that an earlier class took over while the class had more to do.
         preemptions => Counter "class_preemptions",

@@ -20,6 +20,9 @@ const CACHE_LIFE: usize = 16;
 /// Offset of the terms of commands over extents.
 const EXTENT_TERMS: usize = 24;
 
+/// Offset of the incarnation.
+const INCARNATION: usize = 40;
+
 /// The extensions that a controller announces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Extensions {
@@ -38,6 +41,9 @@ pub struct Extensions {
     /// Life of its volatile write caches, as a number: what was acknowledged and not flushed may be
     /// gone where a host finds another one than before. 0 says nothing.
     pub cache_life: u64,
+    /// Number of the target's process: under another one, every controller is gone that was there
+    /// before, and identifiers are given out anew. 0 says nothing.
+    pub incarnation: u64,
 }
 
 impl Extensions {
@@ -49,6 +55,7 @@ impl Extensions {
         tenant_events: true,
         extents: None,
         cache_life: 0,
+        incarnation: 0,
     };
 
     /// Reads the vendor's area of Identify Controller; any other vendor's announces nothing.
@@ -63,6 +70,7 @@ impl Extensions {
             tenant_events: area[BITS] & 8 != 0,
             extents: ExtentTerms::parse(&area[EXTENT_TERMS..]).filter(|_| area[BITS] & 16 != 0),
             cache_life: u64_at(area, CACHE_LIFE),
+            incarnation: u64_at(area, INCARNATION),
         }
     }
 
@@ -79,6 +87,7 @@ impl Extensions {
             area[EXTENT_TERMS..][..ExtentTerms::SIZE].copy_from_slice(&terms.to_bytes());
         }
         put_u64(&mut area, CACHE_LIFE, self.cache_life);
+        put_u64(&mut area, INCARNATION, self.incarnation);
         area
     }
 }
@@ -183,6 +192,7 @@ mod tests {
         let barrier = Extensions {
             barrier: true,
             cache_life: 0x0123_4567_89AB_CDEF,
+            incarnation: 0xFEDC_BA98_7654_3210,
             extents: Some(ExtentTerms {
                 extents: 64,
                 in_flight: 0x1234,

@@ -91,20 +91,16 @@ fn namespaces<'a>(
 ) {
     let place = place.key("namespaces");
     let count = subsystem.namespaces.len();
-    findings.at_most(
-        &place,
-        count,
-        limits::NAMESPACES_PER_SUBSYSTEM_MAX,
-        "namespaces",
-    );
+    findings.at_most(&place, count, limits::NAMESPACES_MAX as usize, "namespaces");
     let mut nsids: BTreeMap<u32, usize> = BTreeMap::new();
     for (index, namespace) in subsystem.namespaces.iter().enumerate() {
         let place = place.index(index);
         let nsid = namespace.nsid;
-        let range = 1..=u64::from(limits::NSID_MAX);
+        let range = 1..=u64::from(limits::NAMESPACES_MAX);
         findings.range(&place.key("nsid"), nsid.into(), &range);
         if let Some(first) = nsids.insert(nsid, index) {
-            let free = (1..=limits::NSID_MAX).find(|free| subsystem.namespace(*free).is_none());
+            let free =
+                (1..=limits::NAMESPACES_MAX).find(|free| subsystem.namespace(*free).is_none());
             let what_to_do = match free {
                 Some(free) => format!("write one that is free, like {free}"),
                 None => "every one is taken; remove a namespace".to_owned(),

@@ -103,7 +103,7 @@ fn identity(
         subsystem(nqn, configuration, &place.key("subsystems"), findings);
     }
     for &nsid in &tenant.namespaces {
-        let range = 1..=u64::from(limits::NSID_MAX);
+        let range = 1..=u64::from(limits::NAMESPACES_MAX);
         findings.range(&place.key("namespaces"), nsid.into(), &range);
     }
 }
@@ -165,7 +165,7 @@ fn permissions(
             subsystem(nqn, configuration, &place.key("subsystem"), findings);
         }
         if let Some(nsid) = permission.namespace {
-            let range = 1..=u64::from(limits::NSID_MAX);
+            let range = 1..=u64::from(limits::NAMESPACES_MAX);
             findings.range(&place.key("namespace"), nsid.into(), &range);
         }
         match blocks {

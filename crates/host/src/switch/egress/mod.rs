@@ -191,7 +191,7 @@ impl EgressService {
         }
     }
 
-    /// Looks how near `Latency` work is, of all that the core has; how close its requests are is
+    /// Looks how active `Latency` work is, of all that the core has; how close its requests are is
     /// known where they pass.
     fn watch_latency(&mut self, now: Time) {
         let outstanding = self.config.loads.outstanding(self.config.core);
@@ -210,7 +210,7 @@ impl EgressService {
     }
 
     /// Lets the egresses send: all that must not wait, and of the others, in turn, one quantum
-    /// between two looks at the ingress while `Latency` work is near.
+    /// between two looks at the ingress while `Latency` work is active.
     fn send(&mut self, cx: &mut Context<'_>) {
         let may_wait = |egress: &Egress| egress.class.properties().may_wait;
         for egress in self

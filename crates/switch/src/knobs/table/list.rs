@@ -340,7 +340,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         key: "completion_hold_us",
-        meaning: "how long an application is not told of completions of throughput work, at most, \
+        meaning: "how long an application is not notified of completions of throughput work, at most, \
                   while latency work is active",
         range: KnobRange::Time(Nanos::ZERO, limits::COMPLETION_HOLD_MAX),
         with: None,
