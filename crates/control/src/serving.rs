@@ -86,7 +86,7 @@ impl Serving {
         let store = store.transpose()?;
         let target = Target::new(limits(configuration), cores.len())?;
         let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
-        let control = Control::resume(configuration, plane, store)?;
+        let control = Arc::new(Control::resume(configuration, plane, store)?);
         let running = RunningTarget::start(
             Arc::clone(&target),
             &TargetOptions {
@@ -96,6 +96,7 @@ impl Serving {
                 ..TargetOptions::default()
             },
         )?;
+        control.begin_erasing();
         let mut others = available;
         others.retain(|core| !cores.contains(core));
         let server_options = ServerOptions {
@@ -106,7 +107,7 @@ impl Serving {
             cpus: (!others.is_empty()).then(|| numbers(&others)),
         };
         let manager = ServiceManager::from_environment()?;
-        let (control, teller) = (Arc::new(control), manager.clone());
+        let teller = manager.clone();
         let terminate = move || {
             teller.tell("STOPPING=1");
             target.shutdown();

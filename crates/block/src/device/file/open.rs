@@ -25,6 +25,9 @@ pub(super) struct Opened {
     pub(super) preferred_bytes: u32,
 }
 
+/// The remedy for a file that does not lie below its folder.
+const LEADS_OUT: &str = "name the file itself, below its folder: a symbolic link leads out of that";
+
 /// Alignment of memory with which every kernel does direct I/O.
 const PAGE_BYTES: usize = 4096;
 
@@ -37,7 +40,13 @@ pub(super) fn open(options: &FileOptions, beneath: Option<&Path>) -> Result<Open
     let found = match metadata(path, beneath) {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed("look at", path, error, "check the path")),
+        Err(error) => {
+            let remedy = match error.raw_os_error() {
+                Some(libc::EXDEV | libc::ELOOP) => LEADS_OUT,
+                _ => "check the path",
+            };
+            return Err(failed("look at", path, error, remedy));
+        }
     };
     check_options(options, found.as_ref())?;
     let block_device = found
@@ -265,9 +274,7 @@ fn open_file(
                     "give this user the right to open it, or open it read-only"
                 }
                 Some(libc::ENOSPC) => "free space on its file system",
-                Some(libc::EXDEV | libc::ELOOP) => {
-                    "name the file itself, below its folder: a symbolic link leads out of that"
-                }
+                Some(libc::EXDEV | libc::ELOOP) => LEADS_OUT,
                 _ => "check the path",
             };
             Err(failed("open", &options.path, error, remedy))
