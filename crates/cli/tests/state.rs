@@ -142,3 +142,128 @@ fn a_key_that_needs_a_restart_differs_as_well() {
         "{told}"
     );
 }
+
+/// A target over a file of 4 MiB, of which a namespace shows so much.
+fn shrinking_toml(folder: &Folder, name: &str, size: &str, more: &str) -> String {
+    let config = format!(
+        "listen = [\"127.0.0.1:0\"]\napi = \"unix:{}\"\ncores = [0]\n\
+         [devices.disk]\ntype = \"file\"\npath = \"{}\"\nsize = \"4M\"\n{more}\
+         [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+         namespaces = [{{ nsid = 1, device = \"disk\", size = \"{size}\" }}]\n",
+        folder.path("api.sock"),
+        folder.path("disk"),
+    );
+    folder.write(name, config)
+}
+
+/// Requests to write zeroes hang, and so does an erase.
+const HANGS: &str =
+    "fault = { seed = 1, rules = [{ operation = \"write_zeroes\", hang = true }] }\n";
+
+/// The content of the namespace, all of it.
+fn content(folder: &Folder, serving: &Serving) -> Vec<u8> {
+    let out = folder.path("out");
+    let read = ["read", serving.address(), "--output", &out];
+    code(&run(&read), 0);
+    std::fs::read(out).unwrap()
+}
+
+/// What was to be erased was known to the process alone: the next one showed the old content.
+#[test]
+fn a_crash_during_a_shrink_brings_nothing_back() {
+    let folder = Folder::new();
+    folder.write("disk", vec![7; 4 << 20]);
+    let config = shrinking_toml(&folder, "target.toml", "4M", HANGS);
+    let (serving, api) = serve(&folder, &config);
+    let smaller = shrinking_toml(&folder, "smaller.toml", "1M", HANGS);
+    let apply = |config: &str| run(&["config", "apply", config, "--api", &api]);
+    code(&apply(&smaller), 0);
+    // The erase hangs, and nothing else does.
+    assert_eq!(content(&folder, &serving), vec![7; 1 << 20]);
+    let tenant = ["--host", "nqn.2026-11.io.example:batch", "--api", &api];
+    let add = ["tenant", "add", "batch"].iter().chain(&tenant).copied();
+    code(&run(&add.collect::<Vec<_>>()), 0);
+    let refused = apply(&config);
+    assert_ne!(refused.status.code(), Some(0));
+    let told = stderr(&refused);
+    assert!(
+        told.contains("is being erased") && told.contains("wait"),
+        "{told}"
+    );
+    // Even smaller, it need not wait.
+    code(
+        &apply(&shrinking_toml(&folder, "smallest.toml", "512K", HANGS)),
+        0,
+    );
+    serving.signal("-KILL");
+    drop(serving);
+
+    let config = shrinking_toml(&folder, "target.toml", "4M", "");
+    let (serving, api) = serve(&folder, &config);
+    assert_eq!(content(&folder, &serving), vec![7; 512 << 10]);
+    let larger = shrinking_toml(&folder, "larger.toml", "4M", "");
+    eventually("it is erased", || {
+        run(&["config", "apply", &larger, "--api", &api])
+            .status
+            .success()
+    });
+    let expected = [vec![7; 512 << 10], vec![0; 7 * (512 << 10)]].concat();
+    assert!(
+        content(&folder, &serving) == expected,
+        "old content is seen again"
+    );
+    eventually("the state file knows", || {
+        let state = std::fs::read(folder.path("state.json")).unwrap();
+        let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
+        state["erasing"] == serde_json::json!([])
+    });
+    serving.signal("-KILL");
+    drop(serving);
+}
+
+/// A file that says more than was in force: what that shows is erased before it is served.
+#[test]
+fn what_a_start_shows_of_what_was_given_up_is_erased_first() {
+    let folder = Folder::new();
+    folder.write("disk", vec![7; 4 << 20]);
+    let hangs = shrinking_toml(&folder, "hangs.toml", "4M", HANGS);
+    let smaller = shrinking_toml(&folder, "smaller.toml", "1M", HANGS);
+    let config = shrinking_toml(&folder, "target.toml", "4M", "");
+    let (serving, api) = serve(&folder, &hangs);
+    code(&run(&["config", "apply", &smaller, "--api", &api]), 0);
+    let path = folder.path("state.json");
+    serving.signal("-KILL");
+    drop(serving);
+    let state = std::fs::read(&path).unwrap();
+    let mut state: serde_json::Value = serde_json::from_slice(&state).unwrap();
+    state["in_force"] = state["file"].clone();
+    std::fs::write(&path, state.to_string()).unwrap();
+    let (serving, _) = serve(&folder, &config);
+    let expected = [vec![7; 1 << 20], vec![0; 3 << 20]].concat();
+    assert!(
+        content(&folder, &serving) == expected,
+        "old content is seen again"
+    );
+    serving.signal("-KILL");
+    drop(serving);
+    // The state of a program that knew no erasing is taken as well.
+    state.as_object_mut().unwrap().remove("erasing").unwrap();
+    std::fs::write(&path, state.to_string()).unwrap();
+    drop(serve(&folder, &config));
+}
+
+/// It was taken for a device of the interface, outside of the folders for those.
+#[test]
+fn a_device_of_the_file_that_grew_is_served_again() {
+    let folder = Folder::new();
+    let config = shrinking_toml(&folder, "target.toml", "4M", "create = true\n");
+    let (serving, api) = serve(&folder, &config);
+    let larger = shrinking_toml(&folder, "larger.toml", "8M", "create = true\n");
+    let larger = std::fs::read_to_string(larger).unwrap();
+    let larger = folder.write("larger.toml", larger.replace("\"4M\"", "\"8M\""));
+    code(&run(&["config", "apply", &larger, "--api", &api]), 0);
+    serving.signal("-KILL");
+    drop(serving);
+    let (serving, _) = serve(&folder, &config);
+    assert_eq!(content(&folder, &serving).len(), 8 << 20);
+}

@@ -50,14 +50,18 @@ impl Board {
             };
         }
         let connections = &later.connections;
+        let mut summary = format!(
+            "up {uptime}, {} connections, {} controllers, {}/{} threads",
+            connections.open,
+            later.controllers.len(),
+            later.threads.active,
+            later.cores.len()
+        );
+        if !later.erasing.is_empty() {
+            summary.push_str(&format!(", {} devices being erased", later.erasing.len()));
+        }
         Self {
-            summary: format!(
-                "up {uptime}, {} connections, {} controllers, {}/{} threads",
-                connections.open,
-                later.controllers.len(),
-                later.threads.active,
-                later.cores.len()
-            ),
+            summary,
             tables: vec![
                 tenants(interval, earlier, later),
                 cores(interval, earlier, later),

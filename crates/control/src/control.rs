@@ -135,18 +135,19 @@ impl Control {
         let mut file = configuration.clone();
         file.sort();
         let remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
-        let in_force = match remembered {
-            Some(state) => merge(&state.file, &state.in_force, &file)?,
-            None => file.clone(),
+        let (in_force, left) = match remembered {
+            Some(state) => (merge(&state.file, &state.in_force, &file)?, state.erasing),
+            None => (file.clone(), Vec::new()),
         };
         config::validate(&in_force)?;
         // What is at a path may have changed since.
         check_folders(&file, in_force.devices.iter())?;
         let control = Self::new(&file, plane);
-        control.carry_out(&build(&in_force))?;
+        control.plane.leave_to_erase(left);
+        control.carry_out(&file, &build(&in_force))?;
         control.assert_in_force(&in_force);
         if let Some(store) = &store {
-            store.save(&file, &in_force)?;
+            store.save(&file, &in_force, &control.plane.erasing())?;
         }
         lock(&control.change).store = store;
         Ok(control)
@@ -258,22 +259,60 @@ impl Control {
             "names are looked up by halving, and equal configurations compare as equal"
         );
         if after == *before && *file == changes.file {
-            return self.carry_out(actions);
+            return self.carry_out(file, actions);
         }
+        let mut erasing = self.plane.erasing();
         if let Some(store) = &changes.store {
-            store.save(file, &after)?;
+            let given_up = actions
+                .iter()
+                .filter_map(|action| self.plane.gives_up(action));
+            erasing.extend(given_up);
+            store.save(file, &after, &erasing)?;
         }
-        let done = self.carry_out(actions);
-        if done.is_err()
-            && let Some(store) = &changes.store
-            && let Err(error) = store.save(&changes.file, &self.configuration())
-        {
-            tracing::error!("{error}; it says that a change was made which was not");
-        }
+        let done = self.carry_out(file, actions);
+        self.plane.begin_erasing();
         if done.is_ok() {
             self.assert_in_force(&after);
         }
+        let Some(store) = &changes.store else {
+            return done;
+        };
+        if done.is_err()
+            && let Err(error) = self.save(store, &changes.file)
+        {
+            tracing::error!("{error}; it says that a change was made which was not");
+        }
+        // A device that was removed is not erased any more.
+        if done.is_ok()
+            && self.plane.erasing() != erasing
+            && let Err(error) = self.save(store, file)
+        {
+            tracing::error!("{error}; it says that more is to be erased than there is");
+        }
         done
+    }
+
+    fn save(&self, store: &StateFile, file: &Configuration) -> Result<(), StateError> {
+        store.save(file, &self.configuration(), &self.plane.erasing())
+    }
+
+    /// Begins to erase what the process before left, once the target serves, and remembers from now
+    /// on when something is erased.
+    pub(crate) fn begin_erasing(self: &Arc<Self>) {
+        let control = Arc::downgrade(self);
+        let erased = move || {
+            let Some(control) = control.upgrade() else {
+                return;
+            };
+            let changes = lock(&control.change);
+            if let Some(store) = &changes.store
+                && let Err(error) = control.save(store, &changes.file)
+            {
+                tracing::error!("{error}; the next start erases once more what is erased");
+            }
+        };
+        self.plane.when_erased(Box::new(erased));
+        self.plane.begin_erasing();
     }
 
     /// # Panics
@@ -343,13 +382,13 @@ impl Control {
     }
 
     /// Applies each action to the dataplane and, when it holds there, to the model.
-    fn carry_out(&self, actions: &[Action]) -> Result<(), ChangeError> {
+    fn carry_out(&self, file: &Configuration, actions: &[Action]) -> Result<(), ChangeError> {
         let mut done: Vec<(&Action, Option<Action>)> = Vec::new();
         let begin = self.configuration();
         for action in actions {
             let before = self.configuration();
-            if let Err(error) = self.plane.apply(action) {
-                let remaining = self.undo(done);
+            if let Err(error) = self.plane.apply(action, folders_of(file, action)) {
+                let remaining = self.undo(file, done);
                 assert!(
                     !remaining.is_empty() || self.configuration() == begin,
                     "what is undone leaves nothing behind"
@@ -363,10 +402,14 @@ impl Control {
     }
 
     /// Undoes what was done, last first, as far as it goes. Returns what stays.
-    fn undo(&self, mut done: Vec<(&Action, Option<Action>)>) -> Vec<Action> {
+    fn undo(&self, file: &Configuration, mut done: Vec<(&Action, Option<Action>)>) -> Vec<Action> {
         while let Some((_, inverse)) = done.last() {
             let Some(inverse) = inverse else { break };
-            if self.plane.apply(inverse).is_err() {
+            if self
+                .plane
+                .apply(inverse, folders_of(file, inverse))
+                .is_err()
+            {
                 break;
             }
             self.commit(inverse);
@@ -416,11 +459,32 @@ fn check_folders<'a>(
     mut devices: impl Iterator<Item = (&'a String, &'a Device)>,
 ) -> Result<(), ApplyError> {
     devices.try_for_each(|(name, device)| {
-        if file.devices.get(name) == Some(device) {
+        if names(file, name, device) {
             return Ok(());
         }
         folders::check(device, &file.device_folders)
     })
+}
+
+/// Returns the folders in which a device that `action` adds must have its files.
+fn folders_of<'a>(file: &'a Configuration, action: &Action) -> Option<&'a [PathBuf]> {
+    match action {
+        Action::AddDevice { name, device } if !names(file, name, device) => {
+            Some(&file.device_folders)
+        }
+        _ => None,
+    }
+}
+
+/// Returns true where `file` names the device itself, which may have grown since.
+fn names(file: &Configuration, name: &str, device: &Device) -> bool {
+    let Some(mut said) = file.devices.get(name).cloned() else {
+        return false;
+    };
+    if let Some(size) = device.kind.size() {
+        said.kind.set_size(size);
+    }
+    said == *device
 }
 
 /// The model is whole between any two statements that can panic, so a poisoned lock is as good.

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base::Nanos;
 use qos::cost::{Price, Prices};
@@ -18,7 +18,8 @@ use qos::{CostModel, Curve, Percentile, PricedOperation, TokenRate};
 use crate::config::{
     ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, parse_part,
 };
-use crate::files::read_regular;
+use crate::files::{read_regular, read_regular_beneath};
+use crate::folders;
 use crate::limits::DEVICE_MODEL_BYTES_MAX;
 
 #[cfg(test)]
@@ -128,7 +129,15 @@ impl DeviceModel {
     /// # Errors
     /// Every problem found, with file, line and key; or why the file cannot be read.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let model = match read(path) {
+        Self::load_beneath(path, None)
+    }
+
+    /// The same for a file below one of `folders`, where there are such.
+    pub(crate) fn load_beneath(
+        path: &Path,
+        folders: Option<&[PathBuf]>,
+    ) -> Result<Self, ConfigError> {
+        let model = match read(path, folders) {
             Ok(text) => Self::parse(&text),
             Err(error) => {
                 let problem = Problem::new(&Place::root(), error, REMEDY);
@@ -481,6 +490,13 @@ const fn price_key(operation: PricedOperation) -> &'static str {
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    read_regular(path, DEVICE_MODEL_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))
+fn read(path: &Path, folders: Option<&[PathBuf]>) -> Result<String, String> {
+    let text = match folders {
+        None => read_regular(path, DEVICE_MODEL_BYTES_MAX),
+        Some(folders) => {
+            let folder = folders::above(path, folders);
+            read_regular_beneath(folder, path, DEVICE_MODEL_BYTES_MAX)
+        }
+    };
+    text.map_err(|error| format!("cannot be read: {error}"))
 }

@@ -5,18 +5,41 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
 
+use block::device::file::open_beneath;
 use rustix::fs::{Mode, OFlags};
 
 use crate::limits::STATE_BYTES_MAX;
+
+/// Flags for reading. Without `NONBLOCK` the opening of a pipe waits for its writer.
+const READING: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK);
 
 /// The text of the regular file at `path`. A pipe or a device is refused instead of waited for.
 ///
 /// # Errors
 /// What the file cannot be: absent, unreadable, of another kind, longer than `bytes_max`, no text.
 pub fn read_regular(path: &Path, bytes_max: usize) -> io::Result<String> {
-    // Without NONBLOCK the opening of a pipe waits for its writer.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let file = rustix::fs::open(path, READING, Mode::empty())?;
+    regular_text(file.into(), bytes_max)
+}
+
+/// The same for a file below `folder`, out of which no symbolic link may lead.
+///
+/// # Errors
+/// As [`read_regular`].
+pub(crate) fn read_regular_beneath(
+    folder: &Path,
+    path: &Path,
+    bytes_max: usize,
+) -> io::Result<String> {
+    regular_text(
+        open_beneath(folder, path, READING, Mode::empty())?,
+        bytes_max,
+    )
+}
+
+fn regular_text(file: File, bytes_max: usize) -> io::Result<String> {
     check_regular(&file.metadata()?)?;
     text(file, bytes_max)
 }

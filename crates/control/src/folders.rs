@@ -12,9 +12,12 @@ use rustix::io::Errno;
 
 use crate::error::{ApplyError, ApplyErrorKind};
 use crate::model::{Device, DeviceKind};
+#[cfg(doc)]
+use block::device::file::open_beneath;
 
 /// Refuses a device with a path that is not below one of `folders`, or that leads out of it by a
-/// symbolic link. Nothing there may be changed meanwhile by others than the target's owner.
+/// symbolic link: before anything is changed, so it says why. What is there may change afterwards;
+/// the files are opened in a way that leads nowhere else ([`open_beneath`]).
 ///
 /// # Errors
 /// [`ApplyErrorKind::Invalid`], with the path.
@@ -26,6 +29,16 @@ pub(crate) fn check(device: &Device, folders: &[PathBuf]) -> Result<(), ApplyErr
         Some(model) => check_path(model, false, folders),
         None => Ok(()),
     }
+}
+
+/// Returns the one of `folders` that `path` lies below; an empty path, below which nothing lies, where
+/// there is none.
+pub(crate) fn above<'a>(path: &Path, folders: &'a [PathBuf]) -> &'a Path {
+    let is_above = |folder: &&PathBuf| path.strip_prefix(folder).is_ok();
+    folders
+        .iter()
+        .find(is_above)
+        .map_or(Path::new(""), |folder| folder)
 }
 
 fn check_path(path: &Path, create: bool, folders: &[PathBuf]) -> Result<(), ApplyError> {

@@ -5,7 +5,9 @@
 //! target's snapshot into the control plane's. Never called on a dataplane core.
 
 pub mod devices;
+mod erasure;
 mod recalibration;
+mod removal;
 mod tenancy;
 #[cfg(test)]
 mod tests;
@@ -22,21 +24,22 @@ use crate::snapshot::{
     CacheSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot,
     TenantEvent,
 };
+use crate::state::Erasing;
 use block::{Cache, Device};
+use erasure::{Erased, Erasure};
 use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use target::{
     DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target, TargetError,
 };
 use tenancy::tenancy;
 use view::{View, whole_blocks};
-
-/// Time between two looks at a device that is removed.
-const REMOVAL_POLL: Duration = Duration::from_millis(5);
 
 /// A target, and the devices that it shares.
 #[derive(Debug)]
@@ -48,6 +51,9 @@ pub struct Plane {
     cores: Vec<u32>,
     started: Instant,
     opened: Mutex<Opened>,
+    /// What there is at the start is in place, and cores may serve it.
+    serves: AtomicBool,
+    erased: Arc<Erased>,
     recalibrations: Recalibrations,
 }
 
@@ -55,8 +61,20 @@ pub struct Plane {
 #[derive(Debug, Default)]
 struct Opened {
     devices: BTreeMap<String, OpenDevice>,
-    /// The device's name of each namespace.
-    users: BTreeMap<(String, u32), String>,
+    users: BTreeMap<(String, u32), User>,
+    /// The namespaces that were resized since the last look at what was given up.
+    resized: Vec<(String, u32)>,
+    /// What is to be erased of devices that are not there, until the change is over that adds them:
+    /// the process before left it, or they were removed.
+    left: Vec<Erasing>,
+}
+
+/// A namespace, which uses a device.
+#[derive(Debug)]
+struct User {
+    /// The device's name.
+    device: String,
+    view: Arc<View>,
 }
 
 /// A device that is open.
@@ -69,6 +87,7 @@ struct OpenDevice {
     cache: Option<Cache>,
     /// The device below its layers, where it has the lock of a file.
     file: Option<Weak<dyn Device>>,
+    erasure: Arc<Erasure>,
     /// The accounts of its tenants and the model of its file, where it has a model.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
     /// More than one namespace may use it at a time.
@@ -96,6 +115,8 @@ impl Plane {
             cores,
             started: Instant::now(),
             opened: Mutex::default(),
+            serves: AtomicBool::new(false),
+            erased: Arc::default(),
             recalibrations: Recalibrations::default(),
         }
     }
@@ -116,90 +137,15 @@ impl Plane {
         })
     }
 
-    /// Removes a device that no namespace uses, once its cache has written everything back and, where
-    /// it has a file, nothing else has it open: the next device may have the same file.
-    fn remove_device(&self, name: &str) -> Result<(), ApplyError> {
-        let OpenDevice {
-            device,
-            cache,
-            file,
-            ..
-        } = self.device(name)?;
-        if let Some(cache) = cache {
-            let mut has_channels = self.is_still(|| cache.has_channels());
-            let dirty = cache.snapshot().dirty;
-            if dirty == 0 && has_channels && self.recalibrations.cancel(name).is_ok() {
-                // That of the calibration.
-                has_channels = self.is_still(|| cache.has_channels());
-            }
-            if dirty > 0 || has_channels {
-                let message = format!(
-                    "device {name:?} does not answer its cache, or does not take what that has to \
-                     write back ({dirty} pages of 4 KiB), so it is not removed"
-                );
-                let remedy = "add a namespace over it to have the pages written again; the end of \
-                              the target loses them";
-                return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
-            }
-        }
-        let Some(file) = file else {
-            self.close_device(name);
-            return Ok(());
-        };
-        // The list of open devices and this function have it, too, and a calibration that runs: that
-        // one ends for a removal that nothing else stands in the way of.
-        let is_held = |count| self.is_still(|| Arc::strong_count(&device) > count);
-        let calibrations = usize::from(self.recalibrations.is_running(name));
-        let is_used = is_held(2 + calibrations) || {
-            // One that was never begun has nothing to end.
-            let _ = self.recalibrations.cancel(name);
-            is_held(2)
-        };
-        if is_used {
-            let message = format!(
-                "device {name:?} is in use by a thread that does not answer, so it is not removed \
-                 and its file stays locked"
-            );
-            let remedy = "try again when there is less to do";
-            return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
-        }
-        self.close_device(name);
-        drop(device);
-        // Threads of its I/O path end when nothing uses it any more.
-        if self.is_still(|| file.strong_count() > 0) {
-            tracing::warn!(
-                device = name,
-                "the device is removed, but its I/O path does not answer, so its file is still locked"
-            );
-        }
-        Ok(())
-    }
-
-    fn close_device(&self, name: &str) {
-        self.opened().devices.remove(name);
-        self.recalibrations.forget(name);
-    }
-
-    /// Waits while `busy`, at most for as long as a change may take. Returns true if it is then.
-    fn is_still(&self, busy: impl Fn() -> bool) -> bool {
-        let patience: Duration = self.target.limits().change_timeout.into();
-        let end = Instant::now() + patience;
-        while busy() {
-            if Instant::now() >= end {
-                return true;
-            }
-            std::thread::sleep(REMOVAL_POLL);
-        }
-        false
-    }
-
     fn add_subsystem(&self, subsystem: &Subsystem) -> Result<(), ApplyError> {
         let nqn = &subsystem.nqn;
         let mut namespaces = Vec::new();
+        let mut users = Vec::new();
         let mut cached = false;
         for namespace in &subsystem.namespaces {
-            let (options, has_cache) = self.namespace_options(subsystem, namespace)?;
+            let (options, user, has_cache) = self.namespace_options(subsystem, namespace)?;
             namespaces.push(options);
+            users.push(((nqn.clone(), namespace.nsid), user));
             cached |= has_cache;
         }
         let options = SubsystemOptions {
@@ -218,8 +164,6 @@ impl Plane {
                 "this name is no NVMe Qualified Name: some hosts refuse it"
             );
         }
-        let namespaces = subsystem.namespaces.iter();
-        let users = namespaces.map(|n| ((nqn.clone(), n.nsid), n.device.clone()));
         self.opened().users.extend(users);
         Ok(())
     }
@@ -231,7 +175,7 @@ impl Plane {
     }
 
     fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {
-        let (options, cached) = self.namespace_options(owner, namespace)?;
+        let (options, user, cached) = self.namespace_options(owner, namespace)?;
         if cached {
             // Before a host sees the namespace.
             let life = self.cache_life;
@@ -242,44 +186,42 @@ impl Plane {
         self.target
             .add_namespace(&owner.nqn, options)
             .map_err(refused)?;
-        let user = (owner.nqn.clone(), namespace.nsid);
-        self.opened().users.insert(user, namespace.device.clone());
+        let name = (owner.nqn.clone(), namespace.nsid);
+        self.opened().users.insert(name, user);
         Ok(())
     }
 
-    /// Returns a namespace as the target takes it, and true if its device has a cache.
+    /// Returns a namespace as the target takes it and as a user of its device, and true if that has
+    /// a cache.
     fn namespace_options(
         &self,
         owner: &Subsystem,
         namespace: &Namespace,
-    ) -> Result<(NamespaceOptions, bool), ApplyError> {
-        let opened = self.device(&namespace.device)?;
+    ) -> Result<(NamespaceOptions, User, bool), ApplyError> {
+        let name = &namespace.device;
+        let opened = self.device(name)?;
         let bytes = opened.size_of_namespace(namespace.size);
-        let OpenDevice {
-            device,
-            content,
-            cache,
-            shared,
-            used_by_many,
-            ..
-        } = opened;
-        let view = View::new(device, bytes, used_by_many).map_err(|error| {
+        let device = Arc::clone(&opened.device);
+        let view = View::new(device, bytes, opened.used_by_many).map_err(|error| {
             ApplyError::new(
                 ApplyErrorKind::Invalid,
                 format!("namespace {}: {error}", namespace.nsid),
                 "choose a size that the device has",
             )
         })?;
+        self.erase_before(name, &opened, view.geometry().blocks)?;
+        let view = Arc::new(view);
         let options = NamespaceOptions {
             nsid: namespace.nsid,
-            device: Arc::new(view),
-            uuid: namespace.uuid_or_derived(owner, &content).bytes,
+            device: Arc::clone(&view) as _,
+            uuid: namespace.uuid_or_derived(owner, &opened.content).bytes,
             nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
             eui64: namespace.eui64.map_or([0; 8], |eui64| eui64.bytes),
             read_only: namespace.read_only,
-            qos: shared.map(|(qos, _)| qos),
+            qos: opened.shared.map(|(qos, _)| qos),
         };
-        Ok((options, cache.is_some()))
+        let device = name.clone();
+        Ok((options, User { device, view }, opened.cache.is_some()))
     }
 
     /// The serial number is what a namespace's derived UUID needs to know of its subsystem.
@@ -303,14 +245,17 @@ impl Plane {
         device_size: Option<Size>,
     ) -> Result<(), ApplyError> {
         let user = (nqn.to_owned(), nsid);
-        let name = self.opened().users.get(&user).cloned();
+        let found = self.opened().users.get(&user).map(|user| {
+            let view = Arc::clone(&user.view);
+            (user.device.clone(), view)
+        });
         let missing = || {
             refused(TargetError::NoNamespace {
                 nqn: nqn.to_owned(),
                 nsid,
             })
         };
-        let name = name.ok_or_else(missing)?;
+        let (name, view) = found.ok_or_else(missing)?;
         let mut device = self.device(&name)?;
         device.stated = device_size.map(|size| size.bytes);
         let bytes = device.size_of_namespace(size);
@@ -318,21 +263,33 @@ impl Plane {
             let remedy = "choose a multiple of the device's block size";
             ApplyError::new(ApplyErrorKind::Invalid, error.to_string(), remedy)
         })?;
+        device.check_erased(&name, blocks)?;
+        if device.device.capabilities().read_only && !view.given_up(blocks).is_empty() {
+            return Err(ApplyError::new(
+                ApplyErrorKind::Invalid,
+                format!(
+                    "device {name:?} is read-only: what the namespace gives up cannot be erased"
+                ),
+                "remove the namespace and add a smaller one",
+            ));
+        }
         self.target
             .resize_namespace(nqn, nsid, blocks)
             .map_err(refused)?;
-        self.opened().devices.insert(name, device);
+        let mut opened = self.opened();
+        opened.devices.insert(name, device);
+        opened.resized.push(user);
         Ok(())
     }
 }
 
 impl DataPlane for Plane {
-    fn apply(&self, action: &Action) -> Result<(), ApplyError> {
+    fn apply(&self, action: &Action, folders: Option<&[PathBuf]>) -> Result<(), ApplyError> {
         let target = &self.target;
         match action {
             Action::AddDevice { name, device } => {
-                let opened = open(name, device)?;
-                self.opened().devices.insert(name.clone(), opened);
+                let opened = open(name, device, folders)?;
+                self.opened().add_device(name, opened);
                 Ok(())
             }
             Action::RemoveDevice { name } => self.remove_device(name),
@@ -373,6 +330,27 @@ impl DataPlane for Plane {
         }
     }
 
+    fn gives_up(&self, action: &Action) -> Option<Erasing> {
+        self.given_up_by(action)
+    }
+
+    fn erasing(&self) -> Vec<Erasing> {
+        self.still_erasing()
+    }
+
+    fn leave_to_erase(&self, left: Vec<Erasing>) {
+        self.opened().left = left;
+    }
+
+    fn begin_erasing(&self) {
+        self.erase_given_up();
+    }
+
+    fn when_erased(&self, erased: Box<dyn Fn() + Send + Sync>) {
+        // Called once.
+        let _ = self.erased.0.set(erased);
+    }
+
     fn events(&self, after: u64) -> Vec<TenantEvent> {
         self.target.tenant_events(after)
     }
@@ -403,6 +381,7 @@ impl DataPlane for Plane {
             listen: snapshot.listeners,
             devices: snapshot.devices,
             caches: self.caches(),
+            erasing: self.erasing_snapshots(),
             controllers: snapshot.controllers,
             attachments: None,
         }
@@ -480,7 +459,7 @@ impl Plane {
                 nqn: nqn.clone(),
                 device: users
                     .get(&(nqn.clone(), namespace.nsid))
-                    .cloned()
+                    .map(|user| user.device.clone())
                     .unwrap_or_default(),
                 size_bytes: namespace.blocks * u64::from(namespace.block_bytes),
                 namespace,
@@ -491,17 +470,21 @@ impl Plane {
 }
 
 /// Opens a device, and reads its model.
-fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
+fn open(
+    name: &str,
+    model: &model::Device,
+    folders: Option<&[PathBuf]>,
+) -> Result<OpenDevice, ApplyError> {
     let refused = |error: &dyn std::fmt::Display, remedy| {
         let message = format!("device {name:?}: {error}");
         ApplyError::new(ApplyErrorKind::Failed, message, remedy)
     };
-    let opened = devices::open_identified(model)
+    let opened = devices::open_identified(model, folders)
         .map_err(|error| refused(&error, "correct the device, or leave it out"))?;
     let shared = match &model.model {
         None => None,
         Some(path) => {
-            let read = DeviceModel::load(path)
+            let read = DeviceModel::load_beneath(path, folders)
                 .map_err(|error| refused(&error, "correct the model, or omit the key"))?;
             let (costs, curve) = (read.prices.costs(), read.curve.clone());
             let qos = DeviceQos::new(name, TokenPoolRules::default(), costs, curve);
@@ -513,6 +496,7 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
         content: opened.content,
         cache: opened.cache,
         file: matches!(model.kind, model::DeviceKind::File { .. }).then_some(opened.innermost),
+        erasure: Arc::default(),
         shared,
         used_by_many: model.shared,
         stated: model.kind.size().map(|size| size.bytes),

@@ -86,7 +86,7 @@ impl Serving {
         let store = store.transpose()?;
         let target = Target::new(limits(configuration), cores.len())?;
         let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
-        let control = Control::resume(configuration, plane, store)?;
+        let control = Arc::new(Control::resume(configuration, plane, store)?);
         let running = RunningTarget::start(
             Arc::clone(&target),
             &TargetOptions {
@@ -96,6 +96,7 @@ impl Serving {
                 ..TargetOptions::default()
             },
         )?;
+        control.begin_erasing();
         let mut others = available;
         others.retain(|core| !cores.contains(core));
         let server_options = ServerOptions {
@@ -106,7 +107,7 @@ impl Serving {
             cpus: (!others.is_empty()).then(|| numbers(&others)),
         };
         let manager = ServiceManager::from_environment()?;
-        let (control, teller) = (Arc::new(control), manager.clone());
+        let teller = manager.clone();
         let terminate = move || {
             teller.tell("STOPPING=1");
             target.shutdown();
@@ -184,7 +185,7 @@ fn caches_are_written(control: &Control) -> bool {
 }
 
 /// Descriptors that are open beside connections and devices: standard streams, the runtime of the
-/// control plane and connections to its interface, and those that come and go.
+/// control plane, and those that come and go.
 const OTHER_FILES: u64 = 128;
 
 /// Descriptors of each core: its ring, and its event counter.
@@ -200,7 +201,8 @@ fn files_wanted(configuration: &Configuration, cores: usize) -> u64 {
     let devices = namespaces.filter_map(|n| configuration.devices.get(&n.device));
     let channels = devices.filter(is_file).count() as u64 * cores;
     let listeners = configuration.listen.len() as u64;
-    let sockets = configuration.limits.get("connections") + listeners;
+    let sockets =
+        configuration.limits.get("connections") + configuration.api_limits.connections + listeners;
     sockets + files + channels + CORE_FILES * cores + OTHER_FILES
 }
 
@@ -278,7 +280,20 @@ mod tests {
             device = "memory"
         "#;
         let configuration = parse(text, Format::Toml).expect("a configuration");
-        let wanted = 100 + 1 + 1 + 2 * 3 + CORE_FILES * 3 + OTHER_FILES;
+        let wanted = 100 + 64 + 1 + 1 + 2 * 3 + CORE_FILES * 3 + OTHER_FILES;
         assert_eq!(files_wanted(&configuration, 3), wanted);
+    }
+
+    /// However many connections of the interface were allowed, they were taken for a part of a fixed
+    /// number.
+    #[test]
+    fn connections_of_the_interface_are_files_as_well() {
+        let with = |connections: u64| {
+            let text = format!("[api_limits]\nconnections = {connections}\n");
+            let configuration = parse(&text, Format::Toml).expect("a configuration");
+            files_wanted(&configuration, 1)
+        };
+        assert_eq!(with(1024) - with(64), 1024 - 64);
+        assert!(with(1024) > 1024 + OTHER_FILES);
     }
 }

@@ -1,5 +1,5 @@
-//! State that survives a restart of the target: the configuration in force, and the file it came
-//! from.
+//! State that survives a restart of the target: the configuration in force, the file it came from,
+//! and what is still to be erased.
 //!
 //! One JSON file, which is replaced in one step before each change (see [`crate::files`]). It keeps
 //! both configurations, so that what the interface changed can be told from what the file changed
@@ -26,6 +26,22 @@ pub struct State {
     pub file: Configuration,
     /// The configuration in force: the same with the changes of the interface.
     pub in_force: Configuration,
+    /// What namespaces gave up and is not erased.
+    #[serde(default)]
+    pub erasing: Vec<Erasing>,
+}
+
+/// A range of a device that is to read as zeroes before a namespace shows it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erasing {
+    /// The device's name.
+    pub device: String,
+    /// A text that names its content: another file under that name is left alone.
+    pub content: String,
+    /// The first byte of the range.
+    pub first_byte: u64,
+    /// The byte behind it.
+    pub end_byte: u64,
 }
 
 #[derive(Serialize)]
@@ -33,6 +49,7 @@ struct Written<'a> {
     version: u32,
     file: &'a Configuration,
     in_force: &'a Configuration,
+    erasing: &'a [Erasing],
 }
 
 /// The file of a target's state; no other process has it.
@@ -138,11 +155,17 @@ impl StateFile {
     /// # Errors
     /// What is in the way. What was remembered before stays, as far as [`files::replace`] can keep
     /// it.
-    pub fn save(&self, file: &Configuration, in_force: &Configuration) -> Result<(), StateError> {
+    pub fn save(
+        &self,
+        file: &Configuration,
+        in_force: &Configuration,
+        erasing: &[Erasing],
+    ) -> Result<(), StateError> {
         let written = Written {
             version: VERSION,
             file,
             in_force,
+            erasing,
         };
         let text = serde_json::to_string(&written).expect("configurations have a form in JSON");
         if text.len() > STATE_BYTES_MAX {

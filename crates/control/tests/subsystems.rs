@@ -162,7 +162,9 @@ fn a_subsystem_without_one_of_its_namespaces_does_not_come() {
     let mut subsystem = both.subsystems.remove(0);
     subsystem.namespaces[1].size = Some("2M".parse().unwrap());
     let add = Action::AddSubsystem { subsystem };
-    let seen = watched(&bed.target, || assert!(bed.plane.apply(&add).is_err()));
+    let seen = watched(&bed.target, || {
+        assert!(bed.plane.apply(&add, None).is_err())
+    });
     let none = Found::new();
     assert!(seen.iter().all(|found| *found == none), "{seen:?}");
     assert_eq!(found(&bed.target), none);

@@ -40,7 +40,9 @@ mod table;
 mod tests;
 mod transfers;
 
-use crate::device::{CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
+use crate::device::{
+    CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry, byte_range,
+};
 use crate::limits::{
     CACHE_BYTES_MAX, CACHE_BYTES_MIN, CACHE_DIRTY_EXPIRE, CACHE_DIRTY_EXPIRE_MAX,
     CACHE_DIRTY_EXPIRE_MIN, CACHE_PIECE_BYTES, CACHE_QUIET_LOOKS, TRANSFER_MAX_BYTES,
@@ -373,28 +375,33 @@ impl Cache {
         state.wake();
     }
 
+    /// Looks for a while whether something is so that ends when pages have arrived.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] where it is not.
+    fn wait_until(&self, mut holds: impl FnMut(&mut Table) -> bool) -> Result<(), DeviceError> {
+        for look in 0..=CACHE_QUIET_LOOKS {
+            if look > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if holds(&mut self.shared.lock().table) {
+                return Ok(());
+            }
+        }
+        Err(DeviceError::Invalid(format!(
+            "{self:?} has pages on their way to the device; try again, or close its channels first"
+        )))
+    }
+
     /// Makes a change while no page is on its way, for which it waits a while.
     fn while_idle(
         &self,
         change: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         self.shared.lock().held = true;
-        let mut idle = self.shared.lock().table.is_idle();
-        for _ in 0..CACHE_QUIET_LOOKS {
-            if idle {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-            idle = self.shared.lock().table.is_idle();
-        }
-        let changed = if idle {
-            change()
-        } else {
-            Err(DeviceError::Invalid(format!(
-                "{self:?} has pages on their way to the device; try again, or close its channels \
-                 first"
-            )))
-        };
+        let changed = self
+            .wait_until(|table| table.is_idle())
+            .and_then(|()| change());
         let mut state = self.shared.lock();
         state.held = false;
         state.open.iter().for_each(|bell| bell.ring());
@@ -471,14 +478,27 @@ impl Device for Cache {
         })
     }
 
-    /// As of the device below. Waits for pages that are on their way, and fails where that takes
-    /// too long.
+    /// As of the device below. Waits for pages of the range that are on their way, and fails where
+    /// that takes too long; other pages come and go meanwhile.
     fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.while_idle(|| {
-            self.below.erase(first, blocks)?;
-            let block = u64::from(self.geometry().block_bytes);
-            self.zeroed(first * block, (first + blocks) * block);
-            Ok(())
-        })
+        let (start, len) = byte_range(self.geometry(), first, blocks)?;
+        let page = PAGE_BYTES as u64;
+        let pages = start / page..(start + len).div_ceil(page);
+        let mut claim = None;
+        let quiet = self.wait_until(|table| {
+            claim = claim.take().or_else(|| table.claim(&pages));
+            claim.is_some() && table.is_quiet(&pages)
+        });
+        let erased = quiet.and_then(|()| {
+            // Before the device: a Flush would wait for pages that are dirty and claimed.
+            self.zeroed(start, start + len);
+            self.below.erase(first, blocks)
+        });
+        let mut state = self.shared.lock();
+        if let Some(claim) = claim {
+            state.table.release(claim);
+        }
+        state.wake();
+        erased
     }
 }

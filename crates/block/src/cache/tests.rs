@@ -1,6 +1,7 @@
 //! The cache over devices in memory, slow ones, ones that fail and ones that lose power.
 
 mod age;
+mod erase;
 mod failures;
 mod power_loss;
 mod threads;

@@ -21,7 +21,6 @@ use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
 use reactor::{Context, Driver, IoSlice, RegionHandle};
 use std::io;
-use std::ops::Range;
 
 /// Size and block size of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,15 +160,9 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         Err(DeviceError::Invalid(format!("{self:?} cannot be resized")))
     }
 
-    /// Returns the blocks beyond the device's end that keep their content until they are
-    /// [erased](Self::erase), so that the resize that gave them up can be undone. Empty where a
-    /// resize drops the content at once.
-    fn given_up(&self) -> Range<u64> {
-        0..0
-    }
-
-    /// Makes a range, which may be [given up](Self::given_up), read as zeroes, on stable storage:
-    /// the old content is never seen again. Called as [`resize`](Self::resize) is; takes its time.
+    /// Makes a range read as zeroes, on stable storage: the old content is never seen again. Takes
+    /// its time. Called while no channel has a request for a block of the range, and none submits
+    /// one; requests for other blocks go on meanwhile.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] for a range that is not within the device, or a device that cannot
@@ -184,7 +177,11 @@ pub trait Device: Send + Sync + std::fmt::Debug {
 ///
 /// # Errors
 /// [`DeviceError::Invalid`] where it is not within the device.
-fn byte_range(geometry: Geometry, first: u64, blocks: u64) -> Result<(u64, u64), DeviceError> {
+pub(crate) fn byte_range(
+    geometry: Geometry,
+    first: u64,
+    blocks: u64,
+) -> Result<(u64, u64), DeviceError> {
     let end = first.checked_add(blocks);
     if end.is_none_or(|end| end > geometry.blocks) {
         return Err(DeviceError::Invalid(format!(

@@ -17,6 +17,7 @@ use reactor::{Context, Driver, IoSlice, Wake};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The operations that a rule applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -314,6 +315,39 @@ impl LayerDevice for Fault {
             releases: self.shared.releases.load(Ordering::Acquire),
             closing: false,
         })
+    }
+
+    /// Meets the faults of a request to write zeroes; where that hangs, it waits for the
+    /// [release](Fault::release).
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        let request = Request {
+            tag: 0,
+            operation: Operation::WriteZeroes {
+                deallocate: true,
+                durable: true,
+            },
+            lba: Lba(first),
+            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+            data: None,
+        };
+        match self.shared.strike(&request).map(|strike| strike.effect) {
+            None | Some(FaultEffect::Corrupt) => {}
+            Some(FaultEffect::Delay(delay)) => std::thread::sleep(delay.into()),
+            Some(FaultEffect::Hang) => {
+                let before = self.shared.releases.load(Ordering::Acquire);
+                while self.shared.releases.load(Ordering::Acquire) == before {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Some(FaultEffect::Error(_) | FaultEffect::Torn { .. }) => {
+                return Err(DeviceError::Io {
+                    what: "cannot erase a part of a device with faults".to_owned(),
+                    source: std::io::ErrorKind::Other.into(),
+                    remedy: "remove the fault",
+                });
+            }
+        }
+        self.inner.erase(first, blocks)
     }
 }
 

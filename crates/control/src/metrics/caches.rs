@@ -1,4 +1,4 @@
-//! The caches of devices.
+//! The caches of devices, and what of devices is being erased.
 
 use std::fmt;
 
@@ -65,5 +65,17 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
         let values = snapshot.caches.iter().map(of);
         family(encoder, kind, name, help, None, values)?;
     }
-    Ok(())
+    let left = snapshot.erasing.iter().map(|erasing| {
+        let labels: Labels = vec![("device", erasing.device.clone())];
+        (labels, Value::Count(erasing.bytes_left))
+    });
+    let help = "Bytes that a namespace gave up and that are still to be erased";
+    family(
+        encoder,
+        FamilyKind::Gauge,
+        "device_erasing_bytes",
+        help,
+        None,
+        left,
+    )
 }

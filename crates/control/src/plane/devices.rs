@@ -1,5 +1,6 @@
 //! From what a configuration or a flag says to a device.
 
+use crate::folders;
 use crate::model::{
     Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
     FaultOperation, FaultRule as FaultRuleModel, IoPath, Size,
@@ -9,6 +10,7 @@ use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
 use block::layer::fault::FaultOperation as BlockFaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
 use block::{BlockError, Cache, CacheOptions, Device, DeviceError, PathDevice};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 /// Requests of one core that a device with an I/O path takes at a time.
@@ -20,7 +22,7 @@ const PATH_DEPTH: u32 = 256;
 /// # Errors
 /// What the device or a layer refuses.
 pub fn open(model: &Model) -> Result<Arc<dyn Device>, DeviceError> {
-    open_identified(model).map(|identified| identified.device)
+    open_identified(model, None).map(|identified| identified.device)
 }
 
 /// Returns the options of a cache of this size.
@@ -60,13 +62,17 @@ pub struct Identified {
     pub innermost: Weak<dyn Device>,
 }
 
-/// The same, with what is known beside the device.
+/// The same, with what is known beside the device. Its file lies below one of `folders` where there
+/// are such.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_identified(model: &Model) -> Result<Identified, DeviceError> {
+pub fn open_identified(
+    model: &Model,
+    folders: Option<&[PathBuf]>,
+) -> Result<Identified, DeviceError> {
     let cache_options = model.cache.map(cache_options).transpose()?;
-    let (mut device, content) = open_kind(&model.kind)?;
+    let (mut device, content) = open_kind(&model.kind, folders)?;
     let innermost = Arc::downgrade(&device);
     if let Some(fault) = &model.fault {
         device = Arc::new(Fault::new(device, &fault_options(fault)?)?);
@@ -109,7 +115,10 @@ pub fn open_identified(model: &Model) -> Result<Identified, DeviceError> {
     })
 }
 
-fn open_kind(kind: &DeviceKind) -> Result<(Arc<dyn Device>, String), DeviceError> {
+fn open_kind(
+    kind: &DeviceKind,
+    folders: Option<&[PathBuf]>,
+) -> Result<(Arc<dyn Device>, String), DeviceError> {
     let block_bytes = u32::try_from(kind.block_size().bytes()).expect("512 or 4096");
     Ok(match kind {
         DeviceKind::Ram { size, .. } => {
@@ -136,14 +145,18 @@ fn open_kind(kind: &DeviceKind) -> Result<(Arc<dyn Device>, String), DeviceError
             read_only,
             ..
         } => {
-            let file = FileDevice::open(FileOptions {
+            let options = FileOptions {
                 path: path.clone(),
                 block_bytes,
                 size: size.map(|size| size.bytes),
                 create: *create,
                 read_only: *read_only,
                 direct: true,
-            })?;
+            };
+            let file = match folders {
+                None => FileDevice::open(options)?,
+                Some(folders) => FileDevice::open_beneath(folders::above(path, folders), options)?,
+            };
             let shown = path.display();
             tracing::info!(path = %shown, "opened: {}", file.mode());
             let tail =

@@ -5,6 +5,7 @@ use crate::calibration::{CalibrationRequest, CalibrationState};
 use crate::model::{BlockSize, DeviceKind};
 use base::Nanos;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use target::Limits;
 
 const SIZE: Size = Size::from_bytes(1 << 20);
@@ -35,14 +36,14 @@ fn plane(change_timeout: Nanos) -> Plane {
 
 fn add(plane: &Plane, device: model::Device) -> Arc<dyn Device> {
     let name = "d".to_owned();
-    let added = plane.apply(&Action::AddDevice { name, device });
+    let added = plane.apply(&Action::AddDevice { name, device }, None);
     added.expect("it can be opened");
     plane.device("d").expect("it was added").device
 }
 
 fn remove(plane: &Plane) -> Result<(), ApplyError> {
     let name = "d".to_owned();
-    plane.apply(&Action::RemoveDevice { name })
+    plane.apply(&Action::RemoveDevice { name }, None)
 }
 
 /// Every other change waited for it.
@@ -169,4 +170,34 @@ fn a_calibration_above_a_cache_ends_with_its_device() {
     while let Err(error) = remove(&plane) {
         assert!(Instant::now() < end, "{error}");
     }
+}
+
+/// The promise went with the device, although the same change brought it back.
+#[test]
+fn a_device_that_a_change_adds_again_is_still_to_be_erased() {
+    let plane = plane(Nanos::from_secs(10));
+    let folder = std::env::temp_dir().join(format!("switchyard-again-{}", std::process::id()));
+    let kind = DeviceKind::File {
+        path: folder.clone(),
+        size: Some(SIZE),
+        create: true,
+        read_only: false,
+        block_size: BlockSize::B4096,
+    };
+    let device = || model::Device::new(kind.clone());
+    drop(add(&plane, device()));
+    let erasure = plane.device("d").expect("it was added").erasure;
+    erasure.add(10..20);
+    let before = plane.erasing();
+    assert_eq!(before.len(), 1);
+    remove(&plane).expect("nothing uses it");
+    assert_eq!(plane.erasing(), []);
+    drop(add(&plane, device()));
+    assert_eq!(plane.erasing(), before);
+    remove(&plane).expect("nothing uses it");
+    // Another change: its file may have been used otherwise since.
+    plane.begin_erasing();
+    drop(add(&plane, device()));
+    assert_eq!(plane.erasing(), []);
+    let _ = std::fs::remove_file(folder);
 }

@@ -1,8 +1,8 @@
 //! The beginning of a device, as a device of its own: what a namespace shows.
 //!
 //! A namespace may show less than its device has, and change how much while it is in use. Where the
-//! device is its own, the device grows with it, and what it gives up is erased, so that it never
-//! sees that again. A device that others may use stays as it is: each shows what all wrote.
+//! device is its own, the device grows with it, and what it gives up is to be erased
+//! ([`erasure`](super::erasure)), so that it never sees that again. A device that others may use stays as it is: each shows what all wrote.
 
 use block::{
     Capabilities, Channel, Completion, Device, DeviceError, Direct, Extents, Geometry, Request,
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct View {
     device: Arc<dyn Device>,
     blocks: AtomicU64,
-    /// End of the blocks that it has had since it last erased what it gave up.
+    /// End of the blocks that it has had since what it gave up was last taken to be erased.
     had: AtomicU64,
     /// Other namespaces may use the device, too.
     shared: bool,
@@ -42,6 +42,25 @@ impl View {
             had: AtomicU64::new(blocks),
             shared,
         })
+    }
+
+    /// Returns the blocks that it gives up with a size of `blocks`. They keep their content until
+    /// they are erased, so that the resize can be undone.
+    pub(super) fn given_up(&self, blocks: u64) -> Range<u64> {
+        let end = if self.shared {
+            blocks
+        } else {
+            self.had.load(Ordering::Relaxed)
+        };
+        blocks..end
+    }
+
+    /// Returns the blocks that it has given up, once: its caller has them erased.
+    pub(super) fn take_given_up(&self) -> Range<u64> {
+        let blocks = self.geometry().blocks;
+        let given_up = self.given_up(blocks);
+        self.had.store(blocks, Ordering::Relaxed);
+        given_up
     }
 }
 
@@ -108,25 +127,6 @@ impl Device for View {
         }
         self.blocks.store(blocks, Ordering::Release);
         self.had.fetch_max(blocks, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn given_up(&self) -> Range<u64> {
-        let blocks = self.geometry().blocks;
-        let end = if self.shared {
-            blocks
-        } else {
-            self.had.load(Ordering::Relaxed)
-        };
-        blocks..end
-    }
-
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        let given_up = self.given_up();
-        self.device.erase(first, blocks)?;
-        if first <= given_up.start && given_up.end <= first + blocks {
-            self.had.store(given_up.start, Ordering::Relaxed);
-        }
         Ok(())
     }
 }
@@ -235,14 +235,15 @@ mod tests {
         // A resize that is undone has erased nothing.
         let mut block = [1; 4096];
         view.resize(100).unwrap();
-        assert_eq!(view.given_up(), 100..256);
+        assert_eq!(view.given_up(100), 100..256);
         view.resize(256).unwrap();
-        assert!(view.given_up().is_empty());
+        assert!(view.take_given_up().is_empty());
         memory(&view).copy_out(200 * 4096, &mut block);
         assert_eq!(block, [7; 4096]);
         view.resize(100).unwrap();
-        view.erase(100, 156).unwrap();
-        assert!(view.given_up().is_empty());
+        assert_eq!(view.take_given_up(), 100..256);
+        ram.erase(100, 156).unwrap();
+        assert!(view.take_given_up().is_empty());
         view.resize(512).unwrap();
         assert_eq!(ram.geometry().blocks, 512);
         memory(&view).copy_out(200 * 4096, &mut block);

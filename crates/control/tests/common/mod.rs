@@ -6,6 +6,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -63,7 +64,7 @@ impl MemoryPlane {
 }
 
 impl DataPlane for MemoryPlane {
-    fn apply(&self, action: &Action) -> Result<(), ApplyError> {
+    fn apply(&self, action: &Action, _: Option<&[PathBuf]>) -> Result<(), ApplyError> {
         if self
             .refuses
             .lock()
@@ -269,7 +270,7 @@ pub fn send(server: &Server, method: &str, path: &str, body: &str) -> Response {
 }
 
 /// A directory that is gone when the test ends.
-pub struct Scratch(pub std::path::PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Self {

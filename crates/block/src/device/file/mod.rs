@@ -28,10 +28,11 @@ use super::{Capabilities, Channel, Device, DeviceError, Geometry, byte_range, ch
 use crate::limits::TRANSFER_MAX_BYTES;
 use channel::FileChannel;
 use open::Opened;
+pub use open::open_beneath;
 use reactor::Driver;
 use std::fmt;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -126,6 +127,19 @@ impl FileDevice {
     /// locked or because a block device is mounted; [`DeviceError::Invalid`] where it is of the
     /// wrong kind or size.
     pub fn open(options: FileOptions) -> Result<Self, DeviceError> {
+        Self::open_at(options, None)
+    }
+
+    /// The same for a path below `folder`, out of which no symbolic link may lead, whoever changes
+    /// what is there meanwhile.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`DeviceError::Io`] for a path that leads elsewhere.
+    pub fn open_beneath(folder: &Path, options: FileOptions) -> Result<Self, DeviceError> {
+        Self::open_at(options, Some(folder))
+    }
+
+    fn open_at(options: FileOptions, beneath: Option<&Path>) -> Result<Self, DeviceError> {
         check_block_bytes(options.block_bytes)?;
         let Opened {
             file,
@@ -134,7 +148,7 @@ impl FileDevice {
             bytes,
             thin,
             preferred_bytes,
-        } = open::open(&options)?;
+        } = open::open(&options, beneath)?;
         let capabilities = Capabilities {
             volatile_cache: !options.read_only,
             read_only: options.read_only,
@@ -261,7 +275,8 @@ impl Device for FileDevice {
             let reason = format!("{path} is open for reading only and cannot be erased");
             return Err(DeviceError::Invalid(reason));
         }
-        let erased = open::erase(&self.file, offset, len).and_then(|file| self.sync(&file));
+        let erased = open::erase(&self.file, &self.options, self.mode, (offset, len));
+        let erased = erased.and_then(|file| self.sync(&file));
         erased.map_err(|error| self.io_error("erase a part of", error, "check the disk"))
     }
 }

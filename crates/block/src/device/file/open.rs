@@ -4,7 +4,9 @@
 use super::{BufferedReason, FileOptions, IoMode};
 use crate::device::DeviceError;
 use crate::limits::{ALLOCATE_PIECE_BYTES, ZERO_PIECE_BYTES};
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags, fallocate};
+use rustix::fs::{
+    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags, fallocate,
+};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
@@ -23,21 +25,34 @@ pub(super) struct Opened {
     pub(super) preferred_bytes: u32,
 }
 
+/// The remedy for a file that does not lie below its folder.
+const LEADS_OUT: &str = "name the file itself, below its folder: a symbolic link leads out of that";
+
+/// Alignment of memory with which every kernel does direct I/O.
+const PAGE_BYTES: usize = 4096;
+
 /// Alignments that direct I/O is tried with where the kernel does not tell which it needs.
 const PROBED_ALIGNMENTS: [usize; 2] = [512, 4096];
 
-pub(super) fn open(options: &FileOptions) -> Result<Opened, DeviceError> {
+/// Opens the file, wherever its path leads, or nowhere but below this folder.
+pub(super) fn open(options: &FileOptions, beneath: Option<&Path>) -> Result<Opened, DeviceError> {
     let path = &options.path;
-    let found = match path.metadata() {
+    let found = match metadata(path, beneath) {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed("look at", path, error, "check the path")),
+        Err(error) => {
+            let remedy = match error.raw_os_error() {
+                Some(libc::EXDEV | libc::ELOOP) => LEADS_OUT,
+                _ => "check the path",
+            };
+            return Err(failed("look at", path, error, remedy));
+        }
     };
     check_options(options, found.as_ref())?;
     let block_device = found
         .as_ref()
         .is_some_and(|found| found.file_type().is_block_device());
-    let (file, direct) = open_file(options, block_device)?;
+    let (file, direct) = open_file(options, beneath, block_device)?;
     lock(&file, options)?;
     let bytes = fit_size(&file, options, !block_device, found.is_none())?;
     let mode = match direct {
@@ -63,6 +78,29 @@ pub(super) fn open(options: &FileOptions) -> Result<Opened, DeviceError> {
     })
 }
 
+fn metadata(path: &Path, beneath: Option<&Path>) -> io::Result<Metadata> {
+    match beneath {
+        None => path.metadata(),
+        Some(folder) => open_beneath(folder, path, OFlags::PATH, Mode::empty())?.metadata(),
+    }
+}
+
+/// Opens a file that lies below a folder: no step of the way leads out of it, by a symbolic link
+/// or `..`, whoever changes what is there meanwhile.
+///
+/// # Errors
+/// `EXDEV` where a step does, or the path is not below the folder.
+pub fn open_beneath(folder: &Path, path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
+    let rest = path
+        .strip_prefix(folder)
+        .map_err(|_| rustix::io::Errno::XDEV)?;
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, directory, Mode::empty())?;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let file = rustix::fs::openat2(folder, rest, flags | OFlags::CLOEXEC, mode, within)?;
+    Ok(file.into())
+}
+
 /// A further description of the open file `file`, accessed in the same way.
 pub(super) fn reopen(file: &File, options: &FileOptions, mode: IoMode) -> io::Result<File> {
     let flags = if matches!(mode, IoMode::Direct { .. }) {
@@ -77,13 +115,17 @@ pub(super) fn reopen(file: &File, options: &FileOptions, mode: IoMode) -> io::Re
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Makes a range read as zeroes: by the file system, or written. Returns the description that it
-/// did that with, which is to be synced.
-pub(super) fn erase(file: &File, offset: u64, len: u64) -> io::Result<File> {
-    // Past no cache: zeroes in ordinary memory need not be aligned then.
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let file = OpenOptions::new().write(true).open(path)?;
-    let zeroes = vec![0; ZERO_PIECE_BYTES];
+/// Makes a range of whole blocks read as zeroes: by the file system, or written. Returns the
+/// description that it did that with, which is to be synced.
+pub(super) fn erase(
+    file: &File,
+    options: &FileOptions,
+    mode: IoMode,
+    (offset, len): (u64, u64),
+) -> io::Result<File> {
+    // In the way in which others write meanwhile: through the page cache, a page that the range
+    // begins in would be written whole, over what is written to its other blocks past the cache.
+    let file = reopen(file, options, mode)?;
     let mut done = 0;
     while done < len {
         let piece = (len - done).min(ALLOCATE_PIECE_BYTES);
@@ -91,15 +133,22 @@ pub(super) fn erase(file: &File, offset: u64, len: u64) -> io::Result<File> {
         match fallocate(&file, flags, offset + done, piece) {
             Ok(()) => done += piece,
             Err(rustix::io::Errno::INTR) => {}
-            Err(_) => {
-                let piece = usize::try_from(len - done).unwrap_or(usize::MAX);
-                let piece = &zeroes[..piece.min(ZERO_PIECE_BYTES)];
-                file.write_all_at(piece, offset + done)?;
-                done += piece.len() as u64;
-            }
+            Err(_) => done += write_zeroes(&file, offset + done, len - done)?,
         }
     }
     Ok(file)
+}
+
+/// Writes zeroes from `offset` on, `len` bytes or a piece of these; returns how many. The memory is
+/// aligned for direct I/O.
+pub(super) fn write_zeroes(file: &File, offset: u64, len: u64) -> io::Result<u64> {
+    let zeroes = vec![0; ZERO_PIECE_BYTES + PAGE_BYTES];
+    let zeroes = &zeroes[zeroes.as_ptr().align_offset(PAGE_BYTES)..];
+    let piece = usize::try_from(len)
+        .unwrap_or(usize::MAX)
+        .min(ZERO_PIECE_BYTES);
+    file.write_all_at(&zeroes[..piece], offset)?;
+    Ok(piece as u64)
 }
 
 /// The size of a file or block device in bytes.
@@ -168,6 +217,7 @@ fn check_options(options: &FileOptions, found: Option<&Metadata>) -> Result<(), 
 /// Opens the file past the page cache if asked to; otherwise says why not.
 fn open_file(
     options: &FileOptions,
+    beneath: Option<&Path>,
     block_device: bool,
 ) -> Result<(File, Option<BufferedReason>), DeviceError> {
     let mut flags = OFlags::empty();
@@ -175,14 +225,34 @@ fn open_file(
         // The kernel then refuses a device that is mounted or part of another one.
         flags |= OFlags::EXCL;
     }
-    let open = |flags: OFlags| {
-        OpenOptions::new()
+    let creates = options.create && !options.read_only && !block_device;
+    let open = |flags: OFlags| match beneath {
+        None => OpenOptions::new()
             .read(true)
             .write(!options.read_only)
-            .create(options.create && !options.read_only && !block_device)
+            .create(creates)
             .mode(0o600)
             .custom_flags(flag_bits(flags))
-            .open(&options.path)
+            .open(&options.path),
+        Some(folder) => {
+            let access = if options.read_only {
+                OFlags::RDONLY
+            } else {
+                OFlags::RDWR
+            };
+            let create = if creates {
+                OFlags::CREATE
+            } else {
+                OFlags::empty()
+            };
+            // Nobody but its owner may use a new file; without it, a mode is refused.
+            let mode = if creates {
+                Mode::RUSR | Mode::WUSR
+            } else {
+                Mode::empty()
+            };
+            open_beneath(folder, &options.path, flags | access | create, mode)
+        }
     };
     let (result, reason) = if options.direct {
         match open(flags | OFlags::DIRECT) {
@@ -204,6 +274,7 @@ fn open_file(
                     "give this user the right to open it, or open it read-only"
                 }
                 Some(libc::ENOSPC) => "free space on its file system",
+                Some(libc::EXDEV | libc::ELOOP) => LEADS_OUT,
                 _ => "check the path",
             };
             Err(failed("open", &options.path, error, remedy))

@@ -1,6 +1,6 @@
 //! Files and block devices of this machine, with the kernel's driver.
 
-use super::{BufferedReason, FileDevice, FileOptions, IoMode};
+use super::{BufferedReason, FileDevice, FileOptions, IoMode, open as opening};
 use crate::conformance::{Bench, Suite, run};
 use crate::test_driver::driver;
 use crate::{BlockError, Device, DeviceError, Operation};
@@ -339,6 +339,12 @@ fn what_is_erased_reads_as_zeroes_and_nothing_else_does() {
         assert_eq!(bench.read(0, 10), Ok(vec![3; 10 * 512]));
         assert_eq!(bench.read(10, 80), Ok(vec![0; 80 * 512]));
         assert_eq!(bench.read(90, 10), Ok(vec![3; 10 * 512]));
+        // Where the file system cannot do it.
+        let file = opening::reopen(&device.file, &options, device.mode).expect("it is open");
+        let written = opening::write_zeroes(&file, 90 * 512, 512).expect("aligned for the mode");
+        assert_eq!(written, 512);
+        assert_eq!(bench.read(90, 1), Ok(vec![0; 512]));
+        assert_eq!(bench.read(91, 9), Ok(vec![3; 9 * 512]));
         bench.close();
         let blocks = device.geometry().blocks;
         device.erase(blocks, 1).expect_err("beyond the end");
@@ -678,6 +684,7 @@ fn no_flush_succeeds_after_an_erase_that_could_not_be_synced() {
     // It takes zeroes, and cannot be synced.
     let null = File::options().read(true).write(true).open("/dev/null");
     let file = std::mem::replace(&mut device.file, Arc::new(null.expect("it is there")));
+    device.mode = IoMode::Buffered(BufferedReason::Asked);
     device.erase(0, 1).expect_err("it cannot be synced");
     let failed = Err(BlockError::WriteFailure);
     assert_eq!(bench.operate(Operation::Flush, 0, 0), failed);
