@@ -96,13 +96,12 @@ fn threads_that_share_blocks_lose_no_write() {
         return;
     };
     // Each thread has 64 bytes of every block, and bypasses the cache: then the kernel does not keep
-    // writes apart. Without the flag, which may be taken back, they may be of any length.
+    // writes apart.
     const THREADS: usize = 8;
     const BLOCKS: usize = 16;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let file = mounted.open(1, DIRECT);
-            rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty()).unwrap();
             scope.spawn(move || {
                 for round in 0..50u64 {
                     for block in 0..BLOCKS {
@@ -122,6 +121,41 @@ fn threads_that_share_blocks_lose_no_write() {
             let mut data = [0; 64];
             fill(&mut data, 49 + thread as u64);
             assert_eq!(part, data, "thread {thread}");
+        }
+    }
+}
+
+/// The kernel fills a request by pages of the program's memory, and cut one of more than 1 MiB within
+/// a block where the memory began within a page: it failed with `EINVAL`.
+#[test]
+fn direct_requests_of_memory_within_pages_are_carried_out_as_a_whole() {
+    for block_bytes in [512, 4096] {
+        let device = ram(8 << 20, block_bytes);
+        let Some(mounted) = attach(vec![(1, same(device))], |_| {}) else {
+            return;
+        };
+        let file = mounted.open(1, DIRECT);
+        let (len, at) = (2 * MIB, 4096);
+        for skew in [16, 512] {
+            let within = skew..skew + len;
+            let data = Aligned::filled(len + 4096, skew as u64);
+            let data = &data[within.clone()];
+            file.write_all_at(data, at).unwrap();
+            let mut back = Aligned::new(len);
+            file.read_exact_at(&mut back, at).unwrap();
+            assert!(*back == *data, "written, {skew} bytes within a page");
+            let mut back = Aligned::new(len + 4096);
+            file.read_exact_at(&mut back[within.clone()], at).unwrap();
+            assert!(back[within] == *data, "read, {skew} bytes within a page");
+
+            // A page or two for each of these, whatever its length.
+            let (ours, length) = (Aligned::filled(MIB, 77), 2040);
+            let pieces: Vec<_> = ours.chunks(length).map(io::IoSlice::new).collect();
+            assert_eq!(rustix::io::pwritev(&file, &pieces, at).unwrap(), MIB);
+            let mut back = Aligned::new(MIB);
+            let mut pieces: Vec<_> = back.chunks_mut(length).map(io::IoSliceMut::new).collect();
+            assert_eq!(rustix::io::preadv(&file, &mut pieces, at).unwrap(), MIB);
+            assert!(*back == *ours, "in pieces");
         }
     }
 }
@@ -259,10 +293,6 @@ fn what_a_device_cannot_do_is_refused_with_the_right_error() {
         assert_eq!(file.metadata().unwrap().len(), end);
     }
     let direct = mounted.open(1, DIRECT);
-    let mut block = Aligned::new(4096);
-    assert_eq!(errno(direct.read_at(&mut block, 512)), Errno::INVAL);
-    assert_eq!(errno(direct.write_at(&block[..512], 0)), Errno::INVAL);
-
     assert_eq!(
         errno(File::create(mounted.directory.join("new"))),
         Errno::PERM
