@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 mod forgetful;
+mod growing;
 mod mounts;
 
 use block::device::Null;
 use block::layer::fault::{Fault, FaultEffect, FaultOperation, FaultOptions, FaultRule};
 use block::{BlockError, Device, PathDevice};
 use forgetful::Forgetful;
+use growing::Growing;
 use mounts::{Aligned, DIRECT, DSYNC, attach, counting, fill, ram, same};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -450,6 +452,33 @@ fn the_class_follows_the_options_or_the_io_priority_of_the_thread() {
     );
 }
 
+/// Each thread of the other tests asks once, so none of them saw a class that was looked up again.
+#[test]
+fn a_change_of_the_io_priority_counts_when_what_is_remembered_is_old() {
+    let (devices, counts) = counting(&ram(1 << 20, 4096));
+    let by_priority = |options: &mut Options| options.class = ClassChoice::ByIoPriority;
+    let Some(mounted) = attach(vec![(1, devices)], by_priority) else {
+        return;
+    };
+    let file = mounted.open(1, DIRECT);
+    let write = || file.write_all_at(&Aligned::new(4096), 0).unwrap();
+    let written = || Class::ALL.map(|class| counts.writes(class));
+    // A thread whose priority no other test has set.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            write();
+            assert_eq!(written(), [0, 1]);
+            if !set_io_priority("1") {
+                block::skipped("the real-time I/O priority is refused");
+                return;
+            }
+            std::thread::sleep(switchyard_frontend::fuse::limits::CLASS_AGE.into());
+            write();
+            assert_eq!(written(), [1, 1]);
+        });
+    });
+}
+
 #[test]
 fn an_attachment_in_use_stays_and_a_dropped_one_is_gone() {
     let Some(mut mounted) = attach(vec![(3, same(ram(1 << 20, 512)))], |_| {}) else {
@@ -621,6 +650,28 @@ fn each_open_file_hears_of_a_lost_cache_once() {
     file.sync_all().unwrap();
 }
 
+#[test]
+fn a_new_size_is_seen_when_attributes_are_old() {
+    let growing = Growing::new(ram(2 << 20, 4096));
+    let Some(mounted) = attach(vec![(1, same(Arc::clone(&growing) as _))], |_| {}) else {
+        return;
+    };
+    let (file, path) = (mounted.open(1, 0), mounted.file(1));
+    let mut back = [0; 4096];
+    assert_eq!(file.read_at(&mut back, MIB as u64).unwrap(), 0);
+    assert_eq!(errno(file.write_at(&back, MIB as u64)), Errno::NOSPC);
+    assert_eq!(path.metadata().unwrap().len(), 1 << 20);
+    growing.grow();
+    let by = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while path.metadata().unwrap().len() != 2 << 20 {
+        assert!(std::time::Instant::now() < by, "it was not seen");
+        std::thread::yield_now();
+    }
+    file.write_all_at(&[5; 4096], MIB as u64).unwrap();
+    file.read_exact_at(&mut back, MIB as u64).unwrap();
+    assert_eq!(back, [5; 4096]);
+}
+
 /// It was an empty file: what read it to its end had a short copy and no error.
 #[test]
 fn a_device_that_went_away_is_no_empty_one() {
@@ -632,8 +683,8 @@ fn a_device_that_went_away_is_no_empty_one() {
     let mut data = Aligned::new(4096);
     direct.read_exact_at(&mut data, 0).unwrap();
     device.set_gone(true);
-    // The kernel asks for attributes again that are older.
-    std::thread::sleep(switchyard_frontend::fuse::limits::ATTRIBUTES_AGE);
+    // The kernel asks for attributes again that are older, by its own clock, which has steps.
+    std::thread::sleep(2 * switchyard_frontend::fuse::limits::ATTRIBUTES_AGE);
     assert_eq!(mounted.file(1).metadata().unwrap().len(), 1 << 20);
     for file in [&direct, &cached] {
         assert_eq!(errno(file.read_at(&mut data, 8192)), Errno::NODEV);
