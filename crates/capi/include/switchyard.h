@@ -478,7 +478,8 @@ int sw_queue_readv(struct sw_queue *queue,
                    void *user);
 
 /**
- * Submits a write of `count` parts, as sw_writev. Parts are copied before the call returns.
+ * Submits a write of `count` parts, as sw_writev. Parts are copied before the call returns, but for
+ * one alone that is in a registered buffer, which may not be changed until the request is reaped.
  *
  * Returns as sw_queue_read.
  *
@@ -571,9 +572,9 @@ int sw_queue_fd(struct sw_queue *queue);
 
 /**
  * Allocates `length` bytes of memory for requests of this queue, zeroed, whole pages, and stores
- * its address. Data of requests within it is not copied between the caller and the queue. Several
- * requests may use ranges of a buffer at once. Its pages are taken from the system when they are
- * first touched.
+ * its address. Data of requests within it is not copied between the caller and the queue, but for
+ * that of a vector of several parts, wherever they are. Several requests may use ranges of a buffer
+ * at once. Its pages are taken from the system when they are first touched.
  *
  * Returns 0, -EINVAL for no bytes, -ENOMEM or another negative errno value.
  *

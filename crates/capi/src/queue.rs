@@ -222,7 +222,8 @@ pub unsafe extern "C" fn sw_queue_readv(
     }
 }
 
-/// Submits a write of `count` parts, as sw_writev. Parts are copied before the call returns.
+/// Submits a write of `count` parts, as sw_writev. Parts are copied before the call returns, but for
+/// one alone that is in a registered buffer, which may not be changed until the request is reaped.
 ///
 /// Returns as sw_queue_read.
 ///
@@ -411,9 +412,9 @@ pub extern "C" fn sw_queue_fd(queue: *mut Queue) -> c_int {
 }
 
 /// Allocates `length` bytes of memory for requests of this queue, zeroed, whole pages, and stores
-/// its address. Data of requests within it is not copied between the caller and the queue. Several
-/// requests may use ranges of a buffer at once. Its pages are taken from the system when they are
-/// first touched.
+/// its address. Data of requests within it is not copied between the caller and the queue, but for
+/// that of a vector of several parts, wherever they are. Several requests may use ranges of a buffer
+/// at once. Its pages are taken from the system when they are first touched.
 ///
 /// Returns 0, -EINVAL for no bytes, -ENOMEM or another negative errno value.
 ///

@@ -195,6 +195,13 @@ impl OpenQueue {
         data: Data,
     ) -> Result<(Option<IoSlice>, Destination), Failure> {
         let reads = operation == Operation::Read;
+        // One part may lie in a registered buffer.
+        let data = match data {
+            Data::Parts(parts) if parts.len() == 1 => {
+                Data::Memory(parts[0].iov_base.cast(), parts[0].iov_len)
+            }
+            data => data,
+        };
         match data {
             Data::None(_) => Ok((None, Destination::Nowhere)),
             Data::Memory(start, length) => {

@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 mod forgetful;
+mod growing;
 mod mounts;
 
 use block::device::Null;
 use block::layer::fault::{Fault, FaultEffect, FaultOperation, FaultOptions, FaultRule};
 use block::{BlockError, Device, PathDevice};
 use forgetful::Forgetful;
+use growing::Growing;
 use mounts::{Aligned, DIRECT, DSYNC, attach, counting, fill, ram, same};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -96,13 +98,12 @@ fn threads_that_share_blocks_lose_no_write() {
         return;
     };
     // Each thread has 64 bytes of every block, and bypasses the cache: then the kernel does not keep
-    // writes apart. Without the flag, which may be taken back, they may be of any length.
+    // writes apart.
     const THREADS: usize = 8;
     const BLOCKS: usize = 16;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let file = mounted.open(1, DIRECT);
-            rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty()).unwrap();
             scope.spawn(move || {
                 for round in 0..50u64 {
                     for block in 0..BLOCKS {
@@ -122,6 +123,41 @@ fn threads_that_share_blocks_lose_no_write() {
             let mut data = [0; 64];
             fill(&mut data, 49 + thread as u64);
             assert_eq!(part, data, "thread {thread}");
+        }
+    }
+}
+
+/// The kernel fills a request by pages of the program's memory, and cut one of more than 1 MiB within
+/// a block where the memory began within a page: it failed with `EINVAL`.
+#[test]
+fn direct_requests_of_memory_within_pages_are_carried_out_as_a_whole() {
+    for block_bytes in [512, 4096] {
+        let device = ram(8 << 20, block_bytes);
+        let Some(mounted) = attach(vec![(1, same(device))], |_| {}) else {
+            return;
+        };
+        let file = mounted.open(1, DIRECT);
+        let (len, at) = (2 * MIB, 4096);
+        for skew in [16, 512] {
+            let within = skew..skew + len;
+            let data = Aligned::filled(len + 4096, skew as u64);
+            let data = &data[within.clone()];
+            file.write_all_at(data, at).unwrap();
+            let mut back = Aligned::new(len);
+            file.read_exact_at(&mut back, at).unwrap();
+            assert!(*back == *data, "written, {skew} bytes within a page");
+            let mut back = Aligned::new(len + 4096);
+            file.read_exact_at(&mut back[within.clone()], at).unwrap();
+            assert!(back[within] == *data, "read, {skew} bytes within a page");
+
+            // A page or two for each of these, whatever its length.
+            let (ours, length) = (Aligned::filled(MIB, 77), 2040);
+            let pieces: Vec<_> = ours.chunks(length).map(io::IoSlice::new).collect();
+            assert_eq!(rustix::io::pwritev(&file, &pieces, at).unwrap(), MIB);
+            let mut back = Aligned::new(MIB);
+            let mut pieces: Vec<_> = back.chunks_mut(length).map(io::IoSliceMut::new).collect();
+            assert_eq!(rustix::io::preadv(&file, &mut pieces, at).unwrap(), MIB);
+            assert!(*back == *ours, "in pieces");
         }
     }
 }
@@ -259,10 +295,6 @@ fn what_a_device_cannot_do_is_refused_with_the_right_error() {
         assert_eq!(file.metadata().unwrap().len(), end);
     }
     let direct = mounted.open(1, DIRECT);
-    let mut block = Aligned::new(4096);
-    assert_eq!(errno(direct.read_at(&mut block, 512)), Errno::INVAL);
-    assert_eq!(errno(direct.write_at(&block[..512], 0)), Errno::INVAL);
-
     assert_eq!(
         errno(File::create(mounted.directory.join("new"))),
         Errno::PERM
@@ -418,6 +450,33 @@ fn the_class_follows_the_options_or_the_io_priority_of_the_thread() {
         ),
         (1, 0)
     );
+}
+
+/// Each thread of the other tests asks once, so none of them saw a class that was looked up again.
+#[test]
+fn a_change_of_the_io_priority_counts_when_what_is_remembered_is_old() {
+    let (devices, counts) = counting(&ram(1 << 20, 4096));
+    let by_priority = |options: &mut Options| options.class = ClassChoice::ByIoPriority;
+    let Some(mounted) = attach(vec![(1, devices)], by_priority) else {
+        return;
+    };
+    let file = mounted.open(1, DIRECT);
+    let write = || file.write_all_at(&Aligned::new(4096), 0).unwrap();
+    let written = || Class::ALL.map(|class| counts.writes(class));
+    // A thread whose priority no other test has set.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            write();
+            assert_eq!(written(), [0, 1]);
+            if !set_io_priority("1") {
+                block::skipped("the real-time I/O priority is refused");
+                return;
+            }
+            std::thread::sleep(switchyard_frontend::fuse::limits::CLASS_AGE.into());
+            write();
+            assert_eq!(written(), [1, 1]);
+        });
+    });
 }
 
 #[test]
@@ -591,6 +650,28 @@ fn each_open_file_hears_of_a_lost_cache_once() {
     file.sync_all().unwrap();
 }
 
+#[test]
+fn a_new_size_is_seen_when_attributes_are_old() {
+    let growing = Growing::new(ram(2 << 20, 4096));
+    let Some(mounted) = attach(vec![(1, same(Arc::clone(&growing) as _))], |_| {}) else {
+        return;
+    };
+    let (file, path) = (mounted.open(1, 0), mounted.file(1));
+    let mut back = [0; 4096];
+    assert_eq!(file.read_at(&mut back, MIB as u64).unwrap(), 0);
+    assert_eq!(errno(file.write_at(&back, MIB as u64)), Errno::NOSPC);
+    assert_eq!(path.metadata().unwrap().len(), 1 << 20);
+    growing.grow();
+    let by = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while path.metadata().unwrap().len() != 2 << 20 {
+        assert!(std::time::Instant::now() < by, "it was not seen");
+        std::thread::yield_now();
+    }
+    file.write_all_at(&[5; 4096], MIB as u64).unwrap();
+    file.read_exact_at(&mut back, MIB as u64).unwrap();
+    assert_eq!(back, [5; 4096]);
+}
+
 /// It was an empty file: what read it to its end had a short copy and no error.
 #[test]
 fn a_device_that_went_away_is_no_empty_one() {
@@ -602,8 +683,8 @@ fn a_device_that_went_away_is_no_empty_one() {
     let mut data = Aligned::new(4096);
     direct.read_exact_at(&mut data, 0).unwrap();
     device.set_gone(true);
-    // The kernel asks for attributes again that are older.
-    std::thread::sleep(switchyard_frontend::fuse::limits::ATTRIBUTES_AGE);
+    // The kernel asks for attributes again that are older, by its own clock, which has steps.
+    std::thread::sleep(2 * switchyard_frontend::fuse::limits::ATTRIBUTES_AGE);
     assert_eq!(mounted.file(1).metadata().unwrap().len(), 1 << 20);
     for file in [&direct, &cached] {
         assert_eq!(errno(file.read_at(&mut data, 8192)), Errno::NODEV);

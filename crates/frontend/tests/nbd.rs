@@ -8,6 +8,7 @@
 )]
 
 mod forgetful;
+mod growing;
 mod nbd_client;
 
 use base::Nanos;
@@ -16,6 +17,7 @@ use block::layer::fault::FaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
 use block::{BlockError, Cache, CacheOptions, Device};
 use forgetful::Forgetful;
+use growing::Growing;
 use nbd_client::{BLOCK_STATUS, Client, DISCONNECT, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
 use reactor::PollPolicy;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -643,6 +645,31 @@ fn a_device_that_went_away_is_no_empty_one() {
         .write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")
         .unwrap();
     assert!(client.is_closed());
+}
+
+#[test]
+fn new_connections_see_a_new_size() {
+    let growing = Growing::new(ram());
+    let (_server, path) = serve(Arc::clone(&growing) as _);
+    // By EXPORT_NAME, whose reply begins with the size.
+    let connect = || {
+        let mut client = Client::greet(&path);
+        client
+            .stream
+            .write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")
+            .unwrap();
+        let mut export = [0; 10];
+        client.stream.read_exact(&mut export).unwrap();
+        (client, u64::from_be_bytes(export[..8].try_into().unwrap()))
+    };
+    let (mut client, size) = connect();
+    assert_eq!(size, BYTES / 2);
+    assert_eq!(client.write(size, &[1; 4096]), ENOSPC);
+    growing.grow();
+    let (mut client, size) = connect();
+    assert_eq!(size, BYTES);
+    assert_eq!(client.write(size - BLOCK, &[1; 4096]), 0);
+    assert!(client.read(size - BLOCK, 4096) == [1; 4096]);
 }
 
 /// A server closed its socket before it removed it: what replaced it meanwhile was removed.

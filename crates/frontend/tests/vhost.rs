@@ -9,6 +9,7 @@
 
 mod back_ends;
 mod forgetful;
+mod growing;
 mod guests;
 
 use back_ends::{BYTES, forgetful, options, ram, serve};
@@ -16,19 +17,19 @@ use base::Nanos;
 use block::conformance::{Bench, Suite, run};
 use block::device::Ram;
 use block::layer::{Delay, DelayOptions};
-use block::{BlockError, Capabilities, Channel, Device, DeviceError};
-use block::{Geometry, Operation, Submit};
+use block::{BlockError, Device, Operation, Submit};
+use growing::Growing;
 use guests::{FLUSH, GET_ID, Guest, IN, IO_ERROR, OK, OUT, UNSUPPORTED, WRITE_ZEROES};
 use load::vhost::VhostDisk;
 use load::vhost::messages::{Connection, code};
 use load::vhost::ring::Data;
+use reactor::PollPolicy;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{Driver, PollPolicy};
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassChoice;
@@ -39,36 +40,6 @@ fn slow(latency: Nanos) -> DelayOptions {
         read: latency,
         write: latency,
         ..DelayOptions::default()
-    }
-}
-
-/// A device of which the second half appears while it is in use, as a remote namespace's may.
-#[derive(Debug)]
-struct Growing {
-    all: Arc<dyn Device>,
-    grown: AtomicBool,
-}
-
-impl Device for Growing {
-    fn geometry(&self) -> Geometry {
-        let all = self.all.geometry();
-        let part = if self.grown.load(Ordering::Relaxed) {
-            1
-        } else {
-            2
-        };
-        Geometry {
-            blocks: all.blocks / part,
-            ..all
-        }
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.all.capabilities()
-    }
-
-    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
-        self.all.open(driver)
     }
 }
 
@@ -139,16 +110,13 @@ fn a_read_only_device_refuses_writes_alone() {
 
 #[test]
 fn a_new_size_is_told_and_seen() {
-    let growing = Arc::new(Growing {
-        all: ram(),
-        grown: AtomicBool::new(false),
-    });
+    let growing = Growing::new(ram());
     let device: Arc<dyn Device> = Arc::clone(&growing) as _;
     let server = serve(&device, &options());
     let mut guest = Guest::connect(server.socket());
     let channel = guest.backend_channel();
     assert_eq!(guest.sectors(), BYTES / 1024);
-    growing.grown.store(true, Ordering::Relaxed);
+    growing.grow();
     assert_eq!(guests::message(&channel), 2, "CONFIG_CHANGE_MSG");
     assert_eq!(guest.sectors(), BYTES / 512);
     guest.ring.add(0, IN, 0, BYTES / 1024, Data::In(4096));

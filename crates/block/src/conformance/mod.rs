@@ -4,6 +4,7 @@
 //! with what is wrong. It writes all over the first and last blocks of the device. Also of use
 //! beyond tests of this crate: a remote namespace and a simulated one pass it as well.
 
+mod atomicity;
 mod bench;
 mod cases;
 mod extents;
@@ -54,6 +55,9 @@ pub fn run<D: Driver>(mut driver: impl FnMut() -> D, device: &dyn Device, suite:
         cases::durable(&mut bench, suite);
         if device.capabilities().extents_max > 0 {
             extents::extents(&mut bench, suite);
+        }
+        if suite.atomic {
+            atomicity::whole_blocks(&mut bench);
         }
         cases::many(&mut bench, suite);
         workload::run(&mut bench, suite);

@@ -13,6 +13,9 @@ pub struct Suite {
     pub keeps: bool,
     /// True for a device that knows Compare and Verify, which a remote namespace may not.
     pub compares: bool,
+    /// True for a device of which a read finds each block as one write has left it, also beside
+    /// writes: neither one in memory that several threads serve, nor one behind a page cache.
+    pub atomic: bool,
 }
 
 impl Default for Suite {
@@ -23,6 +26,7 @@ impl Default for Suite {
             fresh: true,
             keeps: true,
             compares: true,
+            atomic: false,
         }
     }
 }

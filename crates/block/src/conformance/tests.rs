@@ -33,12 +33,20 @@ fn verify(inner: Arc<dyn Device>) -> Arc<dyn Device> {
     Arc::new(Verify::new(inner).expect("a small device"))
 }
 
+fn atomic() -> Suite {
+    Suite {
+        atomic: true,
+        ..Suite::default()
+    }
+}
+
 #[test]
 fn ram_devices_pass() {
     for (seed, block_bytes) in [(1, 512), (2, 4096)] {
         let suite = Suite {
             seed,
             requests: 10_000,
+            atomic: true,
             ..Suite::default()
         };
         run(driver, &*ram(block_bytes), suite);
@@ -65,7 +73,7 @@ fn emulated_flash_passes() {
     for (profile, block_bytes) in [("A", 512), ("A/8", 4096), ("dram-ssd", 512)] {
         let profile = profile.parse().expect("a profile");
         let flash = Flash::new(profile, SIZE, block_bytes).expect("a small device");
-        run(driver, &flash, Suite::default());
+        run(driver, &flash, atomic());
     }
 }
 
@@ -73,7 +81,7 @@ fn emulated_flash_passes() {
 fn each_layer_passes() {
     for layer in [delay, fault, verify] {
         for block_bytes in [512, 4096] {
-            run(driver, &*layer(ram(block_bytes)), Suite::default());
+            run(driver, &*layer(ram(block_bytes)), atomic());
         }
     }
     run(driver, &Stats::new(ram(512)), Suite::default());

@@ -69,6 +69,20 @@ static void registered(void) {
         OK(sw_queue_write(queue, (char *)first + BLOCK, BLOCK, BLOCK, 0, &user));
         OK(one(&user));
     }
+    /* A vector of one part uses the buffer itself, so it cannot be freed meanwhile. */
+    struct iovec part = {second, BLOCK};
+    memset(second, 0, BLOCK);
+    OK(sw_queue_readv(queue, &part, 1, BLOCK, &user));
+    IS(-EBUSY, sw_buffer_free(queue, second));
+    OK(one(&user));
+    CHECK(!memcmp(second, (char *)first + BLOCK, BLOCK));
+    OK(sw_queue_writev(queue, &part, 1, 0, 0, &user));
+    IS(-EBUSY, sw_buffer_free(queue, second));
+    OK(one(&user));
+    part.iov_base = first;
+    OK(sw_queue_readv(queue, &part, 1, 0, &user));
+    OK(one(&user));
+    CHECK(!memcmp(second, first, BLOCK));
     OK(sw_buffer_free(queue, first));
     OK(sw_buffer_free(queue, second));
     /* Much larger than a request: as many ranges of it at once as the queue has room for. */

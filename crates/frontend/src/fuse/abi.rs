@@ -103,7 +103,6 @@ pub(super) enum Request<'a> {
     Read {
         offset: u64,
         len: u32,
-        flags: OFlags,
     },
     Write {
         offset: u64,
@@ -199,7 +198,6 @@ impl<'a> Request<'a> {
             15 => Self::Read {
                 offset: u64_at(body, 8)?,
                 len: u32_at(body, 16)?,
-                flags: flags_at(body, 32)?,
             },
             16 => Self::write(body)?,
             17 => Self::FileSystemStatus,
@@ -416,16 +414,15 @@ mod tests {
 
     /// Bodies of requests for data, and what is read of them.
     fn requests_for_data() -> Vec<(u32, Vec<u8>, Request<'static>)> {
-        let read = Answer::default().u64(3).u64(8192).u32(4096).u32(0).u64(5);
-        let read = read.u32(DIRECT.bits()).u32(0);
+        let read = Answer::default().u64(3).u64(8192).u32(4096).zeroes(20);
         let write = Answer::default().u64(3).u64(4096).u32(512).u32(1).u64(5);
         let write = write.u32(DIRECT.bits()).u32(0);
         let allocate = Answer::default().u64(3).u64(512).u64(1024).u32(2).u32(0);
-        let (offset, len, flags) = (8192, 4096, DIRECT);
-        let read_of = Request::Read { offset, len, flags };
+        let (offset, len) = (8192, 4096);
+        let read_of = Request::Read { offset, len };
         let write_of = Request::Write {
             offset: 4096,
-            flags,
+            flags: DIRECT,
             of_cache: true,
             data: &DATA,
         };

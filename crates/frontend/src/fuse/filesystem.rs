@@ -233,9 +233,10 @@ impl Files {
         let entry = &self.entries[file];
         let mut data: &[u8] = &[];
         let found = match request {
-            Request::Read { offset, len, flags } => {
+            Request::Read { offset, len } => {
                 let len = len.min(REQUEST_MAX_BYTES) as usize;
-                (Work::Read, Self::range(entry, (offset, len), flags)?)
+                let range = Range::clamped(offset, len, entry.geometry()?);
+                (Work::Read, range)
             }
             Request::Write {
                 offset,
@@ -296,7 +297,7 @@ impl Files {
             return Err(Errno::ROFS);
         }
         let len = data.len().min(REQUEST_MAX_BYTES as usize);
-        let range = Self::range(entry, (offset, len), flags)?;
+        let range = Range::clamped(offset, len, entry.geometry()?);
         let cut = range.is_some_and(|range| range.len < len);
         // Of asynchronous requests the kernel takes one that is not whole for a failed one.
         if (cut && flags.contains(OFlags::DIRECT)) || (range.is_none() && len > 0) {
@@ -306,19 +307,6 @@ impl Files {
         // the flags of any file.
         let durable = !of_cache && flags.contains(OFlags::DSYNC);
         Ok((Work::Write { durable }, range))
-    }
-
-    /// The range of a request for data, as far as it is on the device.
-    fn range(
-        entry: &FileEntry,
-        (offset, len): (u64, usize),
-        flags: OFlags,
-    ) -> Result<Option<Range>, Errno> {
-        let range = Range::clamped(offset, len, entry.geometry()?);
-        if flags.contains(OFlags::DIRECT) && range.is_some_and(|range| !range.is_whole()) {
-            return Err(Errno::INVAL);
-        }
-        Ok(range)
     }
 
     /// The operation and the range of a change of the file's space; `None` where nothing is to be

@@ -149,4 +149,26 @@ mod tests {
             assert_eq!(classes.of(asked(0), Time(1)), Class::Throughput);
         }
     }
+
+    #[test]
+    fn a_rule_names_the_control_group_of_a_thread() {
+        let text = read_to_string("/proc/self/cgroup").expect("Linux");
+        let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::")) else {
+            block::skipped("this machine has control groups of version 1 alone");
+            return;
+        };
+        for (cgroup, class) in [(own, Class::Latency), ("/no/such/group", Class::Throughput)] {
+            let rules = ClassRules::new(vec![ClassRule {
+                cgroup: Some(cgroup.to_owned()),
+                command: None,
+                user: None,
+                max_bytes: None,
+                max_depth: None,
+                class: Class::Latency,
+            }]);
+            let choice = ClassChoice::Fixed(Class::Throughput);
+            let mut classes = ThreadClasses::new(choice, rules);
+            assert_eq!(classes.of(asked(std::process::id()), Time(1)), class);
+        }
+    }
 }
