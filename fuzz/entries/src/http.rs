@@ -9,6 +9,7 @@ use control::{Action, ApplyError, ApplyErrorKind, Configuration, Control, DataPl
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream as Blocking;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -214,7 +215,7 @@ fn no_calibration() -> ApplyError {
 }
 
 impl DataPlane for Plane {
-    fn apply(&self, action: &Action) -> Result<(), ApplyError> {
+    fn apply(&self, action: &Action, _folders: Option<&[PathBuf]>) -> Result<(), ApplyError> {
         action.apply_to_model(&mut self.lock())
     }
 

@@ -11,7 +11,7 @@ use super::scenario::{Mix, Pattern};
 use super::world::{Event, Role, Step, World};
 use block::limits::{CACHE_WRITES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use std::ops::Range;
-use switch::path::{Next, Properties, QueueKind, Route, Runner, Taking};
+use switch::path::{Next, Properties, QueueKind, Route, Runner};
 
 impl World<'_> {
     /// Returns true if a thread waits for the device by polling.
@@ -261,7 +261,7 @@ impl World<'_> {
             let after = queue.gate.after(now);
             return self.see_to(index, after, thread);
         }
-        let mut taking = Taking::new(queue.kind, &self.setup.rules);
+        let mut taking = queue.gate.taking();
         let mut batch = Vec::new();
         let mut kept = 0;
         while kept < queue.requests.len() && !taking.is_full() {

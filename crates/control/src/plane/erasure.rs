@@ -126,10 +126,10 @@ impl Erasure {
         let work = move || {
             erasure.erase_all(&owned, &*device);
             drop(device);
-            if erasure.ranges().is_empty() {
-                if let Some(erased) = erased.0.get() {
-                    erased();
-                }
+            if erasure.ranges().is_empty()
+                && let Some(erased) = erased.0.get()
+            {
+                erased();
             }
         };
         let thread = std::thread::Builder::new().name("erase".to_owned());
@@ -351,13 +351,14 @@ mod tests {
         while erasure.erase_piece(&ram).expect("memory") {
             left.push(erasure.ranges());
         }
+        let (first, second) = (1..3, |end| 5..end);
         let steps = [
-            vec![1..3, 5..2 * piece],
-            vec![1..3, 5..piece],
-            vec![1..3],
-            vec![],
+            vec![first.clone(), second(2 * piece)],
+            vec![first.clone(), second(piece)],
+            vec![first],
+            Vec::new(),
         ];
-        assert_eq!(left, steps.map(|ranges| ranges.to_vec()));
+        assert_eq!(left, steps);
         assert!(!erasure.reaches_below(u64::MAX));
     }
 
