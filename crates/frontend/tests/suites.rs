@@ -39,7 +39,11 @@ fn the_device_suite_passes_through_a_file_of_fuse() {
         })
         .unwrap();
         assert_eq!(file.geometry().blocks * u64::from(block_bytes), BYTES);
-        run(driver, &file, Suite::default());
+        let suite = Suite {
+            atomic: direct,
+            ..Suite::default()
+        };
+        run(driver, &file, suite);
     }
 }
 
@@ -62,6 +66,7 @@ fn the_device_suite_passes_through_nbd() {
         let _server = NbdServer::start(&PerClass::from_fn(|_| device.clone()), &options).unwrap();
         let suite = Suite {
             compares: false,
+            atomic: true,
             ..Suite::default()
         };
         run(driver, &NbdDevice { socket, geometry }, suite);

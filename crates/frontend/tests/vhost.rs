@@ -79,6 +79,7 @@ fn the_device_suite_passes_whatever_the_policy() {
         let disk = VhostDisk::connect(server.socket()).unwrap();
         let suite = Suite {
             compares: false,
+            atomic: true,
             ..Suite::default()
         };
         run(driver, &disk, suite);

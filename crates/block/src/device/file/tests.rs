@@ -78,6 +78,7 @@ fn regular_files_pass_with_direct_io_where_there_is_any() {
             &device,
             Suite {
                 seed,
+                atomic: matches!(device.mode(), IoMode::Direct { .. }),
                 ..Suite::default()
             },
         );
