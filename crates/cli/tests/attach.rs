@@ -7,9 +7,10 @@ mod common;
 
 use common::attached::{Attached, have, succeeds};
 use common::{Folder, Serving, code, eventually, pattern, program, run, stderr};
-use std::io::{BufRead as _, BufReader};
+use reactor::uring::UringDriver;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -53,7 +54,7 @@ fn kill_under(
 
 #[test]
 fn copies_by_unmodified_clients_are_exact() {
-    if !have(&["nbdcopy", "nbdinfo", "qemu-img"]) {
+    if !have(&["nbdcopy", "nbdinfo", "qemu-img", "qemu-io", "nbdkit"]) {
         return;
     }
     let folder = Folder::new();
@@ -70,6 +71,23 @@ fn copies_by_unmodified_clients_are_exact() {
         let export = &info["exports"][0];
         assert_eq!(export["export-size"], 16 << 20, "{info}");
         assert_eq!(export["can_multi_conn"], true, "{info}");
+        // FUA, zeroes and discards, which leave what is beside them; a pattern that differs fails.
+        let commands = [
+            "write -P 7 -f 0 64k",
+            "write -P 9 64k 64k",
+            "write -z 4k 8k",
+            "discard 64k 32k",
+            "flush",
+            "read -P 7 0 4k",
+            "read -P 0 4k 8k",
+            "read -P 7 12k 52k",
+            "read -P 0 64k 32k",
+            "read -P 9 96k 32k",
+        ];
+        let commands = commands.iter().flat_map(|command| ["-c", command]);
+        let arguments = ["-f", "raw"].into_iter().chain(commands);
+        let arguments: Vec<_> = arguments.chain([&*attached.uri]).collect();
+        succeeds("qemu-io", &arguments);
         succeeds("nbdcopy", &["--flush", &input, &attached.uri]);
         succeeds("nbdcopy", &[&attached.uri, &output]);
         assert!(std::fs::read(&output).unwrap() == pattern(1, 16 << 20));
@@ -78,6 +96,13 @@ fn copies_by_unmodified_clients_are_exact() {
         let image = folder.path("image.qcow2");
         let convert = ["convert", "-f", "raw", "-O", "qcow2", &attached.uri, &image];
         succeeds("qemu-img", &convert);
+        // A part of the disk, by a filter of nbdkit over its client.
+        let (part, uri) = (folder.path("part"), format!("uri={}", attached.uri));
+        let copy = format!("nbdcopy \"$uri\" '{part}'");
+        let range = ["offset=1M", "range=2M", "--run", &copy];
+        let filter = ["-U", "-", "--filter=offset", "nbd", &uri];
+        succeeds("nbdkit", &[&filter[..], &range].concat());
+        assert!(std::fs::read(&part).unwrap() == pattern(1, 16 << 20)[1 << 20..3 << 20]);
         assert_eq!(attached.detach(), Some(0));
         assert!(!Path::new(&socket).exists());
     }
@@ -92,32 +117,31 @@ fn a_target_that_comes_back_after_the_time_out_is_used_again() {
     if !have(&["nbdcopy"]) {
         return;
     }
-    for path in [None, Some("stm"), Some("2q"), Some("interrupt")] {
-        let args: Vec<_> = path.iter().flat_map(|path| ["--path", path]).collect();
-        comes_back_after_the_time_out(&args);
-    }
-}
-
-fn comes_back_after_the_time_out(args: &[&str]) {
     let folder = Folder::new();
     let disk = folder.write("disk.img", vec![0; 1 << 20]);
     let (serving, address, serve) = Serving::file(disk);
-    let socket = folder.path("nbd.sock");
     let target = ["--target", &address, "--io-timeout", "1"];
-    let attached = Attached::start(&[&["nbd", "--socket", &socket][..], &target, args].concat());
-    let copies = || {
+    let paths = [None, Some("stm"), Some("2q"), Some("interrupt")];
+    let attached = paths.map(|path| {
+        let socket = folder.path(&format!("{}.sock", path.unwrap_or("nbd")));
+        let path: Vec<_> = path.iter().flat_map(|path| ["--path", path]).collect();
+        Attached::start(&[&["nbd", "--socket", &socket][..], &target, &path].concat())
+    });
+    let copies = |attached: &Attached| {
         let copy = Command::new("nbdcopy")
             .args([&attached.uri, &folder.path("copy")])
             .output();
         copy.unwrap().status.success()
     };
-    assert!(copies());
+    assert!(attached.iter().all(copies));
     serving.signal("-KILL");
     drop(serving);
-    assert!(!copies(), "requests fail");
+    assert!(!attached.iter().any(copies), "requests fail");
     let _serving = serve(&address);
-    eventually("it is used again", copies);
-    assert_eq!(attached.detach(), Some(0));
+    for attached in attached {
+        eventually("it is used again", || copies(&attached));
+        assert_eq!(attached.detach(), Some(0));
+    }
 }
 
 /// Nice values of the threads of a process, by their names.
@@ -243,6 +267,62 @@ fn a_disk_of_a_killed_target_keeps_its_content() {
     let _serving = kill_under(load, "\"errors\": 0", &attached, serving, serve);
     assert_eq!(attached.detach(), Some(0));
     assert!(!Path::new(&socket).exists());
+}
+
+/// Processor time of a process, in the kernel's ticks, of which a second has a hundred.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let times = fields.split(' ').skip(11).take(2);
+    times.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// There comes a second in which the attachment does nothing. One that polls has none.
+fn becomes_idle(attached: &Attached) {
+    let process = attached.child.id();
+    eventually("it is idle", || {
+        let before = ticks(process);
+        std::thread::sleep(Duration::from_secs(1));
+        ticks(process) - before <= 2
+    });
+}
+
+#[test]
+fn attachments_with_clients_that_ask_for_nothing_take_no_processor_time() {
+    let folder = Folder::new();
+    let serving = Serving::small();
+    let target = ["--target", serving.address()];
+
+    let socket = folder.path("nbd.sock");
+    let attached = Attached::start(&[&["nbd", "--socket", &socket][..], &target].concat());
+    let mut client = UnixStream::connect(&socket).unwrap();
+    let begin = b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0";
+    client.write_all(begin).unwrap();
+    client.read_exact(&mut [0; 18 + 10]).unwrap();
+    let read = [&b"\x25\x60\x95\x13"[..], &[0; 20], &[0, 0, 16, 0]].concat();
+    client.write_all(&read).unwrap();
+    client.read_exact(&mut [0; 16 + 4096]).unwrap();
+    becomes_idle(&attached);
+    drop(client);
+    assert_eq!(attached.detach(), Some(0));
+
+    let socket = folder.path("vhost.sock");
+    let attached = Attached::start(&[&["vhost", "--socket", &socket][..], &target].concat());
+    let disk = load::vhost::VhostDisk::connect(Path::new(&socket)).unwrap();
+    let driver = UringDriver::new(&reactor::uring::Options::default()).unwrap();
+    let mut bench = block::conformance::Bench::open(driver, &disk).unwrap();
+    bench.read(0, 1).unwrap();
+    becomes_idle(&attached);
+    bench.close();
+    drop(disk);
+    assert_eq!(attached.detach(), Some(0));
+
+    let (attached, _) = Attached::fuse(&folder, serving.address());
+    let file = std::fs::File::open(&attached.uri).unwrap();
+    file.read_exact_at(&mut [0; 4096], 0).unwrap();
+    becomes_idle(&attached);
+    drop(file);
+    assert_eq!(attached.detach(), Some(0));
 }
 
 #[test]
