@@ -9,7 +9,7 @@ mod common;
 use block::BlockError;
 use common::{Folder, NQN, Serving, code, own_address, run, stdout};
 use host::Host;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 
 const PATTERN: [u8; 4096] = [0x5A; 4096];
@@ -51,16 +51,8 @@ impl Cached {
 
     /// The interface's answer.
     fn ask(&self, head: &str, body: &str) -> String {
-        let mut stream = UnixStream::connect(self.folder.path("api.sock")).unwrap();
-        let length = body.len();
-        let request = format!(
-            "{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
+        let stream = UnixStream::connect(self.folder.path("api.sock")).unwrap();
+        common::request(stream, head, body)
     }
 
     /// Adds, by the interface, the device and a subsystem with a namespace over it.

@@ -6,8 +6,8 @@
 mod common;
 
 use common::{
-    Folder, NQN, Serving, code, eventually, json, logging_program, run, run_with_input, stderr,
-    stdout,
+    Folder, NQN, Serving, code, eventually, json, logging_program, request, run, run_with_input,
+    stderr, stdout,
 };
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -428,19 +428,6 @@ fn sighup_changes_what_a_tenant_may_touch_while_others_go_on() {
     serving.signal("-TERM");
     let (code, errors) = serving.end();
     assert_eq!(code, Some(0), "{errors}");
-}
-
-fn request(mut stream: impl std::io::Read + std::io::Write, head: &str, body: &str) -> String {
-    let length = body.len();
-    write!(
-        stream,
-        "{head} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 #[test]

@@ -5,9 +5,12 @@
 
 mod common;
 
-use common::{Folder, NQN, Serving, code, eventually, json, run, run_with_input, stderr, stdout};
+use common::{
+    Folder, NQN, Serving, code, eventually, json, request, run, run_with_input, stderr, stdout,
+};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 
 /// A target over a file, with its interface and its state in `folder`.
 fn serve(folder: &Folder, config: &str) -> (Serving, String) {
@@ -257,11 +260,13 @@ fn what_a_start_shows_of_what_was_given_up_is_erased_first() {
 fn a_device_of_the_file_that_grew_is_served_again() {
     let folder = Folder::new();
     let config = shrinking_toml(&folder, "target.toml", "4M", "create = true\n");
-    let (serving, api) = serve(&folder, &config);
-    let larger = shrinking_toml(&folder, "larger.toml", "8M", "create = true\n");
-    let larger = std::fs::read_to_string(larger).unwrap();
-    let larger = folder.write("larger.toml", larger.replace("\"4M\"", "\"8M\""));
-    code(&run(&["config", "apply", &larger, "--api", &api]), 0);
+    let (serving, _) = serve(&folder, &config);
+    let grown = request(
+        UnixStream::connect(folder.path("api.sock")).unwrap(),
+        &format!("PATCH /v1/subsystems/{NQN}/namespaces/1"),
+        r#"{"size":"8M"}"#,
+    );
+    assert!(grown.starts_with("HTTP/1.1 200"), "{grown}");
     serving.signal("-KILL");
     drop(serving);
     let (serving, _) = serve(&folder, &config);

@@ -386,3 +386,17 @@ pub fn to_signal(process: u32) -> String {
         |thread| thread.file_name().to_string_lossy().into_owned(),
     )
 }
+
+/// Returns the answer of the interface, and its head.
+pub fn request(mut stream: impl std::io::Read + std::io::Write, head: &str, body: &str) -> String {
+    let length = body.len();
+    write!(
+        stream,
+        "{head} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
