@@ -6,6 +6,7 @@
 
 pub mod devices;
 mod erasure;
+mod given_up;
 mod recalibration;
 mod removal;
 mod tenancy;
@@ -51,7 +52,7 @@ pub struct Plane {
     cores: Vec<u32>,
     started: Instant,
     opened: Mutex<Opened>,
-    /// What there is at the start is in place, and cores may serve it.
+    /// True once all that there is at the start is in place, and cores may serve it.
     serves: AtomicBool,
     erased: Arc<Erased>,
     recalibrations: Recalibrations,
@@ -64,8 +65,8 @@ struct Opened {
     users: BTreeMap<(String, u32), User>,
     /// The namespaces that were resized since the last look at what was given up.
     resized: Vec<(String, u32)>,
-    /// What is to be erased of devices that are not there, until the change is over that adds them:
-    /// the process before left it, or they were removed.
+    /// Ranges to be erased of devices that are not there, until the change is over that adds them: the
+    /// process before left them, or the devices were removed.
     left: Vec<Erasing>,
 }
 

@@ -26,7 +26,7 @@ pub struct State {
     pub file: Configuration,
     /// The configuration in force: the same with the changes of the interface.
     pub in_force: Configuration,
-    /// What namespaces gave up and is not erased.
+    /// Ranges that namespaces gave up and that are not erased yet.
     #[serde(default)]
     pub erasing: Vec<Erasing>,
 }

@@ -130,8 +130,8 @@ impl FileDevice {
         Self::open_at(options, None)
     }
 
-    /// The same for a path below `folder`, out of which no symbolic link may lead, whoever changes
-    /// what is there meanwhile.
+    /// The same for a path below `folder`, out of which no symbolic link may lead, whatever is
+    /// changed there meanwhile.
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`DeviceError::Io`] for a path that leads elsewhere.

@@ -86,7 +86,7 @@ fn metadata(path: &Path, beneath: Option<&Path>) -> io::Result<Metadata> {
 }
 
 /// Opens a file that lies below a folder: no step of the way leads out of it, by a symbolic link
-/// or `..`, whoever changes what is there meanwhile.
+/// or `..`, whatever is changed there meanwhile.
 ///
 /// # Errors
 /// `EXDEV` where a step does, or the path is not below the folder.
@@ -245,7 +245,7 @@ fn open_file(
             } else {
                 OFlags::empty()
             };
-            // Nobody but its owner may use a new file; without it, a mode is refused.
+            // A new file is its owner's alone; where none is created, a mode is refused.
             let mode = if creates {
                 Mode::RUSR | Mode::WUSR
             } else {
