@@ -41,19 +41,6 @@ detach() {
 
 step attached attach
 step made make_file_systems
-step loaded start_load
-step before go_on
-for round in $kills; do
-	step "round-$round" go_on
-done
-for round in $kills; do
-	step "front-end-$round" go_on
-done
-step target-stops go_on
-step front-end-stops go_on
-step machine-stops go_on
-step went-on go_on
-step stopped stop_load
-step checked check
+carry_on
 step discarded discard
 step detached detach

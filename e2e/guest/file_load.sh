@@ -121,3 +121,22 @@ check_files() {
 	done
 	umount "/mnt/$name"
 }
+
+# The load goes on while the target and the front end are killed, and each part is stopped; then the
+# file systems are whole, as the scenario's `check` finds.
+carry_on() {
+	step loaded start_load
+	step before go_on
+	for round in $kills; do
+		step "round-$round" go_on
+	done
+	for round in $kills; do
+		step "front-end-$round" go_on
+	done
+	step target-stops go_on
+	step front-end-stops go_on
+	step machine-stops go_on
+	step went-on go_on
+	step stopped stop_load
+	step checked check
+}

@@ -37,19 +37,6 @@ discard() {
 step attached attach
 step verified verify vda 32M 4k
 step made make_file_systems
-step loaded start_load
-step before go_on
-for round in $kills; do
-	step "round-$round" go_on
-done
-for round in $kills; do
-	step "front-end-$round" go_on
-done
-step target-stops go_on
-step front-end-stops go_on
-step machine-stops go_on
-step went-on go_on
-step stopped stop_load
-step checked check
+carry_on
 step real-time ask_in_real_time
 step discarded discard
