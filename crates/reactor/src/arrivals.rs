@@ -565,11 +565,11 @@ impl Arrivals {
             return 0;
         }
         // A round over some moves nothing on for the others: they would be passed again and again.
-        let start = *self.start_of(urgent) % count;
+        let start = *self.start_of(urgent);
+        let start = if start < count { start } else { 0 };
         let mut next = start + 1;
         let mut received = 0;
-        for i in 0..count {
-            let index = (start + i) % count;
+        for index in (start..count).chain(0..start) {
             let key = self.hot[index];
             let meant = |socket: &Interest| urgent.is_none_or(|u| u == socket.is_urgent());
             if !kernel.interest(key).is_some_and(meant) {

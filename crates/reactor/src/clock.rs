@@ -7,9 +7,11 @@ use std::time::Duration;
 /// Returns the time of the monotonic clock, which all drivers and all processes of the machine
 /// share.
 #[must_use]
+#[inline]
 pub fn monotonic() -> Time {
-    let now = since_start(clock_gettime(ClockId::Monotonic));
-    Time(now.as_secs() * 1_000_000_000 + u64::from(now.subsec_nanos()))
+    let now = clock_gettime(ClockId::Monotonic);
+    // Neither part is ever negative.
+    Time(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
 }
 
 /// Returns the processor time of the calling thread, user and system.

@@ -140,11 +140,12 @@ impl<D: Driver, S: Service> Core<D, S> {
     /// # Errors
     /// When the driver is broken.
     pub fn run(&mut self) -> io::Result<()> {
+        let mut now = self.driver.now();
         while !self.service.finished() {
             let policy = self.service.poll_policy().unwrap_or(self.poll);
             self.idle.set_policy(policy);
             let deadline = self.service.deadline();
-            let mut wait = self.idle.decide(self.driver.now(), deadline);
+            let mut wait = self.idle.decide(now, deadline);
             if wait != Wait::No && !self.service.may_sleep() {
                 wait = Wait::No;
             }
@@ -153,17 +154,17 @@ impl<D: Driver, S: Service> Core<D, S> {
                 (Wait::Until(_), Some(idle_spinner)) => idle_spinner.expect(),
                 (Wait::Until(_), None) => {}
             }
-            let busy = self.turn(wait)?;
-            yield_core(&mut self.idle, &self.driver, busy);
+            let turn = self.turn(wait)?;
+            now = yield_core(&mut self.idle, &self.driver, turn);
         }
         Ok(())
     }
 
-    /// One turn of the loop. Returns whether anything happened.
+    /// Runs one turn of the loop. Returns the time since which it was idle; `None` for a busy one.
     ///
     /// # Errors
     /// When the driver is broken.
-    pub fn turn(&mut self, wait: Wait) -> io::Result<bool> {
+    pub fn turn(&mut self, wait: Wait) -> io::Result<Option<Time>> {
         self.driver.reap(wait, &mut self.completions)?;
         let mut busy = !self.completions.is_empty();
         // A send that has left is no work that a thread waited for.
@@ -182,19 +183,24 @@ impl<D: Driver, S: Service> Core<D, S> {
         }
         self.service.maintain(&mut cx);
         let took = self.service.took_work();
-        self.idle.observe(cx.now, wait, rewarded || took);
-        Ok(busy || took)
+        let now = cx.now;
+        self.idle.observe(now, wait, rewarded || took);
+        Ok((!busy && !took).then_some(now))
     }
 }
 
-/// Yields the processor to other threads after a turn that was `busy` or brought nothing, if the
-/// policy says so, and tells the policy how long that took.
-pub fn yield_core(idle: &mut IdlePolicy, driver: &impl Driver, busy: bool) {
-    let before = driver.now();
-    if idle.should_yield(before, busy) {
-        std::thread::yield_now();
-        idle.yielded(before, driver.now(), preemption::was_preempted);
+/// Yields the processor to other threads after a [turn](Core::turn) that was idle `since` then or
+/// busy (`None`), if the policy says so, and tells the policy how long that took. Returns the latest
+/// time read: what is left of an idle turn is too short to read the clock once more.
+pub fn yield_core(idle: &mut IdlePolicy, driver: &impl Driver, since: Option<Time>) -> Time {
+    let before = since.unwrap_or_else(|| driver.now());
+    if !idle.should_yield(before, since.is_none()) {
+        return before;
     }
+    std::thread::yield_now();
+    let now = driver.now();
+    idle.yielded(before, now, preemption::was_preempted);
+    now
 }
 
 #[cfg(test)]

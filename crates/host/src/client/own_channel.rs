@@ -107,20 +107,20 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
 
     /// Waits until at least `min` requests are done, or all are, or until `end`.
     pub(super) fn wait_until(&mut self, min: usize, end: Time) -> io::Result<()> {
-        let mut first = true;
+        let (mut first, mut now) = (true, self.driver.now());
         while first || (self.done.len() < min && self.outstanding > 0) {
             // With nothing outstanding there is nothing to sleep for.
             let wait = if self.done.len() >= min || self.outstanding == 0 {
                 Wait::No
             } else {
                 let deadline = self.channel.deadline().min(end);
-                self.idle.decide(self.driver.now(), deadline)
+                self.idle.decide(now, deadline)
             };
             self.turn(wait)?;
             first = false;
             if self.done.len() < min {
-                yield_core(&mut self.idle, &self.driver, false);
-                if end != Time::NEVER && self.driver.now() >= end {
+                now = yield_core(&mut self.idle, &self.driver, Some(self.driver.now()));
+                if now >= end {
                     break;
                 }
             }

@@ -7,9 +7,10 @@ use crate::memory::{Buffer, IoSlice};
 use crate::op::{OpKey, SocketOptions};
 use crate::send_list::{Segment, SendList};
 use base::{Nanos, Time};
-use rustix::net::sockopt;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// Bytes beyond the wanted payload that a receive takes along: the next PDU's header and a little,
@@ -127,12 +128,12 @@ pub(super) fn send(
             break;
         }
     }
-    let message = message(iovecs);
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the vectors name ranges that `list` owns and keeps for the duration of the call; the
-    // kernel only reads them.
-    let result = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) };
-    attempt(result)
+    // SAFETY: the vectors name ranges that `list` owns and keeps for the duration of the call, which
+    // only reads them; slices for system calls are laid out as the kernel's vectors.
+    let slices = unsafe { std::slice::from_raw_parts(iovecs.as_ptr().cast(), iovecs.len()) };
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let mut control = SendAncillaryBuffer::default();
+    attempt(rustix::net::sendmsg(fd, slices, &mut control, flags))
 }
 
 /// Receives into the front of `into`, then into `rest`, at most `most` bytes (and never less than a
@@ -144,16 +145,9 @@ pub(super) fn receive(
     most: usize,
 ) -> Attempt {
     let Some(slice) = into else {
-        // SAFETY: the buffer is borrowed exclusively for the call, and as long as we say.
-        let result = unsafe {
-            libc::recv(
-                fd.as_raw_fd(),
-                rest.as_mut_ptr().cast(),
-                rest.len().min(most),
-                libc::MSG_DONTWAIT,
-            )
-        };
-        return attempt(result);
+        let most = rest.len().min(most);
+        let received = rustix::net::recv(fd, &mut rest[..most], RecvFlags::DONTWAIT);
+        return attempt(received.map(|(_, bytes)| bytes));
     };
     let mut iovecs = [
         libc::iovec {
@@ -167,30 +161,21 @@ pub(super) fn receive(
     ];
     // A slice that is not taken whole has nothing behind it.
     let vectors = if slice.len() > most { 1 } else { 2 };
-    let mut message = message(&mut iovecs[..vectors]);
     // SAFETY: the first vector names memory that the slice owns (a buffer's, exclusively, because
     // shared ones were refused when the receive was submitted; or a region's, which documents
-    // concurrent access), the second a buffer that is borrowed exclusively for the call.
-    let result = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-    attempt(result)
+    // concurrent access), the second a buffer that is borrowed exclusively for the call; only the
+    // kernel writes to them. Slices for system calls are laid out as the kernel's vectors.
+    let slices = unsafe { std::slice::from_raw_parts_mut(iovecs.as_mut_ptr().cast(), vectors) };
+    let mut control = RecvAncillaryBuffer::default();
+    let received = rustix::net::recvmsg(fd, slices, &mut control, RecvFlags::DONTWAIT);
+    attempt(received.map(|message| message.bytes))
 }
 
-fn message(iovecs: &mut [libc::iovec]) -> libc::msghdr {
-    // SAFETY: a message header of zeroes is valid: no address, no control data, no vectors.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = iovecs.as_mut_ptr();
-    message.msg_iovlen = iovecs.len();
-    message
-}
-
-fn attempt(result: isize) -> Attempt {
-    if let Ok(bytes) = usize::try_from(result) {
-        return Attempt::Moved(bytes);
-    }
-    let error = io::Error::last_os_error();
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Attempt::WouldBlock,
-        _ => Attempt::Failed(error),
+fn attempt(result: rustix::io::Result<usize>) -> Attempt {
+    match result {
+        Ok(bytes) => Attempt::Moved(bytes),
+        Err(Errno::AGAIN | Errno::INTR) => Attempt::WouldBlock,
+        Err(error) => Attempt::Failed(error.into()),
     }
 }
 
