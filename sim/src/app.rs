@@ -1,7 +1,7 @@
 //! An application thread of a simulated host: it submits through the host's switchboard.
 
 use crate::application::Application;
-use crate::application::Report;
+use crate::application::ApplicationReport;
 use crate::cache::Medium;
 use crate::changing::{Changes, Changing};
 use crate::client::{Client, Way};
@@ -67,7 +67,7 @@ impl App {
 
     /// Returns the report of its work so far; shared with the running thread.
     #[must_use]
-    pub fn report(&self) -> Rc<RefCell<Report>> {
+    pub fn report(&self) -> Rc<RefCell<ApplicationReport>> {
         Rc::clone(&self.job.application.report)
     }
 

@@ -53,7 +53,7 @@ pub struct Application {
     /// After so many requests it asks for nothing for so long.
     pub rest: Option<(u64, Nanos)>,
     /// The results.
-    pub report: Rc<RefCell<Report>>,
+    pub report: Rc<RefCell<ApplicationReport>>,
     /// Requests that it and others of its run were answered.
     pub answered: Rc<Cell<u64>>,
 }
@@ -109,7 +109,7 @@ pub struct Workload {
 
 /// The results of an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ApplicationReport {
     /// Requests that were answered.
     pub answered: u64,
     /// Of these, with an error.

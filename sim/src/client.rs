@@ -13,9 +13,11 @@ pub(crate) use content::version_of;
 use giving_up::GivingUp;
 pub(crate) use way::Way;
 
-use crate::application::{Application, EXTENTS_AT_ONCE, Mix, Report, Tolerance, Workload};
+use crate::application::{
+    Application, ApplicationReport, EXTENTS_AT_ONCE, Mix, Tolerance, Workload,
+};
 use crate::cache::Medium;
-use crate::oracle::{self, Oracle, Step, Version};
+use crate::oracle::{self, Oracle, StepNumber, Version};
 use crate::rights::{Law, Moment};
 use crate::trace::say;
 use base::units::Lba;
@@ -43,9 +45,9 @@ struct InFlight {
 
 #[derive(Debug)]
 enum RequestKind {
-    Read(Step),
+    Read(StepNumber),
     /// With the version that is expected in each block.
-    Compare(Step, Vec<Version>),
+    Compare(StepNumber, Vec<Version>),
     Verify,
     /// Whatever puts something into its blocks.
     Write {
@@ -55,7 +57,7 @@ enum RequestKind {
     /// Orders what its channel was asked before and after.
     Barrier,
     /// By then settled writes are on the medium when it is answered, block by block.
-    Flush(Step, Vec<Version>),
+    Flush(StepNumber, Vec<Version>),
 }
 
 /// Answers of an application after which those it shares its way with have noticed it.
@@ -92,7 +94,7 @@ pub struct Client {
     /// The host that it runs on.
     host: u64,
     /// Losses of what was not flushed that a Flush has reported, and when the last one did.
-    told: (usize, Step),
+    told: (usize, StepNumber),
     judged: bool,
     oracle: Rc<RefCell<Oracle>>,
     /// Content that the device would keep without power, if it has a cache.
@@ -118,13 +120,13 @@ pub struct Client {
     /// The loss of the connection that is not over.
     loss: Option<Loss>,
     issued: u64,
-    report: Rc<RefCell<Report>>,
+    report: Rc<RefCell<ApplicationReport>>,
     /// Requests that it and others of its run were answered.
     answered: Rc<Cell<u64>>,
     /// Times of answers to reads, and their latencies.
     log: Option<ReadLog>,
     /// Step at which its host was connected again last.
-    reconnected: Step,
+    reconnected: StepNumber,
     /// After how many requests it rests, and for how long; then until when it does.
     rest: Option<(u64, Nanos)>,
     rests_until: Time,
@@ -146,7 +148,7 @@ impl Client {
         geometry: Geometry,
         workload: Workload,
         seed: u64,
-        report: Rc<RefCell<Report>>,
+        report: Rc<RefCell<ApplicationReport>>,
     ) -> Self {
         Self::by(Way::Any(channel), geometry, workload, seed, report, None)
     }
@@ -156,7 +158,7 @@ impl Client {
         geometry: Geometry,
         workload: Workload,
         seed: u64,
-        report: Rc<RefCell<Report>>,
+        report: Rc<RefCell<ApplicationReport>>,
         oracle: Option<Rc<RefCell<Oracle>>>,
     ) -> Self {
         let geometry = Geometry {

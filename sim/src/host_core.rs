@@ -1,6 +1,6 @@
 //! A core of a simulated host: a controller, and an application on one of its namespaces.
 
-use crate::application::{Application, Report, Workload};
+use crate::application::{Application, ApplicationReport, Workload};
 use crate::client::{Client, ReadLog, Way};
 use crate::oracle::Oracle;
 use crate::rights::Extent;
@@ -71,7 +71,7 @@ pub struct HostCore {
     /// Those that have no channel yet.
     waiting: Vec<Application>,
     clients: Vec<Client>,
-    report: Rc<RefCell<Report>>,
+    report: Rc<RefCell<ApplicationReport>>,
     log: Option<ReadLog>,
     /// Disturbances of its connections; `None` if any may happen.
     provoked: Option<Provoked>,
@@ -157,7 +157,7 @@ impl HostCore {
 
     /// Returns the results of the first application so far; shared with the running host.
     #[must_use]
-    pub fn report(&self) -> Rc<RefCell<Report>> {
+    pub fn report(&self) -> Rc<RefCell<ApplicationReport>> {
         Rc::clone(&self.report)
     }
 

@@ -64,7 +64,7 @@ pub struct Ending {
 
 /// The next step of a host.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum HostStep {
     Write { block: u64, version: u64 },
     Barrier,
     Read { block: u64 },
@@ -81,14 +81,14 @@ struct Progress {
 #[derive(Debug)]
 enum Role {
     /// Steps that were not submitted yet.
-    Writer(VecDeque<Step>),
+    Writer(VecDeque<HostStep>),
     Reader {
         /// Which journal, and the mark that was found in it.
         journal: u64,
         mark: Option<u64>,
         /// The mark that was found last in each.
         last: Vec<u64>,
-        steps: VecDeque<Step>,
+        steps: VecDeque<HostStep>,
     },
 }
 
@@ -114,20 +114,20 @@ const fn first(journal: u64, scenario: &Scenario) -> u64 {
 }
 
 /// All that a writer does.
-fn plan(journal: u64, scenario: &Scenario, prng: &mut Prng) -> VecDeque<Step> {
+fn plan(journal: u64, scenario: &Scenario, prng: &mut Prng) -> VecDeque<HostStep> {
     let first = first(journal, scenario);
     let mut steps = VecDeque::new();
     for version in 1..=scenario.rounds {
         let start = prng.below(scenario.entries);
         for i in 0..scenario.entries {
             let block = first + 1 + (start + i) % scenario.entries;
-            steps.push_back(Step::Write { block, version });
+            steps.push_back(HostStep::Write { block, version });
         }
         if scenario.barriers {
-            steps.push_back(Step::Barrier);
+            steps.push_back(HostStep::Barrier);
         }
         let block = first;
-        steps.push_back(Step::Write { block, version });
+        steps.push_back(HostStep::Write { block, version });
     }
     steps
 }
@@ -148,7 +148,7 @@ impl JournalHost {
     }
 
     /// The next step to submit; a reader that has checked a journal begins with the next one.
-    fn next_step(&mut self) -> Option<Step> {
+    fn next_step(&mut self) -> Option<HostStep> {
         let over = self.progress.writing.get() == 0;
         let outstanding = self.channel.as_ref().map_or(0, RemoteChannel::outstanding);
         match &mut self.role {
@@ -163,28 +163,30 @@ impl JournalHost {
                 if steps.is_empty() && outstanding == 0 && mark.is_none() {
                     *journal = (*journal + 1) % self.scenario.writers;
                     let block = first(*journal, &self.scenario);
-                    steps.push_back(Step::Read { block });
+                    steps.push_back(HostStep::Read { block });
                 }
                 steps.pop_front()
             }
         }
     }
 
-    fn give_back(&mut self, step: Step) {
+    fn give_back(&mut self, step: HostStep) {
         match &mut self.role {
             Role::Writer(steps) | Role::Reader { steps, .. } => steps.push_front(step),
         }
     }
 
     /// Submits a step; false when the channel is full.
-    fn submit(&mut self, step: Step, cx: &mut Context<'_>) -> bool {
+    fn submit(&mut self, step: HostStep, cx: &mut Context<'_>) -> bool {
         let bytes = self.geometry.block_bytes as usize;
         let channel = self.channel.as_mut().expect("it is open");
         let (operation, block, version) = match step {
             // Any tag is the application's to give.
-            Step::Barrier => return channel.barrier(u64::MAX, cx).is_ok(),
-            Step::Read { block } => (Operation::Read, block, 0),
-            Step::Write { block, version } => (Operation::Write { durable: false }, block, version),
+            HostStep::Barrier => return channel.barrier(u64::MAX, cx).is_ok(),
+            HostStep::Read { block } => (Operation::Read, block, 0),
+            HostStep::Write { block, version } => {
+                (Operation::Write { durable: false }, block, version)
+            }
         };
         let Some(buffer) = cx.driver.buffers().take(bytes) else {
             return false;
@@ -226,7 +228,7 @@ impl JournalHost {
             assert_eq!(completion.tag, first, "the mark comes first");
             *mark = Some(version);
             let blocks = first + 1..=first + scenario.entries;
-            steps.extend(blocks.map(|block| Step::Read { block }));
+            steps.extend(blocks.map(|block| HostStep::Read { block }));
             return;
         };
         assert!(

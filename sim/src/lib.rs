@@ -34,7 +34,7 @@ mod wiretap;
 mod world;
 
 pub use app::{App, Job};
-pub use application::{Application, Mix, Report, Tolerance, Workload};
+pub use application::{Application, ApplicationReport, Mix, Tolerance, Workload};
 pub use cache::{Cache, Medium};
 pub use client::{Client, ReadLog, WARM_UP};
 pub use disk::{Disk, DiskFaults, DiskTotals};

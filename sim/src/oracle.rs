@@ -15,7 +15,7 @@ use std::ops::Range;
 pub type Version = u64;
 
 /// A step: the beginning or the end of a request. Steps are numbered in the order of their time.
-pub type Step = u64;
+pub type StepNumber = u64;
 
 /// The content that a request puts into its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub enum Content {
 struct Write {
     version: Version,
     content: Content,
-    began: Step,
+    began: StepNumber,
     /// Step at which it was answered, or from which on nothing can carry it out any more.
-    ended: Option<Step>,
+    ended: Option<StepNumber>,
     /// The host that it was acknowledged to; 0 for none.
     host: u64,
     /// It took effect before it ended, and that has not been lost since.
@@ -42,7 +42,7 @@ struct Write {
     /// It is on the medium.
     durable: bool,
     /// Step at which it was read for the first time.
-    read: Option<Step>,
+    read: Option<StepNumber>,
     /// Its channel, and how many barriers that had submitted before.
     order: (u64, u64),
 }
@@ -89,14 +89,14 @@ const WRITES_KEPT: usize = 16;
 pub struct Oracle {
     /// In the order in which they began.
     blocks: Vec<Vec<Write>>,
-    step: Step,
+    step: StepNumber,
     next: Version,
     /// Reads under way, by when they began.
-    reads: BTreeMap<Step, usize>,
+    reads: BTreeMap<StepNumber, usize>,
     /// True if power may be lost: then what is not durable is not for ever.
     volatile: bool,
     /// The steps at which power was lost.
-    losses: Vec<Step>,
+    losses: Vec<StepNumber>,
     /// Blocks with acknowledged writes that a Flush may make durable, and whether each block is one.
     unflushed: Vec<usize>,
     is_unflushed: Vec<bool>,
@@ -134,7 +134,7 @@ impl Oracle {
         self
     }
 
-    fn step(&mut self) -> Step {
+    fn step(&mut self) -> StepNumber {
         self.step += 1;
         self.step
     }
@@ -247,7 +247,13 @@ impl Oracle {
         self.orphans = orphans;
     }
 
-    fn end(&mut self, range: Range<usize>, version: Version, now: Step, how: impl Fn(&mut Write)) {
+    fn end(
+        &mut self,
+        range: Range<usize>,
+        version: Version,
+        now: StepNumber,
+        how: impl Fn(&mut Write),
+    ) {
         let oldest = self.reads.keys().next().copied().unwrap_or(now);
         for block in &mut self.blocks[range] {
             let write = block.iter_mut().find(|write| write.version == version);
@@ -264,14 +270,14 @@ impl Oracle {
     }
 
     /// A flush begins; its name for [`flushed`](Self::flushed).
-    pub fn begin_flush(&mut self) -> Step {
+    pub fn begin_flush(&mut self) -> StepNumber {
         self.step()
     }
 
     /// The flush that began then was acknowledged to a host: what was acknowledged before it is
     /// durable. If it was lost before, that is so all the same for what was acknowledged to this
     /// host, unless it was `told` of a loss later than that.
-    pub fn flushed(&mut self, began: Step, host: u64, told: Step) {
+    pub fn flushed(&mut self, began: StepNumber, host: u64, told: StepNumber) {
         let Self {
             blocks,
             unflushed,
@@ -314,19 +320,19 @@ impl Oracle {
 
     /// Returns the number of those that were over when a step began.
     #[must_use]
-    pub fn losses_before(&self, step: Step) -> usize {
+    pub fn losses_before(&self, step: StepNumber) -> usize {
         self.losses.partition_point(|&loss| loss < step)
     }
 
     /// A read begins; its name for [`allows`](Self::allows), until [`end_read`](Self::end_read).
-    pub fn begin_read(&mut self) -> Step {
+    pub fn begin_read(&mut self) -> StepNumber {
         let step = self.step();
         *self.reads.entry(step).or_default() += 1;
         step
     }
 
     /// The read that began then has ended.
-    pub fn end_read(&mut self, began: Step) {
+    pub fn end_read(&mut self, began: StepNumber) {
         self.reads.remove(&began);
     }
 
@@ -340,14 +346,20 @@ impl Oracle {
     }
 
     /// A step of its own for whatever happens now.
-    pub fn mark(&mut self) -> Step {
+    pub fn mark(&mut self) -> StepNumber {
         self.step()
     }
 
     /// Returns true if the write `newer` of a block began after `mark`, and `older` was read before
     /// it.
     #[must_use]
-    pub fn overtakes(&self, block: usize, newer: Version, older: Version, mark: Step) -> bool {
+    pub fn overtakes(
+        &self,
+        block: usize,
+        newer: Version,
+        older: Version,
+        mark: StepNumber,
+    ) -> bool {
         let write = |version| {
             self.blocks[block]
                 .iter()
@@ -360,7 +372,7 @@ impl Oracle {
 
     /// Returns true if a read that began then may find `found` in a block now.
     #[must_use]
-    pub fn allows(&self, block: usize, began: Step, found: Version) -> bool {
+    pub fn allows(&self, block: usize, began: StepNumber, found: Version) -> bool {
         let writes = &self.blocks[block];
         let floor = floor(writes, began, |_| true);
         let mut same = writes.iter().filter(|write| write.found_as() == found);
@@ -371,7 +383,7 @@ impl Oracle {
     pub fn allowed(
         &self,
         block: usize,
-        began: Step,
+        began: StepNumber,
     ) -> impl DoubleEndedIterator<Item = Version> + '_ {
         let writes = &self.blocks[block];
         let floor = floor(writes, began, |_| true);
@@ -390,13 +402,13 @@ impl Oracle {
 }
 
 /// Returns true if a read that began at `read` may find `write`, unless that ended before `floor`.
-fn may_be_found(writes: &[Write], write: &Write, read: Step, floor: Step) -> bool {
+fn may_be_found(writes: &[Write], write: &Write, read: StepNumber, floor: StepNumber) -> bool {
     write.ended.is_none_or(|ended| ended >= floor) && !is_behind(writes, write, read)
 }
 
 /// Returns true if a barrier puts `write` before another one that was acknowledged when a read
 /// began at `read`.
-fn is_behind(writes: &[Write], write: &Write, read: Step) -> bool {
+fn is_behind(writes: &[Write], write: &Write, read: StepNumber) -> bool {
     let (channel, barriers) = write.order;
     channel > 0
         && writes.iter().any(|other| {
@@ -407,7 +419,7 @@ fn is_behind(writes: &[Write], write: &Write, read: Step) -> bool {
 
 /// Writes that ended before this cannot be found by a read that begins at `read`: a later one,
 /// which still holds, had replaced them by then.
-fn floor(writes: &[Write], read: Step, counts: impl Fn(&Write) -> bool) -> Step {
+fn floor(writes: &[Write], read: StepNumber, counts: impl Fn(&Write) -> bool) -> StepNumber {
     let replacing = writes
         .iter()
         .filter(|write| write.holds && write.ended.is_some_and(|ended| ended < read))

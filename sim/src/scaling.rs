@@ -4,7 +4,7 @@
 //! hosts. What is simulated is the network, and that sending takes time: enough for a few hosts
 //! that want all they can get to press a thread.
 
-use crate::application::{Report, Workload};
+use crate::application::{ApplicationReport, Workload};
 use crate::client::ReadLog;
 use crate::driver::SimDriver;
 use crate::host_core::HostCore;
@@ -80,7 +80,7 @@ pub struct Ending {
     /// Queues that moved because of it.
     pub moved: u64,
     /// Reports of all hosts.
-    pub reports: Vec<Report>,
+    pub reports: Vec<ApplicationReport>,
     /// The latency within which 95 of 100 of the critical tenant's reads were, for each second.
     pub critical_p95: Vec<Nanos>,
     /// In how many seconds the target says that it kept its promise.
@@ -185,7 +185,7 @@ struct Play {
     began: Time,
     most: Vec<usize>,
     calm: Vec<u64>,
-    reports: Vec<Rc<RefCell<Report>>>,
+    reports: Vec<Rc<RefCell<ApplicationReport>>>,
     judged_at: Time,
 }
 
@@ -241,7 +241,7 @@ impl Play {
         let mut most = 0;
         let outcome = self.act(&mut greedy, until, |threads| {
             most = most.max(threads);
-            let answered = |report: &Rc<RefCell<Report>>| report.borrow().answered;
+            let answered = |report: &Rc<RefCell<ApplicationReport>>| report.borrow().answered;
             reports
                 .iter()
                 .map(answered)

@@ -1,6 +1,6 @@
 //! The whole path in one world: a target on some cores, hosts on others, an oracle above each.
 
-use crate::application::{Report, Workload};
+use crate::application::{ApplicationReport, Workload};
 use crate::driver::SimDriver;
 use crate::host_core::HostCore;
 use crate::network::NetworkFaults;
@@ -46,7 +46,7 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Reports of each host's application.
-    pub reports: Vec<Report>,
+    pub reports: Vec<ApplicationReport>,
     /// Connections that the network cut.
     pub cuts: u64,
     /// Bytes that the network carried.
@@ -113,7 +113,7 @@ pub fn run(
     }
 }
 
-fn all_answered(reports: &[Rc<RefCell<Report>>], wanted: u64) -> bool {
+fn all_answered(reports: &[Rc<RefCell<ApplicationReport>>], wanted: u64) -> bool {
     reports
         .iter()
         .all(|report| report.borrow().answered == wanted)

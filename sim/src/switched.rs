@@ -7,7 +7,7 @@
 
 use crate::app::{App, Job};
 use crate::application::Application;
-use crate::application::{Report, Workload};
+use crate::application::{ApplicationReport, Workload};
 use crate::cache::{Cache, Medium};
 pub use crate::changing::Changes;
 use crate::controlling::Controlling;
@@ -73,7 +73,7 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Reports of each application thread, by class.
-    pub reports: PerClass<Vec<Report>>,
+    pub reports: PerClass<Vec<ApplicationReport>>,
     /// Requests that left by another core than the one that they were submitted on.
     pub steered: u64,
     /// Times that the host's applications were notified of completions, and of how many in all.

@@ -6,11 +6,11 @@ use base::{Nanos, Time};
 use block::Device;
 use block::device::Ram;
 use reactor::{Core, PollPolicy};
-use sim::{Actor, Client, NetworkFaults, Outcome, Report, Workload, World};
+use sim::{Actor, ApplicationReport, Client, NetworkFaults, Outcome, Workload, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-fn run(seed: u64) -> Report {
+fn run(seed: u64) -> ApplicationReport {
     let world = World::new(seed, NetworkFaults::CALM);
     let mut driver = world.driver();
     let ram = Ram::new(1 << 20, 512).expect("a small device");
@@ -21,7 +21,7 @@ fn run(seed: u64) -> Report {
         blocks_max: 8,
         blocks_large: 300,
     };
-    let report: Rc<RefCell<Report>> = Rc::default();
+    let report: Rc<RefCell<ApplicationReport>> = Rc::default();
     let client = Client::new(channel, ram.geometry(), workload, seed, Rc::clone(&report));
     let mut core = Core::new(driver, client, PollPolicy::Never);
     let until = Time(0) + Nanos::from_secs(60);

@@ -31,7 +31,7 @@ pub const REPEATED: &[(&str, usize, &str)] = &[
     ),
     (
         "Line",
-        5,
+        2,
         "says nothing of what stands in it: private to its module only",
     ),
     ("Load", 6, "what each figure, run or model is loaded with"),
@@ -46,8 +46,8 @@ pub const REPEATED: &[(&str, usize, &str)] = &[
     ("Queue", 12, "the queue of each layer"),
     (
         "Report",
-        8,
-        "the result of each tool of the lab and of each engine of the simulator",
+        2,
+        "the result of each engine of the simulator that has no other report",
     ),
     (
         "Request",
@@ -72,8 +72,8 @@ pub const REPEATED: &[(&str, usize, &str)] = &[
     ),
     (
         "Step",
-        13,
-        "what comes next in each machine that returns values",
+        2,
+        "the value that a command returns, and that of a turn of simulated paths",
     ),
 ];
 

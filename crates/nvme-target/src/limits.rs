@@ -7,7 +7,7 @@ mod keys;
 
 use base::Nanos;
 use base::units::MIB;
-pub use keys::{LIMITS, LIMITS_COUNT, Limit, Step};
+pub use keys::{LIMITS, LIMITS_COUNT, LegalValues, Limit};
 use std::ops::RangeInclusive;
 use wire::nvme::{ExtentEntry, ExtentTerms};
 
@@ -392,7 +392,7 @@ pub struct LimitsError {
     /// The legal values.
     pub range: RangeInclusive<u64>,
     /// Those of them that are legal.
-    pub step: Step,
+    pub step: LegalValues,
 }
 
 const _: () = assert!(NAMESPACES_MAX as usize <= wire::limits::NAMESPACE_LIST_ENTRIES);

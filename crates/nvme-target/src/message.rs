@@ -5,7 +5,7 @@
 
 use crate::barrier::registry::Barrier;
 use crate::change::ack::Pausing;
-use crate::change::step::Step;
+use crate::change::step::ChangeStep;
 use crate::controller::async_events::Notice;
 use crate::request::Ticket;
 use crate::session::handover::Handover;
@@ -31,7 +31,10 @@ pub(crate) enum CoreMessage {
     Look,
     /// The configuration changes: the steps, in order, and the acknowledgement that the core owes,
     /// which is given also where a core that has ended lets the message go.
-    Change { steps: Vec<Step>, debt: Pausing },
+    Change {
+        steps: Vec<ChangeStep>,
+        debt: Pausing,
+    },
     /// Hosts of a subsystem (or of the discovery service) are notified, if they enabled the event.
     Notify {
         subsystem: Option<u32>,

@@ -146,7 +146,7 @@ struct Slot {
 
 /// A step of the load, as far as it was seen.
 #[derive(Debug)]
-struct Step {
+struct LoadStep {
     number: usize,
     /// From when on it counts; [`Time::NEVER`] before.
     counts_from: Time,
@@ -178,7 +178,7 @@ pub struct Probe {
     /// Paid for, and the device had no room.
     busy: VecDeque<Request>,
     in_channel: usize,
-    step: Step,
+    step: LoadStep,
     /// Time of the last look at the mix.
     looked_at: Time,
     /// The pool's count of spent tokens at the last look.
@@ -228,7 +228,7 @@ impl Probe {
             paid: Vec::with_capacity(DEPTH.into()),
             busy: VecDeque::new(),
             in_channel: 0,
-            step: Step {
+            step: LoadStep {
                 number: 0,
                 counts_from: Time::NEVER,
                 latency: Latencies::new(),
@@ -407,7 +407,7 @@ impl Probe {
     }
 }
 
-impl Step {
+impl LoadStep {
     fn seen(&self, spent: Tokens, span: Nanos) -> Observation {
         let billionths = u128::from(spent.0.unsigned_abs());
         let rate = billionths / u128::from(span.0.max(1));

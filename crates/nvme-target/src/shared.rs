@@ -4,7 +4,7 @@
 
 use crate::barrier::registry::{Barrier, Registry};
 use crate::change::ack::{Ack, AckError, Pausing};
-use crate::change::step::Step;
+use crate::change::step::ChangeStep;
 use crate::controller::registry::Controllers;
 use crate::limits::Limits;
 use crate::message::{CoreMessage, Message};
@@ -207,7 +207,7 @@ impl Shared {
     }
 
     /// Posts steps to every core; each acknowledges all of them with one acknowledgement.
-    pub(crate) fn post(&self, steps: &[Step]) -> Arc<Ack> {
+    pub(crate) fn post(&self, steps: &[ChangeStep]) -> Arc<Ack> {
         let cores = self.cores().clone();
         let ack = Ack::new(cores.len());
         for core in cores {
@@ -258,11 +258,11 @@ mod tests {
         let mailbox = reactor::Mailbox::new(Arc::new(Awake));
         let shared = &target.shared;
         *shared.cores() = vec![mailbox.sender()];
-        let before = shared.post(&[Step::AskRules]);
+        let before = shared.post(&[ChangeStep::AskRules]);
         assert_eq!(before.poll(), None, "it is on its way");
         drop(mailbox);
         assert_eq!(before.poll(), Some(Ok(())), "the core never takes it");
-        let after = shared.post(&[Step::AskRules]);
+        let after = shared.post(&[ChangeStep::AskRules]);
         assert_eq!(after.poll(), Some(Ok(())), "the core is gone");
         assert!(target.responds(Duration::ZERO));
     }
@@ -285,7 +285,7 @@ mod tests {
                 cntlid: 1,
             },
         );
-        let change = shared.post(&[Step::AskRules]);
+        let change = shared.post(&[ChangeStep::AskRules]);
         assert_eq!(change.poll(), None, "it is on its way");
         target.discovery_changed();
         target.shutdown();

@@ -13,7 +13,7 @@ use super::tenants::{Tenants, host_name};
 use super::volume::{DispatcherCore, Volume};
 use crate::Mix;
 use crate::app::{App, Job};
-use crate::application::{Application, Report, Workload};
+use crate::application::{Application, ApplicationReport, Workload};
 use crate::changing::Changes;
 use crate::controlling::Controlling;
 use crate::disk::DiskFaults;
@@ -82,7 +82,7 @@ pub(super) struct Machine {
     hosts_made: u64,
     liars_disk: Volume,
     /// Reports of applications, of crashed hosts too.
-    reports: Vec<Rc<RefCell<Report>>>,
+    reports: Vec<Rc<RefCell<ApplicationReport>>>,
     /// Requests that these applications were answered.
     answered: Rc<Cell<u64>>,
     audits: Rc<RefCell<Vec<Audit>>>,

@@ -3,7 +3,7 @@
 use super::content::version_of;
 use super::{Client, InFlight, RequestKind, WARM_UP, Way};
 use crate::application::Tolerance;
-use crate::oracle::{Step, Version};
+use crate::oracle::{StepNumber, Version};
 use crate::trace::say;
 use base::{SlabKey, Time};
 use block::{BlockError, Completion};
@@ -135,7 +135,7 @@ impl Client {
     }
 
     /// Checks what a read has returned, and notes how long it took.
-    fn check_read(&mut self, range: &Range<usize>, began: Step, since: Time, data: &IoSlice) {
+    fn check_read(&mut self, range: &Range<usize>, began: StepNumber, since: Time, data: &IoSlice) {
         if let Some(log) = &self.log {
             let took = self.now.since(since);
             log.borrow_mut().push((self.now, took));
@@ -152,7 +152,7 @@ impl Client {
     /// once; whatever was asked for before that is told too. A loss while it is under way may be
     /// another one than it tells: its answer may have arrived before the connection broke, and be read
     /// later.
-    fn told_of_loss(&mut self, began: Step) {
+    fn told_of_loss(&mut self, began: StepNumber) {
         let mut oracle = self.oracle.borrow_mut();
         let (losses, told) = self.told;
         let forgets = match self.tolerance {
@@ -173,7 +173,7 @@ impl Client {
     fn check_compared(
         &self,
         range: &Range<usize>,
-        began: Step,
+        began: StepNumber,
         expected: &[Version],
         differs: bool,
     ) {
@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    fn check(&mut self, range: &Range<usize>, began: Step, bytes: &[u8]) {
+    fn check(&mut self, range: &Range<usize>, began: StepNumber, bytes: &[u8]) {
         let size = self.geometry.block_bytes as usize;
         for (block, found) in range.clone().zip(bytes.chunks(size)) {
             let version = version_of(block, found);

@@ -43,7 +43,7 @@ pub(super) enum Role {
 
 /// A step of a thread on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ThreadStep {
     /// An application takes so many completions and makes new requests.
     App {
         /// Completions.
@@ -79,7 +79,7 @@ pub(super) enum Step {
     Poll,
 }
 
-impl Step {
+impl ThreadStep {
     /// Returns true if it is a call into the kernel, mostly: fair threads do not interrupt each
     /// other there.
     const fn is_call(self) -> bool {
@@ -111,7 +111,7 @@ pub(super) struct Thread {
     /// Its core does not know before then that it is ready.
     ready_at: u64,
     /// A step that was interrupted, and what is left of it.
-    suspended: Option<(Step, u64)>,
+    suspended: Option<(ThreadStep, u64)>,
     /// The time at which it yielded, if it has not got its core back.
     yielded: Option<u64>,
     /// The last time at which it had nothing to do any more.
@@ -142,7 +142,7 @@ impl Thread {
 #[derive(Debug)]
 pub(super) struct Core {
     current: Option<usize>,
-    step: Step,
+    step: ThreadStep,
     step_end: u64,
     /// Of the step: an event for an earlier one is none.
     generation: u32,
@@ -187,7 +187,7 @@ impl Core {
         let noise_at: Vec<_> = first.collect();
         Self {
             current: None,
-            step: Step::Poll,
+            step: ThreadStep::Poll,
             step_end: 0,
             generation: 0,
             ready: Vec::new(),

@@ -35,5 +35,5 @@ mod tests;
 pub use config::{AppSpec, Config, ConfigError, Hosting, Link, Topology, Turn};
 pub use costs::{Costs, CostsError};
 pub(crate) use random::Random;
-pub use report::Report;
+pub use report::ModelReport;
 pub use simulate::simulate;

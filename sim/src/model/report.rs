@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A run's result. Two runs with the same configuration, costs and seed give equal ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct ModelReport {
     /// Measured, in simulated seconds.
     pub seconds: f64,
     /// Requests of the first class.
@@ -153,7 +153,7 @@ impl Latency {
 }
 
 /// A table of the classes, and a few words about the rest.
-impl fmt::Display for Report {
+impl fmt::Display for ModelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

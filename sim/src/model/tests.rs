@@ -52,7 +52,7 @@ fn random_config(seed: u64, knobs: Knobs) -> Config {
     config
 }
 
-fn run(config: &Config) -> Report {
+fn run(config: &Config) -> ModelReport {
     simulate(config, &Costs::shipped()).unwrap()
 }
 
@@ -205,7 +205,7 @@ fn an_application_alone_with_its_core_sends_for_itself() {
     assert_eq!(ingress.counters.direct, 0);
     assert_eq!(direct.counters.direct, direct.counters.issued);
     // To the dataplane thread and back.
-    let average = |report: &Report| report.latency.latency_us.avg;
+    let average = |report: &ModelReport| report.latency.latency_us.avg;
     assert!(
         average(&direct) + 15.0 < average(&ingress),
         "{direct} and {ingress}"
@@ -266,7 +266,7 @@ fn bulk_that_is_told_of_in_groups_leaves_more_of_a_core() {
         simulate(&config, &costs).unwrap()
     };
     let (each, groups) = (report(Nanos::ZERO), report(COMPLETION_HOLD));
-    let iops = |report: &Report| report.throughput.iops + report.latency.iops;
+    let iops = |report: &ModelReport| report.throughput.iops + report.latency.iops;
     assert!(iops(&each) * 1.1 < iops(&groups), "{each:?} and {groups:?}");
 }
 
@@ -285,7 +285,7 @@ fn sends_are_larger_beside_latency_work_that_is_sparse() {
         simulate(&config, &costs).unwrap()
     };
     let (small, large) = (report(2_500, 1), report(2_500, 2));
-    let iops = |report: &Report| report.throughput.iops;
+    let iops = |report: &ModelReport| report.throughput.iops;
     assert!(iops(&small) * 1.1 < iops(&large), "{small:?} and {large:?}");
     let (small, large) = (report(20_000, 1), report(20_000, 2));
     assert_eq!(small, large, "they come close on each other");
@@ -364,7 +364,7 @@ fn a_loop_that_yielded_is_not_woken() {
 }
 
 /// L work without end for the target's only core, and T-apps beside it.
-fn crowded(floor_permille: u16) -> Report {
+fn crowded(floor_permille: u16) -> ModelReport {
     let mut knobs = Knobs::switchyard();
     knobs.application_steering.enabled = false;
     knobs.request_steering.enabled = false;
@@ -385,7 +385,7 @@ fn crowded(floor_permille: u16) -> Report {
 #[test]
 fn the_floor_keeps_throughput_from_starving() {
     let (strict, floor, higher) = (crowded(0), crowded(100), crowded(400));
-    let of = |report: &Report| report.throughput.bytes_per_second;
+    let of = |report: &ModelReport| report.throughput.bytes_per_second;
     assert!(floor.counters.floor_quanta > 0 && strict.counters.floor_quanta == 0);
     assert!(floor.throughput.requests > 0);
     assert!(of(&strict) < of(&floor), "{} {}", of(&strict), of(&floor));

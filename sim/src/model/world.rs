@@ -4,12 +4,12 @@ use super::app::App;
 use super::calendar::Calendar;
 use super::config::Config;
 use super::costs::{Costs, for_bytes};
-use super::cpu::{Core, Role, Step, Thread};
+use super::cpu::{Core, Role, Thread, ThreadStep};
 use super::engine::Engine;
 use super::event::Event;
 use super::lane::{End, Packet, Request, Side, Stage, Wire};
 use super::random::Random;
-use super::report::{Caravans, ClassReport, Counters, Report};
+use super::report::{Caravans, ClassReport, Counters, ModelReport};
 use base::{Latencies, Nanos};
 use std::ops::Range;
 use switch::load::CoreLoad;
@@ -69,7 +69,7 @@ pub(super) struct World<'a> {
 
 impl World<'_> {
     /// Lets everything happen until every request has been completed.
-    pub(super) fn run(mut self) -> Report {
+    pub(super) fn run(mut self) -> ModelReport {
         while let Some((at, event)) = self.calendar.pop() {
             debug_assert!(at >= self.now);
             self.now = at;
@@ -111,7 +111,7 @@ impl World<'_> {
     }
 
     /// Returns the next step of a thread and its cost.
-    pub(super) fn next_step(&mut self, thread: usize) -> Option<(Step, u64)> {
+    pub(super) fn next_step(&mut self, thread: usize) -> Option<(ThreadStep, u64)> {
         match self.threads[thread].role {
             Role::App(app) => {
                 let lane = self.apps[app].engine;
@@ -123,9 +123,9 @@ impl World<'_> {
     }
 
     /// A thread's step takes effect.
-    pub(super) fn finish(&mut self, thread: usize, step: Step) {
+    pub(super) fn finish(&mut self, thread: usize, step: ThreadStep) {
         match (self.threads[thread].role, step) {
-            (Role::App(app), Step::App { completions, way }) => {
+            (Role::App(app), ThreadStep::App { completions, way }) => {
                 self.app_finish(app, completions, way);
             }
             (Role::App(app), step) => {
@@ -258,7 +258,7 @@ impl World<'_> {
             .collect();
     }
 
-    fn report(self) -> Report {
+    fn report(self) -> ModelReport {
         let seconds = self.config.measured.0 as f64 / 1e9;
         let class = |class| ClassReport::of(&self.histograms[class], self.bytes[class], seconds);
         let (latency, throughput) = (class(Class::Latency), class(Class::Throughput));
@@ -269,7 +269,7 @@ impl World<'_> {
             .iter()
             .sum::<f64>()
             .max(target_utilisation.iter().sum());
-        Report {
+        ModelReport {
             seconds,
             latency,
             throughput,

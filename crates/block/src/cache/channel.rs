@@ -40,9 +40,9 @@ enum Stage {
     Closing,
 }
 
-/// Step of a page of a request.
+/// The step of a page of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum PageStep {
     Done,
     /// Another transfer or claim must end first.
     Wait,

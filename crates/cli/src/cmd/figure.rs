@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use control::with_causes;
 use indicatif::ProgressBar;
 use lab::figure::{
-    Effort, Extent, FIGURES, FigureArgs, List, Progress, Quiet, Report, chosen, draw,
+    Effort, Extent, FIGURES, FigureArgs, FigureReport, List, Progress, Quiet, chosen, draw,
 };
 use lab::process::MachineRunner;
 
@@ -76,7 +76,7 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     if !failed.is_empty() {
         bail!("could not be measured: {}", failed.join(", "));
     }
-    Ok(Outcome::of(reports.iter().all(Report::holds)))
+    Ok(Outcome::of(reports.iter().all(FigureReport::holds)))
 }
 
 /// Shows how far a measurement is.

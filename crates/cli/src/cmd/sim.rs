@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use lab::check::{self, CheckArgs, MutationsArgs};
 use lab::model::{self, ValidateArgs};
 use serde::Serialize;
-use sim::model::{AppSpec, Config, Link, Report, Topology};
+use sim::model::{AppSpec, Config, Link, ModelReport, Topology};
 use std::time::Instant;
 use switch::Knobs;
 use switch::knobs::Preset;
@@ -77,7 +77,7 @@ struct Answer<'a> {
     t_apps: usize,
     seed: u64,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a ModelReport,
 }
 
 /// Simulates, and prints what came out.

@@ -9,7 +9,7 @@ use super::problem::{Place, Problem};
 use crate::limits;
 use crate::model::{ApiLimits, Configuration, Limits};
 use findings::Findings;
-use target::limits::Step;
+use target::limits::LegalValues;
 
 /// Every problem of `configuration`, by key.
 pub(crate) fn check(configuration: &Configuration) -> Vec<Problem> {
@@ -104,17 +104,17 @@ fn promises(given: &Limits, place: &Place, findings: &mut Findings) {
             continue;
         }
         match limit.step {
-            Step::MultipleOf(unit) if !value.is_multiple_of(unit) => findings.report(
+            LegalValues::MultipleOf(unit) if !value.is_multiple_of(unit) => findings.report(
                 &key,
                 format!("{value} is not a multiple of {unit}"),
                 format!("write {}", value / unit * unit),
             ),
-            Step::PowerOfTwo if !value.is_power_of_two() => findings.report(
+            LegalValues::PowerOfTwo if !value.is_power_of_two() => findings.report(
                 &key,
                 format!("{value} is not a power of two"),
                 format!("write {}", value.next_power_of_two() / 2),
             ),
-            Step::MultipleOf(_) | Step::PowerOfTwo => {}
+            LegalValues::MultipleOf(_) | LegalValues::PowerOfTwo => {}
         }
     }
     keep_alive(given, place, findings);

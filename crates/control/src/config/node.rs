@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Place, Problem, Step, line_of};
+use super::problem::{Place, PlaceStep, Problem, line_of};
 use super::{ConfigError, Format};
 
 /// A value, and where its key (or, in an array, the value) begins in the text.
@@ -90,8 +90,8 @@ impl Node {
         let mut offset = self.offset;
         for step in place.steps() {
             let next = match (step, &node.value) {
-                (Step::Key(key), Value::Table(table)) => table.get(key),
-                (Step::Index(index), Value::Array(items)) => items.get(*index),
+                (PlaceStep::Key(key), Value::Table(table)) => table.get(key),
+                (PlaceStep::Index(index), Value::Array(items)) => items.get(*index),
                 _ => None,
             };
             let Some(next) = next else { break };

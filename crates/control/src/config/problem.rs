@@ -12,11 +12,11 @@ use crate::model::Configuration;
 /// A key's place in a configuration, from the root: `subsystems[0].nqn`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    steps: Vec<Step>,
+    steps: Vec<PlaceStep>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum PlaceStep {
     Key(String),
     Index(usize),
 }
@@ -28,15 +28,15 @@ impl Place {
 
     /// The place of `key` in the table here.
     pub(crate) fn key(&self, key: &str) -> Self {
-        self.with(Step::Key(key.to_owned()))
+        self.with(PlaceStep::Key(key.to_owned()))
     }
 
     /// The place of item `index` of the array here.
     pub(crate) fn index(&self, index: usize) -> Self {
-        self.with(Step::Index(index))
+        self.with(PlaceStep::Index(index))
     }
 
-    pub(crate) fn steps(&self) -> &[Step] {
+    pub(crate) fn steps(&self) -> &[PlaceStep] {
         &self.steps
     }
 
@@ -44,11 +44,12 @@ impl Place {
     fn named(&self, configuration: &Configuration) -> Self {
         let mut steps = self.steps.clone();
         let subsystem = match self.steps[..] {
-            [_, Step::Index(index), ..] => configuration.subsystems.get(index),
+            [_, PlaceStep::Index(index), ..] => configuration.subsystems.get(index),
             _ => None,
         };
         for number in 1..steps.len() {
-            let (Step::Key(list), &Step::Index(index)) = (&steps[number - 1], &steps[number])
+            let (PlaceStep::Key(list), &PlaceStep::Index(index)) =
+                (&steps[number - 1], &steps[number])
             else {
                 continue;
             };
@@ -61,13 +62,13 @@ impl Place {
                 _ => None,
             };
             if let Some(name) = name {
-                steps[number] = Step::Key(name);
+                steps[number] = PlaceStep::Key(name);
             }
         }
         Self { steps }
     }
 
-    fn with(&self, step: Step) -> Self {
+    fn with(&self, step: PlaceStep) -> Self {
         let mut steps = self.steps.clone();
         steps.push(step);
         Self { steps }
@@ -78,8 +79,8 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, step) in self.steps.iter().enumerate() {
             match step {
-                Step::Index(index) => write!(f, "[{index}]")?,
-                Step::Key(key) => {
+                PlaceStep::Index(index) => write!(f, "[{index}]")?,
+                PlaceStep::Key(key) => {
                     if number > 0 {
                         f.write_str(".")?;
                     }

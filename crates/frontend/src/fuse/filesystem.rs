@@ -79,7 +79,7 @@ pub(super) struct Handles {
 
 /// The next step of a request.
 #[derive(Debug)]
-pub(super) enum Step<'a> {
+pub(super) enum RequestStep<'a> {
     /// Answer it.
     Answer(Answer),
     /// Carry it out; the data is that of a write.
@@ -110,15 +110,15 @@ impl Files {
         header: &Header,
         request: Request<'a>,
         now: Time,
-    ) -> Result<Step<'a>, Errno> {
+    ) -> Result<RequestStep<'a>, Errno> {
         let node = header.node;
         let answer = match request {
             Request::Read { .. }
             | Request::Write { .. }
             | Request::Sync { .. }
             | Request::Allocate { .. } => return self.carry(header, request, now),
-            Request::Interrupt { unique } => return Ok(Step::Interrupt(unique)),
-            Request::Forget => return Ok(Step::End),
+            Request::Interrupt { unique } => return Ok(RequestStep::Interrupt(unique)),
+            Request::Forget => return Ok(RequestStep::End),
             Request::Lookup { name } => {
                 let named = |entry: &FileEntry| entry.name.as_bytes() == name;
                 let found = self.entries.iter().position(named);
@@ -153,7 +153,7 @@ impl Files {
             Request::Init { .. } => return Err(Errno::IO),
             Request::Unknown => return Err(Errno::NOSYS),
         };
-        Ok(Step::Answer(answer))
+        Ok(RequestStep::Answer(answer))
     }
 
     fn index(&self, node: u64) -> Option<usize> {
@@ -225,7 +225,7 @@ impl Files {
         header: &Header,
         request: Request<'a>,
         now: Time,
-    ) -> Result<Step<'a>, Errno> {
+    ) -> Result<RequestStep<'a>, Errno> {
         if self.shut {
             return Err(Errno::NODEV);
         }
@@ -255,13 +255,13 @@ impl Files {
             Request::Allocate { offset, len, mode } => {
                 match Self::allocation(entry, offset, len, mode)? {
                     Some((operation, range)) => (Work::Plain(operation), Some(range)),
-                    None => return Ok(Step::Answer(Answer::default())),
+                    None => return Ok(RequestStep::Answer(Answer::default())),
                 }
             }
             _ => return Err(Errno::NOSYS),
         };
         let (work, Some(range)) = found else {
-            return Ok(Step::Answer(match found.0 {
+            return Ok(RequestStep::Answer(match found.0 {
                 Work::Write { .. } => Answer::written(0),
                 _ => Answer::default(),
             }));
@@ -283,7 +283,7 @@ impl Files {
             work,
             place,
         };
-        Ok(Step::Carry(job, data))
+        Ok(RequestStep::Carry(job, data))
     }
 
     /// Checks a write; `None` for one of no bytes.

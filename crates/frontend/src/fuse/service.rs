@@ -2,7 +2,7 @@
 
 use super::abi::{Header, Request};
 use super::error::FuseError;
-use super::filesystem::{Files, Step};
+use super::filesystem::{Files, RequestStep};
 use super::job::{Job, Work};
 use super::limits::{
     INTERRUPT_PERIOD, INTERRUPTS_MAX, REQUESTS_MAX, TURN_ANSWER_BYTES, TURN_REQUESTS,
@@ -186,10 +186,10 @@ impl Dataplane {
         let request = Request::parse(&header, body).ok_or(Errno::IO);
         let step = request.and_then(|request| self.names.step(&header, request, cx.now));
         match step {
-            Ok(Step::Answer(answer)) => self.session.answer(header.unique, answer.bytes()),
-            Ok(Step::Carry(job, data)) => self.files[job.file].enter(job, data, cx),
-            Ok(Step::Interrupt(unique)) => self.interrupt(unique, cx.now),
-            Ok(Step::End) => {}
+            Ok(RequestStep::Answer(answer)) => self.session.answer(header.unique, answer.bytes()),
+            Ok(RequestStep::Carry(job, data)) => self.files[job.file].enter(job, data, cx),
+            Ok(RequestStep::Interrupt(unique)) => self.interrupt(unique, cx.now),
+            Ok(RequestStep::End) => {}
             Err(errno) => self.session.refuse(header.unique, errno),
         }
     }

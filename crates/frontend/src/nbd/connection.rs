@@ -11,7 +11,7 @@
 //! their replies are sent.
 
 use super::export::Export;
-use super::negotiation::{Encryption, Negotiation, Step};
+use super::negotiation::{Encryption, HandshakeStep, Negotiation};
 use super::payload::Payload;
 use super::protocol::{
     Form, NbdError, REPLY_HEADER_MAX, RequestHeader, Session, Writer, command, writes,
@@ -322,20 +322,20 @@ impl Connection {
                     at += taken;
                     self.put_output();
                     match step {
-                        Step::More if taken == 0 => return Ok(at),
-                        Step::More => {}
-                        Step::StartTls if at < bytes.len() => {
+                        HandshakeStep::More if taken == 0 => return Ok(at),
+                        HandshakeStep::More => {}
+                        HandshakeStep::StartTls if at < bytes.len() => {
                             return Err("sent data behind STARTTLS");
                         }
-                        Step::StartTls => {
+                        HandshakeStep::StartTls => {
                             self.encryption.begin();
                             return Ok(at);
                         }
-                        Step::Begin(session) => {
+                        HandshakeStep::Begin(session) => {
                             self.form = session.form;
                             self.phase = Phase::Serving(session);
                         }
-                        Step::Close => self.end(),
+                        HandshakeStep::Close => self.end(),
                     }
                     continue;
                 }

@@ -17,7 +17,7 @@ const OPTION_HEADER_BYTES: usize = 16;
 
 /// The state of a handshake after some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum HandshakeStep {
     /// It waits for more bytes.
     More,
     /// The client may begin TLS once the output is sent; options follow within it.
@@ -87,53 +87,55 @@ impl Negotiation {
 
     /// Takes one step with the front of `input`. Returns the bytes that it took, none where it waits
     /// for more.
-    pub(super) fn step(&mut self, input: &[u8], output: &mut Writer) -> (usize, Step) {
+    pub(super) fn step(&mut self, input: &[u8], output: &mut Writer) -> (usize, HandshakeStep) {
         let mut reader = Reader::new(input);
         if !self.greeted {
             let Some(flags) = reader.u32() else {
-                return (0, Step::More);
+                return (0, HandshakeStep::More);
             };
             self.greeted = true;
             let known = u32::from(FIXED_NEWSTYLE | NO_ZEROES);
             if flags & !known != 0 || flags & u32::from(FIXED_NEWSTYLE) == 0 {
-                return (4, Step::Close);
+                return (4, HandshakeStep::Close);
             }
             self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
-            return (4, Step::More);
+            return (4, HandshakeStep::More);
         }
         let (Some(magic), Some(option), Some(len)) = (reader.u64(), reader.u32(), reader.u32())
         else {
-            return (0, Step::More);
+            return (0, HandshakeStep::More);
         };
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         if magic != OPTION_MAGIC || len > NBD_OPTION_BYTES_MAX || self.options == NBD_OPTIONS_MAX {
-            return (input.len(), Step::Close);
+            return (input.len(), HandshakeStep::Close);
         }
         let Some(data) = reader.take(len) else {
-            return (0, Step::More);
+            return (0, HandshakeStep::More);
         };
         self.options += 1;
         (OPTION_HEADER_BYTES + len, self.option(option, data, output))
     }
 
-    fn option(&mut self, number: u32, data: &[u8], output: &mut Writer) -> Step {
+    fn option(&mut self, number: u32, data: &[u8], output: &mut Writer) -> HandshakeStep {
         let offers = matches!(self.encryption, Encryption::Offered | Encryption::Required);
         match number {
             option::STARTTLS if offers && data.is_empty() => {
                 output.option_reply(number, reply::ACK, &[]);
-                return Step::StartTls;
+                return HandshakeStep::StartTls;
             }
             option::STARTTLS if self.encryption != Encryption::Unavailable => {
                 output.option_reply(number, reply::ERR_INVALID, b"not now, or with data");
             }
-            option::EXPORT_NAME if self.encryption == Encryption::Required => return Step::Close,
+            option::EXPORT_NAME if self.encryption == Encryption::Required => {
+                return HandshakeStep::Close;
+            }
             _ if self.encryption == Encryption::Required && number != option::ABORT => {
                 output.option_reply(number, reply::ERR_TLS_REQD, b"begin TLS first");
             }
             option::EXPORT_NAME => return self.export_name(data, output),
             option::ABORT => {
                 output.option_reply(number, reply::ACK, &[]);
-                return Step::Close;
+                return HandshakeStep::Close;
             }
             option::LIST if data.is_empty() => {
                 for export in self.exports.iter() {
@@ -169,7 +171,7 @@ impl Negotiation {
             }
             _ => output.option_reply(number, reply::ERR_UNSUP, &[]),
         }
-        Step::More
+        HandshakeStep::More
     }
 
     fn find(&self, name: &[u8]) -> Option<usize> {
@@ -186,19 +188,19 @@ impl Negotiation {
     }
 
     /// The oldest way to choose an export: nothing but closing says that there is none.
-    fn export_name(&mut self, name: &[u8], output: &mut Writer) -> Step {
+    fn export_name(&mut self, name: &[u8], output: &mut Writer) -> HandshakeStep {
         let Some(index) = self.find(name).filter(|_| !self.shutting_down) else {
-            return Step::Close;
+            return HandshakeStep::Close;
         };
         let export = &self.exports[index];
         output.u64(export.bytes()).u16(export.flags(self.form));
         if !self.no_zeroes {
             output.bytes(&[0; 124]);
         }
-        Step::Begin(self.session(index))
+        HandshakeStep::Begin(self.session(index))
     }
 
-    fn go(&mut self, number: u32, data: &[u8], output: &mut Writer) -> Step {
+    fn go(&mut self, number: u32, data: &[u8], output: &mut Writer) -> HandshakeStep {
         let mut reader = Reader::new(data);
         let wanted = (|| {
             let name = reader.string()?;
@@ -208,15 +210,15 @@ impl Negotiation {
         })();
         let Some((name, wanted)) = wanted else {
             output.option_reply(number, reply::ERR_INVALID, b"malformed");
-            return Step::More;
+            return HandshakeStep::More;
         };
         if self.shutting_down {
             output.option_reply(number, reply::ERR_SHUTDOWN, b"detaching");
-            return Step::More;
+            return HandshakeStep::More;
         }
         let Some(index) = self.find(name) else {
             output.option_reply(number, reply::ERR_UNKNOWN, b"no such export");
-            return Step::More;
+            return HandshakeStep::More;
         };
         let export = &self.exports[index];
         let mut say = |kind: u16, fill: &dyn Fn(&mut Writer)| {
@@ -246,9 +248,9 @@ impl Negotiation {
         }
         output.option_reply(number, reply::ACK, &[]);
         if number == option::INFO {
-            return Step::More;
+            return HandshakeStep::More;
         }
-        Step::Begin(self.session(index))
+        HandshakeStep::Begin(self.session(index))
     }
 
     fn meta_context(&mut self, number: u32, data: &[u8], output: &mut Writer) {

@@ -1,7 +1,7 @@
 //! The handshake, byte by byte, and with bytes that no client sends.
 
 use super::export::Export;
-use super::negotiation::{Encryption, Negotiation, Step};
+use super::negotiation::{Encryption, HandshakeStep, Negotiation};
 use super::protocol::{Form, NBD_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, Reader, Writer};
 use super::protocol::{RequestHeader, option, reply};
 use base::Prng;
@@ -36,7 +36,7 @@ fn greeted() -> Negotiation {
     assert_eq!(greeting.u64(), Some(OPTION_MAGIC));
     assert_eq!(greeting.u16(), Some(3));
     let step = negotiation.step(&[0, 0, 0, 3], &mut output);
-    assert_eq!(step, (4, Step::More));
+    assert_eq!(step, (4, HandshakeStep::More));
     negotiation
 }
 
@@ -49,7 +49,7 @@ fn option_bytes(number: u32, data: &[u8]) -> Vec<u8> {
 }
 
 /// The types of the replies to an option, and the step.
-fn answers(negotiation: &mut Negotiation, number: u32, data: &[u8]) -> (Vec<u32>, Step) {
+fn answers(negotiation: &mut Negotiation, number: u32, data: &[u8]) -> (Vec<u32>, HandshakeStep) {
     let mut output = Writer::default();
     let bytes = option_bytes(number, data);
     let (taken, step) = negotiation.step(&bytes, &mut output);
@@ -78,10 +78,13 @@ fn a_client_gets_the_export_that_it_names() {
     let (kinds, _) = answers(&mut negotiation, option::LIST, &[]);
     assert_eq!(kinds, [reply::SERVER, reply::SERVER, reply::ACK]);
     let (kinds, step) = answers(&mut negotiation, option::GO, &go(b"none"));
-    assert_eq!((kinds, step), (vec![reply::ERR_UNKNOWN], Step::More));
+    assert_eq!(
+        (kinds, step),
+        (vec![reply::ERR_UNKNOWN], HandshakeStep::More)
+    );
     let (kinds, step) = answers(&mut negotiation, option::GO, &go(b"latency"));
     assert_eq!(kinds, [reply::INFO, reply::INFO, reply::ACK]);
-    let Step::Begin(session) = step else {
+    let HandshakeStep::Begin(session) = step else {
         panic!("{step:?}")
     };
     assert_eq!((session.export, session.form), (1, Form::Simple));
@@ -100,7 +103,7 @@ fn contexts_need_structured_replies_and_belong_to_their_export() {
     assert_eq!(kinds, [reply::META_CONTEXT, reply::ACK]);
     let (_, step) = answers(&mut negotiation, option::GO, &go(b"latency"));
     assert!(
-        matches!(step, Step::Begin(session) if !session.allocation),
+        matches!(step, HandshakeStep::Begin(session) if !session.allocation),
         "it was chosen for the other export"
     );
 }
@@ -110,7 +113,7 @@ fn unknown_options_are_refused_and_the_client_goes_on() {
     let mut negotiation = greeted();
     for number in [0, 5, 12, 77, u32::MAX] {
         let (kinds, step) = answers(&mut negotiation, number, b"whatever");
-        assert_eq!((kinds, step), (vec![reply::ERR_UNSUP], Step::More));
+        assert_eq!((kinds, step), (vec![reply::ERR_UNSUP], HandshakeStep::More));
     }
     for malformed in [&[][..], &[0, 0, 0, 9, 1], &[0xff; 6], &[0, 0, 0, 0, 0, 9]] {
         let (kinds, _) = answers(&mut negotiation, option::GO, malformed);
@@ -123,17 +126,28 @@ fn nonsense_closes_the_connection() {
     let mut output = Writer::default();
     for flags in [[0, 0, 0, 0], [0, 0, 0, 7], [0xff; 4]] {
         let mut negotiation = Negotiation::new(exports(), Encryption::Unavailable, &mut output);
-        assert_eq!(negotiation.step(&flags, &mut output).1, Step::Close);
+        assert_eq!(
+            negotiation.step(&flags, &mut output).1,
+            HandshakeStep::Close
+        );
     }
     let mut too_long = Writer::default();
     too_long.u64(OPTION_MAGIC).u32(option::GO).u32(1 << 20);
-    assert_eq!(greeted().step(&too_long.0, &mut output).1, Step::Close);
-    assert_eq!(greeted().step(&[7; 16], &mut output).1, Step::Close);
+    assert_eq!(
+        greeted().step(&too_long.0, &mut output).1,
+        HandshakeStep::Close
+    );
+    assert_eq!(
+        greeted().step(&[7; 16], &mut output).1,
+        HandshakeStep::Close
+    );
     // A client cannot negotiate for ever.
     let mut negotiation = greeted();
     let list = option_bytes(option::LIST, &[]);
     let steps = (0..10_000).map(|_| negotiation.step(&list, &mut output).1);
-    let steps: Vec<_> = steps.take_while(|step| *step != Step::Close).collect();
+    let steps: Vec<_> = steps
+        .take_while(|step| *step != HandshakeStep::Close)
+        .collect();
     assert!(steps.len() < 1000, "{}", steps.len());
 }
 
@@ -147,19 +161,19 @@ fn pieces_make_no_difference() {
     let run = |piece: usize| {
         let mut output = Writer::default();
         let mut negotiation = Negotiation::new(exports(), Encryption::Unavailable, &mut output);
-        let (mut buffer, mut last) = (Vec::new(), Step::More);
+        let (mut buffer, mut last) = (Vec::new(), HandshakeStep::More);
         for piece in bytes.chunks(piece) {
             buffer.extend_from_slice(piece);
             loop {
                 let (taken, step) = negotiation.step(&buffer, &mut output);
                 buffer.drain(..taken);
                 last = step;
-                if taken == 0 || step != Step::More {
+                if taken == 0 || step != HandshakeStep::More {
                     break;
                 }
             }
         }
-        assert!(matches!(last, Step::Begin(session) if session.form == Form::Extended));
+        assert!(matches!(last, HandshakeStep::Begin(session) if session.form == Form::Extended));
         output.0
     };
     let whole = run(bytes.len());
@@ -186,7 +200,7 @@ fn random_bytes_are_survived() {
         let mut output = Writer::default();
         let (taken, step) = negotiation.step(&bytes, &mut output);
         assert!(taken <= bytes.len() && output.0.len() < 2048);
-        assert!(taken > 0 || step == Step::More);
+        assert!(taken > 0 || step == HandshakeStep::More);
     }
     for form in [Form::Simple, Form::Structured, Form::Extended] {
         let mut bytes = [0; 32];

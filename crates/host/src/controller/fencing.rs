@@ -1,7 +1,7 @@
 //! The controller's side of fences: raised at a loss, lowered when the target confirms the end of a
 //! lost association or must have ended it (docs/decisions/0004-replay.md).
 
-use super::setup::Step;
+use super::setup::SetupStep;
 use super::{Controller, ControllerState, PURPOSE_BITS, Purpose};
 use crate::command::exchange::Exchange;
 use crate::error::ConnectionError;
@@ -37,7 +37,7 @@ impl Controller {
     /// Asks for the end of what is left of lost associations, and goes on meanwhile: only what was
     /// lost with them waits for that (docs/decisions/0004-replay.md).
     pub(super) fn fence(&mut self, cx: &mut Context<'_>) {
-        self.setup.step = Step::Fence;
+        self.setup.step = SetupStep::Fence;
         if !self.setup.parameters.fenced {
             let quiet = quiet_time(self.options());
             self.quiet = Some(quiet);
@@ -87,7 +87,7 @@ impl Controller {
 
     fn fences_fell(&mut self, cx: &mut Context<'_>) {
         self.association.set_fences(&self.fences);
-        if self.state() == ControllerState::SettingUp && self.setup.step == Step::Fence {
+        if self.state() == ControllerState::SettingUp && self.setup.step == SetupStep::Fence {
             self.pass_fences(cx);
         }
     }

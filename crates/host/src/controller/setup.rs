@@ -22,9 +22,9 @@ use wire::nvme::{
     AdminCommand, Completion, ExtentEntry, ExtentTerms, Identify, IdentifyController, SetFeatures,
 };
 
-/// Step of the set-up that is under way.
+/// The step of the set-up that is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SetupStep {
     /// CAP is being read.
     #[default]
     Capabilities,
@@ -51,7 +51,7 @@ pub(super) enum Step {
 /// Results of the set-up so far.
 #[derive(Debug, Default)]
 pub(super) struct Setup {
-    pub(super) step: Step,
+    pub(super) step: SetupStep,
     capabilities: Option<Capabilities>,
     identified: Option<Box<ControllerInfo>>,
     pub(super) parameters: Parameters,
@@ -91,42 +91,46 @@ impl Controller {
         let what = match self.setup.step {
             // To be asked again, not to be taken for what the controller does not have.
             _ if is_passing(status) => "an admin command of the set-up",
-            Step::Capabilities => "Property Get of CAP",
-            Step::Enable => "Property Set of CC",
-            Step::Ready => "Property Get of CSTS",
-            Step::Identify => "Identify Controller",
-            Step::Queues => "Set Features (Number of Queues)",
+            SetupStep::Capabilities => "Property Get of CAP",
+            SetupStep::Enable => "Property Set of CC",
+            SetupStep::Ready => "Property Get of CSTS",
+            SetupStep::Identify => "Identify Controller",
+            SetupStep::Queues => "Set Features (Number of Queues)",
             // A controller that does not know the events sends none, and an old one does not say
             // how long its commands may be.
-            Step::Lengths | Step::Extensions | Step::Fence | Step::Events | Step::Inquiry => "",
+            SetupStep::Lengths
+            | SetupStep::Extensions
+            | SetupStep::Fence
+            | SetupStep::Events
+            | SetupStep::Inquiry => "",
         };
         if !status.is_success() && !what.is_empty() {
             return self.lose(Some(ConnectionError::Refused { what, status }), cx);
         }
         match self.setup.step {
-            Step::Capabilities => self.enable(completion, cx),
-            Step::Enable => {
-                self.setup.step = Step::Ready;
+            SetupStep::Capabilities => self.enable(completion, cx),
+            SetupStep::Enable => {
+                self.setup.step = SetupStep::Ready;
                 self.ask_status(Purpose::SetUp, cx);
             }
-            Step::Ready => self.is_ready(completion, cx),
-            Step::Identify => self.identified(data, cx),
-            Step::Lengths => {
+            SetupStep::Ready => self.is_ready(completion, cx),
+            SetupStep::Identify => self.identified(data, cx),
+            SetupStep::Lengths => {
                 if status.is_success() {
                     self.learn_lengths(data);
                 }
                 self.extend(cx);
             }
-            Step::Extensions => {
+            SetupStep::Extensions => {
                 self.setup.parameters.queue_classes &= status.is_success();
                 self.fence(cx);
             }
-            Step::Queues => self.queues_granted(completion, cx),
-            Step::Events => {
+            SetupStep::Queues => self.queues_granted(completion, cx),
+            SetupStep::Events => {
                 self.events = status.is_success();
                 self.begin_inquiry(cx);
             }
-            Step::Fence | Step::Inquiry => {}
+            SetupStep::Fence | SetupStep::Inquiry => {}
         }
     }
 
@@ -136,7 +140,7 @@ impl Controller {
         let patience = Nanos::from_millis(500 * u64::from(capabilities.timeout.max(2)));
         self.setup.ready_by = cx.now + patience;
         self.setup.capabilities = Some(capabilities);
-        self.setup.step = Step::Enable;
+        self.setup.step = SetupStep::Enable;
         let set = PropertySet::configure(Configuration::ENABLE);
         self.ask_fabrics(Purpose::SetUp, &FabricsCommand::PropertySet(set), cx);
     }
@@ -157,7 +161,7 @@ impl Controller {
         }
         // [NVMe Base 2.0 §3.9]: from here on it counts; and there may be many namespaces.
         self.keep_alive_at = self.next_keep_alive(cx.now);
-        self.setup.step = Step::Identify;
+        self.setup.step = SetupStep::Identify;
         let identify = AdminCommand::Identify(Identify::new(Cns::CONTROLLER, 0));
         self.ask_admin(Purpose::SetUp, &identify, IDENTIFY_BYTES, cx);
     }
@@ -231,7 +235,7 @@ impl Controller {
         if options.is_discovery() {
             return self.configure_events(cx);
         }
-        self.setup.step = Step::Lengths;
+        self.setup.step = SetupStep::Lengths;
         let identify = Identify::new(Cns::COMMAND_SET_CONTROLLER, 0);
         debug_assert_eq!(identify.command_set, CSI_NVM);
         let identify = AdminCommand::Identify(identify);
@@ -272,7 +276,7 @@ impl Controller {
         if !queue_classes && !tenant_events {
             return self.fence(cx);
         }
-        self.setup.step = Step::Extensions;
+        self.setup.step = SetupStep::Extensions;
         let ours = HostExtensions {
             queue_classes,
             tenant_events,
@@ -285,13 +289,13 @@ impl Controller {
     /// Returns the name of what the set-up waits for.
     pub(super) fn set_up_awaits(&self) -> &'static str {
         match self.setup.step {
-            Step::Fence => self.fence_awaits(),
+            SetupStep::Fence => self.fence_awaits(),
             _ => "an admin command",
         }
     }
 
     pub(super) fn ask_queues(&mut self, cx: &mut Context<'_>) {
-        self.setup.step = Step::Queues;
+        self.setup.step = SetupStep::Queues;
         let queues = NumberOfQueues::of(IO_QUEUES_MAX).to_dword();
         let set = SetFeatures::new(FeatureId::NUMBER_OF_QUEUES, queues);
         self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
@@ -314,14 +318,14 @@ impl Controller {
         if self.setup.wanted_events.0 == 0 {
             return self.begin_inquiry(cx);
         }
-        self.setup.step = Step::Events;
+        self.setup.step = SetupStep::Events;
         let wanted = self.setup.wanted_events.0;
         let set = SetFeatures::new(FeatureId::ASYNC_EVENT_CONFIGURATION, wanted);
         self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
     }
 
     fn begin_inquiry(&mut self, cx: &mut Context<'_>) {
-        self.setup.step = Step::Inquiry;
+        self.setup.step = SetupStep::Inquiry;
         if let Some(info) = self.setup.identified.take() {
             let parameters = self.setup.parameters;
             self.association.learn_controller(*info, parameters);

@@ -68,7 +68,7 @@ impl<'a> Sweep<'a> {
     ) -> Result<Vec<Measurement>> {
         let mut all = Vec::new();
         for (number, &kind) in self.plan.kinds.iter().enumerate() {
-            let mut line = Line {
+            let mut line = RaisedLoad {
                 kind,
                 points: Vec::new(),
                 steps: self.plan.steps,
@@ -85,7 +85,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// Doubles a load until reads are late.
-    fn raise(&mut self, line: &mut Line<'_>) -> Result<()> {
+    fn raise(&mut self, line: &mut RaisedLoad<'_>) -> Result<()> {
         let first = line.unloaded(self.unloaded.unwrap_or(FIRST_IOPS))?;
         // Latencies are compared up to this multiple of the highest one without load.
         let late = p95(&first)
@@ -108,7 +108,7 @@ impl<'a> Sweep<'a> {
 }
 
 /// One kind of load, being raised.
-struct Line<'a> {
+struct RaisedLoad<'a> {
     kind: Kind,
     /// In the order of what was asked for.
     points: Vec<Measurement>,
@@ -119,7 +119,7 @@ struct Line<'a> {
     progress: &'a mut dyn FnMut(Progress),
 }
 
-impl Line<'_> {
+impl RaisedLoad<'_> {
     fn measure(&mut self, iops: u64) -> Result<Measurement> {
         (self.progress)(Progress {
             kind: self.kind,

@@ -2,7 +2,7 @@
 //!
 //! What is this: each figure is a file that declares its workload, the systems it compares, its
 //! sweep, and the shape that the paper claims, as quotients with bounds. A [`Runner`] runs the
-//! [`Scenario`]s of its [`Plan`] in turns ([`measure`]); a [`Report`] summarises and judges them,
+//! [`Scenario`]s of its [`Plan`] in turns ([`measure`]); a [`FigureReport`] summarises and judges them,
 //! and [`plot`] draws them. The command line owns the runner and the files.
 //!
 //! What must never happen: a number that was not measured in the very run that a report is of, or
@@ -40,7 +40,7 @@ pub use list::{FIGURES, named, renamed};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
 pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, SeriesClaim, Style};
 pub use quiet::{Disturbances, Quiet, TRIES_MAX};
-pub use report::{PointReport, Report, Value, XAxis, aligned};
+pub use report::{FigureReport, PointReport, Value, XAxis, aligned};
 pub use run::{List, chosen, draw};
 pub use sample::{AppSample, Carried, End, Metric, Reported, Sample, Sends, Slices, Statistic};
 pub use scenario::{

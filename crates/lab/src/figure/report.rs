@@ -14,7 +14,7 @@ use std::fmt;
 
 /// All of a figure's results.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct FigureReport {
     /// The figure's name.
     pub figure: &'static str,
     /// Title.
@@ -94,7 +94,7 @@ fn key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S:
     serializer.serialize_str(metric.key())
 }
 
-impl Report {
+impl FigureReport {
     /// Summarises what was measured of `plan`, and judges its claims.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ pub fn aligned(rows: &[Vec<String>], left: usize) -> String {
     text
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for FigureReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {} ({})", self.figure, self.title, self.paper)?;
         writeln!(f, "{}", self.workload)?;

@@ -1,8 +1,8 @@
 //! Figures that are drawn: measured or simulated, summarised, and written to files.
 
 use super::{
-    Effort, Extent, Figure, Plan, Point, Progress, Quiet, Report, Work, aligned, measure, named,
-    plot, renamed, simulate,
+    Effort, Extent, Figure, FigureReport, Plan, Point, Progress, Quiet, Work, aligned, measure,
+    named, plot, renamed, simulate,
 };
 use crate::Note;
 use crate::process::{MachineRunner, found};
@@ -57,7 +57,7 @@ pub fn draw(
     runner: &mut Quiet<MachineRunner>,
     folder: &Path,
     progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Report> {
+) -> Result<FigureReport> {
     let mut plan = match figure.work {
         Work::Machine(plan) => plan(extent),
         Work::Simulated(_) => {
@@ -75,7 +75,7 @@ pub fn draw(
     let left_out = leave_out(&mut plan, found);
     let measured = measure(&plan, effort, runner, progress)?;
     let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
-    let mut report = Report::of(figure, &plan, &plan.cells(), extent, effort, numbers)?;
+    let mut report = FigureReport::of(figure, &plan, &plan.cells(), extent, effort, numbers)?;
     report.disturbances = Some(runner.take());
     report.left_out = left_out;
     write(&report, folder)?;
@@ -106,7 +106,7 @@ fn leave_out(plan: &mut Plan, is_there: impl Fn(&str) -> bool) -> Vec<String> {
 }
 
 /// The numbers first: a picture can be drawn again from them.
-fn write(report: &Report, folder: &Path) -> Result<()> {
+fn write(report: &FigureReport, folder: &Path) -> Result<()> {
     let path = |ending: &str| folder.join(format!("{}.{ending}", report.figure));
     let put = |ending: &str, text: String| {
         let path = path(ending);

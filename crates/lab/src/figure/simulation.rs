@@ -6,7 +6,7 @@
 
 use super::measure::Effort;
 use super::plan::{Axis, Cell, Extent, Panel, Plan, cell};
-use super::report::Report;
+use super::report::FigureReport;
 use super::sample::{Carried, Metric, Statistic};
 use super::{Figure, Work};
 use anyhow::{Result, ensure};
@@ -109,7 +109,7 @@ pub fn simulate(
     effort: &Effort,
     costs: &Costs,
     progress: &mut dyn FnMut(usize),
-) -> Result<Report> {
+) -> Result<FigureReport> {
     let Work::Simulated(simulation) = figure.work else {
         anyhow::bail!("{} is measured, not simulated", figure.name);
     };
@@ -136,7 +136,7 @@ pub fn simulate(
         let of = |run: &Vec<Series>| number(run, &simulation, cell, metric);
         runs.iter().map(of).collect()
     };
-    Report::of(figure, &plan, &cells, extent, &effort, numbers)
+    FigureReport::of(figure, &plan, &cells, extent, &effort, numbers)
 }
 
 /// The axis, the series and the places of what was simulated.

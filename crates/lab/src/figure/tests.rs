@@ -97,11 +97,11 @@ fn plan_of(name: &str, extent: Extent) -> Plan {
     figures.find(|(figure, _)| figure.name == name).unwrap().1
 }
 
-fn report(figure: &Figure, extent: Extent) -> Report {
+fn report(figure: &Figure, extent: Extent) -> FigureReport {
     let plan = plan_of(figure.name, extent);
     let measured = measure(&plan, &EFFORT, &mut Invented::default(), &mut |_| {}).unwrap();
     let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
-    Report::of(figure, &plan, &plan.cells(), extent, &EFFORT, numbers).unwrap()
+    FigureReport::of(figure, &plan, &plan.cells(), extent, &EFFORT, numbers).unwrap()
 }
 
 fn check_plan(name: &str, plan: &Plan) {

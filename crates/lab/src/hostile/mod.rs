@@ -12,5 +12,5 @@ mod report;
 mod run;
 
 pub use args::HostileArgs;
-pub use report::Report;
+pub use report::HostileReport;
 pub use run::run;

@@ -15,8 +15,8 @@ pub(super) const RATE_RATIO_MIN: f64 = 1.0 / 3.0;
 
 /// Effects of every load on a well-behaved neighbour.
 #[derive(Debug, Serialize)]
-pub struct Report {
-    pub(super) loads: Vec<Line>,
+pub struct HostileReport {
+    pub(super) loads: Vec<LoadResult>,
     /// Times count.
     pub(super) judged: bool,
     pub(super) machine: Machine,
@@ -24,7 +24,7 @@ pub struct Report {
 
 /// A load, and what was noticed of it in several pairs of runs.
 #[derive(Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct LoadResult {
     pub(super) load: &'static str,
     /// Connections that it made, commands or bytes that it sent.
     pub(super) done: u64,
@@ -59,7 +59,7 @@ pub(super) struct Line {
     pub(super) within: bool,
 }
 
-impl Report {
+impl HostileReport {
     /// Returns true if every load is within its bound.
     #[must_use]
     pub fn within(&self) -> bool {
@@ -67,7 +67,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for HostileReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

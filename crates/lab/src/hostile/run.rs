@@ -9,7 +9,7 @@ use super::client::Peer;
 use super::confined::Confined;
 use super::loads::{Load, Size, beside};
 use super::neighbour::{Measured, Neighbour};
-use super::report::{Line, RATE_RATIO_MIN, RATIO_MAX, Report};
+use super::report::{HostileReport, LoadResult, RATE_RATIO_MIN, RATIO_MAX};
 use crate::Note;
 use crate::proc::{cpu_seconds, memory_bytes};
 use crate::process::Target;
@@ -50,7 +50,7 @@ const SMOKE_PERCENT: usize = 4;
 ///
 /// # Errors
 /// A core that may not be used, a target that does not start, or a load that does not come about.
-pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<Report> {
+pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<HostileReport> {
     let chosen = |name: &str| args.loads.is_empty() || args.loads.iter().any(|load| load == name);
     let mut lines = Vec::new();
     for (name, load) in Load::ALL.into_iter().filter(|(name, _)| chosen(name)) {
@@ -63,7 +63,7 @@ pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<Report> {
         }
         lines.push(measure(name, load, args, note).context(name)?);
     }
-    Ok(Report {
+    Ok(HostileReport {
         loads: lines,
         judged: !args.smoke,
         machine: Machine::look(),
@@ -80,7 +80,12 @@ struct Pair {
     confined_by: Option<&'static str>,
 }
 
-fn measure(name: &'static str, load: Load, args: &HostileArgs, note: Note<'_>) -> Result<Line> {
+fn measure(
+    name: &'static str,
+    load: Load,
+    args: &HostileArgs,
+    note: Note<'_>,
+) -> Result<LoadResult> {
     let mut pairs = Vec::new();
     for run in 1..=args.runs {
         note(format_args!("{name}: pair {run} of {}", args.runs));
@@ -95,7 +100,7 @@ fn measure(name: &'static str, load: Load, args: &HostileArgs, note: Note<'_>) -
 }
 
 /// Sums the pairs up, and judges them; without their times in a trial.
-fn line(load: &'static str, pairs: &[Pair], smoke: bool) -> Line {
+fn line(load: &'static str, pairs: &[Pair], smoke: bool) -> LoadResult {
     let spread = |value: &dyn Fn(&Pair) -> f64| {
         let values: Vec<_> = pairs.iter().map(value).collect();
         RunSummary::of(&values).expect("at least one pair")
@@ -107,7 +112,7 @@ fn line(load: &'static str, pairs: &[Pair], smoke: bool) -> Line {
     let failed = runs().map(|run| run.failed).sum();
     let cpu: Vec<_> = pairs.iter().filter_map(|pair| pair.cpu_percent).collect();
     let in_time = ratio.median <= RATIO_MAX && rate_ratio.median >= RATE_RATIO_MIN;
-    Line {
+    LoadResult {
         load,
         done: pairs.iter().map(|pair| pair.done).sum(),
         memory_bytes: pairs.iter().filter_map(|pair| pair.memory_bytes).max(),
@@ -258,7 +263,7 @@ mod tests {
         let stalled = beside(measured(4_000, 900_000.0));
         assert!(!stalled.within);
         assert!((stalled.ratio.median - 1.0).abs() < 1e-9);
-        let report = Report {
+        let report = HostileReport {
             loads: vec![stalled],
             judged: true,
             machine: Machine::look(),

@@ -66,13 +66,6 @@ pub struct CaseReport {
     pub fraction: RunSummary,
 }
 
-/// The whole of `bench limit --json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LimitReport {
-    /// The cases in the order they were run.
-    pub cases: Vec<CaseReport>,
-}
-
 /// Runs `runs` pairs of `run_ours` and `run_limit` and divides each pair.
 ///
 /// The two of a pair follow each other at once, and take turns at going first, so that a machine

@@ -19,15 +19,15 @@ use std::fmt;
 
 /// Every case that was run, and whether each is within its bound.
 #[derive(Debug, Serialize)]
-pub struct Report {
-    cases: Vec<Line>,
+pub struct LimitReport {
+    cases: Vec<BoundedCase>,
     machine: Machine,
 }
 
 /// A case, and whether it is within its bound.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Line {
+enum BoundedCase {
     Compared {
         #[serde(flatten)]
         report: CaseReport,
@@ -38,7 +38,7 @@ enum Line {
     Idle(IdleReport),
 }
 
-impl Line {
+impl BoundedCase {
     fn within(&self) -> bool {
         match self {
             Self::Compared { within, .. } => *within,
@@ -52,7 +52,7 @@ impl Line {
 ///
 /// # Errors
 /// A core that may not be used, a target that does not start, or an exchange that breaks.
-pub fn run(args: &LimitArgs, note: Note<'_>) -> Result<Report> {
+pub fn run(args: &LimitArgs, note: Note<'_>) -> Result<LimitReport> {
     let chosen = |name: &str| args.cases.is_empty() || args.cases.iter().any(|case| case == name);
     let mut lines = Vec::new();
     for case in CASES.iter().filter(|case| chosen(case.raw.name)) {
@@ -62,7 +62,7 @@ pub fn run(args: &LimitArgs, note: Note<'_>) -> Result<Report> {
             Better::Higher => fraction >= case.bound,
             Better::Lower => fraction <= case.bound,
         };
-        lines.push(Line::Compared {
+        lines.push(BoundedCase::Compared {
             report,
             bound: case.bound,
             within,
@@ -70,23 +70,23 @@ pub fn run(args: &LimitArgs, note: Note<'_>) -> Result<Report> {
     }
     let many = many::CASE.raw.name;
     if chosen(many) {
-        lines.push(Line::Many(many::run(args, note).context(many)?));
+        lines.push(BoundedCase::Many(many::run(args, note).context(many)?));
     }
     if chosen(IDLE_NAME) {
         note(format_args!("{}: watching an idle target", IDLE_NAME));
-        lines.push(Line::Idle(idle::run(args).context(IDLE_NAME)?));
+        lines.push(BoundedCase::Idle(idle::run(args).context(IDLE_NAME)?));
     }
-    Ok(Report {
+    Ok(LimitReport {
         cases: lines,
         machine: Machine::look(),
     })
 }
 
-impl Report {
+impl LimitReport {
     /// Returns true if every case is within its bound.
     #[must_use]
     pub fn within(&self) -> bool {
-        self.cases.iter().all(Line::within)
+        self.cases.iter().all(BoundedCase::within)
     }
 }
 
@@ -121,9 +121,9 @@ fn run_case(case: &Case, args: &LimitArgs, note: Note<'_>) -> Result<CaseReport>
     )
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LimitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rates = |line: &Line| !matches!(line, Line::Idle(_));
+        let rates = |line: &BoundedCase| !matches!(line, BoundedCase::Idle(_));
         if self.cases.iter().any(rates) {
             writeln!(
                 f,
@@ -133,12 +133,12 @@ impl fmt::Display for Report {
         }
         for line in &self.cases {
             match line {
-                Line::Compared { report, bound, .. } => write_rates(f, report, *bound)?,
-                Line::Many(many) => {
+                BoundedCase::Compared { report, bound, .. } => write_rates(f, report, *bound)?,
+                BoundedCase::Many(many) => {
                     write_rates(f, &many.report, many.bound)?;
                     write!(f, "\n{many}")?;
                 }
-                Line::Idle(idle) => write!(f, "{idle}")?,
+                BoundedCase::Idle(idle) => write!(f, "{idle}")?,
             }
             writeln!(f, "  {}", verdict(line.within()))?;
         }

@@ -16,7 +16,7 @@ use load::Machine;
 use load::RunSummary;
 use load::{Cores, measured_seconds};
 use serde::Serialize;
-use sim::model::{self, AppSpec, Config, Costs, Report, Topology};
+use sim::model::{self, AppSpec, Config, Costs, ModelReport, Topology};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -285,7 +285,7 @@ impl Numbers {
         }
     }
 
-    fn predicted(report: &Report) -> Self {
+    fn predicted(report: &ModelReport) -> Self {
         let l = &report.latency.latency_us;
         Self {
             l_avg_us: l.avg,

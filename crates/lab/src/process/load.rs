@@ -37,7 +37,7 @@ pub(super) enum On<'a> {
 
 /// The part of `bench --json` that figures need.
 #[derive(Debug, Deserialize)]
-pub(super) struct Report {
+pub(super) struct ChildReport {
     pub(super) apps: Vec<Reported>,
     #[serde(default)]
     pub(super) switch: Vec<SwitchReport>,
@@ -130,7 +130,7 @@ impl Load {
     ///
     /// # Errors
     /// What it says itself, or that what it says cannot be read.
-    pub(super) fn report(mut self, status: ExitStatus) -> Result<Report> {
+    pub(super) fn report(mut self, status: ExitStatus) -> Result<ChildReport> {
         let mut text = |of: fn(&mut Self) -> &mut Option<JoinHandle<String>>| {
             let reader = of(&mut self).take().expect("it is read once");
             reader.join().expect("a reader does not panic")
@@ -141,7 +141,7 @@ impl Load {
         if !matches!(status.code(), Some(0 | 1)) {
             bail!("the load failed ({status}): {}", stderr.trim());
         }
-        let report: Report = serde_json::from_str(&stdout)
+        let report: ChildReport = serde_json::from_str(&stdout)
             .with_context(|| format!("the load's report cannot be read: {}", stderr.trim()))?;
         ensure!(!report.interrupted, "interrupted");
         Ok(report)

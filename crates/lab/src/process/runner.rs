@@ -3,7 +3,7 @@
 use super::configuration;
 use super::foreign::{self, SharedFile};
 use super::interface::INTERFACE;
-use super::load::{Load, On, Report};
+use super::load::{ChildReport, Load, On};
 use super::target::{RAM_BYTES, Target, prefill, sends};
 use crate::figure::{
     Disturbance, Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Slices,
@@ -241,7 +241,7 @@ impl MachineRunner {
 
 /// Waits for all loads; their reports in order, and how their L-apps' threads were scheduled
 /// while all ran. To look takes time, so that is done only where applications are processes.
-fn wait(mut loads: Vec<Load>) -> Result<(Vec<Report>, Scheduled)> {
+fn wait(mut loads: Vec<Load>) -> Result<(Vec<ChildReport>, Scheduled)> {
     let processes = loads.len() > 1;
     let mut scheduled = Scheduled::default();
     let mut ends: Vec<Option<ExitStatus>> = vec![None; loads.len()];

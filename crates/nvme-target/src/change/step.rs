@@ -7,7 +7,7 @@ use switch::Knobs;
 
 /// A step that a core takes.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum ChangeStep {
     /// Know a new subsystem.
     AddSubsystem(Arc<Subsystem>),
     /// End every connection to a subsystem, then forget it.
@@ -24,7 +24,7 @@ pub(crate) enum Step {
     SetKnobs(Arc<Knobs>),
 }
 
-impl Step {
+impl ChangeStep {
     /// Returns the steps by which a core knows a subsystem with its namespaces.
     pub(crate) fn all_of(subsystem: &Arc<Subsystem>) -> Vec<Self> {
         let namespaces = subsystem.namespaces().into_iter();

@@ -15,7 +15,7 @@ pub struct Limit {
     /// default.
     pub range: RangeInclusive<u64>,
     /// The values within the range that are legal.
-    pub step: Step,
+    pub step: LegalValues,
     /// The target works with smaller values than an operator may choose, from this one on.
     least: u64,
     /// A duration: the target works with any, and `range` is for operators.
@@ -26,14 +26,14 @@ pub struct Limit {
 
 /// The legal values within a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LegalValues {
     /// All multiples of a number, above 0.
     MultipleOf(u64),
     /// Powers of two.
     PowerOfTwo,
 }
 
-impl Step {
+impl LegalValues {
     /// Returns true for a legal value.
     #[must_use]
     pub const fn allows(self, value: u64) -> bool {
@@ -44,7 +44,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for LegalValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MultipleOf(1) => Ok(()),
@@ -87,7 +87,7 @@ impl Limit {
 /// A limit that is a number.
 macro_rules! number {
     ($key:literal, $field:ident: $type:ty, $range:expr) => {
-        number!($key, $field: $type, $range, Step::MultipleOf(1))
+        number!($key, $field: $type, $range, LegalValues::MultipleOf(1))
     };
     ($key:literal, $field:ident: $type:ty, $range:expr, $step:expr) => {
         Limit {
@@ -110,7 +110,7 @@ macro_rules! milliseconds {
         Limit {
             key: $key,
             range: $range,
-            step: Step::MultipleOf(1),
+            step: LegalValues::MultipleOf(1),
             least: 0,
             is_duration: true,
             get: |limits| limits.$field.as_millis(),
@@ -140,7 +140,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
         "in_capsule_data_bytes",
         in_capsule_bytes: u32,
         0..=16_384,
-        Step::MultipleOf(16)
+        LegalValues::MultipleOf(16)
     ),
     // At least two pages (MDTS is a power of two of pages, and 0 is no limit), at most the size up
     // to which buffers are pooled.
@@ -148,14 +148,14 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
         "max_transfer_bytes",
         transfer_bytes: u32,
         8_192..=MIB_64,
-        Step::PowerOfTwo
+        LegalValues::PowerOfTwo
     ),
     // MAXH2CDATA is a multiple of a dword, at least 4,096 [NVMe-TCP 1.0 §3.6.2.3].
     number!(
         "max_h2c_data_bytes",
         h2c_data_bytes: u32,
         4_096..=MIB_64,
-        Step::MultipleOf(4)
+        LegalValues::MultipleOf(4)
     ),
     // Beyond a few the pipe is full anyway.
     number!("max_r2t", r2ts_per_command: u16, 1..=R2TS_PER_COMMAND_MAX as u64),
@@ -164,7 +164,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
         "r2t_bytes",
         r2t_bytes: u32,
         4_096..=MIB_64,
-        Step::MultipleOf(4)
+        LegalValues::MultipleOf(4)
     ),
     // DMRSL and DMSL are 32 bits wide, in all.
     number!("deallocate_blocks", deallocate_blocks: u32, 1..=u32::MAX as u64),
@@ -173,7 +173,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
         "deallocate_piece_bytes",
         deallocate_piece_bytes: u32,
         4_096..=GIB_64,
-        Step::MultipleOf(4_096)
+        LegalValues::MultipleOf(4_096)
     ),
     // From the granularity of 100 ms up to an hour; 0 leaves a host that asks for none without.
     Limit {
@@ -231,7 +231,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     milliseconds!("tcp_user_timeout_ms", tcp_user_timeout, PATIENCE_MS),
     // The kernel counts seconds.
     Limit {
-        step: Step::MultipleOf(1_000),
+        step: LegalValues::MultipleOf(1_000),
         ..milliseconds!("tcp_keep_alive_ms", tcp_keep_alive, 1_000..=3_600_000)
     },
     milliseconds!("stall_timeout_ms", stall_timeout, PATIENCE_MS),

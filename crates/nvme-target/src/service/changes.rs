@@ -1,7 +1,7 @@
 //! Steps of a change, taken by a core.
 
 use crate::change::ack::Pausing;
-use crate::change::step::{AfterPause, Step};
+use crate::change::step::{AfterPause, ChangeStep};
 use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
 use crate::service::connection::Owner;
@@ -20,7 +20,7 @@ use switch::knobs::Polling;
 
 impl PollGroup {
     /// Takes the steps of a change.
-    pub(super) fn change(&mut self, steps: Vec<Step>, debt: Pausing, cx: &mut Context<'_>) {
+    pub(super) fn change(&mut self, steps: Vec<ChangeStep>, debt: Pausing, cx: &mut Context<'_>) {
         if !self.accepting {
             // The first change is the whole configuration: no host is let in before it is known.
             self.start_accepting(cx);
@@ -28,7 +28,7 @@ impl PollGroup {
         let mut debt = Some(debt);
         for step in steps {
             let result = match step {
-                Step::AddSubsystem(subsystem) => {
+                ChangeStep::AddSubsystem(subsystem) => {
                     let index = subsystem.index as usize;
                     let len = self.core.namespaces.subsystems.len().max(index + 1);
                     self.core.namespaces.subsystems.resize_with(len, || None);
@@ -38,23 +38,25 @@ impl PollGroup {
                     });
                     Ok(())
                 }
-                Step::RemoveSubsystem(index) => {
+                ChangeStep::RemoveSubsystem(index) => {
                     self.remove_subsystem(index, &mut debt, cx);
                     Ok(())
                 }
-                Step::AddNamespace(subsystem, namespace) => {
+                ChangeStep::AddNamespace(subsystem, namespace) => {
                     self.add_namespace(subsystem, namespace, cx)
                 }
-                Step::Pause(subsystem, nsid) => {
+                ChangeStep::Pause(subsystem, nsid) => {
                     self.pause(subsystem, nsid, &mut debt, cx.now);
                     Ok(())
                 }
-                Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
-                Step::AskRules => {
+                ChangeStep::Resume(subsystem, nsid, after) => {
+                    self.resume(subsystem, nsid, after, cx)
+                }
+                ChangeStep::AskRules => {
                     self.ask_rules(cx);
                     Ok(())
                 }
-                Step::SetKnobs(knobs) => {
+                ChangeStep::SetKnobs(knobs) => {
                     self.set_knobs(*knobs, cx);
                     Ok(())
                 }

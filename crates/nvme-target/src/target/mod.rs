@@ -14,7 +14,7 @@ mod tenants;
 mod wake;
 
 use crate::change::ack::{Ack, AckError};
-use crate::change::step::{AfterPause, Step};
+use crate::change::step::{AfterPause, ChangeStep};
 use crate::controller::async_events::Notice;
 use crate::error::TargetError;
 use crate::limits::{Limits, NAMESPACES_MAX, REFERRALS_MAX};
@@ -89,11 +89,11 @@ impl Target {
         *self.shared.cores() = cores;
         let knobs = *self.shared.knobs();
         let mut steps: Vec<_> = knobs
-            .map(|k| Step::SetKnobs(Arc::new(k)))
+            .map(|k| ChangeStep::SetKnobs(Arc::new(k)))
             .into_iter()
             .collect();
         for subsystem in self.shared.configuration().subsystems.values() {
-            steps.extend(Step::all_of(subsystem));
+            steps.extend(ChangeStep::all_of(subsystem));
         }
         Change {
             ack: self.shared.post(&steps),
@@ -122,7 +122,7 @@ impl Target {
         if done.is_err() {
             *self.shared.knobs() = before;
             let before = Arc::new(before.unwrap_or_default());
-            self.shared.post(&[Step::SetKnobs(before)]);
+            self.shared.post(&[ChangeStep::SetKnobs(before)]);
         }
         Ok(done?)
     }
@@ -135,7 +135,7 @@ impl Target {
     pub fn begin_knobs(&self, knobs: Knobs) -> Result<Change, TargetError> {
         knobs.validate()?;
         *self.shared.knobs() = Some(knobs);
-        let ack = self.shared.post(&[Step::SetKnobs(Arc::new(knobs))]);
+        let ack = self.shared.post(&[ChangeStep::SetKnobs(Arc::new(knobs))]);
         Ok(Change { ack })
     }
 
@@ -185,7 +185,7 @@ impl Target {
     }
 
     /// Posts steps to all cores and waits for them.
-    pub(crate) fn apply(&self, steps: &[Step]) -> Result<(), AckError> {
+    pub(crate) fn apply(&self, steps: &[ChangeStep]) -> Result<(), AckError> {
         self.shared.wait(&self.shared.post(steps))
     }
 
@@ -221,12 +221,15 @@ impl Target {
         let namespace = Arc::new(namespace);
         self.promise_with(nqn, std::slice::from_ref(&namespace))?;
         let announcement = subsystem.lock().announce(&namespace);
-        let added = self.apply(&[Step::AddNamespace(subsystem.index, Arc::clone(&namespace))]);
+        let added = self.apply(&[ChangeStep::AddNamespace(
+            subsystem.index,
+            Arc::clone(&namespace),
+        )]);
         if let Err(error) = added {
             // Some cores may have opened it.
             let undo = [
-                Step::Pause(subsystem.index, nsid),
-                Step::Resume(subsystem.index, nsid, AfterPause::Remove),
+                ChangeStep::Pause(subsystem.index, nsid),
+                ChangeStep::Resume(subsystem.index, nsid, AfterPause::Remove),
             ];
             // A core that does not answer may have it for longer than can be waited for.
             let gone = match error {
@@ -259,8 +262,8 @@ impl Target {
         after: AfterPause,
         change: impl FnOnce() -> Result<(), TargetError>,
     ) -> Result<(), TargetError> {
-        let resume = |after| Step::Resume(subsystem.index, nsid, after);
-        if let Err(error) = self.apply(&[Step::Pause(subsystem.index, nsid)]) {
+        let resume = |after| ChangeStep::Resume(subsystem.index, nsid, after);
+        if let Err(error) = self.apply(&[ChangeStep::Pause(subsystem.index, nsid)]) {
             self.shared.post(&[resume(AfterPause::Keep)]);
             return Err(error.into());
         }

@@ -2,7 +2,7 @@
 
 use super::{RETRY, Target, check_name, check_namespace};
 use crate::change::ack::{Ack, AckError};
-use crate::change::step::Step;
+use crate::change::step::ChangeStep;
 use crate::error::TargetError;
 use crate::limits::SUBSYSTEMS_MAX;
 use crate::namespace::NamespaceOptions;
@@ -25,7 +25,7 @@ impl Target {
         let subsystem = Arc::new(Subsystem::new(index, options, self.cores));
         let namespaces = subsystem.namespaces();
         self.promise_with(&subsystem.nqn, &namespaces)?;
-        if let Err(error) = self.apply(&Step::all_of(&subsystem)) {
+        if let Err(error) = self.apply(&ChangeStep::all_of(&subsystem)) {
             // Some cores may know it.
             self.retire(&subsystem);
             self.promise_without(namespaces.iter());
@@ -92,7 +92,9 @@ impl Target {
         let begun = Instant::now();
         let timeout: Duration = self.shared.limits.change_timeout.into();
         loop {
-            let ack = self.shared.post(&[Step::RemoveSubsystem(subsystem.index)]);
+            let ack = self
+                .shared
+                .post(&[ChangeStep::RemoveSubsystem(subsystem.index)]);
             let left = timeout.saturating_sub(begun.elapsed());
             let Err(error) = self.shared.wait_for(&ack, left) else {
                 return;
@@ -214,9 +216,9 @@ mod tests {
                     matches!(
                         steps[..],
                         [
-                            Step::AddSubsystem(_),
-                            Step::AddNamespace(0, _),
-                            Step::AddNamespace(0, _)
+                            ChangeStep::AddSubsystem(_),
+                            ChangeStep::AddNamespace(0, _),
+                            ChangeStep::AddNamespace(0, _)
                         ]
                     ),
                     "{steps:?}"
@@ -242,7 +244,7 @@ mod tests {
         let added = add(&target, |message| match message {
             CoreMessage::Change { steps, mut debt } => {
                 assert!(target.shared.subsystem(NQN).is_none());
-                let removes = matches!(steps[..], [Step::RemoveSubsystem(0)]);
+                let removes = matches!(steps[..], [ChangeStep::RemoveSubsystem(0)]);
                 if !removes {
                     debt.fail("no such file".to_owned());
                 }

@@ -5,7 +5,7 @@
 //! tenant that is too much anywhere is refused everywhere. Must never: leave one device with the
 //! old promises and another with the new ones.
 
-use crate::change::step::Step;
+use crate::change::step::ChangeStep;
 use crate::error::TargetError;
 use crate::namespace::Namespace;
 use crate::qos::access::{AccessRules, Tenancy};
@@ -44,10 +44,10 @@ impl Target {
         for controller in controllers {
             controller.decide(&rules);
         }
-        if let Err(error) = self.apply(&[Step::AskRules]) {
+        if let Err(error) = self.apply(&[ChangeStep::AskRules]) {
             self.shared.set_rules(before);
             self.promise_again(self.scheduled_devices());
-            self.shared.post(&[Step::AskRules]);
+            self.shared.post(&[ChangeStep::AskRules]);
             return Err(error.into());
         }
         self.end_denied();
@@ -144,7 +144,7 @@ impl Target {
             }
         }
         if others {
-            self.shared.post(&[Step::AskRules]);
+            self.shared.post(&[ChangeStep::AskRules]);
         }
     }
 

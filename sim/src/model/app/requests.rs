@@ -1,7 +1,7 @@
 //! Requests and completions of applications, on their way to and from the dataplane.
 
 use super::super::config::Hosting;
-use super::super::cpu::Step;
+use super::super::cpu::ThreadStep;
 use super::super::event::Event;
 use super::super::lane::{Request, Stage};
 use super::super::world::World;
@@ -64,7 +64,7 @@ impl World<'_> {
     }
 
     /// Returns the next step of an application and its cost.
-    pub(in crate::model) fn app_step(&mut self, number: usize) -> Option<(Step, u64)> {
+    pub(in crate::model) fn app_step(&mut self, number: usize) -> Option<(ThreadStep, u64)> {
         let app = &self.apps[number];
         let completions = app.completed.len();
         let makes = if app.interval.is_some() {
@@ -88,7 +88,7 @@ impl World<'_> {
         };
         let cost = completions as u64 * (stack.app_request_ns / 2 + stack.hand_over_ns)
             + makes as u64 * (stack.app_request_ns / 2 + make_ns);
-        Some((Step::App { completions, way }, cost.max(1)))
+        Some((ThreadStep::App { completions, way }, cost.max(1)))
     }
 
     /// Returns the way that an application's requests take now: by its own lane while few such

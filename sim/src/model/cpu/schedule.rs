@@ -3,7 +3,7 @@
 use super::super::caches::Habit;
 use super::super::event::Event;
 use super::super::world::World;
-use super::{KEPT_NS, Role, SETTLE_NS, Step, ThreadState, WEIGHT_NORMAL};
+use super::{KEPT_NS, Role, SETTLE_NS, ThreadState, ThreadStep, WEIGHT_NORMAL};
 use base::Time;
 use reactor::{IdlePolicy, Wait};
 
@@ -60,7 +60,7 @@ impl World<'_> {
         let turn_ns = self.costs.stack.turn_ns;
         let it = &mut self.cores[core];
         let end = at + turn_ns;
-        if it.step == Step::Poll && it.current.is_some() && end < it.step_end {
+        if it.step == ThreadStep::Poll && it.current.is_some() && end < it.step_end {
             it.step_end = end;
             it.generation = it.generation.wrapping_add(1);
             let generation = it.generation;
@@ -126,7 +126,7 @@ impl World<'_> {
     /// Returns true if a thread has its core, and something to do.
     pub(in crate::model) fn works(&self, thread: usize) -> bool {
         let it = &self.cores[self.threads[thread].core];
-        it.current == Some(thread) && it.step != Step::Poll
+        it.current == Some(thread) && it.step != ThreadStep::Poll
     }
 
     /// Returns true if a core has nothing to do and does not look for it either.
@@ -241,7 +241,7 @@ impl World<'_> {
         let it = &mut self.cores[core];
         let left = it.step_end.saturating_sub(self.now);
         let thread = &mut self.threads[current];
-        thread.suspended = (it.step != Step::Poll).then_some((it.step, left));
+        thread.suspended = (it.step != ThreadStep::Poll).then_some((it.step, left));
         thread.state = ThreadState::Ready;
         it.current = None;
         it.generation = it.generation.wrapping_add(1);
@@ -423,10 +423,10 @@ impl World<'_> {
         self.executing = nested;
     }
 
-    fn begin(&mut self, core: usize, step: Step, cost: u64) {
+    fn begin(&mut self, core: usize, step: ThreadStep, cost: u64) {
         let slice_ns = self.costs.core.slice_ns;
         let it = &mut self.cores[core];
-        let mut end = if step == Step::Poll {
+        let mut end = if step == ThreadStep::Poll {
             let rivals = it.ready.iter().any(|&ready| {
                 let current = it.current.expect("somebody runs");
                 self.threads[ready].rank == self.threads[current].rank
@@ -463,7 +463,7 @@ impl World<'_> {
             it.next_noise_at = it.noise_at.iter().copied().min().unwrap_or(u64::MAX);
         }
         it.step = match step {
-            Step::Send { packet, last } if self.wires.is_none() => {
+            ThreadStep::Send { packet, last } if self.wires.is_none() => {
                 let overlap_ns = if last {
                     self.costs.socket.overlap_ns
                 } else {
@@ -472,7 +472,7 @@ impl World<'_> {
                 let overlap = overlap_ns.min(end - self.now);
                 let left = Event::Left { core, packet };
                 self.calendar.push(end - overlap, left);
-                Step::Return
+                ThreadStep::Return
             }
             step => step,
         };

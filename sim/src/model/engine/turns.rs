@@ -4,7 +4,7 @@ use super::super::app::Way;
 use super::super::caches::Habit;
 use super::super::config::Hosting;
 use super::super::costs::for_bytes;
-use super::super::cpu::Step;
+use super::super::cpu::ThreadStep;
 use super::super::event::Event;
 use super::super::lane::{PACKET_BYTES, Packet, Side, Stage};
 use super::super::world::World;
@@ -23,7 +23,7 @@ const RECEIVE_BYTES: u64 = 256 * 1024;
 
 impl World<'_> {
     /// Returns the next step of a dataplane loop and its cost; `None` if it may sleep.
-    pub(in crate::model) fn engine_step(&mut self, number: usize) -> Option<(Step, u64)> {
+    pub(in crate::model) fn engine_step(&mut self, number: usize) -> Option<(ThreadStep, u64)> {
         if !self.engines[number].sending.is_empty() {
             return Some(self.send_next(number, 0));
         }
@@ -38,7 +38,7 @@ impl World<'_> {
         let Some(grant) = engine.scheduler.next(Time(self.now), &backlog) else {
             let turn = self.costs.stack.turn_ns;
             let polls = self.knobs.polling == Polling::Always;
-            return polls.then_some((Step::Poll, turn));
+            return polls.then_some((ThreadStep::Poll, turn));
         };
         if grant.class == Class::Latency {
             let now = Time(self.now);
@@ -49,7 +49,7 @@ impl World<'_> {
         Some(self.serve(number, grant))
     }
 
-    fn serve(&mut self, number: usize, grant: ServiceGrant) -> (Step, u64) {
+    fn serve(&mut self, number: usize, grant: ServiceGrant) -> (ThreadStep, u64) {
         let class = grant.class;
         if let Some(end) = self.due_now(number, class) {
             return self.load_caravan(number, end, grant);
@@ -65,7 +65,7 @@ impl World<'_> {
             } else {
                 stack.submit_ns + stack.hand_over_ns
             };
-            let step = Step::Take {
+            let step = ThreadStep::Take {
                 count,
                 class: class.index(),
             };
@@ -108,7 +108,12 @@ impl World<'_> {
     }
 
     /// Makes a caravan of what waits at an end.
-    fn load_caravan(&mut self, number: usize, end: usize, grant: ServiceGrant) -> (Step, u64) {
+    fn load_caravan(
+        &mut self,
+        number: usize,
+        end: usize,
+        grant: ServiceGrant,
+    ) -> (ThreadStep, u64) {
         let limits = self.knobs.caravan.limits(self.latency_activity(number));
         let (mut caravan, mut bytes) = (Caravan::EMPTY, 0);
         let (mut packet, mut filled) = (None, 0);
@@ -212,7 +217,7 @@ impl World<'_> {
     }
 
     /// The kernel takes the next packet of a send: each leaves while the one after it is copied.
-    fn send_next(&mut self, number: usize, call_ns: u64) -> (Step, u64) {
+    fn send_next(&mut self, number: usize, call_ns: u64) -> (ThreadStep, u64) {
         let engine = &mut self.engines[number];
         let packet = engine.sending.pop_front();
         let packet = packet.expect("a doorbell rings for something");
@@ -225,10 +230,10 @@ impl World<'_> {
             // Loopback: the receiving half runs here, too.
             cost += load.pieces() * socket.packet_ns + for_bytes(load.bytes, socket.packet_byte_ps);
         }
-        (Step::Send { packet, last }, cost)
+        (ThreadStep::Send { packet, last }, cost)
     }
 
-    fn receive_some(&mut self, number: usize, grant: ServiceGrant) -> (Step, u64) {
+    fn receive_some(&mut self, number: usize, grant: ServiceGrant) -> (ThreadStep, u64) {
         let engine = &mut self.engines[number];
         let end = *engine.receives[grant.class]
             .front()
@@ -261,7 +266,7 @@ impl World<'_> {
             + cold_ns
             + for_bytes(bytes, socket.receive_byte_ps)
             + each * requests;
-        let step = Step::Receive {
+        let step = ThreadStep::Receive {
             end,
             packets: count,
         };
@@ -269,16 +274,18 @@ impl World<'_> {
     }
 
     /// A step of a dataplane loop takes effect.
-    pub(in crate::model) fn engine_finish(&mut self, number: usize, step: Step) {
+    pub(in crate::model) fn engine_finish(&mut self, number: usize, step: ThreadStep) {
         let bytes = match step {
-            Step::Take { count, class } => self.take_requests(number, count, Class::ALL[class]),
-            Step::Send { packet, .. } => {
+            ThreadStep::Take { count, class } => {
+                self.take_requests(number, count, Class::ALL[class])
+            }
+            ThreadStep::Send { packet, .. } => {
                 self.send(packet);
                 self.engines[number].sending_bytes
             }
-            Step::Return => self.engines[number].sending_bytes,
-            Step::Receive { end, packets } => self.receive(number, end, packets),
-            Step::App { .. } | Step::Poll => return,
+            ThreadStep::Return => self.engines[number].sending_bytes,
+            ThreadStep::Receive { end, packets } => self.receive(number, end, packets),
+            ThreadStep::App { .. } | ThreadStep::Poll => return,
         };
         let (now, engine) = (Time(self.now), &mut self.engines[number]);
         // A grant is served when the whole of its send is.

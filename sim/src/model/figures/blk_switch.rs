@@ -4,7 +4,7 @@ use super::{
     Axis, BLK_SWITCH, Effort, L_AVERAGE, L_P99, L_P999, LINUX, PER_CORE, POLL, Panel, SWITCHYARD,
     Series, System, TOTAL, sweep,
 };
-use crate::model::{AppSpec, Config, Costs, Link, Report, Topology};
+use crate::model::{AppSpec, Config, Costs, Link, ModelReport, Topology};
 
 const SYSTEMS: [System; 4] = [LINUX, POLL, BLK_SWITCH, SWITCHYARD];
 const PANELS: [Panel; 5] = [L_AVERAGE, L_P99, L_P999, TOTAL, PER_CORE];
@@ -55,7 +55,7 @@ impl Case {
         }
     }
 
-    fn run(self, system: System, effort: Effort, costs: &Costs) -> Report {
+    fn run(self, system: System, effort: Effort, costs: &Costs) -> ModelReport {
         let topology = Topology::Network {
             host_cores: self.cores,
             target_cores: self.cores,

@@ -10,7 +10,7 @@ mod i10;
 pub use blk_switch::{blk_switch_7, blk_switch_9, blk_switch_10, blk_switch_11, blk_switch_12};
 pub use i10::{i10_7, i10_9};
 
-use super::{Config, Costs, Report, simulate};
+use super::{Config, Costs, ModelReport, simulate};
 use base::Nanos;
 use serde::Serialize;
 use switch::knobs::{Ablation, Preset};
@@ -89,7 +89,7 @@ const SWITCHYARD: System = System {
 struct Panel {
     name: &'static str,
     unit: &'static str,
-    value: fn(&Report) -> f64,
+    value: fn(&ModelReport) -> f64,
 }
 
 const L_AVERAGE: Panel = Panel {
@@ -141,7 +141,7 @@ impl Effort {
     }
 
     /// Runs a configuration for as long as it is worth.
-    fn run(self, mut config: Config, costs: &Costs) -> Report {
+    fn run(self, mut config: Config, costs: &Costs) -> ModelReport {
         config.seed = self.seed;
         config.warmup = Nanos::from_millis(if self.quick { 30 } else { 200 });
         config.measured = Nanos::from_millis(if self.quick { 60 } else { 1_000 });
@@ -157,7 +157,7 @@ fn sweep(
     values: &[usize],
     systems: &[System],
     panels: &[Panel],
-    mut report: impl FnMut(System, usize) -> Option<Report>,
+    mut report: impl FnMut(System, usize) -> Option<ModelReport>,
 ) -> Vec<Series> {
     let mut all = Vec::new();
     for &system in systems {

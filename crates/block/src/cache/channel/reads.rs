@@ -1,7 +1,7 @@
 //! Reads: copies of cached pages, transfers for those that are missing, and read-ahead.
 
 use super::copy_from_region;
-use super::{CacheChannel, Context, Found, Io, IoSlice, Operation, PAGE_BYTES, SlabKey, Step};
+use super::{CacheChannel, Context, Found, Io, IoSlice, Operation, PAGE_BYTES, PageStep, SlabKey};
 use std::ops::Range;
 
 /// Pages that are read as one.
@@ -23,15 +23,15 @@ impl CacheChannel {
                 continue;
             }
             let mut step = self.read_page(key, page, memory.is_some());
-            if step == Step::NoMemory {
+            if step == PageStep::NoMemory {
                 memory = self.transfers.read_memory();
                 if memory.is_some() {
                     step = self.read_page(key, page, true);
                 }
             }
             match step {
-                Step::Done => {}
-                Step::Read { framed } => {
+                PageStep::Done => {}
+                PageStep::Read { framed } => {
                     self.pending(key).take(page);
                     self.extend(&mut run, page, framed, &mut memory, Some(key), cx);
                 }
@@ -41,7 +41,7 @@ impl CacheChannel {
         self.start(run, Some(key), cx);
     }
 
-    fn read_page(&mut self, key: SlabKey, page: u64, may_read: bool) -> Step {
+    fn read_page(&mut self, key: SlabKey, page: u64, may_read: bool) -> PageStep {
         let pending = self.pendings.get_mut(key).expect("the request is not over");
         let mut state = self.shared.lock();
         match state.table.find(page) {
@@ -53,21 +53,21 @@ impl CacheChannel {
                 let at = frame as usize * PAGE_BYTES + part.in_page;
                 copy_from_region(&self.region, at, data, part.in_data, part.len);
                 pending.page_done(page);
-                Step::Done
+                PageStep::Done
             }
             Found::Filling => {
                 state.block(&self.bell);
-                Step::Wait
+                PageStep::Wait
             }
             Found::Missing if state.table.is_claimed(page) => {
                 state.block(&self.bell);
-                Step::Wait
+                PageStep::Wait
             }
-            Found::Missing if !may_read => Step::NoMemory,
+            Found::Missing if !may_read => PageStep::NoMemory,
             Found::Missing => {
                 state.counters.misses += 1;
                 let framed = state.table.allocate(page).is_some();
-                Step::Read { framed }
+                PageStep::Read { framed }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::reads::Run;
 use super::{CacheChannel, Context, Found, Frame, PAGE_BYTES, Pending, Phase, RegionHandle};
-use super::{CacheState, SlabKey, Step, Time, copy_to_region};
+use super::{CacheState, PageStep, SlabKey, Time, copy_to_region};
 
 impl CacheChannel {
     /// Writes into the pages that may be written; has those read that are needed for it.
@@ -16,10 +16,10 @@ impl CacheChannel {
                 continue;
             }
             match self.write_page(key, page, cx.now) {
-                Step::Done => {}
-                Step::Wait | Step::NoMemory => self.pending(key).waits = true,
-                Step::Bypass => self.pending(key).bypass = true,
-                Step::Read { framed } => {
+                PageStep::Done => {}
+                PageStep::Wait | PageStep::NoMemory => self.pending(key).waits = true,
+                PageStep::Bypass => self.pending(key).bypass = true,
+                PageStep::Read { framed } => {
                     let Some(memory) = self.transfers.read_memory() else {
                         let mut state = self.shared.lock();
                         state.table.forget(page);
@@ -49,38 +49,38 @@ impl CacheChannel {
     }
 
     /// Writes into a page, if it may be written and all of it is known afterwards.
-    fn write_page(&mut self, key: SlabKey, page: u64, now: Time) -> Step {
+    fn write_page(&mut self, key: SlabKey, page: u64, now: Time) -> PageStep {
         let whole = self.page_bytes(page);
         let pending = self.pendings.get_mut(key).expect("the request is not over");
         let mut state = self.shared.lock();
         if state.table.is_claimed(page) {
             state.block(&self.bell);
-            return Step::Wait;
+            return PageStep::Wait;
         }
         let frame = match state.table.find(page) {
             Found::Filling => {
                 state.block(&self.bell);
-                return Step::Wait;
+                return PageStep::Wait;
             }
             Found::Frame(frame) => frame,
             Found::Missing if state.table.may_dirty(None) => {
                 let Some(frame) = state.table.allocate(page) else {
-                    return Step::Bypass;
+                    return PageStep::Bypass;
                 };
                 if pending.overlap(page).len < whole {
-                    return Step::Read { framed: true };
+                    return PageStep::Read { framed: true };
                 }
                 state.table.filled(page, true);
                 let at = frame as usize * PAGE_BYTES;
                 self.region.zero(at + whole, PAGE_BYTES - whole);
                 frame
             }
-            Found::Missing => return Step::Bypass,
+            Found::Missing => return PageStep::Bypass,
         };
         if !write_frame(&mut state, &self.region, pending, page, frame, now) {
-            return Step::Bypass;
+            return PageStep::Bypass;
         }
-        Step::Done
+        PageStep::Done
     }
 }
 

@@ -8,7 +8,7 @@ mod axis;
 pub(crate) mod xy;
 
 use super::plan::{Panel, Style, titled};
-use super::report::Report;
+use super::report::FigureReport;
 use anyhow::{Result, anyhow};
 use axis::{Categories, Numbers, plain};
 use load::RunSummary;
@@ -58,7 +58,7 @@ type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<Categories, Numbers>>;
 ///
 /// # Errors
 /// When it cannot be drawn.
-pub fn svg(report: &Report) -> Result<String> {
+pub fn svg(report: &FigureReport) -> Result<String> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, size(report)).into_drawing_area();
@@ -71,12 +71,12 @@ pub fn svg(report: &Report) -> Result<String> {
 ///
 /// # Errors
 /// When it cannot be drawn, or the file cannot be written.
-pub fn png(report: &Report, path: &Path) -> Result<()> {
+pub fn png(report: &FigureReport, path: &Path) -> Result<()> {
     let area = BitMapBackend::new(path, size(report)).into_drawing_area();
     draw(&area, report)
 }
 
-fn size(report: &Report) -> (u32, u32) {
+fn size(report: &FigureReport) -> (u32, u32) {
     let columns = columns(report);
     let rows = report.panels.len().div_ceil(columns).max(1);
     let times = |pixels: u32, count: usize| pixels * u32::try_from(count).expect("a few panels");
@@ -86,11 +86,11 @@ fn size(report: &Report) -> (u32, u32) {
     )
 }
 
-fn columns(report: &Report) -> usize {
+fn columns(report: &FigureReport) -> usize {
     report.panels.len().clamp(1, PANELS_A_ROW)
 }
 
-fn draw<B: DrawingBackend>(area: &Area<'_, B>, report: &Report) -> Result<()> {
+fn draw<B: DrawingBackend>(area: &Area<'_, B>, report: &FigureReport) -> Result<()> {
     register_typeface();
     area.fill(&WHITE).map_err(failed)?;
     let (_, height) = area.dim_in_pixel();
@@ -121,7 +121,7 @@ fn draw<B: DrawingBackend>(area: &Area<'_, B>, report: &Report) -> Result<()> {
 }
 
 /// Title and legend.
-fn draw_header<B: DrawingBackend>(area: &Area<'_, B>, report: &Report) -> Result<()> {
+fn draw_header<B: DrawingBackend>(area: &Area<'_, B>, report: &FigureReport) -> Result<()> {
     let title = format!("{}: {}", report.paper, report.title);
     draw_text(area, title, (12, 10), font(19))?;
     let mut left = 14;
@@ -135,7 +135,11 @@ fn draw_header<B: DrawingBackend>(area: &Area<'_, B>, report: &Report) -> Result
     Ok(())
 }
 
-fn draw_panel<B: DrawingBackend>(area: &Area<'_, B>, report: &Report, panel: &Panel) -> Result<()> {
+fn draw_panel<B: DrawingBackend>(
+    area: &Area<'_, B>,
+    report: &FigureReport,
+    panel: &Panel,
+) -> Result<()> {
     let spreads = |series: &str| -> Vec<Option<RunSummary>> {
         let ticks = report.x.ticks.iter();
         ticks
