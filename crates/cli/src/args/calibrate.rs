@@ -115,6 +115,10 @@ pub struct CalibrateDeviceArgs {
 
 /// A local device, and how the command line named it.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(feature = "lab"),
+    expect(dead_code, reason = "the laboratory calibrates local devices")
+)]
 pub struct NamedDevice {
     pub name: String,
     pub device: DeviceKind,

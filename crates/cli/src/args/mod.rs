@@ -19,7 +19,9 @@ pub use attach::{AttachArgs, AttachCommand, AttachmentsArgs, DetachArgs};
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;
 pub use bench::{BenchArgs, LoadArgs, LoadedDevice};
-pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
+pub use calibrate::CalibrateDeviceArgs;
+#[cfg(feature = "lab")]
+pub use calibrate::NamedDevice;
 pub use config::{ConfigArgs, ConfigCommand};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, ReadArgs, WriteArgs};
 pub use man::ManArgs;
