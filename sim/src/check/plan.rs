@@ -1,5 +1,7 @@
 //! The plan of a run, drawn from its seed.
 
+mod incidents;
+
 use super::feature::{Feature, complete};
 use crate::application::{Tolerance, Workload};
 use crate::disk::DiskFaults;
@@ -7,7 +9,9 @@ use crate::host_core::Provoked;
 use crate::network::{Lies, NetworkFaults};
 use crate::shared::Memory;
 use crate::shared::Pace;
-use base::{Nanos, Prng};
+use base::Nanos;
+pub use incidents::{Event, Incident};
+use incidents::{LATE_AT_FOREIGN, There, draws, events, size};
 use reactor::BufferClass;
 use std::collections::BTreeSet;
 use target::Limits;
@@ -21,71 +25,6 @@ pub struct Options {
     pub without: BTreeSet<Feature>,
     /// Requests of each application, rather than as many as the seed says.
     pub requests: Option<u64>,
-}
-
-/// Something that happens once so many requests were answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Requests of all applications together.
-    pub after: u64,
-    /// The incident.
-    pub what: Incident,
-}
-
-/// An incident of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incident {
-    /// The target crashes, and comes back after a while.
-    CrashTarget {
-        /// Which.
-        target: usize,
-        /// For how long it is gone.
-        down: Nanos,
-        /// The disks lose what they had not flushed.
-        power: bool,
-        /// The first volume is another one afterwards.
-        other: bool,
-    },
-    /// A host crashes, and another comes for the rest of its work.
-    CrashHost(usize),
-    /// A core of a target stops for so long: (target, core).
-    PauseTarget((usize, usize), Nanos),
-    /// A host stops for so long.
-    PauseHost(usize, Nanos),
-    /// Cores of a host stop, of those that send for its threads, and its controllers go on.
-    PauseHostCores {
-        /// The host, of those that have such cores.
-        host: usize,
-        /// The core, counted round and round; `None` for all.
-        core: Option<usize>,
-        /// Time for which it stops.
-        pause: Nanos,
-        /// Time that passes before anything else happens: answers arrive.
-        lead: Nanos,
-    },
-    /// A knob of a target changes.
-    TurnKnobs(usize),
-    /// The clock of a target's machine jumps ahead.
-    JumpTarget(usize, Nanos),
-    /// The clock of a host's machine does.
-    JumpHost(usize, Nanos),
-    /// A volume of a target gets another size, in thousandths of the largest: (target, volume).
-    Resize((usize, usize), u64),
-    /// The last volume of a target is no namespace for a while.
-    Remove {
-        /// The target.
-        target: usize,
-        /// Time for which it is none.
-        gone_for: Nanos,
-        /// Another volume comes in its place.
-        other: bool,
-    },
-    /// A target has not the subsystem of the hosts for so long.
-    RemoveSubsystem(usize, Nanos),
-    /// A target refuses a host for so long: (target, host).
-    Deny((usize, usize), Nanos),
-    /// A target has other tenants.
-    ChangeTenants(usize),
 }
 
 /// A whole run.
@@ -151,15 +90,6 @@ pub struct Plan {
 /// True if volumes are behind caches of pages. A resize waits for theirs by the real clock.
 fn has_pages(features: &BTreeSet<Feature>) -> bool {
     features.contains(&Feature::PageCache) && !features.contains(&Feature::Resizes)
-}
-
-/// Draws for one purpose only, so that a run without a feature is otherwise the same run.
-fn draws(seed: u64, purpose: u64) -> Prng {
-    Prng::from_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ purpose)
-}
-
-fn size(prng: &mut Prng, min: u64, max: u64) -> usize {
-    usize::try_from(min + prng.below(max - min + 1)).expect("a small number")
 }
 
 fn features(options: &Options) -> BTreeSet<Feature> {
@@ -432,10 +362,6 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     }
 }
 
-/// A host goes by time alone where a target cannot tell it that a command has ended. No write may
-/// then take effect later than it waits, so what is late there is late by this fraction.
-const LATE_AT_FOREIGN: u64 = 64;
-
 fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
     let mut prng = draws(seed, 5);
     let has = |feature| features.contains(&feature);
@@ -462,137 +388,4 @@ fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
         fail_one_in: if has(Feature::Errors) { fail } else { 0 },
         tear_one_in: if has(Feature::Tears) { 4 } else { 0 },
     }
-}
-
-/// The incidents that may be met.
-#[derive(Clone, Copy)]
-struct There {
-    targets: usize,
-    cores: usize,
-    hosts: usize,
-    volumes: usize,
-}
-
-impl There {
-    fn target(self, prng: &mut Prng) -> usize {
-        size(prng, 0, self.targets as u64 - 1)
-    }
-
-    fn host(self, prng: &mut Prng) -> usize {
-        size(prng, 0, self.hosts as u64 - 1)
-    }
-}
-
-/// Everything that happens, in order.
-fn events(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: u64) -> Vec<Event> {
-    let mut events = incidents(seed, features, there, calm_after);
-    if features.contains(&Feature::CorePauses) {
-        let crashes = events.iter().filter(|event| {
-            let what = event.what;
-            matches!(what, Incident::CrashTarget { .. })
-        });
-        let crashes: Vec<_> = crashes.map(|event| event.after).collect();
-        let pauses = core_pauses(seed, there, calm_after, &crashes);
-        // Those right before a crash come before it.
-        events.splice(0..0, pauses);
-    }
-    events.sort_by_key(|event| event.after);
-    events
-}
-
-/// The incidents of each feature.
-fn incidents(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: u64) -> Vec<Event> {
-    let has = |feature| features.contains(&feature);
-    let mut events = Vec::new();
-    let mut add = |purpose, feature, most, make: &dyn Fn(&mut Prng) -> Incident| {
-        let mut prng = draws(seed, purpose);
-        for _ in 0..=prng.below(most) {
-            let (after, what) = (prng.below(calm_after + 1), make(&mut prng));
-            if has(feature) {
-                events.push(Event { after, what });
-            }
-        }
-    };
-    // Time that passes for one side only, where a host goes by time alone.
-    let part = (u64::from(has(Feature::Foreign)) * LATE_AT_FOREIGN).max(1);
-    let span = |prng: &mut Prng| Nanos::from_millis(1 << prng.below(16));
-    add(6, Feature::TargetCrashes, 4, &|prng| {
-        let (power, other) = (prng.chance(1, 2), prng.chance(1, 3));
-        Incident::CrashTarget {
-            down: Nanos::from_millis(prng.below(3_000)),
-            power: power && has(Feature::PowerLoss),
-            other: other && has(Feature::OtherVolume),
-            target: there.target(prng),
-        }
-    });
-    add(7, Feature::HostCrashes, 3, &|prng| {
-        Incident::CrashHost(there.host(prng))
-    });
-    add(8, Feature::Pauses, 4, &|prng| {
-        let pause = span(prng);
-        if prng.chance(1, 2) {
-            let core = size(prng, 0, there.cores as u64 - 1);
-            let core = (there.target(prng), core);
-            Incident::PauseTarget(core, Nanos(pause.0 / part))
-        } else {
-            Incident::PauseHost(there.host(prng), pause)
-        }
-    });
-    add(9, Feature::Knobs, 20, &|prng| {
-        Incident::TurnKnobs(there.target(prng))
-    });
-    add(14, Feature::Jumps, 4, &|prng| {
-        let by = Nanos(span(prng).0 / part);
-        if prng.chance(1, 2) {
-            Incident::JumpTarget(there.target(prng), by)
-        } else {
-            Incident::JumpHost(there.host(prng), by)
-        }
-    });
-    add(15, Feature::Resizes, 8, &|prng| {
-        let volume = size(prng, 0, there.volumes as u64 - 1);
-        Incident::Resize((there.target(prng), volume), prng.below(1_001))
-    });
-    add(16, Feature::Removals, 3, &|prng| Incident::Remove {
-        gone_for: Nanos::from_millis(prng.below(1_000)),
-        target: there.target(prng),
-        other: has(Feature::OtherVolume) && draws(seed, 21).chance(1, 2),
-    });
-    add(17, Feature::Denials, 4, &|prng| {
-        let denied_for = Nanos::from_millis(prng.below(5_000));
-        Incident::Deny((there.target(prng), there.host(prng)), denied_for)
-    });
-    add(22, Feature::Subsystems, 3, &|prng| {
-        let gone_for = Nanos::from_millis(prng.below(3_000));
-        Incident::RemoveSubsystem(there.target(prng), gone_for)
-    });
-    add(18, Feature::Rights, 10, &|prng| {
-        Incident::ChangeTenants(there.target(prng))
-    });
-    events
-}
-
-/// Longest time of a core of a host that stops: several times as long as its controller waits for it
-/// when the association is lost.
-const CORE_PAUSE_MAX: Nanos = Nanos::from_secs(16);
-
-/// Pauses of cores of hosts: of single ones at any time, and of all of a host right before each of these
-/// crashes.
-fn core_pauses(seed: u64, there: There, calm_after: u64, crashes: &[u64]) -> Vec<Event> {
-    let mut prng = draws(seed, 20);
-    let any = 1 + prng.below(3);
-    let any: Vec<_> = (0..any).map(|_| prng.below(calm_after + 1)).collect();
-    let any = any.into_iter().map(|after| (after, false));
-    let all = crashes.iter().map(|&after| (after, true));
-    let pause = |(after, all): (u64, bool)| {
-        let core = size(&mut prng, 0, 3);
-        let what = Incident::PauseHostCores {
-            host: there.host(&mut prng),
-            core: (!all).then_some(core),
-            pause: Nanos(prng.below(CORE_PAUSE_MAX.0)),
-            lead: Nanos::from_micros(prng.below(2_000)),
-        };
-        Event { after, what }
-    };
-    any.chain(all).map(pause).collect()
 }
