@@ -8,6 +8,7 @@ use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPT
 use super::request_steering::LoadTable;
 use crate::channel::OtherWay;
 use crate::namespace::RemoteNamespace;
+use crate::recovery::epoch::Phase;
 use base::Time;
 use block::{
     BlockError, CacheLife, Capabilities, Channel, Completion, Device, DeviceError, Geometry,
@@ -168,6 +169,9 @@ pub struct SwitchedChannel {
     displaced: VecDeque<(Request, Time)>,
     /// Requests among them that were given up meanwhile.
     given_up: VecDeque<Completion>,
+    /// Key of the thread's waker in the association: one that was told that the namespace is gone
+    /// has nothing outstanding that would wake it when it is back.
+    waker: u64,
     closing: bool,
 }
 
@@ -200,6 +204,7 @@ impl SwitchedChannel {
             direct: None,
             displaced: VecDeque::new(),
             given_up: VecDeque::new(),
+            waker: device.remote.association().add_waker(driver.waker()),
             closing: false,
             device,
         };
@@ -548,6 +553,13 @@ impl Channel for SwitchedChannel {
         !self.direct.as_ref().is_some_and(DirectLane::is_busy)
     }
 
+    fn is_back(&self) -> bool {
+        let remote = &self.device.remote;
+        let is_gone = self.is_broken() || remote.state().is_gone();
+        // The lanes follow the association. A request that comes before they do fails once more.
+        !is_gone && remote.association().phase() == Phase::Live
+    }
+
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
         // A thread that still serves may write into what it was lent.
         if self.is_broken() {
@@ -572,6 +584,7 @@ impl Channel for SwitchedChannel {
 
 impl Drop for SwitchedChannel {
     fn drop(&mut self) {
+        self.device.remote.association().remove_waker(self.waker);
         let loads = &self.device.board.inner.loads;
         if let Some(direct) = &mut self.direct {
             direct.abandon(loads);

@@ -1,0 +1,49 @@
+//! What lies over a switchboard goes on when its target is back.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+mod peer;
+mod setup;
+
+use block::conformance::Bench;
+use block::{BlockError, Cache, CacheOptions};
+use host::{Phase, Switchboard, SwitchboardOptions};
+use peer::{Behaviour, NQN, Peer, builder};
+use reactor::placement::allowed_cores;
+use std::sync::Arc;
+use std::time::Duration;
+use switch::{Class, Knobs};
+use wire::nvme::Status;
+
+/// Its requests failed for good, although the target carried them out again.
+#[test]
+fn a_cache_is_used_again_when_the_target_is_back() {
+    for class in Class::ALL {
+        let behaviour = Behaviour {
+            // However many cores the machine has.
+            io_queues: 128,
+            ..Behaviour::default()
+        };
+        let peer = Peer::start(1 << 20, behaviour);
+        let builder = builder().loss_timeout(Some(Duration::from_millis(50)));
+        let host = builder.keep_reconnecting(true).build().unwrap();
+        let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+        let (cores, knobs) = (allowed_cores().unwrap(), Knobs::switchyard());
+        let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+        let below = setup::switched(&board, &subsystem, 1).with_class(class);
+        let cache = Cache::new(Arc::new(below), CacheOptions::new(64)).unwrap();
+        let mut bench = Bench::open(setup::driver(), &cache).unwrap();
+        bench.write(8, &[5; 4096]).unwrap();
+
+        let refuse = Some(Status::CONNECT_CONTROLLER_BUSY);
+        peer.change(|behaviour| behaviour.refuse_connect = refuse);
+        peer.cut_all();
+        assert_eq!(bench.read(800, 1), Err(BlockError::Gone));
+        assert_eq!(subsystem.association().phase(), Phase::Recovering);
+
+        peer.change(|behaviour| behaviour.refuse_connect = None);
+        bench.turn_until("it is back", |bench| bench.read(800, 1).is_ok());
+        assert_eq!(bench.read(8, 8).unwrap(), [5; 4096]);
+        bench.shut();
+    }
+}
