@@ -152,6 +152,12 @@ mutations! {
     WriteBackNotAwaited = "write-back-not-awaited",
     /// A cache fills and writes pages of a range that a request changes on the device.
     ClaimIgnored = "claim-ignored",
+    /// Of the requests of a merged command only the first one is completed.
+    MergedEndsFirst = "merged-ends-first",
+    /// A path says of requests that failed that they were done.
+    PathErrorHidden = "path-error-hidden",
+    /// The plug of a path knows no time at which it is due.
+    PlugNeverDue = "plug-never-due",
     /// The driver does not watch a socket that is no longer hot.
     ColdSocketForgotten = "cold-socket-forgotten",
     /// The driver sleeps although sockets wait in line for a receive buffer that is free.

@@ -18,6 +18,7 @@
 //! Awaited requests of `2q` that do not read leave before write-back, in a batch of their own.
 
 use crate::limits;
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use std::fmt;
 use std::str::FromStr;
@@ -423,7 +424,11 @@ impl Gate {
     /// A request is in the queue. Returns what the submitter has to do about it.
     pub fn arrive(&mut self, now: Time, request: Properties) -> Next {
         if self.waiting == 0 {
-            self.due = now + self.rules.unplug_delay;
+            self.due = if mutation::active(Mutation::PlugNeverDue) {
+                Time::NEVER
+            } else {
+                now + self.rules.unplug_delay
+            };
         }
         self.waiting += 1;
         self.at_once += u32::from(self.kind.at_once(request));

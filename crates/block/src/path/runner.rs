@@ -9,6 +9,7 @@ use crate::device::{Channel, Device, DeviceError, Dropped, Submit};
 use crate::extents::{Extent, Extents};
 use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
+use base::mutation::{self, Mutation};
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Context, Driver};
 use std::collections::VecDeque;
@@ -435,6 +436,8 @@ impl Runner {
                 return self.queues[queue].put_back(entry, self.now);
             }
         }
+        let hidden = mutation::active(Mutation::PathErrorHidden);
+        let result = if hidden { Ok(()) } else { result };
         let flushes = entry.operation == Operation::Flush;
         let losses = flushes.then(|| self.below.losses()).flatten();
         entry.finish(result, losses);
@@ -451,7 +454,12 @@ impl Runner {
             extents.extents.len(),
             "its extents come back"
         );
-        for (entry, extent) in entries.drain(..).zip(extents.extents.drain(..)) {
+        let most = if mutation::active(Mutation::MergedEndsFirst) {
+            1
+        } else {
+            entries.len()
+        };
+        for (entry, extent) in entries.drain(..).zip(extents.extents.drain(..)).take(most) {
             match extent.result {
                 // A device may fail all of a command for one extent: requests of other threads do
                 // not share that, so each is sent again alone.
