@@ -25,12 +25,12 @@ const PRICE_MILLI: u64 = 1_000;
 /// Device latency at every load.
 const LATENCY: Nanos = Nanos::from_micros(50);
 
-/// What is known of the tokens of one device.
+/// The tokens of one device.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spending {
     /// Tokens spent at the last look, in thousandths.
     spent: u64,
-    /// How many more than were generated since the look for which that is most, in thousandths.
+    /// Tokens spent beyond those generated since the look for which that is most, in thousandths.
     excess: u64,
 }
 

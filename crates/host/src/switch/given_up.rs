@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Has a dataplane thread look, once for all who asked for it before.
+/// Has a dataplane thread look, once for all submitters that asked for it before.
 #[derive(Debug)]
 pub(super) struct LookFlag(AtomicBool);
 
@@ -17,7 +17,7 @@ impl LookFlag {
 
     /// Asks for a look, by any thread.
     pub(super) fn raise(&self) {
-        // An exchange, so that the look finds the marks of all who asked, not of the last one.
+        // An exchange, so that the look finds the marks of all submitters that asked, not of the last.
         self.0.swap(true, Ordering::AcqRel);
     }
 
