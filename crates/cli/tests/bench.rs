@@ -102,6 +102,22 @@ fn one_load_can_be_many_hosts() {
     }
 }
 
+/// It hung, and no request was done.
+#[test]
+fn more_queues_than_are_granted_are_refused_with_what_to_do() {
+    let serving = Serving::small();
+    let app = "a:rw=randread,bs=4k,depth=64,queues=64,count=3";
+    let refused = bench(&["--target", serving.address(), "--app", app]);
+    code(&refused, 2);
+    let said = stderr(&refused);
+    assert!(said.contains("128 I/O queues"), "{said}");
+    assert!(said.contains("use fewer queues, or raise"), "{said}");
+    let fewer = app.replace("queues=64", "queues=32");
+    let output = bench(&["--target", serving.address(), "--app", &fewer]);
+    code(&output, 0);
+    check(&json(&output), &["a"]);
+}
+
 #[test]
 fn local_devices_are_loaded_the_same_way() {
     let folder = Folder::new();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use target::{DeviceQos, Target, TenantStats};
 
 /// Interval between two looks.
-const WINDOW: Nanos = Nanos::from_secs(1);
+const INTERVAL: Nanos = Nanos::from_millis(200);
 
 /// Counters are so much older than the time at which they are read, at most, and tokens of so long
 /// may be saved, lent or advanced.
@@ -25,6 +25,15 @@ const PRICE_MILLI: u64 = 1_000;
 /// Device latency at every load.
 const LATENCY: Nanos = Nanos::from_micros(50);
 
+/// The tokens of one device.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spending {
+    /// Tokens spent at the last look, in thousandths.
+    spent: u64,
+    /// Tokens spent beyond those generated since the look for which that is most, in thousandths.
+    excess: u64,
+}
+
 /// The books of one process.
 #[derive(Debug)]
 pub(super) struct Audit {
@@ -33,8 +42,8 @@ pub(super) struct Audit {
     looked_at: Time,
     /// No tenant has left, with what it was counted.
     complete: bool,
-    /// Tokens spent on each device then, in thousandths, by its name.
-    spent: BTreeMap<String, u64>,
+    /// Each device, by its name.
+    devices: BTreeMap<String, Spending>,
 }
 
 impl Audit {
@@ -46,7 +55,7 @@ impl Audit {
             rate,
             looked_at: now,
             complete: true,
-            spent: BTreeMap::new(),
+            devices: BTreeMap::new(),
         }
     }
 
@@ -94,32 +103,41 @@ impl Audit {
 
     /// Returns the time of the next [look](Self::look).
     pub(super) fn next_look(&self) -> Time {
-        let next = self.target.as_ref().map(|_| self.looked_at + WINDOW);
+        let next = self.target.as_ref().map(|_| self.looked_at + INTERVAL);
         next.unwrap_or(Time::NEVER)
     }
 
     /// Looks at what was spent since the last time, if that is long ago.
     ///
     /// # Panics
-    /// If it is more than was generated.
+    /// If since some earlier look more was spent than was generated.
     pub(super) fn look(&mut self, now: Time) {
         if now < self.next_look() {
             return;
         }
         let span = now.since(self.looked_at);
-        let totals = self.totals();
         self.looked_at = now;
-        for (name, tenants) in totals {
+        let generated = self.milli_in(span);
+        let most = self.milli_in(SLACK) + OVERDRAFT * 1_000;
+        for (name, tenants) in self.totals() {
             let spent: u64 = tenants.iter().map(|stats| stats.spent_milli).sum();
-            let before = self.spent.insert(name, spent).unwrap_or(0);
-            let lately = spent.saturating_sub(before) / 1_000;
-            let generated = u128::from(self.rate) * u128::from(span.0 + SLACK.0) / 1_000_000_000;
+            let device = self.devices.entry(name).or_default();
+            let lately = spent.saturating_sub(device.spent);
+            device.spent = spent;
+            device.excess = (device.excess + lately).saturating_sub(generated);
             assert!(
-                u128::from(lately) <= generated + u128::from(OVERDRAFT),
-                "{lately} tokens were spent in {span}, at {} a second",
+                device.excess <= most,
+                "{} tokens were spent that were not generated, at {} a second",
+                device.excess / 1_000,
                 self.rate
             );
         }
+    }
+
+    /// Thousandths of a token that a device generates in that time.
+    fn milli_in(&self, span: Nanos) -> u64 {
+        let milli = u128::from(self.rate) * u128::from(span.0) / 1_000_000;
+        u64::try_from(milli).expect("days of tokens")
     }
 
     /// Nothing is under way any more.

@@ -17,11 +17,14 @@ use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit
 use crate::limits::{LAYER_QUEUE_DEPTH, VERIFY_BLOCKS_MAX};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::Time;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use reactor::{Context, Driver, IoSlice};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Number of neighbouring blocks that share a counter of changes.
@@ -89,6 +92,9 @@ impl Table {
                 contested => contested + 1,
             });
         }
+        // A thread that reads of the device what is written from here on sees that it is: a device may
+        // copy memory in no order.
+        fence(Ordering::Release);
     }
 
     /// Notes that a write to one block has ended; `sum` is of its content now, if that is known.
@@ -127,6 +133,8 @@ impl Table {
 
     /// Returns true if a block that was read with this checksum differs from the last write.
     fn differs(&self, block: usize, sum: u32) -> bool {
+        // Orders the read of the device before the look, as `begin` orders its mark before the write.
+        fence(Ordering::Acquire);
         let cell = self.cells[block].load(Ordering::Acquire);
         cell != UNKNOWN && cell & WRITING == 0 && cell != sum
     }
@@ -356,6 +364,7 @@ impl LayerChannel for VerifyChannel {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
@@ -412,5 +421,80 @@ mod tests {
             let sum = checksum(&seed.to_le_bytes());
             assert!(sum != UNKNOWN && sum & WRITING == 0);
         }
+    }
+}
+
+/// Run by `scripts/test`.
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use loom::thread;
+
+    const OLD: u32 = 5;
+
+    /// A table of one block that holds `OLD`, and the block on a device that copies memory in no
+    /// order.
+    fn written() -> (Arc<Table>, Arc<AtomicU32>) {
+        let geometry = Geometry {
+            block_bytes: 512,
+            blocks: 1,
+        };
+        let table = Table::new(geometry).unwrap();
+        table.begin(0..1);
+        table.end(0, Some(OLD));
+        (Arc::new(table), Arc::new(AtomicU32::new(OLD)))
+    }
+
+    fn write(table: &Table, device: &AtomicU32, new: u32) {
+        table.begin(0..1);
+        device.store(new, Ordering::Relaxed);
+        table.end(0, Some(new));
+    }
+
+    /// Returns true if the layer calls what it reads corrupt.
+    fn is_corrupt(table: &Table, device: &AtomicU32) -> bool {
+        let changes = table.changes(&(0..1));
+        let sum = device.load(Ordering::Relaxed);
+        table.differs(0, sum) && table.changes(&(0..1)) == changes
+    }
+
+    fn check(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        // More switches out of turn take minutes.
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    #[test]
+    fn loom_a_read_beside_writes_is_not_called_corrupt() {
+        check(|| {
+            let (table, device) = written();
+            let reader = {
+                let (table, device) = (Arc::clone(&table), Arc::clone(&device));
+                thread::spawn(move || is_corrupt(&table, &device))
+            };
+            write(&table, &device, 6);
+            write(&table, &device, 7);
+            assert!(!reader.join().unwrap());
+            assert!(table.differs(0, OLD) && !table.differs(0, 7));
+        });
+    }
+
+    #[test]
+    fn loom_writes_beside_each_other_leave_no_sum_that_another_one_overwrote() {
+        check(|| {
+            let (table, device) = written();
+            let writer = {
+                let (table, device) = (Arc::clone(&table), Arc::clone(&device));
+                thread::spawn(move || write(&table, &device, 6))
+            };
+            write(&table, &device, 7);
+            writer.join().unwrap();
+            assert!(!is_corrupt(&table, &device));
+            device.store(OLD, Ordering::Relaxed);
+            let known = table.cells[0].load(Ordering::Relaxed) != UNKNOWN;
+            assert_eq!(is_corrupt(&table, &device), known);
+        });
     }
 }

@@ -5,6 +5,7 @@
 //! A thread that sleeps is woken when its submitter has put in all it has ([`Sleeper::ring`]), not
 //! for each request.
 
+use super::given_up::{GivenUpSlots, LookFlag};
 use super::request_count::Account;
 use base::Time;
 use base::units::Lba;
@@ -12,7 +13,6 @@ use block::{BlockError, Operation};
 use crossbeam_queue::ArrayQueue;
 use reactor::{Region, Sleeper, Wake};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use switch::{Class, PerClass};
 
 /// A request on its way from an ingress to an egress.
@@ -55,7 +55,7 @@ pub(super) struct Ingress {
     /// The thread. It is woken after a run of [`put`](Self::put).
     pub(super) sleeper: Sleeper,
     /// A submitter gave requests up, wherever they are.
-    given_up: AtomicBool,
+    given_up: LookFlag,
 }
 
 impl Ingress {
@@ -63,20 +63,20 @@ impl Ingress {
         Self {
             queues: PerClass::from_fn(|_| ArrayQueue::new(capacity)),
             sleeper: Sleeper::default(),
-            given_up: AtomicBool::new(false),
+            given_up: LookFlag::new(),
         }
     }
 
     /// Has the thread look which requests their submitters [gave up](Submitter::give_up).
     pub(super) fn look_for_given_up(&self) {
-        self.given_up.store(true, Ordering::Release);
+        self.given_up.raise();
         self.sleeper.ring();
     }
 
     /// Returns true if the thread is to look for such requests, once.
     #[inline]
     pub(super) fn has_given_up(&self) -> bool {
-        self.given_up.load(Ordering::Relaxed) && self.given_up.swap(false, Ordering::Acquire)
+        self.given_up.take()
     }
 
     /// Takes a request; hands it back when the queue is full.
@@ -97,8 +97,8 @@ impl Ingress {
 
     /// The thread wants to sleep; whether it may.
     pub(super) fn may_sleep(&self) -> bool {
-        let looks = || self.given_up.load(Ordering::Acquire);
-        self.sleeper.may_sleep(|| self.is_empty() && !looks())
+        self.sleeper
+            .may_sleep(|| self.is_empty() && !self.given_up.is_raised())
     }
 }
 
@@ -112,10 +112,8 @@ pub(super) struct Submitter {
     pub(super) sleeper: Sleeper,
     /// The memory of its requests' data.
     pub(super) region: Region,
-    /// Slots of which it gave the request up, and their number. A mark is taken away before the slot
-    /// gets another request, so a thread that sees it has no newer request under that slot.
-    given_up: Box<[AtomicBool]>,
-    giving_up: AtomicU32,
+    /// Slots of which it gave the request up.
+    given_up: GivenUpSlots,
 }
 
 impl Submitter {
@@ -125,40 +123,30 @@ impl Submitter {
             account: Account::new(),
             sleeper: Sleeper::new(waker),
             region,
-            given_up: (0..depth).map(|_| AtomicBool::new(false)).collect(),
-            giving_up: AtomicU32::new(0),
+            given_up: GivenUpSlots::new(depth),
         }
     }
 
     /// The submitter gives up the request in the slot.
     pub(super) fn give_up(&self, slot: u32) {
-        if !self.given_up[slot as usize].swap(true, Ordering::Release) {
-            self.giving_up.fetch_add(1, Ordering::Release);
-        }
+        self.given_up.mark(slot);
     }
 
     /// The request in the slot is over, whether it was given up or not. Said by the submitter.
     #[inline]
     pub(super) fn is_over(&self, slot: u32) {
-        // No other thread gives requests up.
-        if self.giving_up.load(Ordering::Relaxed) > 0
-            && self.given_up[slot as usize].swap(false, Ordering::Relaxed)
-        {
-            self.giving_up.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.given_up.clear(slot);
     }
 
     /// Returns true if the request in the slot was given up.
     #[inline]
     pub(super) fn has_given_up(&self, slot: u32) -> bool {
-        self.giving_up.load(Ordering::Acquire) > 0
-            && self.given_up[slot as usize].load(Ordering::Acquire)
+        self.given_up.contains(slot)
     }
 
     /// The slots of which the request was given up.
     pub(super) fn slots_given_up(&self) -> impl Iterator<Item = u32> {
-        let slots = 0..u32::try_from(self.given_up.len()).expect("at most 4,096");
-        slots.filter(|&slot| self.has_given_up(slot))
+        self.given_up.iter()
     }
 
     /// A request was put into an ingress.

@@ -18,6 +18,7 @@ mod counters;
 mod direct_account;
 mod direct_lane;
 mod egress;
+mod given_up;
 mod health;
 mod ingress;
 pub mod limits;
