@@ -1,8 +1,12 @@
 //! What the contracts promise about misuse, shortage, and peers that behave badly.
 
 use super::*;
+use crate::core::{Context, Core, Service};
+use crate::idle::PollPolicy;
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
 
 fn soon(driver: &UringDriver) -> Wait {
     Wait::Until(driver.now() + Nanos::from_millis(20))
@@ -715,4 +719,50 @@ fn a_core_that_sleeps_between_looks_receives_from_every_readable_socket() {
         kinds.sort_unstable();
         assert!(kinds.into_iter().eq(100..100 + SOCKETS), "once each");
     }
+}
+
+/// Sleeps, and has no end.
+struct Endless;
+
+impl Service for Endless {
+    type Message = ();
+
+    fn apply(&mut self, _: Completion, _: &mut Context<'_>) {}
+
+    fn message(&mut self, (): (), _: &mut Context<'_>) {}
+
+    fn maintain(&mut self, _: &mut Context<'_>) {}
+
+    fn deadline(&self) -> Time {
+        Time::NEVER
+    }
+
+    fn finished(&self) -> bool {
+        false
+    }
+}
+
+/// A target ends when one of its cores does.
+#[test]
+#[allow(unsafe_code)]
+fn a_core_ends_with_the_error_of_its_ring() {
+    if !in_own_process("uring::tests::promises::a_core_ends_with_the_error_of_its_ring") {
+        return;
+    }
+    let mut core = Core::new(small(), Endless, PollPolicy::Never);
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("proc");
+    let mut descriptors = descriptors.map(|entry| entry.expect("an entry").path());
+    let is_ring = |path: &PathBuf| {
+        let link = std::fs::read_link(path);
+        link.is_ok_and(|link| link.as_os_str() == "anon_inode:[io_uring]")
+    };
+    let ring = descriptors.find(is_ring).expect("the driver's");
+    let name = ring.file_name().and_then(|name| name.to_str());
+    let number: i32 = name.and_then(|name| name.parse().ok()).expect("a number");
+    let other = File::open("/dev/null").expect("a file that is no ring");
+    // SAFETY: nothing else runs in this process, and the driver has nothing in flight that names
+    // memory.
+    assert!(unsafe { libc::dup2(other.as_raw_fd(), number) } >= 0);
+    let error = core.run().expect_err("there is no ring");
+    assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}");
 }
