@@ -14,7 +14,7 @@ use std::ops::Range;
 /// Which write a block's content comes from; 0 is a block of zeroes.
 pub type Version = u64;
 
-/// A step: the beginning or the end of a request. Steps are numbered in the order of their time.
+/// The number of a step, which is the beginning or the end of a request, in the order of their time.
 pub type StepNumber = u64;
 
 /// The content that a request puts into its blocks.

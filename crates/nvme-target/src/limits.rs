@@ -377,7 +377,7 @@ impl Limits {
             Err(LimitsError {
                 key: limit.key,
                 range: limit.range.clone(),
-                step: limit.step,
+                legal: limit.legal,
             })
         })
     }
@@ -385,14 +385,14 @@ impl Limits {
 
 /// A limit lies outside of its range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} must be {step}from {} to {}", range.start(), range.end())]
+#[error("{key} must be {legal}from {} to {}", range.start(), range.end())]
 pub struct LimitsError {
     /// The limit's key.
     pub key: &'static str,
     /// The legal values.
     pub range: RangeInclusive<u64>,
     /// Those of them that are legal.
-    pub step: LegalValues,
+    pub legal: LegalValues,
 }
 
 const _: () = assert!(NAMESPACES_MAX as usize <= wire::limits::NAMESPACE_LIST_ENTRIES);

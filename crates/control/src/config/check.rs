@@ -103,7 +103,7 @@ fn promises(given: &Limits, place: &Place, findings: &mut Findings) {
         if !limit.range.contains(&value) {
             continue;
         }
-        match limit.step {
+        match limit.legal {
             LegalValues::MultipleOf(unit) if !value.is_multiple_of(unit) => findings.report(
                 &key,
                 format!("{value} is not a multiple of {unit}"),

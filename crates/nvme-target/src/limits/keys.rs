@@ -15,7 +15,7 @@ pub struct Limit {
     /// default.
     pub range: RangeInclusive<u64>,
     /// The values within the range that are legal.
-    pub step: LegalValues,
+    pub legal: LegalValues,
     /// The target works with smaller values than an operator may choose, from this one on.
     least: u64,
     /// A duration: the target works with any, and `range` is for operators.
@@ -80,7 +80,7 @@ impl Limit {
     /// Returns true for a value that the target can work with.
     pub(super) fn holds(&self, value: u64) -> bool {
         let works = self.least..=*self.range.end();
-        self.is_duration || (works.contains(&value) && self.step.allows(value))
+        self.is_duration || (works.contains(&value) && self.legal.allows(value))
     }
 }
 
@@ -89,11 +89,11 @@ macro_rules! number {
     ($key:literal, $field:ident: $type:ty, $range:expr) => {
         number!($key, $field: $type, $range, LegalValues::MultipleOf(1))
     };
-    ($key:literal, $field:ident: $type:ty, $range:expr, $step:expr) => {
+    ($key:literal, $field:ident: $type:ty, $range:expr, $legal:expr) => {
         Limit {
             key: $key,
             range: $range,
-            step: $step,
+            legal: $legal,
             least: *($range).start(),
             is_duration: false,
             get: |limits| limits.$field as u64,
@@ -110,7 +110,7 @@ macro_rules! milliseconds {
         Limit {
             key: $key,
             range: $range,
-            step: LegalValues::MultipleOf(1),
+            legal: LegalValues::MultipleOf(1),
             least: 0,
             is_duration: true,
             get: |limits| limits.$field.as_millis(),
@@ -231,7 +231,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     milliseconds!("tcp_user_timeout_ms", tcp_user_timeout, PATIENCE_MS),
     // The kernel counts seconds.
     Limit {
-        step: LegalValues::MultipleOf(1_000),
+        legal: LegalValues::MultipleOf(1_000),
         ..milliseconds!("tcp_keep_alive_ms", tcp_keep_alive, 1_000..=3_600_000)
     },
     milliseconds!("stall_timeout_ms", stall_timeout, PATIENCE_MS),
