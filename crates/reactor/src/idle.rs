@@ -21,6 +21,9 @@ pub enum PollPolicy {
     /// Poll while that pays, yielding to others, then sleep.
     #[default]
     Auto,
+    /// The same, with processor time that no other thread wants: sleep as soon as a yield has let
+    /// another one run, which would go before this one each time. A busy core does not yield.
+    Spare,
 }
 
 /// A yield that took longer than this lent the processor to another thread: two switches take that
@@ -132,7 +135,7 @@ impl IdlePolicy {
         match self.policy {
             PollPolicy::Always => Wait::No,
             PollPolicy::Never => Wait::Until(deadline),
-            PollPolicy::Auto => {
+            PollPolicy::Auto | PollPolicy::Spare => {
                 let stretch = self.stretch.get_or_insert(Stretch {
                     since: now,
                     polls: self.confidence > 0,
@@ -149,16 +152,17 @@ impl IdlePolicy {
     }
 
     /// After a turn: whether the core should let others have the processor before the next one.
-    /// It should in the middle of a poll, when the turn brought nothing, and every 50 µs when it
-    /// was `busy`.
+    /// It should in the middle of a poll, when the turn brought nothing, and with
+    /// [`PollPolicy::Auto`] every 50 µs when it was `busy`.
     #[must_use]
     pub fn should_yield(&self, now: Time, busy: bool) -> bool {
-        self.policy == PollPolicy::Auto
-            && if busy {
-                now >= self.yield_at
-            } else {
-                self.stretch.is_some_and(|stretch| stretch.polls)
+        match self.policy {
+            PollPolicy::Auto if busy => now >= self.yield_at,
+            PollPolicy::Auto | PollPolicy::Spare => {
+                !busy && self.stretch.is_some_and(|stretch| stretch.polls)
             }
+            PollPolicy::Always | PollPolicy::Never => false,
+        }
     }
 
     /// The core yielded from `since` to `now`, as [`should_yield`](Self::should_yield) proposed.
@@ -166,7 +170,8 @@ impl IdlePolicy {
     /// that was long.
     pub fn yielded(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
         let length = now.since(since);
-        let kept = length > KEPT && others();
+        let spare = self.policy == PollPolicy::Spare;
+        let kept = length > if spare { LENT } else { KEPT } && others();
         if let Some(stretch) = &mut self.stretch {
             stretch.since_look = match () {
                 () if length <= LENT => SinceLook::Mine,
@@ -174,6 +179,7 @@ impl IdlePolicy {
                 () => SinceLook::Unknown,
             };
             if kept {
+                stretch.polls &= !spare;
                 self.lose(KEPT_COST);
             }
         }
@@ -433,6 +439,31 @@ mod tests {
     }
 
     #[test]
+    fn spare_time_is_polled_until_another_thread_wants_the_processor() {
+        let mut policy = IdlePolicy::new(PollPolicy::Spare);
+        assert_eq!(rewarded(&mut policy, 10 * US, 60 * US, 1_000), 1_000);
+        // An interrupt that takes the processor is no thread.
+        assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
+        policy.observe(Time(US), Wait::No, false);
+        policy.yielded(Time(US), Time(9 * US), || false);
+        assert_eq!(policy.decide(Time(9 * US), Time::NEVER), Wait::No);
+        policy.yielded(Time(9 * US), Time(14 * US), || true);
+        let asleep = Wait::Until(Time::NEVER);
+        assert_eq!(policy.decide(Time(14 * US), Time::NEVER), asleep);
+        policy.observe(Time(40 * US), asleep, true);
+        assert!(beside(&mut policy, 5 * US, 1_000) <= CONFIDENCE_MAX.into());
+        // It tries again, now and then.
+        rewarded(&mut policy, 10 * US, 60 * US, 600);
+        assert_eq!(rewarded(&mut policy, 10 * US, 60 * US, 100), 100);
+    }
+
+    #[test]
+    fn a_busy_core_with_spare_time_alone_does_not_yield() {
+        let policy = IdlePolicy::new(PollPolicy::Spare);
+        assert!(!policy.should_yield(Time(1_000 * US), true));
+    }
+
+    #[test]
     fn a_processor_that_the_hypervisor_took_teaches_nothing() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
         for _ in 0..1_000 {
@@ -514,7 +545,8 @@ mod tests {
         prop_oneof![
             Just(PollPolicy::Always),
             Just(PollPolicy::Never),
-            Just(PollPolicy::Auto)
+            Just(PollPolicy::Auto),
+            Just(PollPolicy::Spare)
         ]
     }
 
@@ -545,7 +577,7 @@ mod tests {
                         prop_assert!(until == deadline && until > now);
                         slept = true;
                     }
-                    Wait::No if policy == PollPolicy::Auto && deadline > now => {
+                    Wait::No if policy != PollPolicy::Always && deadline > now => {
                         let since = idle_since.expect("set above");
                         prop_assert!(now.since(since) < IdlePolicy::POLL_WINDOW, "polls too long");
                         prop_assert!(!slept, "polls again although nothing happened");

@@ -337,8 +337,9 @@ pub struct AttachFuseArgs {
     /// Processor of the thread that serves, such as 0 [default: any]
     #[arg(long = "cores", alias = "core", value_name = "NUMBER", value_parser = one_core)]
     pub core: Option<u32>,
-    /// Policy of the thread that serves while it is idle
-    #[arg(long, value_enum, default_value = "never")]
+    /// Policy of the thread that serves while it is idle; auto polls for the answer to a request
+    /// that is the only one, while no other thread wants the processor
+    #[arg(long, value_enum, default_value = "auto")]
     pub poll: Poll,
 }
 

@@ -65,7 +65,8 @@ pub struct Options {
     pub rules: ClassRules,
     /// The processor of the dataplane thread; `None` leaves the choice to the kernel.
     pub core: Option<CoreId>,
-    /// Policy of the dataplane thread while it is idle.
+    /// Policy of the dataplane thread while it is idle. With [`PollPolicy::Auto`] it polls for the
+    /// answer to a request that is the only one, while no other thread wants its processor.
     pub poll: PollPolicy,
     /// Lets other users than the process's own use the files. A process without privileges needs
     /// `user_allow_other` in `/etc/fuse.conf`.
@@ -83,7 +84,7 @@ impl Options {
             class: ClassChoice::Fixed(Class::DEFAULT),
             rules: ClassRules::default(),
             core: None,
-            poll: PollPolicy::Never,
+            poll: PollPolicy::default(),
             allow_other: false,
             read_only: false,
         }
@@ -295,7 +296,7 @@ fn open_core(
         bypass: session.minor() >= MINOR_COHERENT_BYPASS,
     };
     let mut driver = UringDriver::new(&DriverOptions::default())?;
-    let service = Dataplane::open(session, names, namespaces, &mut driver)?;
+    let service = Dataplane::open(session, names, namespaces, options.poll, &mut driver)?;
     let counters = service.counters();
     Ok((Core::new(driver, service, options.poll), counters))
 }

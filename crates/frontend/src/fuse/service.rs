@@ -14,7 +14,7 @@ use crate::core_thread::passes;
 use crate::{DeviceIo, Finished, IoCounters};
 use base::{Nanos, SlabKey, Time};
 use block::{Device, Operation};
-use reactor::{Completion, Context, Driver, Op, OpKey, Outcome};
+use reactor::{Completion, Context, Driver, Op, OpKey, Outcome, PollPolicy};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -82,6 +82,8 @@ pub(super) struct Dataplane {
     closing: bool,
     /// Work is left that no completion brings back.
     again: bool,
+    /// Polls for the answer to a request, if it is the only one.
+    polls_for_one: bool,
 }
 
 impl Dataplane {
@@ -93,6 +95,7 @@ impl Dataplane {
         session: Session,
         names: Files,
         namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
+        poll: PollPolicy,
         driver: &mut dyn Driver,
     ) -> Result<Self, FuseError> {
         let mut files = Vec::with_capacity(namespaces.len());
@@ -123,6 +126,7 @@ impl Dataplane {
             scratch: Vec::new(),
             closing: false,
             again: false,
+            polls_for_one: poll == PollPolicy::Auto,
         })
     }
 
@@ -518,6 +522,16 @@ impl reactor::Service for Dataplane {
         }
         let devices = self.files.iter().map(|file| file.io.deadline());
         devices.fold(self.ask_at(), Time::min)
+    }
+
+    /// An application that waits for its only request leaves its processor idle. With more under
+    /// way it has others to send, and a thread that sleeps finds several answers at once.
+    fn poll_policy(&self) -> Option<PollPolicy> {
+        let policy = match self.names.under_way.requests.get() {
+            1 => PollPolicy::Spare,
+            _ => PollPolicy::Never,
+        };
+        self.polls_for_one.then_some(policy)
     }
 
     fn finished(&self) -> bool {

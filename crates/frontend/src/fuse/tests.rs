@@ -94,10 +94,12 @@ impl Bed {
             bypass: true,
         };
         let mut driver = UringDriver::new(options).expect("io_uring works here");
-        let service = Dataplane::open(session.expect("served"), names, &namespaces, &mut driver);
+        let poll = PollPolicy::Auto;
+        let session = session.expect("served");
+        let service = Dataplane::open(session, names, &namespaces, poll, &mut driver);
         let mut bed = Self {
             kernel,
-            core: Core::new(driver, service.expect("all open"), PollPolicy::Never),
+            core: Core::new(driver, service.expect("all open"), poll),
             answer: vec![0; 2 << 20],
         };
         assert_eq!(bed.answer(), (1, 0), "to INIT");
@@ -251,14 +253,31 @@ fn writes_that_wait_keep_their_data() {
     assert_eq!(bed.under_way(), (0, 0));
 }
 
-#[test]
-fn an_interrupted_request_of_a_thread_that_lives_goes_on() {
+/// A device that answers nothing.
+fn hangs() -> Arc<dyn Device> {
     let options = FaultOptions {
         rules: vec![FaultRule::new(FaultEffect::Hang)],
         ..FaultOptions::default()
     };
-    let hangs = Fault::new(ram(1 << 20), &options).expect("rules that can be");
-    let mut bed = Bed::new(&[Arc::new(hangs)]);
+    Arc::new(Fault::new(ram(1 << 20), &options).expect("rules that can be"))
+}
+
+#[test]
+fn the_thread_polls_for_the_answer_to_a_request_that_is_the_only_one() {
+    let mut bed = Bed::new(&[hangs()]);
+    assert_eq!(bed.core.service.poll_policy(), Some(PollPolicy::Never));
+    for (unique, policy) in [(2, PollPolicy::Spare), (4, PollPolicy::Never)] {
+        bed.read(unique, FIRST, 512);
+        while bed.under_way().0 * 2 < unique as usize {
+            bed.turn();
+        }
+        assert_eq!(bed.core.service.poll_policy(), Some(policy));
+    }
+}
+
+#[test]
+fn an_interrupted_request_of_a_thread_that_lives_goes_on() {
+    let mut bed = Bed::new(&[hangs()]);
     bed.read(1, FIRST, 512);
     bed.ask(INTERRUPT, 2, 0, &words(&[1, 0]));
     // One that nothing is known of.
