@@ -84,16 +84,16 @@ const EFFORT: Effort = Effort {
     seed: 7,
 };
 
-/// The figures of the machine, with what they run.
-fn of_the_machine(extent: Extent) -> impl Iterator<Item = (&'static Figure, Plan)> {
+/// The figures with a plan, which the machine or the model of I/O paths runs.
+fn planned(extent: Extent) -> impl Iterator<Item = (&'static Figure, Plan)> {
     FIGURES.iter().filter_map(move |figure| match figure.work {
-        Work::Machine(plan) => Some((figure, plan(extent))),
+        Work::Machine(plan) | Work::Paths(plan, _) => Some((figure, plan(extent))),
         Work::Simulated(_) => None,
     })
 }
 
 fn plan_of(name: &str, extent: Extent) -> Plan {
-    let mut figures = of_the_machine(extent);
+    let mut figures = planned(extent);
     figures.find(|(figure, _)| figure.name == name).unwrap().1
 }
 
@@ -154,7 +154,7 @@ fn every_definition_is_consistent_in_both_extents() {
     let names: BTreeSet<_> = FIGURES.iter().map(|figure| figure.name).collect();
     assert_eq!(names.len(), FIGURES.len());
     for extent in [Extent::Full, Extent::Quick] {
-        for (figure, plan) in of_the_machine(extent) {
+        for (figure, plan) in planned(extent) {
             check_plan(figure.name, &plan);
             let report = report(figure, extent);
             for panel in &plan.panels {
@@ -176,7 +176,7 @@ fn claims_of_the_thesis_have_two_bounds_or_are_about_an_order() {
     for figure in FIGURES.iter().filter(|f| f.name.contains("thesis")) {
         let mut plan = Plan::over(Axis::new("", "", [""]));
         match figure.work {
-            Work::Machine(of) => plan = of(Extent::Full),
+            Work::Machine(of) | Work::Paths(of, _) => plan = of(Extent::Full),
             Work::Simulated(simulation) => (simulation.claims)(&mut plan),
         }
         for claim in plan.claims {
@@ -541,7 +541,7 @@ fn tables_say_what_holds() {
 
 #[test]
 fn pictures_name_their_axes_units_and_series() {
-    for (figure, _) in of_the_machine(Extent::Full) {
+    for (figure, _) in planned(Extent::Full) {
         let report = report(figure, Extent::Full);
         let svg = plot::svg(&report).unwrap();
         // How the backend writes text.

@@ -31,6 +31,9 @@ pub(super) const STM_LOOKING: System = cached!("stm", "stm", "--context-look-up"
 pub(super) const ATM_LOOKING: System = cached!("atm", "atm", "--context-look-up");
 pub(super) const HTM_LOOKING: System = cached!("htm", "htm", "--context-look-up");
 
+/// All paths that do not look up the context, in the thesis' order.
+pub(super) const PATHS: [System; 6] = [INTERRUPT, SYNC, STM, ATM, HTM, TWO_QUEUE];
+
 /// A place on the axis: its name, sequential or not, percent of the threads that read (Iozone's mix
 /// has no thread that does both), threads.
 pub(super) type Column = (&'static str, bool, u8, u32);
@@ -52,6 +55,12 @@ pub(super) const ALL: [Column; 10] = [
 
 pub(super) const WORKLOAD: &str = "1 and 32 threads, 4 KiB through a cache of 32 MiB of the emulated device of 256 MiB with 5 µs of \
      software for each command: sequential and random reads and writes, and at random half of the threads with each (one thread reads)";
+
+/// See [`WORKLOAD`].
+pub(super) const SIMULATED_WORKLOAD: &str = "1 and 32 threads on 8 processors in virtual time, \
+     4 KiB through a write-back cache that is much smaller than the emulated device with 5 µs of \
+     software for each command: sequential and random reads and writes, and at random half of the \
+     threads with each (one thread reads)";
 
 /// Every system at every column.
 pub(super) fn plan(systems: &[System], columns: &[Column]) -> Plan {
