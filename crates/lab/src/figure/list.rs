@@ -56,6 +56,8 @@ pub const FIGURES: &[Figure] = &[
     thesis::fig21::COMMAND,
     thesis::fig21::PAGE,
     thesis::fig22::FIGURE,
+    thesis::fig22::DIRECT,
+    thesis::fig22::CACHED,
     thesis::fig23::FIGURE,
     thesis::fig23::READS,
     thesis::fig23::WRITES,
