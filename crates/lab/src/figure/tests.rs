@@ -697,6 +697,8 @@ fn every_simulated_figure_can_be_judged() {
         ("sim-thesis-table7b", "stm"),
         ("sim-thesis-9", "stm"),
         ("sim-thesis-18", "2q"),
+        ("sim-thesis-21a", "stm"),
+        ("sim-thesis-21b", "stm"),
         ("sim-thesis-22a", "stm"),
         ("sim-thesis-22b", "stm"),
         ("sim-thesis-23a", "atm"),
