@@ -1,7 +1,7 @@
 //! Fig. 17: all paths. `[Yu §6.2]`
 
 use super::cached::{
-    ALL, PATHS, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, WORKLOAD, claim, plan,
+    ALL, PATHS, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, WORKLOAD, claim, plan, simulated,
 };
 use crate::figure::{Figure, Work};
 
@@ -73,3 +73,10 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
         plan
     }),
 };
+
+/// The same with eight processors.
+pub(in crate::figure) const SIMULATED: Figure = simulated(
+    FIGURE,
+    "sim-thesis-17",
+    "All paths through a cache (simulated, costs of the thesis' table 6)",
+);
