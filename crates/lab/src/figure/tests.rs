@@ -172,7 +172,7 @@ fn every_definition_is_consistent_in_both_extents() {
 
 /// A path that has ten times what the thesis says is not the thesis' path either.
 #[test]
-fn claims_of_the_thesis_have_two_bounds_or_are_about_an_order() {
+fn claims_of_the_thesis_have_two_bounds() {
     for figure in FIGURES.iter().filter(|f| f.name.contains("thesis")) {
         let mut plan = Plan::over(Axis::new("", "", [""]));
         match figure.work {
@@ -180,12 +180,15 @@ fn claims_of_the_thesis_have_two_bounds_or_are_about_an_order() {
             Work::Simulated(simulation) => (simulation.claims)(&mut plan),
         }
         for claim in plan.claims {
+            let order = |bound: f64| (0.95..=1.05).contains(&bound);
             let fits = match claim.bound {
-                Bound::Between(least, most) => least < most && most <= 4.0 * least,
-                Bound::AtLeast(bound) | Bound::AtMost(bound) => (0.95..=1.05).contains(&bound),
+                Bound::Between(least, most) => {
+                    least < most && (most <= 4.0 * least || order(least) || order(most))
+                }
+                // A goal of ours: more than it is no failure.
+                Bound::AtLeast(_) | Bound::AtMost(_) => claim.says.starts_with("(ours)"),
             };
-            let name = format!("{}: {}", figure.name, claim.name);
-            assert!(fits || claim.says.starts_with("(ours)"), "{name}");
+            assert!(fits, "{}: {}", figure.name, claim.name);
         }
     }
 }

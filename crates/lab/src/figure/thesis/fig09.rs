@@ -58,6 +58,6 @@ fn claims(plan: &mut Plan) {
         THROUGHPUT,
         names,
         [32],
-        Bound::AtLeast(1.8),
+        Bound::Between(1.8, 2.9),
     );
 }

@@ -102,7 +102,7 @@ fn by_page(extent: Extent) -> Plan {
         Bound::Between(0.8, 1.35),
     );
     let says = "(ours) it turns from gain to loss between 20 and 30 µs";
-    gain(&mut plan, "gain-at-20", says, 20, Bound::AtLeast(1.0));
-    gain(&mut plan, "loss-at-30", says, 30, Bound::AtMost(1.0));
+    gain(&mut plan, "gain-at-20", says, 20, Bound::Between(1.0, 1.55));
+    gain(&mut plan, "loss-at-30", says, 30, Bound::Between(0.67, 1.0));
     plan.showing([Panel::lines(THROUGHPUT)])
 }
