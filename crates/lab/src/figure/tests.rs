@@ -566,6 +566,30 @@ fn pictures_name_their_axes_units_and_series() {
     }
 }
 
+/// Ten names below one panel lay over each other.
+#[test]
+fn many_names_have_a_wide_panel() {
+    let width = |name: &str| {
+        let svg = plot::svg(&report(named(name)[0], Extent::Full)).unwrap();
+        svg.split('"').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(width("sim-thesis-17"), "1040");
+    assert_eq!(width("sim-thesis-12"), "520");
+}
+
+/// The ends of long titles were cut off where a picture has one panel.
+#[test]
+fn a_long_title_ends_within_its_picture() {
+    let report = report(named("sim-thesis-18")[0], Extent::Full);
+    let svg = plot::svg(&report).unwrap();
+    // What is drawn first.
+    let size = svg.split("font-size=\"").nth(1).unwrap();
+    let size: f64 = size.split_once('"').unwrap().0.parse().unwrap();
+    // A character is half as wide as it is high, about.
+    let width = size / 2.0 * (report.paper.len() + report.title.len()) as f64;
+    assert!(width < 520.0, "{width}");
+}
+
 #[test]
 fn a_picture_can_be_a_png() {
     let report = report(named("i10-6")[0], Extent::Full);
