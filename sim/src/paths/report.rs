@@ -7,6 +7,8 @@ pub struct Report {
     pub requests: u64,
     /// Bytes a second that applications read and wrote.
     pub bytes_per_second: f64,
+    /// Time for which processors had a thread or an interrupt, polls included, of all their time.
+    pub busy_percent: f64,
     /// Commands by the number of pages in one: the first is those of one page.
     pub commands: Vec<u64>,
     /// Requests that were submitted to the path, warm-up included.

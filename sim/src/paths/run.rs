@@ -83,6 +83,9 @@ impl World<'_> {
         it.finished.push_back(command);
         if it.state == TaskState::Running {
             it.debt += self.setup.machine.interrupt_ns;
+        } else if self.free > 0 && self.measures() {
+            // A processor without a thread took it.
+            self.busy_ns += self.setup.machine.interrupt_ns;
         }
         self.start_device();
         self.notify(sender, None);
@@ -92,6 +95,8 @@ impl World<'_> {
         let seconds = self.setup.measured.0 as f64 / 1e9;
         let bytes = self.report.requests * PAGE_BYTES;
         self.report.bytes_per_second = bytes as f64 / seconds;
+        let all_ns = self.setup.measured.0 * self.setup.machine.processors as u64;
+        self.report.busy_percent = self.busy_ns as f64 / all_ns as f64 * 100.0;
         let queued = self.queues.iter().map(|queue| queue.requests.len());
         let own = self.threads.iter();
         let own = own.flat_map(|thread| thread.unsent.iter().chain(&thread.finished));

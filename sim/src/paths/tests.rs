@@ -80,6 +80,21 @@ fn one_thread_that_polls_takes_the_device_and_the_costs() {
 }
 
 #[test]
+fn a_thread_that_polls_has_a_processor_and_one_that_waits_has_none() {
+    let used = |path, threads| {
+        let setup = setup(path, threads);
+        run(&setup).busy_percent / 100.0 * setup.machine.processors as f64
+    };
+    for threads in [1, 4] {
+        let used = used(Path::Sync, threads);
+        assert!((used / threads as f64 - 1.0).abs() < 0.01, "{used}");
+    }
+    let (one, interrupt) = (used(Path::Stm, 32), used(Path::Interrupt, 1));
+    assert!((1.0..8.0).contains(&one), "{one}");
+    assert!(interrupt < 0.8, "{interrupt}");
+}
+
+#[test]
 fn an_interrupt_and_three_switches_delay_a_request_of_the_baseline() {
     let mut setup = setup(Path::Interrupt, 1);
     setup.machine = Machine::of_thesis(&Costs::shipped());

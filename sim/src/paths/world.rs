@@ -162,6 +162,8 @@ pub(super) struct World<'a> {
     pub(super) dispatcher: Option<usize>,
     /// Processors without a thread.
     pub(super) free: usize,
+    /// Measured time of all processors with a thread, or in an interrupt.
+    pub(super) busy_ns: u64,
     pub(super) ready: VecDeque<usize>,
     pub(super) queues: Vec<Queue>,
     pub(super) device: Device,
@@ -217,6 +219,7 @@ impl<'a> World<'a> {
             flusher,
             dispatcher,
             free: setup.machine.processors,
+            busy_ns: 0,
             ready: VecDeque::new(),
             queues,
             device: Device {
@@ -239,6 +242,10 @@ impl<'a> World<'a> {
     pub(super) fn pop(&mut self) -> Option<Event> {
         let end = self.setup.warm_up.0 + self.setup.measured.0;
         let Reverse((at, _, event)) = self.calendar.pop()?;
+        let used = self.setup.machine.processors - self.free;
+        let from = self.now.max(self.setup.warm_up.0);
+        let measured = at.min(end).saturating_sub(from);
+        self.busy_ns += measured * used as u64;
         self.now = at;
         (at < end).then_some(event)
     }

@@ -18,6 +18,7 @@ mod goals_report;
 mod i10;
 mod list;
 mod measure;
+mod paths;
 mod plan;
 pub mod plot;
 mod quiet;
@@ -49,6 +50,9 @@ pub use scenario::{
 };
 pub use simulation::{Simulation, simulate};
 
+use sim::model::Costs;
+use sim::paths::Machine as Processors;
+
 /// A figure of a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
@@ -72,4 +76,6 @@ pub enum Work {
     Machine(fn(Extent) -> Plan),
     /// The simulator's model says.
     Simulated(Simulation),
+    /// The simulator's model of I/O paths runs what is measured elsewhere, on these processors.
+    Paths(fn(Extent) -> Plan, fn(&Costs) -> Processors),
 }

@@ -139,7 +139,7 @@ impl FigureReport {
             series: plan.series.clone(),
             points: points.collect(),
             claims: claims.collect::<Result<_>>()?,
-            simulated: matches!(figure.work, Work::Simulated(_)),
+            simulated: !matches!(figure.work, Work::Machine(_)),
             disturbances: None,
             left_out: Vec::new(),
             machine: Machine::look(),

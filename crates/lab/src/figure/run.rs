@@ -60,7 +60,7 @@ pub fn draw(
 ) -> Result<FigureReport> {
     let mut plan = match figure.work {
         Work::Machine(plan) => plan(extent),
-        Work::Simulated(_) => {
+        Work::Simulated(_) | Work::Paths(..) => {
             let report = simulate(figure, extent, effort, costs, &mut |run| {
                 progress(Progress {
                     done: run,
@@ -142,7 +142,7 @@ impl List {
             workload: figure.workload,
             by: match figure.work {
                 Work::Machine(_) => "machine",
-                Work::Simulated(_) => "simulator",
+                Work::Simulated(_) | Work::Paths(..) => "simulator",
             },
         })
     }

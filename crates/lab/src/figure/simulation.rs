@@ -4,10 +4,11 @@
 //! the paper's claims. A repetition is a seed, and whiskers show how much seeds differ, which says
 //! nothing of how true the model is.
 
-use super::measure::Effort;
+use super::measure::{Effort, measure};
+use super::paths::Simulator;
 use super::plan::{Axis, Cell, Extent, Panel, Plan, cell};
 use super::report::FigureReport;
-use super::sample::{Carried, Metric, Statistic};
+use super::sample::{Metric, Statistic};
 use super::{Figure, Work};
 use anyhow::{Result, ensure};
 use sim::model::Costs;
@@ -26,12 +27,6 @@ pub(super) const READ_TAIL: &str = "p95 latency of reads";
 pub(super) const REQUESTS: &str = "requests of each tenant";
 /// See [`READ_TAIL`].
 pub(super) const TOKENS: &str = "tokens of each tenant";
-
-/// Panels of simulated I/O paths: bytes over time, and pages of one command on average. The parts
-/// of the commands that carry so many pages have their metric's label.
-pub(super) const THROUGHPUT: &str = "total throughput";
-/// See [`THROUGHPUT`].
-pub(super) const MERGED: &str = "pages of one command";
 
 /// Source of a simulated figure's numbers.
 #[derive(Clone, Copy, Debug)]
@@ -110,10 +105,23 @@ pub fn simulate(
     costs: &Costs,
     progress: &mut dyn FnMut(usize),
 ) -> Result<FigureReport> {
-    let Work::Simulated(simulation) = figure.work else {
-        anyhow::bail!("{} is measured, not simulated", figure.name);
-    };
     ensure!(effort.runs > 0, "choose at least 1 run");
+    let effort = &Effort {
+        measured: if extent == Extent::Quick {
+            MEASURED_QUICK
+        } else {
+            MEASURED
+        },
+        ..*effort
+    };
+    let simulation = match figure.work {
+        Work::Simulated(simulation) => simulation,
+        Work::Paths(plan, machine) => {
+            let simulator = Simulator(machine(costs));
+            return run_paths(figure, &plan(extent), extent, effort, simulator, progress);
+        }
+        Work::Machine(_) => anyhow::bail!("{} is measured, not simulated", figure.name),
+    };
     let mut runs = Vec::with_capacity(effort.runs);
     for run in 0..effort.runs {
         progress(run);
@@ -124,19 +132,30 @@ pub fn simulate(
     }
     let (mut plan, cells) = shape(&runs[0], &simulation);
     (simulation.claims)(&mut plan);
-    let effort = Effort {
-        measured: if extent == Extent::Quick {
-            MEASURED_QUICK
-        } else {
-            MEASURED
-        },
-        ..*effort
-    };
     let numbers = |cell: &Cell, metric| {
         let of = |run: &Vec<Series>| number(run, &simulation, cell, metric);
         runs.iter().map(of).collect()
     };
-    FigureReport::of(figure, &plan, &cells, extent, &effort, numbers)
+    FigureReport::of(figure, &plan, &cells, extent, effort, numbers)
+}
+
+/// Runs the plan of a figure of I/O paths.
+fn run_paths(
+    figure: &Figure,
+    plan: &Plan,
+    extent: Extent,
+    effort: &Effort,
+    mut simulator: Simulator,
+    progress: &mut dyn FnMut(usize),
+) -> Result<FigureReport> {
+    let points = plan.points.len();
+    let measured = measure(plan, effort, &mut simulator, &mut |at| {
+        if at.done.is_multiple_of(points) {
+            progress(at.done / points);
+        }
+    })?;
+    let numbers = |cell: &Cell, metric| measured.numbers(plan, cell, metric);
+    FigureReport::of(figure, plan, &plan.cells(), extent, effort, numbers)
 }
 
 /// The axis, the series and the places of what was simulated.
@@ -189,16 +208,12 @@ fn shows(panel: &str) -> Option<Metric> {
         "average latency of L" => Some(Metric::Latency(Class::Latency, Statistic::Average)),
         "p99 latency of L" => Some(Metric::Latency(Class::Latency, Statistic::P99)),
         "p99.9 latency of L" => Some(Metric::Latency(Class::Latency, Statistic::P999)),
-        THROUGHPUT => Some(Metric::Throughput(None)),
+        "total throughput" => Some(Metric::Throughput(None)),
         "throughput per core" => Some(Metric::ThroughputPerCore),
         "random read" | "random write" => Some(Metric::Requests),
         READ_TAIL => Some(Metric::ReadTail),
-        MERGED => Some(Metric::Merged),
         REQUESTS => Some(Metric::Requests),
         TOKENS => Some(Metric::Tokens),
-        _ => Carried::ALL
-            .map(Metric::Commands)
-            .into_iter()
-            .find(|metric| metric.label() == panel),
+        _ => None,
     }
 }

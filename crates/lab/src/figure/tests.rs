@@ -84,16 +84,16 @@ const EFFORT: Effort = Effort {
     seed: 7,
 };
 
-/// The figures of the machine, with what they run.
-fn of_the_machine(extent: Extent) -> impl Iterator<Item = (&'static Figure, Plan)> {
+/// The figures with a plan, which the machine or the model of I/O paths runs.
+fn planned(extent: Extent) -> impl Iterator<Item = (&'static Figure, Plan)> {
     FIGURES.iter().filter_map(move |figure| match figure.work {
-        Work::Machine(plan) => Some((figure, plan(extent))),
+        Work::Machine(plan) | Work::Paths(plan, _) => Some((figure, plan(extent))),
         Work::Simulated(_) => None,
     })
 }
 
 fn plan_of(name: &str, extent: Extent) -> Plan {
-    let mut figures = of_the_machine(extent);
+    let mut figures = planned(extent);
     figures.find(|(figure, _)| figure.name == name).unwrap().1
 }
 
@@ -154,7 +154,7 @@ fn every_definition_is_consistent_in_both_extents() {
     let names: BTreeSet<_> = FIGURES.iter().map(|figure| figure.name).collect();
     assert_eq!(names.len(), FIGURES.len());
     for extent in [Extent::Full, Extent::Quick] {
-        for (figure, plan) in of_the_machine(extent) {
+        for (figure, plan) in planned(extent) {
             check_plan(figure.name, &plan);
             let report = report(figure, extent);
             for panel in &plan.panels {
@@ -172,20 +172,23 @@ fn every_definition_is_consistent_in_both_extents() {
 
 /// A path that has ten times what the thesis says is not the thesis' path either.
 #[test]
-fn claims_of_the_thesis_have_two_bounds_or_are_about_an_order() {
+fn claims_of_the_thesis_have_two_bounds() {
     for figure in FIGURES.iter().filter(|f| f.name.contains("thesis")) {
         let mut plan = Plan::over(Axis::new("", "", [""]));
         match figure.work {
-            Work::Machine(of) => plan = of(Extent::Full),
+            Work::Machine(of) | Work::Paths(of, _) => plan = of(Extent::Full),
             Work::Simulated(simulation) => (simulation.claims)(&mut plan),
         }
         for claim in plan.claims {
+            let order = |bound: f64| (0.95..=1.05).contains(&bound);
             let fits = match claim.bound {
-                Bound::Between(least, most) => least < most && most <= 4.0 * least,
-                Bound::AtLeast(bound) | Bound::AtMost(bound) => (0.95..=1.05).contains(&bound),
+                Bound::Between(least, most) => {
+                    least < most && (most <= 4.0 * least || order(least) || order(most))
+                }
+                // A goal of ours: more than it is no failure.
+                Bound::AtLeast(_) | Bound::AtMost(_) => claim.says.starts_with("(ours)"),
             };
-            let name = format!("{}: {}", figure.name, claim.name);
-            assert!(fits || claim.says.starts_with("(ours)"), "{name}");
+            assert!(fits, "{}: {}", figure.name, claim.name);
         }
     }
 }
@@ -541,7 +544,7 @@ fn tables_say_what_holds() {
 
 #[test]
 fn pictures_name_their_axes_units_and_series() {
-    for (figure, _) in of_the_machine(Extent::Full) {
+    for (figure, _) in planned(Extent::Full) {
         let report = report(figure, Extent::Full);
         let svg = plot::svg(&report).unwrap();
         // How the backend writes text.
@@ -561,6 +564,30 @@ fn pictures_name_their_axes_units_and_series() {
         }
         assert!(svg.starts_with("<svg") && svg.contains("whiskers"));
     }
+}
+
+/// Ten names below one panel lay over each other.
+#[test]
+fn many_names_have_a_wide_panel() {
+    let width = |name: &str| {
+        let svg = plot::svg(&report(named(name)[0], Extent::Full)).unwrap();
+        svg.split('"').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(width("sim-thesis-17"), "1040");
+    assert_eq!(width("sim-thesis-12"), "520");
+}
+
+/// The ends of long titles were cut off where a picture has one panel.
+#[test]
+fn a_long_title_ends_within_its_picture() {
+    let report = report(named("sim-thesis-18")[0], Extent::Full);
+    let svg = plot::svg(&report).unwrap();
+    // What is drawn first.
+    let size = svg.split("font-size=\"").nth(1).unwrap();
+    let size: f64 = size.split_once('"').unwrap().0.parse().unwrap();
+    // A character is half as wide as it is high, about.
+    let width = size / 2.0 * (report.paper.len() + report.title.len()) as f64;
+    assert!(width < 520.0, "{width}");
 }
 
 #[test]
@@ -695,8 +722,19 @@ fn every_simulated_figure_can_be_judged() {
         ("sim-reflex-3c", "90 %"),
         ("sim-thesis-table7a", "2q"),
         ("sim-thesis-table7b", "stm"),
+        ("sim-thesis-1", "interrupt"),
+        ("sim-thesis-6", "sync"),
         ("sim-thesis-9", "stm"),
+        ("sim-thesis-11", "atm"),
+        ("sim-thesis-12", "htm"),
+        ("sim-thesis-14", "vfs_htm"),
+        ("sim-thesis-15", "2q"),
+        ("sim-thesis-17", "2q"),
         ("sim-thesis-18", "2q"),
+        ("sim-thesis-21a", "stm"),
+        ("sim-thesis-21b", "stm"),
+        ("sim-thesis-22a", "stm"),
+        ("sim-thesis-22b", "stm"),
         ("sim-thesis-23a", "atm"),
         ("sim-thesis-23b", "atm"),
     ] {

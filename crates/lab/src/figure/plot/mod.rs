@@ -32,6 +32,8 @@ const PANEL: (u32, u32) = (520, 330);
 const HEADER: u32 = 72;
 const FOOTER: u32 = 26;
 const PANELS_A_ROW: usize = 2;
+/// Letters of all names below a panel.
+const NAMES_MAX: usize = 60;
 
 const TYPEFACE: &str = "sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
@@ -80,8 +82,15 @@ fn size(report: &FigureReport) -> (u32, u32) {
     let columns = columns(report);
     let rows = report.panels.len().div_ceil(columns).max(1);
     let times = |pixels: u32, count: usize| pixels * u32::try_from(count).expect("a few panels");
+    // The names of one panel that would lie over each other have the room of two.
+    let letters: usize = report.x.ticks.iter().map(String::len).sum();
+    let width = if letters > NAMES_MAX {
+        PANELS_A_ROW
+    } else {
+        columns
+    };
     (
-        times(PANEL.0, columns),
+        times(PANEL.0, width),
         times(PANEL.1, rows) + HEADER + FOOTER,
     )
 }
@@ -123,7 +132,11 @@ fn draw<B: DrawingBackend>(area: &Area<'_, B>, report: &FigureReport) -> Result<
 /// Title and legend.
 fn draw_header<B: DrawingBackend>(area: &Area<'_, B>, report: &FigureReport) -> Result<()> {
     let title = format!("{}: {}", report.paper, report.title);
-    draw_text(area, title, (12, 10), font(19))?;
+    let (width, _) = area.estimate_text_size(&title, &font(19)).map_err(failed)?;
+    // A long title is drawn smaller, so that its end is there.
+    let room = area.dim_in_pixel().0 - 24;
+    let size = if width > room { 19 * room / width } else { 19 };
+    draw_text(area, title, (12, 10), font(size))?;
     let mut left = 14;
     for (series, name) in report.series.iter().enumerate() {
         let swatch = Rectangle::new([(left, 46), (left + 14, 58)], colour(series).filled());

@@ -5,7 +5,8 @@
 //! kernel's page cache and ext3. Those of chapter 4 look up the context of reads but for the paths
 //! that are defined by not doing so; the evaluation does not. `[Yu §4.7]`
 
-use super::{DEVICE, SETTING, THROUGHPUT, of_apps, path};
+use super::{DEVICE, SETTING, THROUGHPUT, in_virtual_time, of_apps, path};
+use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Panel, Plan, cell};
 use crate::figure::scenario::{System, Workload};
@@ -31,6 +32,9 @@ pub(super) const STM_LOOKING: System = cached!("stm", "stm", "--context-look-up"
 pub(super) const ATM_LOOKING: System = cached!("atm", "atm", "--context-look-up");
 pub(super) const HTM_LOOKING: System = cached!("htm", "htm", "--context-look-up");
 
+/// All paths that do not look up the context, in the thesis' order.
+pub(super) const PATHS: [System; 6] = [INTERRUPT, SYNC, STM, ATM, HTM, TWO_QUEUE];
+
 /// A place on the axis: its name, sequential or not, percent of the threads that read (Iozone's mix
 /// has no thread that does both), threads.
 pub(super) type Column = (&'static str, bool, u8, u32);
@@ -52,6 +56,17 @@ pub(super) const ALL: [Column; 10] = [
 
 pub(super) const WORKLOAD: &str = "1 and 32 threads, 4 KiB through a cache of 32 MiB of the emulated device of 256 MiB with 5 µs of \
      software for each command: sequential and random reads and writes, and at random half of the threads with each (one thread reads)";
+
+/// See [`WORKLOAD`].
+pub(super) const SIMULATED_WORKLOAD: &str = "1 and 32 threads on 8 processors in virtual time, \
+     4 KiB through a write-back cache that is much smaller than the emulated device with 5 µs of \
+     software for each command: sequential and random reads and writes, and at random half of the \
+     threads with each (one thread reads)";
+
+/// The same as `figure`, in virtual time.
+pub(super) const fn simulated(figure: Figure, name: &'static str, title: &'static str) -> Figure {
+    in_virtual_time(figure, name, title, SIMULATED_WORKLOAD)
+}
 
 /// Every system at every column.
 pub(super) fn plan(systems: &[System], columns: &[Column]) -> Plan {

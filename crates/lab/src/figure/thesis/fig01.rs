@@ -1,7 +1,9 @@
 //! Fig. 1: the baseline. `[Yu §1.1]`
 
 use super::THROUGHPUT;
-use super::cached::{INTERRUPT_LOOKING, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, WORKLOAD, plan};
+use super::cached::{
+    INTERRUPT_LOOKING, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, WORKLOAD, plan, simulated,
+};
 use crate::figure::claim::Bound;
 use crate::figure::plan::cell;
 use crate::figure::{Figure, Work};
@@ -30,3 +32,10 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
         plan
     }),
 };
+
+/// The same with eight processors.
+pub(in crate::figure) const SIMULATED: Figure = simulated(
+    FIGURE,
+    "sim-thesis-1",
+    "The interrupt path through a cache (simulated, costs of the thesis' table 6)",
+);

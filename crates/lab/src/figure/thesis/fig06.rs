@@ -2,7 +2,7 @@
 
 use super::cached::{
     INTERRUPT_LOOKING, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, SYNC_LOOKING, WORKLOAD, claim,
-    plan,
+    plan, simulated,
 };
 use crate::figure::{Figure, Work};
 
@@ -36,3 +36,10 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
         plan
     }),
 };
+
+/// The same with eight processors.
+pub(in crate::figure) const SIMULATED: Figure = simulated(
+    FIGURE,
+    "sim-thesis-6",
+    "The synchronous path through a cache (simulated, costs of the thesis' table 6)",
+);

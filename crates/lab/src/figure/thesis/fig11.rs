@@ -2,6 +2,7 @@
 
 use super::cached::{
     ATM_LOOKING, RAND_R32, RAND_W1, RAND_W32, SEQ_W1, SEQ_W32, STM_LOOKING, WORKLOAD, claim, plan,
+    simulated,
 };
 use crate::figure::{Figure, Work};
 
@@ -25,3 +26,10 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
         plan
     }),
 };
+
+/// The same with eight processors.
+pub(in crate::figure) const SIMULATED: Figure = simulated(
+    FIGURE,
+    "sim-thesis-11",
+    "Asynchronous temporal merge through a cache (simulated, costs of the thesis' table 6)",
+);

@@ -2,7 +2,7 @@
 
 use super::cached::{
     ATM_LOOKING, HTM_LOOKING, RAND_R1, RAND_R32, RAND_W32, SEQ_W1, SEQ_W32, STM_LOOKING, WORKLOAD,
-    claim, claim_part, plan,
+    claim, claim_part, plan, simulated,
 };
 use crate::figure::{Figure, Work};
 
@@ -40,3 +40,10 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
         plan
     }),
 };
+
+/// The same with eight processors.
+pub(in crate::figure) const SIMULATED: Figure = simulated(
+    FIGURE,
+    "sim-thesis-12",
+    "Hybrid temporal merge through a cache (simulated, costs of the thesis' table 6)",
+);

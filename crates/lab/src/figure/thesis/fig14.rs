@@ -1,7 +1,7 @@
 //! Fig. 14: the read-ahead fix. `[Yu §4.7]`
 
 use super::cached::{
-    HTM_LOOKING, RAND_M32, RAND_R32, SEQ_R32, VFS_HTM, WORKLOAD, claim, claim_part, plan,
+    HTM_LOOKING, RAND_M32, RAND_R32, SEQ_R32, VFS_HTM, WORKLOAD, claim, claim_part, plan, simulated,
 };
 use crate::figure::{Figure, Work};
 
@@ -27,3 +27,10 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
         plan
     }),
 };
+
+/// The same with eight processors.
+pub(in crate::figure) const SIMULATED: Figure = simulated(
+    FIGURE,
+    "sim-thesis-14",
+    "Reads without look-up of their context (simulated, costs of the thesis' table 6)",
+);

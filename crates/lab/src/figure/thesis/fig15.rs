@@ -1,7 +1,7 @@
 //! Fig. 15: double buffering. `[Yu §4.8]`
 
 use super::cached::{
-    RAND_M32, RAND_R32, RAND_W32, SEQ_W32, TWO_QUEUE, VFS_HTM, WORKLOAD, claim, plan,
+    RAND_M32, RAND_R32, RAND_W32, SEQ_W32, TWO_QUEUE, VFS_HTM, WORKLOAD, claim, plan, simulated,
 };
 use crate::figure::{Figure, Work};
 
@@ -26,3 +26,10 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
         plan
     }),
 };
+
+/// The same with eight processors.
+pub(in crate::figure) const SIMULATED: Figure = simulated(
+    FIGURE,
+    "sim-thesis-15",
+    "Double buffering through a cache (simulated, costs of the thesis' table 6)",
+);

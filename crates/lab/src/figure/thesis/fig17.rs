@@ -1,8 +1,7 @@
 //! Fig. 17: all paths. `[Yu §6.2]`
 
 use super::cached::{
-    ALL, ATM, HTM, INTERRUPT, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, STM, SYNC, TWO_QUEUE,
-    WORKLOAD, claim, plan,
+    ALL, PATHS, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, WORKLOAD, claim, plan, simulated,
 };
 use crate::figure::{Figure, Work};
 
@@ -13,8 +12,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     paper: "Yu §6.2, Fig. 17",
     workload: WORKLOAD,
     work: Work::Machine(|_| {
-        let systems = [INTERRUPT, SYNC, STM, ATM, HTM, TWO_QUEUE];
-        let mut plan = plan(&systems, &ALL);
+        let mut plan = plan(&PATHS, &ALL);
         let of = ("sync", "interrupt");
         let says = "the interrupt path wins with one sequential reader";
         claim(&mut plan, "one in order", says, of, &[SEQ_R1], (0.58, 1.0));
@@ -75,3 +73,10 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
         plan
     }),
 };
+
+/// The same with eight processors.
+pub(in crate::figure) const SIMULATED: Figure = simulated(
+    FIGURE,
+    "sim-thesis-17",
+    "All paths through a cache (simulated, costs of the thesis' table 6)",
+);

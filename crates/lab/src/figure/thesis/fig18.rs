@@ -1,12 +1,11 @@
 //! Fig. 18: fio's mix of random reads and writes by threads. `[Yu §6.3]`
 
-use super::simulated::{by_threads, on};
-use super::{INTERRUPT, PATHS, SETTING, STM, SYNC, THROUGHPUT, TWO_QUEUE, threads};
+use super::{
+    INTERRUPT, PATHS, SETTING, STM, SYNC, THROUGHPUT, TWO_QUEUE, in_virtual_time, threads,
+};
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Extent, Panel, Plan};
-use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
-use sim::paths::Machine;
 
 /// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
@@ -19,21 +18,13 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
 };
 
 /// The same with eight processors.
-pub(in crate::figure) const SIMULATED: Figure = Figure {
-    name: "sim-thesis-18",
-    title: "Random reads and writes by threads (simulated, costs of the thesis' table 6)",
-    paper: "Yu §6.3, Fig. 18",
-    workload: "1 to 64 threads on 8 processors in virtual time, 4 KiB random reads and writes, half \
-               of each, at depth 1 of the emulated device with 5 µs of software for each command",
-    work: Simulation::of(
-        |quick, seed, costs| {
-            let systems = on(Machine::of_thesis, costs);
-            by_threads(&[1, 8, 16, 32, 64], 500, false, &systems, (quick, seed))
-        },
-        &[Panel::lines(THROUGHPUT)],
-        claims,
-    ),
-};
+pub(in crate::figure) const SIMULATED: Figure = in_virtual_time(
+    FIGURE,
+    "sim-thesis-18",
+    "Random reads and writes by threads (simulated, costs of the thesis' table 6)",
+    "1 to 64 threads on 8 processors in virtual time, 4 KiB random reads and writes, half of each, \
+     at depth 1 of the emulated device with 5 µs of software for each command",
+);
 
 fn plan(extent: Extent) -> Plan {
     let counts = extent.sweep(&[1, 8, 16, 32, 64], &[1, 32]);

@@ -19,13 +19,14 @@ pub(super) mod fig18;
 pub(super) mod fig21;
 pub(super) mod fig22;
 pub(super) mod fig23;
-mod simulated;
 pub(super) mod table6;
 pub(super) mod table7;
 
 use super::claim::Divisor;
 use super::sample::Metric;
 use super::scenario::{Layout, LoadProcess, Scenario, Stack, Storage, System, Workload};
+use super::{Figure, Work};
+use sim::paths::Machine;
 use switch::Class;
 use switch::knobs::Preset;
 
@@ -68,6 +69,26 @@ const TWO_QUEUE: System = path("2q", &["--path", "2q"]);
 
 /// All paths but `poll`, which only Table 6 has, in the thesis' order.
 const PATHS: [System; 6] = [INTERRUPT, SYNC, STM, ATM, HTM, TWO_QUEUE];
+
+/// The same as `figure`, with eight processors in virtual time and with what single requests cost
+/// in the thesis. `[Yu Table 6]`
+const fn in_virtual_time(
+    figure: Figure,
+    name: &'static str,
+    title: &'static str,
+    workload: &'static str,
+) -> Figure {
+    let Work::Machine(plan) = figure.work else {
+        panic!("it is not measured");
+    };
+    Figure {
+        name,
+        title,
+        workload,
+        work: Work::Paths(plan, Machine::of_thesis),
+        ..figure
+    }
+}
 
 /// Threads that have a request of their own each. `[Yu §6, Table 5]`
 fn threads(system: System, storage: Storage, count: u32, read_percent: u8) -> Scenario {

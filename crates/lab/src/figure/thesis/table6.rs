@@ -93,7 +93,8 @@ fn plan() -> Plan {
         "the paths take longer in the order INTR, POLL, ATM, 2Q, and those without a queue",
         Metric::Software,
         pairs,
-        Bound::AtLeast(1.0),
+        // Its longest step is from 13 to 8 µs; both may be a factor 1.5 off.
+        Bound::Between(1.0, 3.66),
     );
     plan.showing([Panel::bars(Metric::Software)])
 }

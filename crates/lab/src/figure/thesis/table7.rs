@@ -3,21 +3,18 @@
 //! Two claims are judged apart: each path's throughput against the baseline's, and the order of the
 //! paths in each column. The read-ahead fix is on, as it evidently was in the thesis.
 
-use super::THROUGHPUT;
-use super::simulated::{Column, on, simulate};
+use super::cached::{ALL, PATHS, SIMULATED_WORKLOAD};
+use super::{THROUGHPUT, cached};
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Cell, Panel, Plan, cell};
-use crate::figure::simulation::Simulation;
+use crate::figure::plan::{Cell, Extent, Plan, cell};
 use crate::figure::{Figure, Work};
-use sim::model::Costs;
-use sim::model::figures::{Axis, Series};
-use sim::paths::{Load, Machine, Mix, Pattern};
+use sim::paths::Machine;
 
 /// With the costs of the performance model.
 pub(in crate::figure) const MEASURED_COSTS: Figure = Figure {
     name: "sim-thesis-table7a",
     title: "Throughput through a cache, by path (simulated, costs of this kind of machine)",
-    work: work(|quick, seed, costs| table(Machine::of, quick, seed, costs)),
+    work: Work::Paths(plan, Machine::of),
     ..THESIS_COSTS
 };
 
@@ -26,30 +23,9 @@ pub(in crate::figure) const THESIS_COSTS: Figure = Figure {
     name: "sim-thesis-table7b",
     title: "Throughput through a cache, by path (simulated, costs of the thesis' table 6)",
     paper: "Yu §6.2, Table 7",
-    workload: "1 and 32 threads on 8 processors in virtual time, 4 KiB through a write-back cache \
-               that is much smaller than the emulated device: sequential and random reads and \
-               writes, and at random half of the threads with each (one thread reads)",
-    work: work(|quick, seed, costs| table(Machine::of_thesis, quick, seed, costs)),
+    workload: SIMULATED_WORKLOAD,
+    work: Work::Paths(plan, Machine::of_thesis),
 };
-
-const PANELS: &[Panel] = &[Panel::bars(THROUGHPUT)];
-
-const fn work(simulate: fn(bool, u64, &Costs) -> Vec<Series>) -> Work {
-    Simulation::over(&COLUMNS, simulate, PANELS, claims)
-}
-
-const COLUMNS: [&str; 10] = [
-    "SeqR 1", "SeqW 1", "RandR 1", "RandW 1", "RandM 1", "SeqR 32", "SeqW 32", "RandR 32",
-    "RandW 32", "RandM 32",
-];
-
-const LOADS: [(Pattern, Mix); 5] = [
-    (Pattern::Sequential, Mix::OfRequests(1_000)),
-    (Pattern::Sequential, Mix::OfRequests(0)),
-    (Pattern::Random, Mix::OfRequests(1_000)),
-    (Pattern::Random, Mix::OfRequests(0)),
-    (Pattern::Random, Mix::OfThreads),
-];
 
 /// Names a row's cells for their claims.
 macro_rules! row {
@@ -78,66 +54,54 @@ const ROWS: [&[Ratio]; 5] = [
 
 const BASELINE: &str = "interrupt";
 
+/// A quotient may be so many times the thesis', or a part of it.
+const FACTOR: f64 = 1.5;
+
 /// Paths that differ by less in the thesis have no order.
 const APART: f64 = 1.1;
 
-fn table(machine: fn(&Costs) -> Machine, quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
-    let axis = Axis {
-        name: "workload",
-        unit: "",
-    };
-    let loads = [1, 32].into_iter().flat_map(|threads| {
-        LOADS.map(|(pattern, mix)| Load {
-            threads,
-            pattern,
-            mix,
-        })
-    });
-    let columns: Vec<_> = (1_u32..)
-        .zip(loads)
-        .map(|(place, load)| Column {
-            x: place.into(),
-            load,
-            buffered: true,
-        })
-        .collect();
-    simulate(axis, &columns, &on(machine, costs), (quick, seed))
-}
-
-fn claims(plan: &mut Plan) {
+fn plan(_: Extent) -> Plan {
+    let mut plan = cached::plan(&PATHS, &ALL);
     for (name, path, column, ratio) in ROWS.into_iter().flatten().copied() {
-        let rounded = |bound: f64| (bound * 100.0).round() / 100.0;
         plan.claim(
             name,
             "so many times the interrupt path's throughput, within a factor 1.5 of the thesis'",
             THROUGHPUT,
             (cell(path, column), cell(BASELINE, column)),
-            Bound::Between(rounded(ratio / 1.5), rounded(ratio * 1.5)),
+            Bound::Between(rounded(ratio / FACTOR), rounded(ratio * FACTOR)),
         );
     }
-    for column in COLUMNS {
+    for (column, ..) in ALL {
+        let (pairs, most) = ordered(column);
         plan.claim_pairs(
             column,
             "the paths are in the thesis' order, as far as they differ there by 10 %",
             THROUGHPUT,
-            ordered(column),
-            Bound::AtLeast(1.0),
+            pairs,
+            Bound::Between(1.0, most),
         );
     }
+    plan
 }
 
-/// Pairs of paths of which the first one has more in the thesis.
-fn ordered(column: &str) -> Vec<(Cell, Cell)> {
+/// Pairs of paths of which the first one has more in the thesis, and how many times as much it may
+/// have at most: the thesis' most, where both are a factor 1.5 off.
+fn ordered(column: &str) -> (Vec<(Cell, Cell)>, f64) {
     let row = ROWS.into_iter().flatten().filter(|row| row.2 == column);
     let row = row.map(|row| (row.1, row.3));
     let ratios: Vec<_> = std::iter::once((BASELINE, 1.0)).chain(row).collect();
-    let mut pairs = Vec::new();
+    let (mut pairs, mut most): (_, f64) = (Vec::new(), 1.0);
     for &(of, more) in &ratios {
         for &(to, less) in &ratios {
             if more >= APART * less {
                 pairs.push((cell(of, column), cell(to, column)));
+                most = most.max(more / less);
             }
         }
     }
-    pairs
+    (pairs, rounded(most * FACTOR * FACTOR))
+}
+
+fn rounded(bound: f64) -> f64 {
+    (bound * 100.0).round() / 100.0
 }
