@@ -126,10 +126,10 @@ impl SubmitterChannel {
         if self.closing {
             return Some(BlockError::Aborted);
         }
-        if self.runner.is_gone() {
+        let geometry = self.inner.below.geometry();
+        if self.runner.is_gone() || geometry.is_gone() {
             return Some(BlockError::Gone);
         }
-        let geometry = self.inner.below.geometry();
         let capabilities = crate::Capabilities {
             max_transfer_bytes: self.bytes,
             ..self.inner.below.capabilities()
