@@ -433,6 +433,9 @@ impl Runner {
             self.gone = true;
             let own = self.own.as_ref();
             if !own.is_some_and(|own| Arc::ptr_eq(&own.inbox, &entry.inbox)) {
+                if mutation::active(Mutation::BatchNotPutBack) {
+                    return;
+                }
                 return self.queues[queue].put_back(entry, self.now);
             }
         }
