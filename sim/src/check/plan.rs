@@ -138,11 +138,13 @@ impl Plan {
         };
         let total = requests * (targets * hosts * applications) as u64;
         let calm_after = total * 3 / 4;
+        let paths = paths(options.seed, &features, &switched);
         let there = There {
             targets,
             cores: target_cores,
             hosts,
             volumes,
+            paths: paths.iter().any(Option::is_some),
         };
         let events = events(options.seed, &features, there, calm_after);
         let keep_alive = Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]);
@@ -152,7 +154,7 @@ impl Plan {
             tolerance: tolerance(&features),
             targets,
             target_cores,
-            paths: paths(options.seed, &features, &switched),
+            paths,
             switched,
             volumes,
             blocks,
@@ -203,7 +205,7 @@ fn paths(seed: u64, features: &BTreeSet<Feature>, switched: &[bool]) -> Vec<Opti
     let has = features.contains(&Feature::HostPaths);
     let hosts = switched.iter();
     let path = |&switched: &bool| {
-        let (path, drawn) = (HostPath::draw(&mut prng), prng.chance(2, 3));
+        let (path, drawn) = (HostPath::draw(&mut prng), prng.chance(1, 3));
         (has && drawn && !switched).then_some(path)
     };
     hosts.map(path).collect()

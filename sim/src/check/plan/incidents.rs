@@ -100,6 +100,8 @@ pub(super) struct There {
     pub(super) cores: usize,
     pub(super) hosts: usize,
     pub(super) volumes: usize,
+    /// Threads of a host share a path.
+    pub(super) paths: bool,
 }
 
 impl There {
@@ -130,7 +132,7 @@ pub(super) fn events(
         // Those right before a crash come before it.
         events.splice(0..0, pauses);
     }
-    if features.contains(&Feature::HostPaths) {
+    if there.paths {
         events.extend(thread_pauses(seed, there, calm_after));
     }
     events.sort_by_key(|event| event.after);
