@@ -1,4 +1,5 @@
-//! An application thread of a simulated host: it submits through the host's switchboard.
+//! An application thread of a simulated host: it submits through the host's switchboard, by an I/O
+//! path that it shares with other threads, or by a channel of its own.
 
 use crate::application::Application;
 use crate::application::ApplicationReport;
@@ -6,9 +7,11 @@ use crate::cache::Medium;
 use crate::changing::{Changes, Changing};
 use crate::client::{Client, Way};
 use crate::oracle::Oracle;
+use crate::path_core::SharedPath;
 use crate::rights::Extent;
+use crate::trace::say;
 use base::{Nanos, Prng, Time};
-use block::{Channel, Device};
+use block::{Capabilities, Channel, Device, DeviceError, PathDevice};
 use host::{Association, Phase, RemoteNamespace, Switchboard};
 use reactor::{Completion, Context, Service};
 use std::cell::{Cell, RefCell};
@@ -36,13 +39,32 @@ pub struct Job {
     pub changed: Rc<Cell<u64>>,
 }
 
+/// The way of a thread to its namespace.
+#[derive(Debug)]
+pub(crate) enum Through {
+    /// A switchboard.
+    Board(Switchboard),
+    /// An I/O path that threads share.
+    Path {
+        /// The path.
+        path: SharedPath,
+        /// A thread or a commit waits for what is written.
+        awaited: bool,
+        /// The thread drives its channel only while it has requests.
+        only_in_calls: bool,
+    },
+    /// A channel of its own.
+    Own,
+}
+
 /// An application thread.
 #[derive(Debug)]
 pub struct App {
     job: Job,
     /// Until the thread has what it wants from it.
-    board: Option<Switchboard>,
-    prng: Prng,
+    through: Option<Through>,
+    /// Decides when it changes its mind.
+    seed: u64,
     client: Option<Client>,
     /// Associations that were live, as of the last turn.
     associations: u64,
@@ -54,10 +76,15 @@ impl App {
     /// A thread that does `job` through `board`.
     #[must_use]
     pub fn new(job: Job, board: Switchboard, seed: u64) -> Self {
+        Self::by(job, Through::Board(board), seed)
+    }
+
+    /// A thread that does `job` that way.
+    pub(crate) fn by(job: Job, through: Through, seed: u64) -> Self {
         Self {
             job,
-            board: Some(board),
-            prng: Prng::from_seed(seed),
+            through: Some(through),
+            seed: Prng::from_seed(seed).next_u64(),
             client: None,
             associations: 0,
             now: Time::ZERO,
@@ -85,6 +112,39 @@ impl App {
         }
     }
 
+    fn switched(
+        &self,
+        board: &Switchboard,
+        remote: &RemoteNamespace,
+        cx: &mut Context<'_>,
+    ) -> (Way, Capabilities) {
+        let job = &self.job;
+        let device = board
+            .namespace(remote)
+            .expect("a few namespaces")
+            .with_class(job.class)
+            .with_requests(
+                depth(&job.application),
+                remote.capabilities().max_transfer_bytes,
+            );
+        let channel = if job.changes == Changes::Never {
+            device.open(cx.driver)
+        } else {
+            let changed = Rc::clone(&job.changed);
+            Changing::open(
+                &device,
+                job.class,
+                job.changes,
+                self.seed,
+                changed,
+                cx.driver,
+            )
+            .map(|channel| Box::new(channel) as Box<dyn Channel>)
+        };
+        let channel = channel.expect("a few submitters");
+        (Way::Any(channel), device.capabilities())
+    }
+
     fn start(&mut self, cx: &mut Context<'_>) {
         let job = &self.job;
         if job.association.phase() != Phase::Live {
@@ -93,29 +153,53 @@ impl App {
         let Ok(remote) = RemoteNamespace::new(&job.association, job.application.nsid) else {
             return;
         };
-        let Some(board) = self.board.take() else {
+        let opened = match &self.through {
+            Some(Through::Board(board)) => Ok(self.switched(board, &remote, cx)),
+            Some(Through::Path {
+                path,
+                awaited,
+                only_in_calls,
+            }) => match &*path.borrow() {
+                Some(path) => open_by_path(path, *awaited, *only_in_calls, &job.application, cx),
+                None => return,
+            },
+            Some(Through::Own) => remote.open_remote(cx.driver).map(|channel| {
+                let way = Way::Remote(Box::new(channel));
+                (way, remote.capabilities())
+            }),
+            None => return,
+        };
+        // Others have all queues now.
+        let Ok((way, capabilities)) = opened else {
             return;
         };
-        let depth = u32::try_from(job.application.workload.depth).expect("a few");
-        let device = board
-            .namespace(&remote)
-            .expect("a few namespaces")
-            .with_class(job.class)
-            .with_requests(depth, remote.capabilities().max_transfer_bytes);
-        let channel = if job.changes == Changes::Never {
-            device.open(cx.driver)
-        } else {
-            let (seed, changed) = (self.prng.next_u64(), Rc::clone(&job.changed));
-            Changing::open(&device, job.class, job.changes, seed, changed, cx.driver)
-                .map(|channel| Box::new(channel) as Box<dyn Channel>)
-        };
-        let channel = channel.expect("a few submitters");
-        let geometry = device.geometry();
-        let capabilities = device.capabilities();
-        let way = Way::Any(channel);
+        self.through = None;
+        let geometry = remote.geometry();
         let client = Client::of(way, geometry, capabilities, job.application.clone());
         self.client = Some(client.over(job.medium.clone()));
     }
+}
+
+/// Requests of an application under way.
+fn depth(application: &Application) -> u32 {
+    u32::try_from(application.workload.depth).expect("a few")
+}
+
+fn open_by_path(
+    path: &PathDevice,
+    awaited: bool,
+    only_in_calls: bool,
+    application: &Application,
+    cx: &mut Context<'_>,
+) -> Result<(Way, Capabilities), DeviceError> {
+    let bytes = path.capabilities().max_transfer_bytes;
+    let path = path.clone().with_requests(depth(application), bytes);
+    let path = if awaited { path } else { path.unawaited() };
+    let path = if only_in_calls { path.in_calls() } else { path };
+    let channel = path.open(cx.driver)?;
+    application.report.borrow_mut().path = Some(path.path());
+    say(|| format!("{:?}: a thread opens {path:?}", cx.now));
+    Ok((Way::Any(channel), path.capabilities()))
 }
 
 impl Service for App {

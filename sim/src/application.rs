@@ -6,6 +6,7 @@ use base::Nanos;
 use block::BlockError;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use switch::Path;
 
 /// Extents of one command, at most: more find nothing that these do not.
 pub(crate) const EXTENTS_AT_ONCE: usize = 8;
@@ -127,6 +128,8 @@ pub struct ApplicationReport {
     pub fingerprint: u64,
     /// An application without a judge was told that its namespace is gone, and asks no more.
     pub gave_up: bool,
+    /// The I/O path by which it reached its namespace.
+    pub path: Option<Path>,
 }
 
 /// Which requests an application makes.

@@ -20,6 +20,7 @@ mod knob_changes;
 pub mod model;
 mod network;
 pub mod oracle;
+mod path_core;
 pub mod paths;
 mod raw;
 pub mod rights;

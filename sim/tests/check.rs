@@ -71,3 +71,23 @@ fn extents_survive_whatever_a_run_has() {
         assert!(run_plan(seed, &plan).requests > 0);
     }
 }
+
+/// Threads of a host that share an I/O path, in runs that have everything else, too: the report has the
+/// requests of each path.
+#[test]
+fn paths_of_hosts_survive_whatever_a_run_has() {
+    let options = |seed| Options {
+        seed,
+        requests: Some(200),
+        ..Options::default()
+    };
+    let seeds = (0..).filter(|&seed| Plan::draw(&options(seed)).paths.iter().any(Option::is_some));
+    for seed in seeds.take(16) {
+        let plan = Plan::draw(&options(seed));
+        println!("seed {seed}: {:?}", plan.features);
+        let survived = run_plan(seed, &plan);
+        for path in plan.paths.iter().flatten() {
+            assert!(survived.by_path[path.drawn.path.name()] > 0, "{path}");
+        }
+    }
+}

@@ -156,6 +156,10 @@ mutations! {
     MergedEndsFirst = "merged-ends-first",
     /// A path says of requests that failed that they were done.
     PathErrorHidden = "path-error-hidden",
+    /// A path forgets what a runner that lost its channel had of other threads.
+    BatchNotPutBack = "batch-not-put-back",
+    /// A path tells one thread alone of a lost write cache.
+    LossToldOnce = "loss-told-once",
     /// The plug of a path knows no time at which it is due.
     PlugNeverDue = "plug-never-due",
     /// The driver does not watch a socket that is no longer hot.

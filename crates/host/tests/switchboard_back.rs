@@ -6,13 +6,13 @@ mod peer;
 mod setup;
 
 use block::conformance::Bench;
-use block::{BlockError, Cache, CacheOptions};
+use block::{BlockError, Cache, CacheOptions, PathDevice};
 use host::{Phase, Switchboard, SwitchboardOptions};
 use peer::{Behaviour, NQN, Peer, builder};
 use reactor::placement::allowed_cores;
 use std::sync::Arc;
 use std::time::Duration;
-use switch::{Class, Knobs};
+use switch::{Class, Knobs, Path, PathRules};
 use wire::nvme::Status;
 
 /// Its requests failed for good, although the target carried them out again.
@@ -44,6 +44,74 @@ fn a_cache_is_used_again_when_the_target_is_back() {
         peer.change(|behaviour| behaviour.refuse_connect = None);
         bench.turn_until("it is back", |bench| bench.read(800, 1).is_ok());
         assert_eq!(bench.read(8, 8).unwrap(), [5; 4096]);
+        bench.shut();
+    }
+}
+
+/// A controller that is live and refuses I/O queues: the channel said that it was back, so that a cache
+/// wrote its pages back over and over.
+#[test]
+fn a_channel_is_not_back_while_its_controller_refuses_it_a_queue() {
+    for class in Class::ALL {
+        let behaviour = Behaviour {
+            io_queues: 128,
+            ..Behaviour::default()
+        };
+        let peer = Peer::start(1 << 20, behaviour);
+        let builder = builder().loss_timeout(Some(Duration::from_millis(50)));
+        let host = builder.keep_reconnecting(true).build().unwrap();
+        let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+        let (cores, knobs) = (allowed_cores().unwrap(), Knobs::switchyard());
+        let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+        let below = setup::switched(&board, &subsystem, 1).with_class(class);
+        let mut bench = Bench::open(setup::driver(), &below).unwrap();
+        bench.write(8, &[5; 4096]).unwrap();
+
+        let refuse = Some(Status::CONNECT_CONTROLLER_BUSY);
+        peer.change(|behaviour| behaviour.refuse_io_connect = refuse);
+        peer.cut_all();
+        bench.turn_until("the lanes are refused", |bench| {
+            let gone = bench.read(8, 8) == Err(BlockError::Gone);
+            let live = subsystem.association().phase() == Phase::Live;
+            gone && live && !bench.is_back()
+        });
+
+        peer.change(|behaviour| behaviour.refuse_io_connect = None);
+        bench.turn_until("it is back", |bench| bench.is_back());
+        bench.turn_until("it reads", |bench| bench.read(8, 8).is_ok());
+        bench.shut();
+    }
+}
+
+/// What a path answers over a switchboard is what the switchboard does: its channel is gone and back
+/// with that.
+#[test]
+fn a_path_is_used_again_when_the_target_is_back() {
+    for path in Path::ALL {
+        let behaviour = Behaviour {
+            io_queues: 128,
+            ..Behaviour::default()
+        };
+        let peer = Peer::start(1 << 20, behaviour);
+        let builder = builder().loss_timeout(Some(Duration::from_millis(50)));
+        let host = builder.keep_reconnecting(true).build().unwrap();
+        let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+        let (cores, knobs) = (allowed_cores().unwrap(), Knobs::switchyard());
+        let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+        let below = Arc::new(setup::switched(&board, &subsystem, 1));
+        let device = PathDevice::start(below, path, PathRules::default()).unwrap();
+        let mut bench = Bench::open(setup::driver(), &device).unwrap();
+        bench.write(8, &[5; 4096]).unwrap();
+
+        let refuse = Some(Status::CONNECT_CONTROLLER_BUSY);
+        peer.change(|behaviour| behaviour.refuse_connect = refuse);
+        peer.cut_all();
+        assert_eq!(bench.read(800, 1), Err(BlockError::Gone), "{path}");
+        assert!(!bench.is_back(), "{path}");
+
+        peer.change(|behaviour| behaviour.refuse_connect = None);
+        bench.turn_until("it is back", |bench| bench.is_back());
+        bench.turn_until("it reads", |bench| bench.read(8, 8).is_ok());
         bench.shut();
     }
 }

@@ -7,6 +7,7 @@ use crate::controlling::Controlling;
 use crate::driver::SimDriver;
 use crate::host_core::HostCore;
 use crate::oracle::Oracle;
+use crate::path_core::PathCore;
 use crate::rights::Extent;
 use crate::storage::TargetCore;
 use crate::world::Actor;
@@ -32,15 +33,19 @@ pub(super) struct Process {
     pub(super) turning: Option<Change>,
 }
 
-/// A host with applications that submit through a switchboard.
+/// A host with applications on threads of their own.
 #[derive(Debug)]
-pub(super) struct Switched {
-    /// Until its applications have ended.
+pub(super) struct Threads {
+    /// The switchboard of those that submit through one, until they have ended.
     pub(super) board: Option<Switchboard>,
     pub(super) dataplane: Vec<Core<SimDriver, EgressService>>,
     /// One for each target.
     pub(super) controlling: Vec<Core<SimDriver, Controlling>>,
+    /// One for each namespace that threads reach by an I/O path.
+    pub(super) paths: Vec<Core<SimDriver, PathCore>>,
     pub(super) apps: Vec<Core<SimDriver, App>>,
+    /// The applications have ended.
+    pub(super) left: bool,
 }
 
 /// The way in which a host runs its applications.
@@ -48,8 +53,8 @@ pub(super) struct Switched {
 pub(super) enum Kind {
     /// All on one core, each with a channel of its own.
     Plain(Box<Core<SimDriver, HostCore>>),
-    /// Each on a thread of its own, through a switchboard.
-    Switched(Box<Switched>),
+    /// Each on a thread of its own, or several.
+    Threads(Box<Threads>),
 }
 
 /// A host, and what its applications have to do.
@@ -93,15 +98,17 @@ impl Host {
     fn add_actors<'a>(&'a mut self, actors: &mut Vec<&'a mut dyn Actor>) {
         match &mut self.kind {
             Kind::Plain(core) => actors.push(&mut **core),
-            Kind::Switched(host) => {
-                let Switched {
+            Kind::Threads(host) => {
+                let Threads {
                     dataplane,
                     controlling,
+                    paths,
                     apps,
                     ..
                 } = &mut **host;
                 actors.extend(dataplane.iter_mut().map(|core| core as &mut dyn Actor));
                 actors.extend(controlling.iter_mut().map(|core| core as &mut dyn Actor));
+                actors.extend(paths.iter_mut().map(|core| core as &mut dyn Actor));
                 actors.extend(apps.iter_mut().map(|core| core as &mut dyn Actor));
             }
         }
@@ -111,7 +118,7 @@ impl Host {
     pub(super) fn associations(&self) -> Vec<&Arc<Association>> {
         match &self.kind {
             Kind::Plain(core) => core.service.associations().collect(),
-            Kind::Switched(host) => {
+            Kind::Threads(host) => {
                 let controlling = host.controlling.iter();
                 controlling.map(|core| core.service.association()).collect()
             }
@@ -125,7 +132,7 @@ impl Host {
         let mut over = associations.filter(|association| association.phase() == Phase::Gone);
         let finished = match &self.kind {
             Kind::Plain(core) => core.service.finished() || core.service.is_closing(),
-            Kind::Switched(host) => host.board.is_none(),
+            Kind::Threads(host) => host.left,
         };
         let over = over.next().map(|association| association.generation());
         over.filter(|_| !finished)
@@ -140,7 +147,7 @@ impl Host {
     ) {
         match &mut self.kind {
             Kind::Plain(core) => core.service.is_replaced(target, nsid, oracle, extent),
-            Kind::Switched(host) => {
+            Kind::Threads(host) => {
                 for app in &mut host.apps {
                     app.service.is_replaced(target, nsid, oracle, extent);
                 }
@@ -151,10 +158,13 @@ impl Host {
     fn drivers(&self) -> Vec<&SimDriver> {
         match &self.kind {
             Kind::Plain(core) => vec![&core.driver],
-            Kind::Switched(host) => {
+            Kind::Threads(host) => {
                 let dataplane = host.dataplane.iter().map(|core| &core.driver);
                 let controlling = host.controlling.iter().map(|core| &core.driver);
-                dataplane.chain(controlling).collect()
+                let paths = host.paths.iter().map(|core| &core.driver);
+                let apps = host.apps.iter().map(|core| &core.driver);
+                let threads = paths.chain(apps);
+                dataplane.chain(controlling).chain(threads).collect()
             }
         }
     }
@@ -194,17 +204,19 @@ impl Host {
     pub(super) fn leaves(&mut self) -> bool {
         match &mut self.kind {
             Kind::Plain(core) => core.service.finished(),
-            Kind::Switched(host) => {
-                if host.board.is_some() && host.apps.iter().all(|app| app.service.finished()) {
-                    host.apps.clear();
+            Kind::Threads(host) => {
+                if !host.left && host.apps.iter().all(|app| app.service.finished()) {
+                    host.left = true;
                     host.board = None;
+                    host.paths.iter_mut().for_each(|core| core.service.leave());
                     for core in &host.controlling {
                         core.service.association().close();
                     }
                 }
                 let dataplane = host.dataplane.iter().all(|core| core.service.finished());
                 let controlling = host.controlling.iter().all(|core| core.service.finished());
-                host.board.is_none() && dataplane && controlling
+                let paths = host.paths.iter().all(|core| core.service.finished());
+                host.left && dataplane && controlling && paths
             }
         }
     }
@@ -253,14 +265,32 @@ impl Cast {
         let (before, from) = self.hosts.split_at_mut(host);
         let mut hosts = from.iter_mut().chain(before);
         let dataplane = hosts.find_map(|host| match &mut host.kind {
-            Kind::Switched(host) => Some(&mut host.dataplane),
-            Kind::Plain(_) => None,
+            Kind::Threads(host) if !host.dataplane.is_empty() => Some(&mut host.dataplane),
+            _ => None,
         });
         let Some(dataplane) = dataplane else { return };
         let core = core.map(|core| core % dataplane.len());
         let stops = |&(index, _): &(usize, _)| core.is_none_or(|core| core == index);
         let stopped = dataplane.iter_mut().enumerate().filter(stops);
         stopped.for_each(|(_, core)| core.hold(until));
+    }
+
+    /// One of the threads that share an I/O path stops until then, of the first host from that one on
+    /// that has any. Returns true if there is one.
+    pub(super) fn pause_thread(&mut self, host: usize, thread: usize, until: Time) -> bool {
+        let (before, from) = self.hosts.split_at_mut(host);
+        let mut hosts = from.iter_mut().chain(before);
+        let host = hosts.find_map(|host| match &mut host.kind {
+            Kind::Threads(host) if !host.paths.is_empty() => Some(host),
+            _ => None,
+        });
+        let Some(host) = host else { return false };
+        let paths = host.paths.iter_mut().map(|core| &mut core.driver);
+        let drivers = paths.chain(host.apps.iter_mut().map(|core| &mut core.driver));
+        let mut drivers: Vec<_> = drivers.collect();
+        let all = drivers.len();
+        drivers[thread % all].hold(until);
+        true
     }
 
     /// Time from which on no core of a target stands still.

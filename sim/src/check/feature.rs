@@ -100,11 +100,13 @@ pub enum Feature {
     PageCache,
     /// Subsystems are removed, and come again.
     Subsystems,
+    /// Threads of some hosts get to their namespaces by an I/O path that they share.
+    HostPaths,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 44] = [
+    pub const ALL: [(Self, &'static str); 45] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -149,6 +151,7 @@ impl Feature {
         (Self::Reopens, "reopens"),
         (Self::PageCache, "page-cache"),
         (Self::Subsystems, "subsystems"),
+        (Self::HostPaths, "host-paths"),
     ];
 
     /// The name by which it is left out.

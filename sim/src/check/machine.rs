@@ -1,55 +1,40 @@
 //! The whole of a run: its actors, and the incidents that happen to them.
 
 mod ending;
+mod hosts;
 mod incidents;
 mod orphans;
 
 use super::Survived;
 use super::audit::Audit;
-use super::cast::{Cast, Host, Kind, Process, Switched, free_buffers};
+use super::cast::{Cast, Host, Process, free_buffers};
 use super::feature::Feature;
 use super::plan::Plan;
 use super::tenants::{Tenants, host_name};
 use super::volume::{DispatcherCore, Volume};
-use crate::Mix;
-use crate::app::{App, Job};
-use crate::application::{Application, ApplicationReport, Workload};
-use crate::changing::Changes;
-use crate::controlling::Controlling;
+use crate::application::{Application, ApplicationReport};
 use crate::disk::DiskFaults;
-use crate::driver::SimDriver;
-use crate::host_core::HostCore;
-use crate::knob_changes::random_position;
 use crate::network::NetworkFaults;
-use crate::rights::{Law, Rights};
+use crate::rights::Rights;
 use crate::shared::Pace;
 use crate::storage::{TargetCore, settle, target_cores};
 use crate::world::{Outcome, World};
-use base::units::CoreId;
 use base::{Nanos, Prng, Time};
-use host::{ConnectOptions, HostIdentity, Phase, ReplayPolicy, Switchboard, SwitchboardOptions};
-use reactor::{Core, PollPolicy, Service as _};
+use host::Phase;
+use reactor::Service as _;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use switch::knobs::Lanes;
-use switch::{Class, Knobs};
 use target::{NamespaceOptions, SubsystemOptions, Target};
 
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
 
-/// Cores of a host that has a switchboard.
-const SWITCHED_CORES: u32 = 2;
-
 /// Interval between two looks at hosts that may have given up.
 const REVIVAL: Nanos = Nanos::from_secs(30);
-
-/// Longest that the connections of a host take to close: they have the memory of requests until then.
-const CLOSES: Nanos = Nanos::from_secs(1);
 
 /// The state of a target, whether it runs or not.
 #[derive(Debug)]
@@ -86,6 +71,8 @@ pub(super) struct Machine {
     /// Requests that these applications were answered.
     answered: Rc<Cell<u64>>,
     audits: Rc<RefCell<Vec<Audit>>>,
+    /// Runners of hosts' paths that others deposed.
+    deposed: Rc<Cell<u64>>,
     incidents: BTreeMap<Cow<'static, str>, u64>,
 }
 
@@ -128,6 +115,7 @@ impl Machine {
             reports: Vec::new(),
             answered: Rc::default(),
             audits: Rc::default(),
+            deposed: Rc::default(),
             incidents: BTreeMap::new(),
         };
         for target in 0..plan.targets {
@@ -237,217 +225,6 @@ impl Machine {
         }
     }
 
-    /// The applications of a host, on the volumes of each target in turn.
-    fn applications(&mut self, host: usize) -> Vec<Application> {
-        self.hosts_made += 1;
-        let mut applications = Vec::new();
-        for target in 0..self.plan.targets {
-            for number in 0..self.plan.applications {
-                let place = (host + number) % self.plan.volumes;
-                let seed = self.prng.next_u64();
-                let known = &self.known[target];
-                let volume = &known.volumes[place];
-                applications.push(Application {
-                    target,
-                    nsid: u32::try_from(place + 1).expect("a few"),
-                    mix: Mix::Everything,
-                    tolerance: self.plan.tolerance.of_volume(self.may_go(place)),
-                    host: self.hosts_made,
-                    oracle: Some(Rc::clone(&volume.oracle)),
-                    law: Some(Law {
-                        rights: known.rights[host][place].clone(),
-                        extent: volume.extent.clone(),
-                    }),
-                    rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
-                    extents: self.has(Feature::Extents),
-                    gives_up: self.has(Feature::GiveUps),
-                    syncs: self.has(Feature::Syncs) && (host + target).is_multiple_of(2),
-                    reopens: self.reopens(),
-                    alone: self.plan.hosts == 1 && !self.has(Feature::HostCrashes),
-                    waits: self.waits(),
-                    answered: Rc::clone(&self.answered),
-                    ..Application::alone(self.plan.workload, seed)
-                });
-            }
-        }
-        applications
-    }
-
-    /// Applications open other channels in the place of theirs. What was given up costs the association
-    /// when its channel is closed, and blocks of lost writes are closed when their namespace comes back:
-    /// errors that no checker expects of a channel that has just been opened.
-    fn reopens(&self) -> bool {
-        let others = [
-            Feature::GiveUps,
-            Feature::Removals,
-            Feature::OtherVolume,
-            Feature::Subsystems,
-        ];
-        self.has(Feature::Reopens) && !others.into_iter().any(|feature| self.has(feature))
-    }
-
-    /// Returns the longest that requests may wait for a connection; `None` if they wait for ever. A
-    /// host that stands still fails none meanwhile.
-    fn waits(&self) -> Option<Nanos> {
-        let pauses = [Feature::Pauses, Feature::CorePauses, Feature::Jumps];
-        let stands_still = pauses.into_iter().any(|feature| self.has(feature));
-        let limit = self.plan.loss_timeout?;
-        Some(if stands_still {
-            Nanos(u64::MAX)
-        } else {
-            limit + CLOSES
-        })
-    }
-
-    /// Another volume may come in the place of this one, or it may be no namespace for a while.
-    fn may_go(&self, place: usize) -> bool {
-        let replaced = place == 0 && self.has(Feature::OtherVolume);
-        replaced
-            || self.has(Feature::Subsystems)
-            || place + 1 == self.plan.volumes && self.has(Feature::Removals)
-    }
-
-    fn options(&mut self, subsystem: &str, name: &str, address: SocketAddr) -> ConnectOptions {
-        let mut id = [0; 16];
-        self.prng.fill(&mut id);
-        orphans::mark(&mut id, self.hosts_made);
-        let identity = HostIdentity {
-            nqn: host::parse_nqn(name).expect("a valid name"),
-            id,
-        };
-        let digests = self.has(Feature::Digests);
-        ConnectOptions {
-            queues: self.plan.queues,
-            header_digest: digests,
-            data_digest: digests,
-            sq_flow_control: self.has(Feature::FlowControl),
-            persistent: true,
-            keep_alive: self.plan.keep_alive,
-            command_timeout: self.plan.command_timeout,
-            loss_timeout: self.plan.loss_timeout.filter(|_| subsystem == SUBSYSTEM),
-            keep_reconnecting: true,
-            replay: ReplayPolicy::WhenSafe,
-            seed: self.prng.next_u64(),
-            ..ConnectOptions::new(
-                address,
-                host::parse_nqn(subsystem).expect("a valid name"),
-                identity,
-            )
-        }
-    }
-
-    /// A host with these applications, which begins to connect to all targets.
-    fn host(&mut self, number: usize, applications: Vec<Application>) -> Host {
-        let addresses: Vec<_> = self.known.iter().map(|known| known.address).collect();
-        let name = host_name(number);
-        let options: Vec<_> = addresses
-            .into_iter()
-            .map(|address| self.options(SUBSYSTEM, &name, address))
-            .collect();
-        let reports = applications.iter().map(|app| Rc::clone(&app.report));
-        self.reports.extend(reports);
-        let kind = if self.plan.switched[number] {
-            self.switched(options, &applications)
-        } else {
-            let mut driver = self.world.driver();
-            let core = HostCore::with(options, applications.clone(), &mut driver);
-            let core = core.expecting(self.plan.provoked);
-            Kind::Plain(Box::new(Core::new(driver, core, PollPolicy::Never)))
-        };
-        let host = Host {
-            kind,
-            applications,
-            buffers: Vec::new(),
-        };
-        host.noted()
-    }
-
-    /// Makes a host with applications that are threads which submit through a switchboard.
-    fn switched(&mut self, options: Vec<ConnectOptions>, applications: &[Application]) -> Kind {
-        let knobs = random_position(&mut self.prng, &Knobs::default());
-        let mut controlling: Vec<Core<SimDriver, Controlling>> = Vec::new();
-        for options in options {
-            let mut driver = self.world.driver();
-            if let Some(first) = controlling.first() {
-                driver.belongs_to(&first.driver);
-            }
-            let options = ConnectOptions { knobs, ..options };
-            let service = Controlling::new(options, &mut driver).expecting(self.plan.provoked);
-            controlling.push(Core::new(driver, service, PollPolicy::Never));
-        }
-        let board = SwitchboardOptions {
-            cores: (0..SWITCHED_CORES).map(CoreId).collect(),
-            knobs,
-        };
-        let mut dataplane = Vec::new();
-        // One thread for all classes may have a lane for each, and not the other way round.
-        let apart = knobs.lanes == Lanes::PerClass && self.prng.chance(1, 2);
-        let board = Switchboard::run_by(&board, apart, |place| {
-            let mut driver = self.world.driver();
-            driver.belongs_to(&controlling[0].driver);
-            let service = place.service(&driver);
-            let core = Core::new(driver, service, PollPolicy::Never);
-            let sender = core.sender();
-            dataplane.push(core);
-            Ok(sender)
-        });
-        let board = board.expect("valid knobs");
-        let apps = applications.iter().map(|application| {
-            let class = Class::ALL[usize::from(self.prng.chance(1, 2))];
-            let changes = if self.prng.chance(1, 3) {
-                Changes::Often(8)
-            } else {
-                Changes::Never
-            };
-            let association = controlling[application.target].service.association();
-            let job = Job {
-                association: Arc::clone(association),
-                application: application.clone(),
-                medium: None,
-                class,
-                changes,
-                changed: Rc::default(),
-            };
-            let mut driver = self.world.driver();
-            driver.belongs_to(&controlling[0].driver);
-            driver.wander(8, SWITCHED_CORES);
-            let app = App::new(job, board.clone(), self.prng.next_u64());
-            Core::new(driver, app, PollPolicy::Never)
-        });
-        Kind::Switched(Box::new(Switched {
-            apps: apps.collect(),
-            board: Some(board),
-            dataplane,
-            controlling,
-        }))
-    }
-
-    /// Adds a host on a subsystem of its own, which no oracle judges.
-    fn add_liar(&mut self) {
-        self.hosts_made += 1;
-        let workload = Workload {
-            requests: u64::MAX,
-            ..self.plan.workload
-        };
-        let application = Application {
-            mix: Mix::Everything,
-            judged: false,
-            ..Application::alone(workload, self.prng.next_u64())
-        };
-        let address = self.known[0].address;
-        let options = self.options(LIARS, "nqn.2026-11.io.switchyard:liar", address);
-        let mut driver = self.world.driver();
-        let core = HostCore::with(vec![options], vec![application.clone()], &mut driver);
-        let (lies, one_in) = (self.plan.lies, self.plan.lie_one_in);
-        self.world.tell_lies(&driver, lies, one_in);
-        let liar = Host {
-            kind: Kind::Plain(Box::new(Core::new(driver, core, PollPolicy::Never))),
-            applications: vec![application],
-            buffers: Vec::new(),
-        };
-        self.cast.borrow_mut().liar = Some(liar.noted());
-    }
-
     /// Answers that applications must have in the end.
     pub(super) fn total(&self) -> u64 {
         let applications = self.plan.targets * self.plan.hosts * self.plan.applications;
@@ -547,12 +324,17 @@ impl Machine {
     pub(super) fn survived(&self) -> Survived {
         let mut survived = Survived {
             faults: self.incidents.clone(),
+            deposed: self.deposed.get(),
             ..Survived::default()
         };
         for report in &self.reports {
             let report = *report.borrow();
             survived.requests += report.answered;
             survived.failed += report.failed;
+            if let Some(path) = report.path {
+                let by_path = survived.by_path.entry(Cow::Borrowed(path.name()));
+                *by_path.or_default() += report.answered;
+            }
             let mixed = survived.fingerprint ^ report.fingerprint;
             survived.fingerprint = mixed.wrapping_mul(0x0100_0000_01B3);
         }

@@ -10,12 +10,14 @@ mod cast;
 mod feature;
 mod kept;
 mod machine;
+mod path;
 mod plan;
 mod tenants;
 mod volume;
 
 pub use feature::Feature;
 pub use kept::kept;
+pub use path::{DrawnPath, HostPath};
 pub use plan::{Event, Incident, Options, Plan};
 
 use crate::trace::say;
@@ -40,6 +42,12 @@ pub struct Survived {
     pub requests: u64,
     /// Of these, with an error.
     pub failed: u64,
+    /// Of these, by each I/O path that threads of hosts share.
+    #[serde(default)]
+    pub by_path: BTreeMap<Cow<'static, str>, u64>,
+    /// Runners of those paths that others deposed.
+    #[serde(default)]
+    pub deposed: u64,
     /// Faults of each kind.
     pub faults: BTreeMap<Cow<'static, str>, u64>,
     /// Of all answers and when they came: equal runs have equal ones.
@@ -59,9 +67,14 @@ impl Survived {
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.failed += other.failed;
-        for (kind, count) in &other.faults {
-            *self.faults.entry(kind.clone()).or_default() += count;
-        }
+        let add = |to: &mut BTreeMap<_, u64>, from: &BTreeMap<Cow<'static, str>, u64>| {
+            for (kind, count) in from {
+                *to.entry(kind.clone()).or_default() += count;
+            }
+        };
+        add(&mut self.by_path, &other.by_path);
+        add(&mut self.faults, &other.faults);
+        self.deposed += other.deposed;
         self.simulated_ns += other.simulated_ns;
     }
 }

@@ -3,6 +3,7 @@
 mod incidents;
 
 use super::feature::{Feature, complete};
+use super::path::HostPath;
 use crate::application::{Tolerance, Workload};
 use crate::disk::DiskFaults;
 use crate::host_core::Provoked;
@@ -38,6 +39,8 @@ pub struct Plan {
     pub target_cores: usize,
     /// Hosts that have a switchboard, by number.
     pub switched: Vec<bool>,
+    /// The I/O paths of hosts, by number.
+    pub paths: Vec<Option<HostPath>>,
     /// Volumes of each target, each a namespace of the same subsystem.
     pub volumes: usize,
     /// Blocks of a volume.
@@ -135,11 +138,13 @@ impl Plan {
         };
         let total = requests * (targets * hosts * applications) as u64;
         let calm_after = total * 3 / 4;
+        let paths = paths(options.seed, &features, &switched);
         let there = There {
             targets,
             cores: target_cores,
             hosts,
             volumes,
+            paths: paths.iter().any(Option::is_some),
         };
         let events = events(options.seed, &features, there, calm_after);
         let keep_alive = Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]);
@@ -149,6 +154,7 @@ impl Plan {
             tolerance: tolerance(&features),
             targets,
             target_cores,
+            paths,
             switched,
             volumes,
             blocks,
@@ -191,6 +197,18 @@ fn machines(seed: u64, features: &BTreeSet<Feature>, hosts: usize) -> (usize, Ve
     let switched = switched.collect();
     let several = features.contains(&Feature::Targets);
     (if several { targets } else { 1 }, switched)
+}
+
+/// Returns the I/O path of each host that has one.
+fn paths(seed: u64, features: &BTreeSet<Feature>, switched: &[bool]) -> Vec<Option<HostPath>> {
+    let mut prng = draws(seed, 23);
+    let has = features.contains(&Feature::HostPaths);
+    let hosts = switched.iter();
+    let path = |&switched: &bool| {
+        let (path, drawn) = (HostPath::draw(&mut prng), prng.chance(1, 3));
+        (has && drawn && !switched).then_some(path)
+    };
+    hosts.map(path).collect()
 }
 
 /// Some losses are over by then, and some are not.

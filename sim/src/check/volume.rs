@@ -1,6 +1,7 @@
 //! Volumes, and what is known of each.
 
 use super::feature::Feature;
+use super::path::{self, DrawnPath};
 use super::plan::Plan;
 use crate::client;
 use crate::disk::Disk;
@@ -14,49 +15,18 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use switch::{Path, PathRules, limits};
 use target::NamespaceOptions;
 
 /// Versions of different volumes differ, so that a block of one is never taken for another's.
 const VERSIONS_PER_VOLUME: u64 = 1 << 32;
 
-/// Requests of a core that a path takes at a time: few enough for some to wait. The bytes of each
-/// are those that the disk takes.
-const PATH_DEPTH: u32 = 32;
-const PATH_BYTES: u32 = 1 << 20;
-
 /// A core on which a dispatcher runs.
 pub(super) type DispatcherCore = Core<SimDriver, Dispatcher>;
 
-/// The way to a volume in a target's process.
-#[derive(Clone, Copy, Debug)]
-struct Way {
-    path: Path,
-    rules: PathRules,
-    awaited: bool,
-}
-
-impl Way {
-    fn draw(plan: &Plan, prng: &mut Prng) -> Option<Self> {
-        if !plan.features.contains(&Feature::Paths) {
-            return None;
-        }
-        let paths = Path::ALL.len() as u64;
-        let path = usize::try_from(prng.below(paths)).expect("a few");
-        let mut entries = || 1 + u32::try_from(prng.below(PATH_DEPTH.into())).expect("a few");
-        let (unplug_threshold, table_entries) = (entries(), entries());
-        let spread = limits::UNPLUG_DELAY_MAX.0;
-        Some(Self {
-            path: Path::ALL[path],
-            rules: PathRules {
-                unplug_threshold,
-                unplug_delay: Nanos(prng.below(spread)),
-                table_entries,
-                handover: Nanos(limits::HANDOVER_MIN.0 + prng.below(spread)),
-            },
-            awaited: prng.chance(1, 2),
-        })
-    }
+/// Draws the way to a volume in a target's process.
+fn draw_path(plan: &Plan, prng: &mut Prng) -> Option<DrawnPath> {
+    let has = plan.features.contains(&Feature::Paths);
+    has.then(|| DrawnPath::draw(prng))
 }
 
 /// A volume, and all that is known of its content.
@@ -66,7 +36,7 @@ pub(super) struct Volume {
     pub(super) oracle: Rc<RefCell<Oracle>>,
     pub(super) extent: Extent,
     pub(super) uuid: [u8; 16],
-    way: Option<Way>,
+    way: Option<DrawnPath>,
     /// The rules of the cache of pages before it.
     pages: Option<CacheOptions>,
     /// The volume behind that cache, which is in the memory of the process that serves it.
@@ -113,7 +83,7 @@ impl Volume {
                 oracle
             })),
             extent: Extent::new(blocks),
-            way: Way::draw(plan, prng),
+            way: draw_path(plan, prng),
             pages: draw_cache(plan, prng),
             cached: RefCell::new(None),
             uuid,
@@ -136,9 +106,9 @@ impl Volume {
         let Some(way) = self.way else {
             return (options(self.behind_cache(disk, Cache::new)), None);
         };
-        let path = PathDevice::unattended(disk, way.path, way.rules);
-        let path = path.expect("good rules");
-        let path = path.with_requests(PATH_DEPTH, PATH_BYTES);
+        let by_path = PathDevice::unattended(disk, way.path, way.rules);
+        let by_path = by_path.expect("good rules");
+        let path = by_path.with_requests(path::DEPTH, path::BYTES);
         let dispatcher = path.needs_dispatcher().then(|| {
             let mut driver = driver();
             let dispatcher = path.dispatcher(&mut driver).expect("a disk opens");

@@ -52,6 +52,12 @@ impl<D: Driver> Bench<D> {
         self.capabilities
     }
 
+    /// Returns true as [`Channel::is_back`].
+    #[must_use]
+    pub fn is_back(&self) -> bool {
+        self.channel.is_back()
+    }
+
     /// Returns the time at which the channel has to be turned at the latest.
     pub fn deadline(&self) -> Time {
         self.channel.deadline()

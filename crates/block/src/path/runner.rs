@@ -173,24 +173,22 @@ impl Runner {
             return Submit::Busy(request);
         };
         request.tag = key.tag();
-        let submit = self.below.submit(request, cx);
-        self.submitted = true;
-        self.progress_at = cx.now;
-        match submit {
-            Submit::Queued => {
-                self.stats.sent(1);
-                Submit::Queued
+        let submit = match self.below.submit(request, cx) {
+            // No progress: a thread that tries again and again would poll for ever.
+            Submit::Busy(request) => {
+                self.single.remove(key);
+                return Submit::Busy(Request { tag, ..request });
             }
+            Submit::Queued => Submit::Queued,
             Submit::Done(completion) => {
-                self.stats.sent(1);
                 self.single.remove(key);
                 Submit::Done(Completion { tag, ..completion })
             }
-            Submit::Busy(request) => {
-                self.single.remove(key);
-                Submit::Busy(Request { tag, ..request })
-            }
-        }
+        };
+        self.submitted = true;
+        self.progress_at = cx.now;
+        self.stats.sent(1);
+        submit
     }
 
     /// Takes a request of [`submit_own`](Self::submit_own) that is over.
@@ -433,6 +431,9 @@ impl Runner {
             self.gone = true;
             let own = self.own.as_ref();
             if !own.is_some_and(|own| Arc::ptr_eq(&own.inbox, &entry.inbox)) {
+                if mutation::active(Mutation::BatchNotPutBack) {
+                    return;
+                }
                 return self.queues[queue].put_back(entry, self.now);
             }
         }

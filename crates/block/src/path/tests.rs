@@ -1,6 +1,7 @@
 //! Every path over real drivers and many threads.
 
 mod leaving;
+mod room;
 
 use super::*;
 use crate::conformance::{self, Bench, Suite};

@@ -253,7 +253,7 @@ impl Association {
         (self.fence_version(), knowledge.fence_snapshot.clone())
     }
 
-    fn announce(&self) {
+    pub(crate) fn announce(&self) {
         let knowledge = self.lock();
         for (_, waker) in &knowledge.wakers {
             waker.wake();

@@ -6,7 +6,7 @@
 
 use crate::switch::direct_account::DirectAccount;
 use crate::switch::limits::TARGETS_MAX;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use switch::request_steering::Loads;
 use switch::{Class, PerClass};
 
@@ -20,6 +20,8 @@ struct CoreNumbers {
     waiting: [AtomicU32; TARGETS_MAX],
     /// Bytes outstanding in all egresses, by class.
     outstanding: PerClass<AtomicU64>,
+    /// The egress to a target finds no queue: what it is given fails.
+    refused: PerClass<[AtomicBool; TARGETS_MAX]>,
 }
 
 /// The numbers of all cores of a switchboard.
@@ -37,6 +39,7 @@ impl LoadTable {
             throughput: [const { AtomicU64::new(0) }; TARGETS_MAX],
             waiting: [const { AtomicU32::new(0) }; TARGETS_MAX],
             outstanding: PerClass::from_fn(|_| AtomicU64::new(0)),
+            refused: PerClass::from_fn(|_| [const { AtomicBool::new(false) }; TARGETS_MAX]),
         };
         Self {
             cores: (0..cores).map(core).collect(),
@@ -95,6 +98,16 @@ impl LoadTable {
     #[inline]
     pub(super) fn note_waiting(&self, core: usize, target: usize, requests: u32) {
         self.cores[core].waiting[target].store(requests, Ordering::Relaxed);
+    }
+
+    /// The core's egress to a target finds no queue for requests of this class, or finds one again.
+    pub(super) fn note_refused(&self, core: usize, target: usize, class: Class, refused: bool) {
+        self.cores[core].refused[class][target].store(refused, Ordering::Release);
+    }
+
+    /// Returns true if requests of this class find no queue there.
+    pub(super) fn is_refused(&self, core: usize, target: usize, class: Class) -> bool {
+        self.cores[core].refused[class][target].load(Ordering::Acquire)
     }
 
     /// Bytes outstanding on a core, by class.

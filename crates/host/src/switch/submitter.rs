@@ -1,5 +1,7 @@
 //! A submitter: one application thread's way into the switchboard, as a device's channel.
 
+mod displaced;
+
 use super::Switchboard;
 use super::application_steering::Registration;
 use super::direct_lane::DirectLane;
@@ -406,58 +408,6 @@ impl SwitchedChannel {
         });
         Ok(())
     }
-
-    /// Hands the ingress what the thread's own lane has no queue for.
-    fn redirect(&mut self) {
-        let Some(direct) = &mut self.direct else {
-            return;
-        };
-        let loads = &self.device.board.inner.loads;
-        while let Some(displaced) = direct.take_displaced(loads) {
-            self.displaced.push_back(displaced);
-        }
-        if self.is_broken() {
-            return;
-        }
-        while let Some((request, limit)) = self.displaced.pop_front() {
-            if let Err(request) = self.put(request, limit) {
-                self.displaced.push_front((request, limit));
-                return;
-            }
-        }
-    }
-
-    /// Gives up what waits for room in the ingress.
-    fn give_up_displaced(&mut self, tag: u64) -> bool {
-        let before = self.displaced.len();
-        for _ in 0..before {
-            let (request, limit) = self.displaced.pop_front().expect("counted above");
-            if request.tag == tag {
-                let ended = request.ended(Err(BlockError::Aborted));
-                self.given_up.push_back(ended);
-            } else {
-                self.displaced.push_back((request, limit));
-            }
-        }
-        self.displaced.len() < before
-    }
-
-    /// Gives up what was put into an ingress: the threads that have it, or will have it, look for it.
-    fn give_up_put(&mut self, tag: u64) -> bool {
-        let mut found = false;
-        for (slot, pending) in (0..).zip(&self.slots) {
-            if pending.as_ref().is_some_and(|pending| pending.tag == tag) {
-                self.submitter.give_up(slot);
-                found = true;
-            }
-        }
-        if found {
-            for ingresses in self.device.board.inner.ingresses.iter() {
-                ingresses[self.device.class].look_for_given_up();
-            }
-        }
-        found
-    }
 }
 
 fn narrow(offset: usize) -> u32 {
@@ -556,8 +506,13 @@ impl Channel for SwitchedChannel {
     fn is_back(&self) -> bool {
         let remote = &self.device.remote;
         let is_gone = self.is_broken() || remote.state().is_gone();
-        // The lanes follow the association. A request that comes before they do fails once more.
-        !is_gone && remote.association().phase() == Phase::Live
+        if is_gone || remote.association().phase() != Phase::Live {
+            return false;
+        }
+        // The lanes follow the association: a request that comes before they do waits for them. Those
+        // that the controller refuses a queue say so.
+        let (target, class) = (usize::from(self.device.target), self.device.class);
+        !self.loads().is_refused(self.core, target, class)
     }
 
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {

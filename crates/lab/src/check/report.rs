@@ -59,6 +59,19 @@ impl fmt::Display for CheckReport {
         for (kind, count) in &survived.faults {
             write!(f, "\n  {count:>10} {kind}")?;
         }
+        for (path, count) in &survived.by_path {
+            write!(
+                f,
+                "\n  {count:>10} requests by threads of hosts that share the path {path}"
+            )?;
+        }
+        if survived.deposed > 0 {
+            write!(
+                f,
+                "\n  {:>10} runners of these were deposed",
+                survived.deposed
+            )?;
+        }
         for failure in &self.failures {
             write!(
                 f,

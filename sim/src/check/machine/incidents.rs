@@ -46,6 +46,16 @@ impl Machine {
                 self.count("pauses of cores");
                 self.pass(lead);
             }
+            Incident::PauseThread {
+                host,
+                thread,
+                pause,
+            } => {
+                let until = self.world.now() + pause;
+                if self.cast.borrow_mut().pause_thread(host, thread, until) {
+                    self.count("pauses of threads with a path");
+                }
+            }
             Incident::JumpTarget(target, by) => {
                 self.cast.borrow().jump_target(target, by);
                 self.count("clock jumps");
@@ -157,7 +167,7 @@ impl Machine {
         self.count("knobs turned");
         // Those of a switchboard follow.
         for host in &cast.hosts {
-            if let Kind::Switched(host) = &host.kind
+            if let Kind::Threads(host) = &host.kind
                 && let Some(board) = &host.board
             {
                 let knobs = random_position(&mut self.prng, &Knobs::default());

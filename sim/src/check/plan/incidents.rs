@@ -44,6 +44,16 @@ pub enum Incident {
         /// Time that passes before anything else happens: answers arrive.
         lead: Nanos,
     },
+    /// A thread of a host stops that shares an I/O path with others: one that asks for something, or
+    /// the path's dispatcher.
+    PauseThread {
+        /// The host, of those that have such threads.
+        host: usize,
+        /// The thread, counted round and round.
+        thread: usize,
+        /// Time for which it stops.
+        pause: Nanos,
+    },
     /// A knob of a target changes.
     TurnKnobs(usize),
     /// The clock of a target's machine jumps ahead.
@@ -90,6 +100,8 @@ pub(super) struct There {
     pub(super) cores: usize,
     pub(super) hosts: usize,
     pub(super) volumes: usize,
+    /// Threads of a host share a path.
+    pub(super) paths: bool,
 }
 
 impl There {
@@ -119,6 +131,9 @@ pub(super) fn events(
         let pauses = core_pauses(seed, there, calm_after, &crashes);
         // Those right before a crash come before it.
         events.splice(0..0, pauses);
+    }
+    if there.paths {
+        events.extend(thread_pauses(seed, there, calm_after));
     }
     events.sort_by_key(|event| event.after);
     events
@@ -203,6 +218,22 @@ fn incidents(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: 
         Incident::ChangeTenants(there.target(prng))
     });
     events
+}
+
+/// Pauses of threads that share an I/O path: of less and of more than the hand-over times.
+fn thread_pauses(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
+    let mut prng = draws(seed, 24);
+    let count = 1 + prng.below(8);
+    let pause = |_| {
+        let after = prng.below(calm_after + 1);
+        let what = Incident::PauseThread {
+            host: there.host(&mut prng),
+            thread: size(&mut prng, 0, 31),
+            pause: Nanos::from_micros(1 << prng.below(20)),
+        };
+        Event { after, what }
+    };
+    (0..count).map(pause).collect()
 }
 
 /// Longest time of a core of a host that stops: several times as long as its controller waits for it

@@ -225,8 +225,17 @@ impl Ways {
 }
 
 impl Device for Ways {
+    /// A device that went away has no block.
     fn geometry(&self) -> Geometry {
-        self.ram.geometry()
+        let all_gone = self.fate.all.load(Ordering::SeqCst);
+        Geometry {
+            blocks: if all_gone {
+                0
+            } else {
+                self.ram.geometry().blocks
+            },
+            ..self.ram.geometry()
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -311,10 +320,33 @@ fn a_submitter_that_lost_its_way_fails_alone() {
         panic!("it is gone");
     };
     assert_eq!(done.result, Err(BlockError::Gone));
-    fate.all.store(true, Ordering::SeqCst);
     put(&mut *others, &mut second, at(5), false, 4);
+    fate.all.store(true, Ordering::SeqCst);
     turn(&mut *others, &mut second, at(6));
     assert_eq!(reap(&mut *others), Some((4, Err(BlockError::Gone))));
+}
+
+/// It was out of range: a device that went away has no block.
+#[test]
+fn a_request_to_a_device_that_went_away_is_told_so() {
+    for path in Path::ALL {
+        let (device, fate) = Ways::start(path, usize::MAX);
+        let mut driver = clocked();
+        let mut channel = device.open(&mut driver).expect("it opens");
+        fate.all.store(true, Ordering::SeqCst);
+        let request = Request {
+            tag: 1,
+            operation: Operation::Read,
+            lba: Lba(1),
+            blocks: 1,
+            data: channel.memory(BLOCK as usize),
+        };
+        let submit = channel.submit(request, &mut Context::begin(&mut driver));
+        let Submit::Done(done) = submit else {
+            panic!("{path}: it is gone");
+        };
+        assert_eq!(done.result, Err(BlockError::Gone), "{path}");
+    }
 }
 
 /// Turns a submitter by its clock until its request is done.

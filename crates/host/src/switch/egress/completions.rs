@@ -7,11 +7,14 @@ use base::{Nanos, Time};
 use block::{BlockError, Channel};
 use reactor::IoSlice;
 use switch::Class;
+use switch::knobs::Lanes;
 
 impl EgressService {
     /// Takes what the lanes completed, and tells submitters of it.
     pub(super) fn take_completions(&mut self, now: Time) {
         for index in 0..self.egresses.list.len() {
+            // Before the answers that say so.
+            self.note_refusal(index);
             while let Some(done) = self.egresses.list[index].channel.reap() {
                 let egress = &self.egresses.list[index];
                 let losses = egress.channel.reaped_losses();
@@ -51,6 +54,24 @@ impl EgressService {
             }
             known.held_completions.until() != Time::NEVER
         });
+    }
+
+    /// Tells submitters whether a lane finds a queue. Those that were told that the device is gone have
+    /// nothing outstanding that would wake them when it does again.
+    fn note_refusal(&mut self, index: usize) {
+        let shared = self.config.knobs.lanes == Lanes::Shared;
+        let egress = &mut self.egresses.list[index];
+        let refused = !egress.channel.is_back();
+        if std::mem::replace(&mut egress.refused, refused) == refused {
+            return;
+        }
+        let (core, target) = (self.config.core, usize::from(egress.target));
+        for class in Class::ALL {
+            if shared || class == egress.class {
+                self.config.loads.note_refused(core, target, class, refused);
+            }
+        }
+        egress.association.announce();
     }
 
     /// A request came back; its submitter is notified at the end of this turn, or later.

@@ -38,8 +38,11 @@ impl DataplaneConfig {
 #[derive(Debug)]
 struct Egress {
     target: u16,
+    association: Arc<Association>,
     class: Class,
     channel: RemoteChannel,
+    /// It finds no queue, as submitters were told.
+    refused: bool,
     /// Requests that found no room, in order; as many as submitters may have outstanding at most.
     backlog: VecDeque<IngressRequest>,
     /// No request in it is given up before this time.
@@ -160,8 +163,10 @@ impl EgressService {
             channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency.level));
             self.egresses.list.push(Egress {
                 target,
+                association: Arc::clone(association),
                 class,
                 channel,
+                refused: false,
                 backlog: VecDeque::new(),
                 backlog_limit: Time::NEVER,
             });

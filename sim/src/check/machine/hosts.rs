@@ -1,0 +1,353 @@
+//! Hosts, and their applications.
+
+use super::super::cast::{Kind, Threads};
+use super::super::path::HostPath;
+use super::*;
+use crate::Mix;
+use crate::app::{App, Job, Through};
+use crate::application::Workload;
+use crate::changing::Changes;
+use crate::controlling::Controlling;
+use crate::driver::SimDriver;
+use crate::host_core::HostCore;
+use crate::knob_changes::random_position;
+use crate::path_core::{PathCore, PathJob};
+use crate::rights::Law;
+use base::units::CoreId;
+use host::{ConnectOptions, HostIdentity, ReplayPolicy, Switchboard, SwitchboardOptions};
+use reactor::{Core, PollPolicy};
+use switch::knobs::Lanes;
+use switch::{Class, Knobs, PathSpec};
+
+/// Cores of a host that has a switchboard.
+const SWITCHED_CORES: u32 = 2;
+
+/// Longest that the connections of a host take to close: they have the memory of requests until then.
+const CLOSES: Nanos = Nanos::from_secs(1);
+
+/// Threads of each application of a host with an I/O path that always go by it.
+const SHARERS: usize = 2;
+
+/// Longest that a request waits for a runner of its path that sleeps, or stands still, before another
+/// thread runs its queue.
+const TAKES_OVER: Nanos = Nanos::from_secs(2);
+
+/// The work of an application, shared by so many threads.
+fn shares(whole: &Application, threads: usize) -> impl Iterator<Item = Application> {
+    let all = whole.workload.requests;
+    let mut prng = Prng::from_seed(whole.seed);
+    (0..threads as u64).map(move |thread| {
+        let requests = all / threads as u64 + u64::from(thread < all % threads as u64);
+        Application {
+            workload: Workload {
+                requests,
+                ..whole.workload
+            },
+            seed: prng.next_u64(),
+            rest: whole.rest.map(|(_, rest)| (requests / 2, rest)),
+            reopens: false,
+            report: Rc::default(),
+            ..whole.clone()
+        }
+    })
+}
+
+impl Machine {
+    /// The applications of a host, on the volumes of each target in turn.
+    pub(super) fn applications(&mut self, host: usize) -> Vec<Application> {
+        self.hosts_made += 1;
+        let mut applications = Vec::new();
+        for target in 0..self.plan.targets {
+            for number in 0..self.plan.applications {
+                let place = (host + number) % self.plan.volumes;
+                let seed = self.prng.next_u64();
+                let known = &self.known[target];
+                let volume = &known.volumes[place];
+                let application = Application {
+                    target,
+                    nsid: u32::try_from(place + 1).expect("a few"),
+                    mix: Mix::Everything,
+                    tolerance: self.plan.tolerance.of_volume(self.may_go(place)),
+                    host: self.hosts_made,
+                    oracle: Some(Rc::clone(&volume.oracle)),
+                    law: Some(Law {
+                        rights: known.rights[host][place].clone(),
+                        extent: volume.extent.clone(),
+                    }),
+                    rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
+                    extents: self.has(Feature::Extents),
+                    gives_up: self.has(Feature::GiveUps),
+                    syncs: self.has(Feature::Syncs) && (host + target).is_multiple_of(2),
+                    reopens: self.reopens(),
+                    alone: self.plan.hosts == 1 && !self.has(Feature::HostCrashes),
+                    waits: self.waits(host),
+                    answered: Rc::clone(&self.answered),
+                    ..Application::alone(self.plan.workload, seed)
+                };
+                match self.plan.paths[host] {
+                    Some(path) => applications.extend(shares(&application, path.threads)),
+                    None => applications.push(application),
+                }
+            }
+        }
+        applications
+    }
+
+    /// Applications open other channels in the place of theirs. What was given up costs the association
+    /// when its channel is closed, and blocks of lost writes are closed when their namespace comes back:
+    /// errors that no checker expects of a channel that has just been opened.
+    fn reopens(&self) -> bool {
+        let others = [
+            Feature::GiveUps,
+            Feature::Removals,
+            Feature::OtherVolume,
+            Feature::Subsystems,
+        ];
+        self.has(Feature::Reopens) && !others.into_iter().any(|feature| self.has(feature))
+    }
+
+    /// Returns the longest that requests may wait for a connection; `None` if they wait for ever. A
+    /// host that stands still fails none meanwhile.
+    fn waits(&self, host: usize) -> Option<Nanos> {
+        let pauses = [Feature::Pauses, Feature::CorePauses, Feature::Jumps];
+        let stands_still = pauses.into_iter().any(|feature| self.has(feature));
+        let limit = self.plan.loss_timeout?;
+        let limit = match self.plan.paths[host] {
+            Some(_) => limit + TAKES_OVER,
+            None => limit,
+        };
+        Some(if stands_still {
+            Nanos(u64::MAX)
+        } else {
+            limit + CLOSES
+        })
+    }
+
+    /// Another volume may come in the place of this one, or it may be no namespace for a while.
+    fn may_go(&self, place: usize) -> bool {
+        let replaced = place == 0 && self.has(Feature::OtherVolume);
+        replaced
+            || self.has(Feature::Subsystems)
+            || place + 1 == self.plan.volumes && self.has(Feature::Removals)
+    }
+
+    fn options(&mut self, subsystem: &str, name: &str, address: SocketAddr) -> ConnectOptions {
+        let mut id = [0; 16];
+        self.prng.fill(&mut id);
+        orphans::mark(&mut id, self.hosts_made);
+        let identity = HostIdentity {
+            nqn: host::parse_nqn(name).expect("a valid name"),
+            id,
+        };
+        let digests = self.has(Feature::Digests);
+        ConnectOptions {
+            queues: self.plan.queues,
+            header_digest: digests,
+            data_digest: digests,
+            sq_flow_control: self.has(Feature::FlowControl),
+            persistent: true,
+            keep_alive: self.plan.keep_alive,
+            command_timeout: self.plan.command_timeout,
+            loss_timeout: self.plan.loss_timeout.filter(|_| subsystem == SUBSYSTEM),
+            keep_reconnecting: true,
+            replay: ReplayPolicy::WhenSafe,
+            seed: self.prng.next_u64(),
+            ..ConnectOptions::new(
+                address,
+                host::parse_nqn(subsystem).expect("a valid name"),
+                identity,
+            )
+        }
+    }
+
+    /// A host with these applications, which begins to connect to all targets.
+    pub(super) fn host(&mut self, number: usize, applications: Vec<Application>) -> Host {
+        let addresses: Vec<_> = self.known.iter().map(|known| known.address).collect();
+        let name = host_name(number);
+        let options: Vec<_> = addresses
+            .into_iter()
+            .map(|address| self.options(SUBSYSTEM, &name, address))
+            .collect();
+        let reports = applications.iter().map(|app| Rc::clone(&app.report));
+        self.reports.extend(reports);
+        let kind = if let Some(path) = self.plan.paths[number] {
+            self.by_path(options, path, &applications)
+        } else if self.plan.switched[number] {
+            self.switched(options, &applications)
+        } else {
+            let mut driver = self.world.driver();
+            let core = HostCore::with(options, applications.clone(), &mut driver);
+            let core = core.expecting(self.plan.provoked);
+            Kind::Plain(Box::new(Core::new(driver, core, PollPolicy::Never)))
+        };
+        let host = Host {
+            kind,
+            applications,
+            buffers: Vec::new(),
+        };
+        host.noted()
+    }
+
+    /// Makes a host with applications that are threads which submit through a switchboard.
+    fn switched(&mut self, options: Vec<ConnectOptions>, applications: &[Application]) -> Kind {
+        let knobs = random_position(&mut self.prng, &Knobs::default());
+        let options = options.into_iter();
+        let controlling =
+            self.controlling(options.map(|options| ConnectOptions { knobs, ..options }));
+        let board = SwitchboardOptions {
+            cores: (0..SWITCHED_CORES).map(CoreId).collect(),
+            knobs,
+        };
+        let mut dataplane = Vec::new();
+        // One thread for all classes may have a lane for each, and not the other way round.
+        let apart = knobs.lanes == Lanes::PerClass && self.prng.chance(1, 2);
+        let board = Switchboard::run_by(&board, apart, |place| {
+            let mut driver = self.world.driver();
+            driver.belongs_to(&controlling[0].driver);
+            let service = place.service(&driver);
+            let core = Core::new(driver, service, PollPolicy::Never);
+            let sender = core.sender();
+            dataplane.push(core);
+            Ok(sender)
+        });
+        let board = board.expect("valid knobs");
+        let apps = applications.iter().map(|application| {
+            let class = Class::ALL[usize::from(self.prng.chance(1, 2))];
+            let changes = if self.prng.chance(1, 3) {
+                Changes::Often(8)
+            } else {
+                Changes::Never
+            };
+            let association = controlling[application.target].service.association();
+            let job = Job {
+                association: Arc::clone(association),
+                application: application.clone(),
+                medium: None,
+                class,
+                changes,
+                changed: Rc::default(),
+            };
+            let mut driver = self.world.driver();
+            driver.belongs_to(&controlling[0].driver);
+            driver.wander(8, SWITCHED_CORES);
+            let app = App::new(job, board.clone(), self.prng.next_u64());
+            Core::new(driver, app, PollPolicy::Never)
+        });
+        Kind::Threads(Box::new(Threads {
+            apps: apps.collect(),
+            board: Some(board),
+            dataplane,
+            controlling,
+            paths: Vec::new(),
+            left: false,
+        }))
+    }
+
+    /// Makes the controllers of a host.
+    fn controlling(
+        &self,
+        options: impl Iterator<Item = ConnectOptions>,
+    ) -> Vec<Core<SimDriver, Controlling>> {
+        let mut controlling: Vec<Core<SimDriver, Controlling>> = Vec::new();
+        for options in options {
+            let mut driver = self.world.driver();
+            if let Some(first) = controlling.first() {
+                driver.belongs_to(&first.driver);
+            }
+            let service = Controlling::new(options, &mut driver).expecting(self.plan.provoked);
+            controlling.push(Core::new(driver, service, PollPolicy::Never));
+        }
+        controlling
+    }
+
+    /// Makes a host with applications that are threads, most of which reach each namespace by an I/O
+    /// path that they share.
+    fn by_path(
+        &mut self,
+        options: Vec<ConnectOptions>,
+        path: HostPath,
+        applications: &[Application],
+    ) -> Kind {
+        let controlling = self.controlling(options.into_iter());
+        let association = |target: usize| Arc::clone(controlling[target].service.association());
+        let driver = |world: &World| {
+            let mut driver = world.driver();
+            driver.belongs_to(&controlling[0].driver);
+            driver
+        };
+        let mut paths = BTreeMap::new();
+        let mut apps = Vec::new();
+        for (number, application) in applications.iter().enumerate() {
+            let place = (application.target, application.nsid);
+            let core = paths.entry(place).or_insert_with(|| {
+                let spec = PathSpec {
+                    path: path.drawn.path,
+                    rules: path.drawn.rules,
+                };
+                let job = PathJob {
+                    association: association(application.target),
+                    nsid: application.nsid,
+                    spec,
+                    depth: path.depth,
+                    deposed: Rc::clone(&self.deposed),
+                };
+                Core::new(driver(&self.world), PathCore::new(job), PollPolicy::Never)
+            });
+            let thread = number % path.threads;
+            let through = if thread >= SHARERS && self.prng.chance(1, 2) {
+                Through::Own
+            } else {
+                Through::Path {
+                    path: core.service.shared(),
+                    awaited: path.drawn.awaited || self.prng.chance(1, 2),
+                    only_in_calls: path.only_in_calls,
+                }
+            };
+            let job = Job {
+                association: association(application.target),
+                application: application.clone(),
+                medium: None,
+                class: Class::DEFAULT,
+                changes: Changes::Never,
+                changed: Rc::default(),
+            };
+            let app = App::by(job, through, self.prng.next_u64());
+            apps.push(Core::new(driver(&self.world), app, PollPolicy::Never));
+        }
+        let paths = paths.into_values().collect();
+        Kind::Threads(Box::new(Threads {
+            board: None,
+            dataplane: Vec::new(),
+            controlling,
+            paths,
+            apps,
+            left: false,
+        }))
+    }
+
+    /// Adds a host on a subsystem of its own, which no oracle judges.
+    pub(super) fn add_liar(&mut self) {
+        self.hosts_made += 1;
+        let workload = Workload {
+            requests: u64::MAX,
+            ..self.plan.workload
+        };
+        let application = Application {
+            mix: Mix::Everything,
+            judged: false,
+            ..Application::alone(workload, self.prng.next_u64())
+        };
+        let address = self.known[0].address;
+        let options = self.options(LIARS, "nqn.2026-11.io.switchyard:liar", address);
+        let mut driver = self.world.driver();
+        let core = HostCore::with(vec![options], vec![application.clone()], &mut driver);
+        let (lies, one_in) = (self.plan.lies, self.plan.lie_one_in);
+        self.world.tell_lies(&driver, lies, one_in);
+        let liar = Host {
+            kind: Kind::Plain(Box::new(Core::new(driver, core, PollPolicy::Never))),
+            applications: vec![application],
+            buffers: Vec::new(),
+        };
+        self.cast.borrow_mut().liar = Some(liar.noted());
+    }
+}

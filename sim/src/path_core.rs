@@ -1,0 +1,145 @@
+//! A core of a simulated host that opens an I/O path to a remote namespace, for the threads that share
+//! it, and runs the path's dispatcher.
+
+use crate::trace::say;
+use base::{Nanos, Time};
+use block::{Dispatcher, PathDevice};
+use host::{Association, Phase, RemoteNamespace};
+use reactor::{Completion, Context, Service};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use switch::PathSpec;
+
+/// Interval in which it looks again for its controller, or for a free queue.
+const PATIENCE: Nanos = Nanos::from_millis(1);
+
+/// A path that threads share, once it is open.
+pub(crate) type SharedPath = Rc<RefCell<Option<PathDevice>>>;
+
+/// The path that is to be opened.
+#[derive(Clone, Debug)]
+pub(crate) struct PathJob {
+    /// The controller.
+    pub(crate) association: Arc<Association>,
+    /// The namespace.
+    pub(crate) nsid: u32,
+    /// The path, and its rules.
+    pub(crate) spec: PathSpec,
+    /// Commands outstanding on each connection, at most.
+    pub(crate) depth: u16,
+    /// Runners of paths that others deposed.
+    pub(crate) deposed: Rc<Cell<u64>>,
+}
+
+/// The core.
+#[derive(Debug)]
+pub(crate) struct PathCore {
+    job: PathJob,
+    shared: SharedPath,
+    dispatcher: Option<Dispatcher>,
+    now: Time,
+    leaving: bool,
+}
+
+impl PathCore {
+    /// A core that opens the path of `job`.
+    pub(crate) fn new(job: PathJob) -> Self {
+        Self {
+            job,
+            shared: Rc::default(),
+            dispatcher: None,
+            now: Time::ZERO,
+            leaving: false,
+        }
+    }
+
+    /// Returns the path, for the threads that share it.
+    pub(crate) fn shared(&self) -> SharedPath {
+        Rc::clone(&self.shared)
+    }
+
+    /// Every thread has closed its channel: the path ends.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(path) = self.shared.take() {
+            let deposed = path.snapshot().taken_over;
+            self.job.deposed.update(|all| all + deposed);
+        }
+    }
+
+    fn open(&mut self, cx: &mut Context<'_>) {
+        let PathJob {
+            association,
+            nsid,
+            spec,
+            depth,
+            ..
+        } = &self.job;
+        if association.phase() != Phase::Live {
+            return;
+        }
+        let Ok(remote) = RemoteNamespace::new(association, *nsid) else {
+            return;
+        };
+        let below = Arc::new(remote.with_queues(1, *depth).below_path());
+        let device = PathDevice::unattended(below, spec.path, spec.rules).expect("good rules");
+        if device.needs_dispatcher() {
+            let Ok(dispatcher) = device.dispatcher(cx.driver) else {
+                // Others have all queues now.
+                return;
+            };
+            self.dispatcher = Some(dispatcher);
+        }
+        say(|| format!("{:?}: {device:?} is open", cx.now));
+        self.shared.replace(Some(device));
+    }
+
+    fn is_open(&self) -> bool {
+        self.shared.borrow().is_some()
+    }
+}
+
+impl Drop for PathCore {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Service for PathCore {
+    type Message = ();
+
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        if let Some(dispatcher) = &mut self.dispatcher {
+            dispatcher.apply(completion, cx);
+        }
+    }
+
+    fn message(&mut self, (): (), _: &mut Context<'_>) {}
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.now = cx.now;
+        if !self.leaving && !self.is_open() {
+            self.open(cx);
+        }
+        if let Some(dispatcher) = &mut self.dispatcher {
+            dispatcher.maintain(cx);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        match &self.dispatcher {
+            Some(dispatcher) => dispatcher.deadline(),
+            None if self.leaving || self.is_open() => Time::NEVER,
+            None => self.now + PATIENCE,
+        }
+    }
+
+    fn finished(&self) -> bool {
+        self.leaving && self.dispatcher.as_ref().is_none_or(Service::finished)
+    }
+}
