@@ -136,8 +136,7 @@ impl Plan {
             blocks_max: 1 + prng.below(8),
             blocks_large: 1 + prng.below(blocks.min(128)),
         };
-        let total = requests * (targets * hosts * applications) as u64;
-        let calm_after = total * 3 / 4;
+        let calm_after = requests * (targets * hosts * applications) as u64 * 3 / 4;
         let paths = paths(options.seed, &features, &switched);
         let there = There {
             targets,
@@ -154,7 +153,6 @@ impl Plan {
             tolerance: tolerance(&features),
             targets,
             target_cores,
-            paths,
             switched,
             volumes,
             blocks,
@@ -167,9 +165,11 @@ impl Plan {
             keep_alive,
             loss_timeout: has(Feature::KeepReconnecting).then(|| loss_timeout(options.seed)),
             limits: limits(options.seed, has(Feature::Foreign), has(Feature::Small)),
-            network: network(options.seed, &features),
+            network: network(options.seed, &features)
+                .with_connections(connections(&paths, applications)),
             pace: pace(&features),
             disk: disk(options.seed, &features),
+            paths,
             lies: Lies::ALL[size(&mut draws(options.seed, 12), 0, 2)],
             memory: memory(options.seed, has(Feature::Starved)),
             tokens_per_second: if has(Feature::Tokens) {
@@ -209,6 +209,13 @@ fn paths(seed: u64, features: &BTreeSet<Feature>, switched: &[bool]) -> Vec<Opti
         (has && drawn && !switched).then_some(path)
     };
     hosts.map(path).collect()
+}
+
+/// Returns the connections that an association of a host with an I/O path makes for its applications;
+/// one where no host has a path.
+fn connections(paths: &[Option<HostPath>], applications: usize) -> u64 {
+    let threads = paths.iter().flatten().map(|path| path.threads).max();
+    threads.map_or(1, |threads| (threads * applications) as u64)
 }
 
 /// Some losses are over by then, and some are not.

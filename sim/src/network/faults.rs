@@ -74,6 +74,18 @@ impl NetworkFaults {
         refuse_one_in: 5,
         ..Self::CALM
     };
+
+    /// The same faults for an association that makes so many connections for its threads, all of which
+    /// have to be there at a time: where each fails as often as a single one may, it takes hours.
+    #[must_use]
+    pub fn with_connections(self, connections: u64) -> Self {
+        let rarely = |one_in: u64| one_in.max(connections) * u64::from(one_in > 0);
+        Self {
+            refuse_one_in: rarely(self.refuse_one_in),
+            flip_one_in: self.flip_one_in * connections,
+            ..self
+        }
+    }
 }
 
 /// The lies on a connection, by direction.
