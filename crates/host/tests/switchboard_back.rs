@@ -6,19 +6,28 @@ mod peer;
 mod setup;
 
 use block::conformance::Bench;
-use block::{BlockError, Cache, CacheOptions, PathDevice};
-use host::{Phase, Switchboard, SwitchboardOptions};
+use block::{BlockError, Cache, CacheOptions, Device, PathDevice};
+use host::{Host, Phase, Subsystem, Switchboard, SwitchboardOptions, SwitchedNamespace};
 use peer::{Behaviour, NQN, Peer, builder};
 use reactor::placement::allowed_cores;
+use reactor::uring::UringDriver;
 use std::sync::Arc;
 use std::time::Duration;
 use switch::{Class, Knobs, Path, PathRules};
 use wire::nvme::Status;
 
-/// Its requests failed for good, although the target carried them out again.
-#[test]
-fn a_cache_is_used_again_when_the_target_is_back() {
-    for class in Class::ALL {
+const BUSY: Option<Status> = Some(Status::CONNECT_CONTROLLER_BUSY);
+
+/// A host that gives requests up soon after a loss and goes on connecting, and its switchboard.
+struct Bed {
+    peer: Peer,
+    subsystem: Subsystem,
+    board: Switchboard,
+    _host: Host,
+}
+
+impl Bed {
+    fn start() -> Self {
         let behaviour = Behaviour {
             // However many cores the machine has.
             io_queues: 128,
@@ -29,19 +38,50 @@ fn a_cache_is_used_again_when_the_target_is_back() {
         let host = builder.keep_reconnecting(true).build().unwrap();
         let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
         let (cores, knobs) = (allowed_cores().unwrap(), Knobs::switchyard());
-        let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
-        let below = setup::switched(&board, &subsystem, 1).with_class(class);
-        let cache = Cache::new(Arc::new(below), CacheOptions::new(64)).unwrap();
-        let mut bench = Bench::open(setup::driver(), &cache).unwrap();
-        bench.write(8, &[5; 4096]).unwrap();
+        Self {
+            peer,
+            subsystem,
+            board: Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap(),
+            _host: host,
+        }
+    }
 
-        let refuse = Some(Status::CONNECT_CONTROLLER_BUSY);
-        peer.change(|behaviour| behaviour.refuse_connect = refuse);
-        peer.cut_all();
+    fn namespace(&self) -> SwitchedNamespace {
+        setup::switched(&self.board, &self.subsystem, 1)
+    }
+
+    fn phase(&self) -> Phase {
+        self.subsystem.association().phase()
+    }
+
+    /// Loses all connections, and from now on the target behaves like this.
+    fn lose(&self, change: impl FnOnce(&mut Behaviour)) {
+        self.peer.change(change);
+        self.peer.cut_all();
+    }
+}
+
+/// Opens a device, and writes a block of it.
+fn open(device: &dyn Device) -> Bench<UringDriver> {
+    let mut bench = Bench::open(setup::driver(), device).unwrap();
+    bench.write(8, &[5; 4096]).unwrap();
+    bench
+}
+
+/// Its requests failed for good, although the target carried them out again.
+#[test]
+fn a_cache_is_used_again_when_the_target_is_back() {
+    for class in Class::ALL {
+        let bed = Bed::start();
+        let below = Arc::new(bed.namespace().with_class(class));
+        let cache = Cache::new(below, CacheOptions::new(64)).unwrap();
+        let mut bench = open(&cache);
+
+        bed.lose(|behaviour| behaviour.refuse_connect = BUSY);
         assert_eq!(bench.read(800, 1), Err(BlockError::Gone));
-        assert_eq!(subsystem.association().phase(), Phase::Recovering);
+        assert_eq!(bed.phase(), Phase::Recovering);
 
-        peer.change(|behaviour| behaviour.refuse_connect = None);
+        bed.peer.change(|behaviour| behaviour.refuse_connect = None);
         bench.turn_until("it is back", |bench| bench.read(800, 1).is_ok());
         assert_eq!(bench.read(8, 8).unwrap(), [5; 4096]);
         bench.shut();
@@ -53,30 +93,17 @@ fn a_cache_is_used_again_when_the_target_is_back() {
 #[test]
 fn a_channel_is_not_back_while_its_controller_refuses_it_a_queue() {
     for class in Class::ALL {
-        let behaviour = Behaviour {
-            io_queues: 128,
-            ..Behaviour::default()
-        };
-        let peer = Peer::start(1 << 20, behaviour);
-        let builder = builder().loss_timeout(Some(Duration::from_millis(50)));
-        let host = builder.keep_reconnecting(true).build().unwrap();
-        let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-        let (cores, knobs) = (allowed_cores().unwrap(), Knobs::switchyard());
-        let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
-        let below = setup::switched(&board, &subsystem, 1).with_class(class);
-        let mut bench = Bench::open(setup::driver(), &below).unwrap();
-        bench.write(8, &[5; 4096]).unwrap();
+        let bed = Bed::start();
+        let mut bench = open(&bed.namespace().with_class(class));
 
-        let refuse = Some(Status::CONNECT_CONTROLLER_BUSY);
-        peer.change(|behaviour| behaviour.refuse_io_connect = refuse);
-        peer.cut_all();
+        bed.lose(|behaviour| behaviour.refuse_io_connect = BUSY);
         bench.turn_until("the lanes are refused", |bench| {
             let gone = bench.read(8, 8) == Err(BlockError::Gone);
-            let live = subsystem.association().phase() == Phase::Live;
-            gone && live && !bench.is_back()
+            gone && bed.phase() == Phase::Live && !bench.is_back()
         });
 
-        peer.change(|behaviour| behaviour.refuse_io_connect = None);
+        bed.peer
+            .change(|behaviour| behaviour.refuse_io_connect = None);
         bench.turn_until("it is back", |bench| bench.is_back());
         bench.turn_until("it reads", |bench| bench.read(8, 8).is_ok());
         bench.shut();
@@ -88,28 +115,15 @@ fn a_channel_is_not_back_while_its_controller_refuses_it_a_queue() {
 #[test]
 fn a_path_is_used_again_when_the_target_is_back() {
     for path in Path::ALL {
-        let behaviour = Behaviour {
-            io_queues: 128,
-            ..Behaviour::default()
-        };
-        let peer = Peer::start(1 << 20, behaviour);
-        let builder = builder().loss_timeout(Some(Duration::from_millis(50)));
-        let host = builder.keep_reconnecting(true).build().unwrap();
-        let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-        let (cores, knobs) = (allowed_cores().unwrap(), Knobs::switchyard());
-        let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
-        let below = Arc::new(setup::switched(&board, &subsystem, 1));
-        let device = PathDevice::start(below, path, PathRules::default()).unwrap();
-        let mut bench = Bench::open(setup::driver(), &device).unwrap();
-        bench.write(8, &[5; 4096]).unwrap();
+        let bed = Bed::start();
+        let below = Arc::new(bed.namespace());
+        let mut bench = open(&PathDevice::start(below, path, PathRules::default()).unwrap());
 
-        let refuse = Some(Status::CONNECT_CONTROLLER_BUSY);
-        peer.change(|behaviour| behaviour.refuse_connect = refuse);
-        peer.cut_all();
+        bed.lose(|behaviour| behaviour.refuse_connect = BUSY);
         assert_eq!(bench.read(800, 1), Err(BlockError::Gone), "{path}");
         assert!(!bench.is_back(), "{path}");
 
-        peer.change(|behaviour| behaviour.refuse_connect = None);
+        bed.peer.change(|behaviour| behaviour.refuse_connect = None);
         bench.turn_until("it is back", |bench| bench.is_back());
         bench.turn_until("it reads", |bench| bench.read(8, 8).is_ok());
         bench.shut();

@@ -171,7 +171,8 @@ impl IdlePolicy {
     pub fn yielded(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
         let length = now.since(since);
         let spare = self.policy == PollPolicy::Spare;
-        let kept = length > if spare { LENT } else { KEPT } && others();
+        let limit = if spare { LENT } else { KEPT };
+        let kept = length > limit && others();
         if let Some(stretch) = &mut self.stretch {
             stretch.since_look = match () {
                 () if length <= LENT => SinceLook::Mine,

@@ -155,6 +155,11 @@ pub struct RemoteChannel {
 }
 
 impl RemoteChannel {
+    /// The association of its lanes.
+    pub(crate) fn association(&self) -> &Association {
+        &self.association
+    }
+
     pub(crate) fn new(
         association: Arc<Association>,
         namespace: Arc<NamespaceState>,

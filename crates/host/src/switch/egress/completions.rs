@@ -71,7 +71,7 @@ impl EgressService {
                 self.config.loads.note_refused(core, target, class, refused);
             }
         }
-        egress.association.announce();
+        egress.channel.association().announce();
     }
 
     /// A request came back; its submitter is notified at the end of this turn, or later.

@@ -38,7 +38,6 @@ impl DataplaneConfig {
 #[derive(Debug)]
 struct Egress {
     target: u16,
-    association: Arc<Association>,
     class: Class,
     channel: RemoteChannel,
     /// It finds no queue, as submitters were told.
@@ -163,7 +162,6 @@ impl EgressService {
             channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency.level));
             self.egresses.list.push(Egress {
                 target,
-                association: Arc::clone(association),
                 class,
                 channel,
                 refused: false,
