@@ -41,7 +41,7 @@ mod tests;
 mod transfers;
 
 use crate::device::{
-    CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry, byte_range,
+    CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry, check_within,
 };
 use crate::limits::{
     CACHE_BYTES_MAX, CACHE_BYTES_MIN, CACHE_DIRTY_EXPIRE, CACHE_DIRTY_EXPIRE_MAX,
@@ -480,10 +480,10 @@ impl Device for Cache {
 
     /// As of the device below. Waits for pages of the range that are on their way, and fails where
     /// that takes too long; other pages come and go meanwhile.
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        let (start, len) = byte_range(self.geometry(), first, blocks)?;
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        check_within(self.geometry(), offset, len)?;
         let page = PAGE_BYTES as u64;
-        let pages = start / page..(start + len).div_ceil(page);
+        let pages = offset / page..(offset + len).div_ceil(page);
         let mut claim = None;
         let quiet = self.wait_until(|table| {
             claim = claim.take().or_else(|| table.claim(&pages));
@@ -491,8 +491,8 @@ impl Device for Cache {
         });
         let erased = quiet.and_then(|()| {
             // Before the device: a Flush would wait for pages that are dirty and claimed.
-            self.zeroed(start, start + len);
-            self.below.erase(first, blocks)
+            self.zeroed(offset, offset + len);
+            self.below.erase(offset, len)
         });
         let mut state = self.shared.lock();
         if let Some(claim) = claim {

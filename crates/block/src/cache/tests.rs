@@ -395,7 +395,7 @@ fn resizing_and_erasing_change_the_cache_as_well() {
     bench.write(0, &[1; 32 * 512]).expect("a write");
     bench.write(1_000, &[2; 8 * 512]).expect("a write");
     // Nothing is under way, and what is dirty stays in the cache.
-    cache.erase(3, 10).expect("within the device");
+    cache.erase(3 * 512, 10 * 512).expect("within the device");
     cache.resize(1_004).expect("smaller");
     assert_eq!(bench.read(0, 1), Err(BlockError::Aborted), "open it anew");
     bench.close();

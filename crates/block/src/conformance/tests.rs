@@ -164,11 +164,19 @@ fn erased_memory_reads_as_zeroes_also_where_its_content_is_checked() {
     let mut bench = super::Bench::open(driver(), &device).expect("it opens");
     bench.write(0, &[1; 16 * 512]).expect("within the device");
     let driver = bench.close();
-    device.erase(1, 14).expect("within the device");
+    device.erase(512, 14 * 512).expect("within the device");
     let mut bench = super::Bench::open(driver, &device).expect("it opens");
     assert_eq!(bench.read(0, 1), Ok(vec![1; 512]));
     assert_eq!(bench.read(1, 14), Ok(vec![0; 14 * 512]));
     assert_eq!(bench.read(15, 1), Ok(vec![1; 512]));
+    let driver = bench.close();
+    // Part of a block.
+    device
+        .erase(15 * 512 + 100, 412)
+        .expect("within the device");
+    let mut bench = super::Bench::open(driver, &device).expect("it opens");
+    let expected = [vec![1; 100], vec![0; 412]].concat();
+    assert_eq!(bench.read(15, 1), Ok(expected));
     bench.close();
-    device.erase(2047, 2).expect_err("beyond the end");
+    device.erase(2047 * 512, 1024).expect_err("beyond the end");
 }

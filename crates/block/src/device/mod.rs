@@ -160,37 +160,33 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         Err(DeviceError::Invalid(format!("{self:?} cannot be resized")))
     }
 
-    /// Makes a range read as zeroes, on stable storage: the old content is never seen again. Takes
-    /// its time. Called while no channel has a request for a block of the range, and none submits
-    /// one; requests for other blocks go on meanwhile.
+    /// Makes `len` bytes from `offset` on read as zeroes, on stable storage: the old content is never
+    /// seen again, and the rest of a block that the range has a part of stays. Takes its time. Called
+    /// while no channel has a request for a block of the range, and none submits one; requests for
+    /// other blocks go on meanwhile.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] for a range that is not within the device, or a device that cannot
     /// do it; [`DeviceError::Io`].
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        let _ = (first, blocks);
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let _ = (offset, len);
         Err(DeviceError::Invalid(format!("{self:?} cannot be erased")))
     }
 }
 
-/// Returns the start and the length of a range of blocks, in bytes.
+/// Checks that `len` bytes from `offset` on are within a device.
 ///
 /// # Errors
-/// [`DeviceError::Invalid`] where it is not within the device.
-pub(crate) fn byte_range(
-    geometry: Geometry,
-    first: u64,
-    blocks: u64,
-) -> Result<(u64, u64), DeviceError> {
-    let end = first.checked_add(blocks);
-    if end.is_none_or(|end| end > geometry.blocks) {
-        return Err(DeviceError::Invalid(format!(
-            "{blocks} blocks from {first} on do not lie within a device of {}",
-            geometry.blocks
-        )));
+/// [`DeviceError::Invalid`] where they are not.
+pub(crate) fn check_within(geometry: Geometry, offset: u64, len: u64) -> Result<(), DeviceError> {
+    let end = offset.checked_add(len);
+    if end.is_some_and(|end| end <= geometry.bytes()) {
+        return Ok(());
     }
-    let block = u64::from(geometry.block_bytes);
-    Ok((first * block, blocks * block))
+    Err(DeviceError::Invalid(format!(
+        "{len} bytes from byte {offset} on do not lie within a device of {}",
+        geometry.bytes()
+    )))
 }
 
 /// The answer to a submitted request.

@@ -2,7 +2,7 @@
 //! of everything else. It has any size, and takes no memory but one largest transfer of zeroes.
 
 use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
-use super::{byte_range, check_block_bytes, writable};
+use super::{check_block_bytes, check_within, writable};
 use crate::limits::TRANSFER_MAX_BYTES;
 use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, IoSlice, Region, RegionHandle};
@@ -68,8 +68,8 @@ impl Device for Null {
         Ok(())
     }
 
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        byte_range(self.geometry(), first, blocks).map(drop)
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        check_within(self.geometry(), offset, len)
     }
 }
 

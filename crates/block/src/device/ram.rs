@@ -8,7 +8,7 @@ use super::copy::{copy_from_region, copy_to_region, equals_region};
 use super::service_time::ServiceTime;
 use super::{
     Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
-    SubmitExtents, byte_range, check, check_block_bytes, check_extents, writable,
+    SubmitExtents, check, check_block_bytes, check_extents, check_within, writable,
 };
 use crate::extents::Extents;
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
@@ -126,8 +126,8 @@ impl Device for Ram {
         Ok(())
     }
 
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        let (offset, len) = byte_range(self.geometry(), first, blocks)?;
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        check_within(self.geometry(), offset, len)?;
         let whole = |bytes| usize::try_from(bytes).expect("it lies within what is mapped");
         let region = self.memory().region.handle();
         region.discard(whole(offset), whole(len));

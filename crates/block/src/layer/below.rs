@@ -21,8 +21,8 @@ pub(super) trait LayerDevice: fmt::Debug + Send + Sync {
     }
 
     /// As [`Device::erase`].
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.inner().erase(first, blocks)
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner().erase(offset, len)
     }
 }
 
@@ -60,8 +60,8 @@ impl<L: LayerDevice> Device for L {
         LayerDevice::resize(self, blocks)
     }
 
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        LayerDevice::erase(self, first, blocks)
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        LayerDevice::erase(self, offset, len)
     }
 }
 

@@ -319,15 +319,16 @@ impl LayerDevice for Fault {
 
     /// Meets the faults of a request to write zeroes; where that hangs, it waits for the
     /// [release](Fault::release).
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let block = u64::from(self.geometry().block_bytes);
         let request = Request {
             tag: 0,
             operation: Operation::WriteZeroes {
                 deallocate: true,
                 durable: true,
             },
-            lba: Lba(first),
-            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+            lba: Lba(offset / block),
+            blocks: u32::try_from(len.div_ceil(block)).unwrap_or(u32::MAX),
             data: None,
         };
         match self.shared.strike(&request).map(|strike| strike.effect) {
@@ -347,7 +348,7 @@ impl LayerDevice for Fault {
                 });
             }
         }
-        self.inner.erase(first, blocks)
+        self.inner.erase(offset, len)
     }
 }
 

@@ -207,14 +207,20 @@ impl LayerDevice for Verify {
         Ok(())
     }
 
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.erase(first, blocks)?;
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.erase(offset, len)?;
         let table = self.table();
+        let block = u64::from(self.geometry().block_bytes);
         let index = |block| usize::try_from(block).unwrap_or(usize::MAX);
-        let range = index(first)..index(first + blocks).min(table.cells.len());
-        for cell in table.cells.get(range).unwrap_or_default() {
-            cell.store(table.zero, Ordering::Relaxed);
-        }
+        let mark = |range: Range<u64>, sum| {
+            let range = index(range.start)..index(range.end).min(table.cells.len());
+            for cell in table.cells.get(range).unwrap_or_default() {
+                cell.store(sum, Ordering::Relaxed);
+            }
+        };
+        let end = offset + len;
+        mark(offset / block..end.div_ceil(block), UNKNOWN);
+        mark(offset.div_ceil(block)..end / block, table.zero);
         Ok(())
     }
 }

@@ -289,8 +289,8 @@ impl Device for PathDevice {
         Ok(())
     }
 
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.inner.below.erase(first, blocks)
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.below.erase(offset, len)
     }
 }
 

@@ -26,7 +26,8 @@ impl fmt::Debug for Erased {
 /// Time after which a device that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// The blocks of a device that are still to be erased.
+/// The bytes of a device that are still to be erased: its blocks may be of another size the next time
+/// that it is opened.
 #[derive(Debug, Default)]
 pub(super) struct Erasure {
     state: Mutex<ErasureState>,
@@ -56,9 +57,9 @@ impl Erasure {
         self.lock().ranges.insert(0, range);
     }
 
-    /// Returns true if any of the first `blocks` blocks of the device is still to be erased.
-    pub(super) fn reaches_below(&self, blocks: u64) -> bool {
-        self.lock().ranges.iter().any(|range| range.start < blocks)
+    /// Returns true if any of the first `bytes` bytes of the device is still to be erased.
+    pub(super) fn reaches_below(&self, bytes: u64) -> bool {
+        self.lock().ranges.iter().any(|range| range.start < bytes)
     }
 
     pub(super) fn ranges(&self) -> Vec<Range<u64>> {
@@ -70,8 +71,8 @@ impl Erasure {
         let Some(range) = self.lock().ranges.last().cloned() else {
             return Ok(false);
         };
-        let piece = ERASE_PIECE_BYTES / u64::from(device.geometry().block_bytes);
-        let start = ((range.end - 1) / piece * piece).max(range.start);
+        let start = (range.end - 1) / ERASE_PIECE_BYTES * ERASE_PIECE_BYTES;
+        let start = start.max(range.start);
         device.erase(start, range.end - start)?;
         let mut state = self.lock();
         state.error = None;
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_range_is_erased_piece_by_piece_from_its_end() {
-        let piece = ERASE_PIECE_BYTES / 4096;
+        let piece = ERASE_PIECE_BYTES;
         let ram = Ram::new(3 * ERASE_PIECE_BYTES, 4096).expect("memory that is not touched");
         let erasure = Erasure::default();
         erasure.add(5..2 * piece + 7);

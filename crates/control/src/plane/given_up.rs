@@ -17,29 +17,33 @@ impl OpenDevice {
         let Some(first) = ranges.iter().map(|range| range.start).min() else {
             return Ok(());
         };
-        if blocks <= first {
+        if self.bytes(&(0..blocks)).end <= first {
             return Ok(());
         }
-        let block = u64::from(self.device.geometry().block_bytes);
         let message = format!(
-            "device {name:?} is being erased from byte {} on, where a namespace over it was made \
-             smaller; {} bytes are left",
-            first * block,
-            left(&ranges) * block
+            "device {name:?} is being erased from byte {first} on, where a namespace over it was \
+             made smaller; {} bytes are left",
+            left(&ranges)
         );
         let remedy = "wait until it is done (`erasing` in GET /v1/stats), or choose a size that \
                       ends before that byte";
         Err(ApplyError::new(ApplyErrorKind::Conflict, message, remedy))
     }
 
-    /// Returns a range of its blocks as the state file has it.
-    fn erasing(&self, name: &str, range: &Range<u64>) -> Erasing {
+    /// Returns the bytes of a range of its blocks.
+    fn bytes(&self, blocks: &Range<u64>) -> Range<u64> {
         let block = u64::from(self.device.geometry().block_bytes);
+        let bytes = |blocks: u64| blocks.saturating_mul(block);
+        bytes(blocks.start)..bytes(blocks.end)
+    }
+
+    /// Returns a range of its bytes as the state file has it.
+    fn erasing(&self, name: &str, range: &Range<u64>) -> Erasing {
         Erasing {
             device: name.to_owned(),
             content: self.content.clone(),
-            first_byte: range.start * block,
-            end_byte: range.end * block,
+            first_byte: range.start,
+            end_byte: range.end,
         }
     }
 }
@@ -61,11 +65,9 @@ impl Opened {
 
     /// Adds a device, with what is left to be erased of it.
     pub(super) fn add_device(&mut self, name: &str, opened: OpenDevice) {
-        let geometry = opened.device.geometry();
-        let block = u64::from(geometry.block_bytes);
+        let bytes = opened.device.geometry().bytes();
         for left in self.left.extract_if(.., |left| left.device == name) {
-            let end = (left.end_byte / block).min(geometry.blocks);
-            let range = left.first_byte.div_ceil(block)..end;
+            let range = left.first_byte..left.end_byte.min(bytes);
             if left.content == opened.content && !range.is_empty() {
                 opened.erasure.add(range);
             } else {
@@ -99,7 +101,7 @@ impl Plane {
         device.stated = device_size.map(|size| size.bytes);
         let blocks = whole_blocks(&*device.device, device.size_of_namespace(*size)).ok()?;
         let range = user.view.given_up(blocks);
-        (!range.is_empty()).then(|| device.erasing(&user.device, &range))
+        (!range.is_empty()).then(|| device.erasing(&user.device, &device.bytes(&range)))
     }
 
     /// See [`DataPlane::erasing`](crate::DataPlane::erasing).
@@ -117,10 +119,9 @@ impl Plane {
         let opened = self.opened();
         let devices = opened.devices.iter().filter_map(|(name, device)| {
             let state = device.erasure.lock();
-            let block = u64::from(device.device.geometry().block_bytes);
             (!state.ranges.is_empty()).then(|| ErasingSnapshot {
                 device: name.clone(),
-                bytes_left: left(&state.ranges) * block,
+                bytes_left: left(&state.ranges),
                 error: state.error.clone(),
             })
         });
@@ -140,7 +141,7 @@ impl Plane {
             if let Some(device) = opened.devices.get(&user.device)
                 && !range.is_empty()
             {
-                device.erasure.add(range);
+                device.erasure.add(device.bytes(&range));
             }
         }
         for (name, device) in &opened.devices {
@@ -156,7 +157,9 @@ impl Plane {
         device: &OpenDevice,
         blocks: u64,
     ) -> Result<(), ApplyError> {
-        if !self.serves.load(Ordering::Relaxed) && device.erasure.reaches_below(blocks) {
+        if !self.serves.load(Ordering::Relaxed)
+            && device.erasure.reaches_below(device.bytes(&(0..blocks)).end)
+        {
             tracing::warn!(
                 device = name,
                 "it is erased where a namespace was made smaller before it is served"

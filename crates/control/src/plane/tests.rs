@@ -187,7 +187,7 @@ fn a_device_that_a_change_adds_again_is_still_to_be_erased() {
     let device = || model::Device::new(kind.clone());
     drop(add(&plane, device()));
     let erasure = plane.device("d").expect("it was added").erasure;
-    erasure.add(10..20);
+    erasure.add(4096..8192);
     let before = plane.erasing();
     assert_eq!(before.len(), 1);
     remove(&plane).expect("nothing uses it");
@@ -200,4 +200,48 @@ fn a_device_that_a_change_adds_again_is_still_to_be_erased() {
     drop(add(&plane, device()));
     assert_eq!(plane.erasing(), []);
     let _ = std::fs::remove_file(folder);
+}
+
+/// Less than a block stayed at either end, which a namespace that grew showed again.
+#[test]
+fn a_device_with_larger_blocks_is_erased_to_the_byte() {
+    let plane = plane(Nanos::from_secs(10));
+    let path = path("larger-blocks");
+    let length = usize::try_from(SIZE.bytes).expect("a small file");
+    std::fs::write(&path, vec![7; length]).expect("it is written");
+    let device = |block_size| {
+        model::Device::new(DeviceKind::File {
+            path: path.clone(),
+            size: Some(SIZE),
+            block_size,
+            create: false,
+            read_only: false,
+        })
+    };
+    drop(add(&plane, device(BlockSize::B512)));
+    let content = plane.device("d").expect("it was added").content;
+    remove(&plane).expect("nothing uses it");
+    let erased = 512..4096 * 5 + 1024;
+    plane.leave_to_erase(vec![Erasing {
+        device: "d".to_owned(),
+        content,
+        first_byte: erased.start,
+        end_byte: erased.end,
+    }]);
+    let added = add(&plane, device(BlockSize::B4096));
+    let opened = plane.device("d").expect("it was added");
+    opened
+        .check_erased("d", 1)
+        .expect_err("a part of its first block is left");
+    while opened
+        .erasure
+        .erase_piece(&*added)
+        .expect("within the device")
+    {}
+    opened.check_erased("d", 1).expect("nothing is left");
+    let found = std::fs::read(&path).expect("it is there");
+    for (at, &byte) in (0..).zip(&found) {
+        assert_eq!(byte, if erased.contains(&at) { 0 } else { 7 }, "byte {at}");
+    }
+    let _ = std::fs::remove_file(path);
 }

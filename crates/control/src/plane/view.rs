@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(block, [7; 4096]);
         view.resize(100).unwrap();
         assert_eq!(view.take_given_up(), 100..256);
-        ram.erase(100, 156).unwrap();
+        ram.erase(100 * 4096, 156 * 4096).unwrap();
         assert!(view.take_given_up().is_empty());
         view.resize(512).unwrap();
         assert_eq!(ram.geometry().blocks, 512);

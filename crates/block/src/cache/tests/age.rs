@@ -127,7 +127,7 @@ fn a_device_is_changed_when_the_pages_on_their_way_have_arrived() {
     bench.write(5, &[5; 4096]).expect("it is in the cache");
     bench.turn_until("write-back", |_| below.strikes()[0] == 1);
     std::thread::scope(|scope| {
-        let erased = scope.spawn(|| cache.erase(5, 1));
+        let erased = scope.spawn(|| cache.erase(5 * 4096, 4096));
         while !cache.shared.lock().table.is_claimed(5) && !erased.is_finished() {
             std::thread::yield_now();
         }

@@ -24,11 +24,11 @@ impl Device for HeldErase {
         self.ram.open(driver)
     }
 
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.begun.send(()).expect("the test waits");
         let go_on = self.go_on.lock().expect("no panic");
         go_on.recv().expect("the test says so");
-        self.ram.erase(first, blocks)
+        self.ram.erase(offset, len)
     }
 }
 
@@ -50,7 +50,7 @@ fn pages_beside_a_range_that_is_erased_come_and_go() {
     bench.write(1024, &[7; 4096]).expect("it is in the cache");
     std::thread::scope(|scope| {
         // From the middle of a page on.
-        let erased = scope.spawn(|| cache.erase(100, 4000));
+        let erased = scope.spawn(|| cache.erase(100 * 512, 4000 * 512));
         begins.recv().expect("it erases");
         bench.write(8, &[8; 4096]).expect("it is in the cache");
         bench.turn_until("write-back", |bench| {

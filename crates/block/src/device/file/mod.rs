@@ -24,7 +24,9 @@ mod sync_queue;
 #[cfg(test)]
 mod tests;
 
-use super::{Capabilities, Channel, Device, DeviceError, Geometry, byte_range, check_block_bytes};
+use super::{
+    Capabilities, Channel, Device, DeviceError, Geometry, check_block_bytes, check_within,
+};
 use crate::limits::TRANSFER_MAX_BYTES;
 use channel::FileChannel;
 use open::Opened;
@@ -268,8 +270,8 @@ impl Device for FileDevice {
         Ok(())
     }
 
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        let (offset, len) = byte_range(self.geometry(), first, blocks)?;
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        check_within(self.geometry(), offset, len)?;
         if self.options.read_only {
             let path = self.options.path.display();
             let reason = format!("{path} is open for reading only and cannot be erased");

@@ -115,7 +115,7 @@ pub(super) fn reopen(file: &File, options: &FileOptions, mode: IoMode) -> io::Re
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Makes a range of whole blocks read as zeroes: by the file system, or written. Returns the
+/// Makes a range of bytes read as zeroes: by the file system, or written. Returns the
 /// description that it did that with, which is to be synced.
 pub(super) fn erase(
     file: &File,

@@ -335,7 +335,7 @@ fn what_is_erased_reads_as_zeroes_and_nothing_else_does() {
         let mut bench = Bench::open(driver(), &device).expect("it opens");
         bench.write(0, &[3; 100 * 512]).expect("a write");
         let driver = bench.close();
-        device.erase(10, 80).expect("within the device");
+        device.erase(10 * 512, 80 * 512).expect("within the device");
         let mut bench = Bench::open(driver, &device).expect("it opens");
         assert_eq!(bench.read(0, 10), Ok(vec![3; 10 * 512]));
         assert_eq!(bench.read(10, 80), Ok(vec![0; 80 * 512]));
@@ -347,8 +347,8 @@ fn what_is_erased_reads_as_zeroes_and_nothing_else_does() {
         assert_eq!(bench.read(90, 1), Ok(vec![0; 512]));
         assert_eq!(bench.read(91, 9), Ok(vec![3; 9 * 512]));
         bench.close();
-        let blocks = device.geometry().blocks;
-        device.erase(blocks, 1).expect_err("beyond the end");
+        let end = device.geometry().bytes();
+        device.erase(end, 1).expect_err("beyond the end");
         device.erase(1, u64::MAX).expect_err("beyond the end");
     }
     let read_only = FileOptions {
@@ -356,7 +356,7 @@ fn what_is_erased_reads_as_zeroes_and_nothing_else_does() {
         create: false,
         ..directory.options(512)
     };
-    open(&read_only).erase(0, 1).expect_err("it is read-only");
+    open(&read_only).erase(0, 512).expect_err("it is read-only");
 }
 
 #[test]
@@ -686,7 +686,7 @@ fn no_flush_succeeds_after_an_erase_that_could_not_be_synced() {
     let null = File::options().read(true).write(true).open("/dev/null");
     let file = std::mem::replace(&mut device.file, Arc::new(null.expect("it is there")));
     device.mode = IoMode::Buffered(BufferedReason::Asked);
-    device.erase(0, 1).expect_err("it cannot be synced");
+    device.erase(0, 4096).expect_err("it cannot be synced");
     let failed = Err(BlockError::WriteFailure);
     assert_eq!(bench.operate(Operation::Flush, 0, 0), failed);
     device.file = file;

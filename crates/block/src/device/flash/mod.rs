@@ -102,8 +102,8 @@ impl Device for Flash {
         self.ram.resize(blocks)
     }
 
-    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
-        self.ram.erase(first, blocks)
+    fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.ram.erase(offset, len)
     }
 }
 
