@@ -6,6 +6,7 @@
 use crate::request::{CommandKind, CommandState};
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
+use crate::session::output::Unsent;
 use base::mutation::{self, Mutation};
 use reactor::{Buffer, Context, IoSlice};
 use switch::doorbell::Urgency;
@@ -15,9 +16,6 @@ use wire::tcp::{DataAlignment, IcResp};
 
 /// CRD of CRDT1, the only retry delay that Identify reports.
 const RETRY_DELAY: u8 = 1;
-
-/// Stands for ICResp among the slots that wait for space; no queue has so many entries.
-const IC_RESP: u16 = u16::MAX;
 
 /// Returns a status as the host gets it: with a retry delay for an interrupted command, where the
 /// host has enabled such delays; without, hosts send the command again at once.
@@ -40,7 +38,7 @@ pub(crate) fn initialized(connection: &mut Connection, core: &mut CoreState, cx:
     if output.make_room_last(0, &mut core.sends(), cx) {
         push_ic_resp(connection, core, cx);
     } else {
-        output.wait(IC_RESP, &mut core.sends());
+        output.wait(Unsent::IcResp, &mut core.sends());
     }
 }
 
@@ -168,7 +166,7 @@ pub(crate) fn send_r2ts(
     while connection.session.has_r2t(slot) {
         let output = &mut connection.session.output;
         if !output.make_room(0, &mut core.sends(), cx) {
-            output.wait(slot, &mut core.sends());
+            output.wait(Unsent::OfSlot(slot), &mut core.sends());
             return;
         }
         let Some(r2t) = connection.session.next_r2t(slot) else {
@@ -195,7 +193,7 @@ pub(crate) fn answer(
         push_answer(connection, slot, core, cx);
         return;
     }
-    output.wait(slot, &mut core.sends());
+    output.wait(Unsent::OfSlot(slot), &mut core.sends());
     let entry = connection.session.commands.slot(slot);
     entry.enter(CommandState::Answering, &mut core.states);
 }
@@ -274,30 +272,34 @@ pub(crate) fn resume(connection: &mut Connection, core: &mut CoreState, cx: &mut
     if !connection.answers() {
         return;
     }
-    while let Some(&slot) = connection.session.output.waiting.front() {
-        let entry = connection.session.commands.get(slot);
-        let (state, bytes, pdus) = match entry {
-            Some(entry) if entry.state() == CommandState::Answering => (
-                CommandState::Answering,
-                entry.answer_bytes(),
-                entry.answer_pdus(),
-            ),
-            Some(entry) => (entry.state(), 0, 1),
-            None => (CommandState::Free, 0, 1),
+    while let Some(&unsent) = connection.session.output.waiting.front() {
+        let entry = match unsent {
+            Unsent::IcResp => None,
+            Unsent::OfSlot(slot) => connection.session.commands.get(slot),
+        };
+        let state = entry
+            .as_ref()
+            .map_or(CommandState::Free, |entry| entry.state());
+        let (bytes, pdus) = match entry {
+            Some(entry) if state == CommandState::Answering => {
+                (entry.answer_bytes(), entry.answer_pdus())
+            }
+            _ => (0, 1),
         };
         let output = &mut connection.session.output;
         if !output.make_room_for(bytes, pdus, &mut core.sends(), cx) {
             return;
         }
         output.waiting.pop_front();
-        if slot == IC_RESP {
-            push_ic_resp(connection, core, cx);
-            continue;
-        }
-        match state {
-            CommandState::Answering => push_answer(connection, slot, core, cx),
-            CommandState::Transferring => send_r2ts(connection, slot, core, cx),
-            _ => {}
+        match (unsent, state) {
+            (Unsent::IcResp, _) => push_ic_resp(connection, core, cx),
+            (Unsent::OfSlot(slot), CommandState::Answering) => {
+                push_answer(connection, slot, core, cx);
+            }
+            (Unsent::OfSlot(slot), CommandState::Transferring) => {
+                send_r2ts(connection, slot, core, cx);
+            }
+            (Unsent::OfSlot(_), _) => {}
         }
     }
 }

@@ -55,6 +55,14 @@ struct Answers {
     held: u32,
 }
 
+/// A PDU that waits for space in the lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unsent {
+    IcResp,
+    /// The answer of the command in this slot, or an R2T of it.
+    OfSlot(u16),
+}
+
 /// The sending side of a connection.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -67,8 +75,8 @@ pub(crate) struct Output {
     class: Option<Class>,
     /// Answers in lists that were not handed to the driver yet.
     pub(crate) unsent_answers: u32,
-    /// Slots with an answer or R2T that waits for space, in order.
-    pub(crate) waiting: VecDeque<u16>,
+    /// PDUs that wait for space, in order.
+    pub(crate) waiting: VecDeque<Unsent>,
     /// The connection is among the core's ready ones.
     marked: bool,
     /// The connection is among those that the core looks at when their time has come.
@@ -203,10 +211,10 @@ impl Output {
         self.waiting.is_empty() && self.make_room(bytes, core, cx)
     }
 
-    /// A slot waits for room: it is tried again when a send ends. Where none is under way, it is
+    /// A PDU waits for room: it is tried again when a send ends. Where none is under way, it is
     /// tried next turn if it is another one's turn now, and when a list comes back if none is left.
-    pub(crate) fn wait(&mut self, slot: u16, core: &mut SendContext<'_>) {
-        self.waiting.push_back(slot);
+    pub(crate) fn wait(&mut self, unsent: Unsent, core: &mut SendContext<'_>) {
+        self.waiting.push_back(unsent);
         core.stats.output_waits += 1;
         let without_list = self.lacks_list();
         if without_list {
