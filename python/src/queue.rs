@@ -83,38 +83,40 @@ impl Queue {
     ) -> PyResult<()> {
         let handle = self.handle;
         let mut next = 0;
-        while next < count {
-            let from = next;
-            let failed;
-            (next, failed) = submit(from)?;
-            let waited = if next == from && failed.is_none() {
-                // Single requests have all the places.
-                let had = handle.with(|open| Ok(open.singles.len()))?;
-                handle.wait(py, None, |open| {
-                    (had + 1).saturating_sub(open.singles.len())
-                })
-            } else {
-                handle.wait(py, None, |open| {
-                    (next - from).saturating_sub(open.batch.len())
-                })
-            };
-            handle.with(|open| {
-                // Single requests were found done, too.
-                open.tell();
-                let mut failed = failed;
-                if failed.is_none() && waited.is_ok() {
-                    failed = take(&mut open.batch, &mut each)?;
-                }
-                match failed.map_or(waited, Err) {
-                    Ok(()) => Ok(()),
-                    Err(error) => {
-                        open.end_batch(from..next);
-                        Err(error)
+        handle.run_batch(|| {
+            while next < count {
+                let from = next;
+                let failed;
+                (next, failed) = submit(from)?;
+                let waited = if next == from && failed.is_none() {
+                    // Single requests have all the places.
+                    let had = handle.with(|open| Ok(open.singles.len()))?;
+                    handle.wait(py, None, |open| {
+                        (had + 1).saturating_sub(open.singles.len())
+                    })
+                } else {
+                    handle.wait(py, None, |open| {
+                        (next - from).saturating_sub(open.batch.len())
+                    })
+                };
+                handle.with(|open| {
+                    // Single requests were found done, too.
+                    open.tell();
+                    let mut failed = failed;
+                    if failed.is_none() && waited.is_ok() {
+                        failed = take(&mut open.batch, &mut each)?;
                     }
-                }
-            })?;
-        }
-        Ok(())
+                    match failed.map_or(waited, Err) {
+                        Ok(()) => Ok(()),
+                        Err(error) => {
+                            open.end_batch(from..next);
+                            Err(error)
+                        }
+                    }
+                })?;
+            }
+            Ok(())
+        })
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct OpenQueue {
     pub(crate) singles: VecDeque<Single>,
     /// Completions of the batch under way.
     pub(crate) batch: Vec<Completion>,
+    /// A batch is under way, and perhaps waited for.
+    batch_runs: bool,
     /// Number of the batch under way: what is done of those before is dropped.
     batches: u32,
 }
@@ -83,6 +85,7 @@ pub(crate) fn open(namespace: &Namespace, options: &QueueOptions) -> PyResult<Ha
         queue,
         singles: VecDeque::new(),
         batch: Vec::new(),
+        batch_runs: false,
         batches: 0,
     };
     with_queues(|queues| {
@@ -102,6 +105,24 @@ impl Handle {
         }
         let message = "a queue of another thread: make one for each thread";
         Err(os_error(1, message))
+    }
+
+    /// Runs a batch. One that a handler of a signal begins while another is waited for is refused: each
+    /// would take completions of the other for its own.
+    pub(crate) fn run_batch(self, run: impl FnOnce() -> PyResult<()>) -> PyResult<()> {
+        let runs = |open: &mut OpenQueue| Ok(std::mem::replace(&mut open.batch_runs, true));
+        if self.with(runs)? {
+            let message = "a batch of this queue is under way: use another queue in a handler of a \
+                           signal";
+            return Err(PyRuntimeError::new_err(message));
+        }
+        let result = run();
+        // A handler may have closed the queue.
+        let _ = self.with(|open| {
+            open.batch_runs = false;
+            Ok(())
+        });
+        result
     }
 
     /// Runs `f` on the queue.

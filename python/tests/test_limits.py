@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -127,6 +128,33 @@ def test_waits_of_a_queue_are_interrupted(serve, disk):
         # Nothing of the batch that was given up is taken for one of this.
         assert queue.read_many([0] * 20, 4096) == [bytes([1]) * 4096] * 20
         assert queue.outstanding == 0
+
+
+def test_a_batch_within_a_batch_is_refused(serve, disk):
+    """Each took completions of the other for its own: data went to the wrong one, or was left out."""
+    blocks = [bytes([index]) * 4096 for index in range(20)]
+    offsets = [index * 4096 for index in range(20)]
+    raised = []
+
+    def handler(*_: object) -> None:
+        os.kill(serve.process.pid, signal.SIGCONT)
+        try:
+            queue.read_many([19 * 4096] * 4, 4096)
+        except RuntimeError as error:
+            raised.append(str(error))
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with disk.queue(8) as queue:
+            queue.write_many(offsets, b"".join(blocks))
+            with stopped(serve):
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+                assert queue.read_many(offsets, 4096) == blocks
+            assert len(raised) == 1 and "a batch of this queue is under way" in raised[0]
+            assert queue.read_many(offsets, 4096) == blocks
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_calls_are_interrupted(serve, disk):

@@ -70,7 +70,8 @@ class Namespace:
     def __exit__(self, *raised: object) -> None: ...
 
 class Queue:
-    """Requests and completions of the thread that made it."""
+    """Requests and completions of the thread that made it. A batch that a handler of a signal begins
+    while another of the queue is waited for is refused: ``RuntimeError``."""
 
     @property
     def depth(self) -> int: ...
