@@ -6,7 +6,7 @@
 mod common;
 
 use common::attached::{Attached, have, succeeds};
-use common::{Folder, Serving, code, eventually, pattern, program, run, stderr};
+use common::{Folder, Serving, code, eventually, limited_program, pattern, program, run, stderr};
 use reactor::uring::UringDriver;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -465,4 +465,33 @@ fn the_attachment_is_described_as_json() {
             .unwrap()
             .starts_with("nbd://127.0.0.1:")
     );
+}
+
+/// The process ended as if all were well, and left a dead mount.
+#[test]
+fn a_mount_is_removed_where_no_file_descriptor_is_left() {
+    let folder = Folder::new();
+    let mountpoint = folder.path("files");
+    std::fs::create_dir(&mountpoint).unwrap();
+    let mut served = 0;
+    for descriptors in 10..30 {
+        let mut program = limited_program(&format!("ulimit -n {descriptors}"));
+        let program = program.args(["attach", "fuse", &mountpoint, "--ram", "1M"]);
+        let program = program.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        if line.starts_with("ready: ") {
+            served += 1;
+            succeeds("kill", &[&child.id().to_string()]);
+        }
+        let output = child.wait_with_output().unwrap();
+        // One of a process that ended cannot be read.
+        let left = std::fs::read_dir(&mountpoint);
+        assert!(left.is_ok(), "{descriptors}: {}", stderr(&output));
+    }
+    if served == 0 {
+        block::skipped("files cannot be mounted here");
+    }
 }
