@@ -43,7 +43,7 @@ pub const REPEATED: &[(&str, usize, &str)] = &[
         "says nothing of where it is: private to its module only",
     ),
     ("Progress", 6, "how far each long task is"),
-    ("Queue", 12, "the queue of each layer"),
+    ("Queue", 11, "the queue of each layer"),
     (
         "Report",
         2,

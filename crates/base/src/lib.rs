@@ -2,8 +2,10 @@
 //!
 //! Pure: nothing in here reads a clock, does I/O or knows what a request is.
 
+mod defaults;
 mod latencies;
 pub mod mutation;
+mod named;
 pub mod prng;
 pub mod slab;
 pub mod state;

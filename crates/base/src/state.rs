@@ -21,6 +21,37 @@ pub trait State: Copy + Eq + fmt::Debug + 'static {
     fn follows(self, before: Self) -> bool;
 }
 
+/// Declares the states of a machine with their names. The type's own function `follows` says which may
+/// follow which.
+#[macro_export]
+macro_rules! states {
+    ($(#[$meta:meta])* $vis:vis enum $name:ident { $($body:tt)+ }) => {
+        $crate::named! {
+            $(#[$meta])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            $vis enum $name { $($body)+ }
+        }
+
+        impl $crate::state::State for $name {
+            const ALL: &'static [Self] = &$name::ALL;
+
+            #[inline]
+            fn index(self) -> usize {
+                $name::index(self)
+            }
+
+            fn name(self) -> &'static str {
+                $name::name(self)
+            }
+
+            #[inline]
+            fn follows(self, before: Self) -> bool {
+                $name::follows(self, before)
+            }
+        }
+    };
+}
+
 /// The state of one machine with `N` states, and how often it entered each.
 #[derive(Clone, Debug)]
 pub struct StateMachine<S, const N: usize> {
@@ -73,26 +104,14 @@ impl<S: State, const N: usize> StateMachine<S, N> {
 mod tests {
     use super::*;
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Door {
-        Closed,
-        Open,
+    states! {
+        enum Door {
+            Closed = "closed",
+            Open = "open",
+        }
     }
 
-    impl State for Door {
-        const ALL: &'static [Self] = &[Self::Closed, Self::Open];
-
-        fn index(self) -> usize {
-            self as usize
-        }
-
-        fn name(self) -> &'static str {
-            match self {
-                Self::Closed => "closed",
-                Self::Open => "open",
-            }
-        }
-
+    impl Door {
         fn follows(self, before: Self) -> bool {
             self != before
         }

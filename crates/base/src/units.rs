@@ -26,5 +26,3 @@ impl fmt::Display for CoreId {
 pub const KIB: usize = 1024;
 /// One mebibyte in bytes.
 pub const MIB: usize = 1024 * KIB;
-/// One gibibyte in bytes.
-pub const GIB: usize = 1024 * MIB;

@@ -22,7 +22,7 @@ use crate::limits::CONFIGURATION_BYTES_MAX;
 use crate::model::Configuration;
 
 pub(crate) use check::{check, check_api_limits};
-pub(crate) use decode::{Decoder, FromNode, Table};
+pub(crate) use decode::{Decoder, FromNode, Table, from_table};
 pub(crate) use node::{Node, Value};
 pub(crate) use problem::Place;
 pub use problem::{ConfigError, Problem};

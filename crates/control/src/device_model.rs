@@ -16,7 +16,7 @@ use qos::curve::{CurveError, Point};
 use qos::{CostModel, Curve, Percentile, PricedOperation, TokenRate};
 
 use crate::config::{
-    ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, parse_part,
+    ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, from_table, parse_part,
 };
 use crate::files::{read_regular, read_regular_beneath};
 use crate::folders;
@@ -356,28 +356,20 @@ impl FromNode for Draft {
     }
 }
 
-impl FromNode for Provenance {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let device = table.required("device", "say which device, like device = \"flash:A:1G\"");
-        let measured_at = table.optional("measured_at");
-        let switchyard = table.optional("switchyard");
-        let kernel = table.optional("kernel");
-        let command = table.optional("command");
-        let write_price_measured = table.or_default("write_price_measured");
-        let spread_permille = table.optional("spread_permille");
-        let live = table.optional("live");
-        table.finish();
-        Some(Self {
-            device: device?,
-            measured_at: measured_at?,
-            switchyard: switchyard?,
-            kernel: kernel?,
-            command: command?,
-            write_price_measured: write_price_measured?,
-            spread_permille: spread_permille?,
-            live: live?,
-        })
+from_table! {
+    Provenance {
+        device: required("say which device, like device = \"flash:A:1G\""),
+        measured_at: optional(),
+        switchyard: optional(),
+        kernel: optional(),
+        command: optional(),
+        write_price_measured: or_default(),
+        spread_permille: optional(),
+        live: optional(),
+    }
+    FilePrices {
+        mixed: required("write [prices.mixed]"),
+        read_only: required("write [prices.read_only]"),
     }
 }
 
@@ -399,19 +391,6 @@ impl FromNode for Live {
 struct FilePrices {
     mixed: MixedPrices,
     read_only: ReadOnlyPrices,
-}
-
-impl FromNode for FilePrices {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let mixed = table.required("mixed", "write [prices.mixed]");
-        let read_only = table.required("read_only", "write [prices.read_only]");
-        table.finish();
-        Some(Self {
-            mixed: mixed?,
-            read_only: read_only?,
-        })
-    }
 }
 
 struct MixedPrices(BTreeMap<PricedOperation, u32>);

@@ -15,9 +15,9 @@ use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::snapshot::{CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot};
-use family::{FamilyKind, Labels, Value, counters, family, histogram, seconds, single, uptime};
-use target::OperationSnapshot;
+use crate::snapshot::{ControllerSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot};
+use family::{Labels, counters, histogram, metrics, uptime, with};
+use target::{Metric, OperationSnapshot};
 
 /// The media type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -53,74 +53,56 @@ impl Collector for Scrape {
     }
 }
 
+const TARGET: [Metric<Snapshot>; 8] = metrics![Snapshot:
+    Gauge "discovery_generation" "Generation counter of the discovery log page"
+        |s| s.discovery_generation;
+    Gauge "connections" "Open connections" |s| s.connections.open;
+    Counter "connections_accepted" "Connections accepted" |s| s.connections.accepted;
+    Counter "connections_refused" "Connections refused because there were too many"
+        |s| s.connections.refused;
+    Counter "protocol_errors" "Connections ended because the peer broke the protocol"
+        |s| s.connections.protocol_errors;
+    Counter "terminated_by_host" "Connections ended by a termination request of the host"
+        |s| s.connections.terminated_by_host;
+    Counter "digest_errors" "Header and data digests that were wrong"
+        |s| s.connections.digest_errors;
+    Counter "keep_alive_expired" "Controllers given up because their host was silent"
+        |s| s.connections.keep_alive_expired;
+];
+
+const BUSY: [Metric<CoreSnapshot>; 1] = metrics![CoreSnapshot:
+    Duration "core_busy" "Processor time used by the core's thread" |core| core.busy_ns;
+];
+
+const SIZE: [Metric<NamespaceSnapshot>; 1] = metrics![NamespaceSnapshot:
+    Gauge "namespace_size_bytes" "Size of the namespace" |namespace| namespace.size_bytes;
+];
+
+const OPERATION: [Metric<OperationSnapshot>; 3] = metrics![OperationSnapshot:
+    Counter "namespace_commands" "Commands completed" |o| o.completed;
+    Counter "namespace_errors" "Commands completed with an error" |o| o.errors;
+    Counter "namespace_data_bytes" "Data moved by commands" |o| o.bytes;
+];
+
+const CONTROLLER: [Metric<ControllerSnapshot>; 1] = metrics![ControllerSnapshot:
+    Gauge "controller_io_queues" "Open I/O queues of the controller"
+        |controller| controller.io_queues.len() as u64;
+];
+
 fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     uptime(snapshot, encoder, "Time since the target's start")?;
-    let c = &snapshot.connections;
-    for (kind, name, help, value) in [
-        (
-            FamilyKind::Gauge,
-            "discovery_generation",
-            "Generation counter of the discovery log page",
-            snapshot.discovery_generation,
-        ),
-        (FamilyKind::Gauge, "connections", "Open connections", c.open),
-        (
-            FamilyKind::Counter,
-            "connections_accepted",
-            "Connections accepted",
-            c.accepted,
-        ),
-        (
-            FamilyKind::Counter,
-            "connections_refused",
-            "Connections refused because there were too many",
-            c.refused,
-        ),
-        (
-            FamilyKind::Counter,
-            "protocol_errors",
-            "Connections ended because the peer broke the protocol",
-            c.protocol_errors,
-        ),
-        (
-            FamilyKind::Counter,
-            "terminated_by_host",
-            "Connections ended by a termination request of the host",
-            c.terminated_by_host,
-        ),
-        (
-            FamilyKind::Counter,
-            "digest_errors",
-            "Header and data digests that were wrong",
-            c.digest_errors,
-        ),
-        (
-            FamilyKind::Counter,
-            "keep_alive_expired",
-            "Controllers given up because their host was silent",
-            c.keep_alive_expired,
-        ),
-    ] {
-        family(encoder, kind, name, help, None, single(Value::Count(value)))?;
-    }
-    Ok(())
+    counters(encoder, TARGET, || [(Labels::new(), snapshot)])
 }
 
 fn cores(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let labels = |core: &CoreSnapshot| vec![("core", core.core.to_string())];
-    counters(encoder, CoreStats::metrics(), || {
+    let cores = || {
         let cores = snapshot.cores.iter();
-        cores.map(|core| (labels(core), &core.stats))
+        cores.map(|core| (vec![("core", core.core.to_string())], core))
+    };
+    counters(encoder, CoreStats::metrics(), || {
+        cores().map(|(labels, core)| (labels, &core.stats))
     })?;
-    let busy = snapshot.cores.iter();
-    family(
-        encoder,
-        FamilyKind::Counter,
-        "core_busy",
-        "Processor time used by the core's thread",
-        Some(&Unit::Seconds),
-        busy.map(|core| (labels(core), Value::Seconds(seconds(core.busy_ns)))),
-    )
+    counters(encoder, BUSY, cores)
 }
 
 fn namespace_labels(namespace: &NamespaceSnapshot) -> Labels {
@@ -134,64 +116,19 @@ fn namespace_labels(namespace: &NamespaceSnapshot) -> Labels {
 /// Each namespace's counters with their labels.
 fn by_operation(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &OperationSnapshot)> {
     snapshot.namespaces.iter().flat_map(|namespace| {
-        namespace
-            .namespace
-            .operations()
-            .map(|(operation, counters)| {
-                let mut labels = namespace_labels(namespace);
-                labels.push(("operation", operation.to_owned()));
-                (labels, counters)
-            })
+        let operations = namespace.namespace.operations();
+        operations.map(|(operation, counters)| {
+            let labels = with(namespace_labels(namespace), "operation", operation);
+            (labels, counters)
+        })
     })
 }
 
 fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let sizes = snapshot
-        .namespaces
-        .iter()
-        .map(|n| (namespace_labels(n), Value::Count(n.size_bytes)));
-    family(
-        encoder,
-        FamilyKind::Gauge,
-        "namespace_size",
-        "Size of the namespace",
-        Some(&Unit::Bytes),
-        sizes,
-    )?;
-    type Column = (
-        &'static str,
-        &'static str,
-        Option<Unit>,
-        fn(&OperationSnapshot) -> u64,
-    );
-    let columns: [Column; 3] = [
-        ("namespace_commands", "Commands completed", None, |o| {
-            o.completed
-        }),
-        (
-            "namespace_errors",
-            "Commands completed with an error",
-            None,
-            |o| o.errors,
-        ),
-        (
-            "namespace_data",
-            "Data moved by commands",
-            Some(Unit::Bytes),
-            |o| o.bytes,
-        ),
-    ];
-    for (name, help, unit, value) in columns {
-        let values = by_operation(snapshot).map(|(labels, o)| (labels, Value::Count(value(o))));
-        family(
-            encoder,
-            FamilyKind::Counter,
-            name,
-            help,
-            unit.as_ref(),
-            values,
-        )?;
-    }
+    counters(encoder, SIZE, || {
+        snapshot.namespaces.iter().map(|n| (namespace_labels(n), n))
+    })?;
+    counters(encoder, OPERATION, || by_operation(snapshot))?;
     let mut metric = encoder.encode_descriptor(
         "namespace_latency",
         "Time from a command's dispatch until its answer is queued, in steps of a turn of the loop",
@@ -205,22 +142,16 @@ fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
 }
 
 fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let queues = snapshot.controllers.iter().map(|controller| {
-        let labels = vec![
-            ("nqn", controller.nqn.clone()),
-            ("host", host_name(&controller.host_nqn)),
-            ("cntlid", controller.id.to_string()),
-        ];
-        (labels, Value::Count(controller.io_queues.len() as u64))
-    });
-    family(
-        encoder,
-        FamilyKind::Gauge,
-        "controller_io_queues",
-        "Open I/O queues of the controller",
-        None,
-        queues,
-    )
+    counters(encoder, CONTROLLER, || {
+        snapshot.controllers.iter().map(|controller| {
+            let labels = vec![
+                ("nqn", controller.nqn.clone()),
+                ("host", host_name(&controller.host_nqn)),
+                ("cntlid", controller.id.to_string()),
+            ];
+            (labels, controller)
+        })
+    })
 }
 
 /// Returns the name of a host as metrics show it.
@@ -231,7 +162,7 @@ fn host_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{CacheSnapshot, ControllerSnapshot, LimitedSnapshot, UsageSnapshot};
+    use crate::snapshot::{CacheSnapshot, LimitedSnapshot, UsageSnapshot};
     use target::{ControllerKind, LATENCY_BOUNDS_NS};
 
     fn snapshot() -> Snapshot {

@@ -63,41 +63,45 @@ pub const DEFAULT_NQN: &str = "nqn.2026-11.io.switchyard:default";
 /// The model number of a subsystem that was given none.
 pub const DEFAULT_MODEL: &str = "Switchyard";
 
-/// Everything that can be said about a target.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Configuration {
-    /// Addresses for hosts; loopback by default. Fixed while running.
-    pub listen: Vec<SocketAddr>,
-    /// The address of the HTTP interface; `None` switches it off. Fixed while running.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub api: Option<ApiAddress>,
-    /// Folders below which devices that are added over the interface may have their files; without
-    /// any, none may. Fixed while running.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub device_folders: Vec<PathBuf>,
-    /// The cores that the dataplane runs on; `None` leaves the choice to the target. Fixed while
-    /// running.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cores: Option<Vec<u32>>,
-    /// Hosts that are no tenant are served as the tenant "default"; otherwise they may not connect.
-    pub default_tenant: bool,
-    /// The knobs of the switch.
-    pub switch: Switch,
-    /// Limits of the target. Fixed while running.
-    pub limits: Limits,
-    /// Limits of the HTTP interface's clients. Fixed while running.
-    pub api_limits: ApiLimits,
-    /// Which digests hosts may ask for. Fixed while running.
-    pub digests: Digests,
-    /// Entries of the discovery controller beyond the subsystems.
-    pub discovery: Discovery,
-    /// The devices, by name.
-    pub devices: BTreeMap<String, Device>,
-    /// The subsystems, in order of their names.
-    pub subsystems: Vec<Subsystem>,
-    /// The tenants, in order of their names.
-    pub tenants: Vec<Tenant>,
+base::with_defaults! {
+    /// Everything that can be said about a target.
+    ///
+    /// By default: a target at 127.0.0.1:4420 that shares nothing yet.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Configuration {
+        /// Addresses for hosts; loopback by default. Fixed while running.
+        pub listen: Vec<SocketAddr> = vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)],
+        /// The address of the HTTP interface; `None` switches it off. Fixed while running.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub api: Option<ApiAddress> = None,
+        /// Folders below which devices that are added over the interface may have their files; without
+        /// any, none may. Fixed while running.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub device_folders: Vec<PathBuf> = Vec::new(),
+        /// The cores that the dataplane runs on; `None` leaves the choice to the target. Fixed while
+        /// running.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub cores: Option<Vec<u32>> = None,
+        /// Hosts that are no tenant are served as the tenant "default"; otherwise they may not connect.
+        pub default_tenant: bool = true,
+        /// The knobs of the switch.
+        pub switch: Switch = Switch::default(),
+        /// Limits of the target. Fixed while running.
+        pub limits: Limits = Limits::default(),
+        /// Limits of the HTTP interface's clients. Fixed while running.
+        pub api_limits: ApiLimits = ApiLimits::default(),
+        /// Which digests hosts may ask for. Fixed while running.
+        pub digests: Digests = Digests::default(),
+        /// Entries of the discovery controller beyond the subsystems.
+        pub discovery: Discovery = Discovery::default(),
+        /// The devices, by name.
+        pub devices: BTreeMap<String, Device> = BTreeMap::new(),
+        /// The subsystems, in order of their names.
+        pub subsystems: Vec<Subsystem> = Vec::new(),
+        /// The tenants, in order of their names.
+        pub tenants: Vec<Tenant> = Vec::new(),
+    }
 }
 
 keyword! {
@@ -112,22 +116,15 @@ keyword! {
     }
 }
 
-/// Which digests the target agrees to when a host asks for them [NVMe-TCP 1.0 §3.3.1].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Digests {
-    /// The header digest.
-    pub header: bool,
-    /// The data digest.
-    pub data: bool,
-}
-
-impl Default for Digests {
-    fn default() -> Self {
-        Self {
-            header: true,
-            data: true,
-        }
+base::with_defaults! {
+    /// Which digests the target agrees to when a host asks for them [NVMe-TCP 1.0 §3.3.1].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Digests {
+        /// The header digest.
+        pub header: bool = true,
+        /// The data digest.
+        pub data: bool = true,
     }
 }
 
@@ -193,27 +190,6 @@ pub struct Namespace {
     /// Hosts may not write to it.
     #[serde(default)]
     pub read_only: bool,
-}
-
-impl Default for Configuration {
-    /// A target at 127.0.0.1:4420 that shares nothing yet.
-    fn default() -> Self {
-        Self {
-            listen: vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)],
-            api: None,
-            device_folders: Vec::new(),
-            cores: None,
-            default_tenant: true,
-            switch: Switch::default(),
-            limits: Limits::default(),
-            api_limits: ApiLimits::default(),
-            digests: Digests::default(),
-            discovery: Discovery::default(),
-            devices: BTreeMap::new(),
-            subsystems: Vec::new(),
-            tenants: Vec::new(),
-        }
-    }
 }
 
 impl Configuration {

@@ -22,56 +22,41 @@ use std::time::{Duration, Instant, SystemTime};
 use switch::knobs::{Polling, ThreadPriority};
 use switch::{Knobs, Path, PathRules};
 
-/// Options of a load.
-#[derive(Clone, Debug)]
-pub struct LoadOptions {
-    /// Runs before anything is measured.
-    pub warmup: Duration,
-    /// Is measured, by all threads at the same time.
-    pub measured: Duration,
-    /// Fixes offsets, mixes and content.
-    pub seed: u64,
-    /// Gives each thread a part of the device, derives the content of every block from its
-    /// address and the write's number, and compares what is read with what was written.
-    pub verify: bool,
-    /// Writes the whole device once before the start.
-    pub prefill: bool,
-    /// Knobs of idle threads' polling, and of the priority of those with `Latency` work. A remote
-    /// device has its own copy for everything else, from the options of its controller.
-    pub knobs: Knobs,
-    /// The devices are behind a switchboard with threads that share the apps' processors: no app
-    /// may poll for what these answer.
-    pub switched: bool,
-    /// The I/O path that all apps share, with its parameters; the devices' own way without one.
-    /// Threads that wait for another one's work sleep.
-    pub path: Option<(Path, PathRules)>,
-    /// The cache that all apps share, above the path; none without it.
-    pub cache: Option<CacheOptions>,
-    /// Hosts among which a device divides its requests, with connections of their own
-    /// ([`RunSummary`](super::RunSummary)); 1 for any other. Each connection is tried before the
-    /// start.
-    pub hosts: u32,
-    /// Moments of the measured time, counted from its start, at which progress is
-    /// reported besides, within a millisecond or so.
-    pub moments: Vec<Duration>,
-}
-
-impl Default for LoadOptions {
-    /// Ten seconds after one of warm-up, by the devices' own way, with nothing beside.
-    fn default() -> Self {
-        Self {
-            warmup: Duration::from_secs(1),
-            measured: Duration::from_secs(10),
-            seed: 1,
-            verify: false,
-            prefill: false,
-            knobs: Knobs::default(),
-            switched: false,
-            path: None,
-            cache: None,
-            hosts: 1,
-            moments: Vec::new(),
-        }
+base::with_defaults! {
+    /// Options of a load.
+    ///
+    /// By default: ten seconds after one of warm-up, by the devices' own way, with nothing beside.
+    #[derive(Clone, Debug)]
+    pub struct LoadOptions {
+        /// Runs before anything is measured.
+        pub warmup: Duration = Duration::from_secs(1),
+        /// Is measured, by all threads at the same time.
+        pub measured: Duration = Duration::from_secs(10),
+        /// Fixes offsets, mixes and content.
+        pub seed: u64 = 1,
+        /// Gives each thread a part of the device, derives the content of every block from its
+        /// address and the write's number, and compares what is read with what was written.
+        pub verify: bool = false,
+        /// Writes the whole device once before the start.
+        pub prefill: bool = false,
+        /// Knobs of idle threads' polling, and of the priority of those with `Latency` work. A remote
+        /// device has its own copy for everything else, from the options of its controller.
+        pub knobs: Knobs = Knobs::default(),
+        /// The devices are behind a switchboard with threads that share the apps' processors: no app
+        /// may poll for what these answer.
+        pub switched: bool = false,
+        /// The I/O path that all apps share, with its parameters; the devices' own way without one.
+        /// Threads that wait for another one's work sleep.
+        pub path: Option<(Path, PathRules)> = None,
+        /// The cache that all apps share, above the path; none without it.
+        pub cache: Option<CacheOptions> = None,
+        /// Hosts among which a device divides its requests, with connections of their own
+        /// ([`RunSummary`](super::RunSummary)); 1 for any other. Each connection is tried before the
+        /// start.
+        pub hosts: u32 = 1,
+        /// Moments of the measured time, counted from its start, at which progress is
+        /// reported besides, within a millisecond or so.
+        pub moments: Vec<Duration> = Vec::new(),
     }
 }
 

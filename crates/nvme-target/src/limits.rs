@@ -113,219 +113,161 @@ pub const LOG_PEER_PERIOD: Nanos = Nanos::from_secs(10);
 /// Peers with lines of their own on a core, 24 bytes each; beyond that some share.
 pub const LOG_PEERS: usize = 256;
 
-/// Limits that an operator may tune.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// In-capsule data of an I/O command, in bytes; a multiple of 16, 0 to 16 KiB (IOCCSZ). A
-    /// 16 KiB write then needs no R2T and no round trip for it.
-    pub in_capsule_bytes: u32,
-    /// Largest transfer of one command in bytes (MDTS); a power of two from 8192 to 1 MiB. A limit
-    /// of one page cannot be announced: MDTS 0 stands for none.
-    pub transfer_bytes: u32,
-    /// Data of one H2CData PDU in bytes (MAXH2CDATA); a multiple of 4, at least 4096.
-    pub h2c_data_bytes: u32,
-    /// Data that one R2T asks for, in bytes; at least 4096. A command with more gets several, of a
-    /// host that allows more than one at a time; another one is asked for all of its data at once,
-    /// for each further R2T would cost it a round trip.
-    pub r2t_bytes: u32,
-    /// R2Ts that may be outstanding for one command, 1 to [`R2TS_PER_COMMAND_MAX`]; a host may
-    /// allow fewer.
-    pub r2ts_per_command: u16,
-    /// Blocks that one Dataset Management may deallocate in a range, and in all (DMRSL, DMSL); at
-    /// least 1. A device that has to write zeroes for it is at work for seconds, not hours.
-    pub deallocate_blocks: u32,
-    /// A device is asked to deallocate so many bytes at a time, at least 4096, so that an Abort
-    /// finds something left to take back.
-    pub deallocate_piece_bytes: u32,
-    /// Keep-alive time-out of a host that asks for none, in milliseconds; 0 leaves it without.
-    pub keep_alive_default_ms: u32,
-    /// Shortest keep-alive time-out in milliseconds: a host that asks for less gets this.
-    pub keep_alive_min_ms: u32,
-    /// Time after which a controller without a keep-alive timer, without I/O queues and without
-    /// commands ends: it would hold its place for as long as its connection is open.
-    pub controller_idle_timeout: Nanos,
-    /// Time after which a discovery controller without a keep-alive timer and without commands ends.
-    /// `[NVMe Base 2.0 §3.1.2.3.3]`
-    pub discovery_idle_timeout: Nanos,
-    /// Entries of an I/O queue (MQES), 2 to 1024.
-    pub queue_entries: u16,
-    /// I/O queues of a controller, 1 to 128.
-    pub io_queues: u16,
-    /// Connections of the target, on all cores together.
-    pub connections: usize,
-    /// Of these, those from one address, or of IPv6 one /64; at least 1.
-    pub connections_per_address: usize,
-    /// Of these, those of all hosts of a tenant, from Connect on; at least 1. The tenant "default"
-    /// has no such limit, for its hosts have nothing in common.
-    pub connections_per_tenant: usize,
-    /// Entries of all queues together, of which one address (of IPv6, one /64) and one tenant have
-    /// three quarters at most; at least 1. An entry takes 200 bytes once it was in use.
-    pub all_queue_entries: usize,
-    /// Connections that have not got through Connect yet, and at most half of `connections`; for
-    /// one more, the oldest of them goes. Each may hold 8 KiB for the data of Connect.
-    pub fresh_connections: usize,
-    /// Controllers of the whole target, at most 65,000.
-    pub controllers: usize,
-    /// Of these, those of one host, by its HOSTNQN: a host that may use one name alone has as many
-    /// HOSTIDs as it likes; at least 1. Where hosts may use any name, this keeps back those that go
-    /// wrong, and the next those that mean harm.
-    pub controllers_per_host: usize,
-    /// Of these, those of hosts at one address, or of IPv6 in one /64; at least 1.
-    pub controllers_per_address: usize,
-    /// Of these, those of all hosts of a tenant; at least 1. The tenant "default" has no such
-    /// limit, for its hosts have nothing in common.
-    pub controllers_per_tenant: usize,
-    /// Of these, discovery controllers; at least 1. Any host may have one, known or not, so hosts at
-    /// one address have three quarters of them at most.
-    pub discovery_controllers: usize,
-    /// Sends that one connection may have gathered beyond the one under way.
-    pub sends_per_connection: usize,
-    /// Payload buffers that a connection may hold, as a multiple of those that are free: with 2, one
-    /// alone leaves a third. One buffer it may always have.
-    pub connection_buffer_share: u32,
-    /// The same of all connections of a host (HOSTNQN) on a core, and of send lists and tables of
-    /// extents.
-    pub host_buffer_share: u32,
-    /// The same of all hosts of a tenant, and without one, or with "default", which is no common
-    /// owner, of all hosts at one address or, of IPv6, in one /64.
-    pub tenant_buffer_share: u32,
-    /// The same of all queues of class `Throughput`.
-    pub throughput_buffer_share: u32,
-    /// Send lists of a core; each takes about 80 KiB once it was used. I/O queues leave an eighth of
-    /// them for admin commands and keep-alives, discovery a sixteenth, and admin queues one in 64 for
-    /// connections before Connect. Discovery has half at most.
-    pub send_lists: usize,
-    /// Input that connections put aside while no buffer is free, for all of a core, in bytes, to
-    /// within one receive. A command beyond it is answered with a status that asks for a retry.
-    pub stash_bytes: usize,
-    /// Interval at which queues give back the memory of commands that they did not have lately.
-    pub trim_interval: Nanos,
-    /// From the start of a connection to the end of Connect.
-    pub connect_timeout: Nanos,
-    /// Time after which the kernel ends a connection if its peer acknowledges nothing of what was
-    /// sent, or has no room for any of it (`TCP_USER_TIMEOUT`).
-    pub tcp_user_timeout: Nanos,
-    /// Time without traffic after which the kernel asks the peer whether it is there
-    /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds.
-    pub tcp_keep_alive: Nanos,
-    /// Without any progress of a transfer that we asked for, or of a send; and the time in which a host
-    /// takes [`PACE_BYTES`] at least, if there is something to send all of it.
-    pub stall_timeout: Nanos,
-    /// From the first byte of a PDU to its last, whatever comes between.
-    pub pdu_timeout: Nanos,
-    /// From the R2T for a command's data to the last byte of it.
-    pub transfer_timeout: Nanos,
-    /// The same, once a change waits for the command. A change waits for such data and for what the
-    /// devices have, and for nothing that waits itself: no host may hold up an operator for longer,
-    /// nor with that the other hosts of a namespace.
-    pub pause_patience: Nanos,
-    /// From our termination request, or the end of a drain, to the close of the connection.
-    pub linger: Nanos,
-    /// From the start of a shutdown to the forced end of what is still open.
-    pub drain_timeout: Nanos,
-    /// Time that a change of the configuration may take on all cores; longer than `pause_patience`.
-    pub change_timeout: Nanos,
-    /// Header digests are granted to hosts that ask for them.
-    pub header_digest: bool,
-    /// Data digests are granted to hosts that ask for them.
-    pub data_digest: bool,
-    /// Identify announces End Controller, the vendor admin command that lets a host know when
-    /// nothing of an old controller can take effect any more. Without it the command is refused
-    /// with Invalid Opcode, as by any other target.
-    pub end_controller: bool,
-    /// Identify announces Barrier, the vendor I/O command. Without it the command is refused
-    /// with Invalid Opcode, as by any other target.
-    pub barrier: bool,
-    /// Most extents of one Read Extents or Write Extents, the vendor I/O commands, at most
-    /// [`EXTENTS_MAX`]. With 0 none are announced, and they are refused with Invalid Opcode, as by
-    /// any other target.
-    pub extents: u16,
-    /// Most such commands outstanding on one queue, at least 1: their tables are small, and their
-    /// buffers are counted as those of any other.
-    pub extents_in_flight: u16,
-    /// Tables of such commands on one core, at least 1; each takes up to 4 KiB once it was used.
-    /// Hosts, tenants and classes share them as they do buffers; a command beyond a share is answered
-    /// with a status that asks for a retry.
-    pub extent_tables: usize,
-    /// Time that a barrier may take, and for which the commands behind it may wait. It fails then: shorter than
-    /// hosts have patience with the commands behind it.
-    pub barrier_timeout: Nanos,
-    /// Barriers in force of hosts at one address (of IPv6, in one /64) without a tenant, which choose their own names; 1
-    /// to [`BARRIERS_ACTIVE_MAX`]. Others of them wait.
-    pub barriers_per_address: usize,
-    /// Data that commands which wait for barriers may keep in buffers of a core, in bytes; at least
-    /// 1. A barrier that would hold more fails instead.
-    pub barrier_held_bytes: usize,
-    /// Which life of the devices' volatile write caches it is, for Identify: it changes whenever
-    /// they may have lost what was acknowledged and not flushed. 0 says nothing, as any other
-    /// target does; hosts then take every lost connection for such a loss. A subsystem may have
-    /// [another one](crate::Target::set_cache_life).
-    pub cache_life: u64,
-    /// Number of this process, for Identify: another one at each start, so that hosts of ours do not
-    /// take controllers of this process for those that they had in one before. 0 says nothing.
-    pub incarnation: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            in_capsule_bytes: 16 * 1024,
-            transfer_bytes: 1024 * 1024,
-            h2c_data_bytes: 128 * 1024,
-            r2t_bytes: 256 * 1024,
-            r2ts_per_command: 4,
-            deallocate_blocks: 1 << 23,
-            deallocate_piece_bytes: 64 * 1024 * 1024,
-            keep_alive_default_ms: 0,
-            keep_alive_min_ms: 1_000,
-            controller_idle_timeout: Nanos::from_secs(120),
-            discovery_idle_timeout: Nanos::from_secs(120),
-            queue_entries: 1024,
-            io_queues: 128,
-            connections: 16_384,
-            connections_per_address: 12_288,
-            connections_per_tenant: 12_288,
-            // 256 of each connection, or 800 MiB.
-            all_queue_entries: 4_194_304,
-            fresh_connections: 8192,
-            controllers: 4096,
-            controllers_per_host: 1024,
-            controllers_per_address: 3072,
-            controllers_per_tenant: 2048,
-            discovery_controllers: 1024,
-            sends_per_connection: 4,
-            connection_buffer_share: 2,
-            host_buffer_share: 4,
-            tenant_buffer_share: 6,
-            throughput_buffer_share: 7,
-            send_lists: 1024,
-            stash_bytes: 16 * MIB,
-            trim_interval: Nanos::from_secs(10),
-            connect_timeout: Nanos::from_secs(10),
-            tcp_user_timeout: Nanos::from_secs(30),
-            tcp_keep_alive: Nanos::from_secs(30),
-            stall_timeout: Nanos::from_secs(30),
-            pdu_timeout: Nanos::from_secs(30),
-            transfer_timeout: Nanos::from_secs(60),
-            pause_patience: Nanos::from_secs(5),
-            linger: Nanos::from_millis(200),
-            drain_timeout: Nanos::from_secs(10),
-            change_timeout: Nanos::from_secs(60),
-            header_digest: true,
-            data_digest: true,
-            end_controller: true,
-            barrier: true,
-            extents: EXTENTS_MAX,
-            extents_in_flight: 64,
-            // 64 of each of 128 queues, or 32 MiB.
-            extent_tables: 8192,
-            barrier_timeout: Nanos::from_secs(10),
-            barriers_per_address: BARRIERS_ACTIVE_MAX / 4,
-            // Half of the buffers of the size that most commands need.
-            barrier_held_bytes: 8 * MIB,
-            cache_life: 0,
-            incarnation: 0,
-        }
+base::with_defaults! {
+    /// Limits that an operator may tune.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Limits {
+        /// In-capsule data of an I/O command, in bytes; a multiple of 16, 0 to 16 KiB (IOCCSZ). A
+        /// 16 KiB write then needs no R2T and no round trip for it.
+        pub in_capsule_bytes: u32 = 16 * 1024,
+        /// Largest transfer of one command in bytes (MDTS); a power of two from 8192 to 1 MiB. A limit
+        /// of one page cannot be announced: MDTS 0 stands for none.
+        pub transfer_bytes: u32 = 1024 * 1024,
+        /// Data of one H2CData PDU in bytes (MAXH2CDATA); a multiple of 4, at least 4096.
+        pub h2c_data_bytes: u32 = 128 * 1024,
+        /// Data that one R2T asks for, in bytes; at least 4096. A command with more gets several, of a
+        /// host that allows more than one at a time; another one is asked for all of its data at once,
+        /// for each further R2T would cost it a round trip.
+        pub r2t_bytes: u32 = 256 * 1024,
+        /// R2Ts that may be outstanding for one command, 1 to [`R2TS_PER_COMMAND_MAX`]; a host may
+        /// allow fewer.
+        pub r2ts_per_command: u16 = 4,
+        /// Blocks that one Dataset Management may deallocate in a range, and in all (DMRSL, DMSL); at
+        /// least 1. A device that has to write zeroes for it is at work for seconds, not hours.
+        pub deallocate_blocks: u32 = 1 << 23,
+        /// A device is asked to deallocate so many bytes at a time, at least 4096, so that an Abort
+        /// finds something left to take back.
+        pub deallocate_piece_bytes: u32 = 64 * 1024 * 1024,
+        /// Keep-alive time-out of a host that asks for none, in milliseconds; 0 leaves it without.
+        pub keep_alive_default_ms: u32 = 0,
+        /// Shortest keep-alive time-out in milliseconds: a host that asks for less gets this.
+        pub keep_alive_min_ms: u32 = 1_000,
+        /// Time after which a controller without a keep-alive timer, without I/O queues and without
+        /// commands ends: it would hold its place for as long as its connection is open.
+        pub controller_idle_timeout: Nanos = Nanos::from_secs(120),
+        /// Time after which a discovery controller without a keep-alive timer and without commands ends.
+        /// `[NVMe Base 2.0 §3.1.2.3.3]`
+        pub discovery_idle_timeout: Nanos = Nanos::from_secs(120),
+        /// Entries of an I/O queue (MQES), 2 to 1024.
+        pub queue_entries: u16 = 1024,
+        /// I/O queues of a controller, 1 to 128.
+        pub io_queues: u16 = 128,
+        /// Connections of the target, on all cores together.
+        pub connections: usize = 16_384,
+        /// Of these, those from one address, or of IPv6 one /64; at least 1.
+        pub connections_per_address: usize = 12_288,
+        /// Of these, those of all hosts of a tenant, from Connect on; at least 1. The tenant "default"
+        /// has no such limit, for its hosts have nothing in common.
+        pub connections_per_tenant: usize = 12_288,
+        /// Entries of all queues together, of which one address (of IPv6, one /64) and one tenant have
+        /// three quarters at most; at least 1. An entry takes 200 bytes once it was in use.
+        // 256 of each connection, or 800 MiB.
+        pub all_queue_entries: usize = 4_194_304,
+        /// Connections that have not got through Connect yet, and at most half of `connections`; for
+        /// one more, the oldest of them goes. Each may hold 8 KiB for the data of Connect.
+        pub fresh_connections: usize = 8192,
+        /// Controllers of the whole target, at most 65,000.
+        pub controllers: usize = 4096,
+        /// Of these, those of one host, by its HOSTNQN: a host that may use one name alone has as many
+        /// HOSTIDs as it likes; at least 1. Where hosts may use any name, this keeps back those that go
+        /// wrong, and the next those that mean harm.
+        pub controllers_per_host: usize = 1024,
+        /// Of these, those of hosts at one address, or of IPv6 in one /64; at least 1.
+        pub controllers_per_address: usize = 3072,
+        /// Of these, those of all hosts of a tenant; at least 1. The tenant "default" has no such
+        /// limit, for its hosts have nothing in common.
+        pub controllers_per_tenant: usize = 2048,
+        /// Of these, discovery controllers; at least 1. Any host may have one, known or not, so hosts at
+        /// one address have three quarters of them at most.
+        pub discovery_controllers: usize = 1024,
+        /// Sends that one connection may have gathered beyond the one under way.
+        pub sends_per_connection: usize = 4,
+        /// Payload buffers that a connection may hold, as a multiple of those that are free: with 2, one
+        /// alone leaves a third. One buffer it may always have.
+        pub connection_buffer_share: u32 = 2,
+        /// The same of all connections of a host (HOSTNQN) on a core, and of send lists and tables of
+        /// extents.
+        pub host_buffer_share: u32 = 4,
+        /// The same of all hosts of a tenant, and without one, or with "default", which is no common
+        /// owner, of all hosts at one address or, of IPv6, in one /64.
+        pub tenant_buffer_share: u32 = 6,
+        /// The same of all queues of class `Throughput`.
+        pub throughput_buffer_share: u32 = 7,
+        /// Send lists of a core; each takes about 80 KiB once it was used. I/O queues leave an eighth of
+        /// them for admin commands and keep-alives, discovery a sixteenth, and admin queues one in 64 for
+        /// connections before Connect. Discovery has half at most.
+        pub send_lists: usize = 1024,
+        /// Input that connections put aside while no buffer is free, for all of a core, in bytes, to
+        /// within one receive. A command beyond it is answered with a status that asks for a retry.
+        pub stash_bytes: usize = 16 * MIB,
+        /// Interval at which queues give back the memory of commands that they did not have lately.
+        pub trim_interval: Nanos = Nanos::from_secs(10),
+        /// From the start of a connection to the end of Connect.
+        pub connect_timeout: Nanos = Nanos::from_secs(10),
+        /// Time after which the kernel ends a connection if its peer acknowledges nothing of what was
+        /// sent, or has no room for any of it (`TCP_USER_TIMEOUT`).
+        pub tcp_user_timeout: Nanos = Nanos::from_secs(30),
+        /// Time without traffic after which the kernel asks the peer whether it is there
+        /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds.
+        pub tcp_keep_alive: Nanos = Nanos::from_secs(30),
+        /// Without any progress of a transfer that we asked for, or of a send; and the time in which a host
+        /// takes [`PACE_BYTES`] at least, if there is something to send all of it.
+        pub stall_timeout: Nanos = Nanos::from_secs(30),
+        /// From the first byte of a PDU to its last, whatever comes between.
+        pub pdu_timeout: Nanos = Nanos::from_secs(30),
+        /// From the R2T for a command's data to the last byte of it.
+        pub transfer_timeout: Nanos = Nanos::from_secs(60),
+        /// The same, once a change waits for the command. A change waits for such data and for what the
+        /// devices have, and for nothing that waits itself: no host may hold up an operator for longer,
+        /// nor with that the other hosts of a namespace.
+        pub pause_patience: Nanos = Nanos::from_secs(5),
+        /// From our termination request, or the end of a drain, to the close of the connection.
+        pub linger: Nanos = Nanos::from_millis(200),
+        /// From the start of a shutdown to the forced end of what is still open.
+        pub drain_timeout: Nanos = Nanos::from_secs(10),
+        /// Time that a change of the configuration may take on all cores; longer than `pause_patience`.
+        pub change_timeout: Nanos = Nanos::from_secs(60),
+        /// Header digests are granted to hosts that ask for them.
+        pub header_digest: bool = true,
+        /// Data digests are granted to hosts that ask for them.
+        pub data_digest: bool = true,
+        /// Identify announces End Controller, the vendor admin command that lets a host know when
+        /// nothing of an old controller can take effect any more. Without it the command is refused
+        /// with Invalid Opcode, as by any other target.
+        pub end_controller: bool = true,
+        /// Identify announces Barrier, the vendor I/O command. Without it the command is refused
+        /// with Invalid Opcode, as by any other target.
+        pub barrier: bool = true,
+        /// Most extents of one Read Extents or Write Extents, the vendor I/O commands, at most
+        /// [`EXTENTS_MAX`]. With 0 none are announced, and they are refused with Invalid Opcode, as by
+        /// any other target.
+        pub extents: u16 = EXTENTS_MAX,
+        /// Most such commands outstanding on one queue, at least 1: their tables are small, and their
+        /// buffers are counted as those of any other.
+        pub extents_in_flight: u16 = 64,
+        /// Tables of such commands on one core, at least 1; each takes up to 4 KiB once it was used.
+        /// Hosts, tenants and classes share them as they do buffers; a command beyond a share is answered
+        /// with a status that asks for a retry.
+        // 64 of each of 128 queues, or 32 MiB.
+        pub extent_tables: usize = 8192,
+        /// Time that a barrier may take, and for which the commands behind it may wait. It fails then: shorter than
+        /// hosts have patience with the commands behind it.
+        pub barrier_timeout: Nanos = Nanos::from_secs(10),
+        /// Barriers in force of hosts at one address (of IPv6, in one /64) without a tenant, which choose their own names; 1
+        /// to [`BARRIERS_ACTIVE_MAX`]. Others of them wait.
+        pub barriers_per_address: usize = BARRIERS_ACTIVE_MAX / 4,
+        /// Data that commands which wait for barriers may keep in buffers of a core, in bytes; at least
+        /// 1. A barrier that would hold more fails instead.
+        // Half of the buffers of the size that most commands need.
+        pub barrier_held_bytes: usize = 8 * MIB,
+        /// Which life of the devices' volatile write caches it is, for Identify: it changes whenever
+        /// they may have lost what was acknowledged and not flushed. 0 says nothing, as any other
+        /// target does; hosts then take every lost connection for such a loss. A subsystem may have
+        /// [another one](crate::Target::set_cache_life).
+        pub cache_life: u64 = 0,
+        /// Number of this process, for Identify: another one at each start, so that hosts of ours do not
+        /// take controllers of this process for those that they had in one before. 0 says nothing.
+        pub incarnation: u64 = 0,
     }
 }
 

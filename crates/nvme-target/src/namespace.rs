@@ -186,7 +186,6 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    /// Returns the tag.
     pub(crate) const fn tag(&self) -> u64 {
         match self {
             Self::Request(request) => request.tag,

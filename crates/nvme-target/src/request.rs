@@ -77,53 +77,35 @@ impl Ticket {
     }
 }
 
-/// State of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum CommandState {
-    /// The slot has no command.
-    #[default]
-    Free,
-    /// The command is on its way through its gates.
-    Dispatched,
-    /// In-capsule data is arriving.
-    Arriving,
-    /// A barrier of its tenant holds the command; a Barrier itself waits for earlier commands.
-    WaitingForBarrier,
-    /// The namespace is paused.
-    WaitingForNamespace,
-    /// The tenant has no tokens for the command yet.
-    WaitingForTokens,
-    /// No buffer is free for the command's data, or its share of them is used up.
-    WaitingForBuffer,
-    /// R2Ts are out, or about to be, and data is arriving.
-    Transferring,
-    /// The device carries the command out, or another core does.
-    Executing,
-    /// The command has its status, and the answer waits for space to send.
-    Answering,
+base::named! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(u8)]
+    pub(crate) enum CommandState {
+        /// The slot has no command.
+        #[default]
+        Free = "free",
+        /// The command is on its way through its gates.
+        Dispatched = "dispatched",
+        /// In-capsule data is arriving.
+        Arriving = "arriving",
+        /// A barrier of its tenant holds the command; a Barrier itself waits for earlier commands.
+        WaitingForBarrier = "waiting for barrier",
+        /// The namespace is paused.
+        WaitingForNamespace = "waiting for namespace",
+        /// The tenant has no tokens for the command yet.
+        WaitingForTokens = "waiting for tokens",
+        /// No buffer is free for the command's data, or its share of them is used up.
+        WaitingForBuffer = "waiting for buffer",
+        /// R2Ts are out, or about to be, and data is arriving.
+        Transferring = "transferring",
+        /// The device carries the command out, or another core does.
+        Executing = "executing",
+        /// The command has its status, and the answer waits for space to send.
+        Answering = "answering",
+    }
 }
 
 impl CommandState {
-    /// Number of states.
-    pub(crate) const COUNT: usize = 10;
-
-    /// Returns the state's name in traces.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Free => "free",
-            Self::Dispatched => "dispatched",
-            Self::Arriving => "arriving",
-            Self::WaitingForBarrier => "waiting for barrier",
-            Self::WaitingForNamespace => "waiting for namespace",
-            Self::WaitingForTokens => "waiting for tokens",
-            Self::WaitingForBuffer => "waiting for buffer",
-            Self::Transferring => "transferring",
-            Self::Executing => "executing",
-            Self::Answering => "answering",
-        }
-    }
-
     /// States that may follow, as a set of bits by discriminant.
     const fn successors(self) -> u16 {
         const fn set(states: &[CommandState]) -> u16 {
@@ -179,7 +161,6 @@ impl StateCounts {
     }
 }
 
-/// Kind of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CommandKind {
     /// An admin or Fabrics command; the slot keeps all of it.
@@ -350,7 +331,6 @@ impl Slot {
         slot
     }
 
-    /// Returns the state.
     #[inline]
     pub(crate) const fn state(&self) -> CommandState {
         self.state

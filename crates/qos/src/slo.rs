@@ -22,26 +22,23 @@ impl fmt::Display for TenantId {
     }
 }
 
-/// The share of requests for which a latency holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Percentile {
-    /// Half of them.
-    P50,
-    /// 95 of 100.
-    P95,
-    /// 99 of 100.
-    P99,
-    /// 999 of 1000.
-    P999,
+base::named! {
+    /// The share of requests for which a latency holds, the laxest first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u8)]
+    pub enum Percentile {
+        /// Half of them.
+        P50 = "p50",
+        /// 95 of 100.
+        P95 = "p95",
+        /// 99 of 100.
+        P99 = "p99",
+        /// 999 of 1000.
+        P999 = "p99.9",
+    }
 }
 
 impl Percentile {
-    /// Every one, the laxest first.
-    pub const ALL: [Self; 4] = [Self::P50, Self::P95, Self::P99, Self::P999];
-    /// Number of percentiles.
-    pub const COUNT: usize = Self::ALL.len();
-
     /// Returns the percentile in thousandths.
     #[must_use]
     pub const fn permille(self) -> u32 {
@@ -56,12 +53,7 @@ impl Percentile {
 
 impl fmt::Display for Percentile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::P50 => "p50",
-            Self::P95 => "p95",
-            Self::P99 => "p99",
-            Self::P999 => "p99.9",
-        })
+        f.write_str(self.name())
     }
 }
 

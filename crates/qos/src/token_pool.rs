@@ -39,29 +39,20 @@ mod loom_tests;
 #[cfg(not(loom))]
 mod tests;
 
-/// The scheduler's constants, by default those of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenPoolRules {
-    /// A latency-critical tenant with this much or less (a debt) is stopped.
-    pub neg_limit: Tokens,
-    /// Rounds, of the longest allowed length, for which it may save tokens. The length of a round
-    /// in fact depends on what else the core does, and that is no business of a tenant's.
-    pub pos_limit_rounds: u64,
-    /// Part of its tokens beyond that which it gives away, in thousandths.
-    pub donation_permille: i64,
-    /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns
-    /// in so long: at most 10 s. Zero for the paper's rule, which stops it.
-    pub advance: Nanos,
-}
-
-impl Default for TokenPoolRules {
-    fn default() -> Self {
-        Self {
-            neg_limit: Tokens::whole(-NEG_LIMIT_TOKENS),
-            pos_limit_rounds: POS_LIMIT_ROUNDS,
-            donation_permille: DONATION_PERMILLE,
-            advance: ADVANCE,
-        }
+base::with_defaults! {
+    /// The scheduler's constants, by default those of the paper.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct TokenPoolRules {
+        /// A latency-critical tenant with this much or less (a debt) is stopped.
+        pub neg_limit: Tokens = Tokens::whole(-NEG_LIMIT_TOKENS),
+        /// Rounds, of the longest allowed length, for which it may save tokens. The length of a round
+        /// in fact depends on what else the core does, and that is no business of a tenant's.
+        pub pos_limit_rounds: u64 = POS_LIMIT_ROUNDS,
+        /// Part of its tokens beyond that which it gives away, in thousandths.
+        pub donation_permille: i64 = DONATION_PERMILLE,
+        /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns
+        /// in so long: at most 10 s. Zero for the paper's rule, which stops it.
+        pub advance: Nanos = ADVANCE,
     }
 }
 

@@ -95,33 +95,24 @@ impl Stream {
     }
 }
 
-/// Options of a socket. The defaults are what the data path wants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SocketOptions {
-    /// Kernel send and receive buffer in bytes; the kernel caps it at its own limits. A whole
-    /// caravan must fit, so that it is never split.
-    pub buffer_bytes: usize,
-    /// TCP congestion control. The machine's default may pace (BBR), which costs throughput on
-    /// short paths; a name that the kernel does not have is ignored.
-    pub congestion_control: Option<&'static str>,
-    /// Time after which a connection ends if its peer acknowledges nothing of what was sent, or has
-    /// no room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a
-    /// quarter of an hour.
-    pub user_timeout: Nanos,
-    /// After how long without traffic the kernel asks the peer whether it is there
-    /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds; zero never
-    /// asks.
-    pub keep_alive: Nanos,
-}
-
-impl Default for SocketOptions {
-    fn default() -> Self {
-        Self {
-            buffer_bytes: 4 * base::units::MIB,
-            congestion_control: Some("reno"),
-            user_timeout: Nanos::from_secs(30),
-            keep_alive: Nanos::from_secs(30),
-        }
+base::with_defaults! {
+    /// Options of a socket. The defaults are what the data path wants.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct SocketOptions {
+        /// Kernel send and receive buffer in bytes; the kernel caps it at its own limits. A whole
+        /// caravan must fit, so that it is never split.
+        pub buffer_bytes: usize = 4 * base::units::MIB,
+        /// TCP congestion control. The machine's default may pace (BBR), which costs throughput on
+        /// short paths; a name that the kernel does not have is ignored.
+        pub congestion_control: Option<&'static str> = Some("reno"),
+        /// Time after which a connection ends if its peer acknowledges nothing of what was sent, or has
+        /// no room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a
+        /// quarter of an hour.
+        pub user_timeout: Nanos = Nanos::from_secs(30),
+        /// After how long without traffic the kernel asks the peer whether it is there
+        /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds; zero never
+        /// asks.
+        pub keep_alive: Nanos = Nanos::from_secs(30),
     }
 }
 

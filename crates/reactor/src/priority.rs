@@ -10,26 +10,16 @@ use std::cell::Cell;
 use std::{fmt, io};
 use switch::Class;
 
-/// The means by which a thread goes before others; the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Privilege {
-    /// `SCHED_FIFO`: before every ordinary thread. The kernel keeps 5 % for those.
-    RealTime,
-    /// Nice −20: before ordinary threads, but not at once.
-    Nice,
-    /// No means: the process may not raise priorities.
-    Unprivileged,
-}
-
-impl Privilege {
-    /// Returns the privilege's name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RealTime => "real-time",
-            Self::Nice => "nice",
-            Self::Unprivileged => "unprivileged",
-        }
+base::named! {
+    /// The means by which a thread goes before others; the best first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Privilege {
+        /// `SCHED_FIFO`: before every ordinary thread. The kernel keeps 5 % for those.
+        RealTime = "real-time",
+        /// Nice −20: before ordinary threads, but not at once.
+        Nice = "nice",
+        /// No means: the process may not raise priorities.
+        Unprivileged = "unprivileged",
     }
 }
 

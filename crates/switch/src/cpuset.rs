@@ -91,14 +91,6 @@ impl CoreSet {
         self.words == [0; WORDS]
     }
 
-    /// The cores that are in both.
-    #[must_use]
-    pub fn intersection(&self, other: &Self) -> Self {
-        Self {
-            words: std::array::from_fn(|word| self.words[word] & other.words[word]),
-        }
-    }
-
     /// The cores, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = CoreId> + '_ {
         (0_u32..).zip(&self.words).flat_map(|(index, &word)| Bits {
@@ -267,11 +259,6 @@ mod tests {
         }
         assert_eq!((set.len(), set.is_empty()), (model.len(), false));
         assert!(set.iter().eq(model.iter().copied()));
-        let low = set.intersection(&CoreSet::first(100));
-        assert!(
-            low.iter()
-                .eq(model.iter().copied().filter(|core| core.0 < 100))
-        );
         assert_eq!(CoreSet::first(usize::MAX).len(), CORES_MAX);
     }
 }

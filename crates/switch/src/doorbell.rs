@@ -128,72 +128,31 @@ impl Urgency {
     }
 }
 
-/// The reason for which a caravan left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Reason {
-    /// The caravan has as many requests as are worth waiting for.
-    RequestsFull = 0,
-    /// The caravan has as many bytes as are worth waiting for.
-    BytesFull = 1,
-    /// The caravan has as many segments as are worth waiting for.
-    IovecsFull = 2,
-    /// The oldest request has waited for as long as it may.
-    Timer = 3,
-    /// A request came that may not wait.
-    Urgent = 4,
-    /// The lane had nothing else under way.
-    Idle = 5,
-    /// The caravan was not likely to fill within the bound.
-    Sparse = 6,
-    /// The mode holds nothing.
-    Disabled = 7,
-    /// The mode changed while something was held.
-    Knob = 8,
-    /// The caller sent without being told to (it had to send something anyway).
-    Asked = 9,
-}
-
-impl Reason {
-    /// Number of reasons.
-    pub const COUNT: usize = 10;
-
-    /// All of them, in the order of [`DoorbellCounters::rings`].
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::RequestsFull,
-        Self::BytesFull,
-        Self::IovecsFull,
-        Self::Timer,
-        Self::Urgent,
-        Self::Idle,
-        Self::Sparse,
-        Self::Disabled,
-        Self::Knob,
-        Self::Asked,
-    ];
-
-    /// Its place in a dense table: `0..COUNT`.
-    #[inline]
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// Its name, for metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RequestsFull => "requests_full",
-            Self::BytesFull => "bytes_full",
-            Self::IovecsFull => "iovecs_full",
-            Self::Timer => "timer",
-            Self::Urgent => "urgent",
-            Self::Idle => "idle",
-            Self::Sparse => "sparse",
-            Self::Disabled => "disabled",
-            Self::Knob => "knob",
-            Self::Asked => "asked",
-        }
+base::named! {
+    /// The reason for which a caravan left.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum Reason {
+        /// The caravan has as many requests as are worth waiting for.
+        RequestsFull = "requests_full",
+        /// The caravan has as many bytes as are worth waiting for.
+        BytesFull = "bytes_full",
+        /// The caravan has as many segments as are worth waiting for.
+        IovecsFull = "iovecs_full",
+        /// The oldest request has waited for as long as it may.
+        Timer = "timer",
+        /// A request came that may not wait.
+        Urgent = "urgent",
+        /// The lane had nothing else under way.
+        Idle = "idle",
+        /// The caravan was not likely to fill within the bound.
+        Sparse = "sparse",
+        /// The mode holds nothing.
+        Disabled = "disabled",
+        /// The mode changed while something was held.
+        Knob = "knob",
+        /// The caller sent without being told to (it had to send something anyway).
+        Asked = "asked",
     }
 }
 

@@ -29,57 +29,32 @@ mod tests;
 
 pub use spec::{PathError, PathSpec};
 
-/// The path of requests to a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Path {
-    /// A dispatcher sends, sleeps until the device is done, and wakes the submitter: the baseline.
-    /// `[Yu §2.2]`
-    Interrupt,
-    /// The same with a dispatcher that polls the device. `[Yu §6.1]`
-    Poll,
-    /// The submitter sends and polls itself. `[Yu §4.2]`
-    Sync,
-    /// Synchronous temporal merge. `[Yu §4.4]`
-    Stm,
-    /// Asynchronous temporal merge. `[Yu §4.5]`
-    Atm,
-    /// Hybrid temporal merge: each request by its properties. `[Yu §4.6]`
-    Htm,
-    /// The same rules by a name of their own: the thesis' path has a cache above it that looks up no
-    /// context, and one that does is refused above this path. `[Yu §4.7]`
-    VfsHtm,
-    /// Double buffering: a request queue and a shadow queue. `[Yu §4.8]`
-    TwoQueue,
+base::named! {
+    /// The path of requests to a device.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Path {
+        /// A dispatcher sends, sleeps until the device is done, and wakes the submitter: the baseline.
+        /// `[Yu §2.2]`
+        Interrupt = "interrupt",
+        /// The same with a dispatcher that polls the device. `[Yu §6.1]`
+        Poll = "poll",
+        /// The submitter sends and polls itself. `[Yu §4.2]`
+        Sync = "sync",
+        /// Synchronous temporal merge. `[Yu §4.4]`
+        Stm = "stm",
+        /// Asynchronous temporal merge. `[Yu §4.5]`
+        Atm = "atm",
+        /// Hybrid temporal merge: each request by its properties. `[Yu §4.6]`
+        Htm = "htm",
+        /// The same rules by a name of their own: the thesis' path has a cache above it that looks up no
+        /// context, and one that does is refused above this path. `[Yu §4.7]`
+        VfsHtm = "vfs_htm",
+        /// Double buffering: a request queue and a shadow queue. `[Yu §4.8]`
+        TwoQueue = "2q",
+    }
 }
 
 impl Path {
-    /// Every path, in the thesis' order.
-    pub const ALL: [Self; 8] = [
-        Self::Interrupt,
-        Self::Poll,
-        Self::Sync,
-        Self::Stm,
-        Self::Atm,
-        Self::Htm,
-        Self::VfsHtm,
-        Self::TwoQueue,
-    ];
-
-    /// The name, as in commands and figures.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Interrupt => "interrupt",
-            Self::Poll => "poll",
-            Self::Sync => "sync",
-            Self::Stm => "stm",
-            Self::Atm => "atm",
-            Self::Htm => "htm",
-            Self::VfsHtm => "vfs_htm",
-            Self::TwoQueue => "2q",
-        }
-    }
-
     /// The queues of a device with this path.
     #[must_use]
     pub const fn queues(self) -> &'static [QueueKind] {
@@ -166,29 +141,20 @@ pub enum Route {
     Queue(usize),
 }
 
-/// The parameters of paths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathRules {
-    /// Requests that unplug a queue: 1 to [`limits::UNPLUG_THRESHOLD_MAX`]. `interrupt` and `poll`
-    /// have [those of disks](Self::of_disks) whatever this says, and the same delay. `[Yu §4.5]`
-    pub unplug_threshold: u32,
-    /// Longest time for which a request is plugged: up to [`limits::UNPLUG_DELAY_MAX`].
-    pub unplug_delay: Nanos,
-    /// The most requests of one batch: 1 to [`limits::TABLE_ENTRIES_MAX`]. `[Yu §5.2]`
-    pub table_entries: u32,
-    /// Time after which a queue is taken over from a runner that does not run, if requests wait:
-    /// [`limits::HANDOVER_MIN`] to [`limits::HANDOVER_MAX`].
-    pub handover: Nanos,
-}
-
-impl Default for PathRules {
-    fn default() -> Self {
-        Self {
-            unplug_threshold: 32,
-            unplug_delay: Nanos::from_millis(1),
-            table_entries: limits::TABLE_ENTRIES_MAX,
-            handover: Nanos::from_millis(1),
-        }
+base::with_defaults! {
+    /// The parameters of paths.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PathRules {
+        /// Requests that unplug a queue: 1 to [`limits::UNPLUG_THRESHOLD_MAX`]. `interrupt` and `poll`
+        /// have [those of disks](Self::of_disks) whatever this says, and the same delay. `[Yu §4.5]`
+        pub unplug_threshold: u32 = 32,
+        /// Longest time for which a request is plugged: up to [`limits::UNPLUG_DELAY_MAX`].
+        pub unplug_delay: Nanos = Nanos::from_millis(1),
+        /// The most requests of one batch: 1 to [`limits::TABLE_ENTRIES_MAX`]. `[Yu §5.2]`
+        pub table_entries: u32 = limits::TABLE_ENTRIES_MAX,
+        /// Time after which a queue is taken over from a runner that does not run, if requests wait:
+        /// [`limits::HANDOVER_MIN`] to [`limits::HANDOVER_MAX`].
+        pub handover: Nanos = Nanos::from_millis(1),
     }
 }
 

@@ -15,24 +15,16 @@ use std::ops::Range;
 /// Streams of one thread that are told apart.
 const STREAMS: usize = 8;
 
-/// Rules of read-ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadAheadRules {
-    /// Pages of a stream's first window; 0 turns read-ahead off.
-    pub first_pages: u32,
-    /// Pages of the largest window.
-    pub most_pages: u32,
-    /// A read counts as sequential also if the page before it is in the cache.
-    pub context_look_up: bool,
-}
-
-impl Default for ReadAheadRules {
-    fn default() -> Self {
-        Self {
-            first_pages: 4,
-            most_pages: 32,
-            context_look_up: false,
-        }
+base::with_defaults! {
+    /// Rules of read-ahead.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ReadAheadRules {
+        /// Pages of a stream's first window; 0 turns read-ahead off.
+        pub first_pages: u32 = 4,
+        /// Pages of the largest window.
+        pub most_pages: u32 = 32,
+        /// A read counts as sequential also if the page before it is in the cache.
+        pub context_look_up: bool = false,
     }
 }
 

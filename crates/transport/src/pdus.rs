@@ -57,12 +57,6 @@ impl<T: Default> SendQueue<T> {
         self.list().push_header(&header[..length]);
     }
 
-    /// Appends one C2HData PDU with all the data of a command.
-    #[inline]
-    pub fn push_c2h_data(&mut self, command_id: u16, data: IoSlice, progress: C2hProgress) {
-        self.push_c2h_data_at(command_id, 0, data, progress);
-    }
-
     /// Appends one C2HData PDU with the data of a command that begins at an offset of it.
     #[inline]
     pub fn push_c2h_data_at(

@@ -8,7 +8,6 @@
 //! - [`nvme`]: commands, completions, status, identify data, log pages, features.
 //! - [`fabrics`]: Connect, properties, Disconnect, the discovery log page.
 //! - [`tcp`]: the PDUs of the TCP transport, and the [`tcp::Framer`] that finds them in a stream.
-//! - [`pretty`]: one line of text per PDU.
 //!
 //! Citations name the clause that a piece of code implements: `[NVMe-TCP 1.0 §3.6.2.2]`,
 //! `[NVMe Base 2.0 §5.17]`, `[NVMe NVM 1.0 §3.2.4]`.
@@ -21,6 +20,5 @@ mod layout_tests;
 pub mod fabrics;
 pub mod limits;
 pub mod nvme;
-pub mod pretty;
 pub mod tcp;
 pub mod text;

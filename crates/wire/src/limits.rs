@@ -11,9 +11,6 @@ pub const COMPLETION_BYTES: usize = 16;
 /// Bytes in an identify data structure, for every CNS value. `[NVMe Base 2.0 §5.17]`
 pub const IDENTIFY_BYTES: usize = 4096;
 
-/// Bytes of the data that a Connect command carries. `[NVMe Base 2.0 §6.3]`
-pub const CONNECT_DATA_BYTES: usize = 1024;
-
 /// Bytes of text in the longest NVMe Qualified Name. `[NVMe Base 2.0 §4.5]`
 pub const NQN_BYTES_MAX: usize = 223;
 

@@ -11,9 +11,9 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use wire::pretty::{Queue, line};
     use wire::tcp::{DataAlignment, FramerLimits, PduFormat, Role};
 
+    use crate::fuzz_entry::pretty::{Queue, line};
     use crate::fuzz_entry::{Received, Setup, encode_pdu, run};
 
     struct Vector {

@@ -2,13 +2,12 @@
 //!
 //! None of them is transparent to a transport that would use the device's memory directly
 //! ([`Channel::direct`](crate::Channel::direct) answers `None`), so that every request comes
-//! through. They are tools for tests, for emulation and for observation, and cost what they cost.
+//! through. They are tools for tests and for emulation, and cost what they cost.
 
 mod below;
 pub mod delay;
 pub mod fault;
 mod in_flight;
-pub mod stats;
 pub mod verify;
 
 #[cfg(test)]
@@ -16,5 +15,7 @@ mod tests;
 
 pub use delay::{Delay, DelayOptions};
 pub use fault::{Fault, FaultEffect, FaultOptions, FaultRule};
-pub use stats::{OperationStats, Stats, StatsSnapshot};
 pub use verify::Verify;
+
+#[cfg(test)]
+pub(crate) use tests::Stats;

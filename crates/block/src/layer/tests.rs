@@ -1,7 +1,11 @@
 //! What each layer does to what passes it.
 
+mod stats;
+
+pub(crate) use stats::Stats;
+
 use super::fault::FaultOperation;
-use super::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Stats, Verify};
+use super::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
 use crate::conformance::Bench;
 use crate::device::Ram;
 use crate::test_driver::driver;
@@ -255,23 +259,4 @@ fn verify_keeps_what_it_knows_when_the_device_grows() {
         .expect("a write to a new block");
     behind.write(4095, &[9; 512]).expect("a write below");
     assert_eq!(bench.read(4095, 1), Err(BlockError::Corrupt));
-}
-
-#[test]
-fn stats_count_what_passed_also_of_closed_channels() {
-    let device = Stats::new(ram());
-    for _ in 0..2 {
-        let mut bench = open(&device);
-        bench.write(0, &[1; 1024]).expect("a write");
-        bench.read(0, 1).expect("a read");
-        assert_eq!(bench.read(1 << 40, 1), Err(BlockError::OutOfRange));
-        bench.operate(Operation::Flush, 5, 5).expect("a flush");
-        bench.close();
-    }
-    let stats = device.snapshot();
-    let read = stats.of(Operation::Read);
-    assert_eq!((read.completed, read.failed, read.bytes), (4, 2, 1024));
-    assert_eq!(stats.of(Operation::Write { durable: true }).bytes, 2048);
-    assert_eq!((stats.total().completed, stats.in_flight()), (8, 0));
-    assert_eq!(stats.of(Operation::Flush).bytes, 0);
 }

@@ -10,7 +10,7 @@ use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::action::Action;
-use crate::config::{Decoder, FromNode, Node, Place};
+use crate::config::from_table;
 use crate::model::{Configuration, Device};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -58,19 +58,10 @@ struct NamedDevice {
     device: Device,
 }
 
-impl FromNode for NamedDevice {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = crate::config::Table::open(node, place, decoder)?;
-        let name = table.required("name", "write the name it gets, like \"fast\"");
-        let device = table.required(
-            "device",
-            "write what it is, like {\"type\": \"ram\", \"size\": \"1G\"}",
-        );
-        table.finish();
-        Some(Self {
-            name: name?,
-            device: device?,
-        })
+from_table! {
+    NamedDevice {
+        name: required("write the name it gets, like \"fast\""),
+        device: required("write what it is, like {\"type\": \"ram\", \"size\": \"1G\"}"),
     }
 }
 

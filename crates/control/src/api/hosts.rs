@@ -11,7 +11,7 @@ use super::error::ApiError;
 use super::state::ApiState;
 use super::subsystems::find;
 use crate::action::Action;
-use crate::config::{Decoder, FromNode, Node, Place, Table};
+use crate::config::from_table;
 use crate::model::{Configuration, NQN_EXPECTED};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -45,14 +45,16 @@ async fn list(
 }
 
 /// `{ "host": "nqn…" }`
-struct Host(String);
+struct Host {
+    host: String,
+}
 
-impl FromNode for Host {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let host = table.required("host", NQN_EXPECTED);
-        table.finish();
-        Some(Self(host?))
+from_table! {
+    Host {
+        host: required(NQN_EXPECTED),
+    }
+    AnyHost {
+        allow_any_host: required("write true or false"),
     }
 }
 
@@ -61,7 +63,7 @@ async fn allow(
     PathParts(nqn): PathParts<String>,
     body: Body,
 ) -> Result<(StatusCode, Json<Hosts>), ApiError> {
-    let Host(host) = body.read()?;
+    let Host { host } = body.read()?;
     let name = nqn.clone();
     state
         .change(move |_| Ok(vec![Action::AllowHost { nqn, host }]))
@@ -70,15 +72,8 @@ async fn allow(
 }
 
 /// `{ "allow_any_host": true }`
-struct AnyHost(bool);
-
-impl FromNode for AnyHost {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let allow = table.required("allow_any_host", "write true or false");
-        table.finish();
-        Some(Self(allow?))
-    }
+struct AnyHost {
+    allow_any_host: bool,
 }
 
 async fn set_any(
@@ -86,7 +81,9 @@ async fn set_any(
     PathParts(nqn): PathParts<String>,
     body: Body,
 ) -> Result<Json<Hosts>, ApiError> {
-    let AnyHost(allow) = body.read()?;
+    let AnyHost {
+        allow_any_host: allow,
+    } = body.read()?;
     let name = nqn.clone();
     state
         .change(move |_| Ok(vec![Action::SetAllowAnyHost { nqn, allow }]))

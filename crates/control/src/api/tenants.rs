@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::state::ApiState;
 use crate::action::Action;
 use crate::answers::{ServedTenant, SharedDevice, TenantAnswer, TenantList};
-use crate::config::{Decoder, FromNode, Node, Place, Table};
+use crate::config::from_table;
 use crate::control::ChangeError;
 use crate::error::{ApplyError, ApplyErrorKind};
 use crate::model::{Configuration, DEFAULT_TENANT, Tenant};
@@ -196,21 +196,21 @@ async fn set(
 }
 
 /// `{ "default_tenant": false }`
-struct OthersServed(bool);
+struct OthersServed {
+    default_tenant: bool,
+}
 
-impl FromNode for OthersServed {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let hint = "write whether hosts that are no tenant are served: true or false";
-        let served = table.required("default_tenant", hint);
-        table.finish();
-        Some(Self(served?))
+from_table! {
+    OthersServed {
+        default_tenant: required(
+            "write whether hosts that are no tenant are served: true or false"
+        ),
     }
 }
 
 /// Serves hosts that are no tenant, or refuses them from now on: those that are connected, too.
 async fn set_others(State(state): State<ApiState>, body: Body) -> Result<Json<Value>, ApiError> {
-    let OthersServed(default_tenant) = body.read()?;
+    let OthersServed { default_tenant } = body.read()?;
     let decide = move |before: &Configuration| {
         if before.default_tenant == default_tenant {
             return Ok(Vec::new());

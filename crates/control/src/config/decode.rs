@@ -152,6 +152,26 @@ impl<'a> Table<'a> {
     }
 }
 
+/// Reads structs from tables: each field from the key of its name, by that method of [`Table`]. A key
+/// is read also where another one is wrong, so that all problems are reported.
+macro_rules! from_table {
+    ($($type:ty { $($field:ident: $read:ident($($argument:expr),*)),+ $(,)? })+) => {$(
+        impl $crate::config::FromNode for $type {
+            fn from_node(
+                node: &$crate::config::Node,
+                place: &$crate::config::Place,
+                decoder: &$crate::config::Decoder,
+            ) -> Option<Self> {
+                let table = $crate::config::Table::open(node, place, decoder)?;
+                $(let $field = table.$read(stringify!($field) $(, $argument)*);)+
+                table.finish();
+                Some(Self { $($field: $field?),+ })
+            }
+        }
+    )+};
+}
+pub(crate) use from_table;
+
 impl FromNode for bool {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
         if let Value::Boolean(value) = node.value {

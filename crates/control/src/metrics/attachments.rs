@@ -1,13 +1,13 @@
 //! Metrics of the attachments of a process of front ends.
 
-use super::family::{FamilyKind, Labels, Value, family, uptime};
+use super::family::{Labels, by_word, counters, metrics, uptime, with};
 use super::limits;
 use crate::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState};
 use crate::snapshot::Snapshot;
-use block::IoCounts;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 use std::fmt;
+use target::Metric;
 
 pub(super) fn encode(
     snapshot: &Snapshot,
@@ -15,7 +15,9 @@ pub(super) fn encode(
     encoder: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     uptime(snapshot, encoder, "Time since the process's start")?;
-    gauges(attachments, encoder)?;
+    counters(encoder, ATTACHMENT, || {
+        attachments.iter().map(|one| (labels(one), one))
+    })?;
     requests(attachments, encoder)?;
     limits::encode(snapshot, encoder)
 }
@@ -27,77 +29,30 @@ fn labels(attachment: &AttachmentSnapshot) -> Labels {
     ]
 }
 
-fn gauges(attachments: &[AttachmentSnapshot], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    type Column = (
-        &'static str,
-        &'static str,
-        Option<Unit>,
-        fn(&AttachmentSnapshot) -> u64,
-    );
-    let columns: [Column; 3] = [
-        (
-            "attachment_connected",
-            "1 while requests reach the device, 0 while its target is not connected or it has not started",
-            None,
-            |a| {
-                let reaches = [AttachmentState::Local, AttachmentState::Connected];
-                reaches.contains(&a.state).into()
-            },
-        ),
-        (
-            "attachment_clients",
-            "Connections, machines or open files of the attachment",
-            None,
-            |a| a.clients,
-        ),
-        (
-            "attachment_size",
-            "Size of the attachment's devices",
-            Some(Unit::Bytes),
-            |a| a.size_bytes,
-        ),
-    ];
-    for (name, help, unit, value) in columns {
-        let values = attachments.iter();
-        let values = values.map(|a| (labels(a), Value::Count(value(a))));
-        family(
-            encoder,
-            FamilyKind::Gauge,
-            name,
-            help,
-            unit.as_ref(),
-            values,
-        )?;
-    }
-    Ok(())
-}
+const ATTACHMENT: [Metric<AttachmentSnapshot>; 3] = metrics![AttachmentSnapshot:
+    Gauge "attachment_connected"
+        "1 while requests reach the device, 0 while its target is not connected or it has not started"
+        |a| [AttachmentState::Local, AttachmentState::Connected].contains(&a.state).into();
+    Gauge "attachment_clients" "Connections, machines or open files of the attachment"
+        |a| a.clients;
+    Gauge "attachment_size_bytes" "Size of the attachment's devices" |a| a.size_bytes;
+];
+
+const CLASS: [Metric<AttachmentClass>; 2] = metrics![AttachmentClass:
+    Counter "attachment_errors" "Requests completed with an error" |class| class.counts.errors;
+    Gauge "attachment_under_way" "Requests that the device was given and has not finished"
+        |class| class.under_way;
+];
 
 /// Each attachment's counters of each class, with their labels.
 fn by_class(
     attachments: &[AttachmentSnapshot],
 ) -> impl Iterator<Item = (Labels, &AttachmentClass)> {
     attachments.iter().flat_map(|attachment| {
-        attachment.classes.iter().map(|class| {
-            let mut labels = labels(attachment);
-            labels.push(("class", class.class.clone()));
-            (labels, class)
-        })
-    })
-}
-
-/// An operation, and its counter.
-type Operation = (&'static str, fn(&IoCounts) -> u64);
-
-fn by_operation(
-    attachments: &[AttachmentSnapshot],
-    operations: &'static [Operation],
-) -> impl Iterator<Item = (Labels, Value)> {
-    by_class(attachments).flat_map(move |(labels, class)| {
-        operations.iter().map(move |(operation, count)| {
-            let mut labels = labels.clone();
-            labels.push(("operation", (*operation).to_owned()));
-            (labels, Value::Count(count(&class.counts)))
-        })
+        attachment
+            .classes
+            .iter()
+            .map(|class| (with(labels(attachment), "class", &class.class), class))
     })
 }
 
@@ -105,50 +60,29 @@ fn requests(
     attachments: &[AttachmentSnapshot],
     encoder: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
-    const REQUESTS: &[Operation] = &[
-        ("read", |c| c.reads),
-        ("write", |c| c.writes),
-        ("other", |c| c.others),
-    ];
-    const DATA: &[Operation] = &[("read", |c| c.read_bytes), ("write", |c| c.written_bytes)];
-    family(
-        encoder,
-        FamilyKind::Counter,
-        "attachment_requests",
-        "Requests completed, with any result",
-        None,
-        by_operation(attachments, REQUESTS),
-    )?;
-    family(
-        encoder,
-        FamilyKind::Counter,
+    let help = "Requests completed, with any result";
+    let metric = ("attachment_requests", help, None);
+    by_word(encoder, metric, by_class(attachments), "operation", |c| {
+        let c = &c.counts;
+        [("read", c.reads), ("write", c.writes), ("other", c.others)]
+    })?;
+    let metric = (
         "attachment_data",
         "Data moved by requests",
-        Some(&Unit::Bytes),
-        by_operation(attachments, DATA),
-    )?;
-    family(
-        encoder,
-        FamilyKind::Counter,
-        "attachment_errors",
-        "Requests completed with an error",
-        None,
-        by_class(attachments).map(|(labels, class)| (labels, Value::Count(class.counts.errors))),
-    )?;
-    family(
-        encoder,
-        FamilyKind::Gauge,
-        "attachment_under_way",
-        "Requests that the device was given and has not finished",
-        None,
-        by_class(attachments).map(|(labels, class)| (labels, Value::Count(class.under_way))),
-    )
+        Some(Unit::Bytes),
+    );
+    by_word(encoder, metric, by_class(attachments), "operation", |c| {
+        let c = &c.counts;
+        [("read", c.read_bytes), ("write", c.written_bytes)]
+    })?;
+    counters(encoder, CLASS, || by_class(attachments))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::metrics::render;
+    use block::IoCounts;
 
     #[test]
     fn an_attachment_has_its_metrics_and_no_others() {

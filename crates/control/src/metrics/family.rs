@@ -63,10 +63,6 @@ fn one(metric: &mut MetricEncoder<'_>, kind: FamilyKind, value: Value) -> fmt::R
     }
 }
 
-pub(super) fn single(value: Value) -> [(Labels, Value); 1] {
-    [(Labels::new(), value)]
-}
-
 /// Nanoseconds in the unit that Prometheus wants. Precise to a nanosecond for a hundred days.
 pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -78,21 +74,14 @@ pub(super) fn uptime(
     help: &str,
 ) -> fmt::Result {
     let uptime = Value::Seconds(seconds(snapshot.uptime_ms.saturating_mul(1_000_000)));
-    let unit = Some(&Unit::Seconds);
-    family(
-        encoder,
-        FamilyKind::Gauge,
-        "uptime",
-        help,
-        unit,
-        single(uptime),
-    )
+    let (unit, values) = (Some(&Unit::Seconds), [(Labels::new(), uptime)]);
+    family(encoder, FamilyKind::Gauge, "uptime", help, unit, values)
 }
 
 /// The metrics of a struct of counters: one value for each of `items`, with its labels.
 pub(super) fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
     encoder: &mut DescriptorEncoder<'_>,
-    metrics: impl Iterator<Item = Metric<S>>,
+    metrics: impl IntoIterator<Item = Metric<S>>,
     items: impl Fn() -> I,
 ) -> fmt::Result {
     for metric in metrics {
@@ -118,6 +107,47 @@ pub(super) fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
         family(encoder, kind, name, help, unit.as_ref(), values)?;
     }
     Ok(())
+}
+
+/// Declares [`Metric`]s of a type: kind, name, help, and the way to the value.
+macro_rules! metrics {
+    ($of:ty: $($kind:ident $name:literal $help:literal $value:expr;)+) => {
+        [$(target::Metric::<$of> {
+            name: $name,
+            help: $help,
+            kind: target::MetricKind::$kind,
+            value: $value,
+        }),+]
+    };
+}
+pub(super) use metrics;
+
+/// A counter with one value for each of `words`, which a further label tells apart.
+pub(super) fn by_word<'a, S: 'a, W: IntoIterator<Item = (&'static str, u64)>>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit): (&str, &str, Option<Unit>),
+    items: impl Iterator<Item = (Labels, &'a S)>,
+    label: &'static str,
+    words: impl Fn(&S) -> W,
+) -> fmt::Result {
+    let values = items.flat_map(|(labels, item)| {
+        let words = words(item).into_iter();
+        words.map(move |(word, value)| (with(labels.clone(), label, word), Value::Count(value)))
+    });
+    family(
+        encoder,
+        FamilyKind::Counter,
+        name,
+        help,
+        unit.as_ref(),
+        values,
+    )
+}
+
+/// Adds a label.
+pub(super) fn with(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
+    labels.push((name, value.to_string()));
+    labels
 }
 
 pub(super) fn histogram(metric: &mut MetricEncoder<'_>, latency: &Latency) -> fmt::Result {

@@ -4,41 +4,33 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::family::{FamilyKind, Labels, Value, family};
-use crate::snapshot::{Snapshot, UsageSnapshot};
+use super::family::{Labels, counters, metrics};
+use crate::snapshot::{LimitedSnapshot, Snapshot, UsageSnapshot};
+use target::Metric;
 
-pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let limited = snapshot.limited.iter().map(|limited| {
-        let labels = vec![("limit", limited.limit.clone())];
-        (labels, Value::Count(limited.count))
-    });
-    family(
-        encoder,
-        FamilyKind::Counter,
-        "limited",
+const LIMITED: [Metric<LimitedSnapshot>; 1] = metrics![LimitedSnapshot:
+    Counter "limited"
         "Times that a limit held somebody back: a connection, controller or command was refused, a \
          command or an answer waited, a connection was closed because its host or client took too \
-         long, or a change took too long",
-        None,
-        limited,
-    )?;
-    type Column = (&'static str, &'static str, fn(&UsageSnapshot) -> u64);
-    let columns: [Column; 2] = [
-        ("limit_used", "In use of what is limited", |usage| {
-            usage.used
-        }),
-        ("limit_max", "What there is of it", |usage| usage.max),
-    ];
-    for (name, help, value) in columns {
-        let values = snapshot.usage.iter().map(|usage| {
+         long, or a change took too long"
+        |limited| limited.count;
+];
+
+const USAGE: [Metric<UsageSnapshot>; 2] = metrics![UsageSnapshot:
+    Gauge "limit_used" "In use of what is limited" |usage| usage.used;
+    Gauge "limit_max" "What there is of it" |usage| usage.max;
+];
+
+pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    counters(encoder, LIMITED, || {
+        let limited = snapshot.limited.iter();
+        limited.map(|limited| (vec![("limit", limited.limit.clone())], limited))
+    })?;
+    counters(encoder, USAGE, || {
+        snapshot.usage.iter().map(|usage| {
             let core = usage.core.map(|core| ("core", core.to_string()));
-            let labels: Labels = [("limit", usage.limit.clone())]
-                .into_iter()
-                .chain(core)
-                .collect();
-            (labels, Value::Count(value(usage)))
-        });
-        family(encoder, FamilyKind::Gauge, name, help, None, values)?;
-    }
-    Ok(())
+            let labels = [("limit", usage.limit.clone())].into_iter().chain(core);
+            (labels.collect::<Labels>(), usage)
+        })
+    })
 }

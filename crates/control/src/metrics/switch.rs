@@ -4,30 +4,40 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 
-use super::family::{FamilyKind, Labels, Value, counters, family};
+use super::family::{Labels, by_word, counters, metrics, with};
 use crate::snapshot::{ClassStats, Snapshot, SwitchSnapshot, SwitchStats, ThreadsSnapshot};
 use switch::caravan::SizeHistogram;
 use switch::doorbell::Reason;
-use target::ServiceStats;
+use target::{Metric, ServiceStats};
 
 /// Each core's classes with their labels.
 fn classes(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &ClassStats)> {
     snapshot.switch.iter().flat_map(|core| {
-        core.stats.classes.iter().map(|(class, stats)| {
-            let labels = vec![
-                ("core", core.core.to_string()),
-                ("class", class.to_string()),
-            ];
-            (labels, stats)
-        })
+        core.stats
+            .classes
+            .iter()
+            .map(|(class, stats)| (with(labels(core), "class", class), stats))
     })
 }
 
-fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
-    labels.push((name, value.to_owned()));
-    labels
+const CARAVANS: [Metric<ClassStats>; 2] = metrics![ClassStats:
+    Counter "class_caravan_bytes" "Bytes that were handed to TCP in caravans, headers included"
+        |class| class.caravans.bytes;
+    Counter "class_caravan_answers" "Answers and R2Ts that left in caravans"
+        |class| class.caravans.requests;
+];
+
+const IN_USE: [Metric<SwitchSnapshot>; 1] = metrics![SwitchSnapshot:
+    Gauge "core_in_use" "1 while the core's thread is in use" |core| core.in_use.into();
+];
+
+const PRIVILEGE: [Metric<SwitchSnapshot>; 1] = metrics![SwitchSnapshot:
+    Gauge "core_privilege" "Privilege with which the core's thread runs; always 1" |_| 1;
+];
+
+fn labels(core: &SwitchSnapshot) -> Labels {
+    vec![("core", core.core.to_string())]
 }
 
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -40,78 +50,31 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
     })?;
     counters(encoder, SwitchStats::metrics(), || {
         let cores = snapshot.switch.iter();
-        cores.map(|core| (vec![("core", core.core.to_string())], &core.stats))
+        cores.map(|core| (labels(core), &core.stats))
     })?;
     counters(encoder, ThreadsSnapshot::metrics(), || {
         [(Labels::new(), &snapshot.threads)]
     })?;
-    caravans(snapshot, encoder)?;
-    sizes(snapshot, encoder)?;
-    by_core(
-        snapshot,
-        encoder,
-        "core_privilege",
-        "Privilege with which the core's thread runs; always 1",
-        |core| {
-            let labels = vec![("core", core.core.to_string())];
-            (with(labels, "privilege", &core.privilege), Value::Count(1))
-        },
-    )?;
-    by_core(
-        snapshot,
-        encoder,
-        "core_in_use",
-        "1 while the core's thread is in use",
-        |core| {
-            let in_use = Value::Count(u64::from(core.in_use));
-            (vec![("core", core.core.to_string())], in_use)
-        },
-    )
-}
-
-fn by_core(
-    snapshot: &Snapshot,
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    value: impl Fn(&SwitchSnapshot) -> (Labels, Value),
-) -> fmt::Result {
-    let values = snapshot.switch.iter().map(value);
-    family(encoder, FamilyKind::Gauge, name, help, None, values)
-}
-
-fn caravans(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let bytes = classes(snapshot).map(|(labels, c)| (labels, Value::Count(c.caravans.bytes)));
-    let help = "Bytes that were handed to TCP in caravans, headers included";
-    let unit = Some(&Unit::Bytes);
-    family(
-        encoder,
-        FamilyKind::Counter,
-        "class_caravan",
-        help,
-        unit,
-        bytes,
-    )?;
-    let answers = classes(snapshot).map(|(labels, c)| (labels, Value::Count(c.caravans.requests)));
-    let (name, help) = (
-        "class_caravan_answers",
-        "Answers and R2Ts that left in caravans",
-    );
-    family(encoder, FamilyKind::Counter, name, help, None, answers)?;
-    let rings = classes(snapshot).flat_map(|(labels, class)| {
-        Reason::ALL.map(|reason| {
-            let count = class.caravans.rings[reason.index()];
-            (
-                with(labels.clone(), "reason", reason.name()),
-                Value::Count(count),
-            )
-        })
-    });
+    counters(encoder, CARAVANS, || classes(snapshot))?;
     let (name, help) = (
         "class_doorbell_rings",
         "Caravans that left, by the reason of the doorbell",
     );
-    family(encoder, FamilyKind::Counter, name, help, None, rings)
+    by_word(
+        encoder,
+        (name, help, None),
+        classes(snapshot),
+        "reason",
+        |class| Reason::ALL.map(|reason| (reason.name(), class.caravans.rings[reason.index()])),
+    )?;
+    sizes(snapshot, encoder)?;
+    counters(encoder, PRIVILEGE, || {
+        let cores = snapshot.switch.iter();
+        cores.map(|core| (with(labels(core), "privilege", &core.privilege), core))
+    })?;
+    counters(encoder, IN_USE, || {
+        snapshot.switch.iter().map(|core| (labels(core), core))
+    })
 }
 
 fn sizes(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -6,115 +6,67 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::family::{FamilyKind, Labels, Value, counters, family, histogram};
+use super::family::{Labels, by_word, counters, histogram, metrics, with};
 use crate::snapshot::{Latency, ScheduledDevice, Snapshot, TenantSnapshot};
-use target::TenantStats;
+use target::{Metric, TenantStats};
 
-/// A column of the table of devices.
-type DeviceColumn = (&'static str, &'static str, fn(&ScheduledDevice) -> u64);
-
-const DEVICE_COLUMNS: [DeviceColumn; 2] = [
-    (
-        "device_tokens_per_second",
-        "Tokens generated in a second",
-        |d| d.tokens_per_second,
-    ),
-    (
-        "device_reserved_tokens_per_second",
-        "Tokens a second that are promised to latency-critical tenants",
-        |d| d.reserved_tokens_per_second,
-    ),
+const DEVICE: [Metric<ScheduledDevice>; 2] = metrics![ScheduledDevice:
+    Gauge "device_tokens_per_second" "Tokens generated in a second" |d| d.tokens_per_second;
+    Gauge "device_reserved_tokens_per_second"
+        "Tokens a second that are promised to latency-critical tenants"
+        |d| d.reserved_tokens_per_second;
 ];
 
-/// A column of the table of tenants, in the same form.
-type TenantColumn = (&'static str, &'static str, fn(&TenantSnapshot) -> u64);
-
-const GAUGES: [TenantColumn; 2] = [
-    (
-        "tenant_reserved_tokens_per_second",
-        "Tokens a second that the tenant's promise takes",
-        |t| t.reserved_tokens_per_second,
-    ),
-    (
-        "tenant_overruns",
-        "1 while the tenant keeps asking for more than it is promised",
-        |t| u64::from(t.overruns),
-    ),
+const TENANT: [Metric<TenantSnapshot>; 2] = metrics![TenantSnapshot:
+    Gauge "tenant_reserved_tokens_per_second" "Tokens a second that the tenant's promise takes"
+        |t| t.reserved_tokens_per_second;
+    Gauge "tenant_overruns" "1 while the tenant keeps asking for more than it is promised"
+        |t| t.overruns.into();
 ];
 
 /// Everything about tenants.
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    for (name, help, value) in DEVICE_COLUMNS {
-        let devices = snapshot.devices.iter().map(|device| {
-            let labels = vec![("device", device.name.clone())];
-            (labels, Value::Count(value(device)))
-        });
-        family(encoder, FamilyKind::Gauge, name, help, None, devices)?;
-    }
+    counters(encoder, DEVICE, || {
+        let devices = snapshot.devices.iter();
+        devices.map(|device| (vec![("device", device.name.clone())], device))
+    })?;
     counters(encoder, TenantStats::metrics(), || {
         tenants(snapshot).map(|(labels, tenant)| (labels, &tenant.stats))
     })?;
-    for (name, help, value) in GAUGES {
-        let tenants = tenants(snapshot).map(|(labels, t)| (labels, Value::Count(value(t))));
-        family(encoder, FamilyKind::Gauge, name, help, None, tenants)?;
-    }
+    counters(encoder, TENANT, || tenants(snapshot))?;
     by_labels(snapshot, encoder)?;
     latencies(snapshot, encoder)
 }
 
 /// Counters that share a metric, told apart by a further label.
 fn by_labels(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    by_word(
-        snapshot,
-        encoder,
-        ("tenant_commands", "Commands done", None),
-        |t| {
-            let c = &t.stats;
-            let done = [("read", c.reads), ("write", c.writes), ("other", c.others)];
-            word("operation", done)
-        },
-    )?;
-    by_word(
-        snapshot,
-        encoder,
-        ("tenant_data", "Data moved by commands", Some(Unit::Bytes)),
-        |t| {
-            let c = &t.stats;
-            let moved = [("read", c.read_bytes), ("write", c.written_bytes)];
-            word("operation", moved)
-        },
-    )?;
-    by_word(
-        snapshot,
-        encoder,
-        ("tenant_tokens", "What became of the tenant's tokens", None),
-        |t| {
-            let t = &t.stats;
-            let moved = [
-                ("earned", t.earned_milli),
-                ("spent", t.spent_milli),
-                ("given", t.given_milli),
-                ("taken", t.taken_milli),
-            ];
-            // Whole tokens, as the metrics of rates have them.
-            word("flow", moved.map(|(flow, milli)| (flow, milli / 1000)))
-        },
-    )?;
-    by_word(
-        snapshot,
-        encoder,
-        (
-            "tenant_windows",
-            "Seconds with reads, by whether the promise was kept",
-            None,
-        ),
-        |t| {
-            word(
-                "slo",
-                [("met", t.windows.met), ("missed", t.windows.missed)],
-            )
-        },
-    )
+    let metric = ("tenant_commands", "Commands done", None);
+    by_word(encoder, metric, tenants(snapshot), "operation", |t| {
+        let c = &t.stats;
+        [("read", c.reads), ("write", c.writes), ("other", c.others)]
+    })?;
+    let metric = ("tenant_data", "Data moved by commands", Some(Unit::Bytes));
+    by_word(encoder, metric, tenants(snapshot), "operation", |t| {
+        let c = &t.stats;
+        [("read", c.read_bytes), ("write", c.written_bytes)]
+    })?;
+    let metric = ("tenant_tokens", "What became of the tenant's tokens", None);
+    by_word(encoder, metric, tenants(snapshot), "flow", |t| {
+        let t = &t.stats;
+        let moved = [
+            ("earned", t.earned_milli),
+            ("spent", t.spent_milli),
+            ("given", t.given_milli),
+            ("taken", t.taken_milli),
+        ];
+        // Whole tokens, as the metrics of rates have them.
+        moved.map(|(flow, milli)| (flow, milli / 1000))
+    })?;
+    let help = "Seconds with reads, by whether the promise was kept";
+    let metric = ("tenant_windows", help, None);
+    by_word(encoder, metric, tenants(snapshot), "slo", |t| {
+        [("met", t.windows.met), ("missed", t.windows.missed)]
+    })
 }
 
 /// Every tenant of every device, with its labels.
@@ -128,38 +80,6 @@ fn tenants(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &TenantSnapshot
         };
         device.tenants.iter().map(move |t| (labels(t), t))
     })
-}
-
-/// Values that one more label tells apart.
-fn word<const COUNT: usize>(
-    label: &'static str,
-    values: [(&'static str, u64); COUNT],
-) -> Vec<(&'static str, &'static str, u64)> {
-    values.map(|(word, value)| (label, word, value)).to_vec()
-}
-
-fn by_word(
-    snapshot: &Snapshot,
-    encoder: &mut DescriptorEncoder<'_>,
-    (name, help, unit): (&str, &str, Option<Unit>),
-    values: impl Fn(&TenantSnapshot) -> Vec<(&'static str, &'static str, u64)>,
-) -> fmt::Result {
-    let values = tenants(snapshot).flat_map(|(labels, tenant)| {
-        let values = values(tenant).into_iter();
-        values.map(move |(label, word, value)| {
-            let mut labels = labels.clone();
-            labels.push((label, word.to_owned()));
-            (labels, Value::Count(value))
-        })
-    });
-    family(
-        encoder,
-        FamilyKind::Counter,
-        name,
-        help,
-        unit.as_ref(),
-        values,
-    )
 }
 
 fn latencies(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -177,9 +97,8 @@ fn latencies(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
             ("other", "device", &tenant.latency.device_others),
         ];
         for (operation, part, latency) in all {
-            let mut labels = labels.clone();
-            labels.push(("operation", operation.to_owned()));
-            labels.push(("part", part.to_owned()));
+            let labels = with(labels.clone(), "operation", operation);
+            let labels = with(labels, "part", part);
             histogram(&mut metric.encode_family(&labels)?, latency)?;
         }
     }

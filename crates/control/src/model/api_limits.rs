@@ -10,30 +10,21 @@ use crate::limits::{
     REQUEST_MS_DEFAULT,
 };
 
-/// Limits of the clients of the HTTP interface. Unchecked: a value may lie outside of its range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ApiLimits {
-    /// Connections at one time, in [`API_CONNECTIONS`]. For one more the oldest one without a request
-    /// is closed; where all have had one, it waits.
-    pub connections: u64,
-    /// Time from the start of a connection to the end of its first request's head, in milliseconds.
-    pub request_timeout_ms: u64,
-    /// Time for the body of a request, in milliseconds.
-    pub body_timeout_ms: u64,
-    /// Time after which a connection is closed on which nothing moves, and no answer is due, in
-    /// milliseconds.
-    pub idle_timeout_ms: u64,
-}
-
-impl Default for ApiLimits {
-    fn default() -> Self {
-        Self {
-            connections: API_CONNECTIONS_DEFAULT,
-            request_timeout_ms: REQUEST_MS_DEFAULT,
-            body_timeout_ms: BODY_MS_DEFAULT,
-            idle_timeout_ms: IDLE_MS_DEFAULT,
-        }
+base::with_defaults! {
+    /// Limits of the clients of the HTTP interface. Unchecked: a value may lie outside of its range.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct ApiLimits {
+        /// Connections at one time, in [`API_CONNECTIONS`]. For one more the oldest one without a request
+        /// is closed; where all have had one, it waits.
+        pub connections: u64 = API_CONNECTIONS_DEFAULT,
+        /// Time from the start of a connection to the end of its first request's head, in milliseconds.
+        pub request_timeout_ms: u64 = REQUEST_MS_DEFAULT,
+        /// Time for the body of a request, in milliseconds.
+        pub body_timeout_ms: u64 = BODY_MS_DEFAULT,
+        /// Time after which a connection is closed on which nothing moves, and no answer is due, in
+        /// milliseconds.
+        pub idle_timeout_ms: u64 = IDLE_MS_DEFAULT,
     }
 }
 

@@ -11,8 +11,8 @@ use super::{FlashProfile, IoPath, Size, SizeError, keyword};
 
 /// A device and the layers over it.
 ///
-/// Requests pass the layers from the outside in: statistics, then `cache`, then `io_path`, then `verify`, then
-/// `delay`, then `fault`, then the device.
+/// Requests pass the layers from the outside in: `cache`, then `io_path`, then `verify`, then `delay`,
+/// then `fault`, then the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Its kind.

@@ -23,7 +23,6 @@ pub(super) trait Managed: Send + Sync + 'static {
     fn reload(self: Arc<Self>, path: PathBuf) -> impl Future<Output = ()> + Send;
 }
 
-/// A target.
 pub(super) struct TargetProcess {
     control: Arc<Control>,
     file: Option<PathBuf>,

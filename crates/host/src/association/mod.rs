@@ -20,7 +20,6 @@ use crate::recovery::epoch::{Epoch, SharedEpoch};
 use crate::recovery::fences::{FenceSnapshot, Fences};
 use crate::recovery::span::Span;
 use base::mutation::{self, Mutation};
-use base::state::State as _;
 use block::CacheLife;
 use namespace_state::NamespaceState;
 use parameters::Parameters;

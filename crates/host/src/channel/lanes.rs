@@ -8,7 +8,6 @@ use crate::controller::quiet_time;
 use crate::limits::ABORT_TIME;
 use crate::qpair::Join;
 use crate::recovery::epoch::Phase;
-use base::state::State as _;
 use base::{Nanos, Time};
 use block::BlockError;
 use reactor::Context;

@@ -36,7 +36,7 @@ use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::replay::Recovery;
 use base::Time;
 use base::mutation::{self, Mutation};
-use base::state::{State as _, StateMachine};
+use base::state::StateMachine;
 use block::{
     BlockError, Capabilities, Channel, Completion, Extents, Request, Submit, SubmitExtents,
 };

@@ -18,27 +18,18 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use switch::Class;
 
-/// Options of a [`Queue`].
-#[derive(Clone, Debug)]
-pub struct QueueOptions {
-    /// Requests at once, on each connection: 1 to 4095; the controller may allow fewer.
-    pub depth: u16,
-    /// Connections.
-    pub connections: u16,
-    /// Idle policy of [`Queue::wait`].
-    pub poll: PollPolicy,
-    /// Class of the queue's requests; `None` for that of the namespace.
-    pub class: Option<Class>,
-}
-
-impl Default for QueueOptions {
-    fn default() -> Self {
-        Self {
-            depth: 128,
-            connections: 1,
-            poll: PollPolicy::Auto,
-            class: None,
-        }
+base::with_defaults! {
+    /// Options of a [`Queue`].
+    #[derive(Clone, Debug)]
+    pub struct QueueOptions {
+        /// Requests at once, on each connection: 1 to 4095; the controller may allow fewer.
+        pub depth: u16 = 128,
+        /// Connections.
+        pub connections: u16 = 1,
+        /// Idle policy of [`Queue::wait`].
+        pub poll: PollPolicy = PollPolicy::Auto,
+        /// Class of the queue's requests; `None` for that of the namespace.
+        pub class: Option<Class> = None,
     }
 }
 

@@ -19,33 +19,23 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use switch::Class;
 
-/// Options of a [`SwitchedQueue`].
-#[derive(Clone, Debug)]
-pub struct SwitchedQueueOptions {
-    /// Class of the queue's requests.
-    pub class: Class,
-    /// Requests at once: 1 to 4,096.
-    pub depth: u32,
-    /// Bytes of the longest request with data: a block, to what the controller takes. Twice as much
-    /// for each request of the depth is the address space that the queue takes, 2 GiB at most, for
-    /// which the depth is reduced.
-    pub request_bytes: u32,
-    /// Idle policy of [`SwitchedQueue::wait`].
-    pub poll: PollPolicy,
-    /// Lets application steering move the thread to other cores of the switchboard while it has the
-    /// queue, unless it was pinned to one.
-    pub steered: bool,
-}
-
-impl Default for SwitchedQueueOptions {
-    fn default() -> Self {
-        Self {
-            class: Class::DEFAULT,
-            depth: SUBMITTER_DEPTH,
-            request_bytes: SUBMITTER_BYTES,
-            poll: PollPolicy::Auto,
-            steered: false,
-        }
+base::with_defaults! {
+    /// Options of a [`SwitchedQueue`].
+    #[derive(Clone, Debug)]
+    pub struct SwitchedQueueOptions {
+        /// Class of the queue's requests.
+        pub class: Class = Class::DEFAULT,
+        /// Requests at once: 1 to 4,096.
+        pub depth: u32 = SUBMITTER_DEPTH,
+        /// Bytes of the longest request with data: a block, to what the controller takes. Twice as much
+        /// for each request of the depth is the address space that the queue takes, 2 GiB at most, for
+        /// which the depth is reduced.
+        pub request_bytes: u32 = SUBMITTER_BYTES,
+        /// Idle policy of [`SwitchedQueue::wait`].
+        pub poll: PollPolicy = PollPolicy::Auto,
+        /// Lets application steering move the thread to other cores of the switchboard while it has the
+        /// queue, unless it was pinned to one.
+        pub steered: bool = false,
     }
 }
 

@@ -97,7 +97,6 @@ impl Exchange {
         Self::new(tag, Work::Admin(Box::new(command)), direction, data_in)
     }
 
-    /// A barrier.
     pub(crate) const fn barrier(tag: u64, nsid: u32) -> Self {
         Self::new(tag, Work::Barrier(nsid), Direction::None, None)
     }

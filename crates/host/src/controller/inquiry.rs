@@ -31,7 +31,6 @@ impl Inquiry {
         }
     }
 
-    /// The answer to it.
     pub(super) fn answer(&mut self, status: Status, data: &[u8]) -> Progress {
         match self {
             Self::Namespaces(scan) => scan.answer(status, data),

@@ -27,7 +27,7 @@ use crate::qpair::{Join, Qpair, QpairConfig};
 use crate::recovery::backoff::Backoff;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::fences::Fences;
-use base::state::{State as _, StateMachine};
+use base::state::StateMachine;
 use base::{Nanos, Time};
 use inquiry::Inquiry;
 use reactor::{Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};

@@ -13,62 +13,30 @@
 //!      └──────────────────► Closed
 //! ```
 
-use base::state::State;
-
-/// State of a controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ControllerState {
-    /// The admin queue is being connected.
-    Connecting,
-    /// The controller is being enabled and identified.
-    SettingUp,
-    /// Requests flow.
-    Live,
-    /// The association is lost; connections of it are being closed.
-    Draining,
-    /// The next attempt comes later.
-    Waiting,
-    /// The controller is being shut down.
-    ShuttingDown,
-    /// It is over.
-    Closed,
+base::states! {
+    /// State of a controller.
+    pub enum ControllerState {
+        /// The admin queue is being connected.
+        Connecting = "connecting",
+        /// The controller is being enabled and identified.
+        SettingUp = "setting_up",
+        /// Requests flow.
+        Live = "live",
+        /// The association is lost; connections of it are being closed.
+        Draining = "draining",
+        /// The next attempt comes later.
+        Waiting = "waiting",
+        /// The controller is being shut down.
+        ShuttingDown = "shutting_down",
+        /// It is over.
+        Closed = "closed",
+    }
 }
 
 impl ControllerState {
-    /// Number of states.
-    pub(super) const COUNT: usize = 7;
-
     /// Returns true while an association is being made, or about to be.
     pub(super) const fn is_making(self) -> bool {
         matches!(self, Self::Connecting | Self::SettingUp | Self::Waiting)
-    }
-}
-
-impl State for ControllerState {
-    const ALL: &'static [Self] = &[
-        Self::Connecting,
-        Self::SettingUp,
-        Self::Live,
-        Self::Draining,
-        Self::Waiting,
-        Self::ShuttingDown,
-        Self::Closed,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::SettingUp => "setting_up",
-            Self::Live => "live",
-            Self::Draining => "draining",
-            Self::Waiting => "waiting",
-            Self::ShuttingDown => "shutting_down",
-            Self::Closed => "closed",
-        }
     }
 
     fn follows(self, before: Self) -> bool {

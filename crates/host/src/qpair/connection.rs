@@ -16,7 +16,7 @@ use crate::command::exchange::Exchange;
 use crate::command::table::CommandTable;
 use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
-use base::state::{State as _, StateMachine};
+use base::state::StateMachine;
 use base::{Nanos, Time};
 use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions};
 use std::io;
@@ -301,7 +301,6 @@ impl Qpair {
         self.tx.waiting()
     }
 
-    /// Counters of the doorbell.
     pub(crate) const fn doorbell_counters(&self) -> &DoorbellCounters {
         self.tx.counters()
     }

@@ -10,7 +10,6 @@ use crate::error::ProtocolError;
 use crate::limits::PREFETCH_PDUS;
 use base::Time;
 use base::mutation::{self, Mutation};
-use base::state::State as _;
 use reactor::{Context, IoSlice, Received};
 use transport::DirectReceive;
 use wire::nvme::{Completion, Status};

@@ -7,7 +7,6 @@
 //! more. The same holds for the last connection that closes: its channel wakes the controller that
 //! waits for that.
 
-use base::state::State;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
@@ -16,46 +15,30 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::atomic::AtomicU64 as Counter;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Phase of an association.
-///
-/// ```text
-///  Connecting ───► Live ◄───► Recovering
-///       │           │             │
-///       └───────────┴──► Gone ◄───┘
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It was never live yet.
-    Connecting,
-    /// Requests flow.
-    Live,
-    /// It was lost, and the next one is being made.
-    Recovering,
-    /// It will not come back: closed, refused for good, or out of time.
-    Gone,
+base::states! {
+    /// Phase of an association.
+    ///
+    /// ```text
+    ///  Connecting ───► Live ◄───► Recovering
+    ///       │           │             │
+    ///       └───────────┴──► Gone ◄───┘
+    /// ```
+    pub enum Phase {
+        /// It was never live yet.
+        Connecting = "connecting",
+        /// Requests flow.
+        Live = "live",
+        /// It was lost, and the next one is being made.
+        Recovering = "recovering",
+        /// It will not come back: closed, refused for good, or out of time.
+        Gone = "gone",
+    }
 }
 
 impl Phase {
     /// Returns true while an association is being made.
     pub(crate) const fn is_making(self) -> bool {
         matches!(self, Self::Connecting | Self::Recovering)
-    }
-}
-
-impl State for Phase {
-    const ALL: &'static [Self] = &[Self::Connecting, Self::Live, Self::Recovering, Self::Gone];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::Live => "live",
-            Self::Recovering => "recovering",
-            Self::Gone => "gone",
-        }
     }
 
     fn follows(self, before: Self) -> bool {

@@ -3,7 +3,7 @@
 
 use super::claim::{Bound, Claim, Comparison, Quantifier, Verdict};
 use super::measure::{Effort, Measured};
-use super::plan::{Axis, Plan, cell};
+use super::plan::{Axis, Plan, cell, claims};
 use super::sample::{Metric, Statistic};
 use super::scenario::{LOAD_CORE, Layout, Scenario, Storage, System, Workload};
 use anyhow::{Context as _, Result};
@@ -138,6 +138,19 @@ fn goal(
     }
 }
 
+/// Goals, two or three lines for each: a name, the bounded number in words, and the quotient of two
+/// runs with its bound.
+macro_rules! goals {
+    ($($name:literal $what:literal:
+        $metric:expr, [$of:expr, $to:expr] $sign:tt $bound:expr
+        $(, limited by [$best:expr, $base:expr])?;)+) => {
+        vec![$(
+            goal($name, $what, $metric, claims!(@bound $sign $bound), $of, $to)
+                $(.limited_by($best, $base))?
+        ),+]
+    };
+}
+
 impl Goal {
     /// Shows beside the result what it would be with this run instead of ours, or of others.
     fn limited_by(mut self, of: Run, to: Run) -> Self {
@@ -171,86 +184,34 @@ fn alone_polling() -> Run {
 }
 
 fn against_linux() -> Vec<Goal> {
-    use Bound::{AtLeast, AtMost};
     let ours = || split(OURS, "switchyard 1 L + 1 T", 1, 1);
     let linux = || split(LINUX, "linux 1 L + 1 T", 1, 1);
     let plain = || split(NVME_TCP, "nvme-tcp 1 L + 1 T", 1, 1);
     let alone = || split(OURS, "switchyard 1 L", 1, 0);
-    vec![
-        goal(
-            "split-linux-average",
-            "split, 1 L + 1 T, L average: linux against switchyard",
-            L_AVERAGE,
-            AtLeast(10.0),
-            linux(),
-            ours(),
-        ),
-        goal(
-            "split-linux-p99",
-            "split, 1 L + 1 T, L p99: linux against switchyard",
-            L_P99,
-            AtLeast(8.0),
-            linux(),
-            ours(),
-        )
-        .limited_by(linux(), alone_polling()),
-        goal(
-            "split-nvme-tcp-p99",
-            "split, 1 L + 1 T, L p99: nvme-tcp against switchyard",
-            L_P99,
-            AtLeast(8.0),
-            plain(),
-            ours(),
-        )
-        .limited_by(plain(), alone_polling()),
-        goal(
-            "split-nvme-tcp-throughput",
-            "split, 1 L + 1 T, T: switchyard against nvme-tcp",
-            T_BYTES,
-            AtLeast(0.80),
-            ours(),
-            plain(),
-        ),
-        goal(
-            "split-alone-p99",
-            "split, L p99: beside 1 T against alone",
-            L_P99,
-            AtMost(2.0),
-            ours(),
-            alone(),
-        ),
-        goal(
-            "split-linux-throughput",
-            "split, 1 L + 1 T, T: switchyard against linux",
-            T_BYTES,
-            AtLeast(0.80),
-            ours(),
-            linux(),
-        ),
+    goals![
+        "split-linux-average" "split, 1 L + 1 T, L average: linux against switchyard":
+            L_AVERAGE, [linux(), ours()] >= 10.0;
+        "split-linux-p99" "split, 1 L + 1 T, L p99: linux against switchyard":
+            L_P99, [linux(), ours()] >= 8.0, limited by [linux(), alone_polling()];
+        "split-nvme-tcp-p99" "split, 1 L + 1 T, L p99: nvme-tcp against switchyard":
+            L_P99, [plain(), ours()] >= 8.0, limited by [plain(), alone_polling()];
+        "split-nvme-tcp-throughput" "split, 1 L + 1 T, T: switchyard against nvme-tcp":
+            T_BYTES, [ours(), plain()] >= 0.80;
+        "split-alone-p99" "split, L p99: beside 1 T against alone":
+            L_P99, [ours(), alone()] <= 2.0;
+        "split-linux-throughput" "split, 1 L + 1 T, T: switchyard against linux":
+            T_BYTES, [ours(), linux()] >= 0.80;
     ]
 }
 
 fn shared_cores() -> Vec<Goal> {
-    use Bound::AtLeast;
     let ours = || shared(OURS, "switchyard 4 L + 2 T, shared", 4, 2);
     let linux = || shared(LINUX, "linux 4 L + 2 T, shared", 4, 2);
-    vec![
-        goal(
-            "shared-linux-p99",
-            "shared, 4 L + 2 T, L p99: linux against switchyard",
-            L_P99,
-            AtLeast(8.0),
-            linux(),
-            ours(),
-        ),
-        goal(
-            "shared-linux-total",
-            "shared, 4 L + 2 T, all bytes: switchyard against linux",
-            TOTAL_BYTES,
-            AtLeast(0.90),
-            ours(),
-            linux(),
-        ),
+    goals![
+        "shared-linux-p99" "shared, 4 L + 2 T, L p99: linux against switchyard":
+            L_P99, [linux(), ours()] >= 8.0;
+        "shared-linux-total" "shared, 4 L + 2 T, all bytes: switchyard against linux":
+            TOTAL_BYTES, [ours(), linux()] >= 0.90;
     ]
 }
 
@@ -295,76 +256,38 @@ fn many_latency_apps() -> Vec<Goal> {
 }
 
 fn against_polling() -> Vec<Goal> {
-    use Bound::AtLeast;
     let ours = || paced(OURS, "switchyard 1 L at 5000/s + 1 T", 1);
     let poll = || paced(POLL, "poll 1 L at 5000/s + 1 T", 1);
     let polling = || split(POLL, "poll 1 L + 1 T", 1, 1);
-    vec![
-        goal(
-            "poll-open-p99",
-            "one core, 1 L at 5000/s + 1 T, L p99: poll against switchyard",
-            L_P99,
-            AtLeast(10.0),
-            poll(),
-            ours(),
-        )
-        .limited_by(poll(), paced(POLL, "poll 1 L at 5000/s", 0)),
-        goal(
-            "poll-open-throughput",
-            "one core, 1 L at 5000/s + 1 T, T: switchyard against poll",
-            T_BYTES,
-            AtLeast(1.3),
-            ours(),
-            poll(),
-        ),
-        goal(
-            "poll-closed-p999",
-            "one core, 1 L + 1 T, L p99.9: poll against switchyard",
-            L_P999,
-            AtLeast(10.0),
-            polling(),
-            split(OURS, "switchyard 1 L + 1 T", 1, 1),
-        )
-        .limited_by(polling(), alone_polling()),
+    goals![
+        "poll-open-p99" "one core, 1 L at 5000/s + 1 T, L p99: poll against switchyard":
+            L_P99, [poll(), ours()] >= 10.0,
+            limited by [poll(), paced(POLL, "poll 1 L at 5000/s", 0)];
+        "poll-open-throughput" "one core, 1 L at 5000/s + 1 T, T: switchyard against poll":
+            T_BYTES, [ours(), poll()] >= 1.3;
+        "poll-closed-p999" "one core, 1 L + 1 T, L p99.9: poll against switchyard":
+            L_P999, [polling(), split(OURS, "switchyard 1 L + 1 T", 1, 1)] >= 10.0,
+            limited by [polling(), alone_polling()];
     ]
 }
 
 fn doorbells() -> Vec<Goal> {
-    use Bound::{AtLeast, AtMost};
     let deep = || small(OURS, "switchyard 4 KiB x 128", 128);
-    vec![
-        goal(
-            "l-alone-doorbell",
-            "split, L alone, p50: switchyard against no doorbell",
+    goals![
+        "l-alone-doorbell" "split, L alone, p50: switchyard against no doorbell":
             L_P50,
-            AtMost(1.03),
-            split(OURS, "switchyard 1 L", 1, 0),
-            split(NO_DOORBELL, "switchyard 1 L, no doorbell", 1, 0),
-        ),
-        goal(
-            "t-alone-caravans",
-            "split, T alone, 4 KiB x 128: switchyard against one request a send",
-            REQUESTS,
-            AtLeast(4.0),
-            deep(),
-            small(NVME_TCP, "nvme-tcp 4 KiB x 128", 128),
-        ),
-        goal(
-            "t-alone-fixed",
-            "split, T alone, 4 KiB x 128: switchyard against the fixed doorbell",
-            REQUESTS,
-            AtLeast(1.1),
-            deep(),
-            small(LINUX, "linux 4 KiB x 128", 128),
-        ),
-        goal(
-            "t-alone-depth-1",
-            "split, T alone, 4 KiB x 1, p50: switchyard against no doorbell, so no 50 µs",
+            [
+                split(OURS, "switchyard 1 L", 1, 0),
+                split(NO_DOORBELL, "switchyard 1 L, no doorbell", 1, 0)
+            ] <= 1.03;
+        "t-alone-caravans" "split, T alone, 4 KiB x 128: switchyard against one request a send":
+            REQUESTS, [deep(), small(NVME_TCP, "nvme-tcp 4 KiB x 128", 128)] >= 4.0;
+        "t-alone-fixed" "split, T alone, 4 KiB x 128: switchyard against the fixed doorbell":
+            REQUESTS, [deep(), small(LINUX, "linux 4 KiB x 128", 128)] >= 1.1;
+        "t-alone-depth-1"
+            "split, T alone, 4 KiB x 1, p50: switchyard against no doorbell, so no 50 µs":
             T_P50,
-            AtMost(1.1),
-            small(OURS, "switchyard 4 KiB x 1", 1),
-            small(NVME_TCP, "nvme-tcp 4 KiB x 1", 1),
-        ),
+            [small(OURS, "switchyard 4 KiB x 1", 1), small(NVME_TCP, "nvme-tcp 4 KiB x 1", 1)] <= 1.1;
     ]
 }
 

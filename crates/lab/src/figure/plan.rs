@@ -162,6 +162,62 @@ pub struct SeriesClaim {
     pub bound: Bound,
 }
 
+/// Adds claims to a plan, a line or two for each: a name, the paper's statement, and the quotient
+/// with its bound. Either side of the quotient is a cell, `(series, tick)`, or with `at` a series,
+/// which is compared at each of the ticks that follow.
+macro_rules! claims {
+    ($plan:expr; $($name:literal $says:literal:
+        $metric:expr, $of:tt / $to:tt $sign:tt $bound:expr $(, at $ticks:expr)?;)+) => {$(
+        $crate::figure::plan::claims!(
+            @one $plan, $name, $says, $metric, $of, $to,
+            $crate::figure::plan::claims!(@bound $sign $bound) $(, $ticks)?
+        );
+    )+};
+    (@one $plan:expr, $name:expr, $says:expr, $metric:expr, $of:tt, $to:tt, $bound:expr) => {
+        $plan.claim(
+            $name,
+            $says,
+            $metric,
+            ($crate::figure::plan::claims!(@cell $of), $crate::figure::plan::claims!(@cell $to)),
+            $bound,
+        )
+    };
+    (@one $plan:expr, $name:expr, $says:expr, $metric:expr, $of:tt, $to:tt, $bound:expr, $ticks:expr) => {
+        $plan.claim_at_each(
+            $name,
+            $says,
+            $metric,
+            ($crate::figure::plan::claims!(@cell $of), $crate::figure::plan::claims!(@cell $to)),
+            $ticks,
+            $bound,
+        )
+    };
+    (@cell ($series:expr, $tick:expr)) => { $crate::figure::cell::cell($series, $tick) };
+    (@cell ($of:expr)) => { $of };
+    (@cell $of:expr) => { $of };
+    (@bound >= $least:expr) => { $crate::figure::claim::Bound::AtLeast($least) };
+    (@bound <= $most:expr) => { $crate::figure::claim::Bound::AtMost($most) };
+    (@bound in $range:expr) => {
+        $crate::figure::claim::Bound::Between(*$range.start(), *$range.end())
+    };
+}
+pub(in crate::figure) use claims;
+
+/// The same of series alone, for several figures.
+macro_rules! series_claims {
+    ($($name:literal $says:literal: $metric:expr, $of:literal / $to:literal $sign:tt $bound:expr;)+) => {
+        [$($crate::figure::plan::SeriesClaim {
+            name: $name,
+            says: $says,
+            metric: $metric,
+            of: $of,
+            to: $to,
+            bound: $crate::figure::plan::claims!(@bound $sign $bound),
+        }),+]
+    };
+}
+pub(in crate::figure) use series_claims;
+
 /// All that a figure runs, shows and claims.
 ///
 /// Points are run in the order in which they are here, again in each repetition: those that are

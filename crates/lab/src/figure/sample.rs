@@ -228,88 +228,70 @@ impl Metric {
     /// Its name in JSON and CSV, with the unit last.
     #[must_use]
     pub const fn key(self) -> &'static str {
-        use Statistic::{Average, P50, P95, P99, P999};
-        match self {
-            Self::Latency(Class::Latency, Average) => "l_avg_us",
-            Self::Latency(Class::Latency, P50) => "l_p50_us",
-            Self::Latency(Class::Latency, P95) => "l_p95_us",
-            Self::Latency(Class::Latency, P99) => "l_p99_us",
-            Self::Latency(Class::Latency, P999) => "l_p999_us",
-            Self::Latency(Class::Throughput, Average) => "t_avg_us",
-            Self::Latency(Class::Throughput, P50) => "t_p50_us",
-            Self::Latency(Class::Throughput, P95) => "t_p95_us",
-            Self::Latency(Class::Throughput, P99) => "t_p99_us",
-            Self::Latency(Class::Throughput, P999) => "t_p999_us",
-            Self::Throughput(None) => "total_gbit_per_s",
-            Self::Throughput(Some(Class::Latency)) => "l_gbit_per_s",
-            Self::Throughput(Some(Class::Throughput)) => "t_gbit_per_s",
-            Self::ThroughputPerCore => "gbit_per_s_per_core",
-            Self::Requests => "kiops",
-            Self::RequestsPerHostCore => "kiops_per_host_core",
-            Self::SliceRun => "l_slice_run_ms",
-            Self::SliceWait => "l_slice_wait_ms",
-            Self::SendBytes(End::Host) => "host_send_bytes",
-            Self::SendBytes(End::Target) => "target_send_bytes",
-            Self::SingleSends(End::Host) => "host_single_sends_percent",
-            Self::SingleSends(End::Target) => "target_single_sends_percent",
-            Self::ReadTail => "read_p95_us",
-            Self::Tokens => "ktokens",
-            Self::Software => "software_p50_us",
-            Self::Merged => "merged_mean",
-            Self::Commands(Carried::One) => "single_commands_percent",
-            Self::Commands(Carried::UpTo7) => "commands_of_2_to_7_percent",
-            Self::Commands(Carried::UpTo31) => "commands_of_8_to_31_percent",
-            Self::Commands(Carried::ThirtyTwo) => "commands_of_32_percent",
-            Self::Commands(Carried::More) => "commands_of_more_percent",
-            Self::UserTime => "user_percent",
-            Self::SystemTime => "system_percent",
-            Self::BusyTime => "busy_percent",
-            Self::WaitTime => "wait_percent",
-            Self::IdleTime => "idle_percent",
-        }
+        self.names().0
     }
 
     /// Its name on an axis, without the unit.
     #[must_use]
     pub const fn label(self) -> &'static str {
+        self.names().1
+    }
+
+    const fn names(self) -> (&'static str, &'static str) {
+        use Class::{Latency as L, Throughput as T};
         use Statistic::{Average, P50, P95, P99, P999};
         match self {
-            Self::Latency(Class::Latency, Average) => "L-app latency, average",
-            Self::Latency(Class::Latency, P50) => "L-app latency, median",
-            Self::Latency(Class::Latency, P95) => "L-app latency, p95",
-            Self::Latency(Class::Latency, P99) => "L-app latency, p99",
-            Self::Latency(Class::Latency, P999) => "L-app latency, p99.9",
-            Self::Latency(Class::Throughput, Average) => "Latency, average",
-            Self::Latency(Class::Throughput, P50) => "Latency, median",
-            Self::Latency(Class::Throughput, P95) => "Latency, p95",
-            Self::Latency(Class::Throughput, P99) => "Latency, p99",
-            Self::Latency(Class::Throughput, P999) => "Latency, p99.9",
-            Self::Throughput(None) => "Throughput, all apps",
-            Self::Throughput(Some(Class::Latency)) => "Throughput, L-apps",
-            Self::Throughput(Some(Class::Throughput)) => "Throughput, T-apps",
-            Self::ThroughputPerCore => "Throughput per core",
-            Self::Requests => "Requests",
-            Self::RequestsPerHostCore => "Requests per host core",
-            Self::SliceRun => "L-app time slice, mean",
-            Self::SliceWait => "L-app wait for a slice, mean",
-            Self::SendBytes(End::Host) => "Send of the host, mean",
-            Self::SendBytes(End::Target) => "Send of the target, mean",
-            Self::SingleSends(End::Host) => "Host's sends of one request",
-            Self::SingleSends(End::Target) => "Target's sends of one answer",
-            Self::ReadTail => "Latency of reads, p95",
-            Self::Tokens => "Tokens",
-            Self::Software => "Time in software, median",
-            Self::Merged => "Requests of one command, mean",
-            Self::Commands(Carried::One) => "Commands of one request",
-            Self::Commands(Carried::UpTo7) => "Commands of 2 to 7 requests",
-            Self::Commands(Carried::UpTo31) => "Commands of 8 to 31 requests",
-            Self::Commands(Carried::ThirtyTwo) => "Commands of 32 requests",
-            Self::Commands(Carried::More) => "Commands of more than 32 requests",
-            Self::UserTime => "Processors in programs",
-            Self::SystemTime => "Processors in the kernel",
-            Self::BusyTime => "Processors busy",
-            Self::WaitTime => "Processors waiting for the block layer",
-            Self::IdleTime => "Processors idle",
+            Self::Latency(L, Average) => ("l_avg_us", "L-app latency, average"),
+            Self::Latency(L, P50) => ("l_p50_us", "L-app latency, median"),
+            Self::Latency(L, P95) => ("l_p95_us", "L-app latency, p95"),
+            Self::Latency(L, P99) => ("l_p99_us", "L-app latency, p99"),
+            Self::Latency(L, P999) => ("l_p999_us", "L-app latency, p99.9"),
+            Self::Latency(T, Average) => ("t_avg_us", "Latency, average"),
+            Self::Latency(T, P50) => ("t_p50_us", "Latency, median"),
+            Self::Latency(T, P95) => ("t_p95_us", "Latency, p95"),
+            Self::Latency(T, P99) => ("t_p99_us", "Latency, p99"),
+            Self::Latency(T, P999) => ("t_p999_us", "Latency, p99.9"),
+            Self::Throughput(None) => ("total_gbit_per_s", "Throughput, all apps"),
+            Self::Throughput(Some(L)) => ("l_gbit_per_s", "Throughput, L-apps"),
+            Self::Throughput(Some(T)) => ("t_gbit_per_s", "Throughput, T-apps"),
+            Self::ThroughputPerCore => ("gbit_per_s_per_core", "Throughput per core"),
+            Self::Requests => ("kiops", "Requests"),
+            Self::RequestsPerHostCore => ("kiops_per_host_core", "Requests per host core"),
+            Self::SliceRun => ("l_slice_run_ms", "L-app time slice, mean"),
+            Self::SliceWait => ("l_slice_wait_ms", "L-app wait for a slice, mean"),
+            Self::SendBytes(End::Host) => ("host_send_bytes", "Send of the host, mean"),
+            Self::SendBytes(End::Target) => ("target_send_bytes", "Send of the target, mean"),
+            Self::SingleSends(End::Host) => {
+                ("host_single_sends_percent", "Host's sends of one request")
+            }
+            Self::SingleSends(End::Target) => (
+                "target_single_sends_percent",
+                "Target's sends of one answer",
+            ),
+            Self::ReadTail => ("read_p95_us", "Latency of reads, p95"),
+            Self::Tokens => ("ktokens", "Tokens"),
+            Self::Software => ("software_p50_us", "Time in software, median"),
+            Self::Merged => ("merged_mean", "Requests of one command, mean"),
+            Self::Commands(Carried::One) => ("single_commands_percent", "Commands of one request"),
+            Self::Commands(Carried::UpTo7) => {
+                ("commands_of_2_to_7_percent", "Commands of 2 to 7 requests")
+            }
+            Self::Commands(Carried::UpTo31) => (
+                "commands_of_8_to_31_percent",
+                "Commands of 8 to 31 requests",
+            ),
+            Self::Commands(Carried::ThirtyTwo) => {
+                ("commands_of_32_percent", "Commands of 32 requests")
+            }
+            Self::Commands(Carried::More) => (
+                "commands_of_more_percent",
+                "Commands of more than 32 requests",
+            ),
+            Self::UserTime => ("user_percent", "Processors in programs"),
+            Self::SystemTime => ("system_percent", "Processors in the kernel"),
+            Self::BusyTime => ("busy_percent", "Processors busy"),
+            Self::WaitTime => ("wait_percent", "Processors waiting for the block layer"),
+            Self::IdleTime => ("idle_percent", "Processors idle"),
         }
     }
 

@@ -1,9 +1,10 @@
 //! Our load in a process of its own, as the real thing that the model is compared with.
 
-use crate::process::Target;
+use crate::figure::Reported;
+use crate::process::{Target, program};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use switch::Class;
 
@@ -36,28 +37,11 @@ impl LoadApp {
 /// The needed part of `bench --json`.
 #[derive(Debug, Deserialize)]
 pub(super) struct LoadReport {
-    apps: Vec<AppReport>,
-}
-
-/// Result of an application.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct AppReport {
-    name: String,
-    pub(super) iops: f64,
-    pub(super) bytes_per_second: f64,
-    pub(super) latency_us: LatencyReport,
-}
-
-/// Its latency in µs.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct LatencyReport {
-    pub(super) avg: f64,
-    pub(super) p50: f64,
-    pub(super) p99: f64,
+    apps: Vec<Reported>,
 }
 
 impl LoadReport {
-    pub(super) fn app(&self, name: &str) -> Option<&AppReport> {
+    pub(super) fn app(&self, name: &str) -> Option<&Reported> {
         self.apps.iter().find(|app| app.name == name)
     }
 
@@ -80,8 +64,7 @@ pub(super) fn load(
     measured: Duration,
     further: &[&str],
 ) -> Result<LoadReport> {
-    let program = std::env::current_exe().context("cannot find this program itself")?;
-    let mut command = Command::new(program);
+    let mut command = program()?;
     command
         .args(["bench", "--json", "--prefill"])
         .args(["--target", &target.address().to_string()])

@@ -4,9 +4,9 @@
 //! many small ones, and L with T, for each baseline.
 
 use super::calibrate::{self, Calibration};
-use super::machine::{AppReport, LoadApp, LoadReport, WARM_UP, load};
+use super::machine::{LoadApp, LoadReport, WARM_UP, load};
 use crate::Note;
-use crate::figure::{Disturbance, Disturbances, ProcessorTime, TRIES_MAX, aligned};
+use crate::figure::{Disturbance, Disturbances, ProcessorTime, Reported, TRIES_MAX, aligned};
 use crate::process::{RAM_BYTES, Target};
 use anyhow::{Context as _, Result};
 use base::Nanos;
@@ -73,27 +73,18 @@ const PRESETS: [Preset; 4] = [
     Preset::Poll,
 ];
 
-/// Which applications run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Apps {
-    Latency,
-    Throughput,
-    Small,
-    Both,
+base::named! {
+    /// Which applications run.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Apps {
+        Latency = "L alone",
+        Throughput = "T alone",
+        Small = "small T",
+        Both = "L and T",
+    }
 }
 
 impl Apps {
-    const ALL: [Self; 4] = [Self::Latency, Self::Throughput, Self::Small, Self::Both];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Latency => "L alone",
-            Self::Throughput => "T alone",
-            Self::Small => "small T",
-            Self::Both => "L and T",
-        }
-    }
-
     const fn counts(self) -> (usize, usize) {
         match self {
             Self::Latency => (1, 0),
@@ -276,7 +267,7 @@ fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
 impl Numbers {
     fn measured(report: &LoadReport) -> Self {
         let l = report.app("l").map(|app| app.latency_us);
-        let gbps = |app: &AppReport| app.bytes_per_second * 8e-9;
+        let gbps = |app: &Reported| app.bytes_per_second * 8e-9;
         Self {
             l_avg_us: l.map_or(0.0, |l| l.avg),
             l_p50_us: l.map_or(0.0, |l| l.p50),

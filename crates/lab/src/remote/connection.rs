@@ -23,7 +23,6 @@ pub enum Wait {
     Polls,
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     reader: BufReader<Source>,

@@ -40,7 +40,6 @@ struct Slot {
     flush: bool,
 }
 
-/// The channel.
 #[derive(Debug)]
 pub(super) struct VhostChannel {
     queue: Queue,

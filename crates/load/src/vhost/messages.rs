@@ -34,7 +34,6 @@ pub mod code {
     pub const SET_VRING_ENABLE: u32 = 18;
     pub const SET_BACKEND_REQ_FD: u32 = 21;
     pub const GET_CONFIG: u32 = 24;
-    pub const SET_CONFIG: u32 = 25;
     pub const GET_INFLIGHT_FD: u32 = 31;
     pub const SET_INFLIGHT_FD: u32 = 32;
 }

@@ -81,7 +81,6 @@ pub(crate) enum Search {
     Over,
 }
 
-/// A held command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldCommand {
     pub(crate) ticket: Ticket,

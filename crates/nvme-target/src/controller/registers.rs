@@ -28,30 +28,22 @@ pub(crate) struct Registers {
     pub(super) status: ControllerStatus,
 }
 
-/// State of a controller, as CSTS shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ControllerState {
-    /// CSTS.RDY is 0, and CSTS.SHST 00b.
-    Disabled,
-    /// CSTS.RDY is 1, and no shutdown was asked for.
-    Ready,
-    /// CSTS.SHST is 01b: volatile caches are flushed.
-    ShutdownOccurring,
-    /// CSTS.SHST is 10b.
-    ShutdownComplete,
+base::named! {
+    /// State of a controller, as CSTS shows it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum ControllerState {
+        /// CSTS.RDY is 0, and CSTS.SHST 00b.
+        Disabled = "disabled",
+        /// CSTS.RDY is 1, and no shutdown was asked for.
+        Ready = "ready",
+        /// CSTS.SHST is 01b: volatile caches are flushed.
+        ShutdownOccurring = "shutdown occurring",
+        /// CSTS.SHST is 10b.
+        ShutdownComplete = "shutdown complete",
+    }
 }
 
 impl ControllerState {
-    /// Returns the state's name in traces.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Disabled => "disabled",
-            Self::Ready => "ready",
-            Self::ShutdownOccurring => "shutdown occurring",
-            Self::ShutdownComplete => "shutdown complete",
-        }
-    }
-
     /// Returns true if a controller may go from this state to `next`, another one.
     const fn may_become(self, next: Self) -> bool {
         match next {
@@ -80,7 +72,6 @@ impl Registers {
         self.status.ready()
     }
 
-    /// Returns the state.
     pub(crate) fn state(&self) -> ControllerState {
         let shutdown = self.status.shutdown();
         if shutdown == ControllerStatus::SHUTDOWN_OCCURRING.shutdown() {

@@ -135,7 +135,6 @@ impl Controllers {
     }
 }
 
-/// A limit on controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControllerLimit {
     /// Controllers of a host.

@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Record of a tenant.
 #[derive(Debug, Default)]
 pub(crate) struct TenantRecord {
     /// The latency of reads that was promised, in nanoseconds; 0 for none.

@@ -84,7 +84,6 @@ pub(crate) struct Deadlines {
     pub(crate) timer: Time,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) key: SlabKey,
@@ -157,7 +156,6 @@ impl Connection {
         }
     }
 
-    /// Returns the state.
     #[inline]
     pub(crate) const fn state(&self) -> ConnectionState {
         self.state

@@ -12,43 +12,28 @@
 //!                               Closed
 //! ```
 
-/// State of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(crate) enum ConnectionState {
-    /// The host has to send ICReq.
-    AwaitingIcReq,
-    /// The host has to send Connect.
-    AwaitingConnect,
-    /// The queue pair is connected.
-    Live,
-    /// No further command is carried out; those under way are answered, then it closes.
-    Draining,
-    /// A termination request was sent; the host closes, or else we do.
-    Terminating,
-    /// The driver closes the socket, or hands it to another core.
-    Closing,
-    /// The socket is gone; commands may still be in a device.
-    Closed,
+base::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub(crate) enum ConnectionState {
+        /// The host has to send ICReq.
+        AwaitingIcReq = "awaiting ICReq",
+        /// The host has to send Connect.
+        AwaitingConnect = "awaiting Connect",
+        /// The queue pair is connected.
+        Live = "live",
+        /// No further command is carried out; those under way are answered, then it closes.
+        Draining = "draining",
+        /// A termination request was sent; the host closes, or else we do.
+        Terminating = "terminating",
+        /// The driver closes the socket, or hands it to another core.
+        Closing = "closing",
+        /// The socket is gone; commands may still be in a device.
+        Closed = "closed",
+    }
 }
 
 impl ConnectionState {
-    /// Number of states.
-    pub(crate) const COUNT: usize = 7;
-
-    /// Returns the state's name in traces.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::AwaitingIcReq => "awaiting ICReq",
-            Self::AwaitingConnect => "awaiting Connect",
-            Self::Live => "live",
-            Self::Draining => "draining",
-            Self::Terminating => "terminating",
-            Self::Closing => "closing",
-            Self::Closed => "closed",
-        }
-    }
-
     /// Returns true if a connection may go from this state to `next`.
     pub(super) const fn may_become(self, next: Self) -> bool {
         match next {

@@ -108,16 +108,8 @@ fn read(
         }
         return Ok(Flow::Continue);
     }
-    let slot = take(
-        connection,
-        CommandKind::Read,
-        command,
-        (&run, bytes, incarnation),
-        core,
-        cx,
-    )?;
-    advance(connection, slot, Step::Admit, core, cx);
-    Ok(Flow::Continue)
+    let asked = (&run, bytes, incarnation);
+    admit(connection, CommandKind::Read, command, asked, core, cx)
 }
 
 #[inline]
@@ -233,6 +225,21 @@ fn take(
     Ok(slot)
 }
 
+/// Takes a slot for a command that has no data in its capsule, and lets it go on.
+#[inline]
+fn admit(
+    connection: &mut Connection,
+    kind: CommandKind,
+    command: &Command,
+    asked: (&LbaCommand, u32, u32),
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let slot = take(connection, kind, command, asked, core, cx)?;
+    advance(connection, slot, Step::Admit, core, cx);
+    Ok(Flow::Continue)
+}
+
 /// Begins Write or Compare, with data that has to come first.
 fn with_data(
     connection: &mut Connection,
@@ -252,31 +259,16 @@ fn with_data(
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
     let inside = blocks::arrival(command.data_pointer()?, payload, bytes)?;
+    let asked = (&run, bytes, incarnation);
     let Some(inside) = inside else {
-        let slot = take(
-            connection,
-            kind,
-            command,
-            (&run, bytes, incarnation),
-            core,
-            cx,
-        )?;
-        advance(connection, slot, Step::Admit, core, cx);
-        return Ok(Flow::Continue);
+        return admit(connection, kind, command, asked, core, cx);
     };
     // Also where the device is memory: a reader must never see half a block of what is arriving
     // (docs/decisions/0005-whole-blocks.md).
     let Some(buffer) = capsule_data::buffer(connection, bytes, core, cx)? else {
         return Ok(Flow::Stall);
     };
-    let slot = take(
-        connection,
-        kind,
-        command,
-        (&run, bytes, incarnation),
-        core,
-        cx,
-    )?;
+    let slot = take(connection, kind, command, asked, core, cx)?;
     capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
     Ok(Flow::Continue)
 }
@@ -303,9 +295,8 @@ fn without_data(
     if bytes > core.limits.transfer_bytes {
         return begin_pieces(connection, command, (&run, incarnation), core, cx);
     }
-    let slot = take(connection, kind, command, (&run, 0, incarnation), core, cx)?;
-    advance(connection, slot, Step::Admit, core, cx);
-    Ok(Flow::Continue)
+    let asked = (&run, 0, incarnation);
+    admit(connection, kind, command, asked, core, cx)
 }
 
 /// Begins Verify or Write Zeroes of more blocks than one request has: VSL and WZSL say what is fast,
@@ -360,13 +351,8 @@ fn begin_dataset(
             return Ok(Flow::Stall);
         }
     }
-    let slot = connection.begin(
-        command,
-        CommandKind::Dataset,
-        (management.nsid, incarnation),
-        core,
-        cx.now,
-    )?;
+    let asked = (management.nsid, incarnation);
+    let slot = connection.begin(command, CommandKind::Dataset, asked, core, cx.now)?;
     let entry = connection.session.commands.slot(slot);
     entry.range.blocks = u32::from(management.ranges);
     entry.range.deallocate = management.deallocate;
@@ -409,13 +395,8 @@ fn begin_extents(
     let Some(buffer) = capsule_data::buffer(connection, checked.length, core, cx)? else {
         return Ok(Flow::Stall);
     };
-    let slot = connection.begin(
-        command,
-        kind,
-        (checked.command.nsid, incarnation),
-        core,
-        cx.now,
-    )?;
+    let asked = (checked.command.nsid, incarnation);
+    let slot = connection.begin(command, kind, asked, core, cx.now)?;
     connection.holding.take_table();
     let entry = connection.session.commands.slot(slot);
     entry.extents = Some(core.tables.take(checked.command));
@@ -436,14 +417,8 @@ fn begin_flush(
     let access = &connection.access;
     let namespace = core.namespace_ref(access.subsystem, command.nsid());
     let nsid = flush::check(command, access.rights.as_deref(), namespace)?;
-    let incarnation = incarnation_of(namespace);
-    let slot = connection.begin(
-        command,
-        CommandKind::Flush,
-        (nsid, incarnation),
-        core,
-        cx.now,
-    )?;
+    let asked = (nsid, incarnation_of(namespace));
+    let slot = connection.begin(command, CommandKind::Flush, asked, core, cx.now)?;
     barriers::arrive(connection, slot, 0, core);
     advance(connection, slot, Step::Admit, core, cx);
     Ok(Flow::Continue)

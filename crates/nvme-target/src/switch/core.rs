@@ -61,7 +61,6 @@ impl CoreSwitch {
         }
     }
 
-    /// Returns the knobs.
     pub(crate) const fn knobs(&self) -> &Knobs {
         &self.knobs
     }

@@ -29,45 +29,32 @@ const ADDRESS_IN_USE: Duration = Duration::from_secs(2);
 /// The time between two attempts to listen there.
 const ADDRESS_RETRY: Duration = Duration::from_millis(10);
 
-/// Options of a target on this machine.
-#[derive(Clone, Debug)]
-pub struct TargetOptions {
-    /// Addresses to listen on; port 0 takes a free one.
-    pub listen: Vec<SocketAddr>,
-    /// The cores to use, one thread on each, as many as the target was made for. The first one
-    /// accepts connections for all, and has their admin queues.
-    pub cores: Vec<CoreId>,
-    /// The operator chose these cores, so all of them are in use unless the knobs (`target_threads`)
-    /// say otherwise; without it, as many as there is work for.
-    pub named: bool,
-    /// Each thread stays on its core.
-    pub pin: bool,
-    /// Polling of an idle core, until knobs are set: then `polling` among them counts.
-    pub poll: PollPolicy,
-    /// Options of connections; [`Limits`] say when the kernel gives one up.
-    pub socket: SocketOptions,
-    /// Knobs that are set at first, as by [`Target::set_knobs`]; `None` leaves them as they are.
-    pub knobs: Option<Knobs>,
-    /// Payload buffers of each core, smallest first; the largest as large as a transfer. Empty for
-    /// sizes that suit the limits.
-    pub buffers: Vec<BufferClass>,
-}
-
-impl Default for TargetOptions {
-    fn default() -> Self {
-        Self {
-            listen: vec![SocketAddr::from((
-                [127, 0, 0, 1],
-                wire::tcp::limits::IO_PORT,
-            ))],
-            cores: vec![CoreId(0)],
-            named: true,
-            pin: true,
-            poll: PollPolicy::Auto,
-            socket: SocketOptions::default(),
-            knobs: None,
-            buffers: Vec::new(),
-        }
+base::with_defaults! {
+    /// Options of a target on this machine.
+    #[derive(Clone, Debug)]
+    pub struct TargetOptions {
+        /// Addresses to listen on; port 0 takes a free one.
+        pub listen: Vec<SocketAddr> = vec![SocketAddr::from((
+            [127, 0, 0, 1],
+            wire::tcp::limits::IO_PORT,
+        ))],
+        /// The cores to use, one thread on each, as many as the target was made for. The first one
+        /// accepts connections for all, and has their admin queues.
+        pub cores: Vec<CoreId> = vec![CoreId(0)],
+        /// The operator chose these cores, so all of them are in use unless the knobs (`target_threads`)
+        /// say otherwise; without it, as many as there is work for.
+        pub named: bool = true,
+        /// Each thread stays on its core.
+        pub pin: bool = true,
+        /// Polling of an idle core, until knobs are set: then `polling` among them counts.
+        pub poll: PollPolicy = PollPolicy::Auto,
+        /// Options of connections; [`Limits`] say when the kernel gives one up.
+        pub socket: SocketOptions = SocketOptions::default(),
+        /// Knobs that are set at first, as by [`Target::set_knobs`]; `None` leaves them as they are.
+        pub knobs: Option<Knobs> = None,
+        /// Payload buffers of each core, smallest first; the largest as large as a transfer. Empty for
+        /// sizes that suit the limits.
+        pub buffers: Vec<BufferClass> = Vec::new(),
     }
 }
 

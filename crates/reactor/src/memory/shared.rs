@@ -27,7 +27,6 @@ impl SharedBuffer {
         self.buffer.as_ref().expect("taken by drop and unwrap only")
     }
 
-    /// The bytes.
     pub(super) fn bytes(&self) -> &[u8] {
         self.buffer()
     }

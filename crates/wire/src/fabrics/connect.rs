@@ -27,18 +27,11 @@ pub struct ConnectAttributes(pub u8);
 impl ConnectAttributes {
     /// Bit 2: the host does without SQ flow control; SQHD is then reserved.
     pub const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
-    /// Bit 3: the host can delete single I/O queues (Disconnect).
-    pub const INDIVIDUAL_QUEUE_DELETION: u8 = 1 << 3;
 
     /// The same attributes with these bits 1:0.
     #[must_use]
     pub const fn with_priority_class(self, priority: u8) -> Self {
         Self(self.0 & !0b11 | priority & 0b11)
-    }
-
-    /// Bits 1:0, priority class: 0 urgent, 1 high, 2 medium, 3 low.
-    pub const fn priority_class(self) -> u8 {
-        self.0 & 0b11
     }
 
     /// Bit 2.
@@ -57,10 +50,6 @@ impl Connect {
     pub const QID_OFFSET: u16 = 42;
     /// Offset of SQSIZE.
     pub const SQSIZE_OFFSET: u16 = 44;
-    /// Offset of CATTR.
-    pub const CATTR_OFFSET: u16 = 46;
-    /// Offset of KATO.
-    pub const KATO_OFFSET: u16 = 48;
 
     /// Reads the dwords.
     pub fn parse(command: &Command) -> Self {

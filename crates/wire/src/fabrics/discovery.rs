@@ -62,14 +62,8 @@ impl DiscoveryLogEntry {
     pub const SUBTYPE_CURRENT_DISCOVERY: u8 = 3;
     /// TREQ bits 1:0: security is not specified.
     pub const TREQ_NOT_SPECIFIED: u8 = 0b00;
-    /// TREQ bits 1:0: a secure channel is required.
-    pub const TREQ_REQUIRED: u8 = 0b01;
-    /// TREQ bits 1:0: a secure channel is not required.
-    pub const TREQ_NOT_REQUIRED: u8 = 0b10;
     /// TREQ bit 2: the controller can do without SQ flow control.
     pub const TREQ_SQ_FLOW_CONTROL_OPTIONAL: u8 = 1 << 2;
-    /// EFLAGS bit 0: other entries with this PORTID and NQN lead to the same information.
-    pub const EFLAGS_DUPLICATE: u16 = 1 << 0;
     /// EFLAGS bit 1: explicit persistent connections to this discovery controller.
     pub const EFLAGS_PERSISTENT: u16 = 1 << 1;
     /// SECTYPE: no security.

@@ -177,8 +177,6 @@ impl Capabilities {
     pub const CSS_NVM: u8 = 1 << 0;
     /// CSS bit 6: one or more command sets, with CNS 1Ch.
     pub const CSS_COMMAND_SETS: u8 = 1 << 6;
-    /// CSS bit 7: no I/O command set (discovery).
-    pub const CSS_ADMIN_ONLY: u8 = 1 << 7;
     /// CRMS bit 0: ready with media.
     pub const CRMS_WITH_MEDIA: u8 = 1 << 0;
 
@@ -216,8 +214,6 @@ impl Capabilities {
 pub struct Version(pub u32);
 
 impl Version {
-    /// 1.4.
-    pub const V1_4: Self = Self::new(1, 4, 0);
     /// 2.0.
     pub const V2_0: Self = Self::new(2, 0, 0);
 

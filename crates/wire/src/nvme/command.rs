@@ -119,12 +119,6 @@ impl Command {
         put_u32(&mut self.0, 4, nsid);
     }
 
-    /// MPTR: the metadata pointer.
-    #[inline]
-    pub fn metadata_pointer(&self) -> u64 {
-        u64_at(&self.0, 16)
-    }
-
     /// SGL1: the data pointer, unchecked; [`Self::data_pointer`] checks it.
     #[inline]
     pub fn sgl(&self) -> SglDescriptor {

@@ -74,10 +74,6 @@ code_names! {
     }
 }
 
-/// Answer to SEL 011b, bit 0: the value can be saved.
-pub const CAPABILITY_SAVEABLE: u32 = 1 << 0;
-/// Answer to SEL 011b, bit 1: the value is per namespace.
-pub const CAPABILITY_NAMESPACE_SPECIFIC: u32 = 1 << 1;
 /// Answer to SEL 011b, bit 2: the value can be changed.
 pub const CAPABILITY_CHANGEABLE: u32 = 1 << 2;
 
@@ -233,12 +229,8 @@ impl NumberOfQueues {
 pub struct AsyncEventConfiguration(pub u32);
 
 impl AsyncEventConfiguration {
-    /// The critical warnings of the SMART log page, bits 7:0.
-    pub const SMART_WARNINGS: Self = Self(0xff);
     /// Namespace Attribute Notices.
     pub const NAMESPACE_ATTRIBUTE: Self = Self(1 << 8);
-    /// Firmware Activation Notices.
-    pub const FIRMWARE_ACTIVATION: Self = Self(1 << 9);
     /// Asymmetric Namespace Access Change Notices.
     pub const ANA_CHANGE: Self = Self(1 << 11);
     /// Discovery Log Page Change Notification.

@@ -218,78 +218,48 @@ impl IdentifyController {
     pub const CNTRLTYPE_IO: u8 = 1;
     /// CNTRLTYPE: a discovery controller.
     pub const CNTRLTYPE_DISCOVERY: u8 = 2;
-    /// CNTRLTYPE: an administrative controller.
-    pub const CNTRLTYPE_ADMIN: u8 = 3;
     /// CMIC: more than one port.
     pub const CMIC_MULTI_PORT: u8 = 1 << 0;
     /// CMIC: more than one controller.
     pub const CMIC_MULTI_CONTROLLER: u8 = 1 << 1;
-    /// CMIC: asymmetric namespace access.
-    pub const CMIC_ANA: u8 = 1 << 3;
     /// OAES: namespace attribute notices.
     pub const OAES_NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
-    /// OAES: firmware activation notices.
-    pub const OAES_FIRMWARE_ACTIVATION: u32 = 1 << 9;
-    /// OAES: asymmetric namespace access change notices.
-    pub const OAES_ANA_CHANGE: u32 = 1 << 11;
     /// OAES: discovery log page change notifications.
     pub const OAES_DISCOVERY_LOG_CHANGE: u32 = 1 << 31;
     /// CTRATT: 128-bit host identifiers.
     pub const CTRATT_HOST_ID_128: u32 = 1 << 0;
     /// CTRATT: traffic based keep alive.
     pub const CTRATT_TRAFFIC_BASED_KEEP_ALIVE: u32 = 1 << 6;
-    /// CTRATT: the UUID list.
-    pub const CTRATT_UUID_LIST: u32 = 1 << 9;
-    /// CTRATT: extended LBA formats.
-    pub const CTRATT_EXTENDED_LBA_FORMATS: u32 = 1 << 15;
     /// FRMW: slot 1 is read only.
     pub const FRMW_SLOT1_READ_ONLY: u8 = 1 << 0;
     /// FRMW: one slot.
     pub const FRMW_ONE_SLOT: u8 = 1 << 1;
-    /// LPA: the SMART page per namespace.
-    pub const LPA_SMART_PER_NAMESPACE: u8 = 1 << 0;
     /// LPA: the commands supported and effects page.
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// LPA: offset and 32-bit length in Get Log Page.
     pub const LPA_EXTENDED_DATA: u8 = 1 << 2;
-    /// OACS: Format NVM.
-    pub const OACS_FORMAT: u16 = 1 << 1;
-    /// OACS: Namespace Management.
-    pub const OACS_NAMESPACE_MANAGEMENT: u16 = 1 << 3;
     /// ONCS: Compare.
     pub const ONCS_COMPARE: u16 = 1 << 0;
-    /// ONCS: Write Uncorrectable.
-    pub const ONCS_WRITE_UNCORRECTABLE: u16 = 1 << 1;
     /// ONCS: Dataset Management.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
     /// ONCS: Write Zeroes.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
     /// ONCS: Save and Select of Features.
     pub const ONCS_SAVE_AND_SELECT: u16 = 1 << 4;
-    /// ONCS: reservations.
-    pub const ONCS_RESERVATIONS: u16 = 1 << 5;
     /// ONCS: Timestamp.
     pub const ONCS_TIMESTAMP: u16 = 1 << 6;
     /// ONCS: Verify.
     pub const ONCS_VERIFY: u16 = 1 << 7;
-    /// ONCS: Copy.
-    pub const ONCS_COPY: u16 = 1 << 8;
     /// VWC: there is one.
     pub const VWC_PRESENT: u8 = 1 << 0;
-    /// VWC bits 2:1: Flush with the broadcast NSID is not supported.
-    pub const VWC_FLUSH_ALL_UNSUPPORTED: u8 = 0b10 << 1;
     /// VWC bits 2:1: Flush with the broadcast NSID flushes all namespaces.
     pub const VWC_FLUSH_ALL: u8 = 0b11 << 1;
     /// SGLS bits 1:0: SGLs without alignment.
     pub const SGLS_SUPPORTED: u32 = 0b01;
-    /// SGLS: keyed data block descriptors.
-    pub const SGLS_KEYED: u32 = 1 << 2;
     /// SGLS: the address of a data block may be an offset.
     pub const SGLS_OFFSET: u32 = 1 << 20;
     /// SGLS: transport data block descriptors.
     pub const SGLS_TRANSPORT: u32 = 1 << 21;
-    /// FCATT: the static controller model.
-    pub const FCATT_STATIC: u8 = 1 << 0;
     /// OFCS: Disconnect.
     pub const OFCS_DISCONNECT: u16 = 1 << 0;
     /// SQES of every NVMe controller: 64 bytes.

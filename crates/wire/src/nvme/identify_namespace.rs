@@ -128,10 +128,6 @@ layout! {
 impl IdentifyNamespace {
     /// NSFEAT: thin provisioning.
     pub const NSFEAT_THIN: u8 = 1 << 0;
-    /// NSFEAT: NAWUN, NAWUPF and NACWU count.
-    pub const NSFEAT_ATOMICS: u8 = 1 << 1;
-    /// NSFEAT: reads of deallocated blocks may fail if the host asks for it.
-    pub const NSFEAT_DEALLOCATED_ERROR: u8 = 1 << 2;
     /// NSFEAT: NGUID and EUI64 are never used again.
     pub const NSFEAT_IDS_NOT_REUSED: u8 = 1 << 3;
     /// NSFEAT: NPWG, NPWA, NPDG, NPDA and NOWS count.

@@ -35,12 +35,8 @@ impl LbaControl {
     pub const LIMITED_RETRY: Self = Self(1 << 15);
     /// FUA: done only when the data is on the medium.
     pub const FORCE_UNIT_ACCESS: Self = Self(1 << 14);
-    /// PRACT: the controller inserts or strips protection information.
-    pub const PROTECTION_ACTION: Self = Self(1 << 13);
     /// DEAC, Write Zeroes only: the blocks may be deallocated.
     pub const DEALLOCATE: Self = Self(1 << 9);
-    /// STC: check the storage tag.
-    pub const STORAGE_TAG_CHECK: Self = Self(1 << 8);
 
     /// Returns true if every bit of `other` is set.
     #[inline]
@@ -82,12 +78,6 @@ impl LbaControl {
     #[inline]
     pub const fn protection_action(self) -> bool {
         self.protection_information() & 0b1000 != 0
-    }
-
-    /// DTYPE, Write only: the directive type, 0 for none.
-    #[inline]
-    pub const fn directive_type(self) -> u8 {
-        ((self.0 >> 4) & 0b1111) as u8
     }
 }
 

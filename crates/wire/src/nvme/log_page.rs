@@ -223,16 +223,6 @@ impl EffectsLog {
     pub const SUPPORTED: u32 = 1 << 0;
     /// LBCC: it may change data.
     pub const CHANGES_DATA: u32 = 1 << 1;
-    /// NCC: it may change a namespace's capabilities.
-    pub const CHANGES_NAMESPACE: u32 = 1 << 2;
-    /// NIC: it may change what namespaces there are.
-    pub const CHANGES_INVENTORY: u32 = 1 << 3;
-    /// CCC: it may change the controller's capabilities.
-    pub const CHANGES_CONTROLLER: u32 = 1 << 4;
-    /// CSE, bits 18:16, 001b: only one such command to the namespace at a time.
-    pub const EXCLUSIVE_TO_NAMESPACE: u32 = 0b001 << 16;
-    /// CSE, bits 18:16, 010b: only one such command to any namespace at a time.
-    pub const EXCLUSIVE: u32 = 0b010 << 16;
 }
 
 layout! {

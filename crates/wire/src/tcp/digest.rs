@@ -22,8 +22,3 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
 pub fn digest_bytes(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
     crc32c(bytes).to_le_bytes()
 }
-
-/// The digest of a payload that lies in several pieces, as it is sent.
-pub fn digest_of_pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> [u8; DIGEST_BYTES] {
-    pieces.into_iter().fold(0, crc32c_append).to_le_bytes()
-}

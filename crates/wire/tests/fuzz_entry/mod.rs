@@ -6,6 +6,9 @@
     reason = "each of the programs that share this file uses a part of it"
 )]
 
+pub(crate) mod pretty;
+
+use pretty::{Queue, line};
 use wire::fabrics::{ConnectData, DiscoveryLogEntry, DiscoveryLogHeader, FabricsCommand};
 use wire::nvme::feature::HostBehavior;
 use wire::nvme::identify_controller::NvmIdentifyController;
@@ -22,7 +25,6 @@ use wire::nvme::{
     AdminCommand, AsyncEvent, Command, Completion, ExtentsCommand, IdentifyController,
     IdentifyNamespace, IoCommand, Nqn,
 };
-use wire::pretty::{Queue, line};
 use wire::tcp::limits::PREFIX_BYTES_MAX;
 use wire::tcp::{
     DataAlignment, Event, Framer, FramerLimits, FramingError, PduFormat, PduHeader, Role,

@@ -145,13 +145,6 @@ impl Profile {
             ..whole
         }
     }
-
-    /// The same profile, slower by `extra`.
-    #[must_use]
-    pub const fn with_extra_delay(mut self, extra: ExtraDelay) -> Self {
-        self.extra = extra;
-        self
-    }
 }
 
 impl Parts {

@@ -1,6 +1,6 @@
 //! Devices and their layers.
 
-use super::{Decoder, FromNode, Table, named, parsed};
+use super::{Decoder, FromNode, Table, from_table, named, parsed};
 use crate::config::node::{Node, Value};
 use crate::config::problem::Place;
 use crate::model::{
@@ -138,64 +138,29 @@ impl FromNode for BlockSize {
     }
 }
 
-impl FromNode for Delay {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let read_us = table.or_default("read_us");
-        let read_per_kib_ns = table.or_default("read_per_kib_ns");
-        let write_us = table.or_default("write_us");
-        let write_per_kib_ns = table.or_default("write_per_kib_ns");
-        let flush_us = table.or_default("flush_us");
-        table.finish();
-        Some(Self {
-            read_us: read_us?,
-            read_per_kib_ns: read_per_kib_ns?,
-            write_us: write_us?,
-            write_per_kib_ns: write_per_kib_ns?,
-            flush_us: flush_us?,
-        })
+from_table! {
+    Delay {
+        read_us: or_default(),
+        read_per_kib_ns: or_default(),
+        write_us: or_default(),
+        write_per_kib_ns: or_default(),
+        flush_us: or_default(),
     }
-}
-
-impl FromNode for Fault {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let seed = table.required("seed", "write a number; the same one gives the same faults");
-        let rules = table.required("rules", "write at least one, like rules = [{ operation = \"read\", one_in = 1000, error = \"media\" }]");
-        table.finish();
-        Some(Self {
-            seed: seed?,
-            rules: rules?,
-        })
+    Fault {
+        seed: required("write a number; the same one gives the same faults"),
+        rules: required("write at least one, like rules = [{ operation = \"read\", one_in = 1000, error = \"media\" }]"),
     }
-}
-
-impl FromNode for FaultRule {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let operation = table.or("operation", FaultOperation::Any);
-        let first_block = table.or_default("first_block");
-        let blocks = table.optional("blocks");
-        let one_in = table.or("one_in", 1);
-        let skip = table.or_default("skip");
-        let times = table.optional("times");
-        let error = table.optional("error");
-        let delay_us = table.optional("delay_us");
-        let hang = table.or_default("hang");
-        let torn_blocks = table.optional("torn_blocks");
-        table.finish();
-        Some(Self {
-            operation: operation?,
-            first_block: first_block?,
-            blocks: blocks?,
-            one_in: one_in?,
-            skip: skip?,
-            times: times?,
-            error: error?,
-            delay_us: delay_us?,
-            hang: hang?,
-            torn_blocks: torn_blocks?,
-        })
+    FaultRule {
+        operation: or(FaultOperation::Any),
+        first_block: or_default(),
+        blocks: optional(),
+        one_in: or(1),
+        skip: or_default(),
+        times: optional(),
+        error: optional(),
+        delay_us: optional(),
+        hang: or_default(),
+        torn_blocks: optional(),
     }
 }
 

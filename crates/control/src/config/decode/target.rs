@@ -1,6 +1,6 @@
 //! The target, its subsystems and namespaces.
 
-use super::{Decoder, FromNode, Table, switch};
+use super::{Decoder, FromNode, Table, from_table, switch};
 use crate::config::node::Node;
 use crate::config::problem::Place;
 use crate::model::{
@@ -79,45 +79,27 @@ impl FromNode for ApiLimits {
     }
 }
 
-impl FromNode for Digests {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let header = table.or("header", true);
-        let data = table.or("data", true);
-        table.finish();
-        Some(Self {
-            header: header?,
-            data: data?,
-        })
+from_table! {
+    Digests {
+        header: or(true),
+        data: or(true),
     }
-}
-
-impl FromNode for Discovery {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let referrals = table.or_default("referrals");
-        table.finish();
-        Some(Self {
-            referrals: referrals?,
-        })
+    Discovery {
+        referrals: or_default(),
     }
-}
-
-impl FromNode for Referral {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let address = table.required(
-            "address",
-            "write its IP address, like address = \"192.0.2.1\"",
-        );
-        let port = table.or("port", DISCOVERY_PORT);
-        let nqn = table.or("nqn", DISCOVERY_NQN.to_owned());
-        table.finish();
-        Some(Self {
-            address: address?,
-            port: port?,
-            nqn: nqn?,
-        })
+    Referral {
+        address: required("write its IP address, like address = \"192.0.2.1\""),
+        port: or(DISCOVERY_PORT),
+        nqn: or(DISCOVERY_NQN.to_owned()),
+    }
+    Namespace {
+        nsid: required("write its number in the subsystem, like nsid = 1"),
+        device: required("write the name of a device, like device = \"NAME\" where [devices.NAME] exists"),
+        size: optional(),
+        uuid: optional(),
+        nguid: optional(),
+        eui64: optional(),
+        read_only: or_default(),
     }
 }
 
@@ -149,32 +131,6 @@ impl FromNode for Subsystem {
             allow_any_host: allow_any_host?,
             allowed_hosts: allowed_hosts?.into_iter().collect(),
             namespaces: namespaces?,
-        })
-    }
-}
-
-impl FromNode for Namespace {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let nsid = table.required("nsid", "write its number in the subsystem, like nsid = 1");
-        let device = table.required(
-            "device",
-            "write the name of a device, like device = \"NAME\" where [devices.NAME] exists",
-        );
-        let size = table.optional("size");
-        let uuid = table.optional("uuid");
-        let nguid = table.optional("nguid");
-        let eui64 = table.optional("eui64");
-        let read_only = table.or_default("read_only");
-        table.finish();
-        Some(Self {
-            nsid: nsid?,
-            device: device?,
-            size: size?,
-            uuid: uuid?,
-            nguid: nguid?,
-            eui64: eui64?,
-            read_only: read_only?,
         })
     }
 }

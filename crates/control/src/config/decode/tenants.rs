@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{Decoder, FromNode, Table};
+use super::{Decoder, FromNode, Table, from_table};
 use crate::config::node::Node;
 use crate::config::problem::Place;
 use crate::model::{
-    Access, BestEffort, DEFAULT_REQUEST_SIZE, DEFAULT_WEIGHT, LatencyCritical, Percentile,
-    Permission, Tenant,
+    BestEffort, DEFAULT_REQUEST_SIZE, DEFAULT_WEIGHT, LatencyCritical, Percentile, Permission,
+    Tenant,
 };
 
 impl FromNode for Tenant {
@@ -59,61 +59,22 @@ fn set<T: FromNode + Ord>(
     Some(items.into_iter().flatten().collect())
 }
 
-impl FromNode for LatencyCritical {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let percentile = table.or("percentile", Percentile::P95);
-        let latency_us = table.required(
-            "latency_us",
-            "write within how many microseconds reads are done, like latency_us = 500",
-        );
-        let iops = table.required(
-            "iops",
-            "write how many requests a second, like iops = 70000",
-        );
-        let read_percent = table.required(
-            "read_percent",
-            "write how many of 100 requests read, like read_percent = 80",
-        );
-        let request_size = table.or("request_size", DEFAULT_REQUEST_SIZE);
-        table.finish();
-        Some(Self {
-            percentile: percentile?,
-            latency_us: latency_us?,
-            iops: iops?,
-            read_percent: read_percent?,
-            request_size: request_size?,
-        })
+from_table! {
+    LatencyCritical {
+        percentile: or(Percentile::P95),
+        latency_us: required("write within how many microseconds reads are done, like latency_us = 500"),
+        iops: required("write how many requests a second, like iops = 70000"),
+        read_percent: required("write how many of 100 requests read, like read_percent = 80"),
+        request_size: or(DEFAULT_REQUEST_SIZE),
     }
-}
-
-impl FromNode for BestEffort {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let weight = table.or("weight", DEFAULT_WEIGHT);
-        table.finish();
-        Some(Self { weight: weight? })
+    BestEffort {
+        weight: or(DEFAULT_WEIGHT),
     }
-}
-
-impl FromNode for Permission {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let subsystem = table.optional("subsystem");
-        let namespace = table.optional("namespace");
-        let first_block = table.or_default("first_block");
-        let blocks = table.optional("blocks");
-        let access = table.required::<Access>(
-            "access",
-            "write access = \"read_write\", \"read\" or \"write\"",
-        );
-        table.finish();
-        Some(Self {
-            subsystem: subsystem?,
-            namespace: namespace?,
-            first_block: first_block?,
-            blocks: blocks?,
-            access: access?,
-        })
+    Permission {
+        subsystem: optional(),
+        namespace: optional(),
+        first_block: or_default(),
+        blocks: optional(),
+        access: required("write access = \"read_write\", \"read\" or \"write\""),
     }
 }

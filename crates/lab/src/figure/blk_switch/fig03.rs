@@ -2,8 +2,7 @@
 //! time slices decide what pollers wait; (c, d) a poller with priority starves others, and what
 //! relieves that costs latency.
 
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::plan::{Axis, Extent, Panel, Plan, claims};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{LOAD_CORE, Layout, LoadProcess, Scenario, System, Workload};
 use crate::figure::{Figure, Work};
@@ -34,13 +33,10 @@ fn size(extent: Extent) -> Plan {
         };
         plan.run("linux", kib, Scenario::mix(system, Layout::Split, 1, 1));
     }
-    plan.claim(
-        "grows",
-        "the latency of L-apps grows linearly with the size of the T-app's requests",
-        P99,
-        (cell("linux", last), cell("linux", first)),
-        Bound::AtLeast(2.0),
-    );
+    claims! { plan;
+        "grows" "the latency of L-apps grows linearly with the size of the T-app's requests":
+            P99, ("linux", last) / ("linux", first) >= 2.0;
+    }
     plan.showing([AVERAGE, P99, THROUGHPUT].map(Panel::bars))
 }
 
@@ -62,20 +58,12 @@ fn slices(extent: Extent) -> Plan {
         let scenario = Scenario::mix(System::POLL, Layout::Split, l, 1).in_processes();
         plan.run("poll", l, scenario);
     }
-    plan.claim(
-        "waits-longer",
-        "the more L-apps, the longer the time between the slices of each",
-        Metric::SliceWait,
-        (cell("poll", last), cell("poll", 1)),
-        Bound::AtLeast(1.5),
-    );
-    plan.claim(
-        "runs-shorter",
-        "the more L-apps, the shorter the slices",
-        Metric::SliceRun,
-        (cell("poll", last), cell("poll", 1)),
-        Bound::AtMost(1.0),
-    );
+    claims! { plan;
+        "waits-longer" "the more L-apps, the longer the time between the slices of each":
+            Metric::SliceWait, ("poll", last) / ("poll", 1) >= 1.5;
+        "runs-shorter" "the more L-apps, the shorter the slices":
+            Metric::SliceRun, ("poll", last) / ("poll", 1) <= 1.0;
+    }
     plan.showing([Metric::SliceRun, Metric::SliceWait].map(Panel::bars))
 }
 
@@ -110,20 +98,12 @@ fn pace(extent: Extent) -> Plan {
             Scenario::of(system, Layout::Split, &apps),
         );
     }
-    plan.claim(
-        "more-throughput",
-        "the longer the L-app sleeps, the more throughput the T-app gets",
-        THROUGHPUT,
-        (cell(system.name, first), cell(system.name, last)),
-        Bound::AtMost(0.67),
-    );
-    plan.claim(
-        "more-latency",
-        "and the longer the tail of the L-app's latency",
-        P99,
-        (cell(system.name, last), cell(system.name, first)),
-        Bound::AtLeast(1.0),
-    );
+    claims! { plan;
+        "more-throughput" "the longer the L-app sleeps, the more throughput the T-app gets":
+            THROUGHPUT, (system.name, first) / (system.name, last) <= 0.67;
+        "more-latency" "and the longer the tail of the L-app's latency":
+            P99, (system.name, last) / (system.name, first) >= 1.0;
+    }
     plan.showing([P99, THROUGHPUT].map(Panel::bars))
 }
 
@@ -159,19 +139,11 @@ fn niceness(extent: Extent) -> Plan {
         };
         plan.run(system.name, nice, scenario);
     }
-    plan.claim(
-        "throughput",
-        "with less priority for the L-app, the T-app's throughput rises",
-        THROUGHPUT,
-        (cell(system.name, -20), cell(system.name, 0)),
-        Bound::AtMost(0.5),
-    );
-    plan.claim(
-        "latency",
-        "and the L-app's average latency with it",
-        AVERAGE,
-        (cell(system.name, 0), cell(system.name, -20)),
-        Bound::AtLeast(1.2),
-    );
+    claims! { plan;
+        "throughput" "with less priority for the L-app, the T-app's throughput rises":
+            THROUGHPUT, (system.name, -20) / (system.name, 0) <= 0.5;
+        "latency" "and the L-app's average latency with it":
+            AVERAGE, (system.name, 0) / (system.name, -20) >= 1.2;
+    }
     plan.showing([AVERAGE, P99, THROUGHPUT].map(Panel::bars))
 }

@@ -1,15 +1,13 @@
 //! Fig. 7: the headline: more and more L-apps beside T-apps.
 
 use super::{AVERAGE, LINES, MANY, MANY_POLL_AVERAGE, P99, TOTAL};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Extent, Panel, Plan};
+use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{Layout, Scenario, System};
 use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
 use sim::model::figures;
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "blk-switch-7",
     title: "Many L-apps beside T-apps: latency stays low, throughput high",
@@ -31,15 +29,11 @@ fn plan(extent: Extent) -> Plan {
         Scenario::mix(system, Layout::Shared, l, T_APPS)
     });
     plan.claim_all(&sweep, &MANY);
-    plan.claim_all(&sweep, &[MANY_POLL_AVERAGE]);
-    plan.claim_at_each(
-        "p99-poll",
-        "2 to 15× lower p99 than polling",
-        P99,
-        ("poll", "switchyard"),
-        &sweep,
-        Bound::AtLeast(2.0),
-    );
+    plan.claim_all(&sweep, &MANY_POLL_AVERAGE);
+    claims! { plan;
+        "p99-poll" "2 to 15× lower p99 than polling":
+            P99, "poll" / "switchyard" >= 2.0, at &sweep;
+    }
     plan.showing([AVERAGE, P99, TOTAL, Metric::ThroughputPerCore].map(Panel::bars))
 }
 
@@ -56,5 +50,5 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
 fn many(plan: &mut Plan) {
     plan.claim_all(&plan.x.ticks.clone(), &MANY);
     // As many L-apps as cores, and more.
-    plan.claim_all(&plan.ticks_from(6.0), &[MANY_POLL_AVERAGE]);
+    plan.claim_all(&plan.ticks_from(6.0), &MANY_POLL_AVERAGE);
 }

@@ -1,14 +1,12 @@
 //! Fig. 8: the p99.9 of Figs. 7 and 9 with as many L-apps as saturate the cores.
 
 use super::fig07::{SYSTEMS, T_APPS};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Extent, Panel, Plan};
+use crate::figure::plan::{Axis, Extent, Panel, Plan, claims};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{Layout, Scenario};
 use crate::figure::{Figure, Work};
 use switch::Class;
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "blk-switch-8",
     title: "The p99.9 of applications and of threads",
@@ -37,21 +35,11 @@ fn plan(_: Extent) -> Plan {
             plan.run(system.name, tick, scenario);
         }
     }
-    plan.claim_at_each(
-        "linux",
-        "6 to 15× lower p99.9 than Linux",
-        P999,
-        ("linux", "switchyard"),
-        ticks,
-        Bound::AtLeast(4.0),
-    );
-    plan.claim_at_each(
-        "poll",
-        "33 to 101× lower p99.9 than polling",
-        P999,
-        ("poll", "switchyard"),
-        ticks,
-        Bound::AtLeast(10.0),
-    );
+    claims! { plan;
+        "linux" "6 to 15× lower p99.9 than Linux":
+            P999, "linux" / "switchyard" >= 4.0, at ticks;
+        "poll" "33 to 101× lower p99.9 than polling":
+            P999, "poll" / "switchyard" >= 10.0, at ticks;
+    }
     plan.showing([Panel::bars(P999)])
 }

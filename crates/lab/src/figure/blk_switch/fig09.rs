@@ -5,7 +5,6 @@ use crate::figure::Figure;
 use crate::figure::simulation::Simulation;
 use sim::model::figures;
 
-/// The figure.
 pub(in crate::figure) const SIMULATED: Figure = Figure {
     name: "sim-blk-switch-9",
     title: "Many threads of an L-app beside 6 of a T-app on 6 cores (simulated)",

@@ -2,15 +2,13 @@
 
 use super::fig07::{SYSTEMS, T_APPS};
 use super::{AVERAGE, LINES, LOAD, P99, TOTAL};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Extent, Panel, Plan};
+use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{Layout, Scenario, System};
 use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
 use sim::model::figures;
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "blk-switch-10",
     title: "More load of T-apps",
@@ -42,22 +40,12 @@ fn plan(extent: Extent) -> Plan {
     let deep: Vec<_> = sweep.iter().copied().filter(|&depth| depth >= 4).collect();
     let deepest = deep.last().copied();
     plan.claim_all(&deep, &LOAD);
-    plan.claim_at_each(
-        "p99-poll",
-        "1.3 to 6× lower p99 than polling",
-        P99,
-        ("poll", "switchyard"),
-        &deep,
-        Bound::AtLeast(1.3),
-    );
-    plan.claim_at_each(
-        "throughput-linux",
-        "at most 10 % less throughput than Linux at high load",
-        TOTAL,
-        ("switchyard", "linux"),
-        deepest,
-        Bound::AtLeast(0.9),
-    );
+    claims! { plan;
+        "p99-poll" "1.3 to 6× lower p99 than polling":
+            P99, "poll" / "switchyard" >= 1.3, at &deep;
+        "throughput-linux" "at most 10 % less throughput than Linux at high load":
+            TOTAL, "switchyard" / "linux" >= 0.9, at deepest;
+    }
     plan.showing([AVERAGE, P99, TOTAL, Metric::ThroughputPerCore].map(Panel::lines))
 }
 
@@ -74,12 +62,8 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
 fn load(plan: &mut Plan) {
     let deep = plan.ticks_from(8.0);
     plan.claim_all(&deep, &LOAD);
-    plan.claim_at_each(
-        "throughput-linux",
-        "at most 10 % less throughput than Linux at high load",
-        TOTAL,
-        ("switchyard", "linux"),
-        &deep,
-        Bound::AtLeast(0.9),
-    );
+    claims! { plan;
+        "throughput-linux" "at most 10 % less throughput than Linux at high load":
+            TOTAL, "switchyard" / "linux" >= 0.9, at &deep;
+    }
 }

@@ -2,12 +2,10 @@
 
 use super::{LINES, P99, TOTAL};
 use crate::figure::Figure;
-use crate::figure::claim::Bound;
-use crate::figure::plan::Plan;
+use crate::figure::plan::{Plan, claims};
 use crate::figure::simulation::Simulation;
 use sim::model::figures;
 
-/// The figure.
 pub(in crate::figure) const SIMULATED: Figure = Figure {
     name: "sim-blk-switch-11",
     title: "From 1 to 10 cores (simulated)",
@@ -18,28 +16,12 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
 
 fn cores(plan: &mut Plan) {
     let all = plan.x.ticks.clone();
-    plan.claim_at_each(
-        "p99-linux",
-        "lower p99 than Linux with any number of cores",
-        P99,
-        ("linux", "switchyard"),
-        &all,
-        Bound::AtLeast(2.0),
-    );
-    plan.claim_at_each(
-        "one-core",
-        "on a single core 40 % less throughput than Linux: nowhere to steer to",
-        TOTAL,
-        ("switchyard", "linux"),
-        all.first(),
-        Bound::AtLeast(0.6),
-    );
-    plan.claim_at_each(
-        "many-cores",
-        "with 8 or more cores the throughput of Linux: the link is full",
-        TOTAL,
-        ("switchyard", "linux"),
-        plan.ticks_from(8.0),
-        Bound::AtLeast(0.95),
-    );
+    claims! { plan;
+        "p99-linux" "lower p99 than Linux with any number of cores":
+            P99, "linux" / "switchyard" >= 2.0, at &all;
+        "one-core" "on a single core 40 % less throughput than Linux: nowhere to steer to":
+            TOTAL, "switchyard" / "linux" >= 0.6, at all.first();
+        "many-cores" "with 8 or more cores the throughput of Linux: the link is full":
+            TOTAL, "switchyard" / "linux" >= 0.95, at plan.ticks_from(8.0);
+    }
 }

@@ -2,8 +2,7 @@
 
 use super::{AVERAGE, P99, TOTAL};
 use crate::figure::Figure;
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Panel, Plan, cell};
+use crate::figure::plan::{Panel, Plan, claims};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::simulation::Simulation;
 use sim::model::figures;
@@ -16,7 +15,6 @@ const BARS: &[Panel] = &[
     Panel::bars(TOTAL),
 ];
 
-/// The figure.
 pub(in crate::figure) const SIMULATED: Figure = Figure {
     name: "sim-blk-switch-12",
     title: "16 cores and 200 Gbit/s (simulated)",
@@ -27,29 +25,16 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
 
 fn fast(plan: &mut Plan) {
     let all = plan.x.ticks.clone();
-    plan.claim_at_each(
-        "p99-linux",
-        "the p99 stays at µs scale (143 µs), an order of magnitude below Linux",
-        P99,
-        ("linux", "switchyard"),
-        &all,
-        Bound::AtLeast(8.0),
-    );
-    plan.claim_at_each(
-        "throughput-linux",
-        "within 1 % of the throughput of Linux",
-        TOTAL,
-        ("switchyard", "linux"),
-        &all,
-        Bound::AtLeast(0.95),
-    );
+    claims! { plan;
+        "p99-linux" "the p99 stays at µs scale (143 µs), an order of magnitude below Linux":
+            P99, "linux" / "switchyard" >= 8.0, at &all;
+        "throughput-linux" "within 1 % of the throughput of Linux":
+            TOTAL, "switchyard" / "linux" >= 0.95, at &all;
+    }
     if let Some(tick) = all.first() {
-        plan.claim(
-            "steering",
-            "(ours) and no less throughput than the paper's switch with fixed batching",
-            TOTAL,
-            (cell("switchyard", tick), cell("blk-switch", tick)),
-            Bound::AtLeast(0.95),
-        );
+        claims! { plan;
+            "steering" "(ours) and no less throughput than the paper's switch with fixed batching":
+                TOTAL, ("switchyard", tick) / ("blk-switch", tick) >= 0.95;
+        }
     }
 }

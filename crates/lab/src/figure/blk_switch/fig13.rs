@@ -2,14 +2,12 @@
 
 use super::fig07::{SYSTEMS, T_APPS};
 use super::{AVERAGE, P99, TOTAL};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Extent, Panel, Plan, cell};
+use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{FLASH_READ_US, Layout, LoadProcess, Scenario, Storage, System};
 use crate::figure::{Figure, Work};
 use switch::Class;
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "blk-switch-13",
     title: "L-apps on flash beside T-apps on memory",
@@ -31,37 +29,16 @@ fn plan(extent: Extent) -> Plan {
     for &l in &sweep {
         plan.run(alone, l, on_flash(System::SWITCHYARD, l, 0));
     }
-    plan.claim_at_each(
-        "average-linux",
-        "the trends of Fig. 7: much lower average latency than Linux",
-        AVERAGE,
-        ("linux", "switchyard"),
-        &sweep,
-        Bound::AtLeast(3.0),
-    );
-    plan.claim_at_each(
-        "p99-linux",
-        "and a much lower p99",
-        P99,
-        ("linux", "switchyard"),
-        &sweep,
-        Bound::AtLeast(3.0),
-    );
-    plan.claim(
-        "overshadowed",
-        "the switch's latency is largely overshadowed by that of the SSD",
-        AVERAGE,
-        (cell("switchyard", sweep[0]), cell(alone, sweep[0])),
-        Bound::AtMost(2.0),
-    );
-    plan.claim_at_each(
-        "throughput-linux",
-        "at 5 to 10 % less throughput",
-        TOTAL,
-        ("switchyard", "linux"),
-        &sweep,
-        Bound::AtLeast(0.9),
-    );
+    claims! { plan;
+        "average-linux" "the trends of Fig. 7: much lower average latency than Linux":
+            AVERAGE, "linux" / "switchyard" >= 3.0, at &sweep;
+        "p99-linux" "and a much lower p99":
+            P99, "linux" / "switchyard" >= 3.0, at &sweep;
+        "overshadowed" "the switch's latency is largely overshadowed by that of the SSD":
+            AVERAGE, ("switchyard", sweep[0]) / (alone, sweep[0]) <= 2.0;
+        "throughput-linux" "at 5 to 10 % less throughput":
+            TOTAL, "switchyard" / "linux" >= 0.9, at &sweep;
+    }
     plan.showing([AVERAGE, P99, TOTAL, Metric::ThroughputPerCore].map(Panel::bars))
 }
 

@@ -1,14 +1,12 @@
 //! Fig. 15: what each mechanism adds.
 
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::plan::{Axis, Extent, Panel, Plan, cell, claims};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{Layout, LoadProcess, Scenario, System, TARGET_CORE, Workload};
 use crate::figure::{Figure, Work};
 use switch::Class;
 use switch::knobs::{Ablation, Preset};
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "blk-switch-15",
     title: "What prioritisation, request steering and application steering add",
@@ -54,34 +52,18 @@ fn plan(_: Extent) -> Plan {
     let [nothing, priority, steered, all] = STEPS.map(|(name, _)| cell(SERIES, name));
     let p99 = Metric::Latency(Class::Latency, Statistic::P99);
     let throughput = Metric::Throughput(Some(Class::Throughput));
-    plan.claim(
-        "prioritisation",
-        "prioritisation alone reduces the tail by an order of magnitude",
-        p99,
-        (nothing, priority.clone()),
-        Bound::AtLeast(5.0),
-    );
-    plan.claim(
-        "request-steering",
-        "request steering gives the T-app the throughput back that prioritisation cost",
-        throughput,
-        (steered.clone(), priority),
-        Bound::AtLeast(1.0),
-    );
-    plan.claim(
-        "application-steering-tail",
-        "application steering takes the tail back that request steering cost",
-        p99,
-        (all.clone(), steered.clone()),
-        Bound::AtMost(1.0),
-    );
-    plan.claim(
-        "application-steering-throughput",
-        "and keeps the throughput",
-        throughput,
-        (all, steered),
-        Bound::AtLeast(0.95),
-    );
+    claims! { plan;
+        "prioritisation" "prioritisation alone reduces the tail by an order of magnitude":
+            p99, nothing / (priority.clone()) >= 5.0;
+        "request-steering"
+            "request steering gives the T-app the throughput back that prioritisation cost":
+            throughput, (steered.clone()) / priority >= 1.0;
+        "application-steering-tail"
+            "application steering takes the tail back that request steering cost":
+            p99, (all.clone()) / (steered.clone()) <= 1.0;
+        "application-steering-throughput" "and keeps the throughput":
+            throughput, all / steered >= 0.95;
+    }
     plan.showing([
         Panel::bars(Metric::Latency(Class::Latency, Statistic::Average)),
         Panel::bars(p99),

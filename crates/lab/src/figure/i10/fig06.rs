@@ -1,12 +1,10 @@
 //! Fig. 6: one core, more and more load: batching pays at high load and waits at low load.
 
 use super::{AVERAGE, P99, SYSTEMS, small};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Extent, Panel, Plan, cell};
+use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::sample::Metric;
 use crate::figure::{Figure, Work};
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "i10-6",
     title: "One core: throughput and latency as load grows",
@@ -22,33 +20,15 @@ fn plan(extent: Extent) -> Plan {
     let mut plan = Plan::sweep("Depth", "requests", &sweep, &SYSTEMS, |system, depth| {
         small(system, depth, 100)
     });
-    plan.claim(
-        "throughput",
-        "at high load much more throughput per core than NVMe-TCP",
-        Metric::RequestsPerHostCore,
-        (cell("i10", deepest), cell("nvme-tcp", deepest)),
-        Bound::AtLeast(1.5),
-    );
-    plan.claim(
-        "doorbell-waits",
-        "at low load the doorbell's timer shows in the latency",
-        AVERAGE,
-        (cell("i10", 1), cell("nvme-tcp", 1)),
-        Bound::AtLeast(1.2),
-    );
-    plan.claim(
-        "adaptive-does-not-wait",
-        "(ours) an adaptive doorbell does not pay that at depth 1",
-        AVERAGE,
-        (cell("switchyard", 1), cell("nvme-tcp", 1)),
-        Bound::AtMost(1.1),
-    );
-    plan.claim(
-        "adaptive-throughput",
-        "(ours) and has i10's throughput at high load",
-        Metric::Requests,
-        (cell("switchyard", deepest), cell("i10", deepest)),
-        Bound::AtLeast(1.0),
-    );
+    claims! { plan;
+        "throughput" "at high load much more throughput per core than NVMe-TCP":
+            Metric::RequestsPerHostCore, ("i10", deepest) / ("nvme-tcp", deepest) >= 1.5;
+        "doorbell-waits" "at low load the doorbell's timer shows in the latency":
+            AVERAGE, ("i10", 1) / ("nvme-tcp", 1) >= 1.2;
+        "adaptive-does-not-wait" "(ours) an adaptive doorbell does not pay that at depth 1":
+            AVERAGE, ("switchyard", 1) / ("nvme-tcp", 1) <= 1.1;
+        "adaptive-throughput" "(ours) and has i10's throughput at high load":
+            Metric::Requests, ("switchyard", deepest) / ("i10", deepest) >= 1.0;
+    }
     plan.showing([Metric::Requests, Metric::RequestsPerHostCore, AVERAGE, P99].map(Panel::lines))
 }

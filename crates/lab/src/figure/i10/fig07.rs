@@ -2,8 +2,7 @@
 
 use super::{BELOW_THE_LINK, PANELS};
 use crate::figure::Figure;
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Plan, cell};
+use crate::figure::plan::{Plan, claims};
 use crate::figure::sample::Metric;
 use crate::figure::simulation::Simulation;
 use sim::model::figures;
@@ -30,25 +29,18 @@ pub(in crate::figure) const WRITES: Figure = Figure {
 const I10_BELOW_THE_LINK: f64 = 4.0;
 
 fn cores(plan: &mut Plan) {
-    plan.claim_at_each(
-        "nvme-tcp",
-        "significantly more than NVMe-TCP until the link is full",
-        Metric::Requests,
-        ("i10", "nvme-tcp"),
-        plan.ticks_up_to(BELOW_THE_LINK),
-        Bound::AtLeast(1.5),
-    );
+    claims! { plan;
+        "nvme-tcp" "significantly more than NVMe-TCP until the link is full":
+            Metric::Requests, "i10" / "nvme-tcp" >= 1.5, at plan.ticks_up_to(BELOW_THE_LINK);
+    }
     // A short sweep has no second point below the link.
     let alone = plan.ticks_up_to(I10_BELOW_THE_LINK);
     if let [first, .., last] = &alone[..]
         && let (Ok(few), Ok(many)) = (first.parse::<f64>(), last.parse::<f64>())
     {
-        plan.claim(
-            "scales",
-            "near-perfect scaling with the number of cores until the link is full",
-            Metric::Requests,
-            (cell("i10", last), cell("i10", first)),
-            Bound::AtLeast(0.8 * many / few),
-        );
+        claims! { plan;
+            "scales" "near-perfect scaling with the number of cores until the link is full":
+                Metric::Requests, ("i10", last) / ("i10", first) >= 0.8 * many / few;
+        }
     }
 }

@@ -2,11 +2,10 @@
 
 use super::{AVERAGE, SYSTEMS, small};
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Extent, Panel, Plan, cell};
+use crate::figure::plan::{Extent, Panel, Plan, cell, claims};
 use crate::figure::sample::Metric;
 use crate::figure::{Figure, Work};
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "i10-8",
     title: "Mixes of reads and writes",
@@ -26,22 +25,12 @@ fn plan(extent: Extent) -> Plan {
     let mut plan = Plan::sweep("Reads", "%", sweep, &SYSTEMS, |system, reads| {
         small(system, DEPTH, reads)
     });
-    plan.claim_at_each(
-        "i10",
-        "more than NVMe-TCP with every mix",
-        Metric::Requests,
-        ("i10", "nvme-tcp"),
-        sweep,
-        Bound::AtLeast(1.2),
-    );
-    plan.claim_at_each(
-        "switchyard",
-        "(ours) so has this stack",
-        Metric::Requests,
-        ("switchyard", "nvme-tcp"),
-        sweep,
-        Bound::AtLeast(1.2),
-    );
+    claims! { plan;
+        "i10" "more than NVMe-TCP with every mix":
+            Metric::Requests, "i10" / "nvme-tcp" >= 1.2, at sweep;
+        "switchyard" "(ours) so has this stack":
+            Metric::Requests, "switchyard" / "nvme-tcp" >= 1.2, at sweep;
+    }
     let pairs = sweep
         .iter()
         .map(|&reads| (cell("i10", reads), cell("i10", 100)));

@@ -2,13 +2,11 @@
 
 use super::{BELOW_THE_LINK, PANELS};
 use crate::figure::Figure;
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Plan, cell};
+use crate::figure::plan::{Plan, claims};
 use crate::figure::sample::Metric;
 use crate::figure::simulation::Simulation;
 use sim::model::figures;
 
-/// The figure.
 pub(in crate::figure) const SIMULATED: Figure = Figure {
     name: "sim-i10-9",
     title: "24 cores and up to 48 targets (simulated)",
@@ -20,21 +18,14 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
 
 fn targets(plan: &mut Plan) {
     let ticks = plan.x.ticks.clone();
-    plan.claim_at_each(
-        "nvme-tcp",
-        "more than NVMe-TCP with any number of targets that does not fill the link",
-        Metric::Requests,
-        ("i10", "nvme-tcp"),
-        plan.ticks_up_to(BELOW_THE_LINK),
-        Bound::AtLeast(1.2),
-    );
+    claims! { plan;
+        "nvme-tcp" "more than NVMe-TCP with any number of targets that does not fill the link":
+            Metric::Requests, "i10" / "nvme-tcp" >= 1.2, at plan.ticks_up_to(BELOW_THE_LINK);
+    }
     if let (Some(last), true) = (ticks.last(), ticks.iter().any(|tick| tick == "24")) {
-        plan.claim(
-            "kept",
-            "what 24 targets reach is kept with more of them",
-            Metric::Requests,
-            (cell("i10", last), cell("i10", 24)),
-            Bound::AtLeast(0.95),
-        );
+        claims! { plan;
+            "kept" "what 24 targets reach is kept with more of them":
+                Metric::Requests, ("i10", last) / ("i10", 24) >= 0.95;
+        }
     }
 }

@@ -1,13 +1,11 @@
 //! Fig. 10: what lanes, caravans and doorbells add, one after the other.
 
 use super::{I10, small};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::plan::{Axis, Extent, Panel, Plan, cell, claims};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::System;
 use crate::figure::{Figure, Work};
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "i10-10",
     title: "What lanes, caravans and doorbells add",
@@ -39,19 +37,12 @@ fn plan(_: Extent) -> Plan {
         plan.run(SERIES, name, small(system, DEPTH, 100));
     }
     let [lanes, caravans, doorbells] = STEPS.map(|(name, _)| cell(SERIES, name));
-    plan.claim(
-        "caravans",
-        "caravans bring 38.2 % of the throughput of all three: about twice that of lanes alone",
-        Metric::Requests,
-        (caravans.clone(), lanes),
-        Bound::AtLeast(1.5),
-    );
-    plan.claim(
-        "doorbells",
-        "doorbells bring 23.2 %: about 1.3 times that without them",
-        Metric::Requests,
-        (doorbells, caravans),
-        Bound::AtLeast(1.1),
-    );
+    claims! { plan;
+        "caravans"
+            "caravans bring 38.2 % of the throughput of all three: about twice that of lanes alone":
+            Metric::Requests, (caravans.clone()) / lanes >= 1.5;
+        "doorbells" "doorbells bring 23.2 %: about 1.3 times that without them":
+            Metric::Requests, doorbells / caravans >= 1.1;
+    }
     plan.showing([Metric::Requests, Metric::RequestsPerHostCore].map(Panel::bars))
 }

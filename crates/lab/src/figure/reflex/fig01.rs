@@ -3,13 +3,12 @@
 use super::emulated::{PANELS, SHARES, series};
 use crate::figure::Figure;
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Plan, cell};
+use crate::figure::plan::{Plan, cell, claims};
 use crate::figure::sample::Metric;
 use crate::figure::simulation::Simulation;
 use sim::model::Costs;
 use sim::model::figures::{Axis, Series};
 
-/// The figure.
 pub(in crate::figure) const SIMULATED: Figure = Figure {
     name: "sim-reflex-1",
     title: "p95 of reads by load and share of reads (emulated, in virtual time)",
@@ -44,13 +43,10 @@ fn requests(quick: bool, seed: u64, _: &Costs) -> Vec<Series> {
 /// Latency depends on the load, and on the share of reads in it.
 fn interference(plan: &mut Plan) {
     let p95 = Metric::ReadTail;
-    plan.claim(
-        "load",
-        "reads wait for each other: a load near the limit makes them late",
-        p95,
-        (cell("100 %", 1_000), cell("100 %", 50)),
-        Bound::AtLeast(4.0),
-    );
+    claims! { plan;
+        "load" "reads wait for each other: a load near the limit makes them late":
+            p95, ("100 %", 1_000) / ("100 %", 50) >= 4.0;
+    }
     let shares = SHARES.windows(2);
     plan.claim_pairs(
         "shares",
@@ -59,18 +55,10 @@ fn interference(plan: &mut Plan) {
         shares.map(|pair| (cell(pair[1].0, 100), cell(pair[0].0, 100))),
         Bound::AtLeast(1.0),
     );
-    plan.claim(
-        "writes",
-        "at 100 K requests a second, writes as many as reads make these ten times as late",
-        p95,
-        (cell("50 %", 100), cell("100 %", 100)),
-        Bound::AtLeast(5.0),
-    );
-    plan.claim(
-        "read-only",
-        "1 M reads a second alone are no later than 400 K requests of which 1 % write",
-        p95,
-        (cell("100 %", 1_000), cell("99 %", 400)),
-        Bound::AtMost(1.3),
-    );
+    claims! { plan;
+        "writes" "at 100 K requests a second, writes as many as reads make these ten times as late":
+            p95, ("50 %", 100) / ("100 %", 100) >= 5.0;
+        "read-only" "1 M reads a second alone are no later than 400 K requests of which 1 % write":
+            p95, ("100 %", 1_000) / ("99 %", 400) <= 1.3;
+    }
 }

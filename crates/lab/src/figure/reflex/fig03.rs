@@ -3,7 +3,7 @@
 use super::emulated::{PANELS, SHARES, series};
 use crate::figure::Figure;
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Plan, cell};
+use crate::figure::plan::{Plan, cell, claims};
 use crate::figure::sample::Metric;
 use crate::figure::simulation::Simulation;
 use sim::model::figures::{Axis, Series};
@@ -132,13 +132,10 @@ fn coincide(plan: &mut Plan, device: &Device) {
     const MIXED: [&str; 4] = ["99 %", "95 %", "75 %", "50 %"];
     let p95 = Metric::ReadTail;
     let [some, near] = device.compared;
-    plan.claim(
-        "knee",
-        "latency follows the tokens",
-        p95,
-        (cell("90 %", near), cell("90 %", 50)),
-        Bound::AtLeast(2.0),
-    );
+    claims! { plan;
+        "knee" "latency follows the tokens":
+            p95, ("90 %", near) / ("90 %", 50) >= 2.0;
+    }
     for (name, says, bound) in [
         (
             "mixed-late",
@@ -153,20 +150,10 @@ fn coincide(plan: &mut Plan, device: &Device) {
         });
         plan.claim_pairs(name, says, p95, pairs, bound);
     }
-    plan.claim_at_each(
-        "read-only",
-        "and with its own price a load of nothing but reads is not later either",
-        p95,
-        ("100 %", "90 %"),
-        [some, near],
-        Bound::AtMost(1.35),
-    );
-    plan.claim_at_each(
-        "size",
-        "a read of 32 KiB costs as much as eight of 4 KiB",
-        p95,
-        (LARGE.0, "100 %"),
-        [some, near],
-        Bound::AtMost(1.5),
-    );
+    claims! { plan;
+        "read-only" "and with its own price a load of nothing but reads is not later either":
+            p95, "100 %" / "90 %" <= 1.35, at [some, near];
+        "size" "a read of 32 KiB costs as much as eight of 4 KiB":
+            p95, (LARGE.0) / "100 %" <= 1.5, at [some, near];
+    }
 }

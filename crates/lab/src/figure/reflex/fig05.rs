@@ -4,8 +4,7 @@
 //! The registry, the schedulers and the device are the production's; processors and the network
 //! take no time there (`sim::tenants`).
 
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Panel, Plan, cell};
+use crate::figure::plan::{Panel, Plan, claims};
 use crate::figure::sample::Metric;
 use crate::figure::simulation::{READ_TAIL, REQUESTS, Simulation, TOKENS};
 use crate::figure::{Figure, Work};
@@ -47,13 +46,10 @@ pub(in crate::figure) const FIRST: Figure = Figure {
         |quick, seed, _| scenario(Scenario::First, quick, seed),
         |plan| {
             claims(plan);
-            plan.claim(
-                "broken",
-                "without a scheduler, best effort makes A's reads late",
-                Metric::ReadTail,
-                (cell(OFF, "A"), cell(PROMISED, "A")),
-                Bound::AtLeast(2.0),
-            );
+            claims! { plan;
+                "broken" "without a scheduler, best effort makes A's reads late":
+                    Metric::ReadTail, (OFF, "A") / (PROMISED, "A") >= 2.0;
+            }
         },
     ),
 };
@@ -145,34 +141,14 @@ fn line(
 }
 
 fn claims(plan: &mut Plan) {
-    plan.claim_at_each(
-        "latency",
-        "with it, A and B have the latency that they were promised",
-        Metric::ReadTail,
-        (ON, PROMISED),
-        ["A", "B"],
-        Bound::AtMost(1.0),
-    );
-    plan.claim_at_each(
-        "requests",
-        "and all the requests that they ask for",
-        Metric::Requests,
-        (ON, PROMISED),
-        ["A", "B"],
-        Bound::AtLeast(0.99),
-    );
-    plan.claim(
-        "even-least",
-        "best effort shares what is left evenly, in tokens",
-        Metric::Tokens,
-        (cell(ON, "C"), cell(ON, "D")),
-        Bound::AtLeast(0.95),
-    );
-    plan.claim(
-        "even-most",
-        "and neither way",
-        Metric::Tokens,
-        (cell(ON, "C"), cell(ON, "D")),
-        Bound::AtMost(1.05),
-    );
+    claims! { plan;
+        "latency" "with it, A and B have the latency that they were promised":
+            Metric::ReadTail, ON / PROMISED <= 1.0, at ["A", "B"];
+        "requests" "and all the requests that they ask for":
+            Metric::Requests, ON / PROMISED >= 0.99, at ["A", "B"];
+        "even-least" "best effort shares what is left evenly, in tokens":
+            Metric::Tokens, (ON, "C") / (ON, "D") >= 0.95;
+        "even-most" "and neither way":
+            Metric::Tokens, (ON, "C") / (ON, "D") <= 1.05;
+    }
 }

@@ -3,8 +3,7 @@
 //! The storage is a file in memory that all of them can share, so what is shown is what the stacks
 //! add, and the loopback; the paper's flash would add 78 µs to a read and 11 µs to a write.
 
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Panel, Plan};
+use crate::figure::plan::{Axis, Panel, Plan, claims};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{
     LOAD_CORE, Layout, LoadProcess, Scenario, Stack, Storage, System, Workload,
@@ -99,58 +98,22 @@ fn scenario(system: System, read_percent: u8) -> Scenario {
 fn claims(plan: &mut Plan) {
     let both = [READ, WRITE];
     let own = SWITCHYARD.name;
-    let mut claim = |name, says, metric, of: &System, to, bound| {
-        plan.claim_at_each(name, says, metric, (of.name, to), both, bound);
-    };
-    let clearly = Bound::AtLeast(1.2);
-    claim(
-        "plain",
-        "a server as one writes it on Linux takes 1.6 times as long on average to read, 3 times to \
-         write",
-        AVERAGE,
-        &PLAIN,
-        own,
-        clearly,
-    );
-    claim("plain-p95", "and at p95 as well", P95, &PLAIN, own, clearly);
-    claim(
-        "polls",
-        "with a better client it still takes 1.2 times as long to read, 3.8 times to write",
-        AVERAGE,
-        &PLAIN_POLLS,
-        own,
-        Bound::AtLeast(1.0),
-    );
-    claim(
-        "sleeps",
-        "(ours) where nobody polls, this stack adds about as much as the plain server",
-        AVERAGE,
-        &SLEEPS,
-        PLAIN.name,
-        Bound::AtMost(1.25),
-    );
-    claim(
-        "iscsi",
-        "iSCSI takes 1.8 times as long on average to read, 2.7 times to write",
-        AVERAGE,
-        &ISCSI,
-        own,
-        Bound::AtLeast(1.5),
-    );
-    claim(
-        "iscsi-p95",
-        "and at p95 as well",
-        P95,
-        &ISCSI,
-        own,
-        Bound::AtLeast(1.5),
-    );
-    claim(
-        "nbd",
-        "(ours) NBD takes longer as well",
-        AVERAGE,
-        &NBD,
-        own,
-        clearly,
-    );
+    claims! { plan;
+        "plain"
+            "a server as one writes it on Linux takes 1.6 times as long on average to read, 3 times \
+             to write":
+            AVERAGE, (PLAIN.name) / own >= 1.2, at both;
+        "plain-p95" "and at p95 as well":
+            P95, (PLAIN.name) / own >= 1.2, at both;
+        "polls" "with a better client it still takes 1.2 times as long to read, 3.8 times to write":
+            AVERAGE, (PLAIN_POLLS.name) / own >= 1.0, at both;
+        "sleeps" "(ours) where nobody polls, this stack adds about as much as the plain server":
+            AVERAGE, (SLEEPS.name) / (PLAIN.name) <= 1.25, at both;
+        "iscsi" "iSCSI takes 1.8 times as long on average to read, 2.7 times to write":
+            AVERAGE, (ISCSI.name) / own >= 1.5, at both;
+        "iscsi-p95" "and at p95 as well":
+            P95, (ISCSI.name) / own >= 1.5, at both;
+        "nbd" "(ours) NBD takes longer as well":
+            AVERAGE, (NBD.name) / own >= 1.2, at both;
+    }
 }

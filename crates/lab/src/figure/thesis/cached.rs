@@ -1,14 +1,13 @@
-//! The shared part of the figures of Iozone through a page cache: systems by path, places on the axis, and
-//! claims. `[Yu §1.1, §4, §6.2]`
+//! The shared part of the figures of Iozone through a page cache: systems by path, and places on the
+//! axis. `[Yu §1.1, §4, §6.2]`
 //!
 //! The cache is our write-back one, an eighth of the emulated device, where the thesis had the
 //! kernel's page cache and ext3. Those of chapter 4 look up the context of reads but for the paths
 //! that are defined by not doing so; the evaluation does not. `[Yu §4.7]`
 
-use super::{DEVICE, SETTING, THROUGHPUT, in_virtual_time, of_apps, path};
+use super::{SETTING, THROUGHPUT, in_virtual_time, of_apps, path};
 use crate::figure::Figure;
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Panel, Plan, cell};
+use crate::figure::plan::{Axis, Panel, Plan};
 use crate::figure::scenario::{System, Workload};
 use switch::Class;
 
@@ -91,36 +90,4 @@ pub(super) fn plan(systems: &[System], columns: &[Column]) -> Plan {
         }
     }
     plan.showing([Panel::bars(THROUGHPUT)])
-}
-
-/// Adds the claim that one path has so many times the throughput of another one at some places.
-pub(super) fn claim(
-    plan: &mut Plan,
-    name: &'static str,
-    says: &'static str,
-    of: (&'static str, &'static str),
-    columns: &[Column],
-    (least, most): (f64, f64),
-) {
-    let ticks = columns.iter().map(|column| column.0);
-    plan.claim_at_each(
-        name,
-        says,
-        THROUGHPUT,
-        of,
-        ticks,
-        Bound::Between(least, most),
-    );
-}
-
-/// Adds the claim that a path has such a part of what the device can do.
-pub(super) fn claim_part(
-    plan: &mut Plan,
-    name: &'static str,
-    says: &'static str,
-    (path, column): (&'static str, Column),
-    (least, most): (f64, f64),
-) {
-    let pair = (cell(path, column.0), DEVICE);
-    plan.claim(name, says, THROUGHPUT, pair, Bound::Between(least, most));
 }

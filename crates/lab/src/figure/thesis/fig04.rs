@@ -1,13 +1,11 @@
 //! Fig. 4: larger requests use the device and its channel better. `[Yu §3.2]`
 
 use super::{BARE, SYNC, THROUGHPUT, of_apps};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::plan::{Axis, Extent, Panel, Plan, claims};
 use crate::figure::scenario::Workload;
 use crate::figure::{Figure, Work};
 use switch::Class;
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "thesis-4",
     title: "Throughput by the size of a request",
@@ -29,12 +27,10 @@ fn plan(extent: Extent) -> Plan {
         };
         plan.run(SERIES, kib, of_apps(SYNC, BARE, vec![app]));
     }
-    plan.claim(
-        "128k",
-        "128 KiB in 177 µs against 4 KiB in 7: 1.27 times the throughput, and what software took",
-        THROUGHPUT,
-        (cell(SERIES, 128), cell(SERIES, 4)),
-        Bound::Between(1.1, 1.6),
-    );
+    claims! { plan;
+        "128k"
+            "128 KiB in 177 µs against 4 KiB in 7: 1.27 times the throughput, and what software took":
+            THROUGHPUT, (SERIES, 128) / (SERIES, 4) in 1.1..=1.6;
+    }
     plan.showing([Panel::lines(THROUGHPUT)])
 }

@@ -1,12 +1,13 @@
 //! Fig. 6: the synchronous path. `[Yu §4.2]`
 
+use super::THROUGHPUT;
 use super::cached::{
-    INTERRUPT_LOOKING, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, SYNC_LOOKING, WORKLOAD, claim,
-    plan, simulated,
+    INTERRUPT_LOOKING, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, SYNC_LOOKING, WORKLOAD, plan,
+    simulated,
 };
+use crate::figure::plan::claims;
 use crate::figure::{Figure, Work};
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "thesis-6",
     title: "The synchronous path through a cache",
@@ -15,24 +16,14 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     work: Work::Machine(|_| {
         let columns = [SEQ_R1, RAND_R1, SEQ_R32, RAND_R32, RAND_M32];
         let mut plan = plan(&[INTERRUPT_LOOKING, SYNC_LOOKING], &columns);
-        let says = "1.58 to 2.47 times the interrupt path with random requests, 1.14 in order";
-        let random = [RAND_R1, RAND_R32, RAND_M32];
-        claim(
-            &mut plan,
-            "random",
-            says,
-            ("sync", "interrupt"),
-            &random,
-            (1.05, 3.7),
-        );
-        claim(
-            &mut plan,
-            "sequential",
-            says,
-            ("sync", "interrupt"),
-            &[SEQ_R32],
-            (0.76, 1.71),
-        );
+        claims! { plan;
+            "random" "1.58 to 2.47 times the interrupt path with random requests, 1.14 in order":
+                THROUGHPUT, "sync" / "interrupt" in 1.05..=3.7,
+                at [RAND_R1.0, RAND_R32.0, RAND_M32.0];
+            "sequential"
+                "1.58 to 2.47 times the interrupt path with random requests, 1.14 in order":
+                THROUGHPUT, "sync" / "interrupt" in 0.76..=1.71, at [SEQ_R32.0];
+        }
         plan
     }),
 };

@@ -1,12 +1,10 @@
 //! Fig. 9: synchronous temporal merge against the synchronous path. `[Yu §4.4]`
 
 use super::{SETTING, STM, SYNC, THROUGHPUT, in_virtual_time, threads};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Extent, Panel, Plan};
+use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::sample::Metric;
 use crate::figure::{Figure, Work};
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "thesis-9",
     title: "Synchronous temporal merge by threads",
@@ -35,29 +33,12 @@ fn plan(extent: Extent) -> Plan {
 }
 
 fn claims(plan: &mut Plan) {
-    let names = (STM.name, SYNC.name);
-    plan.claim_at_each(
-        "alone",
-        "with one thread merging costs less than 2 %",
-        THROUGHPUT,
-        names,
-        [1],
-        Bound::Between(0.98, 1.02),
-    );
-    plan.claim_at_each(
-        "merged",
-        "with 32 threads random reads gain 1.94 times (611 against 315 MB/s)",
-        THROUGHPUT,
-        names,
-        [32],
-        Bound::Between(1.3, 2.9),
-    );
-    plan.claim_at_each(
-        "goal",
-        "(ours) and at least 1.8 times",
-        THROUGHPUT,
-        names,
-        [32],
-        Bound::Between(1.8, 2.9),
-    );
+    claims! { plan;
+        "alone" "with one thread merging costs less than 2 %":
+            THROUGHPUT, (STM.name) / (SYNC.name) in 0.98..=1.02, at [1];
+        "merged" "with 32 threads random reads gain 1.94 times (611 against 315 MB/s)":
+            THROUGHPUT, (STM.name) / (SYNC.name) in 1.3..=2.9, at [32];
+        "goal" "(ours) and at least 1.8 times":
+            THROUGHPUT, (STM.name) / (SYNC.name) in 1.8..=2.9, at [32];
+    }
 }

@@ -1,11 +1,12 @@
 //! Fig. 17: all paths. `[Yu §6.2]`
 
+use super::THROUGHPUT;
 use super::cached::{
-    ALL, PATHS, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, WORKLOAD, claim, plan, simulated,
+    ALL, PATHS, RAND_M32, RAND_R1, RAND_R32, SEQ_R1, SEQ_R32, WORKLOAD, plan, simulated,
 };
+use crate::figure::plan::claims;
 use crate::figure::{Figure, Work};
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "thesis-17",
     title: "All paths through a cache",
@@ -13,63 +14,22 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     workload: WORKLOAD,
     work: Work::Machine(|_| {
         let mut plan = plan(&PATHS, &ALL);
-        let of = ("sync", "interrupt");
-        let says = "the interrupt path wins with one sequential reader";
-        claim(&mut plan, "one in order", says, of, &[SEQ_R1], (0.58, 1.0));
-        let says = "the synchronous path has 1.15 times as much with 32";
-        claim(
-            &mut plan,
-            "many in order",
-            says,
-            of,
-            &[SEQ_R32],
-            (0.77, 1.73),
-        );
-        let says = "and 1.65 times with one random reader";
-        claim(
-            &mut plan,
-            "one at random",
-            says,
-            of,
-            &[RAND_R1],
-            (1.1, 2.48),
-        );
-        let says = "ATM has 1.27 times the interrupt path's random reads with one thread";
-        claim(
-            &mut plan,
-            "queued",
-            says,
-            ("atm", "interrupt"),
-            &[RAND_R1],
-            (0.85, 1.91),
-        );
-        let says = "with 32, no more of them than the synchronous path";
-        claim(
-            &mut plan,
-            "unmerged",
-            says,
-            ("atm", "sync"),
-            &[RAND_R32],
-            (0.62, 1.05),
-        );
-        let says = "where STM has 1.93 times as many";
-        claim(
-            &mut plan,
-            "merged",
-            says,
-            ("stm", "sync"),
-            &[RAND_R32],
-            (1.29, 2.9),
-        );
-        let says = "2Q has 4.4 times the interrupt path with a mix of 32 threads";
-        claim(
-            &mut plan,
-            "mixed",
-            says,
-            ("2q", "interrupt"),
-            &[RAND_M32],
-            (2.93, 6.6),
-        );
+        claims! { plan;
+            "one in order" "the interrupt path wins with one sequential reader":
+                THROUGHPUT, "sync" / "interrupt" in 0.58..=1.0, at [SEQ_R1.0];
+            "many in order" "the synchronous path has 1.15 times as much with 32":
+                THROUGHPUT, "sync" / "interrupt" in 0.77..=1.73, at [SEQ_R32.0];
+            "one at random" "and 1.65 times with one random reader":
+                THROUGHPUT, "sync" / "interrupt" in 1.1..=2.48, at [RAND_R1.0];
+            "queued" "ATM has 1.27 times the interrupt path's random reads with one thread":
+                THROUGHPUT, "atm" / "interrupt" in 0.85..=1.91, at [RAND_R1.0];
+            "unmerged" "with 32, no more of them than the synchronous path":
+                THROUGHPUT, "atm" / "sync" in 0.62..=1.05, at [RAND_R32.0];
+            "merged" "where STM has 1.93 times as many":
+                THROUGHPUT, "stm" / "sync" in 1.29..=2.9, at [RAND_R32.0];
+            "mixed" "2Q has 4.4 times the interrupt path with a mix of 32 threads":
+                THROUGHPUT, "2q" / "interrupt" in 2.93..=6.6, at [RAND_M32.0];
+        }
         plan
     }),
 };

@@ -3,11 +3,9 @@
 use super::{
     INTERRUPT, PATHS, SETTING, STM, SYNC, THROUGHPUT, TWO_QUEUE, in_virtual_time, threads,
 };
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Extent, Panel, Plan};
+use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::{Figure, Work};
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "thesis-18",
     title: "Random reads and writes by threads",
@@ -36,31 +34,12 @@ fn plan(extent: Extent) -> Plan {
 }
 
 fn claims(plan: &mut Plan) {
-    let mut claim = |name, says, of: &'static str, to, tick, bound| {
-        plan.claim_at_each(name, says, THROUGHPUT, (of, to), [tick], bound);
-    };
-    claim(
-        "2q",
-        "with 32 threads 2Q has 4.6 times the throughput of the interrupt path",
-        TWO_QUEUE.name,
-        INTERRUPT.name,
-        32,
-        Bound::Between(3.07, 6.9),
-    );
-    claim(
-        "stm",
-        "and STM gains about as much over the synchronous path as with reads",
-        STM.name,
-        SYNC.name,
-        32,
-        Bound::Between(1.3, 2.9),
-    );
-    claim(
-        "alone",
-        "with one thread the interrupt path is slower than the synchronous one",
-        SYNC.name,
-        INTERRUPT.name,
-        1,
-        Bound::Between(1.1, 4.0),
-    );
+    claims! { plan;
+        "2q" "with 32 threads 2Q has 4.6 times the throughput of the interrupt path":
+            THROUGHPUT, (TWO_QUEUE.name) / (INTERRUPT.name) in 3.07..=6.9, at [32];
+        "stm" "and STM gains about as much over the synchronous path as with reads":
+            THROUGHPUT, (STM.name) / (SYNC.name) in 1.3..=2.9, at [32];
+        "alone" "with one thread the interrupt path is slower than the synchronous one":
+            THROUGHPUT, (SYNC.name) / (INTERRUPT.name) in 1.1..=4.0, at [1];
+    }
 }

@@ -1,8 +1,7 @@
 //! Fig. 21: merging on slower devices. `[Yu §6.6]`
 
 use super::{STM, SYNC, THROUGHPUT, in_virtual_time, threads};
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Extent, Panel, Plan, cell};
+use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::scenario::Storage;
 use crate::figure::{Figure, Work};
 
@@ -56,21 +55,12 @@ fn by_command(extent: Extent) -> Plan {
         };
         threads(system, storage, THREADS, 100)
     });
-    plan.claim_at_each(
-        "gain",
-        "at 500 µs STM has 11.1 times the throughput of the synchronous path",
-        THROUGHPUT,
-        (STM.name, SYNC.name),
-        [500],
-        Bound::Between(7.4, 16.7),
-    );
-    plan.claim(
-        "kept",
-        "and keeps 16 % of what it has without a delay",
-        THROUGHPUT,
-        (cell(STM.name, 500), cell(STM.name, 0)),
-        Bound::Between(0.107, 0.24),
-    );
+    claims! { plan;
+        "gain" "at 500 µs STM has 11.1 times the throughput of the synchronous path":
+            THROUGHPUT, (STM.name) / (SYNC.name) in 7.4..=16.7, at [500];
+        "kept" "and keeps 16 % of what it has without a delay":
+            THROUGHPUT, (STM.name, 500) / (STM.name, 0) in 0.107..=0.24;
+    }
     plan.showing([Panel::lines(THROUGHPUT).logarithmic()])
 }
 
@@ -84,25 +74,15 @@ fn by_page(extent: Extent) -> Plan {
         };
         threads(system, storage, THREADS, 100)
     });
-    let gain = |plan: &mut Plan, name, says, at, bound| {
-        plan.claim_at_each(name, says, THROUGHPUT, (STM.name, SYNC.name), [at], bound);
-    };
-    gain(
-        &mut plan,
-        "fast",
-        "without a delay merging gains 1.94 times",
-        0,
-        Bound::Between(1.3, 2.9),
-    );
-    gain(
-        &mut plan,
-        "break-even",
-        "at 25 µs for each 4 KiB merging gains nothing any more",
-        25,
-        Bound::Between(0.8, 1.35),
-    );
-    let says = "(ours) it turns from gain to loss between 20 and 30 µs";
-    gain(&mut plan, "gain-at-20", says, 20, Bound::Between(1.0, 1.55));
-    gain(&mut plan, "loss-at-30", says, 30, Bound::Between(0.67, 1.0));
+    claims! { plan;
+        "fast" "without a delay merging gains 1.94 times":
+            THROUGHPUT, (STM.name) / (SYNC.name) in 1.3..=2.9, at [0];
+        "break-even" "at 25 µs for each 4 KiB merging gains nothing any more":
+            THROUGHPUT, (STM.name) / (SYNC.name) in 0.8..=1.35, at [25];
+        "gain-at-20" "(ours) it turns from gain to loss between 20 and 30 µs":
+            THROUGHPUT, (STM.name) / (SYNC.name) in 1.0..=1.55, at [20];
+        "loss-at-30" "(ours) it turns from gain to loss between 20 and 30 µs":
+            THROUGHPUT, (STM.name) / (SYNC.name) in 0.67..=1.0, at [30];
+    }
     plan.showing([Panel::lines(THROUGHPUT)])
 }

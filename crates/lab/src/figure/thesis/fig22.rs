@@ -3,12 +3,11 @@
 use super::cached::{self, RAND_R32, RAND_W32, SEQ_R32, SEQ_W32};
 use super::{ATM, INTERRUPT, PATHS, SETTING, STM, SYNC, threads};
 use crate::figure::claim::{Bound, Divisor};
-use crate::figure::plan::{Axis, Panel, Plan, cell};
+use crate::figure::plan::{Axis, Panel, Plan, cell, claims};
 use crate::figure::sample::Metric;
 use crate::figure::{Figure, Work};
 use sim::paths::Machine;
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "thesis-22",
     title: "Processor time of paths",
@@ -92,13 +91,10 @@ fn claims(plan: &mut Plan, reads: &'static str, writes: &'static str) {
         ticks.iter().map(whole),
         Bound::Between(0.95, 1.05),
     );
-    plan.claim(
-        "interrupt",
-        "the interrupt path leaves 80 % of them idle with random reads",
-        Metric::IdleTime,
-        (cell(INTERRUPT.name, reads), Divisor::WHOLE),
-        Bound::Between(0.53, 1.2),
-    );
+    claims! { plan;
+        "interrupt" "the interrupt path leaves 80 % of them idle with random reads":
+            Metric::IdleTime, (INTERRUPT.name, reads) / (Divisor::WHOLE) in 0.53..=1.2;
+    }
     let others = PATHS.into_iter().filter(|path| *path != INTERRUPT);
     plan.claim_pairs(
         "least",
@@ -111,38 +107,15 @@ fn claims(plan: &mut Plan, reads: &'static str, writes: &'static str) {
         // Of the synchronous path's 100 % it uses 20 with reads; both may be a factor 1.5 off.
         Bound::Between(0.089, 1.0),
     );
-    for (name, says, path, tick, bound) in [
-        (
-            "stm",
-            "STM saves 55 % of them with random reads: one thread polls instead of all",
-            STM,
-            reads,
-            Bound::Between(0.3, 0.68),
-        ),
-        (
-            "atm",
-            "where ATM uses 88 %",
-            ATM,
-            reads,
-            Bound::Between(0.59, 1.32),
-        ),
-        (
-            "atm-writes",
-            "ATM saves 65 % with random writes",
-            ATM,
-            writes,
-            Bound::Between(0.23, 0.53),
-        ),
-        (
-            "stm-writes",
-            "where STM uses all",
-            STM,
-            writes,
-            Bound::Between(0.67, 1.5),
-        ),
-    ] {
-        let names = (path.name, SYNC.name);
-        plan.claim_at_each(name, says, Metric::BusyTime, names, [tick], bound);
+    claims! { plan;
+        "stm" "STM saves 55 % of them with random reads: one thread polls instead of all":
+            Metric::BusyTime, (STM.name) / (SYNC.name) in 0.3..=0.68, at [reads];
+        "atm" "where ATM uses 88 %":
+            Metric::BusyTime, (ATM.name) / (SYNC.name) in 0.59..=1.32, at [reads];
+        "atm-writes" "ATM saves 65 % with random writes":
+            Metric::BusyTime, (ATM.name) / (SYNC.name) in 0.23..=0.53, at [writes];
+        "stm-writes" "where STM uses all":
+            Metric::BusyTime, (STM.name) / (SYNC.name) in 0.67..=1.5, at [writes];
     }
 }
 

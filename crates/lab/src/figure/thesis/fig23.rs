@@ -1,13 +1,12 @@
 //! Fig. 23: how many requests become one command. `[Yu §6.8]`
 
 use super::{ATM, INTERRUPT, PATHS, SETTING, STM, cached, in_virtual_time, threads};
-use crate::figure::claim::{Bound, Divisor};
-use crate::figure::plan::{Extent, Panel, Plan, cell};
+use crate::figure::claim::Divisor;
+use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::sample::{Carried, Metric};
 use crate::figure::{Figure, Work};
 use sim::paths::Machine;
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "thesis-23",
     title: "Requests of one command by threads",
@@ -54,21 +53,13 @@ fn writes(extent: Extent) -> Plan {
     let mut plan = Plan::sweep("threads", "", &counts, &cached::PATHS, |system, count| {
         threads(system, SETTING, count, 0)
     });
-    plan.claim(
-        "gathers",
-        "with one thread 89 % of ATM's commands are 32 pages",
-        Metric::Commands(Carried::ThirtyTwo),
-        (cell(ATM.name, 1), Divisor::WHOLE),
-        Bound::Between(0.6, 1.0),
-    );
-    plan.claim(
-        "premature",
-        "and fewer with more threads, as writers that bypass the cache unplug the queue",
-        Metric::Merged,
-        (cell(ATM.name, 32), cell(ATM.name, 1)),
-        // Less would be a page for each command.
-        Bound::Between(0.034, 0.95),
-    );
+    // Less than one in 32 would be a page for each command.
+    claims! { plan;
+        "gathers" "with one thread 89 % of ATM's commands are 32 pages":
+            Metric::Commands(Carried::ThirtyTwo), (ATM.name, 1) / (Divisor::WHOLE) in 0.6..=1.0;
+        "premature" "and fewer with more threads, as writers that bypass the cache unplug the queue":
+            Metric::Merged, (ATM.name, 32) / (ATM.name, 1) in 0.034..=0.95;
+    }
     plan.showing(PANELS)
 }
 
@@ -82,20 +73,12 @@ fn plan(extent: Extent) -> Plan {
 }
 
 fn reads(plan: &mut Plan) {
-    plan.claim(
-        "grows",
-        "the number of merged reads grows with the threads",
-        Metric::Merged,
-        (cell(STM.name, 32), cell(STM.name, 8)),
-        Bound::Between(1.5, 6.0),
-    );
-    for (name, system) in [("interrupt", INTERRUPT), ("atm", ATM)] {
-        plan.claim(
-            name,
-            "95 % of the commands of the interrupt path and of ATM carry one read",
-            Metric::Commands(Carried::One),
-            (cell(system.name, 32), Divisor::WHOLE),
-            Bound::Between(0.9, 1.0),
-        );
+    claims! { plan;
+        "grows" "the number of merged reads grows with the threads":
+            Metric::Merged, (STM.name, 32) / (STM.name, 8) in 1.5..=6.0;
+        "interrupt" "95 % of the commands of the interrupt path and of ATM carry one read":
+            Metric::Commands(Carried::One), (INTERRUPT.name, 32) / (Divisor::WHOLE) in 0.9..=1.0;
+        "atm" "95 % of the commands of the interrupt path and of ATM carry one read":
+            Metric::Commands(Carried::One), (ATM.name, 32) / (Divisor::WHOLE) in 0.9..=1.0;
     }
 }

@@ -2,12 +2,11 @@
 
 use super::{ATM, BARE, HTM, INTERRUPT, POLL, STM, SYNC, TWO_QUEUE, threads};
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Panel, Plan, cell};
+use crate::figure::plan::{Axis, Panel, Plan, cell, claims};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::System;
 use crate::figure::{Figure, Work};
 
-/// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "thesis-table6",
     title: "Time in software of one request",
@@ -34,52 +33,21 @@ fn plan() -> Plan {
     for system in SYSTEMS {
         plan.run(SERIES, system.name, threads(system, BARE, 1, 100));
     }
-    let mut claim = |name, says, of: System, to: System, bound| {
-        let cells = (cell(SERIES, of.name), cell(SERIES, to.name));
-        plan.claim(name, says, Metric::Software, cells, bound);
-    };
-    claim(
-        "poll",
-        "polling instead of interrupts takes 13 of 20 µs",
-        POLL,
-        INTERRUPT,
-        Bound::Between(0.43, 0.9),
-    );
-    claim(
-        "sync",
-        "the synchronous path takes 5 of 20 µs: a quarter",
-        SYNC,
-        INTERRUPT,
-        Bound::Between(0.17, 0.38),
-    );
-    claim(
-        "goal",
-        "(ours) and at most a third",
-        SYNC,
-        INTERRUPT,
-        Bound::AtMost(1.0 / 3.0),
-    );
-    claim(
-        "no-switch",
-        "and 5 of the 13 µs that polling takes with its switches",
-        SYNC,
-        POLL,
-        Bound::Between(0.26, 0.58),
-    );
-    claim(
-        "queues",
-        "a queue adds 1 to 3 µs: ATM takes 8 of 20, 2Q 6",
-        ATM,
-        INTERRUPT,
-        Bound::Between(0.27, 0.6),
-    );
-    claim(
-        "2q",
-        "where 2Q takes 6 of ATM's 8",
-        TWO_QUEUE,
-        ATM,
-        Bound::Between(0.5, 1.13),
-    );
+    let of = |system: System| cell(SERIES, system.name);
+    claims! { plan;
+        "poll" "polling instead of interrupts takes 13 of 20 µs":
+            Metric::Software, (of(POLL)) / (of(INTERRUPT)) in 0.43..=0.9;
+        "sync" "the synchronous path takes 5 of 20 µs: a quarter":
+            Metric::Software, (of(SYNC)) / (of(INTERRUPT)) in 0.17..=0.38;
+        "goal" "(ours) and at most a third":
+            Metric::Software, (of(SYNC)) / (of(INTERRUPT)) <= 1.0 / 3.0;
+        "no-switch" "and 5 of the 13 µs that polling takes with its switches":
+            Metric::Software, (of(SYNC)) / (of(POLL)) in 0.26..=0.58;
+        "queues" "a queue adds 1 to 3 µs: ATM takes 8 of 20, 2Q 6":
+            Metric::Software, (of(ATM)) / (of(INTERRUPT)) in 0.27..=0.6;
+        "2q" "where 2Q takes 6 of ATM's 8":
+            Metric::Software, (of(TWO_QUEUE)) / (of(ATM)) in 0.5..=1.13;
+    }
     let mut pairs = Vec::new();
     for next in ORDER.windows(2) {
         for slower in next[0] {

@@ -20,7 +20,7 @@ const IOVECS: KnobRange = KnobRange::Number(1, limits::CARAVAN_IOVECS_MAX as u64
 
 /// A knob that always counts.
 macro_rules! always {
-    ($key:literal, $meaning:literal, switch, $($field:ident).+) => {
+    ($key:literal, $meaning:literal, switch => $($field:ident).+) => {
         Knob {
             key: $key,
             meaning: $meaning,
@@ -33,7 +33,7 @@ macro_rules! always {
             },
         }
     };
-    ($key:literal, $meaning:literal, number $range:expr, $($field:ident).+) => {
+    ($key:expr, $meaning:literal, number $range:expr, $($field:ident).+) => {
         Knob {
             key: $key,
             meaning: $meaning,
@@ -42,6 +42,19 @@ macro_rules! always {
             get: |knobs| Some(KnobValue::Number(u64::from(knobs.$($field).+))),
             put: |knobs, value| {
                 knobs.$($field).+ = value.number()?;
+                Some(())
+            },
+        }
+    };
+    ($key:literal, $meaning:literal, time $least:expr, $most:expr, $($field:ident).+) => {
+        Knob {
+            key: $key,
+            meaning: $meaning,
+            range: KnobRange::Time($least, $most),
+            with: None,
+            get: |knobs| Some(KnobValue::Time(knobs.$($field).+)),
+            put: |knobs, value| {
+                knobs.$($field).+ = value.time()?;
                 Some(())
             },
         }
@@ -103,40 +116,23 @@ macro_rules! floor {
 pub(super) const KNOBS: &[Knob] = &[
     always!("lanes", "lanes of a core to a target, for connections made from then on",
         words ["per-class" = Lanes::PerClass, "shared" = Lanes::Shared], lanes),
-    always!(
-        "prioritisation",
-        "latency work goes before throughput work on every core",
-        switch,
-        prioritisation
-    ),
+    always!("prioritisation", "latency work goes before throughput work on every core",
+        switch => prioritisation),
     always!("latency_threads", "the priority that threads with latency work ask the kernel for",
         words ["default" = ThreadPriority::Default, "nice" = ThreadPriority::Nice,
             "best" = ThreadPriority::Best], latency_threads),
     always!("threads", "dataplane threads of a host's core, for switchboards started from then on",
         words ["per-core" = Threads::PerCore, "per-class" = Threads::PerClass], threads),
-    Knob {
-        key: TARGET_THREADS_MIN,
-        meaning: "threads that a target uses at least; 0 for all of the cores that it was given, \
-                  and one where it was given none",
-        range: KnobRange::Number(0, limits::TARGET_THREADS_MAX as u64),
-        with: None,
-        get: |knobs| Some(KnobValue::Number(u64::from(knobs.target_threads.min))),
-        put: |knobs, value| {
-            knobs.target_threads.min = value.number()?;
-            Some(())
-        },
-    },
+    always!(TARGET_THREADS_MIN, "threads that a target uses at least; 0 for all of the cores that it \
+         was given, and one where it was given none",
+        number KnobRange::Number(0, limits::TARGET_THREADS_MAX as u64), target_threads.min),
     always!("target_threads_max", "threads that a target uses at most, if it has as many cores",
         number KnobRange::Number(1, limits::TARGET_THREADS_MAX as u64), target_threads.max),
     always!("polling", "what a core without work does: polls while that pays, for ever, or never",
         words ["adaptive" = Polling::Adaptive, "always" = Polling::Always,
             "never" = Polling::Never], polling),
-    always!(
-        "request_steering",
-        "throughput requests leave an overloaded core by another one",
-        switch,
-        request_steering.enabled
-    ),
+    always!("request_steering", "throughput requests leave an overloaded core by another one",
+        switch => request_steering.enabled),
     always!("request_steering_threshold_bytes", "bytes outstanding that make a core overloaded",
         number KnobRange::Number(
             limits::STEERING_THRESHOLD_BYTES_MIN, limits::STEERING_THRESHOLD_BYTES_MAX),
@@ -181,26 +177,11 @@ pub(super) const KNOBS: &[Knob] = &[
             }
         },
     },
-    always!(
-        "application_steering",
-        "threads move to the cores that suit their class",
-        switch,
-        application_steering.enabled
-    ),
-    Knob {
-        key: "application_steering_period_us",
-        meaning: "time between two looks at the threads",
-        range: KnobRange::Time(
-            limits::APPLICATION_STEERING_PERIOD_MIN,
-            limits::APPLICATION_STEERING_PERIOD_MAX,
-        ),
-        with: None,
-        get: |knobs| Some(KnobValue::Time(knobs.application_steering.period)),
-        put: |knobs, value| {
-            knobs.application_steering.period = value.time()?;
-            Some(())
-        },
-    },
+    always!("application_steering", "threads move to the cores that suit their class",
+        switch => application_steering.enabled),
+    always!("application_steering_period_us", "time between two looks at the threads",
+        time limits::APPLICATION_STEERING_PERIOD_MIN, limits::APPLICATION_STEERING_PERIOD_MAX,
+        application_steering.period),
     always!("application_steering_latency_load_max_bytes",
         "latency load with which a core takes no more latency threads (L*)",
         number KnobRange::Number(1, limits::LATENCY_LOAD_MAX_BYTES_MAX),
@@ -209,24 +190,13 @@ pub(super) const KNOBS: &[Knob] = &[
          only away from throughput work",
         words ["paper" = Hysteresis::Paper, "settled" = Hysteresis::Settled],
         application_steering.hysteresis),
-    always!(
-        "queue_affinity",
+    always!("queue_affinity",
         "while classes contend, a target serves queues on the cores that take their packets in",
-        switch,
-        queue_affinity
-    ),
-    always!(
-        "light_hosts",
+        switch => queue_affinity),
+    always!("light_hosts",
         "a turn of a target takes a caravan at most from hosts that ask for much, beside others",
-        switch,
-        light_hosts
-    ),
-    always!(
-        "caravan",
-        "several requests may share a send",
-        switch,
-        caravan.enabled
-    ),
+        switch => light_hosts),
+    always!("caravan", "several requests may share a send", switch => caravan.enabled),
     always!("caravan_beside_latency_requests", "requests of a send while latency work is active",
         number REQUESTS, caravan.beside_latency.requests),
     always!("caravan_beside_latency_bytes", "bytes of a send while latency work is active",
@@ -326,30 +296,13 @@ pub(super) const KNOBS: &[Knob] = &[
         "what throughput work is promised while it waits",
         Class::Throughput
     ),
-    Knob {
-        key: "direct_submitters",
-        meaning: "threads with latency work on a core up to which these send for themselves, while \
-                  no throughput work is outstanding there; each has a connection of its own then",
-        range: KnobRange::Number(0, limits::DIRECT_SUBMITTERS_MAX as u64),
-        with: None,
-        get: |knobs| Some(KnobValue::Number(knobs.direct_submitters.into())),
-        put: |knobs, value| {
-            knobs.direct_submitters = value.number()?;
-            Some(())
-        },
-    },
-    Knob {
-        key: "completion_hold_us",
-        meaning: "how long an application is not notified of completions of throughput work, at most, \
-                  while latency work is active",
-        range: KnobRange::Time(Nanos::ZERO, limits::COMPLETION_HOLD_MAX),
-        with: None,
-        get: |knobs| Some(KnobValue::Time(knobs.completion_hold)),
-        put: |knobs, value| {
-            knobs.completion_hold = value.time()?;
-            Some(())
-        },
-    },
+    always!("direct_submitters", "threads with latency work on a core up to which these send for \
+         themselves, while no throughput work is outstanding there; each has a connection of its \
+         own then",
+        number KnobRange::Number(0, limits::DIRECT_SUBMITTERS_MAX as u64), direct_submitters),
+    always!("completion_hold_us", "how long an application is not notified of completions of \
+         throughput work, at most, while latency work is active",
+        time Nanos::ZERO, limits::COMPLETION_HOLD_MAX, completion_hold),
     Knob {
         key: "floor_window_us",
         meaning: "the stretch of time over which floors hold",

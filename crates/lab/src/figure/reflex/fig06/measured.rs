@@ -8,8 +8,7 @@
 //! divides
 //! the same load among ever more of them, and shows what they cost themselves.
 
-use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Panel, Plan, cell};
+use crate::figure::plan::{Axis, Panel, Plan, claims};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{
     LOAD_CORE, Layout, LoadProcess, Scenario, Storage, System, Workload,
@@ -118,25 +117,12 @@ fn scenario(connections: u32, rate: u64, storage: Storage, queues: u16) -> Scena
 
 fn claims(plan: &mut Plan, ticks: &[u32]) {
     let most = *ticks.last().expect("a sweep is not empty");
-    plan.claim(
-        "served",
-        "(ours) so many as fit this core have all the requests that they ask for",
-        Metric::Requests,
-        (cell(EACH, SERVED), cell(EACH, FEW)),
-        Bound::AtLeast(f64::from(SERVED / FEW) * 0.97),
-    );
-    plan.claim(
-        "idle",
-        "as many as the paper's core serves have all the requests that few of them have",
-        Metric::Requests,
-        (cell(TOGETHER, most), cell(TOGETHER, FEW)),
-        Bound::AtLeast(0.98),
-    );
-    plan.claim(
-        "late",
-        "and their p95 is at most twice that of few",
-        P95,
-        (cell(TOGETHER, most), cell(TOGETHER, FEW)),
-        Bound::AtMost(2.0),
-    );
+    claims! { plan;
+        "served" "(ours) so many as fit this core have all the requests that they ask for":
+            Metric::Requests, (EACH, SERVED) / (EACH, FEW) >= f64::from(SERVED / FEW) * 0.97;
+        "idle" "as many as the paper's core serves have all the requests that few of them have":
+            Metric::Requests, (TOGETHER, most) / (TOGETHER, FEW) >= 0.98;
+        "late" "and their p95 is at most twice that of few":
+            P95, (TOGETHER, most) / (TOGETHER, FEW) <= 2.0;
+    }
 }

@@ -7,7 +7,7 @@
 
 use crate::figure::Figure;
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Panel, Plan, cell};
+use crate::figure::plan::{Panel, Plan, cell, claims};
 use crate::figure::sample::Metric;
 use crate::figure::simulation::{READ_TAIL as LATENCY, REQUESTS, Simulation, TOKENS};
 use base::Nanos;
@@ -180,45 +180,19 @@ fn cores(quick: bool, seed: u64, _: &Costs) -> Vec<Series> {
 fn cores_claims(plan: &mut Plan) {
     let ticks = |plan: &Plan| plan.x.ticks[1..].to_vec();
     let critical = ticks(plan);
-    plan.claim_at_each(
-        "linear",
-        "the requests of the latency-critical tenants grow with their threads, without a bottleneck",
-        Metric::Requests,
-        (CRITICAL, PROMISED),
-        &critical,
-        Bound::AtLeast(0.99),
-    );
-    plan.claim_at_each(
-        "latency",
-        "the p95 of the reads of each of them stays below the 2 ms that were promised",
-        Metric::ReadTail,
-        (CRITICAL, PROMISED),
-        &critical,
-        Bound::AtMost(1.0),
-    );
-    plan.claim_at_each(
-        "used",
-        "from the first promise on, all tokens that the device has for it are used",
-        Metric::Tokens,
-        (RATE, PROMISED),
-        &critical,
-        Bound::AtLeast(0.95),
-    );
-    plan.claim_at_each(
-        "capped",
-        "and no more",
-        Metric::Tokens,
-        (RATE, PROMISED),
-        &critical,
-        Bound::AtMost(1.02),
-    );
-    plan.claim(
-        "uncapped",
-        "before it, best effort has as much as the device can do",
-        Metric::Tokens,
-        (cell(RATE, 0), cell(RATE, 1)),
-        Bound::AtLeast(1.0),
-    );
+    claims! { plan;
+        "linear"
+            "the requests of the latency-critical tenants grow with their threads, without a bottleneck":
+            Metric::Requests, CRITICAL / PROMISED >= 0.99, at &critical;
+        "latency" "the p95 of the reads of each of them stays below the 2 ms that were promised":
+            Metric::ReadTail, CRITICAL / PROMISED <= 1.0, at &critical;
+        "used" "from the first promise on, all tokens that the device has for it are used":
+            Metric::Tokens, RATE / PROMISED >= 0.95, at &critical;
+        "capped" "and no more":
+            Metric::Tokens, RATE / PROMISED <= 1.02, at &critical;
+        "uncapped" "before it, best effort has as much as the device can do":
+            Metric::Tokens, (RATE, 0) / (RATE, 1) >= 1.0;
+    }
     let best_effort = |tick| cell(BEST_EFFORT, tick);
     let pairs = plan.x.ticks.windows(2);
     let pairs: Vec<_> = pairs
@@ -303,82 +277,36 @@ fn scale(
 }
 
 fn tenants_claims(plan: &mut Plan) {
-    let requests = Metric::Requests;
-    for (name, says, threads, count) in [
-        ("one", "one core serves 2,500 tenants", 0, 2_500),
-        ("two", "two cores serve 5,000", 1, 5_000),
-    ] {
-        let line = THREADS[threads].1;
-        plan.claim(
-            name,
-            says,
-            requests,
-            (cell(line, count), cell(line, 500)),
-            Bound::AtLeast(f64::from(count) / 500.0 * 0.95),
-        );
+    let [(_, one, kernel), (_, two, _), (_, four, _)] = THREADS;
+    claims! { plan;
+        "one" "one core serves 2,500 tenants":
+            Metric::Requests, (one, 2_500) / (one, 500) >= 5.0 * 0.95;
+        "two" "two cores serve 5,000":
+            Metric::Requests, (two, 5_000) / (two, 500) >= 10.0 * 0.95;
+        "four" "four come close to 10,000, where the device's 1 M reads a second end":
+            Metric::Requests, (four, 10_000) / (four, 500) >= 20.0 * 0.9;
+        "one-late" "and their reads are not later than where more cores serve as many":
+            Metric::ReadTail, (one, 2_500) / (four, 2_500) <= 1.2;
+        "two-late" "and their reads are not later than where more cores serve as many":
+            Metric::ReadTail, (two, 5_000) / (four, 5_000) <= 1.2;
+        "kernel" "(ours) over the kernel's TCP a core serves 1,000":
+            Metric::Requests, (kernel, 1_000) / (kernel, 500) >= 2.0 * 0.95;
     }
-    let four = THREADS[2].1;
-    plan.claim(
-        "four",
-        "four come close to 10,000, where the device's 1 M reads a second end",
-        requests,
-        (cell(four, 10_000), cell(four, 500)),
-        Bound::AtLeast(20.0 * 0.9),
-    );
-    for (name, line, count) in [("one-late", 0, 2_500), ("two-late", 1, 5_000)] {
-        plan.claim(
-            name,
-            "and their reads are not later than where more cores serve as many",
-            Metric::ReadTail,
-            (cell(THREADS[line].1, count), cell(four, count)),
-            Bound::AtMost(1.2),
-        );
-    }
-    let kernel = THREADS[0].2;
-    plan.claim(
-        "kernel",
-        "(ours) over the kernel's TCP a core serves 1,000",
-        requests,
-        (cell(kernel, 1_000), cell(kernel, 500)),
-        Bound::AtLeast(2.0 * 0.95),
-    );
 }
 
 fn connections_claims(plan: &mut Plan) {
     let [(_, slow, kernel), (_, fast, kernel_fast)] = RATES;
-    plan.claim(
-        "connections",
-        "at 100 requests a second each, a core serves 5,000 connections",
-        Metric::Requests,
-        (cell(slow, 5_000), cell(slow, 500)),
-        Bound::AtLeast(10.0 * 0.95),
-    );
-    plan.claim(
-        "late",
-        "and their reads are not later than those of 500 connections that ask for as much",
-        Metric::ReadTail,
-        (cell(slow, 5_000), cell(fast, 500)),
-        Bound::AtMost(1.2),
-    );
-    plan.claim(
-        "fast",
-        "at 1,000 requests a second each, it serves 850",
-        Metric::Requests,
-        (cell(fast, 850), cell(slow, 850)),
-        Bound::AtLeast(9.0),
-    );
-    plan.claim(
-        "kernel",
-        "(ours) over the kernel's TCP it serves 1,000 at 100 each",
-        Metric::Requests,
-        (cell(kernel, 1_000), cell(kernel, 100)),
-        Bound::AtLeast(10.0 * 0.95),
-    );
-    plan.claim(
-        "kernel-fast",
-        "(ours) and 100 at 1,000 each: what counts there is the requests, not the connections",
-        Metric::Requests,
-        (cell(kernel_fast, 100), cell(kernel, 100)),
-        Bound::AtLeast(10.0 * 0.95),
-    );
+    claims! { plan;
+        "connections" "at 100 requests a second each, a core serves 5,000 connections":
+            Metric::Requests, (slow, 5_000) / (slow, 500) >= 10.0 * 0.95;
+        "late" "and their reads are not later than those of 500 connections that ask for as much":
+            Metric::ReadTail, (slow, 5_000) / (fast, 500) <= 1.2;
+        "fast" "at 1,000 requests a second each, it serves 850":
+            Metric::Requests, (fast, 850) / (slow, 850) >= 9.0;
+        "kernel" "(ours) over the kernel's TCP it serves 1,000 at 100 each":
+            Metric::Requests, (kernel, 1_000) / (kernel, 100) >= 10.0 * 0.95;
+        "kernel-fast"
+            "(ours) and 100 at 1,000 each: what counts there is the requests, not the connections":
+            Metric::Requests, (kernel_fast, 100) / (kernel, 100) >= 10.0 * 0.95;
+    }
 }

@@ -1,4 +1,4 @@
-//! One line of text per PDU, for traces, test failures and golden vectors.
+//! One line of text per PDU, for test failures and golden vectors.
 //!
 //! ```text
 //! CapsuleCmd cid=0x0005 Read nsid=1 slba=0x1000 blocks=8 sgl=transport/4096
@@ -10,16 +10,16 @@
 
 use core::fmt;
 
-use crate::fabrics::FabricsCommand;
-use crate::nvme::{
+use wire::fabrics::FabricsCommand;
+use wire::nvme::{
     AdminCommand, AdminOpcode, Command, DataPointer, IoCommand, IoOpcode, LbaCommand,
 };
-use crate::tcp::c2h_data::C2hProgress;
-use crate::tcp::{C2hData, CapsuleResp, H2cData, IcReq, IcResp, PduHeader, R2t, TermReq};
+use wire::tcp::c2h_data::C2hProgress;
+use wire::tcp::{C2hData, CapsuleResp, H2cData, IcReq, IcResp, PduHeader, R2t, TermReq};
 
 /// The queue that a connection is: opcodes mean different things on different queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Queue {
+pub(crate) enum Queue {
     /// The admin queue.
     Admin,
     /// An I/O queue.
@@ -28,13 +28,13 @@ pub enum Queue {
 
 /// A PDU as one line of text.
 #[derive(Debug, Clone, Copy)]
-pub struct PduLine<'a> {
+pub(crate) struct PduLine<'a> {
     header: &'a PduHeader,
     queue: Queue,
 }
 
 /// The line of a PDU on this queue.
-pub const fn line(header: &PduHeader, queue: Queue) -> PduLine<'_> {
+pub(crate) const fn line(header: &PduHeader, queue: Queue) -> PduLine<'_> {
     PduLine { header, queue }
 }
 

@@ -1,0 +1,23 @@
+//! Structs with the default of each field beside it.
+
+/// Declares a struct with defaults: the value of each field stands once, behind it.
+#[macro_export]
+macro_rules! with_defaults {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $( $(#[$field_meta:meta])* pub $field:ident: $type:ty = $default:expr, )+
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct $name {
+            $( $(#[$field_meta])* pub $field: $type, )+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $( $field: $default, )+ }
+            }
+        }
+    };
+}
