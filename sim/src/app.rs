@@ -6,6 +6,7 @@ use crate::application::ApplicationReport;
 use crate::cache::Medium;
 use crate::changing::{Changes, Changing};
 use crate::client::{Client, Way};
+use crate::host_core::QUEUE_PATIENCE;
 use crate::oracle::Oracle;
 use crate::path_core::SharedPath;
 use crate::rights::Extent;
@@ -40,7 +41,7 @@ pub struct Job {
 }
 
 /// The way of a thread to its namespace.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Through {
     /// A switchboard.
     Board(Switchboard),
@@ -61,14 +62,15 @@ pub(crate) enum Through {
 #[derive(Debug)]
 pub struct App {
     job: Job,
-    /// Until the thread has what it wants from it.
+    /// Until the thread has ended.
     through: Option<Through>,
     /// Decides when it changes its mind.
     seed: u64,
     client: Option<Client>,
     /// Associations that were live, as of the last turn.
     associations: u64,
-    now: Time,
+    /// Time at which it looks again for its controller, or for a free queue.
+    look_at: Time,
     over: bool,
 }
 
@@ -87,7 +89,7 @@ impl App {
             seed: Prng::from_seed(seed).next_u64(),
             client: None,
             associations: 0,
-            now: Time::ZERO,
+            look_at: Time::ZERO,
             over: false,
         }
     }
@@ -96,6 +98,31 @@ impl App {
     #[must_use]
     pub fn report(&self) -> Rc<RefCell<ApplicationReport>> {
         Rc::clone(&self.job.application.report)
+    }
+
+    /// Returns true if it has opened its namespace.
+    pub(crate) fn has_opened(&self) -> bool {
+        self.over || self.client.is_some()
+    }
+
+    /// Returns its work, as it was in the beginning.
+    pub(crate) fn application(&self) -> &Application {
+        &self.job.application
+    }
+
+    /// The thread dies. Returns one that does the rest of its work; `None` if that is over.
+    pub(crate) fn dies(&mut self, seed: u64) -> Option<Self> {
+        let through = self.through.clone()?;
+        if let Some(client) = &mut self.client {
+            client.dies();
+        }
+        let mut job = self.job.clone();
+        let application = &mut job.application;
+        application.workload.requests -= application.report.borrow().answered;
+        application.report = Rc::default();
+        application.rest = None;
+        application.seed = seed;
+        Some(Self::by(job, through, seed))
     }
 
     /// Another volume came in the place of its namespace, which it may not have opened yet.
@@ -171,9 +198,9 @@ impl App {
         };
         // Others have all queues now.
         let Ok((way, capabilities)) = opened else {
+            self.look_at = cx.now + QUEUE_PATIENCE;
             return;
         };
-        self.through = None;
         let geometry = remote.geometry();
         let client = Client::of(way, geometry, capabilities, job.application.clone());
         self.client = Some(client.over(job.medium.clone()));
@@ -216,10 +243,12 @@ impl Service for App {
     fn message(&mut self, (): (), _cx: &mut Context<'_>) {}
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
-        self.now = cx.now;
         match &mut self.client {
-            None if self.over => {}
-            None => self.start(cx),
+            None if self.over || cx.now < self.look_at => {}
+            None => {
+                self.look_at = cx.now + PATIENCE;
+                self.start(cx);
+            }
             Some(client) => {
                 let associations = self.job.association.generation();
                 if std::mem::replace(&mut self.associations, associations) != associations {
@@ -230,6 +259,7 @@ impl Service for App {
                 if client.finished() {
                     self.over = true;
                     self.client = None;
+                    self.through = None;
                 }
             }
         }
@@ -239,7 +269,7 @@ impl Service for App {
         match &self.client {
             Some(client) => client.deadline(),
             None if self.over => Time::NEVER,
-            None => self.now + PATIENCE,
+            None => self.look_at,
         }
     }
 

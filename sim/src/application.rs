@@ -46,9 +46,13 @@ pub struct Application {
     /// the effect is not known. Other hosts do not wait.
     pub alone: bool,
     /// Its host fails requests that have waited so long for a connection, and goes on trying to
-    /// connect: the application asks for others in the place of these. `None` where requests wait
-    /// for ever.
+    /// connect. `None` where requests wait for ever.
     pub waits: Option<Nanos>,
+    /// The application asks for others in the place of requests that fail for want of a connection,
+    /// or of an I/O queue.
+    pub asks_anew: bool,
+    /// Threads of its host die that may have some of its requests.
+    pub deaths: bool,
     /// True if answers are judged. Those of a target that lies are not.
     pub judged: bool,
     /// After so many requests it asks for nothing for so long.
@@ -87,6 +91,8 @@ impl Application {
             reopens: false,
             alone: true,
             waits: None,
+            asks_anew: false,
+            deaths: false,
             judged: true,
             rest: None,
             report: Rc::default(),
@@ -155,12 +161,14 @@ pub enum Tolerance {
         gone: bool,
         /// The host may give requests up.
         late: bool,
-        /// The host may fail requests after a while without a connection.
+        /// The host may fail requests after a while without a connection, or for want of an I/O queue.
         unconnected: bool,
         /// A lost connection may be taken for a loss of what was not flushed.
         forgets: bool,
         /// True if permissions change, and sizes of volumes.
         changes: bool,
+        /// True if the target may take less than it did: smaller transfers, or no command over extents.
+        limits: bool,
     },
 }
 
@@ -170,6 +178,16 @@ impl Tolerance {
     pub(crate) fn of_volume(mut self, may_go: bool) -> Self {
         if let Self::Only { gone, .. } = &mut self {
             *gone &= may_go;
+        }
+        self
+    }
+
+    /// Returns the same for an application of a host on which threads that send for others die: what
+    /// they had is aborted, and its blocks are closed for a while.
+    #[must_use]
+    pub(crate) fn with_deaths(mut self) -> Self {
+        if let Self::Only { late, .. } = &mut self {
+            *late = true;
         }
         self
     }
@@ -189,6 +207,7 @@ impl Tolerance {
             late,
             unconnected,
             changes,
+            limits,
             ..
         } = self
         else {
@@ -200,6 +219,7 @@ impl Tolerance {
             BlockError::TimedOut => late || unconnected,
             BlockError::Aborted => late,
             BlockError::OutOfRange | BlockError::Denied => changes,
+            BlockError::Malformed | BlockError::Unsupported => limits,
             _ => false,
         }
     }

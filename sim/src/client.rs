@@ -117,6 +117,8 @@ pub struct Client {
     alone: bool,
     /// Longest that a request may wait for a connection; `None` where that may be for ever.
     waits: Option<Nanos>,
+    /// It asks for others in the place of requests that fail for want of a connection, or of a queue.
+    anew: bool,
     /// The loss of the connection that is not over.
     loss: Option<Loss>,
     issued: u64,
@@ -134,6 +136,10 @@ pub struct Client {
     closing: bool,
     /// It closes its channel once all is answered, although it is not judged.
     leaves: bool,
+    /// Its thread has died, and others may have some of its requests.
+    outlived: bool,
+    /// Threads that send its requests may die.
+    deaths: bool,
 }
 
 /// The time and the latency of each answered read.
@@ -195,6 +201,7 @@ impl Client {
             reopening: None,
             alone: true,
             waits: None,
+            anew: false,
             loss: None,
             issued: 0,
             report,
@@ -206,6 +213,8 @@ impl Client {
             now: Time::ZERO,
             closing: false,
             leaves: false,
+            outlived: false,
+            deaths: false,
         }
     }
 
@@ -235,6 +244,8 @@ impl Client {
             syncs,
             alone,
             waits,
+            asks_anew,
+            deaths,
             judged,
             rest,
             report,
@@ -251,11 +262,10 @@ impl Client {
             client.extents = Some((Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
         }
         client.gives_up = gives_up.then(|| GivingUp::new(seed));
-        (client.alone, client.waits) = (alone, waits);
+        (client.alone, client.waits, client.anew) = (alone, waits, asks_anew);
         (client.syncs, client.reopening) = (syncs, reopening);
-        client.answered = answered;
-        client.law = law;
-        client.target = target;
+        (client.answered, client.deaths) = (answered, deaths);
+        (client.law, client.target) = (law, target);
         client.judged = judged;
         client.rest = rest;
         client.host = host;

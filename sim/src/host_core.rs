@@ -15,6 +15,10 @@ use std::sync::Arc;
 /// Interval in which an application looks whether it can open another channel.
 const PATIENCE: Nanos = Nanos::from_millis(1);
 
+/// Interval in which one does that of which the controller had no I/O queue left: others have them for
+/// as long as they have work.
+pub(crate) const QUEUE_PATIENCE: Nanos = Nanos::from_millis(50);
+
 /// Blocks of a device that an unjudged application looks at.
 const UNJUDGED_BLOCKS_MAX: u64 = 4096;
 
@@ -79,6 +83,8 @@ pub struct HostCore {
     associations: Vec<u64>,
     /// Time at which those are looked at that wait for another channel.
     look_at: Time,
+    /// Time before which none asks for an I/O queue, since others have all.
+    asks_at: Time,
     closing: bool,
 }
 
@@ -119,6 +125,7 @@ impl HostCore {
             provoked: None,
             associations: vec![0; targets],
             look_at: Time::NEVER,
+            asks_at: Time::ZERO,
             closing: false,
         }
     }
@@ -184,7 +191,8 @@ impl HostCore {
         self.clients.iter_mut().for_each(Client::leave);
     }
 
-    /// Opens other channels in the place of those that their applications have closed.
+    /// Opens other channels in the place of those that their applications have closed. Those that are
+    /// over leave their queues to others.
     fn reopen(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(client) = self.clients.get_mut(index) {
@@ -192,6 +200,8 @@ impl HostCore {
                 self.clients.remove(index);
                 self.waiting.push(next);
                 self.look_at = cx.now;
+            } else if client.finished() {
+                self.clients.remove(index);
             } else {
                 index += 1;
             }
@@ -208,6 +218,9 @@ impl HostCore {
 
     /// Opens the namespaces that applications wait for, as soon as they are there.
     fn start(&mut self, cx: &mut Context<'_>) {
+        if cx.now < self.asks_at {
+            return;
+        }
         for index in (0..self.waiting.len()).rev() {
             let Application { target, nsid, .. } = self.waiting[index];
             let association = self.controllers[target].association();
@@ -219,6 +232,7 @@ impl HostCore {
             };
             let Ok(channel) = namespace.open_remote(cx.driver) else {
                 // Others have all queues now.
+                self.asks_at = cx.now + QUEUE_PATIENCE;
                 continue;
             };
             let application = self.waiting.swap_remove(index);
@@ -300,6 +314,8 @@ impl Service for HostCore {
         let clients = self.clients.iter().filter(|client| !client.finished());
         let first = clients.map(Service::deadline).min();
         let first = first.unwrap_or(Time::NEVER).min(self.look_at);
+        let asks = !self.waiting.is_empty() && self.asks_at > Time::ZERO;
+        let first = if asks { first.min(self.asks_at) } else { first };
         let controllers = self.controllers.iter().map(Controller::deadline);
         controllers.fold(first, Time::min)
     }

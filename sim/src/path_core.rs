@@ -1,15 +1,16 @@
 //! A core of a simulated host that opens an I/O path to a remote namespace, for the threads that share
 //! it, and runs the path's dispatcher.
 
+use crate::host_core::QUEUE_PATIENCE;
 use crate::trace::say;
 use base::{Nanos, Time};
-use block::{Dispatcher, PathDevice};
-use host::{Association, Phase, RemoteNamespace};
+use block::{Device, Dispatcher, PathDevice};
+use host::{Association, Phase, RemoteNamespace, Switchboard};
 use reactor::{Completion, Context, Service};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use switch::PathSpec;
+use switch::{Class, PathSpec};
 
 /// Interval in which it looks again for its controller, or for a free queue.
 const PATIENCE: Nanos = Nanos::from_millis(1);
@@ -26,8 +27,11 @@ pub(crate) struct PathJob {
     pub(crate) nsid: u32,
     /// The path, and its rules.
     pub(crate) spec: PathSpec,
-    /// Commands outstanding on each connection, at most.
+    /// Commands outstanding of each thread that sends, at most.
     pub(crate) depth: u16,
+    /// The switchboard that it leads over, and the class of its requests; `None` where each thread that
+    /// sends has connections of its own.
+    pub(crate) board: Option<(Switchboard, Class)>,
     /// Runners of paths that others deposed.
     pub(crate) deposed: Rc<Cell<u64>>,
 }
@@ -38,7 +42,8 @@ pub(crate) struct PathCore {
     job: PathJob,
     shared: SharedPath,
     dispatcher: Option<Dispatcher>,
-    now: Time,
+    /// Time at which it looks again for its controller, or for a free queue.
+    look_at: Time,
     leaving: bool,
 }
 
@@ -49,7 +54,7 @@ impl PathCore {
             job,
             shared: Rc::default(),
             dispatcher: None,
-            now: Time::ZERO,
+            look_at: Time::ZERO,
             leaving: false,
         }
     }
@@ -62,7 +67,15 @@ impl PathCore {
     /// Every thread has closed its channel: the path ends.
     pub(crate) fn leave(&mut self) {
         self.leaving = true;
+        self.job.board = None;
         self.end();
+    }
+
+    /// The core dies with its dispatcher, if it has one. Returns what is left: a path without.
+    pub(crate) fn dies(&mut self) -> Self {
+        let mut left = Self::new(self.job.clone());
+        left.shared = std::mem::take(&mut self.shared);
+        left
     }
 
     fn end(&mut self) {
@@ -78,6 +91,7 @@ impl PathCore {
             nsid,
             spec,
             depth,
+            board,
             ..
         } = &self.job;
         if association.phase() != Phase::Live {
@@ -86,11 +100,12 @@ impl PathCore {
         let Ok(remote) = RemoteNamespace::new(association, *nsid) else {
             return;
         };
-        let below = Arc::new(remote.with_queues(1, *depth).below_path());
+        let below = below(remote, *depth, board.as_ref());
         let device = PathDevice::unattended(below, spec.path, spec.rules).expect("good rules");
         if device.needs_dispatcher() {
             let Ok(dispatcher) = device.dispatcher(cx.driver) else {
                 // Others have all queues now.
+                self.look_at = cx.now + QUEUE_PATIENCE;
                 return;
             };
             self.dispatcher = Some(dispatcher);
@@ -102,6 +117,24 @@ impl PathCore {
     fn is_open(&self) -> bool {
         self.shared.borrow().is_some()
     }
+}
+
+/// Returns the device below a path.
+fn below(
+    remote: RemoteNamespace,
+    depth: u16,
+    board: Option<&(Switchboard, Class)>,
+) -> Arc<dyn Device> {
+    let Some((board, class)) = board else {
+        return Arc::new(remote.with_queues(1, depth).below_path());
+    };
+    let bytes = remote.capabilities().max_transfer_bytes;
+    let switched = board.namespace(&remote).expect("a few namespaces");
+    Arc::new(
+        switched
+            .with_class(*class)
+            .with_requests(depth.into(), bytes),
+    )
 }
 
 impl Drop for PathCore {
@@ -122,12 +155,16 @@ impl Service for PathCore {
     fn message(&mut self, (): (), _: &mut Context<'_>) {}
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
-        self.now = cx.now;
-        if !self.leaving && !self.is_open() {
+        if !self.leaving && !self.is_open() && cx.now >= self.look_at {
+            self.look_at = cx.now + PATIENCE;
             self.open(cx);
         }
         if let Some(dispatcher) = &mut self.dispatcher {
             dispatcher.maintain(cx);
+        }
+        if self.finished() {
+            // It keeps a switchboard from ending.
+            self.dispatcher = None;
         }
     }
 
@@ -135,7 +172,7 @@ impl Service for PathCore {
         match &self.dispatcher {
             Some(dispatcher) => dispatcher.deadline(),
             None if self.leaving || self.is_open() => Time::NEVER,
-            None => self.now + PATIENCE,
+            None => self.look_at,
         }
     }
 

@@ -46,6 +46,7 @@ fn without_digests_the_oracle_sees_flipped_bits() {
             unconnected: true,
             forgets: true,
             changes: true,
+            limits: true,
         };
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| run_plan(seed, &plan))) else {
             continue;

@@ -160,6 +160,10 @@ mutations! {
     BatchNotPutBack = "batch-not-put-back",
     /// A path tells one thread alone of a lost write cache.
     LossToldOnce = "loss-told-once",
+    /// A runner of a path that dies tells other threads nothing of what it had of theirs.
+    DeadRunnerSilent = "dead-runner-silent",
+    /// A channel forgets what it had sent by a queue that it is not granted again.
+    UngrantedForgotten = "ungranted-forgotten",
     /// The plug of a path knows no time at which it is due.
     PlugNeverDue = "plug-never-due",
     /// The driver does not watch a socket that is no longer hot.

@@ -6,7 +6,7 @@
 
 mod peer;
 
-use host::{Host, HostError, RequestError};
+use host::{Host, HostError, Namespace, RequestError};
 use peer::{Behaviour, NQN, Peer, builder, connect};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -141,6 +141,49 @@ fn commands_are_as_long_as_the_controller_says() {
     for (at, (now, then)) in memory.iter().zip(&before).enumerate() {
         let gone = zeroed.contains(&at) || discarded.contains(&at);
         assert_eq!(*now, if gone { 0 } else { *then }, "byte {at}");
+    }
+}
+
+/// Commands were sent again as they had been made for the controller before, and failed. One of ours does
+/// not deallocate what is beyond its limit: it was said to be done.
+#[test]
+fn commands_that_were_lost_are_as_long_as_the_next_controller_says() {
+    type Call = fn(&Namespace) -> Result<(), RequestError>;
+    const ALL: u64 = 64 * 512;
+    let operations: [(bool, Call); 3] = [
+        (true, |namespace| namespace.write_zeroes(0, ALL)),
+        (true, |namespace| namespace.discard(0, ALL)),
+        (false, |namespace| namespace.verify(0, ALL)),
+    ];
+    for (writes, operation) in operations {
+        let behaviour = Behaviour {
+            in_capsule_bytes: 4096,
+            swallow: 1,
+            ..Behaviour::default()
+        };
+        let peer = Peer::start(1 << 20, behaviour);
+        peer.fill(&pattern(1 << 20, 5));
+        let namespace = connect(&peer, builder());
+        std::thread::scope(|scope| {
+            let done = scope.spawn(|| operation(&namespace));
+            while peer.seen.io_commands.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            let lengths = NvmIdentifyController {
+                wzsl: 1,
+                vsl: 1,
+                dmrsl: 3,
+                ..NvmIdentifyController::default()
+            };
+            peer.change(|behaviour| behaviour.lengths = Some(lengths));
+            peer.cut_all();
+            done.join().unwrap().unwrap();
+        });
+        let mut expected = pattern(1 << 20, 5);
+        if writes {
+            expected[..ALL as usize].fill(0);
+        }
+        assert!(peer.memory() == expected);
     }
 }
 

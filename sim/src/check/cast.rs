@@ -20,6 +20,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use target::{Change, Target};
 
+/// Cores of a host that has a switchboard.
+pub(super) const SWITCHED_CORES: u32 = 2;
+
+/// Lanes of such a host to a target, at most: one for each core and class.
+pub(super) const LANES: u16 = 4;
+
 /// The process of a target.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -122,6 +128,14 @@ impl Host {
                 let controlling = host.controlling.iter();
                 controlling.map(|core| core.service.association()).collect()
             }
+        }
+    }
+
+    /// Returns true if each of its threads has opened the way to its namespace.
+    pub(super) fn has_opened(&self) -> bool {
+        match &self.kind {
+            Kind::Plain(_) => true,
+            Kind::Threads(host) => host.apps.iter().all(|app| app.service.has_opened()),
         }
     }
 

@@ -102,11 +102,19 @@ pub enum Feature {
     Subsystems,
     /// Threads of some hosts get to their namespaces by an I/O path that they share.
     HostPaths,
+    /// Targets that come back after a crash grant other I/O queues, queue entries and transfers than
+    /// before, and some take other commands.
+    OtherLimits,
+    /// Some of the I/O paths that threads of a host share lead over a switchboard.
+    SwitchedPaths,
+    /// Threads that share an I/O path die in the middle of what they do, dispatchers too, and others come
+    /// in the place of those that ask for something.
+    ThreadDeaths,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 45] = [
+    pub const ALL: [(Self, &'static str); 48] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -152,6 +160,9 @@ impl Feature {
         (Self::PageCache, "page-cache"),
         (Self::Subsystems, "subsystems"),
         (Self::HostPaths, "host-paths"),
+        (Self::OtherLimits, "other-limits"),
+        (Self::SwitchedPaths, "switched-paths"),
+        (Self::ThreadDeaths, "thread-deaths"),
     ];
 
     /// The name by which it is left out.
@@ -167,8 +178,9 @@ impl Feature {
             Self::Partitions | Self::Silence => Some(Self::Cuts),
             Self::Flips => Some(Self::Digests),
             Self::Tears => Some(Self::Slow),
-            Self::OtherVolume | Self::PowerLoss => Some(Self::TargetCrashes),
+            Self::OtherVolume | Self::PowerLoss | Self::OtherLimits => Some(Self::TargetCrashes),
             // Others have one core.
+            Self::SwitchedPaths | Self::ThreadDeaths => Some(Self::HostPaths),
             Self::CorePauses => Some(Self::Switched),
             _ => None,
         }

@@ -1,5 +1,6 @@
 //! The whole of a run: its actors, and the incidents that happen to them.
 
+mod deaths;
 mod ending;
 mod hosts;
 mod incidents;
@@ -7,7 +8,7 @@ mod orphans;
 
 use super::Survived;
 use super::audit::Audit;
-use super::cast::{Cast, Host, Process, free_buffers};
+use super::cast::{Cast, Host, LANES, Process, free_buffers};
 use super::feature::Feature;
 use super::plan::Plan;
 use super::tenants::{Tenants, host_name};
@@ -141,7 +142,12 @@ impl Machine {
     /// A process begins to serve a target's volumes.
     fn start_target(&mut self, number: usize) {
         let count = self.plan.target_cores;
-        let mut limits = self.plan.limits.clone();
+        let mut limits = if self.known[number].starts > 0 && self.has(Feature::OtherLimits) {
+            let least = self.queues_min();
+            self.plan.limits_anew(least, &mut self.prng)
+        } else {
+            self.plan.limits.clone()
+        };
         self.known[number].starts += 1;
         let known = &self.known[number];
         if !self.has(Feature::Foreign) {
@@ -187,6 +193,21 @@ impl Machine {
             process.add_dispatcher(dispatcher);
         }
         self.cast.borrow_mut().targets[number] = Some(process);
+    }
+
+    /// Returns the fewest I/O queues of a target with which every application goes on, be it with errors
+    /// or after others. Dispatchers of paths keep theirs until the end, one for each volume, and a host's
+    /// switchboard is not opened without a queue for each lane.
+    fn queues_min(&self) -> u16 {
+        let hosts = 0..self.plan.hosts;
+        let has_board = hosts.clone().any(|host| self.plan.has_board(host));
+        let cast = self.cast.borrow();
+        let opened = cast.hosts.iter().all(Host::has_opened);
+        if has_board && (self.has(Feature::HostCrashes) || !opened) {
+            return LANES;
+        }
+        let by_path = self.plan.paths.iter().any(Option::is_some);
+        1 + if by_path { 2 } else { 0 }
     }
 
     /// The subsystem of the hosts, without its namespaces.

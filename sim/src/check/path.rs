@@ -52,6 +52,8 @@ pub struct HostPath {
     pub depth: u16,
     /// Threads drive their channels only while they have requests.
     pub only_in_calls: bool,
+    /// It leads over a switchboard.
+    pub switched: bool,
 }
 
 impl HostPath {
@@ -61,6 +63,7 @@ impl HostPath {
             threads: 2 + usize::try_from(prng.below(3)).expect("a few"),
             depth: 2 << prng.below(7),
             only_in_calls: prng.chance(1, 4),
+            switched: false,
         }
     }
 }

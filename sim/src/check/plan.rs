@@ -10,7 +10,7 @@ use crate::host_core::Provoked;
 use crate::network::{Lies, NetworkFaults};
 use crate::shared::Memory;
 use crate::shared::Pace;
-use base::Nanos;
+use base::{Nanos, Prng};
 pub use incidents::{Event, Incident};
 use incidents::{LATE_AT_FOREIGN, There, draws, events, size};
 use reactor::BufferClass;
@@ -37,7 +37,7 @@ pub struct Plan {
     pub targets: usize,
     /// Cores of each target.
     pub target_cores: usize,
-    /// Hosts that have a switchboard, by number.
+    /// Hosts of which each application has a channel through a switchboard, by number.
     pub switched: Vec<bool>,
     /// The I/O paths of hosts, by number.
     pub paths: Vec<Option<HostPath>>,
@@ -112,6 +112,30 @@ impl Plan {
     /// True if volumes are behind caches of pages.
     pub(super) fn has_pages(&self) -> bool {
         has_pages(&self.features)
+    }
+
+    /// The limits of a target that serves again after a crash, with so many I/O queues at least.
+    pub(super) fn limits_anew(&self, queues_min: u16, prng: &mut Prng) -> Limits {
+        let mut limits = self.limits.clone();
+        if prng.chance(1, 2) {
+            limits = smaller(prng, limits);
+        }
+        if prng.chance(2, 3) {
+            let more = u16::try_from(prng.below(6)).expect("a few");
+            limits.io_queues = queues_min + more;
+        }
+        if prng.chance(1, 2) {
+            limits.deallocate_blocks = 1 << prng.below(8);
+        }
+        if prng.chance(1, 4) {
+            limits.extents = limits.extents.min(2 * u16::from(prng.chance(1, 2)));
+        }
+        limits
+    }
+
+    /// True if a host has a switchboard.
+    pub(super) fn has_board(&self, host: usize) -> bool {
+        self.switched[host] || self.paths[host].is_some_and(|path| path.switched)
     }
 
     /// The run that these options say.
@@ -201,11 +225,12 @@ fn machines(seed: u64, features: &BTreeSet<Feature>, hosts: usize) -> (usize, Ve
 
 /// Returns the I/O path of each host that has one.
 fn paths(seed: u64, features: &BTreeSet<Feature>, switched: &[bool]) -> Vec<Option<HostPath>> {
-    let mut prng = draws(seed, 23);
+    let (mut prng, mut over_boards) = (draws(seed, 23), draws(seed, 25));
     let has = features.contains(&Feature::HostPaths);
     let hosts = switched.iter();
     let path = |&switched: &bool| {
-        let (path, drawn) = (HostPath::draw(&mut prng), prng.chance(1, 3));
+        let (mut path, drawn) = (HostPath::draw(&mut prng), prng.chance(1, 3));
+        path.switched = over_boards.chance(1, 2) && features.contains(&Feature::SwitchedPaths);
         (has && drawn && !switched).then_some(path)
     };
     hosts.map(path).collect()
@@ -243,7 +268,9 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
         ]
         .into_iter()
         .any(has),
-        unconnected: has(Feature::KeepReconnecting) && (losses || given_up),
+        unconnected: has(Feature::KeepReconnecting) && (losses || given_up)
+            || has(Feature::OtherLimits),
+        limits: has(Feature::OtherLimits),
         forgets: has(Feature::Foreign) && (has(Feature::Cache) || has_pages(features)),
     }
 }
@@ -307,9 +334,12 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
     Provoked {
         losses: appears || losses.into_iter().any(has),
         violations: has(Feature::Flips),
-        given_up: has(Feature::GiveUps),
+        given_up: has(Feature::GiveUps) || has(Feature::ThreadDeaths),
     }
 }
+
+/// The least that a target takes in one command, in bytes.
+pub(crate) const TRANSFER_BYTES_MIN: u32 = 8192;
 
 fn limits(seed: u64, foreign: bool, small: bool) -> Limits {
     let limits = Limits {
@@ -321,17 +351,22 @@ fn limits(seed: u64, foreign: bool, small: bool) -> Limits {
         },
         ..Limits::default()
     };
-    if !small {
-        return limits;
+    if small {
+        smaller(&mut draws(seed, 3), limits)
+    } else {
+        limits
     }
-    let mut prng = draws(seed, 3);
+}
+
+/// Returns these limits with transfers, capsules and queues of any small size.
+fn smaller(prng: &mut Prng, limits: Limits) -> Limits {
     Limits {
-        in_capsule_bytes: [0, 512, 4096][size(&mut prng, 0, 2)],
-        transfer_bytes: [8192, 16_384, 65_536][size(&mut prng, 0, 2)],
+        in_capsule_bytes: [0, 512, 4096][size(prng, 0, 2)],
+        transfer_bytes: [TRANSFER_BYTES_MIN, 16_384, 65_536][size(prng, 0, 2)],
         h2c_data_bytes: 4096 << prng.below(3),
         r2t_bytes: 4096 << prng.below(3),
         r2ts_per_command: 1 + u16::try_from(prng.below(4)).expect("a few"),
-        queue_entries: [3, 17, 1024][size(&mut prng, 0, 2)],
+        queue_entries: [3, 17, 1024][size(prng, 0, 2)],
         ..limits
     }
 }

@@ -29,7 +29,7 @@ impl Client {
     /// Returns true if another request is to be asked for in the place of one that ended so. It waits
     /// for a while.
     pub(super) fn asks_anew(&mut self, answer: Result<(), BlockError>) -> bool {
-        if self.waits.is_none() || answer != Err(BlockError::Gone) {
+        if !self.anew || answer != Err(BlockError::Gone) {
             return false;
         }
         self.rests_until = self.rests_until.max(self.now + PATIENCE);

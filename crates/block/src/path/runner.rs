@@ -554,6 +554,9 @@ impl Drop for Runner {
     fn drop(&mut self) {
         // First: the channel closes the blocks that what is under way may still write.
         self.below = Box::new(Dropped);
+        if mutation::active(Mutation::DeadRunnerSilent) {
+            return;
+        }
         let aborted = |entry: &Entry| entry.finish(Err(BlockError::Aborted), None);
         for (_, single) in self.single.iter() {
             if let Single::Queued(_, entry) = single {

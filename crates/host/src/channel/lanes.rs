@@ -8,6 +8,7 @@ use crate::controller::quiet_time;
 use crate::limits::ABORT_TIME;
 use crate::qpair::Join;
 use crate::recovery::epoch::Phase;
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use block::BlockError;
 use reactor::Context;
@@ -122,6 +123,10 @@ impl RemoteChannel {
         self.number_lanes();
         if !self.has_queue() {
             // Others have queues and go on; requests that wait here would wait for ever.
+            if mutation::active(Mutation::UngrantedForgotten) {
+                self.requests.waiting.clear();
+                while self.recovery.take().is_some() {}
+            }
             if !self.is_dispensable() {
                 let error = ConnectionError::Unusable(NO_QUEUE_LEFT);
                 self.association.set_error(Some(error));

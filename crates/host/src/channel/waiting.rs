@@ -138,12 +138,33 @@ impl RemoteChannel {
     }
 
     /// Lets the requests that are kept start again as well: of some that no connection was lost
-    /// with, the first parts were answered by an earlier association.
+    /// with, the first parts were answered by an earlier association. Their commands, and those of
+    /// requests that wait, are no longer than this controller takes.
     pub(super) fn rewind_kept(&mut self) {
         for _ in 0..self.recovery.len() {
             if let Some(mut replay) = self.recovery.take() {
                 self.rewind(&mut replay.exchange);
+                self.shorten(&mut replay.exchange);
                 self.recovery.keep(replay);
+            }
+        }
+        for _ in 0..self.requests.waiting.len() {
+            if let Some(mut exchange) = self.requests.waiting.pop_front() {
+                self.shorten(&mut exchange);
+                self.requests.waiting.push_back(exchange);
+            }
+        }
+    }
+
+    fn shorten(&self, exchange: &mut Exchange) {
+        let Some(request) = exchange.request_mut() else {
+            return;
+        };
+        let state = &self.namespaces[usize::from(request.namespace)].state;
+        if request.shorten(state.geometry(), &self.parameters) && request.private_data {
+            let range = request.range().to_bytes();
+            if let Some(list) = &mut exchange.data {
+                list.copy_in(0, &range);
             }
         }
     }

@@ -71,6 +71,15 @@ impl BlockRequest {
 
     /// Moves on to the next part of a request that one command cannot cover.
     pub(crate) fn advance(&mut self, geometry: Geometry, parameters: &Parameters) {
+        let step = self.fits(geometry, parameters).min(self.blocks_left);
+        self.lba = Lba(self.lba.0 + u64::from(self.blocks));
+        self.blocks_done += self.blocks;
+        self.blocks = step;
+        self.blocks_left -= step;
+    }
+
+    /// Returns the most blocks of one command of this kind.
+    fn fits(&self, geometry: Geometry, parameters: &Parameters) -> u32 {
         let lengths = &parameters.lengths;
         let blocks = |bytes: u64| {
             let blocks = bytes / u64::from(geometry.block_bytes);
@@ -82,11 +91,20 @@ impl BlockRequest {
             Operation::Deallocate => lengths.deallocate_blocks,
             _ => blocks(u64::from(parameters.max_transfer_bytes)),
         };
-        let step = fits.max(1).min(self.blocks_left);
-        self.lba = Lba(self.lba.0 + u64::from(self.blocks));
-        self.blocks_done += self.blocks;
-        self.blocks = step;
-        self.blocks_left -= step;
+        fits.max(1)
+    }
+
+    /// Leaves a part of the current command to those that follow it, where a controller takes less in
+    /// one than that before it did. Returns true if it is another command then. What has data stays one
+    /// transfer.
+    pub(crate) fn shorten(&mut self, geometry: Geometry, parameters: &Parameters) -> bool {
+        if self.operation.has_data() || self.operation == Operation::Flush {
+            return false;
+        }
+        let over = self.blocks.saturating_sub(self.fits(geometry, parameters));
+        self.blocks -= over;
+        self.blocks_left += over;
+        over > 0
     }
 
     /// Starts again with the first part.

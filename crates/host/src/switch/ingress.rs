@@ -5,6 +5,7 @@
 //! A thread that sleeps is woken when its submitter has put in all it has ([`Sleeper::ring`]), not
 //! for each request.
 
+use super::abandoned::AbandonedWrites;
 use super::given_up::{GivenUpSlots, LookFlag};
 use super::request_count::Account;
 use base::Time;
@@ -12,7 +13,7 @@ use base::units::Lba;
 use block::{BlockError, Operation};
 use crossbeam_queue::ArrayQueue;
 use reactor::{Region, Sleeper, Wake};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use switch::{Class, PerClass};
 
 /// A request on its way from an ingress to an egress.
@@ -114,6 +115,8 @@ pub(super) struct Submitter {
     pub(super) region: Region,
     /// Slots of which it gave the request up.
     given_up: GivenUpSlots,
+    /// Writes that it left behind.
+    abandoned: Mutex<Option<AbandonedWrites>>,
 }
 
 impl Submitter {
@@ -124,6 +127,7 @@ impl Submitter {
             sleeper: Sleeper::new(waker),
             region,
             given_up: GivenUpSlots::new(depth),
+            abandoned: Mutex::new(None),
         }
     }
 
@@ -169,10 +173,28 @@ impl Submitter {
         self.account.under_way()
     }
 
+    /// It leaves these writes behind.
+    pub(super) fn abandon(&self, writes: AbandonedWrites) {
+        *self.abandoned() = Some(writes);
+    }
+
     /// Returns true if none of its requests is under way, in any queue or lane. Asked after its
     /// message that it left: it submits nothing after that.
     pub(super) fn is_quiet(&self) -> bool {
         self.account.is_quiet()
+    }
+
+    /// Lets newer writes of the blocks go on: those that it left behind are over.
+    pub(super) fn let_go(&self) {
+        let writes = self.abandoned().take();
+        drop(writes);
+    }
+
+    fn abandoned(&self) -> MutexGuard<'_, Option<AbandonedWrites>> {
+        // Nothing panics between two changes that belong together.
+        self.abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]

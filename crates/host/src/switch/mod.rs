@@ -12,6 +12,7 @@
 //! them between two looks (docs/decisions/0010-switchboard.md). A thread for each class instead, of
 //! which the kernel lets that of `Latency` go first, can be had by a knob.
 
+mod abandoned;
 mod application_steering;
 mod cost;
 mod counters;

@@ -1,5 +1,6 @@
 //! A submitter: one application thread's way into the switchboard, as a device's channel.
 
+mod abandoned;
 mod displaced;
 
 use super::Switchboard;
@@ -11,6 +12,7 @@ use super::request_steering::LoadTable;
 use crate::channel::OtherWay;
 use crate::namespace::RemoteNamespace;
 use crate::recovery::epoch::Phase;
+use crate::recovery::span::Span;
 use base::Time;
 use block::{
     BlockError, CacheLife, Capabilities, Channel, Completion, Device, DeviceError, Geometry,
@@ -144,6 +146,8 @@ struct Pending {
     reads: bool,
     /// A Flush, which reports losses of the target's cache.
     flushes: bool,
+    /// The blocks that it writes.
+    written: Option<Span>,
 }
 
 /// One thread's channel through a switchboard.
@@ -405,6 +409,11 @@ impl SwitchedChannel {
             bounce,
             reads: request.operation == Operation::Read,
             flushes: request.operation == Operation::Flush,
+            written: request.operation.is_write().then(|| Span {
+                nsid: self.device.remote.state().nsid,
+                start: request.lba.0,
+                end: request.lba.0 + u64::from(request.blocks),
+            }),
         });
         Ok(())
     }
@@ -547,6 +556,7 @@ impl Drop for SwitchedChannel {
         if self.device.class == Class::Latency {
             loads.direct(self.core).leave();
         }
+        self.abandon_writes();
         self.device.board.inner.leave(self.number);
     }
 }

@@ -1,11 +1,11 @@
 //! Hosts, and their applications.
 
-use super::super::cast::{Kind, Threads};
+use super::super::cast::{Kind, SWITCHED_CORES, Threads};
 use super::super::path::HostPath;
 use super::*;
 use crate::Mix;
 use crate::app::{App, Job, Through};
-use crate::application::Workload;
+use crate::application::{Tolerance, Workload};
 use crate::changing::Changes;
 use crate::controlling::Controlling;
 use crate::driver::SimDriver;
@@ -14,13 +14,13 @@ use crate::knob_changes::random_position;
 use crate::path_core::{PathCore, PathJob};
 use crate::rights::Law;
 use base::units::CoreId;
-use host::{ConnectOptions, HostIdentity, ReplayPolicy, Switchboard, SwitchboardOptions};
+use host::switch::EgressService;
+use host::{
+    Association, ConnectOptions, HostIdentity, ReplayPolicy, Switchboard, SwitchboardOptions,
+};
 use reactor::{Core, PollPolicy};
 use switch::knobs::Lanes;
 use switch::{Class, Knobs, PathSpec};
-
-/// Cores of a host that has a switchboard.
-const SWITCHED_CORES: u32 = 2;
 
 /// Longest that the connections of a host take to close: they have the memory of requests until then.
 const CLOSES: Nanos = Nanos::from_secs(1);
@@ -31,6 +31,13 @@ const SHARERS: usize = 2;
 /// Longest that a request waits for a runner of its path that sleeps, or stands still, before another
 /// thread runs its queue.
 const TAKES_OVER: Nanos = Nanos::from_secs(2);
+
+/// A host's switchboard, and the cores around it.
+struct Boarded {
+    board: Switchboard,
+    dataplane: Vec<Core<SimDriver, EgressService>>,
+    controlling: Vec<Core<SimDriver, Controlling>>,
+}
 
 /// The work of an application, shared by so many threads.
 fn shares(whole: &Application, threads: usize) -> impl Iterator<Item = Application> {
@@ -67,7 +74,7 @@ impl Machine {
                     target,
                     nsid: u32::try_from(place + 1).expect("a few"),
                     mix: Mix::Everything,
-                    tolerance: self.plan.tolerance.of_volume(self.may_go(place)),
+                    tolerance: self.tolerance(host, place),
                     host: self.hosts_made,
                     oracle: Some(Rc::clone(&volume.oracle)),
                     law: Some(Law {
@@ -81,6 +88,8 @@ impl Machine {
                     reopens: self.reopens(),
                     alone: self.plan.hosts == 1 && !self.has(Feature::HostCrashes),
                     waits: self.waits(host),
+                    asks_anew: self.asks_anew(host),
+                    deaths: self.has_deaths(host),
                     answered: Rc::clone(&self.answered),
                     ..Application::alone(self.plan.workload, seed)
                 };
@@ -102,6 +111,7 @@ impl Machine {
             Feature::Removals,
             Feature::OtherVolume,
             Feature::Subsystems,
+            Feature::OtherLimits,
         ];
         self.has(Feature::Reopens) && !others.into_iter().any(|feature| self.has(feature))
     }
@@ -121,6 +131,32 @@ impl Machine {
         } else {
             limit + CLOSES
         })
+    }
+
+    /// Applications ask for others in the place of requests that find no connection, or no queue. Lanes
+    /// of a switchboard keep their queues until the end, so one that has none may never get one.
+    fn asks_anew(&self, host: usize) -> bool {
+        let may_lack_queues = self.has(Feature::OtherLimits);
+        if self.plan.has_board(host) {
+            !may_lack_queues && self.plan.loss_timeout.is_some()
+        } else {
+            may_lack_queues || self.plan.loss_timeout.is_some()
+        }
+    }
+
+    /// Threads of this host die.
+    fn has_deaths(&self, host: usize) -> bool {
+        self.plan.paths[host].is_some() && self.has(Feature::ThreadDeaths)
+    }
+
+    /// Returns the errors that an application of this host must be ready for on this volume.
+    fn tolerance(&self, host: usize, place: usize) -> Tolerance {
+        let tolerance = self.plan.tolerance.of_volume(self.may_go(place));
+        if self.has_deaths(host) {
+            tolerance.with_deaths()
+        } else {
+            tolerance
+        }
     }
 
     /// Another volume may come in the place of this one, or it may be no namespace for a while.
@@ -190,29 +226,13 @@ impl Machine {
 
     /// Makes a host with applications that are threads which submit through a switchboard.
     fn switched(&mut self, options: Vec<ConnectOptions>, applications: &[Application]) -> Kind {
-        let knobs = random_position(&mut self.prng, &Knobs::default());
-        let options = options.into_iter();
-        let controlling =
-            self.controlling(options.map(|options| ConnectOptions { knobs, ..options }));
-        let board = SwitchboardOptions {
-            cores: (0..SWITCHED_CORES).map(CoreId).collect(),
-            knobs,
-        };
-        let mut dataplane = Vec::new();
-        // One thread for all classes may have a lane for each, and not the other way round.
-        let apart = knobs.lanes == Lanes::PerClass && self.prng.chance(1, 2);
-        let board = Switchboard::run_by(&board, apart, |place| {
-            let mut driver = self.world.driver();
-            driver.belongs_to(&controlling[0].driver);
-            let service = place.service(&driver);
-            let core = Core::new(driver, service, PollPolicy::Never);
-            let sender = core.sender();
-            dataplane.push(core);
-            Ok(sender)
-        });
-        let board = board.expect("valid knobs");
+        let Boarded {
+            board,
+            dataplane,
+            controlling,
+        } = self.board(options);
         let apps = applications.iter().map(|application| {
-            let class = Class::ALL[usize::from(self.prng.chance(1, 2))];
+            let class = self.class();
             let changes = if self.prng.chance(1, 3) {
                 Changes::Often(8)
             } else {
@@ -243,6 +263,40 @@ impl Machine {
         }))
     }
 
+    /// Draws the class of a thread.
+    fn class(&mut self) -> Class {
+        Class::ALL[usize::from(self.prng.chance(1, 2))]
+    }
+
+    /// Makes the controllers of a host, and its switchboard.
+    fn board(&mut self, options: Vec<ConnectOptions>) -> Boarded {
+        let knobs = random_position(&mut self.prng, &Knobs::default());
+        let options = options.into_iter();
+        let controlling =
+            self.controlling(options.map(|options| ConnectOptions { knobs, ..options }));
+        let board = SwitchboardOptions {
+            cores: (0..SWITCHED_CORES).map(CoreId).collect(),
+            knobs,
+        };
+        let mut dataplane = Vec::new();
+        // One thread for all classes may have a lane for each, and not the other way round.
+        let apart = knobs.lanes == Lanes::PerClass && self.prng.chance(1, 2);
+        let board = Switchboard::run_by(&board, apart, |place| {
+            let mut driver = self.world.driver();
+            driver.belongs_to(&controlling[0].driver);
+            let service = place.service(&driver);
+            let core = Core::new(driver, service, PollPolicy::Never);
+            let sender = core.sender();
+            dataplane.push(core);
+            Ok(sender)
+        });
+        Boarded {
+            board: board.expect("valid knobs"),
+            dataplane,
+            controlling,
+        }
+    }
+
     /// Makes the controllers of a host.
     fn controlling(
         &self,
@@ -268,34 +322,40 @@ impl Machine {
         path: HostPath,
         applications: &[Application],
     ) -> Kind {
-        let controlling = self.controlling(options.into_iter());
+        let (board, dataplane, controlling) = if path.switched {
+            let boarded = self.board(options);
+            (Some(boarded.board), boarded.dataplane, boarded.controlling)
+        } else {
+            let controlling = self.controlling(options.into_iter());
+            (None, Vec::new(), controlling)
+        };
         let association = |target: usize| Arc::clone(controlling[target].service.association());
         let driver = |world: &World| {
             let mut driver = world.driver();
             driver.belongs_to(&controlling[0].driver);
+            if path.switched {
+                driver.wander(8, SWITCHED_CORES);
+            }
             driver
         };
         let mut paths = BTreeMap::new();
         let mut apps = Vec::new();
         for (number, application) in applications.iter().enumerate() {
             let place = (application.target, application.nsid);
+            let class = if path.switched {
+                self.class()
+            } else {
+                Class::DEFAULT
+            };
             let core = paths.entry(place).or_insert_with(|| {
-                let spec = PathSpec {
-                    path: path.drawn.path,
-                    rules: path.drawn.rules,
-                };
-                let job = PathJob {
-                    association: association(application.target),
-                    nsid: application.nsid,
-                    spec,
-                    depth: path.depth,
-                    deposed: Rc::clone(&self.deposed),
-                };
+                let board = board.clone().map(|board| (board, class));
+                let association = association(application.target);
+                let job = self.path_job(path, association, application.nsid, board);
                 Core::new(driver(&self.world), PathCore::new(job), PollPolicy::Never)
             });
             let thread = number % path.threads;
             let through = if thread >= SHARERS && self.prng.chance(1, 2) {
-                Through::Own
+                board.clone().map_or(Through::Own, Through::Board)
             } else {
                 Through::Path {
                     path: core.service.shared(),
@@ -307,7 +367,7 @@ impl Machine {
                 association: association(application.target),
                 application: application.clone(),
                 medium: None,
-                class: Class::DEFAULT,
+                class,
                 changes: Changes::Never,
                 changed: Rc::default(),
             };
@@ -316,13 +376,35 @@ impl Machine {
         }
         let paths = paths.into_values().collect();
         Kind::Threads(Box::new(Threads {
-            board: None,
-            dataplane: Vec::new(),
+            board,
+            dataplane,
             controlling,
             paths,
             apps,
             left: false,
         }))
+    }
+
+    /// Returns the path to a namespace that is to be opened.
+    fn path_job(
+        &self,
+        path: HostPath,
+        association: Arc<Association>,
+        nsid: u32,
+        board: Option<(Switchboard, Class)>,
+    ) -> PathJob {
+        let spec = PathSpec {
+            path: path.drawn.path,
+            rules: path.drawn.rules,
+        };
+        PathJob {
+            association,
+            nsid,
+            spec,
+            depth: path.depth,
+            board,
+            deposed: Rc::clone(&self.deposed),
+        }
     }
 
     /// Adds a host on a subsystem of its own, which no oracle judges.

@@ -56,6 +56,7 @@ impl Machine {
                     self.count("pauses of threads with a path");
                 }
             }
+            Incident::KillThread { host, thread } => self.kill_thread(host, thread),
             Incident::JumpTarget(target, by) => {
                 self.cast.borrow().jump_target(target, by);
                 self.count("clock jumps");
@@ -77,7 +78,7 @@ impl Machine {
         }
     }
 
-    fn count(&mut self, kind: &'static str) {
+    pub(super) fn count(&mut self, kind: &'static str) {
         *self.incidents.entry(Cow::Borrowed(kind)).or_default() += 1;
     }
 

@@ -54,6 +54,13 @@ pub enum Incident {
         /// Time for which it stops.
         pause: Nanos,
     },
+    /// A thread of a host dies that shares an I/O path with others, or the path's dispatcher.
+    KillThread {
+        /// The host, of those that have such threads.
+        host: usize,
+        /// The thread, counted round and round.
+        thread: usize,
+    },
     /// A knob of a target changes.
     TurnKnobs(usize),
     /// The clock of a target's machine jumps ahead.
@@ -134,6 +141,9 @@ pub(super) fn events(
     }
     if there.paths {
         events.extend(thread_pauses(seed, there, calm_after));
+        if features.contains(&Feature::ThreadDeaths) {
+            events.extend(thread_deaths(seed, there, calm_after));
+        }
     }
     events.sort_by_key(|event| event.after);
     events
@@ -234,6 +244,21 @@ fn thread_pauses(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
         Event { after, what }
     };
     (0..count).map(pause).collect()
+}
+
+/// Deaths of threads that share an I/O path.
+fn thread_deaths(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
+    let mut prng = draws(seed, 26);
+    let count = 1 + prng.below(4);
+    let death = |_| {
+        let after = prng.below(calm_after + 1);
+        let what = Incident::KillThread {
+            host: there.host(&mut prng),
+            thread: size(&mut prng, 0, 31),
+        };
+        Event { after, what }
+    };
+    (0..count).map(death).collect()
 }
 
 /// Longest time of a core of a host that stops: several times as long as its controller waits for it

@@ -109,6 +109,9 @@ impl EgressService {
             .as_mut()
             .expect("a submitter stays known while it has requests outstanding");
         known.submitter.finish(done);
+        if known.closed && known.submitter.is_quiet() {
+            known.submitter.let_go();
+        }
         known
     }
 
@@ -128,7 +131,10 @@ impl EgressService {
     /// Lets go of submitters that have left and were answered everything.
     pub(super) fn forget_closed(&mut self) {
         for known in &mut self.submitters.known {
-            known.take_if(|known| known.closed && known.submitter.is_quiet());
+            let over = known.take_if(|known| known.closed && known.submitter.is_quiet());
+            if let Some(known) = over {
+                known.submitter.let_go();
+            }
         }
     }
 }

@@ -1,0 +1,60 @@
+//! Threads of hosts that die in the middle of what they do, while the others go on.
+
+use super::super::cast::{Host, Kind, SWITCHED_CORES, Threads, free_buffers};
+use super::Machine;
+use reactor::{Core, PollPolicy};
+use std::rc::Rc;
+
+impl Machine {
+    /// A thread that shares an I/O path dies, of the first host from that one on that has any, or the
+    /// dispatcher of a path: without a word, but for what dropping its channel says.
+    pub(super) fn kill_thread(&mut self, host: usize, thread: usize) {
+        let cast = Rc::clone(&self.cast);
+        let hosts = &mut cast.borrow_mut().hosts;
+        let all = hosts.len();
+        let by_path = |host: &Host| match &host.kind {
+            Kind::Threads(threads) => !threads.paths.is_empty() && !threads.left,
+            Kind::Plain(_) => false,
+        };
+        let mut numbers = (0..all).map(|number| (host + number) % all);
+        let Some(number) = numbers.find(|&number| by_path(&hosts[number])) else {
+            return;
+        };
+        let Host {
+            kind,
+            applications,
+            buffers,
+        } = &mut hosts[number];
+        let Kind::Threads(threads) = kind else { return };
+        let Threads {
+            dataplane,
+            controlling,
+            paths,
+            apps,
+            ..
+        } = &mut **threads;
+        let mut driver = self.world.driver();
+        driver.belongs_to(&controlling[0].driver);
+        if !dataplane.is_empty() {
+            driver.wander(8, SWITCHED_CORES);
+        }
+        let free = free_buffers(&driver);
+        let thread = thread % (paths.len() + apps.len());
+        buffers[dataplane.len() + controlling.len() + thread] = free;
+        if let Some(path) = paths.get_mut(thread) {
+            let left = path.service.dies();
+            *path = Core::new(driver, left, PollPolicy::Never);
+            self.count("deaths of dispatchers");
+            return;
+        }
+        let index = thread - paths.len();
+        let app = &mut apps[index];
+        let Some(successor) = app.service.dies(self.prng.next_u64()) else {
+            return;
+        };
+        self.reports.push(successor.report());
+        applications[index] = successor.application().clone();
+        *app = Core::new(driver, successor, PollPolicy::Never);
+        self.count("deaths of threads with a path");
+    }
+}
