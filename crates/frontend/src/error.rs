@@ -1,6 +1,7 @@
 //! Errors of front ends.
 
 use block::DeviceError;
+use rustix::io::Errno;
 use std::io;
 
 /// The reason for which a front end cannot serve.
@@ -32,6 +33,9 @@ pub enum FrontendError {
 
 /// Returns the remedy for an address that cannot be listened on.
 fn listen_remedy(error: &io::Error) -> &'static str {
+    if let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(error) {
+        return "raise the limit of open files with `ulimit -n` or LimitNOFILE= in the service's unit";
+    }
     match error.kind() {
         io::ErrorKind::AddrInUse => "choose another one, or end what uses it",
         io::ErrorKind::AlreadyExists => "choose another path, or remove what is there",
@@ -48,5 +52,20 @@ impl FrontendError {
             what: "cannot start a thread",
             source,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another address would not help.
+    #[test]
+    fn a_process_without_a_file_descriptor_is_told_to_raise_the_limit() {
+        let error = FrontendError::Listen {
+            address: "/run/disk.sock".into(),
+            source: Errno::MFILE.into(),
+        };
+        assert!(error.to_string().contains("LimitNOFILE="), "{error}");
     }
 }
