@@ -321,14 +321,16 @@ impl LayerDevice for Fault {
     /// [release](Fault::release).
     fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         let block = u64::from(self.geometry().block_bytes);
+        let first = offset / block;
+        let blocks = offset.saturating_add(len).div_ceil(block) - first;
         let request = Request {
             tag: 0,
             operation: Operation::WriteZeroes {
                 deallocate: true,
                 durable: true,
             },
-            lba: Lba(offset / block),
-            blocks: u32::try_from(len.div_ceil(block)).unwrap_or(u32::MAX),
+            lba: Lba(first),
+            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
             data: None,
         };
         match self.shared.strike(&request).map(|strike| strike.effect) {

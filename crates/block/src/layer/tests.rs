@@ -260,3 +260,17 @@ fn verify_keeps_what_it_knows_when_the_device_grows() {
     behind.write(4095, &[9; 512]).expect("a write below");
     assert_eq!(bench.read(4095, 1), Err(BlockError::Corrupt));
 }
+
+/// A range that begins and ends within a block has a part of one block more.
+#[test]
+fn a_fault_strikes_an_erase_of_a_part_of_its_block() {
+    let rule = FaultRule {
+        first: Lba(1),
+        blocks: Some(1),
+        ..FaultRule::new(FaultEffect::Error(BlockError::Internal))
+    };
+    let device = faulty(1, &[rule]);
+    device.erase(0, 512).expect("another block");
+    device.erase(100, 512).expect_err("a part of the block");
+    device.erase(1024, 512).expect("another block");
+}
