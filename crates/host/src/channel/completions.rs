@@ -49,7 +49,7 @@ impl RemoteChannel {
     }
 
     /// Ends a request.
-    pub(super) fn finish(&mut self, exchange: Exchange, mut result: Result<(), BlockError>) {
+    pub(super) fn finish(&mut self, mut exchange: Exchange, mut result: Result<(), BlockError>) {
         if exchange.replayed {
             for span in exchange.written() {
                 self.recovery.locks.unlock(span);
@@ -73,9 +73,6 @@ impl RemoteChannel {
         if exchange.is_barrier() {
             self.end_barrier();
         }
-        let private = exchange
-            .request()
-            .is_some_and(|request| request.private_data);
         if mutation::active(Mutation::CompletedTwice) {
             let (tag, data) = (exchange.tag, None);
             self.requests
@@ -85,7 +82,7 @@ impl RemoteChannel {
         self.requests.done.push_back(Completion {
             tag: exchange.tag,
             result,
-            data: exchange.data.filter(|_| !private),
+            data: exchange.take_data(),
         });
     }
 
@@ -154,15 +151,14 @@ impl RemoteChannel {
     /// A command succeeded; its request may need another one for the rest of its range.
     #[inline]
     fn part_done(&mut self, mut exchange: Exchange, now: Time) {
-        let (replayed, given_up) = (exchange.replayed, exchange.given_up);
-        let Some(request) = exchange.request_mut() else {
+        let Some(&request) = exchange.request() else {
             return self.finish(exchange, Ok(()));
         };
         if request.blocks_left == 0 || mutation::active(Mutation::SplitDoneEarly) {
             self.finish(exchange, Ok(()));
             return;
         }
-        if given_up.is_some() {
+        if exchange.given_up.is_some() {
             return self.tell_given_up(exchange);
         }
         let state = &self.namespaces[usize::from(request.namespace)].state;
@@ -170,17 +166,8 @@ impl RemoteChannel {
             self.finish(exchange, Err(BlockError::Gone));
             return;
         }
-        if replayed {
-            self.recovery.locks.unlock(request.span());
-        }
-        request.advance(state.geometry(), &self.parameters);
-        if replayed {
-            self.recovery.locks.lock(request.span());
-        }
-        let range = request.private_data.then(|| request.range());
-        if let (Some(range), Some(list)) = (range, &mut exchange.data) {
-            list.copy_in(0, &range.to_bytes());
-        }
+        let (geometry, parameters) = (state.geometry(), &self.parameters);
+        exchange.change_part(|request| request.advance(geometry, parameters));
         exchange.retries = 0;
         match self.free_lane() {
             Some(lane) => self.start(lane, exchange, now),

@@ -6,6 +6,7 @@
 //! (docs/decisions/0004-replay.md).
 
 use super::{ChannelState, RemoteChannel};
+use crate::command::BlockRequest;
 use crate::command::exchange::Exchange;
 use crate::limits::ASK_AGAIN;
 use crate::recovery::epoch::Phase;
@@ -93,6 +94,7 @@ impl RemoteChannel {
         if exchange.given_up.is_some() {
             return self.tell_given_up(exchange);
         }
+        exchange.change_part(BlockRequest::restart);
         let request = exchange.request().copied();
         let request = request.filter(|request| {
             self.is_dispensable() && !request.private_data && !self.is_gone(&exchange)
@@ -108,7 +110,7 @@ impl RemoteChannel {
             tag: exchange.tag,
             operation: request.operation,
             lba: request.lba,
-            blocks: request.blocks + request.blocks_left,
+            blocks: request.blocks,
             data: exchange.data.take(),
         };
         let displaced = (request, exchange.limit);

@@ -99,14 +99,18 @@ impl RemoteChannel {
         };
         let geometry = entry.state.geometry();
         check_extents(command, geometry, capabilities)?;
-        let terms = parameters.extents.ok_or(BlockError::Unsupported)?;
         let bytes = command.blocks().saturating_mul(geometry.block_bytes.into());
         let mut data = command.extents.iter_mut().flat_map(|e| e.data.as_mut());
         let read_only = command.operation == Operation::Read && data.any(has_more_owners);
-        if bytes > u64::from(terms.bytes) || read_only {
+        if bytes > u64::from(capabilities.max_transfer_bytes) || read_only {
             return Err(BlockError::Malformed);
         }
-        Ok(terms)
+        let extents = command.extents.len();
+        let takes = |terms: &ExtentTerms| {
+            extents <= usize::from(terms.extents) && bytes <= u64::from(terms.bytes)
+        };
+        let terms = parameters.extents.filter(takes);
+        terms.ok_or(BlockError::Unsupported)
     }
 
     /// Returns true for a command over extents that the target does not take any more: another

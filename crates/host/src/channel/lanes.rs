@@ -109,7 +109,7 @@ impl RemoteChannel {
         self.parameters = self.association.parameters();
         let writes_at = self.safe_replay_time();
         self.recovery.join(self.epoch.generation, writes_at);
-        self.rewind_kept();
+        self.refit();
         if self.is_refused() {
             // Its requests wait no longer than for a controller, and others have queues and go on.
             self.release_queues();

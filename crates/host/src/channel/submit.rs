@@ -1,7 +1,7 @@
 //! New requests: checked, made into a command, and started or kept.
 
 use super::{ChannelState, RemoteChannel, commands};
-use crate::command::exchange::Exchange;
+use crate::command::exchange::{Exchange, Work};
 use base::Time;
 use block::{BlockError, Capabilities, Completion, Operation, Request, Submit};
 use reactor::Context;
@@ -53,7 +53,7 @@ impl RemoteChannel {
             latest = self.association.parameters();
             &latest
         };
-        if let Err(error) = commands::allowed(&mut request, geometry, parameters) {
+        if let Err(error) = commands::allowed(&mut request, parameters.features) {
             return Submit::Done(request.ended(Err(error)));
         }
         let buffers = cx.driver.buffers();
@@ -63,19 +63,17 @@ impl RemoteChannel {
             Ok(exchange) => exchange,
             Err(request) => return Submit::Busy(request),
         };
-        if let Some(request) = exchange.request_mut()
+        if let Work::Block(request) = &mut exchange.work
             && request.operation == Operation::Flush
         {
             request.set_promise(entry.state.unflushed.begin_flush(), entry.reported);
         }
         self.recovery.refresh(&self.association);
         if self.recovery.is_fenced(&exchange) {
-            let request = exchange.request();
-            let private = request.is_some_and(|request| request.private_data);
             return Submit::Done(Completion {
                 tag: exchange.tag,
                 result: Err(BlockError::TimedOut),
-                data: exchange.data.filter(|_| !private),
+                data: exchange.take_data(),
             });
         }
         exchange.limit = limit;

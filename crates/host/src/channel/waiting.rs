@@ -93,8 +93,7 @@ impl RemoteChannel {
     }
 
     /// Takes a command that was lost with its connection.
-    pub(super) fn lost(&mut self, mut exchange: Exchange) {
-        self.rewind(&mut exchange);
+    pub(super) fn lost(&mut self, exchange: Exchange) {
         let is_write = exchange.operation().is_some_and(Operation::is_write);
         if !is_write {
             if exchange.given_up.is_some() {
@@ -115,57 +114,22 @@ impl RemoteChannel {
         self.recovery.keep(replay);
     }
 
-    /// A request that may have lost its first parts with a cache starts again: it is not
-    /// acknowledged, so no Flush speaks of them.
-    fn rewind(&mut self, exchange: &mut Exchange) {
-        let Some(request) = exchange.request_mut() else {
-            return;
-        };
-        if request.blocks_done == 0 || !request.is_cached() {
-            return;
-        }
-        let before = *request;
-        let state = &self.namespaces[usize::from(request.namespace)].state;
-        request.rewind(state.geometry(), &self.parameters);
-        let now = *request;
-        if let (true, Some(list)) = (now.private_data, &mut exchange.data) {
-            list.copy_in(0, &now.range().to_bytes());
-        }
-        if exchange.replayed {
-            self.recovery.locks.unlock(before.span());
-            self.recovery.locks.lock(now.span());
-        }
-    }
-
-    /// Lets the requests that are kept start again as well: of some that no connection was lost
-    /// with, the first parts were answered by an earlier association. Their commands, and those of
-    /// requests that wait, are no longer than this controller takes.
-    pub(super) fn rewind_kept(&mut self) {
-        for _ in 0..self.recovery.len() {
-            if let Some(mut replay) = self.recovery.take() {
-                self.rewind(&mut replay.exchange);
-                self.shorten(&mut replay.exchange);
-                self.recovery.keep(replay);
-            }
-        }
-        for _ in 0..self.requests.waiting.len() {
-            if let Some(mut exchange) = self.requests.waiting.pop_front() {
-                self.shorten(&mut exchange);
-                self.requests.waiting.push_back(exchange);
-            }
-        }
-    }
-
-    fn shorten(&self, exchange: &mut Exchange) {
-        let Some(request) = exchange.request_mut() else {
-            return;
-        };
-        let state = &self.namespaces[usize::from(request.namespace)].state;
-        if request.shorten(state.geometry(), &self.parameters) && request.private_data {
-            let range = request.range().to_bytes();
-            if let Some(list) = &mut exchange.data {
-                list.copy_in(0, &range);
-            }
+    /// Makes the commands of requests that are kept, or wait, no longer than this controller takes. One
+    /// that may have lost its first parts with a cache starts again, also where no connection was lost
+    /// with it: it is not acknowledged, so no Flush speaks of them.
+    pub(super) fn refit(&mut self) {
+        let kept = self.recovery.lost_ones_mut();
+        for exchange in kept.chain(&mut self.requests.waiting) {
+            let Some(number) = exchange.namespace() else {
+                continue;
+            };
+            let geometry = self.namespaces[usize::from(number)].state.geometry();
+            exchange.change_part(|request| {
+                if request.is_cached() {
+                    request.restart();
+                }
+                request.shorten(geometry, &self.parameters);
+            });
         }
     }
 

@@ -28,7 +28,8 @@ pub(crate) struct Exchange {
     pub(crate) work: Work,
     /// Which way the data goes.
     pub(crate) direction: Direction,
-    /// The data: as long as the command asks for, shared while it is being sent.
+    /// The data: as long as the command asks for, a part of what the submitter gave where the request
+    /// takes several commands; shared while it is being sent.
     pub(crate) data: Option<IoSlice>,
     /// The data had other owners when it was submitted, and may have them when it goes back.
     pub(crate) lent: bool,
@@ -151,7 +152,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the blocks that it writes, with what follows for the same request.
+    /// Returns the blocks that its request writes.
     #[inline]
     pub(crate) fn written(&self) -> impl Iterator<Item = Span> + '_ {
         let writes = self.operation().is_some_and(Operation::is_write);
@@ -201,12 +202,33 @@ impl Exchange {
         }
     }
 
-    /// The same, to move on in it.
-    pub(crate) fn request_mut(&mut self) -> Option<&mut BlockRequest> {
-        match &mut self.work {
-            Work::Block(request) => Some(request),
-            Work::Admin(_) | Work::Barrier(_) | Work::Extents(_) => None,
+    /// Makes the command another one of its block request, with the data of that part.
+    pub(crate) fn change_part(&mut self, change: impl FnOnce(&mut BlockRequest)) {
+        let Work::Block(request) = &mut self.work else {
+            return;
+        };
+        let before = *request;
+        change(request);
+        let Some(mut data) = self.data.take() else {
+            return;
+        };
+        if request.private_data {
+            data.copy_in(0, &request.range().to_bytes());
+        } else {
+            let block_bytes = data.len() / before.blocks as usize;
+            let start = data.offset() - before.blocks_done as usize * block_bytes;
+            let offset = start + request.blocks_done as usize * block_bytes;
+            let length = request.blocks as usize * block_bytes;
+            data = IoSlice::new(data.into_memory(), offset, length);
         }
+        self.data = Some(data);
+    }
+
+    /// Takes the submitter's data out: that of the whole request, of whichever part the command is.
+    pub(crate) fn take_data(&mut self) -> Option<IoSlice> {
+        self.change_part(BlockRequest::restart);
+        let private = self.request().is_some_and(|request| request.private_data);
+        self.data.take().filter(|_| !private)
     }
 
     /// Returns true if its success means that all its data was moved: Deallocate only advises, and

@@ -35,11 +35,12 @@ pub(crate) struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// Returns true if the request is done with its current command, its data is the submitter's,
-    /// and its success needs no second look.
+    /// Returns true if the command is all of the request, its data is the submitter's, and its success
+    /// needs no second look.
     #[inline]
     pub(crate) fn is_plain_end(&self) -> bool {
-        self.blocks_left == 0 && !self.private_data && self.operation != Operation::Flush
+        let is_part = self.blocks_done | self.blocks_left != 0;
+        !is_part && !self.private_data && self.operation != Operation::Flush
     }
 
     /// Returns true if its effect may stay in a volatile write cache until a Flush.
@@ -63,12 +64,6 @@ impl BlockRequest {
         (self.lba, self.blocks) = (Lba(mark), reported);
     }
 
-    /// Leaves only the first part of the range to the current command.
-    pub(crate) fn begin(&mut self, geometry: Geometry, parameters: &Parameters) {
-        self.blocks_left = std::mem::take(&mut self.blocks);
-        self.advance(geometry, parameters);
-    }
-
     /// Moves on to the next part of a request that one command cannot cover.
     pub(crate) fn advance(&mut self, geometry: Geometry, parameters: &Parameters) {
         let step = self.fits(geometry, parameters).min(self.blocks_left);
@@ -89,39 +84,34 @@ impl BlockRequest {
             Operation::WriteZeroes { .. } => blocks(lengths.write_zeroes_bytes),
             Operation::Verify => blocks(lengths.verify_bytes),
             Operation::Deallocate => lengths.deallocate_blocks,
+            Operation::Flush => u32::MAX,
             _ => blocks(u64::from(parameters.max_transfer_bytes)),
         };
         fits.max(1)
     }
 
-    /// Leaves a part of the current command to those that follow it, where a controller takes less in
-    /// one than that before it did. Returns true if it is another command then. What has data stays one
-    /// transfer.
-    pub(crate) fn shorten(&mut self, geometry: Geometry, parameters: &Parameters) -> bool {
-        if self.operation.has_data() || self.operation == Operation::Flush {
-            return false;
-        }
+    /// Leaves to further commands what the controller does not take in this one.
+    pub(crate) fn shorten(&mut self, geometry: Geometry, parameters: &Parameters) {
         let over = self.blocks.saturating_sub(self.fits(geometry, parameters));
         self.blocks -= over;
         self.blocks_left += over;
-        over > 0
     }
 
-    /// Starts again with the first part.
-    pub(crate) fn rewind(&mut self, geometry: Geometry, parameters: &Parameters) {
-        self.lba = Lba(self.lba.0 - u64::from(self.blocks_done));
-        self.blocks += std::mem::take(&mut self.blocks_done) + self.blocks_left;
-        self.begin(geometry, parameters);
+    /// Covers the range of the request again, of which nothing is done.
+    pub(crate) fn restart(&mut self) {
+        let done = std::mem::take(&mut self.blocks_done);
+        self.lba = Lba(self.lba.0 - u64::from(done));
+        self.blocks += done + std::mem::take(&mut self.blocks_left);
     }
 
-    /// Returns the blocks that this command and those that follow it for the same request touch. The
-    /// end stays the same from command to command of a split request.
+    /// Returns the blocks of the request, of whichever part the command is.
     pub(crate) fn span(&self) -> Span {
-        let Lba(start) = self.lba;
+        let mut whole = *self;
+        whole.restart();
         Span {
             nsid: self.nsid,
-            start,
-            end: start + u64::from(self.blocks) + u64::from(self.blocks_left),
+            start: whole.lba.0,
+            end: whole.lba.0 + u64::from(whole.blocks),
         }
     }
 

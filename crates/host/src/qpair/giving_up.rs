@@ -35,10 +35,7 @@ impl Qpair {
             return None;
         }
         exchange.detached = true;
-        let private = exchange
-            .request()
-            .is_some_and(|request| request.private_data);
-        let data = exchange.data.take().filter(|_| !private);
+        let data = exchange.take_data();
         slot.aborting = false;
         slot.deadline = deadline;
         Some(data)

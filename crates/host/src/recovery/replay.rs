@@ -137,6 +137,11 @@ impl Recovery {
         self.lost.iter().map(|replay| &replay.exchange)
     }
 
+    /// The same, to change their commands.
+    pub(crate) fn lost_ones_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
+        self.lost.iter_mut().map(|replay| &mut replay.exchange)
+    }
+
     /// Takes the first of `which` that is to be sent again. Where an old command of it may come
     /// although no fence says so, it is kept, and `error` reported when that is over.
     pub(crate) fn give_up(

@@ -10,6 +10,7 @@ use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
 use crate::error::HostError;
 use crate::namespace::RemoteNamespace;
+use block::{Capabilities, Device};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -128,7 +129,12 @@ impl Inner {
                     "this switchboard knows 1,024 namespaces already; make another one",
                 ));
             }
-            let capabilities = block::Device::capabilities(remote);
+            // Each submitter has the limit of its own opening, and lanes cut what is longer than a
+            // command.
+            let capabilities = Capabilities {
+                max_transfer_bytes: u32::MAX,
+                ..remote.capabilities()
+            };
             self.tell(|| Update::Namespace {
                 target: number,
                 namespace,

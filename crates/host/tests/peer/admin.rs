@@ -114,7 +114,7 @@ impl Connection {
             model_number: wire::text::ascii_field("Test peer"),
             serial_number: wire::text::ascii_field("1"),
             firmware_revision: wire::text::ascii_field("0"),
-            mdts: 8,
+            mdts: self.behaviour.mdts,
             oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
             oncs: IdentifyController::ONCS_COMPARE
                 | IdentifyController::ONCS_DATASET_MANAGEMENT

@@ -112,12 +112,15 @@ impl Connection {
 
     /// Whether a command is longer than the controller said it may be.
     pub(super) fn is_too_long(&self, command: &IoCommand, capsule: &[u8]) -> bool {
-        let Some(lengths) = &self.behaviour.lengths else {
-            return false;
-        };
         let beyond = |shift: u8, blocks: u32| {
             // A limit of 2^52 pages and more is none.
             (1..52).contains(&shift) && blocks as usize * BLOCK > 4096 << shift
+        };
+        if let IoCommand::Read(lba) | IoCommand::Write(lba) | IoCommand::Compare(lba) = command {
+            return beyond(self.behaviour.mdts, lba.blocks);
+        }
+        let Some(lengths) = &self.behaviour.lengths else {
+            return false;
         };
         match command {
             IoCommand::WriteZeroes(zeroes) => beyond(lengths.wzsl, zeroes.blocks),

@@ -145,7 +145,9 @@ pub struct Behaviour {
     pub extents: Option<ExtentTerms>,
     /// End Controller is answered only when [`Peer::end_controllers`] says so.
     pub slow_fences: bool,
-    /// What it says about the length of single commands, and insists on; nothing if `None`.
+    /// MDTS, on which it insists.
+    pub mdts: u8,
+    /// What it says about the length of other commands, and insists on; nothing if `None`.
     pub lengths: Option<NvmIdentifyController>,
     /// The controller is ready only at this look at CSTS.
     pub ready_after: u32,
@@ -189,6 +191,7 @@ impl Default for Behaviour {
             barriers: false,
             extents: None,
             slow_fences: false,
+            mdts: 8,
             lengths: None,
             ready_after: 1,
             slow_identify: Duration::ZERO,
