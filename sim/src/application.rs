@@ -167,7 +167,7 @@ pub enum Tolerance {
         forgets: bool,
         /// True if permissions change, and sizes of volumes.
         changes: bool,
-        /// True if the target may take less than it did: smaller transfers, or no command over extents.
+        /// True if the target may take no commands over extents any more, or shorter ones.
         limits: bool,
     },
 }
@@ -200,7 +200,8 @@ impl Tolerance {
         }
     }
 
-    pub(crate) fn allows(self, error: BlockError) -> bool {
+    /// Returns true if an answer may be this error; of a request that is an extent of a command or not.
+    pub(crate) fn allows(self, error: BlockError, is_extent: bool) -> bool {
         let Self::Only {
             device,
             gone,
@@ -219,7 +220,7 @@ impl Tolerance {
             BlockError::TimedOut => late || unconnected,
             BlockError::Aborted => late,
             BlockError::OutOfRange | BlockError::Denied => changes,
-            BlockError::Malformed | BlockError::Unsupported => limits,
+            BlockError::Unsupported => limits && is_extent,
             _ => false,
         }
     }

@@ -18,7 +18,6 @@ mod volume;
 pub use feature::Feature;
 pub use kept::kept;
 pub use path::{DrawnPath, HostPath};
-pub(crate) use plan::TRANSFER_BYTES_MIN;
 pub use plan::{Event, Incident, Options, Plan};
 
 use crate::trace::say;

@@ -338,9 +338,6 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
     }
 }
 
-/// The least that a target takes in one command, in bytes.
-pub(crate) const TRANSFER_BYTES_MIN: u32 = 8192;
-
 fn limits(seed: u64, foreign: bool, small: bool) -> Limits {
     let limits = Limits {
         end_controller: !foreign,
@@ -362,7 +359,7 @@ fn limits(seed: u64, foreign: bool, small: bool) -> Limits {
 fn smaller(prng: &mut Prng, limits: Limits) -> Limits {
     Limits {
         in_capsule_bytes: [0, 512, 4096][size(prng, 0, 2)],
-        transfer_bytes: [TRANSFER_BYTES_MIN, 16_384, 65_536][size(prng, 0, 2)],
+        transfer_bytes: [8192, 16_384, 65_536][size(prng, 0, 2)],
         h2c_data_bytes: 4096 << prng.below(3),
         r2t_bytes: 4096 << prng.below(3),
         r2ts_per_command: 1 + u16::try_from(prng.below(4)).expect("a few"),

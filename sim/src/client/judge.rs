@@ -3,11 +3,10 @@
 use super::content::version_of;
 use super::{Client, InFlight, RequestKind, WARM_UP, Way};
 use crate::application::Tolerance;
-use crate::check::TRANSFER_BYTES_MIN;
 use crate::oracle::{StepNumber, Version};
 use crate::trace::say;
 use base::{SlabKey, Time};
-use block::{BlockError, Completion, Operation};
+use block::{BlockError, Completion};
 use reactor::IoSlice;
 use std::ops::Range;
 
@@ -87,11 +86,10 @@ impl Client {
             && !differs
         {
             assert!(
-                self.tolerance.allows(error),
+                self.tolerance.allows(error, request.together.is_some()),
                 "{:?} of blocks {range:?} failed: {error}, and nothing provokes that",
                 request.kind
             );
-            self.judge_by_limits(&range, request.operation, request.together, error);
         }
         match request.kind {
             RequestKind::Flush(began, settled) if answer.is_ok() => {
@@ -134,28 +132,6 @@ impl Client {
             }
             RequestKind::Verify | RequestKind::Flush(..) | RequestKind::Barrier => {}
         }
-    }
-
-    /// A target that takes less than it did refuses what is larger than any takes, and commands over
-    /// extents.
-    fn judge_by_limits(
-        &self,
-        range: &Range<usize>,
-        operation: Option<Operation>,
-        together: Option<u64>,
-        error: BlockError,
-    ) {
-        let bytes = range.len() * self.geometry.block_bytes as usize;
-        let large = bytes > TRANSFER_BYTES_MIN as usize;
-        let refused = match error {
-            BlockError::Malformed => operation.is_some_and(Operation::has_data) && large,
-            BlockError::Unsupported => false,
-            _ => true,
-        };
-        assert!(
-            refused || together.is_some(),
-            "{operation:?} of blocks {range:?} failed: {error}, and every target takes it"
-        );
     }
 
     /// Checks what a read has returned, and notes how long it took.
