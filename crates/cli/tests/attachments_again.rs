@@ -6,9 +6,11 @@
 
 mod common;
 
-use common::attached::Attached;
+use common::attached::{Attached, have, succeeds};
 use common::attaching::{Attaching, fuse, have_fuse, nbd, nbd_client, vhost, write};
-use common::{Folder, Serving, bench, code, eventually, pattern, program, stderr, stdout};
+use common::{
+    Folder, Serving, bench, code, eventually, json, own_address, pattern, program, stderr, stdout,
+};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -186,4 +188,44 @@ fn the_units_start_again_and_have_the_rights_that_are_promised() {
     let bound = |line: &&str| line.starts_with("CapabilityBoundingSet=");
     let bound = all.lines().find(bound).unwrap();
     assert!(bound.contains("CAP_SYS_RESOURCE"), "{bound}");
+}
+
+/// Clients know the limit of the beginning: their large requests failed from then on.
+#[test]
+fn clients_go_on_with_a_target_that_takes_less_in_one_command() {
+    if !have(&["nbdcopy"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let input = folder.write("in", pattern(4, 4 << 20));
+    let (disk, output) = (
+        folder.write("disk.img", vec![0; 4 << 20]),
+        folder.path("out"),
+    );
+    let serve = |address: &str, bytes: u32| {
+        let config = format!(
+            "listen = [\"{address}\"]\n[limits]\nmax_transfer_bytes = {bytes}\n\
+             [devices.disk]\ntype = \"file\"\npath = \"{disk}\"\n\
+             [[subsystems]]\nnqn = \"nqn.2026-11.io.switchyard:default\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"disk\" }}]\n"
+        );
+        Serving::start(&["--config", &folder.write("target.toml", config)])
+    };
+    let serving = serve(&own_address(), 1 << 20);
+    let address = serving.address().to_owned();
+    let target = format!("target = \"{address}\"");
+    let kinds = [nbd(&folder, "disk", &target), vhost(&folder, "vm", &target)];
+    let mut attaching = Attaching::start(&folder, &kinds.concat());
+    serving.signal("-KILL");
+    drop(serving);
+    let _serving = serve(&address, 8192);
+    let vm = format!("vhost:{}", folder.path("vm.sock"));
+    let load = ["--device", &vm, "--verify", "--app", "a:rw=randrw,bs=128k"];
+    assert_eq!(json(&bench(&load))["apps"][0]["errors"], 0);
+    let uri = format!("nbd+unix:///?socket={}", folder.path("disk.sock"));
+    succeeds("nbdcopy", &["--flush", &input, &uri]);
+    succeeds("nbdcopy", &[&uri, &output]);
+    assert!(std::fs::read(&output).unwrap() == pattern(4, 4 << 20));
+    attaching.signal("-TERM");
+    assert_eq!(attaching.end(), Some(0));
 }
