@@ -144,6 +144,12 @@ impl<T> DeviceIo<T> {
         self.capabilities
     }
 
+    /// Returns the most bytes of one piece of a request's memory.
+    #[must_use]
+    pub const fn piece_bytes(&self) -> usize {
+        self.piece_bytes
+    }
+
     /// Counters of its requests.
     #[must_use]
     pub const fn counters(&self) -> &Arc<IoCounters> {
