@@ -4,6 +4,10 @@ use base::Nanos;
 use base::units::KIB;
 use reactor::BufferClass;
 
+/// The largest device of a front end, in bytes. Files and block devices of Linux have signed sizes, and
+/// so have clients of NBD, of which some take a larger device for an empty one.
+pub const DEVICE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
+
 /// The most data of one NBD request, in bytes: what the specification has servers take.
 /// `[NBD "Block size constraints"]`
 pub const NBD_REQUEST_BYTES_MAX: u32 = 32 << 20;

@@ -381,6 +381,17 @@ fn exports_carry_their_class() {
     assert_eq!(open("latency").read(0, 4096), [7; 4096]);
 }
 
+/// QEMU took it for an empty one.
+#[test]
+fn a_device_that_is_larger_than_its_clients_can_say_is_refused() {
+    let path = socket();
+    let null: Arc<dyn Device> = Arc::new(Null::new(1 << 63, 512).unwrap());
+    let devices = PerClass::from_fn(|_| Arc::clone(&null));
+    let error = NbdServer::start(&devices, &options(&path)).unwrap_err();
+    assert!(error.to_string().contains("2^63 - 1"), "{error}");
+    assert!(!path.exists());
+}
+
 #[test]
 fn only_loopback_addresses_are_served() {
     let device = ram();
