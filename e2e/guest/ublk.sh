@@ -8,60 +8,9 @@
 } </targets
 disks="ublkb3 ublkb6"
 
-# attach NAME ARGUMENT…: starts front ends; their output, number and exit code are in /run/NAME.*.
-attach() {
-	name=$1
-	shift
-	rm -f "/run/$name.status" "/run/$name.out"
-	(
-		switchyard attach "$@" >"/run/$name.out" 2>"/run/$name.log" </dev/null &
-		echo $! >"/run/$name.pid"
-		code=0
-		wait $! || code=$?
-		echo "$code" >"/run/$name.status"
-	) >/dev/null 2>&1 </dev/null &
-	patiently is_ready_or_ended "$name"
-	cat "/run/$name.out" "/run/$name.log"
-	is_ready "$name"
-}
-
-is_ready() {
-	grep -q "^ready: " "/run/$1.out"
-}
-
-has_ended() {
-	[ -e "/run/$1.status" ]
-}
-
-is_ready_or_ended() {
-	[ -e "/run/$1.out" ] && is_ready "$1" || has_ended "$1"
-}
-
-# signal NAME SIGNAL
-signal() {
-	kill "-$2" "$(cat "/run/$1.pid")"
-}
-
-# expect WHAT IS WANTED
-expect() {
-	if [ "$2" != "$3" ]; then
-		echo "$1 is '$2', not '$3'"
-		return 1
-	fi
-}
-
 # property NAME WANTED: of the block device's queue.
 property() {
 	expect "$1" "$(cat "/sys/block/$disk/queue/$1")" "$2"
-}
-
-# detached NAME DISK: the front end has ended by itself, and the block device is gone.
-detached() {
-	patiently has_ended "$1"
-	cat "/run/$1.log"
-	expect "exit code" "$(cat "/run/$1.status")" 0
-	[ ! -e "/dev/$2" ]
-	[ ! -e "/sys/block/$2" ]
 }
 
 attach_remote() {

@@ -273,10 +273,35 @@ pub fn run_vhost_disks(data: &Data, sockets: &[&str], watch: Watch<'_>) -> Resul
 pub fn run_ublk(data: &Data, ports: [u16; 2], watch: Watch<'_>) -> Result<GuestLog> {
     let mut scenario = Scenario {
         targets: &ports.map(|port| ("ublk", port)),
-        ..Scenario::disks(include_str!("../guest/ublk.sh"), &["ublk_drv"])?
+        ..Scenario::disks(
+            concat!(
+                include_str!("../guest/front_end.sh"),
+                include_str!("../guest/ublk.sh")
+            ),
+            &["ublk_drv"],
+        )?
     };
     scenario.add_switchyard()?;
     Ok(GuestLog::parse(&scenario.guest(data)?.run_watched(watch)?))
+}
+
+/// Boots a guest that makes block devices by the program under test, and has `suite` run all its tests
+/// for each: `SWITCHYARD_SUITE_DISK` is its path, and `SWITCHYARD_SUITE_BLOCK` the bytes of a block.
+///
+/// # Errors
+/// As [`run_initiator`].
+pub fn run_ublk_suite(data: &Data, suite: PathBuf) -> Result<GuestLog> {
+    let scripts = [
+        include_str!("../guest/front_end.sh"),
+        include_str!("../guest/ublk_suite.sh"),
+    ];
+    let mut scenario = Scenario {
+        modules: [&INITIATOR_MODULES[..], &["ublk_drv"]].concat(),
+        built_programs: vec![("suite", suite)],
+        ..Scenario::new(&scripts)
+    };
+    scenario.add_switchyard()?;
+    Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
 /// The word that ends a guest of [`run_foreign_target`], at the start of a block.

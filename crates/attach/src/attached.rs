@@ -27,18 +27,22 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Starts an attachment.
+    /// Starts an attachment. `may_offer` is asked when its device is there: an error ends the start
+    /// before anything is offered.
     ///
     /// # Errors
     /// A device or target that cannot be used, or an interface that cannot be offered.
-    pub(crate) fn start(wanted: Wanted) -> Result<Self> {
+    pub(crate) fn start(
+        wanted: Wanted,
+        may_offer: &(dyn Fn() -> Result<()> + Sync),
+    ) -> Result<Self> {
         let started = match wanted.nice {
-            0 => start_here(&wanted),
+            0 => start_here(&wanted, may_offer),
             // Its threads inherit the value of the one that starts them.
             nice => std::thread::scope(|scope| {
                 let starter = scope.spawn(|| {
                     placement::set_nice(nice)?;
-                    start_here(&wanted)
+                    start_here(&wanted, may_offer)
                 });
                 starter.join().expect("starting does not panic")
             }),
@@ -129,13 +133,14 @@ impl Attached {
     }
 }
 
-fn start_here(wanted: &Wanted) -> Result<Started> {
+fn start_here(wanted: &Wanted, may_offer: &dyn Fn() -> Result<()>) -> Result<Started> {
     if let FrontEndOptions::Fuse(options) = &wanted.front_end {
         fuse::check_empty(&options.mountpoint)?;
     }
     // A front end with one device has the first namespace unless another one is named.
     let is_fuse = matches!(wanted.front_end, FrontEndOptions::Fuse(_));
     let source = Source::open(&wanted.device, wanted.path, (!is_fuse).then_some(1))?;
+    may_offer()?;
     match &wanted.front_end {
         FrontEndOptions::Nbd(options) => nbd::start(options, source),
         FrontEndOptions::Fuse(options) => fuse::start(options, source),

@@ -2,11 +2,11 @@
 
 use crate::attached::{Attached, of_class};
 use crate::wanted::Wanted;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use control::attachments::{AttachmentSnapshot, AttachmentState};
 use control::with_causes;
 use frontend::IoCounts;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use switch::Class;
 
@@ -72,6 +72,9 @@ pub(crate) struct Lists {
     waiting: Vec<Waiting>,
     /// Number of the next one that is asked for.
     next: u64,
+    /// Attachments that have their device, and are being offered: the end of the process waits for
+    /// them, so that none is left behind.
+    offering: usize,
     pub(crate) is_draining: bool,
 }
 
@@ -81,6 +84,11 @@ impl Lists {
         let waiting = self.waiting.iter().map(|waiting| &waiting.wanted);
         let wanted = self.attached.iter().map(|it| &it.wanted).chain(waiting);
         wanted.map(|wanted| wanted.name.as_str())
+    }
+
+    /// Returns true if nothing is offered, nor about to be.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.attached.is_empty() && self.offering == 0
     }
 
     /// Adds one that serves.
@@ -163,11 +171,60 @@ impl SharedLists {
         for (id, wanted) in due {
             let shared = Arc::clone(self);
             let thread = std::thread::Builder::new().name("attach".to_owned());
-            let started = thread.spawn(move || shared.ended(id, Attached::start(wanted)));
-            if let Err(error) = started {
+            let start = move || shared.start(wanted, |shared, result| shared.ended(id, result));
+            if let Err(error) = thread.spawn(start) {
                 self.ended(id, Err(error).context("cannot start a thread"));
             }
         }
+    }
+
+    /// Starts the attachment of a command line; `None` where the process is to end before that is
+    /// offered, whatever it waits for.
+    pub(crate) fn start_one(self: &Arc<Self>, wanted: Wanted) -> Option<Result<Attached>> {
+        let (sender, result) = mpsc::channel();
+        let shared = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("attach".to_owned());
+        let start = move || {
+            shared.start(wanted, |_, result| {
+                // The receiver is gone where the process is to end.
+                let _ = sender.send(result);
+            });
+        };
+        if let Err(error) = thread.spawn(start) {
+            return Some(Err(error).context("cannot start a thread"));
+        }
+        let mut lists = self.lock();
+        loop {
+            if let Ok(result) = result.try_recv() {
+                return Some(result);
+            }
+            if lists.is_draining && lists.offering == 0 {
+                return None;
+            }
+            let waited = self.settled.wait(lists);
+            lists = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Starts an attachment, and hands the result to `ended`, unless the process is to end before the
+    /// attachment is offered.
+    fn start(&self, wanted: Wanted, ended: impl FnOnce(&Self, Result<Attached>)) {
+        let is_offered = OnceLock::new();
+        let may_offer = || {
+            let mut lists = self.lock();
+            let may = !lists.is_draining;
+            lists.offering += usize::from(may);
+            is_offered.get_or_init(|| may);
+            ensure!(may, "the process is ending");
+            Ok(())
+        };
+        let result = Attached::start(wanted, &may_offer);
+        let is_offered = is_offered.into_inner();
+        if is_offered != Some(false) {
+            ended(self, result);
+        }
+        self.lock().offering -= usize::from(is_offered == Some(true));
+        self.settled.notify_all();
     }
 
     /// Takes note of the end of an attempt.
@@ -226,7 +283,9 @@ impl SharedLists {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_front_end::{TestFrontEnd, attached};
+    use crate::test_front_end::{TestFrontEnd, attached, wanted};
+    use crate::wanted::FrontEndOptions;
+    use frontend::nbd::Address;
 
     #[test]
     fn the_pause_after_a_failure_grows_up_to_a_bound() {
@@ -249,6 +308,22 @@ mod tests {
         ended.began = Instant::now().checked_sub(PAUSE_MAX).expect("a clock");
         lists.want_again(&ended, "it broke".to_owned());
         assert_eq!(lists.waiting[0].failures, 1);
+    }
+
+    #[test]
+    fn one_that_has_its_device_after_a_signal_is_not_offered() {
+        let wanted = wanted("late");
+        let FrontEndOptions::Nbd(options) = &wanted.front_end else {
+            panic!("it is a socket");
+        };
+        let Address::Unix(socket) = options.address.clone() else {
+            panic!("it is a socket");
+        };
+        let shared = Arc::new(SharedLists::default());
+        shared.set_draining();
+        assert!(shared.start_one(wanted.clone()).is_none());
+        shared.start(wanted, |_, result| panic!("it has an end: {result:?}"));
+        assert!(!socket.exists() && shared.lock().is_idle());
     }
 
     /// It was dropped, and what was left behind had no process any more.

@@ -4,6 +4,7 @@ use crate::reporter::Reporter;
 use crate::running::Running;
 use crate::wanted::{File, ReadFile, Wanted};
 use anyhow::{Context as _, Result, bail};
+use control::attachments::Attachments as _;
 use control::model::ApiAddress;
 use control::process::service_manager::ServiceManager;
 use control::server::{self, ServerOptions};
@@ -73,18 +74,20 @@ pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>)
     Ok(())
 }
 
-/// Starts all, and says that they are ready.
+/// Starts all, and says that they are ready, unless the process is to end.
 fn begin(
     running: &Running,
     wanted: Vec<Wanted>,
     api: Option<&ApiAddress>,
 ) -> Result<ServiceManager> {
     running.start(wanted)?;
-    if let Some(api) = api {
-        running.reporter().interface(api)?;
-    }
     let manager = ServiceManager::from_environment();
     let manager = manager.context("the service manager cannot be told that this is ready")?;
-    manager.tell("READY=1");
+    if !running.is_draining() {
+        if let Some(api) = api {
+            running.reporter().interface(api)?;
+        }
+        manager.tell("READY=1");
+    }
     Ok(manager)
 }

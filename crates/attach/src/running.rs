@@ -81,8 +81,9 @@ impl Running {
             self.ask_for(wanted);
         } else {
             for wanted in wanted {
-                let attached = Attached::start(wanted)?;
-                self.shared.lock().insert(attached);
+                if let Some(started) = self.shared.start_one(wanted) {
+                    self.shared.lock().insert(started?);
+                }
             }
         }
         let told = self.tell(self.has_file());
@@ -156,10 +157,10 @@ impl Running {
     /// Returns true if nothing is attached any more. Waits for the interface where it detaches one,
     /// which may refuse and stay.
     fn is_over(&self) -> bool {
-        let is_empty = || self.shared.lock().attached.is_empty();
-        is_empty() && {
+        let is_idle = || self.shared.lock().is_idle();
+        is_idle() && {
             drop(lock(&self.changes));
-            is_empty()
+            is_idle()
         }
     }
 

@@ -114,10 +114,10 @@ pub(crate) fn no_file(_: &Path, _: bool) -> Result<File, ConfigError> {
     unreachable!("no test reads the file again")
 }
 
-/// Starts an attachment of a file, which gets this front end instead of its own.
-pub(crate) fn attached(test: &str, front_end: TestFrontEnd) -> Attached {
+/// An attachment of a file.
+pub(crate) fn wanted(test: &str) -> Wanted {
     let name = format!("switchyard-{test}-{}.sock", std::process::id());
-    let wanted = Wanted {
+    Wanted {
         name: "a".to_owned(),
         device: SourceDevice::Local("null:1M".parse().expect("a device")),
         path: None,
@@ -137,8 +137,13 @@ pub(crate) fn attached(test: &str, front_end: TestFrontEnd) -> Attached {
             words: BTreeMap::new(),
             class_rules: Vec::new(),
         }),
-    };
-    let mut attached = Attached::start(wanted).expect("it starts");
+    }
+}
+
+/// Starts an attachment of a file, which gets this front end instead of its own.
+pub(crate) fn attached(test: &str, front_end: TestFrontEnd) -> Attached {
+    let attached = Attached::start(wanted(test), &|| Ok(()));
+    let mut attached = attached.expect("it starts");
     attached.started.front_end = Box::new(front_end);
     attached
 }

@@ -12,8 +12,10 @@ use common::{
     Folder, Serving, bench, code, eventually, json, own_address, pattern, program, stderr, stdout,
 };
 use std::fs::File;
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// The mount that a killed process left ended each further start, and with it all other attachments.
 #[test]
@@ -120,6 +122,35 @@ fn an_attachment_that_does_not_start_keeps_no_other_one_from_serving() {
     drop(client);
     attaching.signal("-TERM");
     assert_eq!(attaching.end(), Some(0));
+}
+
+/// A process waited for a target that never answers until it gave up, and failed by that.
+#[test]
+fn a_signal_ends_a_process_that_waits_for_its_first_answer() {
+    let folder = Folder::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let device = format!("target = \"{target}\"");
+    let two = ["a", "b"].map(|name| nbd(&folder, name, &device));
+    let config = write(&folder, &two.concat());
+    let socket = folder.path("one.sock");
+    let one = ["nbd", "--socket", &socket, "--target", &target];
+    for (args, connections) in [(&one[..], 1), (&["--config", &config], 2)] {
+        let mut process = program();
+        process.arg("attach").args(args);
+        let process = process.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let process = process.spawn().unwrap();
+        let accepted: Vec<_> = (0..connections)
+            .map(|_| listener.accept().unwrap())
+            .collect();
+        let sent = Command::new("kill").arg(process.id().to_string()).status();
+        assert!(sent.unwrap().success());
+        let output = process.wait_with_output().unwrap();
+        code(&output, 0);
+        assert_eq!(stderr(&output), "", "it gave nothing up");
+        assert!(!stdout(&output).contains("ready"), "{}", stdout(&output));
+        drop(accepted);
+    }
 }
 
 /// A change that could not start was an attachment lost, until the next signal.

@@ -4,7 +4,7 @@
 //! complete when all of them are. Its memory is taken as a whole before it begins, so requests that
 //! wait for memory hold none.
 
-use crate::limits::CORE_REQUESTS_RESERVE;
+use crate::limits::{CORE_REQUESTS_RESERVE, DEVICE_BYTES_MAX};
 use crate::{IoCounters, KnownLosses};
 use base::units::Lba;
 use base::{Slab, SlabKey, Time};
@@ -84,12 +84,20 @@ impl<T> DeviceIo<T> {
     /// blocks; for at most `requests` requests at a time.
     ///
     /// # Errors
-    /// What a device answers.
+    /// What a device answers; [`DeviceError::Invalid`] for one of more than [`DEVICE_BYTES_MAX`].
     pub fn open(
         devices: &PerClass<Arc<dyn Device>>,
         requests: usize,
         driver: &mut dyn Driver,
     ) -> Result<Self, DeviceError> {
+        let device = Arc::clone(&devices[Class::DEFAULT]);
+        let bytes = device.geometry().bytes();
+        if bytes > DEVICE_BYTES_MAX {
+            return Err(DeviceError::Invalid(format!(
+                "a device of {bytes} bytes cannot be attached: sizes of files, of block devices and \
+                 of NBD clients end at 2^63 - 1; attach one of at most {DEVICE_BYTES_MAX} bytes"
+            )));
+        }
         let mut open = |class: Class| -> Result<ClassChannel, DeviceError> {
             Ok(ClassChannel {
                 channel: devices[class].open(driver)?,
@@ -100,7 +108,6 @@ impl<T> DeviceIo<T> {
         };
         let [latency, throughput] = [open(Class::Latency)?, open(Class::Throughput)?];
         let mut channels = [Some(latency), Some(throughput)];
-        let device = Arc::clone(&devices[Class::DEFAULT]);
         let capabilities = device.capabilities();
         let block = device.geometry().block_bytes as usize;
         let largest = driver.buffers().largest();
@@ -142,6 +149,12 @@ impl<T> DeviceIo<T> {
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    /// Returns the most bytes of one piece of a request's memory.
+    #[must_use]
+    pub const fn piece_bytes(&self) -> usize {
+        self.piece_bytes
     }
 
     /// Counters of its requests.

@@ -1,10 +1,29 @@
 //! Every limit of this crate, with its unit in the name and its reason beside it.
 
 use base::Nanos;
+use base::units::KIB;
+use reactor::BufferClass;
+
+/// The largest device of a front end, in bytes. Files and block devices of Linux have signed sizes, and
+/// so have clients of NBD, of which some take a larger device for an empty one.
+pub const DEVICE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
 
 /// The most data of one NBD request, in bytes: what the specification has servers take.
 /// `[NBD "Block size constraints"]`
 pub const NBD_REQUEST_BYTES_MAX: u32 = 32 << 20;
+
+/// Memory of each NBD connection that no other one can take: enough for a few small requests under
+/// way. 64 MiB for all connections, of which those that never need it take nothing.
+pub const NBD_RESERVE: [BufferClass; 2] = [
+    BufferClass {
+        bytes: 4 * KIB,
+        count: 16,
+    },
+    BufferClass {
+        bytes: 64 * KIB,
+        count: 3,
+    },
+];
 
 /// Connections of an NBD server. One client opens a few.
 pub const NBD_CONNECTIONS_MAX: usize = 256;

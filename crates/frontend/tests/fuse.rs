@@ -547,6 +547,24 @@ fn options_that_cannot_be_are_refused() {
     assert!(matches!(error, FuseError::NotADirectory(_)), "{error}");
 }
 
+/// Its file could be neither looked at nor opened (EIO).
+#[test]
+fn a_device_that_is_larger_than_a_file_can_be_is_refused() {
+    let null = |bytes| same(Arc::new(Null::new(bytes, 4096).unwrap()) as _);
+    let most = (1 << 63) - 4096;
+    let Some(mut mounted) = attach(vec![(1, null(most))], |_| {}) else {
+        return;
+    };
+    let file = mounted.open(1, 0);
+    assert_eq!(file.metadata().unwrap().len(), most);
+    file.read_exact_at(&mut [1; 4096], most - 4096).unwrap();
+    drop(file);
+    mounted.detach();
+    let options = Options::new(&mounted.directory);
+    let error = Attachment::start(vec![(1, null(1 << 63))], &options).unwrap_err();
+    assert!(error.to_string().contains("2^63 - 1"), "{error}");
+}
+
 #[test]
 fn a_processor_that_is_not_there_is_refused_and_nothing_is_left() {
     let namespaces = || vec![(1, same(ram(4096, 512)))];

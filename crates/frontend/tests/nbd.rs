@@ -15,11 +15,13 @@ use base::Nanos;
 use block::device::{FileDevice, FileOptions, Null, Ram};
 use block::layer::fault::FaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
-use block::{BlockError, Cache, CacheOptions, Device};
+use block::{
+    BlockError, Cache, CacheOptions, Capabilities, Channel, Device, DeviceError, Geometry,
+};
 use forgetful::Forgetful;
 use growing::Growing;
 use nbd_client::{BLOCK_STATUS, Client, DISCONNECT, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
-use reactor::PollPolicy;
+use reactor::{Driver, PollPolicy};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -379,6 +381,17 @@ fn exports_carry_their_class() {
     assert_eq!(open("latency").read(0, 4096), [7; 4096]);
 }
 
+/// QEMU took it for an empty one.
+#[test]
+fn a_device_that_is_larger_than_its_clients_can_say_is_refused() {
+    let path = socket();
+    let null: Arc<dyn Device> = Arc::new(Null::new(1 << 63, 512).unwrap());
+    let devices = PerClass::from_fn(|_| Arc::clone(&null));
+    let error = NbdServer::start(&devices, &options(&path)).unwrap_err();
+    assert!(error.to_string().contains("2^63 - 1"), "{error}");
+    assert!(!path.exists());
+}
+
 #[test]
 fn only_loopback_addresses_are_served() {
     let device = ram();
@@ -479,6 +492,71 @@ fn deaf_clients_give_their_memory_to_one_that_waits() {
     client.stream.set_read_timeout(patience).unwrap();
     assert!(client.read(40 << 20, 1 << 20) == [0; 1 << 20]);
     std::fs::remove_file(&file).unwrap();
+}
+
+/// Requests of clients that hold all buffers of a core, and of one that needs few of them: it waited
+/// until they were reset, one after the other.
+#[test]
+fn a_client_with_small_requests_waits_for_no_memory_of_others() {
+    // Of pieces of 4 KiB, so that all buffers come to be taken, also the small ones.
+    const PIECES_MAX: u64 = 512;
+    let buffers = reactor::uring::Options::default().buffers;
+    let (_server, path) = serve(Arc::new(Small(ram())));
+    let mut greedy = Vec::new();
+    for class in buffers {
+        let mut pieces = class.count as u64;
+        while pieces > 0 {
+            let taken = pieces.min(PIECES_MAX);
+            let mut client = Client::simple(&path);
+            client.send(WRITE, 0, 1, (BYTES / 2, taken * BLOCK));
+            // The socket has no room for as much: the server took it into its memory.
+            let data = vec![1; usize::try_from(taken * BLOCK - 1).unwrap()];
+            client.stream.write_all(&data).unwrap();
+            greedy.push(client);
+            pieces -= taken;
+        }
+    }
+    let mut client = Client::simple(&path);
+    for round in 0..50 {
+        let data = pattern(round, 4096);
+        assert_eq!(client.write(u64::from(round) * BLOCK, &data), 0);
+        let read = client.read(0, 65536);
+        assert!(read[usize::from(round % 16) * 4096..][..4096] == pattern(round % 16, 4096));
+    }
+    // As many as the reserve has buffers for, at a time, and more.
+    let mut all = Vec::new();
+    for cookie in 0..40 {
+        all.extend(client.header(WRITE, 0, cookie, cookie * BLOCK, BLOCK));
+        all.extend(pattern(7, 4096));
+    }
+    client.stream.write_all(&all).unwrap();
+    (0..40).for_each(|_| assert_eq!(client.reply().0, 0));
+    // None of the others was held to be in its way.
+    for client in &mut greedy {
+        client.stream.write_all(&[1]).unwrap();
+        assert_eq!(client.reply(), (0, 1));
+    }
+}
+
+/// A device that takes 4 KiB at a time.
+#[derive(Debug)]
+struct Small(Arc<dyn Device>);
+
+impl Device for Small {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_transfer_bytes: 4096,
+            ..self.0.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        self.0.open(driver)
+    }
 }
 
 /// Each buffer that came free went to a client that needed one: what needs many at a time waited for

@@ -143,7 +143,7 @@ impl NamespaceInfo {
             nsid,
             geometry: Geometry {
                 block_bytes,
-                // Keeps the size in bytes below 2^63.
+                // Keeps the size in bytes within 64 bits.
                 blocks: identify.nsze.min((1 << 63) / u64::from(block_bytes)),
             },
             blocks_used: identify.nuse,

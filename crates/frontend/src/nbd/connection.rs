@@ -11,6 +11,7 @@
 //! their replies are sent.
 
 use super::export::Export;
+use super::memory::ClientMemory;
 use super::negotiation::{Encryption, HandshakeStep, Negotiation};
 use super::payload::Payload;
 use super::protocol::{
@@ -64,8 +65,8 @@ pub(super) struct Connection {
     /// The other list, unless it is being sent; and its bytes of data.
     spare: Option<Box<SendList>>,
     sending_bytes: usize,
-    /// Bytes of memory that requests of this connection hold.
-    held: usize,
+    /// Memory that its requests hold.
+    pub(super) memory: ClientMemory,
     pub(super) receiving: bool,
     /// Bytes wait that were not parsed for want of room.
     paused: bool,
@@ -74,9 +75,7 @@ pub(super) struct Connection {
     draining: bool,
     handshake_by: Time,
     send_by: Time,
-    /// Begin of the wait for memory that other connections hold, and of the wait for the client to
-    /// take data; [`Time::NEVER`] where there is none.
-    pub(super) starved_since: Time,
+    /// Begin of the wait for the client to take data; [`Time::NEVER`] where there is none.
     sending_since: Time,
     output: Writer,
     encryption: Stage,
@@ -113,7 +112,7 @@ impl Connection {
             list_bytes: 0,
             spare: Some(Box::new(SendList::new())),
             sending_bytes: 0,
-            held: 0,
+            memory: ClientMemory::default(),
             receiving: false,
             paused: false,
             close_sent: false,
@@ -121,7 +120,6 @@ impl Connection {
             draining: false,
             handshake_by: now + NBD_NEGOTIATION_TIME,
             send_by: Time::NEVER,
-            starved_since: Time::NEVER,
             sending_since: Time::NEVER,
             output,
             encryption: tls.map_or(Stage::Off, |tls| Stage::Plain(tls.clone())),
@@ -183,7 +181,7 @@ impl Connection {
     pub(super) fn end(&mut self) {
         self.phase = Phase::Ending;
         self.waiting = None;
-        self.starved_since = Time::NEVER;
+        self.memory.waits_no_more();
         self.payload = None;
         self.stash = Vec::new();
         self.paused = false;
@@ -382,19 +380,10 @@ impl Connection {
         let mut data = Vec::new();
         if moves {
             let bytes = usize::try_from(header.length).expect("a request is bounded");
-            let room = self.held == 0 || self.held + bytes <= NBD_REQUEST_BYTES_MAX as usize;
-            let room = room && !io.is_full();
-            let memory = room.then(|| io.memory(class, bytes, cx)).flatten();
-            let Some(memory) = memory else {
-                if room {
-                    io.reserve(class, bytes, cx);
-                    self.starved_since = self.starved_since.min(cx.now);
-                }
+            let Some(memory) = self.memory.take(class, bytes, io, cx) else {
                 self.waiting = Some(header);
                 return Ok(());
             };
-            self.starved_since = Time::NEVER;
-            self.held += bytes;
             data = memory;
         } else if refused.is_none() && io.is_full() {
             self.waiting = Some(header);
@@ -491,7 +480,7 @@ impl Connection {
         self.in_flight -= 1;
         let result = result.map_err(|error| NbdError::of(error, writes(owner.command)));
         if owner.command != command::READ || result.is_err() {
-            self.held -= data.iter().map(IoSlice::len).sum::<usize>();
+            self.memory.give_back(data.iter().map(IoSlice::len).sum());
             data.clear();
         }
         self.replies.push_back(Reply {
@@ -584,7 +573,8 @@ impl Connection {
         list.clear();
         self.spare = Some(list);
         self.sending_since = Time::NEVER;
-        self.held -= std::mem::take(&mut self.sending_bytes);
+        self.memory
+            .give_back(std::mem::take(&mut self.sending_bytes));
     }
 
     /// The client is gone: what was to be sent never will be.

@@ -8,6 +8,7 @@
 mod connection;
 mod export;
 mod listener;
+mod memory;
 mod negotiation;
 mod payload;
 mod protocol;

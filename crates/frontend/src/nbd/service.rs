@@ -153,7 +153,7 @@ impl NbdService {
         let mut stalled = std::mem::take(&mut self.stalled);
         let since = |&key: &SlabKey| {
             let connection = self.connections.get(key);
-            connection.map_or(Time::NEVER, |connection| connection.starved_since)
+            connection.map_or(Time::NEVER, |connection| connection.memory.starved_since())
         };
         stalled.sort_by_key(since);
         self.io.release();
@@ -188,7 +188,7 @@ impl NbdService {
     fn crowding(&self, now: Time) -> Option<SlabKey> {
         let is_late = |since: Time| since + NBD_CROWDED_TIME <= now;
         let all = || self.connections.iter();
-        all().find(|(_, connection)| is_late(connection.starved_since))?;
+        all().find(|(_, connection)| is_late(connection.memory.starved_since()))?;
         let held = all().map(|(key, connection)| (connection.awaited_since(), key));
         let (since, key) = held.min_by_key(|&(since, _)| since)?;
         is_late(since).then_some(key)

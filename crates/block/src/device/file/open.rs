@@ -9,6 +9,7 @@ use rustix::fs::{
 };
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -126,17 +127,46 @@ pub(super) fn erase(
     // In the way in which others write meanwhile: through the page cache, a page that the range
     // begins in would be written whole, over what is written to its other blocks past the cache.
     let file = reopen(file, options, mode)?;
+    let align = match mode {
+        IoMode::Direct { align_bytes } => u64::from(align_bytes),
+        IoMode::Buffered(_) => 1,
+    };
     let mut done = 0;
     while done < len {
-        let piece = (len - done).min(ALLOCATE_PIECE_BYTES);
+        let (at, left) = (offset + done, len - done);
+        let is_part = !at.is_multiple_of(align) || left < align;
+        let piece = if is_part {
+            left.min(align - at % align)
+        } else {
+            (left - left % align).min(ALLOCATE_PIECE_BYTES)
+        };
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&file, flags, offset + done, piece) {
+        match fallocate(&file, flags, at, piece) {
             Ok(()) => done += piece,
             Err(rustix::io::Errno::INTR) => {}
-            Err(_) => done += write_zeroes(&file, offset + done, len - done)?,
+            Err(_) if is_part => {
+                erase_in_sector(&file, align, at..at + piece)?;
+                done += piece;
+            }
+            Err(_) => done += write_zeroes(&file, at, piece)?,
         }
     }
     Ok(file)
+}
+
+/// Writes the sector that this range is a part of with zeroes in it. The blocks of the device are no
+/// smaller than its sectors, so that no write to the rest of this one is possible which would not
+/// show what is erased.
+fn erase_in_sector(file: &File, align: u64, range: Range<u64>) -> io::Result<()> {
+    let sector = range.start - range.start % align;
+    let memory = |at: u64| usize::try_from(at - sector).expect("a sector is small");
+    let bytes = memory(sector + align);
+    let mut buffer = vec![0; bytes + PAGE_BYTES];
+    let start = buffer.as_ptr().align_offset(PAGE_BYTES);
+    let buffer = &mut buffer[start..start + bytes];
+    file.read_exact_at(buffer, sector)?;
+    buffer[memory(range.start)..memory(range.end)].fill(0);
+    file.write_all_at(buffer, sector)
 }
 
 /// Writes zeroes from `offset` on, `len` bytes or a piece of these; returns how many. The memory is

@@ -526,6 +526,41 @@ fn block_devices_pass() {
     }
 }
 
+/// What was given up by blocks of 512 bytes was not erased by direct I/O, which takes whole sectors.
+#[test]
+fn parts_of_the_sectors_of_a_block_device_are_erased() {
+    let directory = Directory::temporary();
+    let options = directory.options(4096);
+    fs::write(&options.path, [7; 16 * 4096]).expect("a file");
+    let device = match Loop::new(&options.path, 4096) {
+        Ok(device) => device,
+        Err(why) => {
+            crate::skipped(why);
+            return;
+        }
+    };
+    let options = FileOptions {
+        path: PathBuf::from(&device.0),
+        size: None,
+        create: false,
+        ..options
+    };
+    let file = open(&options);
+    let direct = IoMode::Direct { align_bytes: 4096 };
+    assert_eq!(file.mode(), direct);
+    let mut expected = vec![7; 16 * 4096];
+    // In one sector, from one to another one with whole ones between, to and from the end of one.
+    for range in [512..1024, 5120..20992, 24576..25088, 32256..36864] {
+        let len = range.end - range.start;
+        file.erase(range.start as u64, len as u64)
+            .expect("within the device");
+        expected[range].fill(0);
+    }
+    let mut bench = Bench::open(driver(), &file).expect("it opens");
+    assert!(bench.read(0, 16) == Ok(expected));
+    bench.close();
+}
+
 /// Runs a test of this file again, in a process of its own in which a directory is a file system
 /// of two MiB. What cannot be done here is said, and nothing is tested.
 fn in_a_small_file_system(test: &str) {
