@@ -130,10 +130,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
 
     /// Sends off what was submitted, and waits as [`wait_until`](Self::wait_until) for what is handed
     /// out.
-    pub(super) fn take_until(&mut self, min: usize, end: Time) -> io::Result<Completions<'_>>
-    where
-        C: Sized,
-    {
+    pub(super) fn take_until(&mut self, min: usize, end: Time) -> io::Result<Completions<'_>> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
@@ -259,7 +256,7 @@ trait Finished: fmt::Debug {
     fn rest(&mut self);
 }
 
-impl<C: Channel> Finished for OwnChannel<C> {
+impl<C: Channel + ?Sized> Finished for OwnChannel<C> {
     fn next(&mut self) -> Option<Completion> {
         self.done.pop_front()
     }

@@ -224,6 +224,11 @@ impl SwitchedChannel {
         Ok(channel)
     }
 
+    /// Returns the number of requests that it takes.
+    pub(crate) fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Which ingress is this thread's: that of the core that it runs on, now.
     #[inline]
     fn look_where(&mut self, driver: &dyn Driver) {
