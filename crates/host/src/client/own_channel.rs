@@ -56,6 +56,11 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         &self.channel
     }
 
+    /// The channel, for what is neither asked nor done with its driver.
+    pub(super) fn channel_mut(&mut self) -> &mut C {
+        &mut self.channel
+    }
+
     /// Requests and barriers that the channel has not finished.
     pub(super) fn outstanding(&self) -> usize {
         self.outstanding

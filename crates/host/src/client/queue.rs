@@ -11,7 +11,7 @@ use crate::namespace::RemoteNamespace;
 use crate::switch::SwitchedChannel;
 use base::units::{KIB, Lba, MIB};
 use base::{Nanos, Time};
-use block::{BlockError, Channel, Device, Operation, Request, Submit};
+use block::{BlockError, Channel, Device, Operation, Request, Submit, SubmitterMemory};
 use reactor::{BufferClass, Context, Driver as _, IoSlice, PollPolicy};
 use std::io;
 use std::marker::PhantomData;
@@ -88,6 +88,11 @@ pub(super) trait QueueChannel: Channel {
         limit: Time,
         cx: &mut Context<'_>,
     ) -> Result<(), SubmitError>;
+
+    /// The memory of the channel's own that has room for buffers, if it has such memory.
+    fn room(&mut self) -> Option<&mut SubmitterMemory> {
+        None
+    }
 }
 
 impl QueueChannel for RemoteChannel {
@@ -122,6 +127,10 @@ impl QueueChannel for SwitchedChannel {
     fn barrier_until(&mut self, _: u64, _: Time, _: &mut Context<'_>) -> Result<(), SubmitError> {
         // Its requests leave by lanes of several cores.
         Err(RequestError::from(BlockError::Unsupported).into())
+    }
+
+    fn room(&mut self) -> Option<&mut SubmitterMemory> {
+        Some(self.memory_mut())
     }
 }
 
@@ -180,6 +189,23 @@ impl Queue {
     #[must_use]
     pub fn buffer(&mut self, bytes: usize) -> Option<IoSlice> {
         self.own.memory(bytes)
+    }
+
+    /// Takes whole zeroed pages for `bytes` bytes that many requests may use, until they are
+    /// [released](Self::release). Data in them goes through a switchboard without a copy, until that
+    /// breaks: its threads may write to them then. `None` beyond
+    /// [`SwitchedQueueOptions::buffer_bytes`](super::SwitchedQueueOptions), and for a queue with
+    /// connections of its own, which copies no data of any region.
+    #[must_use]
+    pub fn reserve(&mut self, bytes: usize) -> Option<IoSlice> {
+        self.own.channel_mut().room()?.reserve(bytes)
+    }
+
+    /// Gives what [`reserve`](Self::reserve) returned back. No request may use it any more.
+    pub fn release(&mut self, buffer: &IoSlice) {
+        if let Some(room) = self.own.channel_mut().room() {
+            room.release(buffer.offset());
+        }
     }
 
     /// Requests that were submitted and not handed out by [`wait`](Self::wait) yet.

@@ -24,6 +24,8 @@ base::with_defaults! {
         /// for each request of the depth is the address space that the queue takes, 2 GiB at most, for
         /// which the depth is reduced.
         pub request_bytes: u32 = SUBMITTER_BYTES,
+        /// Bytes that [`Queue::reserve`] may give in all, 1 GiB at most: address space.
+        pub buffer_bytes: u64 = 0,
         /// Idle policy of [`Queue::wait`].
         pub poll: PollPolicy = PollPolicy::Auto,
         /// Lets application steering move the thread to other cores of the switchboard while it has the
@@ -49,6 +51,7 @@ impl Namespace {
             .namespace(&remote)?
             .with_class(options.class.unwrap_or(remote.class()))
             .with_requests(options.depth, options.request_bytes)
+            .with_room(options.buffer_bytes)
             .steered(options.steered);
         // Data is in memory of the submitter's; these are for commands with data of their own.
         let driver = reactor::uring::Options {
