@@ -1,7 +1,9 @@
 //! `libswitchyard` and the C programs that use it: built for the tests.
 //!
 //! Owns a folder below the target directory. The library is built by cargo with the profile of the
-//! running test, the programs by the machine's C compiler with every warning an error.
+//! running test, the programs by the machine's C compiler with every warning an error. With
+//! `SWITCHYARD_SANITIZED_LIBRARY`, as `address=FOLDER`, the library is the one in that folder, which
+//! was built with the sanitizer, and all programs have it, too (`scripts/sanitize`).
 
 use crate::{cache_directory, output_of, target_directory};
 use anyhow::{Context as _, Result, bail};
@@ -24,6 +26,8 @@ pub enum Checks {
 pub struct Library {
     folder: PathBuf,
     headers: PathBuf,
+    /// The sanitizer that the library was built with.
+    sanitizer: Option<String>,
 }
 
 impl Library {
@@ -32,7 +36,18 @@ impl Library {
     /// # Errors
     /// When cargo fails, or the library is not where cargo puts it.
     pub fn build() -> Result<Self> {
-        let folder = build_with(&["--package", "switchyard-c"], is_release()?)?;
+        let (sanitizer, folder) = match std::env::var("SWITCHYARD_SANITIZED_LIBRARY") {
+            Ok(text) => {
+                let (sanitizer, folder) = text
+                    .split_once('=')
+                    .context("it names sanitizer and folder")?;
+                (Some(sanitizer.to_owned()), PathBuf::from(folder))
+            }
+            Err(_) => {
+                let folder = build_with(&["--package", "switchyard-c"], is_release()?)?;
+                (None, folder)
+            }
+        };
         let file = folder.join("libswitchyard.so");
         if !file.is_file() {
             bail!("cargo made no {}", file.display());
@@ -42,7 +57,11 @@ impl Library {
         // Another test may have made it, or be doing so.
         let _ = std::os::unix::fs::symlink("libswitchyard.so", &link);
         let headers = repository().join("crates/capi/include");
-        Ok(Self { folder, headers })
+        Ok(Self {
+            folder,
+            headers,
+            sanitizer,
+        })
     }
 
     /// Folder of the library.
@@ -68,8 +87,13 @@ impl Library {
         let mut compiler = Command::new("cc");
         compiler.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]);
         compiler.args(["-g", "-pthread", "-o"]).arg(&program);
-        if checks == Checks::Sanitized {
+        if let Some(sanitizer) = &self.sanitizer {
+            compiler.arg(format!("-fsanitize={sanitizer}"));
+        } else if checks == Checks::Sanitized {
             compiler.arg("-fsanitize=address,undefined");
+        }
+        if self.sanitizer.as_deref() == Some("thread") {
+            compiler.arg(repository().join("crates/capi/tests/c/tsan.c"));
         }
         compiler.arg(source).arg("-I").arg(&self.headers);
         compiler.arg("-L").arg(&self.folder).arg("-lswitchyard");

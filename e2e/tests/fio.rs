@@ -58,6 +58,26 @@ fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
     }
     let text = fio("--name=trim --rw=randtrim --bs=64k --size=8M")?;
     ensure!(text.contains("err= 0"), "{text}");
+    let switched = format!("--thread --sw_switchboard=1 {verify} --rw=randwrite");
+    let both = format!(
+        "{switched} --name=l --sw_class=latency --iodepth=1 --name=t --offset=16M --bs=128k \
+         --iodepth=8 --numjobs=2 --offset_increment=16M {verify} --rw=randwrite --bs=128k"
+    );
+    let text = fio(&both)?;
+    ensure!(text.matches("err= 0").count() == 3, "{text}");
+    for (jobs, remedy) in [
+        ("--sw_switchboard=1", "thread=1"),
+        ("--thread --sw_cores=0", "sw_switchboard=1"),
+        (
+            "--thread --sw_switchboard=1 --sw_cores=0;1",
+            "a list of processors",
+        ),
+        ("--thread --sw_switchboard=1 --sw_cores=1023", "1023"),
+    ] {
+        let refused = fio(&format!("--name=a --rw=read --size=4k {jobs}"));
+        let refused = format!("{:#}", refused.err().context("it is refused")?);
+        ensure!(refused.contains(remedy), "{jobs}: {refused}");
+    }
     let refused = fio("--name=a --rw=read --size=4k --sw_nsid=9");
     let refused = format!("{:#}", refused.err().context("there is no namespace 9")?);
     ensure!(refused.contains("it has 1"), "{refused}");

@@ -19,10 +19,10 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     blocks.filter_map(until_end).collect()
 }
 
-/// Makes a program of the page's two examples: the second one uses the names of the first.
+/// Makes a program of the page's three examples: the second and the third use names of the first.
 fn program(page: &str, target: &str) -> Result<String> {
     let blocks = blocks(page, "c");
-    let [queue, limits] = &blocks[..] else {
+    let [queue, shared, limits] = &blocks[..] else {
         anyhow::bail!("the page has {} examples in C", blocks.len());
     };
     let (include, queue) = queue
@@ -34,7 +34,9 @@ fn program(page: &str, target: &str) -> Result<String> {
         "#include <stdio.h>\n{include}\nint main(void) {{\n{queue}\n\
          if (count != 1 || done[0].result != 0 || done[0].user != data || data[0] != 7) return 1;\n\
          {{\n{limits}\nif (count < 1) return 2;\nsw_close(theirs);\n}}\n\
-         sw_queue_destroy(queue);\nsw_close(disk);\nsw_disconnect(target);\nreturn 0;\n}}\n"
+         sw_queue_destroy(queue);\n\
+         {{\n{shared}\nif (count != 1 || done[0].result != 0) return 3;\n\
+         sw_switchboard_destroy(board);\n}}\nsw_queue_destroy(queue);\nsw_close(disk);\nsw_disconnect(target);\nreturn 0;\n}}\n"
     ))
 }
 

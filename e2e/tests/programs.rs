@@ -88,15 +88,29 @@ fn the_example_with_tokio_runs() -> Result<()> {
     Ok(())
 }
 
-/// The target is killed and started again under load; no write is lost, and none is done twice.
+#[test]
+fn threads_of_both_classes_share_the_lanes_of_a_switchboard() -> Result<()> {
+    run_both("switchboard")
+}
+
 #[test]
 fn a_program_goes_on_when_its_target_is_killed() -> Result<()> {
+    goes_on_when_its_target_is_killed("load")
+}
+
+#[test]
+fn the_threads_of_a_switchboard_go_on_when_their_target_is_killed() -> Result<()> {
+    goes_on_when_its_target_is_killed("switchboard")
+}
+
+/// The target is killed and started again under load; no write is lost, and none is done twice.
+fn goes_on_when_its_target_is_killed(name: &str) -> Result<()> {
     if require_programs(&["cc"])? == Readiness::Skip {
         return Ok(());
     }
     let library = Library::build()?;
-    let program = library.compile("load", Checks::Sanitized)?;
-    let file = cache_directory("programs")?.join("load.disk");
+    let program = library.compile(name, Checks::Sanitized)?;
+    let file = cache_directory("programs")?.join(format!("{name}.disk"));
     std::fs::File::create(&file)?.set_len(16 << 20)?;
     let file = file.to_str().context("the path is text")?;
     let listen = format!("{}:0", own_address());

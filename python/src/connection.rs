@@ -3,7 +3,7 @@
 use crate::buffers::{self, Data};
 use crate::queue::Queue;
 use crate::{class, closed, host_error, request_error, requests};
-use host::{Class, Host, PathSpec, RequestError, Subsystem};
+use host::{Class, CoreId, Host, PathSpec, RequestError, Subsystem, SwitchboardOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -124,6 +124,46 @@ impl Target {
     }
 
     /// Closes the target; namespaces and queues go on until they are closed.
+    fn close(&self, py: Python<'_>) {
+        self.inner.close(py);
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+}
+
+/// Lanes that the queues of the process's threads share.
+#[pyclass(frozen, module = "switchyard")]
+pub(crate) struct Switchboard {
+    inner: Open<host::Switchboard>,
+}
+
+#[pymethods]
+impl Switchboard {
+    /// Starts a thread on each core; without any, on each that the calling thread may run on.
+    #[new]
+    #[pyo3(signature = (cores=None))]
+    fn new(py: Python<'_>, cores: Option<Vec<u32>>) -> PyResult<Self> {
+        let start = || {
+            let mut options = SwitchboardOptions::of_process()?;
+            if let Some(cores) = cores {
+                options.cores = cores.into_iter().map(CoreId).collect();
+            }
+            host::Switchboard::start(&options)
+        };
+        let started = py.detach(start).map_err(host_error)?;
+        Ok(Self {
+            inner: Open::new(started),
+        })
+    }
+
+    /// Closes the switchboard; its queues go on until they are closed.
     fn close(&self, py: Python<'_>) {
         self.inner.close(py);
     }
@@ -278,23 +318,51 @@ impl Namespace {
     }
 
     /// Makes a queue of the calling thread.
-    #[pyo3(signature = (depth=128, *, connections=1, request_class=None))]
+    #[pyo3(signature = (depth=128, *, connections=1, request_class=None, switchboard=None))]
     fn queue(
         &self,
         py: Python<'_>,
         depth: u16,
         connections: u16,
         request_class: Option<&str>,
+        switchboard: Option<&Switchboard>,
     ) -> PyResult<Queue> {
-        let options = host::QueueOptions {
-            depth,
-            connections,
-            class: class(request_class)?,
-            ..host::QueueOptions::default()
+        let class = class(request_class)?;
+        let opened = match switchboard {
+            None => {
+                let options = host::QueueOptions {
+                    depth,
+                    connections,
+                    class,
+                    ..host::QueueOptions::default()
+                };
+                self.inner.run(py, "namespace", |namespace| {
+                    requests::open(namespace, |namespace| namespace.queue_with(&options))
+                })
+            }
+            Some(_) if connections != 1 => {
+                let message = "a queue of a switchboard has no connections of its own";
+                return Err(PyValueError::new_err(message));
+            }
+            Some(switchboard) => {
+                let board = switchboard
+                    .inner
+                    .with("switchboard", host::Switchboard::clone)?;
+                let options = host::SwitchedQueueOptions {
+                    class,
+                    depth: depth.into(),
+                    ..host::SwitchedQueueOptions::default()
+                };
+                self.inner.run(py, "namespace", |namespace| {
+                    requests::open(namespace, |namespace| {
+                        // It may be the last when it is dropped, which takes time.
+                        let board = board;
+                        namespace.switched_queue(&board, &options)
+                    })
+                })
+            }
         };
-        let open = |namespace: &host::Namespace| requests::open(namespace, &options);
-        let opened = self.inner.run(py, "namespace", open)?;
-        Ok(Queue::new(opened?))
+        Ok(Queue::new(opened??))
     }
 
     /// Closes the namespace; its queues go on.

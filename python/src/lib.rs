@@ -20,6 +20,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<connection::Target>()?;
     module.add_class::<connection::Namespace>()?;
+    module.add_class::<connection::Switchboard>()?;
     module.add_class::<queue::Queue>()?;
     module.add_function(wrap_pyfunction!(connection::connect, module)?)
 }

@@ -1,7 +1,7 @@
 //! Queues: batches, and single requests for an event loop.
 
 use crate::buffers::{self, Data, Parts};
-use crate::requests::{BATCH, Handle, OpenQueue, READ};
+use crate::requests::{self, BATCH, Handle, OpenQueue, READ};
 use crate::{os_error, request_error, submit_error};
 use host::{BlockError, Completion, Operation, SubmitError};
 use pyo3::buffer::PyBuffer;
@@ -186,8 +186,11 @@ fn write_buffer(
     let request = queue.request(tag, operation, offset, length as u64, None);
     let mut request = request.map_err(SubmitError::from)?;
     let mut data = queue.buffer(length).ok_or(Refused::Full)?;
-    let bytes = data.bytes_mut().expect("a buffer of the queue's own");
-    buffer.copy_to_slice(py, bytes).map_err(Refused::For)?;
+    match data.bytes_mut() {
+        Some(bytes) => buffer.copy_to_slice(py, bytes).map_err(Refused::For)?,
+        // Through a switchboard it is memory that other threads know.
+        None => data.copy_in(0, &buffer.to_vec(py).map_err(Refused::For)?),
+    }
     request.data = Some(data);
     queue.submit(request).map_err(|_| Refused::Full)
 }
@@ -215,7 +218,7 @@ fn take(
     for done in batch.drain(..) {
         let index = OpenQueue::batch_index(done.tag);
         match (done.result, &done.data) {
-            (Ok(()), Some(data)) => each(index, data.bytes().unwrap_or_default())?,
+            (Ok(()), Some(data)) => each(index, &requests::content(data))?,
             (Ok(()), None) => {}
             (Err(error), _) => {
                 let text = format!("request {index} of the batch: {error}");

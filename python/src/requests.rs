@@ -2,9 +2,10 @@
 //! handle of another thread does not find it.
 
 use crate::{closed, host_error, os_error};
-use host::{BlockError, Completion, Namespace, Queue, QueueOptions};
+use host::{BlockError, Completion, HostError, IoSlice, Namespace, Queue};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,10 +76,13 @@ fn with_queues<T>(f: impl FnOnce(&mut Vec<OpenQueue>) -> PyResult<T>) -> PyResul
     })
 }
 
-/// Opens a queue on the calling thread.
-pub(crate) fn open(namespace: &Namespace, options: &QueueOptions) -> PyResult<Handle> {
+/// Opens a queue on the calling thread by `make`.
+pub(crate) fn open(
+    namespace: &Namespace,
+    make: impl FnOnce(&Namespace) -> Result<Queue, HostError>,
+) -> PyResult<Handle> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let queue = namespace.queue_with(options).map_err(host_error)?;
+    let queue = make(namespace).map_err(host_error)?;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let open = OpenQueue {
         handle: number,
@@ -182,6 +186,19 @@ impl Handle {
     }
 }
 
+/// The bytes of a read. Those of a queue through a switchboard are in memory that other threads know,
+/// so they are copied.
+pub(crate) fn content(data: &IoSlice) -> Cow<'_, [u8]> {
+    data.bytes().map_or_else(
+        || {
+            let mut copy = vec![0; data.len()];
+            data.copy_out(0, &mut copy);
+            copy.into()
+        },
+        Cow::from,
+    )
+}
+
 impl From<Completion> for Single {
     fn from(done: Completion) -> Self {
         let data = done
@@ -190,7 +207,7 @@ impl From<Completion> for Single {
         Self {
             tag: done.tag & !READ,
             result: done.result,
-            data: data.map(|data| data.bytes().unwrap_or_default().to_vec()),
+            data: data.map(|data| content(&data).into_owned()),
         }
     }
 }

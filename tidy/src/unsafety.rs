@@ -17,6 +17,10 @@ pub const ROOMS: &[(&str, &str)] = &[
     ),
     ("crates/capi/src/requests.rs", "memory of C programs"),
     (
+        "crates/capi/src/switchboard.rs",
+        "names that C sees, and pointers that are handed on",
+    ),
+    (
         "crates/capi/src/target.rs",
         "names and arguments that C sees",
     ),

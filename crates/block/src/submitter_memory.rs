@@ -3,11 +3,17 @@
 //! A core's own buffers never leave it, so a request that does needs memory that every thread may
 //! touch: a region of the submitter's. Half of it is lent on request, and requests with
 //! such data go as they are. The other half holds the data of requests that come with other memory:
-//! it is copied in before, and out afterwards.
+//! it is copied in before, and out afterwards. There may be room beside these for buffers that the
+//! submitter keeps, and requests with data in them go as they are, too.
 
 use crate::device::DeviceError;
 use crate::request::Operation;
+use base::units::KIB;
 use reactor::{IoSlice, Memory, Region, RegionHandle};
+use std::collections::BTreeMap;
+
+/// Buffers of the room begin and end at multiples of this many bytes: pages.
+const PAGE: usize = 4 * KIB;
 
 /// A submitter's memory.
 #[derive(Debug)]
@@ -22,6 +28,8 @@ pub struct SubmitterMemory {
     lendable: Vec<RegionHandle>,
     /// The one to be lent next, unless it still is.
     next_lent: usize,
+    /// Buffers in the room: their offsets and lengths.
+    buffers: BTreeMap<usize, usize>,
 }
 
 /// The place of a request's data in its submitter's memory.
@@ -40,12 +48,22 @@ impl SubmitterMemory {
     /// # Errors
     /// [`DeviceError::Memory`] when there is not that much address space.
     pub fn new(depth: u32, bytes: usize) -> Result<Self, DeviceError> {
-        let region = Region::new(2 * depth as usize * bytes)?;
+        Self::with_room(depth, bytes, 0)
+    }
+
+    /// The same with `room` bytes more for [buffers](Self::reserve).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_room(depth: u32, bytes: usize, room: usize) -> Result<Self, DeviceError> {
+        let places = (2 * depth as usize * bytes).next_multiple_of(PAGE);
+        let region = Region::new(places + room)?;
         Ok(Self {
             handle: region.handle(),
             lendable: (0..depth).map(|_| region.handle()).collect(),
             places: (0..depth).rev().collect(),
             next_lent: 0,
+            buffers: BTreeMap::new(),
             bytes,
             region,
         })
@@ -70,6 +88,32 @@ impl SubmitterMemory {
         let offset = (count + place) * self.bytes;
         let memory = Memory::Region(self.lendable[place].clone());
         Some(IoSlice::new(memory, offset, bytes))
+    }
+
+    /// Takes whole pages of the room for a buffer of `bytes` bytes, zeroed; `None` where it has no such
+    /// gap.
+    pub fn reserve(&mut self, bytes: usize) -> Option<IoSlice> {
+        let size = bytes.checked_next_multiple_of(PAGE)?;
+        let mut start = (2 * self.lendable.len() * self.bytes).next_multiple_of(PAGE);
+        for (&next, &taken) in &self.buffers {
+            if next - start >= size {
+                break;
+            }
+            start = next + taken;
+        }
+        if size == 0 || size > self.region.len() - start {
+            return None;
+        }
+        self.buffers.insert(start, size);
+        let memory = Memory::Region(self.region.handle());
+        Some(IoSlice::new(memory, start, size))
+    }
+
+    /// Gives the buffer at this offset back, and its pages to the machine. No request may use it.
+    pub fn release(&mut self, offset: usize) {
+        if let Some(size) = self.buffers.remove(&offset) {
+            self.handle.discard(offset, size);
+        }
     }
 
     /// Finds a place for a request's data, and copies it there unless the operation only fills it;
@@ -127,5 +171,37 @@ fn in_pieces(length: usize, mut copy: impl FnMut(usize, &mut [u8])) {
     for at in (0..length).step_by(piece.len()) {
         let size = piece.len().min(length - at);
         copy(at, &mut piece[..size]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_the_room_overlap_neither_each_other_nor_the_places() {
+        let mut memory = SubmitterMemory::with_room(3, PAGE, 4 * PAGE).unwrap();
+        let all: Vec<_> = [1, PAGE + 1, PAGE]
+            .map(|bytes| memory.reserve(bytes).unwrap())
+            .into();
+        let ranges: Vec<_> = all.iter().map(|s| (s.offset() / PAGE, s.len())).collect();
+        assert_eq!(ranges, [(6, PAGE), (7, 2 * PAGE), (9, PAGE)]);
+        assert!(memory.reserve(1).is_none() && memory.reserve(0).is_none());
+        let lent = memory.lend(PAGE).unwrap();
+        assert!(lent.offset() + lent.len() <= 6 * PAGE);
+        let placed = memory.place(&all[2], Operation::Read).unwrap();
+        assert_eq!((placed.offset, placed.bounce), (9 * PAGE, None));
+
+        let mut buffer = all.into_iter().nth(1).unwrap();
+        let at = buffer.offset();
+        buffer.copy_in(PAGE, &[7; PAGE]);
+        memory.release(at);
+        assert!(memory.reserve(3 * PAGE).is_none());
+        // The gap is used again, and has nothing of what was there.
+        let (first, second) = (memory.reserve(PAGE), memory.reserve(PAGE).unwrap());
+        assert_eq!(first.unwrap().offset(), at);
+        let mut bytes = vec![1; PAGE];
+        second.copy_out(0, &mut bytes);
+        assert_eq!(bytes, [0; PAGE]);
     }
 }

@@ -6,7 +6,8 @@
  *       --rw=randread --bs=4k --iodepth=32
  *
  * A job makes its connection where it runs, after fio's fork; before that, one is made and closed
- * to learn the size. Each job has a queue of its own.
+ * to learn the size. Each job has a queue of its own. With sw_switchboard=1 (and thread=1) the jobs of
+ * the process share a switchboard, and those of one namespace its lanes.
  *
  * fio commits each request alone unless it is told otherwise, and asks for completions when its
  * queue is full. So requests leave together, when it asks or when they are a quarter of the queue,
@@ -28,6 +29,8 @@ struct engine_options {
     unsigned int nsid;
     unsigned int request_class;
     unsigned int gather;
+    unsigned int switchboard;
+    char *cores;
 };
 
 #define OFFSET(field) .off1 = offsetof(struct engine_options, field)
@@ -92,10 +95,43 @@ static struct fio_option engine_options[] = {
         .def = "1",
         ENGINE_OPTION,
     },
+    {
+        .name = "sw_switchboard",
+        .lname = "Switchboard",
+        .help = "Jobs that are threads (thread=1) share lanes, requests of class latency first",
+        .type = FIO_OPT_BOOL,
+        OFFSET(switchboard),
+        .def = "0",
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_cores",
+        .lname = "Cores",
+        .help = "Processors of the switchboard, as 0,2; without it, all that the first job may use",
+        .type = FIO_OPT_STR_STORE,
+        OFFSET(cores),
+        ENGINE_OPTION,
+    },
     {.name = NULL},
 };
 
+/* A namespace that jobs of this process share. */
+struct shared {
+    struct shared *next;
+    char *name;
+    sw_target *target;
+    sw_namespace *disk;
+    unsigned int users;
+};
+
+/* What jobs of this process share, and what protects it. */
+static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER;
+static struct shared *all_shared;
+static sw_switchboard *board;
+static char *board_cores;
+
 struct job {
+    struct shared *shared; /* NULL: the target and the namespace are the job's own. */
     sw_target *target;
     sw_namespace *disk;
     sw_queue *queue;
@@ -130,12 +166,121 @@ static int open_disk(struct thread_data *td, sw_target **target, sw_namespace **
     return result;
 }
 
+static int complain_of(const char *what) {
+    fprintf(stderr, "switchyard: %s\n", what);
+    return -EINVAL;
+}
+
+/* Starts the switchboard for the first job of the process. */
+static int start_board(const char *cores) {
+    uint32_t numbers[1024];
+    sw_switchboard_options options = {.size = sizeof options, .cores = cores ? numbers : NULL};
+    const char *next = cores;
+    while (next && *next) {
+        char *end;
+        unsigned long number = strtoul(next, &end, 10);
+        if (end == next || (*end && *end != ',') || number > UINT32_MAX ||
+            options.core_count == 1024)
+            return complain_of("sw_cores is a list of processors, as 0,2");
+        numbers[options.core_count++] = number;
+        next = *end ? end + 1 : end;
+    }
+    board_cores = strdup(cores ? cores : "");
+    if (!board_cores)
+        return -ENOMEM;
+    int result = sw_switchboard_create(&options, &board);
+    if (result < 0) {
+        complain("start the switchboard", result);
+        free(board_cores);
+        board_cores = NULL;
+    }
+    return result;
+}
+
+/* Finds the namespace of a job among those of other jobs, or opens it. */
+static struct shared *find_shared(struct thread_data *td) {
+    struct engine_options *given = td->eo;
+    struct shared *shared;
+    char *name;
+    if (asprintf(&name, "%s %s %s %u", given->target, given->nqn,
+                 given->host_nqn ? given->host_nqn : "", given->nsid) < 0)
+        return NULL;
+    for (shared = all_shared; shared; shared = shared->next)
+        if (!strcmp(shared->name, name))
+            break;
+    if (shared) {
+        free(name);
+        return shared;
+    }
+    shared = calloc(1, sizeof *shared);
+    if (!shared || open_disk(td, &shared->target, &shared->disk) < 0) {
+        free(shared);
+        free(name);
+        return NULL;
+    }
+    shared->name = name;
+    shared->next = all_shared;
+    all_shared = shared;
+    return shared;
+}
+
+/* Opens what the job shares with others. */
+static int join_others(struct thread_data *td, struct job *job) {
+    struct engine_options *given = td->eo;
+    int result = 0;
+    pthread_mutex_lock(&sharing);
+    if (!board)
+        result = start_board(given->cores);
+    else if (strcmp(board_cores, given->cores ? given->cores : ""))
+        result = complain_of("jobs that share a switchboard have the same sw_cores");
+    if (result == 0) {
+        job->shared = find_shared(td);
+        if (job->shared)
+            job->shared->users++;
+        else
+            result = -EIO;
+    }
+    pthread_mutex_unlock(&sharing);
+    return result;
+}
+
+/* Closes it with the last job. */
+static void leave_others(struct shared *shared) {
+    pthread_mutex_lock(&sharing);
+    if (--shared->users == 0) {
+        struct shared **place = &all_shared;
+        while (*place != shared)
+            place = &(*place)->next;
+        *place = shared->next;
+        sw_close(shared->disk);
+        sw_disconnect(shared->target);
+        free(shared->name);
+        free(shared);
+    }
+    if (board && !all_shared) {
+        sw_switchboard_destroy(board);
+        free(board_cores);
+        board = NULL;
+        board_cores = NULL;
+    }
+    pthread_mutex_unlock(&sharing);
+}
+
 /* Before the fork: the one file of a job is the namespace. */
 static int engine_setup(struct thread_data *td) {
     sw_target *target;
     sw_namespace *disk;
     sw_info info = {.size = sizeof info};
+    struct engine_options *given = td->eo;
 
+    if (given->switchboard && !td->o.use_thread) {
+        complain_of("a switchboard is for threads of one process: add thread=1");
+        return 1;
+    }
+    if (given->cores && !given->switchboard) {
+        complain_of("sw_cores are those of a switchboard: add sw_switchboard=1");
+        return 1;
+    }
     if (open_disk(td, &target, &disk) < 0)
         return 1;
     int result = sw_namespace_info(disk, &info);
@@ -163,6 +308,40 @@ static int fills_queue(const struct thread_data *td) {
     return !options->thinktime;
 }
 
+/* Opens the job's namespace and makes its queue. */
+static int open_queue(struct thread_data *td, struct job *job) {
+    struct engine_options *given = td->eo;
+    sw_queue_options options = {.size = sizeof options, .request_class = given->request_class};
+    if (!given->switchboard) {
+        int result = open_disk(td, &job->target, &job->disk);
+        if (result < 0)
+            return result;
+    } else {
+        int result = join_others(td, job);
+        if (result < 0)
+            return result;
+        options.switchboard = board;
+        options.request_bytes = td_max_bs(td);
+        /* More than fio asks for. */
+        options.buffer_bytes = (td_max_bs(td) + page_size) * td->o.iodepth + (4 << 20);
+    }
+    sw_namespace *disk = job->shared ? job->shared->disk : job->disk;
+    int result = sw_queue_create(disk, td->o.iodepth, &options, &job->queue);
+    return result < 0 ? complain("make a queue", result) : 0;
+}
+
+/* The queue first: on another thread than that of the job, the end of which closed it, that is
+ * refused. What was not opened is, too. */
+static void close_job(struct job *job) {
+    sw_queue_destroy(job->queue);
+    if (job->shared)
+        leave_others(job->shared);
+    sw_close(job->disk);
+    sw_disconnect(job->target);
+    free(job->completions);
+    free(job);
+}
+
 /* After the fork, on the thread of the job. */
 static int engine_init(struct thread_data *td) {
     struct job *job = calloc(1, sizeof *job);
@@ -170,35 +349,20 @@ static int engine_init(struct thread_data *td) {
         return 1;
     job->room = td->o.iodepth;
     job->completions = calloc(job->room, sizeof *job->completions);
-    if (!job->completions || open_disk(td, &job->target, &job->disk) < 0)
-        goto failed;
-    if (sw_queue_create(job->disk, td->o.iodepth, NULL, &job->queue) < 0) {
-        complain("make a queue", 0);
-        sw_close(job->disk);
-        sw_disconnect(job->target);
-        goto failed;
+    if (!job->completions || open_queue(td, job) < 0) {
+        close_job(job);
+        return 1;
     }
     job->together = 1;
     if (((struct engine_options *)td->eo)->gather && fills_queue(td))
         job->together = (job->room + 3) / 4;
     td->io_ops_data = job;
     return 0;
-failed:
-    free(job->completions);
-    free(job);
-    return 1;
 }
 
 static void engine_cleanup(struct thread_data *td) {
-    struct job *job = td->io_ops_data;
-    if (!job)
-        return;
-    /* On another thread than that of the job, the end of which closed the queue, this is refused. */
-    sw_queue_destroy(job->queue);
-    sw_close(job->disk);
-    sw_disconnect(job->target);
-    free(job->completions);
-    free(job);
+    if (td->io_ops_data)
+        close_job(td->io_ops_data);
     td->io_ops_data = NULL;
 }
 

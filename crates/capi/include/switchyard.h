@@ -7,7 +7,8 @@
  * wrong. Handles are opaque: one that was closed, or that is none, is answered with -EBADF, and a
  * queue of another thread with -EPERM. Flags and fields that are unknown are refused.
  *
- * Targets and namespaces may be used by any thread at once, queues by the thread that made them.
+ * Targets, namespaces and switchboards may be used by any thread at once, queues by the thread that
+ * made them.
  * After fork() a child uses none of them. A defect of the library is answered with SW_EPANIC where
  * it was built to unwind; a release build ends the process, since what threads share may be half
  * done.
@@ -81,6 +82,12 @@
 #define SW_NEVER UINT32_MAX
 
 /**
+ * Lets the switchboard move the thread to others of its cores while it has the queue, unless the
+ * thread was pinned to one.
+ */
+#define SW_STEERED 1
+
+/**
  * A write returns or completes when its data is on stable storage (FUA).
  */
 #define SW_FUA 1
@@ -94,6 +101,11 @@ typedef struct sw_namespace sw_namespace;
  * Requests and completions of one thread on a namespace. Opaque.
  */
 typedef struct sw_queue sw_queue;
+
+/**
+ * Threads and lanes that the queues of a process share. Opaque.
+ */
+typedef struct sw_switchboard sw_switchboard;
 
 /**
  * A connected subsystem. Opaque.
@@ -163,7 +175,8 @@ typedef struct sw_info {
    */
   uint32_t block_bytes;
   /**
-   * Most bytes of one request of a queue; blocking calls take any length.
+   * Most bytes of one request of a queue (of a switchboard: its request_bytes); blocking calls take
+   * any length.
    */
   uint32_t max_request_bytes;
   /**
@@ -175,6 +188,30 @@ typedef struct sw_info {
    */
   uint32_t read_only;
 } sw_info;
+
+/**
+ * Options of sw_switchboard_create. Zero in a field is its default; set size to
+ * sizeof(sw_switchboard_options).
+ */
+typedef struct sw_switchboard_options {
+  /**
+   * Size of the structure in bytes.
+   */
+  size_t size;
+  /**
+   * Numbers of the processors that get a thread and lanes each; NULL: all that the calling thread
+   * may run on.
+   */
+  const uint32_t *cores;
+  /**
+   * The number of them, at most 1024.
+   */
+  uint32_t core_count;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} sw_switchboard_options;
 
 /**
  * Options of sw_queue_create. Zero in a field is its default; set size to
@@ -201,6 +238,25 @@ typedef struct sw_queue_options {
    * Zero.
    */
   uint32_t reserved;
+  /**
+   * Makes the queue's requests go through this switchboard; NULL: the queue has connections of its
+   * own. What follows is for queues of a switchboard only, and connections is not.
+   */
+  struct sw_switchboard *switchboard;
+  /**
+   * Most bytes of a request with data; 262,144 by default. Twice as much for each request of the
+   * depth is the address space that the queue takes, 2 GiB at most, for which the depth is reduced.
+   */
+  uint32_t request_bytes;
+  /**
+   * SW_STEERED.
+   */
+  uint32_t flags;
+  /**
+   * Bytes of sw_buffer_alloc, 1 GiB at most, of which data is not copied; none by default. Address
+   * space.
+   */
+  uint64_t buffer_bytes;
 } sw_queue_options;
 
 /**
@@ -401,12 +457,40 @@ int sw_discard(struct sw_namespace *ns, uint64_t offset, uint64_t length);
 int sw_write_zeroes(struct sw_namespace *ns, uint64_t offset, uint64_t length);
 
 /**
- * Makes a queue of the calling thread for `depth` requests at once (1 to 4095; the controller may
- * allow fewer, sw_queue_depth says), with a connection of its own. `options` may be NULL.
+ * Starts a switchboard and stores a handle. `options` may be NULL. Queues of any namespaces that
+ * sw_queue_create makes with it share one connection for each of its cores, class and target; on
+ * each core requests of SW_CLASS_LATENCY go before those of SW_CLASS_THROUGHPUT. A thread submits to
+ * the core that it runs on, or to one of the others if the switchboard does not have that.
  *
- * A thread that keeps requests outstanding must call sw_queue_reap within the keep-alive time-out.
- * Returns 0, -EBUSY where the controller grants no further I/O queue, -ENOSYS where the kernel
- * refuses an io_uring, or another negative errno value.
+ * Returns 0, -EINVAL for cores that the process may not use or that are named twice, -ENOSYS where
+ * the kernel refuses an io_uring, or another negative errno value.
+ *
+ * # Safety
+ * Pointers must be valid for the call.
+ */
+int sw_switchboard_create(const struct sw_switchboard_options *options,
+                          struct sw_switchboard **switchboard);
+
+/**
+ * Closes a switchboard's handle. Its queues go on; its threads and connections end when the last of
+ * them is closed, too.
+ *
+ * Returns 0 or -EBADF.
+ */
+int sw_switchboard_destroy(struct sw_switchboard *switchboard);
+
+/**
+ * Makes a queue of the calling thread for `depth` requests at once (1 to 4095; the controller may
+ * allow fewer, sw_queue_depth says), with a connection of its own, or through the switchboard of its
+ * options. `options` may be NULL.
+ *
+ * A thread that keeps requests outstanding must call sw_queue_reap within the keep-alive time-out;
+ * for a queue of a switchboard its threads do that, but for a thread of SW_CLASS_LATENCY that is
+ * alone with its core, which may get a connection of its own besides.
+ * Returns 0, -EBUSY where the controller grants no further I/O queue, -EMFILE where it has fewer to
+ * give than the switchboard needs, or the switchboard has 4,096 queues, -ENOSYS where the kernel
+ * refuses an io_uring, or another negative errno value. If a switchboard breaks, requests of its
+ * queues end with -ENODEV.
  *
  * # Safety
  * Pointers must be valid for the call.
@@ -573,15 +657,18 @@ int sw_queue_fd(struct sw_queue *queue);
 /**
  * Allocates `length` bytes of memory for requests of this queue, zeroed, whole pages, and stores
  * its address. Data of requests within it is not copied between the caller and the queue, but for
- * that of a vector of several parts, wherever they are. Several requests may use ranges of a buffer
- * at once. Its pages are taken from the system when they are first touched.
+ * that of a vector of several parts, wherever they are, and through a switchboard that of buffers
+ * beyond buffer_bytes. Several requests may use ranges of a buffer at once. Its pages are taken from
+ * the system when they are first touched.
  *
  * Returns 0, -EINVAL for no bytes, -ENOMEM or another negative errno value.
  *
  * # Safety
  * `address` must be valid.
  */
-int sw_buffer_alloc(struct sw_queue *queue, size_t length, void **address);
+int sw_buffer_alloc(struct sw_queue *queue,
+                    size_t length,
+                    void **address);
 
 /**
  * Gives a buffer of sw_buffer_alloc back.

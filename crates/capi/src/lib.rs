@@ -2,8 +2,8 @@
 //! over [`host`]. `include/switchyard.h` is generated from it.
 //!
 //! A handle is a number that looks like a pointer and is never followed: a table says what it
-//! stands for, so one that was closed is found out. Targets and namespaces are in tables of the
-//! process, queues in one of their thread, which is the only one that may use them. Pointers are
+//! stands for, so one that was closed is found out. Targets, namespaces and switchboards are in tables
+//! of the process, queues in one of their thread, which is the only one that may use them. Pointers are
 //! followed in `memory` alone. Must never: let a panic reach the caller; keep a caller's memory
 //! longer than its request; accept a flag or field that has no meaning yet.
 
@@ -14,6 +14,7 @@ mod namespace;
 mod options;
 mod queue;
 mod requests;
+mod switchboard;
 mod target;
 mod version;
 
@@ -25,7 +26,8 @@ pub use namespace::{
 };
 pub use options::{
     Options, QueueOptions, SW_CLASS_DEFAULT, SW_CLASS_LATENCY, SW_CLASS_THROUGHPUT, SW_DATA_DIGEST,
-    SW_HEADER_DIGEST, SW_NEVER, SW_POLL_ALWAYS, SW_POLL_AUTO, SW_POLL_NEVER,
+    SW_HEADER_DIGEST, SW_NEVER, SW_POLL_ALWAYS, SW_POLL_AUTO, SW_POLL_NEVER, SW_STEERED,
+    Switchboard, SwitchboardOptions,
 };
 pub use queue::{
     Completion, Queue, sw_buffer_alloc, sw_buffer_free, sw_queue_cancel, sw_queue_create,
@@ -33,5 +35,6 @@ pub use queue::{
     sw_queue_outstanding, sw_queue_read, sw_queue_readv, sw_queue_reap, sw_queue_set_timeout,
     sw_queue_write, sw_queue_write_zeroes, sw_queue_writev,
 };
+pub use switchboard::{sw_switchboard_create, sw_switchboard_destroy};
 pub use target::{Target, sw_connect, sw_disconnect};
 pub use version::{SWITCHYARD_ABI_VERSION, sw_abi_version, sw_version};

@@ -72,6 +72,21 @@ pub(crate) unsafe fn bytes_mut<'a>(
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer, length) })
 }
 
+/// Returns the numbers at a pointer.
+///
+/// # Safety
+/// `count` numbers from `pointer` on are readable.
+pub(crate) unsafe fn numbers(pointer: *const u32, count: usize) -> Result<Vec<u32>, Failure> {
+    check(pointer.cast(), count * size_of::<u32>(), "the list")?;
+    let number = |index| {
+        // SAFETY: the list has that many numbers, so this is within it.
+        let number = unsafe { pointer.add(index) };
+        // SAFETY: the caller passed a list that can be read.
+        unsafe { number.read_unaligned() }
+    };
+    Ok((0..count).map(number).collect())
+}
+
 /// Stores a result.
 ///
 /// # Safety

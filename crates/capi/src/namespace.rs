@@ -29,7 +29,8 @@ pub struct NamespaceInfo {
     pub bytes: u64,
     /// Unit of offsets and lengths, in bytes.
     pub block_bytes: u32,
-    /// Most bytes of one request of a queue; blocking calls take any length.
+    /// Most bytes of one request of a queue (of a switchboard: its request_bytes); blocking calls take
+    /// any length.
     pub max_request_bytes: u32,
     /// Identifier of the namespace.
     pub nsid: u32,

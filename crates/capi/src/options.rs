@@ -1,4 +1,4 @@
-//! Options of a connection and of a queue.
+//! Options of a connection, of a switchboard and of a queue.
 #![allow(unsafe_code)] // Promises about the layout of the structures.
 
 use crate::error::Failure;
@@ -76,6 +76,45 @@ unsafe impl Versioned for Options {
 
 const _: () = assert!(size_of::<Options>() == 48, "the layout is part of the ABI");
 
+/// Threads and lanes that the queues of a process share. Opaque.
+#[derive(Debug)]
+pub struct Switchboard(());
+
+/// Options of sw_switchboard_create. Zero in a field is its default; set size to
+/// sizeof(sw_switchboard_options).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SwitchboardOptions {
+    /// Size of the structure in bytes.
+    pub size: usize,
+    /// Numbers of the processors that get a thread and lanes each; NULL: all that the calling thread
+    /// may run on.
+    pub cores: *const u32,
+    /// The number of them, at most 1024.
+    pub core_count: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+// SAFETY: a `usize`, a pointer and two 32-bit numbers leave no gap.
+unsafe impl Versioned for SwitchboardOptions {
+    const ZERO: Self = Self {
+        size: 0,
+        cores: ptr::null(),
+        core_count: 0,
+        reserved: 0,
+    };
+}
+
+const _: () = assert!(
+    size_of::<SwitchboardOptions>() == 24,
+    "the layout is part of the ABI"
+);
+
+/// Lets the switchboard move the thread to others of its cores while it has the queue, unless the
+/// thread was pinned to one.
+pub const SW_STEERED: u32 = 1;
+
 /// Options of sw_queue_create. Zero in a field is its default; set size to
 /// sizeof(sw_queue_options).
 #[derive(Clone, Copy, Debug)]
@@ -91,9 +130,20 @@ pub struct QueueOptions {
     pub request_class: u32,
     /// Zero.
     pub reserved: u32,
+    /// Makes the queue's requests go through this switchboard; NULL: the queue has connections of its
+    /// own. What follows is for queues of a switchboard only, and connections is not.
+    pub switchboard: *mut Switchboard,
+    /// Most bytes of a request with data; 262,144 by default. Twice as much for each request of the
+    /// depth is the address space that the queue takes, 2 GiB at most, for which the depth is reduced.
+    pub request_bytes: u32,
+    /// SW_STEERED.
+    pub flags: u32,
+    /// Bytes of sw_buffer_alloc, 1 GiB at most, of which data is not copied; none by default. Address
+    /// space.
+    pub buffer_bytes: u64,
 }
 
-// SAFETY: a `usize` and four 32-bit numbers leave no gap.
+// SAFETY: a `usize`, a pointer, six 32-bit numbers and a 64-bit one leave no gap.
 unsafe impl Versioned for QueueOptions {
     const ZERO: Self = Self {
         size: 0,
@@ -101,11 +151,15 @@ unsafe impl Versioned for QueueOptions {
         poll: 0,
         request_class: 0,
         reserved: 0,
+        switchboard: ptr::null_mut(),
+        request_bytes: 0,
+        flags: 0,
+        buffer_bytes: 0,
     };
 }
 
 const _: () = assert!(
-    size_of::<QueueOptions>() == 24,
+    size_of::<QueueOptions>() == 48,
     "the layout is part of the ABI"
 );
 

@@ -5,8 +5,9 @@ use crate::error::{Failure, call};
 use crate::handles;
 use crate::memory;
 use crate::namespace::{NAMESPACES, Namespace, SW_FUA};
-use crate::options::{self, QueueOptions};
+use crate::options::{self, QueueOptions, SW_STEERED};
 use crate::requests::{self, Data};
+use crate::switchboard::SWITCHBOARDS;
 use host::Operation;
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd as _;
@@ -29,11 +30,16 @@ pub struct Completion {
 }
 
 /// Makes a queue of the calling thread for `depth` requests at once (1 to 4095; the controller may
-/// allow fewer, sw_queue_depth says), with a connection of its own. `options` may be NULL.
+/// allow fewer, sw_queue_depth says), with a connection of its own, or through the switchboard of its
+/// options. `options` may be NULL.
 ///
-/// A thread that keeps requests outstanding must call sw_queue_reap within the keep-alive time-out.
-/// Returns 0, -EBUSY where the controller grants no further I/O queue, -ENOSYS where the kernel
-/// refuses an io_uring, or another negative errno value.
+/// A thread that keeps requests outstanding must call sw_queue_reap within the keep-alive time-out;
+/// for a queue of a switchboard its threads do that, but for a thread of SW_CLASS_LATENCY that is
+/// alone with its core, which may get a connection of its own besides.
+/// Returns 0, -EBUSY where the controller grants no further I/O queue, -EMFILE where it has fewer to
+/// give than the switchboard needs, or the switchboard has 4,096 queues, -ENOSYS where the kernel
+/// refuses an io_uring, or another negative errno value. If a switchboard breaks, requests of its
+/// queues end with -ENODEV.
 ///
 /// # Safety
 /// Pointers must be valid for the call.
@@ -51,29 +57,74 @@ pub unsafe extern "C" fn sw_queue_create(
         let options = unsafe { memory::take(options) }?;
         options::flags(options.reserved, 0, "zero in reserved fields")?;
         let namespace = NAMESPACES.get(ns.addr())?;
-        let number = |value: u32, most: u16, what| {
-            let value = u16::try_from(value)
-                .ok()
-                .filter(|&value| (1..=most).contains(&value));
-            value.ok_or_else(|| Failure::new(libc::EINVAL, format!("{what} is 1 to {most}")))
-        };
         let most = host::limits::QUEUE_DEPTH_MAX - 1;
-        let opened = namespace.queue_with(&host::QueueOptions {
-            depth: number(depth, most, "the depth")?,
-            connections: number(
-                options.connections.max(1),
-                host::limits::CHANNEL_QUEUES_MAX,
-                "the number of connections",
-            )?,
-            poll: options::poll(options.poll)?,
-            class: options::class(options.request_class)?,
-        })?;
+        let depth = number(depth, most, "the depth")?;
+        let opened = if options.switchboard.is_null() {
+            own(&namespace, depth, &options)
+        } else {
+            switched(&namespace, depth, &options)
+        }?;
         let handle = handles::number();
         requests::open(handle, opened)?;
         // SAFETY: the header asks for a place for the handle.
         unsafe { memory::store(queue, ptr::without_provenance_mut(handle)) }?;
         Ok(0)
     })
+}
+
+/// Opens a queue with connections of its own.
+fn own(
+    namespace: &host::Namespace,
+    depth: u16,
+    options: &QueueOptions,
+) -> Result<host::Queue, Failure> {
+    if options.request_bytes != 0 || options.flags != 0 || options.buffer_bytes != 0 {
+        let message = "request_bytes, flags and buffer_bytes are for queues of a switchboard: name \
+                       one, or leave them zero";
+        return Err(Failure::new(libc::EINVAL, message));
+    }
+    let most = host::limits::CHANNEL_QUEUES_MAX;
+    let connections = options.connections.max(1);
+    let opened = namespace.queue_with(&host::QueueOptions {
+        depth,
+        connections: number(connections, most, "the number of connections")?,
+        poll: options::poll(options.poll)?,
+        class: options::class(options.request_class)?,
+    })?;
+    Ok(opened)
+}
+
+/// Opens a queue through a switchboard.
+fn switched(
+    namespace: &host::Namespace,
+    depth: u16,
+    options: &QueueOptions,
+) -> Result<host::Queue, Failure> {
+    options::flags(options.flags, SW_STEERED, "SW_STEERED")?;
+    if options.connections != 0 {
+        let message = "a queue of a switchboard has no connections of its own: leave them zero";
+        return Err(Failure::new(libc::EINVAL, message));
+    }
+    let board = SWITCHBOARDS.get(options.switchboard.addr())?;
+    let mut chosen = host::SwitchedQueueOptions {
+        class: options::class(options.request_class)?,
+        depth: depth.into(),
+        poll: options::poll(options.poll)?,
+        buffer_bytes: options.buffer_bytes,
+        steered: options.flags & SW_STEERED != 0,
+        ..host::SwitchedQueueOptions::default()
+    };
+    if options.request_bytes != 0 {
+        chosen.request_bytes = options.request_bytes;
+    }
+    Ok(namespace.switched_queue(&board, &chosen)?)
+}
+
+fn number(value: u32, most: u16, what: &str) -> Result<u16, Failure> {
+    let value = u16::try_from(value)
+        .ok()
+        .filter(|&value| (1..=most).contains(&value));
+    value.ok_or_else(|| Failure::new(libc::EINVAL, format!("{what} is 1 to {most}")))
 }
 
 /// Closes a queue, as the end of its thread does. Requests under way end without an answer, and may
@@ -413,8 +464,9 @@ pub extern "C" fn sw_queue_fd(queue: *mut Queue) -> c_int {
 
 /// Allocates `length` bytes of memory for requests of this queue, zeroed, whole pages, and stores
 /// its address. Data of requests within it is not copied between the caller and the queue, but for
-/// that of a vector of several parts, wherever they are. Several requests may use ranges of a buffer
-/// at once. Its pages are taken from the system when they are first touched.
+/// that of a vector of several parts, wherever they are, and through a switchboard that of buffers
+/// beyond buffer_bytes. Several requests may use ranges of a buffer at once. Its pages are taken from
+/// the system when they are first touched.
 ///
 /// Returns 0, -EINVAL for no bytes, -ENOMEM or another negative errno value.
 ///

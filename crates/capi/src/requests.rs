@@ -27,7 +27,24 @@ struct Table {
     pending: Vec<Pending>,
     free: Vec<usize>,
     /// Registered buffers by their addresses.
-    registered: BTreeMap<usize, RegionHandle>,
+    registered: BTreeMap<usize, Registered>,
+}
+
+/// A registered buffer: a range of a region, which is one of the queue's own where that gave it.
+#[derive(Debug)]
+struct Registered {
+    region: RegionHandle,
+    offset: usize,
+    length: usize,
+    reserved: bool,
+}
+
+impl Registered {
+    /// A range of the buffer.
+    fn slice(&self, at: usize, length: usize) -> IoSlice {
+        let memory = Memory::Region(self.region.clone());
+        IoSlice::new(memory, self.offset + at, length)
+    }
 }
 
 /// A request under way.
@@ -236,7 +253,7 @@ impl OpenQueue {
         }
     }
 
-    fn buffer(&self, length: usize) -> Result<IoSlice, Failure> {
+    fn buffer(&mut self, length: usize) -> Result<IoSlice, Failure> {
         self.queue.buffer(length).ok_or_else(|| {
             let message =
                 "all buffers of the queue are in use: reap a completion, then submit again";
@@ -246,19 +263,18 @@ impl OpenQueue {
 
     /// Returns the range of the registered buffer that it begins in, if it begins in one.
     fn registered_slice(&self, start: usize, length: usize) -> Result<Option<IoSlice>, Failure> {
-        let Some((&address, region)) = self.table.registered.range(..=start).next_back() else {
+        let Some((&address, buffer)) = self.table.registered.range(..=start).next_back() else {
             return Ok(None);
         };
         let at = start - address;
-        if at >= region.len() {
+        if at >= buffer.length {
             return Ok(None);
         }
-        if length > region.len() - at {
+        if length > buffer.length - at {
             let message = "the range begins in a registered buffer and ends beyond it";
             return Err(Failure::new(libc::EINVAL, message));
         }
-        let memory = Memory::Region(region.clone());
-        Ok(Some(IoSlice::new(memory, at, length)))
+        Ok(Some(buffer.slice(at, length)))
     }
 
     /// Gives up the requests of this pointer of the caller's.
@@ -314,13 +330,26 @@ impl OpenQueue {
             let message = "a buffer of no bytes: ask for at least one";
             return Err(Failure::new(libc::EINVAL, message));
         }
-        let region = Region::new(length);
-        let region = region.map_err(|error| Failure::new(libc::ENOMEM, error.to_string()))?;
-        let size = region.len();
-        let slice = IoSlice::new(Memory::Region(region.handle()), 0, size);
-        let address = slice.address();
-        if let Memory::Region(handle) = slice.into_memory() {
-            self.table.registered.insert(address.addr(), handle);
+        let given = self.queue.reserve(length);
+        let reserved = given.is_some();
+        let slice = match given {
+            Some(slice) => slice,
+            None => {
+                let region = Region::new(length);
+                let region =
+                    region.map_err(|error| Failure::new(libc::ENOMEM, error.to_string()))?;
+                IoSlice::new(Memory::Region(region.handle()), 0, region.len())
+            }
+        };
+        let (address, offset, length) = (slice.address(), slice.offset(), slice.len());
+        if let Memory::Region(region) = slice.into_memory() {
+            let buffer = Registered {
+                region,
+                offset,
+                length,
+                reserved,
+            };
+            self.table.registered.insert(address.addr(), buffer);
         }
         Ok(address)
     }
@@ -328,7 +357,10 @@ impl OpenQueue {
     /// Gives a registered buffer back.
     pub(crate) fn unregister(&mut self, address: usize) -> Result<(), Failure> {
         match self.table.registered.get(&address) {
-            Some(region) if region.is_alone() => {
+            Some(buffer) if buffer.region.is_alone() => {
+                if buffer.reserved {
+                    self.queue.release(&buffer.slice(0, buffer.length));
+                }
                 self.table.registered.remove(&address);
                 Ok(())
             }

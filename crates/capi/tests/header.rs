@@ -17,6 +17,7 @@ fn the_header_is_up_to_date() {
         "options",
         "target",
         "namespace",
+        "switchboard",
         "queue",
     ] {
         builder = builder.with_src(here.join(format!("src/{file}.rs")));

@@ -14,7 +14,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// Reads 4 KiB `count` times. Returns the average time of a read.
 fn small_reads(disk: &Namespace, board: &Switchboard, count: u32) -> Outcome<Duration> {
     let options = SwitchedQueueOptions {
-        class: Class::Latency,
+        class: Some(Class::Latency),
         ..SwitchedQueueOptions::default()
     };
     let mut queue = disk.switched_queue(board, &options)?;
@@ -31,7 +31,7 @@ fn small_reads(disk: &Namespace, board: &Switchboard, count: u32) -> Outcome<Dur
 /// Keeps 16 reads of 64 KiB outstanding until it is `over`. Returns the number of reads.
 fn large_reads(disk: &Namespace, board: &Switchboard, over: &AtomicBool) -> Outcome<u64> {
     let options = SwitchedQueueOptions {
-        class: Class::Throughput,
+        class: Some(Class::Throughput),
         depth: 16,
         ..SwitchedQueueOptions::default()
     };

@@ -33,7 +33,7 @@ pub use block::{
 pub use channel::{ChannelState, QueueFull, RemoteChannel};
 pub use client::{
     AsyncNamespace, Canceller, Completions, Host, HostBuilder, Namespace, Queue, QueueOptions,
-    SubmitError, Subsystem, SwitchedQueue, SwitchedQueueOptions, Transfer,
+    SubmitError, Subsystem, SwitchedQueueOptions, Transfer,
 };
 pub use controller::{Controller, ControllerState};
 pub use discovery::referrals::discover;

@@ -107,6 +107,11 @@ impl RemoteNamespace {
         self
     }
 
+    /// The class of the requests that channels opened from it carry.
+    pub(crate) const fn class(&self) -> Class {
+        self.class
+    }
+
     /// The namespace as it was identified when this value was made.
     #[must_use]
     pub fn info(&self) -> &NamespaceInfo {

@@ -10,8 +10,8 @@ mod peer;
 mod setup;
 
 use host::{
-    BlockError, Class, CoreId, Knobs, RequestError, SubmitError, Switchboard, SwitchboardOptions,
-    SwitchedQueue, SwitchedQueueOptions,
+    BlockError, Class, CoreId, Knobs, Operation, Queue, RequestError, SubmitError, Switchboard,
+    SwitchboardOptions, SwitchedQueueOptions,
 };
 use peer::{Behaviour, Peer, builder};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -30,7 +30,7 @@ fn board() -> Switchboard {
 }
 
 /// Waits for all requests that are outstanding. Returns the tags with the data of reads.
-fn all(queue: &mut SwitchedQueue) -> Vec<(u64, Option<Vec<u8>>)> {
+fn all(queue: &mut Queue) -> Vec<(u64, Option<Vec<u8>>)> {
     let count = queue.outstanding();
     let done = queue.wait_for(count, PATIENCE).unwrap();
     let done: Vec<_> = done
@@ -89,7 +89,7 @@ fn each_class_goes_by_its_own_lanes_and_sees_what_the_other_wrote() {
     .unwrap();
     let open = |class| {
         let options = SwitchedQueueOptions {
-            class,
+            class: Some(class),
             depth: 8,
             request_bytes: 16_384,
             ..SwitchedQueueOptions::default()
@@ -147,7 +147,10 @@ fn a_queue_refuses_what_cannot_be_and_says_when_it_is_full() {
     let (length, most) = (12_288, 8192);
     let too_long = SubmitError::Request(RequestError::TooLong { length, most });
     assert_eq!(error.to_string(), too_long.to_string());
-    assert_eq!(queue.outstanding(), 0);
+    let error = queue.barrier(1).unwrap_err();
+    let unsupported = SubmitError::Request(RequestError::Device(BlockError::Unsupported));
+    assert_eq!(error.to_string(), unsupported.to_string());
+    assert_eq!((queue.outstanding(), queue.depth()), (0, 4));
 
     for tag in 0..4 {
         queue.read(tag, 0, 4096).unwrap();
@@ -158,6 +161,33 @@ fn a_queue_refuses_what_cannot_be_and_says_when_it_is_full() {
     assert_eq!(queue.outstanding(), 3);
     assert_eq!(all(&mut queue).len(), 3);
     assert_eq!(queue.wait(1).unwrap().count(), 0);
+}
+
+#[test]
+fn a_request_that_the_caller_makes_goes_by_the_class_of_the_namespace() {
+    let running = start(1);
+    let (_host, subsystem) = connect(&running);
+    let disk = subsystem.namespace_with(1, Class::Latency).unwrap();
+    let mut options = SwitchboardOptions::of_process().unwrap();
+    options.knobs.direct_submitters = 0;
+    let board = Switchboard::start(&options).unwrap();
+    let options = SwitchedQueueOptions::default();
+    let mut queue = disk.switched_queue(&board, &options).unwrap();
+    let began = Instant::now();
+    // The counters are published while the board works, 10 ms late.
+    let of = |class| board.counters().iter().any(|core| core.requests[class] > 0);
+    while !of(Class::Latency) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", board.counters());
+        let mut data = queue.buffer(4096).unwrap();
+        data.copy_in(0, &[9; 4096]);
+        let write = Operation::Write { durable: true };
+        let request = queue.request(1, write, 8192, 4096, Some(data)).unwrap();
+        queue.submit(request).unwrap();
+        all(&mut queue);
+    }
+    assert!(!of(Class::Throughput), "{:?}", board.counters());
+    queue.read(2, 8192, 4096).unwrap();
+    assert_eq!(all(&mut queue), [(2, Some(vec![9; 4096]))]);
 }
 
 #[test]
@@ -186,7 +216,7 @@ fn requests_of_a_subsystem_that_is_disconnected_are_answered() {
 }
 
 /// Polls the descriptor of a queue until it is readable, or for so long.
-fn readable(queue: &mut SwitchedQueue, timeout: Duration) -> bool {
+fn readable(queue: &mut Queue, timeout: Duration) -> bool {
     let timeout = timeout.try_into().unwrap();
     let fd = queue.readiness().unwrap();
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -202,7 +232,7 @@ fn a_queue_serves_an_event_loop_through_its_descriptor() {
     // That of `Latency` has a lane of its own, and goes by the ingress as well.
     for class in Class::ALL {
         let options = SwitchedQueueOptions {
-            class,
+            class: Some(class),
             ..SwitchedQueueOptions::default()
         };
         let mut queue = disk.switched_queue(&board, &options).unwrap();
@@ -235,14 +265,14 @@ fn a_queue_serves_an_event_loop_through_its_descriptor() {
 }
 
 /// A switchboard of one core over a peer, with or without lanes for lone threads, and a queue.
-fn queue_of(peer: &Peer, class: Class, direct: bool, depth: u32) -> (Switchboard, SwitchedQueue) {
+fn queue_of(peer: &Peer, class: Class, direct: bool, depth: u32) -> (Switchboard, Queue) {
     let mut knobs = Knobs::switchyard();
     knobs.direct_submitters = direct.into();
     let mut cores = SwitchboardOptions::of_process().unwrap().cores;
     cores.truncate(1);
     let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
     let options = SwitchedQueueOptions {
-        class,
+        class: Some(class),
         depth,
         request_bytes: 4096,
         ..SwitchedQueueOptions::default()
@@ -253,7 +283,7 @@ fn queue_of(peer: &Peer, class: Class, direct: bool, depth: u32) -> (Switchboard
 }
 
 /// The end of the one request that ends next.
-fn one(queue: &mut SwitchedQueue) -> (u64, Result<(), BlockError>) {
+fn one(queue: &mut Queue) -> (u64, Result<(), BlockError>) {
     let done = queue.wait_for(1, PATIENCE).unwrap().next().unwrap();
     (done.tag, done.result)
 }

@@ -8,8 +8,8 @@
 
 Offsets and lengths are in bytes, and multiples of ``disk.block_bytes``. Errors are ``OSError``, of
 the subclass that Python has for the errno value, with a text that says what is wrong. Calls that
-wait let other threads run. Targets and namespaces may be used by any thread, a queue by the thread
-that made it; none of them after ``os.fork()``.
+wait let other threads run. Targets, namespaces and switchboards may be used by any thread, a queue
+by the thread that made it; none of them after ``os.fork()``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,17 @@ from datetime import timedelta
 
 from . import _native
 from ._aio import AsyncNamespace
-from ._native import Namespace, Queue, Target, __version__
+from ._native import Namespace, Queue, Switchboard, Target, __version__
 
-__all__ = ["AsyncNamespace", "DEFAULT_NQN", "Namespace", "Queue", "Target", "connect"]
+__all__ = [
+    "AsyncNamespace",
+    "DEFAULT_NQN",
+    "Namespace",
+    "Queue",
+    "Switchboard",
+    "Target",
+    "connect",
+]
 
 DEFAULT_NQN = "nqn.2026-11.io.switchyard:default"
 

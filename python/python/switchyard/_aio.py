@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ._native import Namespace
+from ._native import Namespace, Switchboard
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,9 +30,16 @@ class AsyncNamespace:
     newer writes to its blocks wait until that is decided.
     """
 
-    def __init__(self, namespace: Namespace, depth: int = 128) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        depth: int = 128,
+        *,
+        request_class: str | None = None,
+        switchboard: Switchboard | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue = namespace.queue(depth)
+        self._queue = namespace.queue(depth, request_class=request_class, switchboard=switchboard)
         self._futures: dict[int, asyncio.Future[bytes | None]] = {}
         self._waiting: deque[tuple[asyncio.Future[bytes | None], Callable[[int], None]]] = deque()
         self._next = 0

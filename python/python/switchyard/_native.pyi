@@ -29,6 +29,18 @@ class Target:
     def __enter__(self) -> Self: ...
     def __exit__(self, *raised: object) -> None: ...
 
+class Switchboard:
+    """Lanes that the queues of the process's threads share: requests of class "latency" go before
+    those of "throughput" on each of its ``cores``, numbers of processors (``None``: all that the
+    calling thread may run on). Each has a thread of the module's and a connection for each class and
+    target. Queues go on when it is closed. Raises OSError (EINVAL) for processors that the process
+    may not use."""
+
+    def __init__(self, cores: Sequence[int] | None = None) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *raised: object) -> None: ...
+
 class Namespace:
     """An open namespace, for blocking calls of any length from any thread."""
 
@@ -63,8 +75,17 @@ class Namespace:
         they raise OSError with ECANCELED, unless they are answered first."""
 
     def queue(
-        self, depth: int = 128, *, connections: int = 1, request_class: str | None = None
-    ) -> Queue: ...
+        self,
+        depth: int = 128,
+        *,
+        connections: int = 1,
+        request_class: str | None = None,
+        switchboard: Switchboard | None = None,
+    ) -> Queue:
+        """A queue of the calling thread, with connections of its own, or through a switchboard; a
+        request of such a queue has at most 262,144 bytes. Raises OSError with EMFILE where the
+        controller grants fewer I/O queues than the switchboard needs."""
+
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *raised: object) -> None: ...

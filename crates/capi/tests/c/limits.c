@@ -84,13 +84,13 @@ static sw_completion one(sw_queue *queue) {
     return done;
 }
 
-static void queued(sw_namespace *disk, pid_t target) {
+static void queued(sw_namespace *disk, pid_t target, const sw_queue_options *options) {
     enum { READS = 8 };
     sw_queue *queue;
     unsigned char *own, *buffer;
     unsigned char data[BLOCK], expected[BLOCK];
     int write, later, flush;
-    OK(sw_queue_create(disk, 32, NULL, &queue));
+    OK(sw_queue_create(disk, 32, options, &queue));
     OK(sw_buffer_alloc(queue, READS * BLOCK, (void **)&buffer));
     fill(expected, BLOCK, 1);
     OK(sw_queue_read(queue, data, BLOCK, 0, &data));
@@ -149,7 +149,14 @@ int main(int argc, char **argv) {
     OK(sw_open(connected, 1, &disk));
     blocking(disk, target);
     cancelled(disk, target);
-    queued(disk, target);
+    queued(disk, target, NULL);
+    sw_queue_options options = {.size = sizeof options, .buffer_bytes = 1 << 20};
+    OK(sw_switchboard_create(NULL, &options.switchboard));
+    for (int class = SW_CLASS_LATENCY; class <= SW_CLASS_THROUGHPUT; class++) {
+        options.request_class = class;
+        queued(disk, target, &options);
+    }
+    OK(sw_switchboard_destroy(options.switchboard));
     OK(sw_close(disk));
     OK(sw_disconnect(connected));
     return 0;

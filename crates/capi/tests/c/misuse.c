@@ -2,6 +2,7 @@
 #include "common.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 static sw_queue *queue;
 
@@ -88,6 +89,11 @@ static void queues(sw_namespace *disk) {
     IS(-EINVAL, sw_queue_create(disk, 8, &options, &queue));
     options = (sw_queue_options){.size = sizeof options, .connections = 65};
     IS(-EINVAL, sw_queue_create(disk, 8, &options, &queue));
+    options = (sw_queue_options){.size = sizeof options, .request_bytes = 4096};
+    IS(-EINVAL, sw_queue_create(disk, 8, &options, &queue));
+    CHECK(strstr(sw_error_message(), "switchboard"));
+    options = (sw_queue_options){.size = sizeof options, .flags = SW_STEERED};
+    IS(-EINVAL, sw_queue_create(disk, 8, &options, &queue));
     IS(-EINVAL, sw_queue_create(disk, 0, NULL, &queue));
     IS(-EINVAL, sw_queue_create(disk, 5000, NULL, &queue));
     IS(-EFAULT, sw_queue_create(disk, 8, NULL, NULL));
@@ -137,6 +143,63 @@ static void queues(sw_namespace *disk) {
     IS(-EBADF, sw_queue_kick(NULL));
 }
 
+static void switchboards(sw_namespace *disk) {
+    static unsigned char data[8192];
+    unsigned processor, twice[2];
+    sw_switchboard *board = NULL;
+    getcpu(&processor, NULL);
+    sw_switchboard_options on = {.size = sizeof on, .reserved = 1};
+    IS(-EINVAL, sw_switchboard_create(&on, &board));
+    unsigned none = 1023;
+    on = (sw_switchboard_options){.size = sizeof on, .cores = &none, .core_count = 1};
+    IS(-EINVAL, sw_switchboard_create(&on, &board));
+    CHECK(strstr(sw_error_message(), "1023"));
+    twice[0] = twice[1] = processor;
+    on.cores = twice;
+    on.core_count = 2;
+    IS(-EINVAL, sw_switchboard_create(&on, &board));
+    CHECK(strstr(sw_error_message(), "twice"));
+    on.core_count = 0;
+    IS(-EINVAL, sw_switchboard_create(&on, &board));
+    on.core_count = 1025;
+    IS(-EINVAL, sw_switchboard_create(&on, &board));
+    on = (sw_switchboard_options){.size = sizeof on, .core_count = 1};
+    IS(-EFAULT, sw_switchboard_create(&on, &board));
+    IS(-EFAULT, sw_switchboard_create(NULL, NULL));
+    CHECK(board == NULL);
+    IS(-EBADF, sw_switchboard_destroy(NULL));
+    IS(-EBADF, sw_switchboard_destroy((sw_switchboard *)disk));
+
+    OK(sw_switchboard_create(NULL, &board));
+    sw_queue_options options = {.size = sizeof options, .switchboard = board, .connections = 1};
+    IS(-EINVAL, sw_queue_create(disk, 8, &options, &queue));
+    options = (sw_queue_options){.size = sizeof options, .switchboard = board, .flags = 2};
+    IS(-EINVAL, sw_queue_create(disk, 8, &options, &queue));
+    options.flags = 0;
+    IS(-EINVAL, sw_queue_create(disk, 0, &options, &queue));
+    options.request_class = 9;
+    IS(-EINVAL, sw_queue_create(disk, 8, &options, &queue));
+    options.request_class = SW_CLASS_THROUGHPUT;
+    options.request_bytes = 4096;
+    OK(sw_queue_create(disk, 2, &options, &queue));
+    OK(sw_switchboard_destroy(board));
+    sw_queue *later;
+    IS(-EBADF, sw_queue_create(disk, 2, &options, &later));
+    CHECK(strstr(sw_error_message(), "switchboard"));
+
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, other_thread, NULL));
+    OK(pthread_join(thread, NULL));
+    IS(-EINVAL, sw_queue_read(queue, data, 8192, 0, NULL));
+    IS(-ERANGE, sw_queue_read(queue, data, 4096, 16 << 20, NULL));
+    OK(sw_queue_read(queue, data, 4096, 0, NULL));
+    OK(sw_queue_read(queue, data + 4096, 4096, 0, NULL));
+    IS(-EAGAIN, sw_queue_read(queue, data, 4096, 0, NULL));
+    /* The last queue goes with requests under way, and the switchboard with it. */
+    OK(sw_queue_destroy(queue));
+    IS(-EBADF, sw_queue_reap(queue, NULL, 0, 0, 0));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     connecting(argv[1]);
@@ -149,6 +212,7 @@ int main(int argc, char **argv) {
     OK(sw_disconnect(target));
     blocking(disk);
     queues(disk);
+    switchboards(disk);
     OK(sw_close(disk));
     IS(-EBADF, sw_close(disk));
     IS(-EBADF, sw_flush(disk));
@@ -157,5 +221,8 @@ int main(int argc, char **argv) {
     OK(sw_connect(argv[1], NQN, NULL, &target));
     OK(sw_open(target, 1, &disk));
     OK(sw_queue_create(disk, 8, NULL, &queue));
+    sw_queue_options options = {.size = sizeof options};
+    OK(sw_switchboard_create(NULL, &options.switchboard));
+    OK(sw_queue_create(disk, 8, &options, &queue));
     return 0;
 }

@@ -1,4 +1,5 @@
-/* A queue: every operation, vectors, registered buffers, and an event loop over its descriptor. */
+/* A queue, with connections of its own and through a switchboard: every operation, vectors, registered
+ * buffers, and an event loop over its descriptor. */
 #include "common.h"
 
 #include <poll.h>
@@ -134,25 +135,41 @@ static void event_loop(void) {
     IS(1, sw_queue_reap(queue, some, 2, 2, -1));
 }
 
-int main(int argc, char **argv) {
-    CHECK(argc == 2);
+static void all(const char *address, sw_queue_options options) {
     sw_target *target;
     sw_namespace *disk;
-    OK(sw_connect(argv[1], NQN, NULL, &target));
+    OK(sw_connect(address, NQN, NULL, &target));
     OK(sw_open(target, 1, &disk));
-    sw_queue_options options = {
-        .size = sizeof options,
-        .connections = 2,
-        .request_class = SW_CLASS_THROUGHPUT,
-    };
     OK(sw_queue_create(disk, DEPTH, &options, &queue));
     /* The queue keeps what it needs. */
     OK(sw_close(disk));
     OK(sw_disconnect(target));
+    if (options.switchboard)
+        OK(sw_switchboard_destroy(options.switchboard));
     CHECK(sw_queue_depth(queue) >= 1);
     operations();
     registered();
     event_loop();
     OK(sw_queue_destroy(queue));
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
+    sw_queue_options options = {
+        .size = sizeof options,
+        .connections = 2,
+        .request_class = SW_CLASS_THROUGHPUT,
+    };
+    all(argv[1], options);
+    for (int class = SW_CLASS_DEFAULT; class <= SW_CLASS_THROUGHPUT; class++) {
+        options = (sw_queue_options){
+            .size = sizeof options,
+            .request_class = class,
+            /* Room for no buffer, for one of a block, and for all. */
+            .buffer_bytes = (uint64_t[]){0, BLOCK, AREA + 3 * BLOCK}[class],
+        };
+        OK(sw_switchboard_create(NULL, &options.switchboard));
+        all(argv[1], options);
+    }
     return 0;
 }

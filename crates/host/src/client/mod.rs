@@ -19,7 +19,7 @@ mod transfer;
 pub use blocking::{Canceller, Namespace, Subsystem};
 pub use own_channel::Completions;
 pub use queue::{Queue, QueueOptions, SubmitError};
-pub use switched_queue::{SwitchedQueue, SwitchedQueueOptions};
+pub use switched_queue::SwitchedQueueOptions;
 pub use transfer::{AsyncNamespace, Transfer};
 
 use crate::association::Association;

@@ -56,6 +56,11 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         &self.channel
     }
 
+    /// The channel, for what is neither asked nor done with its driver.
+    pub(super) fn channel_mut(&mut self) -> &mut C {
+        &mut self.channel
+    }
+
     /// Requests and barriers that the channel has not finished.
     pub(super) fn outstanding(&self) -> usize {
         self.outstanding
@@ -130,10 +135,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
 
     /// Sends off what was submitted, and waits as [`wait_until`](Self::wait_until) for what is handed
     /// out.
-    pub(super) fn take_until(&mut self, min: usize, end: Time) -> io::Result<Completions<'_>>
-    where
-        C: Sized,
-    {
+    pub(super) fn take_until(&mut self, min: usize, end: Time) -> io::Result<Completions<'_>> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
@@ -259,7 +261,7 @@ trait Finished: fmt::Debug {
     fn rest(&mut self);
 }
 
-impl<C: Channel> Finished for OwnChannel<C> {
+impl<C: Channel + ?Sized> Finished for OwnChannel<C> {
     fn next(&mut self) -> Option<Completion> {
         self.done.pop_front()
     }

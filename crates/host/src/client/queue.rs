@@ -1,17 +1,18 @@
 //! A queue of one's own: requests and completions on the calling thread, with its own driver and
-//! its own connection. This is the fast way in.
+//! its own connection, which is the fast way in, or through a switchboard.
 
 use super::blocking::Subsystem;
 use super::own_channel::{Completions, OwnChannel};
 use super::range;
-use crate::channel::{QueueFull, RemoteChannel};
+use crate::channel::RemoteChannel;
 use crate::error::{HostError, RequestError};
 use crate::limits::QUEUE_DEPTH_MAX;
 use crate::namespace::RemoteNamespace;
+use crate::switch::SwitchedChannel;
 use base::units::{KIB, Lba, MIB};
 use base::{Nanos, Time};
-use block::{Device, Operation, Request};
-use reactor::{BufferClass, Driver as _, IoSlice, PollPolicy};
+use block::{BlockError, Channel, Device, Operation, Request, Submit, SubmitterMemory};
+use reactor::{BufferClass, Context, Driver as _, IoSlice, PollPolicy};
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -33,7 +34,12 @@ base::with_defaults! {
     }
 }
 
-/// Requests and completions of one thread on a namespace.
+/// Requests and completions of one thread on a namespace: over connections of its own, or through a
+/// [`Switchboard`](crate::Switchboard), where [`Namespace::switched_queue`] made it.
+///
+/// If the switchboard breaks, requests under way and all later ones end with [`BlockError::Gone`].
+///
+/// [`Namespace::switched_queue`]: super::Namespace::switched_queue
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,8 +63,8 @@ base::with_defaults! {
 /// ```
 #[derive(Debug)]
 pub struct Queue {
-    own: OwnChannel<RemoteChannel>,
-    namespace: RemoteNamespace,
+    own: OwnChannel<dyn QueueChannel>,
+    device: Box<dyn Device>,
     /// Time after which requests are given up.
     timeout: Option<Duration>,
     /// Keeps the controller connected; dropped last.
@@ -67,7 +73,83 @@ pub struct Queue {
     _thread: PhantomData<*const ()>,
 }
 
+/// The channel of a queue.
+pub(super) trait QueueChannel: Channel {
+    /// Returns the number of requests that it takes.
+    fn depth(&self) -> usize;
+
+    /// Submits a request that is given up at `limit`.
+    fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit;
+
+    /// Submits a barrier that is given up at `limit`.
+    fn barrier_until(
+        &mut self,
+        tag: u64,
+        limit: Time,
+        cx: &mut Context<'_>,
+    ) -> Result<(), SubmitError>;
+
+    /// The memory of the channel's own that has room for buffers, if it has such memory.
+    fn room(&mut self) -> Option<&mut SubmitterMemory> {
+        None
+    }
+}
+
+impl QueueChannel for RemoteChannel {
+    fn depth(&self) -> usize {
+        self.capacity()
+    }
+
+    fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit {
+        self.submit_until(request, limit, cx)
+    }
+
+    fn barrier_until(
+        &mut self,
+        tag: u64,
+        limit: Time,
+        cx: &mut Context<'_>,
+    ) -> Result<(), SubmitError> {
+        self.barrier_until(tag, limit, cx)
+            .map_err(|_| SubmitError::Full)
+    }
+}
+
+impl QueueChannel for SwitchedChannel {
+    fn depth(&self) -> usize {
+        self.depth()
+    }
+
+    fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit {
+        self.submit_until(request, limit, cx)
+    }
+
+    fn barrier_until(&mut self, _: u64, _: Time, _: &mut Context<'_>) -> Result<(), SubmitError> {
+        // Its requests leave by lanes of several cores.
+        Err(RequestError::from(BlockError::Unsupported).into())
+    }
+
+    fn room(&mut self) -> Option<&mut SubmitterMemory> {
+        Some(self.memory_mut())
+    }
+}
+
 impl Queue {
+    pub(super) fn new(
+        mut own: OwnChannel<dyn QueueChannel>,
+        device: impl Device + 'static,
+        subsystem: Subsystem,
+    ) -> Self {
+        own.done.reserve(own.channel().depth());
+        Self {
+            own,
+            device: Box::new(device),
+            timeout: None,
+            _subsystem: subsystem,
+            _thread: PhantomData,
+        }
+    }
+
     pub(super) fn open(
         namespace: &RemoteNamespace,
         subsystem: Subsystem,
@@ -92,37 +174,50 @@ impl Queue {
         if let Some(class) = options.class {
             namespace = namespace.with_class(class);
         }
-        let mut own = OwnChannel::open(&driver, options.poll, |driver| {
-            namespace.open_remote(driver).map(Box::new)
+        let own = OwnChannel::open(&driver, options.poll, |driver| {
+            namespace
+                .open_remote(driver)
+                .map(|channel| Box::new(channel) as _)
         })?;
-        own.done.reserve(own.channel().capacity());
-        Ok(Self {
-            own,
-            namespace,
-            timeout: None,
-            _subsystem: subsystem,
-            _thread: PhantomData,
-        })
+        Ok(Self::new(own, namespace, subsystem))
     }
 
-    /// Memory for a request: `bytes` of the queue's own buffers, at most 1 MiB. `None` while all
-    /// are in use; dropping a completion's data gives one back.
+    /// Memory for a request: `bytes` of the queue's own, as many as a request has at most. `None`
+    /// while all is in use; dropping a completion's data gives it back. Through a switchboard other
+    /// threads carry the request out, so the data goes there and comes from there by
+    /// [`IoSlice::copy_in`] and [`IoSlice::copy_out`].
     #[must_use]
-    pub fn buffer(&self, bytes: usize) -> Option<IoSlice> {
-        let buffer = self.own.driver.buffers().take(bytes)?;
-        Some(IoSlice::from_buffer(buffer, bytes))
+    pub fn buffer(&mut self, bytes: usize) -> Option<IoSlice> {
+        self.own.memory(bytes)
+    }
+
+    /// Takes whole zeroed pages for `bytes` bytes that many requests may use, until they are
+    /// [released](Self::release). Data in them goes through a switchboard without a copy, until that
+    /// breaks: its threads may write to them then. `None` beyond
+    /// [`SwitchedQueueOptions::buffer_bytes`](super::SwitchedQueueOptions), and for a queue with
+    /// connections of its own, which copies no data of any region.
+    #[must_use]
+    pub fn reserve(&mut self, bytes: usize) -> Option<IoSlice> {
+        self.own.channel_mut().room()?.reserve(bytes)
+    }
+
+    /// Gives what [`reserve`](Self::reserve) returned back. No request may use it any more.
+    pub fn release(&mut self, buffer: &IoSlice) {
+        if let Some(room) = self.own.channel_mut().room() {
+            room.release(buffer.offset());
+        }
     }
 
     /// Requests that were submitted and not handed out by [`wait`](Self::wait) yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.own.channel().outstanding() + self.own.done.len()
+        self.own.outstanding() + self.own.done.len()
     }
 
     /// Returns the number of requests that may be.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.own.channel().capacity()
+        self.own.channel().depth()
     }
 
     /// Submits a request. It leaves with all others at the next [`wait`](Self::wait) or
@@ -148,14 +243,15 @@ impl Queue {
     /// shorter), after which the connections are made anew. A write that was given up may or may not
     /// be done; newer writes to its blocks wait until that is decided, so it undoes none of them. What
     /// is behind a barrier that was given up comes after what this queue was given before it all the
-    /// same.
+    /// same. Through a switchboard the time also runs while the request waits for those of other
+    /// threads.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
     /// Gives up every request that was submitted under `tag`, as if its time were over; it completes
     /// with [`BlockError::Aborted`](block::BlockError), or with the target's answer if that comes
-    /// first. Returns false if none is under way.
+    /// first. Returns false if none is under way. The threads of a switchboard may take a moment.
     pub fn cancel(&mut self, tag: u64) -> bool {
         self.own.cancel(tag)
     }
@@ -165,7 +261,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`RequestError::Alignment`], [`RequestError::OutOfRange`], and [`RequestError::TooLong`] for
-    /// more than [`Namespace::max_request_bytes`](super::Namespace::max_request_bytes).
+    /// more than [`Namespace::max_request_bytes`](super::Namespace::max_request_bytes), or through a
+    /// switchboard more than [`SwitchedQueueOptions::request_bytes`](super::SwitchedQueueOptions).
     pub fn request(
         &self,
         tag: u64,
@@ -174,9 +271,9 @@ impl Queue {
         length: u64,
         data: Option<IoSlice>,
     ) -> Result<Request, RequestError> {
-        let geometry = self.namespace.geometry();
+        let geometry = self.device.geometry();
         range::check(geometry, offset, length)?;
-        range::check_length(&self.namespace, operation, length)?;
+        range::check_length(&*self.device, operation, length)?;
         let block = u64::from(geometry.block_bytes);
         Ok(Request {
             tag,
@@ -267,8 +364,9 @@ impl Queue {
     /// what is submitted after it takes effect after it ([`RemoteChannel::barrier`]).
     ///
     /// # Errors
-    /// [`QueueFull`].
-    pub fn barrier(&mut self, tag: u64) -> Result<(), QueueFull> {
+    /// [`SubmitError::Full`]; [`BlockError::Unsupported`] through a switchboard, because its requests
+    /// leave by lanes of several cores.
+    pub fn barrier(&mut self, tag: u64) -> Result<(), SubmitError> {
         let span = self.timeout.map(Nanos::from);
         self.own.with(|channel, cx| {
             let limit = span.map_or(Time::NEVER, |span| cx.now + span);

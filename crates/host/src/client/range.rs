@@ -2,7 +2,6 @@
 
 use crate::error::RequestError;
 use crate::limits::TRANSFER_BYTES_MAX;
-use crate::namespace::RemoteNamespace;
 use block::{BlockError, Device, Geometry, Operation};
 
 /// Checks that a range consists of whole blocks and lies within the namespace.
@@ -33,14 +32,14 @@ pub(super) fn check(geometry: Geometry, offset: u64, length: u64) -> Result<(), 
 
 /// Checks that a range fits into one request of this operation.
 pub(super) fn check_length(
-    namespace: &RemoteNamespace,
+    device: &dyn Device,
     operation: Operation,
     length: u64,
 ) -> Result<(), RequestError> {
     let most = if operation.has_data() {
-        max_request_bytes(namespace)
+        max_request_bytes(device)
     } else {
-        without_data_max(namespace.geometry())
+        without_data_max(device.geometry())
     };
     if length > most {
         return Err(RequestError::TooLong { length, most });
@@ -49,9 +48,9 @@ pub(super) fn check_length(
 }
 
 /// Returns the most bytes that a request with data has.
-pub(super) fn max_request_bytes(namespace: &RemoteNamespace) -> u64 {
+pub(super) fn max_request_bytes(device: &dyn Device) -> u64 {
     u64::from(
-        namespace
+        device
             .capabilities()
             .max_transfer_bytes
             .min(TRANSFER_BYTES_MAX),

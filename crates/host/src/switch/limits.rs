@@ -38,3 +38,7 @@ pub const DEPTH_MAX: u32 = 4096;
 /// Memory of one submitter in bytes: half for the data of requests that come with memory of their
 /// own. Address space; pages are taken when they are used.
 pub const MEMORY_BYTES_MAX: u64 = 2 << 30;
+
+/// Bytes of a submitter's memory for buffers that it keeps: with the rest less than 4 GiB, since
+/// offsets have 32 bits. Address space, too.
+pub const ROOM_BYTES_MAX: u64 = 1 << 30;

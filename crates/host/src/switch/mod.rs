@@ -109,6 +109,11 @@ impl Switchboard {
         options.check()?;
         placement::check_allowed(&options.cores)
             .map_err(|error| HostError::Option(error.to_string()))?;
+        let mut cores = options.cores.iter().enumerate();
+        if let Some((_, core)) = cores.find(|&(at, core)| options.cores[..at].contains(core)) {
+            let message = format!("core {} is named twice; name each once", core.0);
+            return Err(HostError::Option(message));
+        }
         let apart = wants_threads_apart(&options.knobs) && may_raise();
         let health = Arc::new(Health::default());
         let run = |config| DataplaneThread::start(config, Arc::clone(&health));

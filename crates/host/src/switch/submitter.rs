@@ -7,7 +7,9 @@ use super::Switchboard;
 use super::application_steering::Registration;
 use super::direct_lane::DirectLane;
 use super::ingress::{Ingress, IngressCompletion, IngressRequest, Submitter};
-use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH};
+use super::limits::{
+    DEPTH_MAX, MEMORY_BYTES_MAX, ROOM_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH,
+};
 use super::request_steering::LoadTable;
 use crate::channel::OtherWay;
 use crate::namespace::RemoteNamespace;
@@ -34,6 +36,7 @@ pub struct SwitchedNamespace {
     class: Class,
     depth: u32,
     bytes: u32,
+    room: usize,
     steered: bool,
 }
 
@@ -53,6 +56,7 @@ impl SwitchedNamespace {
             class: Class::DEFAULT,
             depth: SUBMITTER_DEPTH,
             bytes,
+            room: 0,
             steered: false,
         }
     }
@@ -84,6 +88,13 @@ impl SwitchedNamespace {
         self.depth = depth
             .clamp(1, DEPTH_MAX)
             .min(u32::try_from(room).unwrap_or(DEPTH_MAX));
+        self
+    }
+
+    /// The same namespace; channels opened from it have room for `bytes` bytes of buffers, 1 GiB at most.
+    #[must_use]
+    pub(crate) fn with_room(mut self, bytes: u64) -> Self {
+        self.room = usize::try_from(bytes.min(ROOM_BYTES_MAX)).expect("1 GiB is an address");
         self
     }
 
@@ -184,7 +195,7 @@ pub struct SwitchedChannel {
 impl SwitchedChannel {
     fn open(device: SwitchedNamespace, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
         let (depth, bytes) = (device.depth as usize, device.bytes as usize);
-        let memory = SubmitterMemory::new(device.depth, bytes)?;
+        let memory = SubmitterMemory::with_room(device.depth, bytes, device.room)?;
         let region = memory.region().clone();
         let submitter = Arc::new(Submitter::new(depth, region, driver.waker()));
         device.board.inner.health.watch(&submitter);
@@ -222,6 +233,16 @@ impl SwitchedChannel {
             channel.direct = channel.open_direct(driver);
         }
         Ok(channel)
+    }
+
+    /// Returns the number of requests that it takes.
+    pub(crate) fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The memory of its requests, and of buffers.
+    pub(crate) fn memory_mut(&mut self) -> &mut SubmitterMemory {
+        &mut self.memory
     }
 
     /// Which ingress is this thread's: that of the core that it runs on, now.
