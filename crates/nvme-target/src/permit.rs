@@ -254,6 +254,23 @@ mod tests {
         assert_eq!(enter(&mut more, &few), Ok(()));
     }
 
+    /// Queues of hosts at two addresses could have all entries.
+    #[test]
+    fn the_last_entries_are_for_those_who_have_few() {
+        let (permits, limits) = (Permits::new(99, 99), limits(99, 512));
+        let enter = |last, entries| {
+            let mut permit = from(&permits, last);
+            permit.enter(entries, None, &limits).map(|()| permit)
+        };
+        let _many = [(1, 384), (2, 96)]
+            .map(|(last, entries)| enter(last, entries).expect("not of the reserve"));
+        assert_eq!(enter(2, 1).err(), Some(PermitRefused::Entries));
+        let _few: Vec<_> = (3..19)
+            .map(|last| enter(last, 2).expect("it has few"))
+            .collect();
+        assert_eq!(enter(19, 1).err(), Some(PermitRefused::Entries));
+    }
+
     /// A machine has all addresses of its /64, and could have all connections by taking one after
     /// the other.
     #[test]

@@ -129,6 +129,74 @@ fn who_takes_all_it_can_leaves_something_and_an_end_gives_everything_back() {
     assert_eq!(accounts.discovery.bytes.get(), 4096);
 }
 
+/// Where hosts hold nearly all buffers, a first connection to discovery has one, and no further one has.
+#[test]
+fn discovery_has_one_buffer_where_hosts_leave_few() {
+    let (pool, limits) = (pool(800), Limits::default());
+    let mut accounts = Accounts::default();
+    let _hosts: Vec<_> = (0..795).map(|_| pool.take(4096)).collect();
+    let mut first = discovery(&mut accounts, "a");
+    assert_eq!(first.may_take(4096, &pool, &limits), Ok(()));
+    first.take(4096);
+    let second = discovery(&mut accounts, "b");
+    assert_eq!(second.may_take(4096, &pool, &limits), Err(Share::Discovery));
+}
+
+#[test]
+fn what_a_connection_holds_goes_with_it_and_ends_with_it() {
+    let mut accounts = Accounts::default();
+    let mut holding = queue(&mut accounts, "a", None, Class::Latency);
+    holding.take(4096);
+    holding.begin_work(512);
+    holding.take_table();
+    let who = ("b", address("b"));
+    let parties = accounts.parties(Purpose::Data, who, None, Some(Class::Latency));
+    holding.belongs_to(Rc::clone(&parties));
+    let held = |account: &Account| {
+        (
+            account.bytes.get(),
+            account.work.get(),
+            account.tables.get(),
+        )
+    };
+    assert_eq!(held(&accounts.all), (4096, 512, 1));
+    assert_eq!(held(&parties.host), (4096, 512, 1));
+    drop(holding);
+    assert_eq!(held(&accounts.all), (0, 0, 0));
+    assert_eq!(held(&parties.host), (0, 0, 0));
+}
+
+/// A host that has nothing has one, of tables and of work too, while a sixteenth is left of what its
+/// tenant has taken; the rest is for others.
+#[test]
+fn hosts_of_a_tenant_have_one_each_until_a_sixteenth_is_left() {
+    let pool = pool(64);
+    let limits = Limits {
+        extent_tables: 64,
+        ..Limits::default()
+    };
+    let mut accounts = Accounts::default();
+    let mut hosts: Vec<_> = (0..80)
+        .map(|n| queue(&mut accounts, &n.to_string(), Some("many"), Class::Latency))
+        .collect();
+    let (mut tables, mut works) = (0, 0);
+    for host in &mut hosts {
+        if host.may_take_table(&limits) {
+            host.take_table();
+            tables += 1;
+        }
+        if host.may_work(4096, &pool, &limits).is_ok() {
+            host.begin_work(4096);
+            works += 1;
+        }
+    }
+    assert_eq!((tables, works), (60, 60));
+    let refused = hosts[79].may_work(4096, &pool, &limits);
+    assert_eq!(refused, Err(Share::Tenant));
+    let other = queue(&mut accounts, "other", Some("few"), Class::Latency);
+    assert!(other.may_take_table(&limits) && other.may_work(4096, &pool, &limits).is_ok());
+}
+
 /// A tenant of many hosts, each within its share, held everything.
 #[test]
 fn a_tenant_of_many_hosts_leaves_buffers_for_another_tenant() {

@@ -29,8 +29,12 @@ fn identifiers_are_not_used_again_at_once_and_are_limited() {
     assert_ne!(first, second);
     assert!(controllers.insert(2, controller).is_some());
     assert!(controllers.insert(2, controller).is_none());
-    controllers.last_id = CNTLID_MAX;
-    assert!(controllers.insert(9, controller).is_some_and(|c| c.id >= 1));
+    // FFF0h and above are reserved, and behind them those in use are passed over.
+    for free in [first, second + 2] {
+        controllers.last_id = CNTLID_MAX;
+        let again = controllers.insert(9, controller).expect("room").id;
+        assert_eq!(again, free);
+    }
 }
 
 #[test]
@@ -164,6 +168,36 @@ fn the_last_controllers_are_for_those_who_have_few() {
     assert_eq!(connect(3, None), of_address);
     assert_eq!(connect(4, Some(&ours)), Some(ControllerLimit::Tenant));
     assert_eq!(connect(4, None), None);
+}
+
+/// Two addresses could have all of the discovery service.
+#[test]
+fn the_last_controllers_of_discovery_are_for_those_who_have_few() {
+    let limits = Limits {
+        discovery_controllers: 64,
+        ..Limits::default()
+    };
+    let mut controllers = Controllers::default();
+    let mut connect = |last: u8| {
+        let peer = SocketAddr::from(([192, 0, 2, last], 1));
+        let (discovery, host) = (ControllerKind::Discovery, format!("h{last}"));
+        let full = controllers.full(&limits, discovery, &host, peer.ip(), None);
+        if full.is_none() {
+            let make = |id| controller_of(id, peer);
+            assert!(controllers.insert(limits.controllers, make).is_some());
+        }
+        full
+    };
+    for n in 0..60 {
+        assert_eq!(connect(if n < 48 { 1 } else { 2 }), None, "{n}");
+    }
+    for last in [1, 2] {
+        assert_eq!(connect(last), Some(ControllerLimit::Address));
+    }
+    for last in 3..7 {
+        assert_eq!(connect(last), None, "one of the reserve");
+    }
+    assert_eq!(connect(7), Some(ControllerLimit::Discovery));
 }
 
 /// A machine has all addresses of its /64, and could have all controllers from one after the
