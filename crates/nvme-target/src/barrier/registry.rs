@@ -327,6 +327,42 @@ mod tests {
         assert!(registry.of_address.is_empty());
     }
 
+    #[test]
+    fn an_end_makes_room_for_one_host_of_its_address() {
+        let mut registry = Registry::new(2);
+        let hosts: Vec<_> = (0..5).map(|n| barrier(&alone(&n.to_string()), n)).collect();
+        let mut enter = |barrier: &Arc<Barrier>| slots(&registry.enter(barrier));
+        assert_eq!([0, 1, 2, 3].map(|n| enter(&hosts[n]).len()), [1, 1, 0, 0]);
+        // A tenant does not count there.
+        let tenant = barrier(&scope("tenant"), 9);
+        assert_eq!(enter(&tenant), [9]);
+        assert!(registry.leave(&tenant).next.is_empty());
+        assert_eq!(slots(&registry.leave(&hosts[0]).next), [2]);
+        assert!(registry.enter(&hosts[4]).is_empty());
+        assert_eq!(registry.active(), 2);
+    }
+
+    /// A tenant that gave its turn up and came again had two.
+    #[test]
+    fn a_tenant_that_comes_again_has_one_turn() {
+        let mut registry = Registry::new(1);
+        let all: Vec<_> = (0..BARRIERS_ACTIVE_MAX)
+            .map(|index| barrier(&scope(&index.to_string()), 0))
+            .collect();
+        for barrier in &all {
+            assert_eq!(registry.enter(barrier).len(), 1);
+        }
+        let late = barrier(&scope("late"), 1);
+        for _ in 0..2 {
+            assert!(registry.enter(&late).is_empty());
+            assert!(!registry.leave(&late).was_active);
+        }
+        assert!(registry.enter(&late).is_empty());
+        assert_eq!(slots(&registry.leave(&all[0]).next), [1]);
+        assert!(registry.leave(&all[1]).next.is_empty());
+        assert_eq!(registry.active(), BARRIERS_ACTIVE_MAX - 1);
+    }
+
     /// A machine has all addresses of its /64, and could have a barrier in force from each.
     #[test]
     fn hosts_of_one_network_share_places() {

@@ -1,6 +1,8 @@
 //! Tests of the registry of controllers.
 
 use super::*;
+use crate::qos::access::{Tenancy, TenantOptions};
+use crate::subsystem::SubsystemOptions;
 
 /// A discovery controller of a host at the loopback address.
 pub(crate) fn controller(id: u16) -> SharedController {
@@ -61,6 +63,25 @@ fn who_waits_for_a_controller_is_told_after_the_last_connection_that_could_do_ha
     assert_eq!(controller.disarm(), [(0, asker(1)), (3, asker(2))]);
     assert!(!controller.wait_for_end(0, asker(1)), "it is over");
     assert!(controller.detach(), "the identifier is free");
+}
+
+/// A queue that was connected again lost its place when the connection before it was over.
+#[test]
+fn a_queue_leaves_its_own_place() {
+    let controller = controller(1);
+    let place = |index| ConnectionPlace {
+        core: 0,
+        connection: SlabKey {
+            index,
+            generation: 0,
+        },
+    };
+    let mut queues = controller.queues();
+    queues.places.insert(1, place(2));
+    queues.leave(1, place(1), Time(5));
+    assert_eq!((queues.places.len(), queues.left), (1, Time::ZERO));
+    queues.leave(1, place(2), Time(7));
+    assert_eq!((queues.places.len(), queues.left), (0, Time(7)));
 }
 
 #[test]
@@ -167,7 +188,10 @@ fn the_last_controllers_are_for_those_who_have_few() {
     }
     assert_eq!(connect(3, None), of_address);
     assert_eq!(connect(4, Some(&ours)), Some(ControllerLimit::Tenant));
-    assert_eq!(connect(4, None), None);
+    for n in 0..28 {
+        assert_eq!(connect(4 + n / 2, None), None);
+    }
+    assert_eq!(connect(18, None), Some(ControllerLimit::All));
 }
 
 /// Two addresses could have all of the discovery service.
@@ -198,6 +222,33 @@ fn the_last_controllers_of_discovery_are_for_those_who_have_few() {
         assert_eq!(connect(last), None, "one of the reserve");
     }
     assert_eq!(connect(7), Some(ControllerLimit::Discovery));
+}
+
+/// A queue may come from another address than the controller did, and its name is not believed there.
+#[test]
+fn a_name_is_not_believed_of_a_queue_from_another_network() {
+    let [there, elsewhere] = [1, 2].map(|net| IpAddr::from([192, 0, net, 1]));
+    let tenant = TenantOptions {
+        name: "tenant".to_owned(),
+        hosts: vec!["nqn.host".to_owned()],
+        networks: vec!["192.0.1.0/24".parse().expect("a network")],
+        ..TenantOptions::default()
+    };
+    let tenancy = Tenancy {
+        tenants: vec![tenant],
+        ..Tenancy::default()
+    };
+    let rules = Arc::new(AccessRules::new(&tenancy).expect("a good tenancy"));
+    let mut controller = controller_of(1, SocketAddr::from((there, 1)));
+    // The discovery service is open to all.
+    let open = controller.decide_from(&rules, elsewhere);
+    assert!(matches!(open, AccessDecision::Everything), "{open:?}");
+    let options = SubsystemOptions::open_to_all("nqn.2026-11.io.example:a");
+    controller.subsystem = Some(Arc::new(Subsystem::new(0, options, 1)));
+    let known = controller.decide_from(&rules, there);
+    assert!(matches!(known, AccessDecision::Everything), "{known:?}");
+    let moved = controller.decide_from(&rules, elsewhere);
+    assert!(matches!(moved, AccessDecision::Refused), "{moved:?}");
 }
 
 /// A machine has all addresses of its /64, and could have all controllers from one after the
