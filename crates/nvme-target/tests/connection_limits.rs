@@ -65,20 +65,26 @@ fn the_silent_never_take_more_than_half_of_all_places() {
 
 #[test]
 fn connections_beyond_the_limit_are_refused_and_others_go_on() {
-    let limits = Limits {
-        connections: 3,
-        ..Limits::default()
-    };
-    let bed = Bed::with(limits, 1);
-    let (_admin, mut io) = bed.host();
-    let silent = Client::raw(bed.address());
-    common::eventually("three connections are open", || {
-        bed.handle().snapshot().cores[0].connections == 3
-    });
-    let mut fourth = Client::raw(bed.address());
-    assert_eq!(fourth.read(&mut [0; 1]).unwrap_or(0), 0);
-    assert!(io.read(0, 1).0.status.is_success());
-    drop(silent);
+    for (connections, connections_per_address) in [(3, 99), (99, 3)] {
+        let limits = Limits {
+            connections,
+            connections_per_address,
+            ..Limits::default()
+        };
+        let bed = Bed::with(limits, 1);
+        let (_admin, mut io) = bed.host();
+        let silent = Client::raw(bed.address());
+        let core = || bed.handle().snapshot().cores[0];
+        common::eventually("three connections are open", || core().connections == 3);
+        let mut fourth = Client::raw(bed.address());
+        assert_eq!(fourth.read(&mut [0; 1]).unwrap_or(0), 0);
+        let of_address = u64::from(connections > 3);
+        common::eventually("it is counted", || {
+            (core().refused, core().refused_per_address) == (1, of_address)
+        });
+        assert!(io.read(0, 1).0.status.is_success());
+        drop(silent);
+    }
 }
 
 #[test]
