@@ -54,6 +54,11 @@ struct DiskState {
     /// Content that is left without power, for each block that differs from it.
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
+    /// Number of the last change of each block, and of the one that is left without power; none
+    /// without a write cache.
+    changes: Vec<(u64, u64)>,
+    /// Changes so far.
+    changed: u64,
     faults: DiskFaults,
     totals: DiskTotals,
     prng: Prng,
@@ -81,6 +86,8 @@ impl Disk {
             content: vec![0; bytes],
             durable: vec![0; if volatile { bytes } else { 0 }],
             dirty: BTreeSet::new(),
+            changes: vec![(0, 0); if volatile { blocks } else { 0 }],
+            changed: 0,
             faults,
             totals: DiskTotals::default(),
             prng: Prng::from_seed(seed),
@@ -123,8 +130,10 @@ impl Disk {
                 state.totals.lost += 1;
                 say(|| format!("    disk {:04x}: loses block {block}", self.name));
                 state.content[bytes.clone()].copy_from_slice(&state.durable[bytes]);
+                state.changes[block].0 = state.changes[block].1;
             } else {
                 state.durable[bytes.clone()].copy_from_slice(&state.content[bytes]);
+                state.changes[block].1 = state.changes[block].0;
             }
         }
     }
@@ -166,10 +175,12 @@ impl Device for Disk {
             self.size(),
         );
         state.content[range.end..].fill(0);
+        let kept = usize::try_from(blocks).expect("a small disk");
         if self.volatile {
             state.durable[range.end..].fill(0);
+            state.changed += 1;
+            state.changes[kept..].fill((state.changed, state.changed));
         }
-        let kept = usize::try_from(blocks).expect("a small disk");
         state.dirty.retain(|&block| block < kept);
         state.blocks = blocks;
         Ok(())
@@ -198,12 +209,12 @@ impl Device for Disk {
     }
 }
 
-/// A request takes effect when it ends.
+/// A request takes effect when it ends, but for a Flush, which may save what there was when it began.
 #[derive(Debug)]
 struct DiskChannel {
     disk: Disk,
-    /// By when they end.
-    under_way: VecDeque<(Time, Request)>,
+    /// By when they end; each Flush with what it saves, if that is known already.
+    under_way: VecDeque<(Time, Request, Option<Saved>)>,
     done: VecDeque<Completion>,
     /// Commands over extents under way by their numbers, and how many of the extents are.
     extents: BTreeMap<u64, (Extents, usize)>,
@@ -211,6 +222,9 @@ struct DiskChannel {
     /// Number of the next such command.
     next: u64,
 }
+
+/// Blocks that a Flush saves: each with the number of its last change, and its content then.
+type Saved = Vec<(usize, u64, Vec<u8>)>;
 
 /// Marks the tag of a request for one extent; the index is below, and the command's number above
 /// that.
@@ -253,20 +267,48 @@ impl DiskState {
         if self.durable.is_empty() {
             return;
         }
+        self.changed += 1;
+        self.changes[block].0 = self.changed;
         if durable {
             self.durable[bytes.clone()].copy_from_slice(&self.content[bytes]);
+            self.changes[block].1 = self.changed;
             self.dirty.remove(&block);
         } else {
             self.dirty.insert(block);
         }
     }
 
-    /// Carries out a request, or on some blocks only.
+    /// Returns what a Flush that begins now has to save.
+    fn unsaved(&self, size: usize) -> Saved {
+        let blocks = self.dirty.iter();
+        blocks
+            .map(|&block| {
+                let content = self.content[block * size..(block + 1) * size].to_vec();
+                (block, self.changes[block].0, content)
+            })
+            .collect()
+    }
+
+    /// Saves these blocks, of which newer content may be saved already.
+    fn save(&mut self, saved: Saved, size: usize) {
+        for (block, change, content) in saved {
+            let (last, durable) = &mut self.changes[block];
+            if change > *durable {
+                *durable = change;
+                self.durable[block * size..(block + 1) * size].copy_from_slice(&content);
+            }
+            if *last == *durable {
+                self.dirty.remove(&block);
+            }
+        }
+    }
+
+    /// Carries out a request; a Flush with what it saves, if that is known already.
     fn carry_out(
         &mut self,
         request: &mut Request,
+        saved: Option<Saved>,
         size: usize,
-        whole: bool,
     ) -> Result<(), BlockError> {
         let bytes = bytes_of(request.lba, request.blocks, size);
         match request.operation {
@@ -283,16 +325,14 @@ impl DiskState {
                 }
             }
             Operation::Flush => {
-                for block in std::mem::take(&mut self.dirty) {
-                    let bytes = block * size..(block + 1) * size;
-                    self.durable[bytes.clone()].copy_from_slice(&self.content[bytes]);
-                }
+                let saved = saved.unwrap_or_else(|| self.unsaved(size));
+                self.save(saved, size);
             }
             Operation::Verify => {}
             Operation::Write { durable } | Operation::WriteZeroes { durable, .. } => {
-                self.write(request, size, whole, durable);
+                self.write(request, size, true, durable);
             }
-            Operation::Deallocate => self.write(request, size, whole, false),
+            Operation::Deallocate => self.write(request, size, true, false),
         }
         Ok(())
     }
@@ -332,7 +372,7 @@ impl DiskChannel {
         }
     }
 
-    fn end(&self, mut request: Request) -> Completion {
+    fn end(&self, mut request: Request, saved: Option<Saved>) -> Completion {
         let size = self.disk.geometry.block_bytes as usize;
         let state = &mut *self.disk.state();
         if is_beyond(&request, state.blocks) {
@@ -352,7 +392,7 @@ impl DiskChannel {
                 Err(BlockError::ReadFailure)
             }
         } else {
-            state.carry_out(&mut request, size, true)
+            state.carry_out(&mut request, saved, size)
         };
         request.ended(result)
     }
@@ -380,13 +420,16 @@ impl Channel for DiskChannel {
             let size = self.disk.size();
             state.write(&request, size, false, false);
         }
+        let flushes = self.disk.volatile && request.operation == Operation::Flush;
+        let early = flushes && state.prng.chance(1, 2);
+        let saved = early.then(|| state.unsaved(self.disk.size()));
         drop(state);
         if takes == Nanos::ZERO {
-            return Submit::Done(self.end(request));
+            return Submit::Done(self.end(request, saved));
         }
         let at = cx.now + takes;
-        let place = self.under_way.partition_point(|(other, _)| *other <= at);
-        self.under_way.insert(place, (at, request));
+        let place = self.under_way.partition_point(|(other, ..)| *other <= at);
+        self.under_way.insert(place, (at, request, saved));
         Submit::Queued
     }
 
@@ -430,11 +473,11 @@ impl Channel for DiskChannel {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        while self.under_way.front().is_some_and(|(at, _)| *at <= cx.now) {
-            let Some((_, request)) = self.under_way.pop_front() else {
+        while self.under_way.front().is_some_and(|(at, ..)| *at <= cx.now) {
+            let Some((_, request, saved)) = self.under_way.pop_front() else {
                 return;
             };
-            let completion = self.end(request);
+            let completion = self.end(request, saved);
             if completion.tag & EXTENT > 0 {
                 self.end_extent(completion);
             } else {
@@ -444,7 +487,7 @@ impl Channel for DiskChannel {
     }
 
     fn deadline(&self) -> Time {
-        self.under_way.front().map_or(Time::NEVER, |(at, _)| *at)
+        self.under_way.front().map_or(Time::NEVER, |(at, ..)| *at)
     }
 
     fn closed(&self) -> bool {
@@ -457,7 +500,7 @@ impl Drop for DiskChannel {
     fn drop(&mut self) {
         let size = self.disk.geometry.block_bytes as usize;
         let state = &mut *self.disk.state();
-        for (_, request) in &self.under_way {
+        for (_, request, _) in &self.under_way {
             state.totals.torn += 1;
             say(|| {
                 format!(
@@ -503,5 +546,28 @@ mod tests {
         }
         assert!((1..30).contains(&lost), "{lost}");
         assert_eq!(disk.totals().lost, u64::from(lost));
+    }
+
+    /// What a Flush began with is left, whatever was written meanwhile, and nothing older.
+    #[test]
+    fn a_flush_saves_what_there_was_when_it_began() {
+        let disk = Disk::new(GEOMETRY, true, DiskFaults::default(), 1);
+        let state = &mut *disk.state();
+        let put = |state: &mut DiskState, new: u8, durable| {
+            state.put(0, 512, durable, |block| block.fill(new));
+        };
+        put(state, 1, false);
+        let first = state.unsaved(512);
+        put(state, 2, false);
+        let second = state.unsaved(512);
+        put(state, 3, false);
+        state.save(second, 512);
+        assert_eq!((state.durable[0], state.dirty.len()), (2, 1));
+        state.save(first, 512);
+        assert_eq!((state.durable[0], state.dirty.len()), (2, 1));
+        let third = state.unsaved(512);
+        put(state, 4, true);
+        state.save(third, 512);
+        assert_eq!((state.durable[0], state.dirty.len()), (4, 0));
     }
 }

@@ -92,7 +92,9 @@ impl Machine {
         if power {
             self.count("power losses");
             self.known[target].cache_life += 1;
-            let volumes = self.known[target].volumes.iter();
+            // Hosts do not know which of its volumes were replaced before.
+            let known = &self.known[target];
+            let volumes = known.volumes.iter().chain(&known.replaced);
             volumes.for_each(Volume::lose_power);
             if target == 0 {
                 self.liars_disk.lose_power();
