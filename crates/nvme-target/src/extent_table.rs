@@ -141,3 +141,64 @@ impl ExtentTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::units::Lba;
+    use reactor::{BufferClass, BufferPool};
+
+    fn table(outcomes: bool) -> ExtentTable {
+        let command = ExtentsCommand {
+            nsid: 1,
+            extents: 3,
+            blocks: 3,
+            fua: false,
+            outcomes,
+        };
+        let mut table = *TablePool::default().take(command);
+        let extent = |lba| Extent {
+            tag: 0,
+            lba: Lba(lba),
+            blocks: 1,
+            data: None,
+            result: Ok(()),
+        };
+        table.extents = [0, 8, 16].map(extent).into();
+        table.block_shift = 12;
+        table
+    }
+
+    /// Devices end extents in any order, and may say of one that was done that it failed after all.
+    #[test]
+    fn the_first_extent_that_failed_is_told_whatever_ends_first() {
+        let (failed, late) = (Status::WRITE_FAULT, Status::INTERNAL_ERROR);
+        let mut table = table(true);
+        table.note(0, Status::SUCCESS);
+        table.note(2, late);
+        table.note(1, failed);
+        assert_eq!(table.failed, Some((1, failed)));
+        assert_eq!(table.outcome(false, 1), done_extents([true, false, false]));
+        table.note(0, failed);
+        assert_eq!(table.failed, Some((0, failed)));
+        assert_eq!(table.outcome(false, 0), 0);
+    }
+
+    #[test]
+    fn a_table_takes_buffers_for_all_its_extents_or_none() {
+        for count in [2, 3] {
+            let class = BufferClass { bytes: 4096, count };
+            let pool = BufferPool::new(&[class]).expect("some KiB");
+            let take = |bytes| {
+                let buffer = pool.take(bytes)?;
+                Some((IoSlice::from_buffer(buffer, bytes), 4096))
+            };
+            let mut table = table(false);
+            let held = table.take_buffers(take);
+            assert_eq!(held, (count == 3).then_some(3 * 4096));
+            assert_eq!(pool.free(0), if count == 3 { 0 } else { 2 });
+            table.drop_data();
+            assert_eq!(pool.free(0), count);
+        }
+    }
+}

@@ -44,6 +44,8 @@ fn those_who_connect_and_say_nothing_keep_nobody_out() {
     common::eventually("only the oldest had to go", || {
         bed.handle().snapshot().cores[0].connections == 6
     });
+    let core = bed.handle().snapshot().cores[0];
+    assert_eq!((core.fresh_closed, core.refused), (1, 1));
     drop(open);
 }
 

@@ -163,3 +163,42 @@ fn a_held_command_that_is_over_counts_no_longer() {
     assert_eq!(next, Some(kept));
     assert!(core.next_free(&own.scope).is_none() && core.is_idle());
 }
+
+/// Two tenants have a barrier at the same time: each end lets go what is its own.
+#[test]
+fn barriers_of_two_tenants_end_each_for_itself() {
+    let (ours, others) = (scopes("nqn.a"), scopes("nqn.b"));
+    let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+    let (now, patience) = (Time(5), Nanos::from_secs(1));
+    let (first, second) = (barrier(&ours, 0), barrier(&others, 1));
+    for barrier in [&first, &second] {
+        core.own(barrier, now + patience);
+        core.take(barrier, patience, now);
+    }
+    let wait = |core: &mut CoreBarriers, scopes: &Scopes, slot| {
+        core.wait(scopes.iter(), ticket(slot), 8)
+            .expect("it is held")
+    };
+    let held = [wait(&mut core, &ours, 2), wait(&mut core, &others, 3)];
+    let ended = core.disown(ticket(1)).expect("the second");
+    assert!(Arc::ptr_eq(&ended, &second));
+    core.end(&second);
+    // Nothing more of the one that ended is done, and all of the other one is.
+    core.searched(&second, Search::Over);
+    let tasks = due(&mut core, now);
+    assert!(
+        matches!(&tasks[..], [Due::Search(b) | Due::LookAtUnsent(b)] if Arc::ptr_eq(b, &first))
+    );
+    let free = |core: &mut CoreBarriers, of: &Arc<Barrier>| {
+        core.next_free(&of.scope).map(|held| held.number)
+    };
+    assert_eq!(free(&mut core, &first), None);
+    assert_eq!(free(&mut core, &second), Some(held[1]));
+    assert_eq!(free(&mut core, &second), None);
+    let ended = core.disown(ticket(0)).expect("the first");
+    assert!(Arc::ptr_eq(&ended, &first));
+    core.end(&first);
+    assert_eq!(free(&mut core, &first), Some(held[0]));
+    assert_eq!(free(&mut core, &first), None);
+    assert!(core.held_bytes == 0 && core.is_idle());
+}
