@@ -8,8 +8,8 @@ mod common;
 use base::Nanos;
 use base::units::{KIB, MIB};
 use common::{
-    BLOCK, Bed, Client, NQN, buffers, extents, few, io, late, namespace, pattern, target_with,
-    with_buffers,
+    BLOCK, Bed, Client, NQN, buffers, extents, few, io, io_on, late, namespace, pattern,
+    target_with, with_buffers,
 };
 use reactor::BufferClass;
 use std::io::Write;
@@ -220,6 +220,32 @@ fn a_host_that_withholds_data_does_not_hold_up_a_change() {
         assert!(neighbour.write(blocks - 16, &data).status.is_success());
         assert!(neighbour.read(blocks - 16, 16).1 == data);
     }
+}
+
+/// A change of one namespace is no concern of a host that is slow with data for another one.
+#[test]
+fn a_host_that_withholds_data_of_another_namespace_keeps_its_connection() {
+    let limits = Limits {
+        pause_patience: Nanos::from_millis(100),
+        ..Limits::default()
+    };
+    let ram = common::ram(16 * MIB);
+    let options = [1, 2].map(|nsid| namespace(nsid, Arc::clone(&ram) as _));
+    let target = common::run(target_with(limits, 1, options), 1);
+    let bed = Bed { target, ram };
+    let (_other, mut slow) = bed.host();
+    let mut write = io_on(2, IoOpcode::WRITE, 0, 16);
+    write.set_cid(1);
+    write.set_sgl(SglDescriptor::transport(BYTES as u32));
+    slow.capsule(&write, &[]);
+    let r2t = slow.r2t();
+    let (_admin, mut deaf) = bed.host();
+    asked(&mut deaf);
+    let resized = bed.handle().resize_namespace(NQN, 1, 8192);
+    resized.expect("nobody vetoes it");
+    assert!(deaf.try_receive().is_none(), "its connection is gone");
+    slow.answer_r2t(&r2t, &pattern(5, BYTES));
+    assert!(slow.completion().status.is_success());
 }
 
 #[test]
