@@ -548,7 +548,7 @@ mod tests {
         assert_eq!(disk.totals().lost, u64::from(lost));
     }
 
-    /// What a Flush began with is left, whatever was written meanwhile, and nothing older.
+    /// Content that a Flush began with is left, whatever was written meanwhile, and nothing older.
     #[test]
     fn a_flush_saves_what_there_was_when_it_began() {
         let disk = Disk::new(GEOMETRY, true, DiskFaults::default(), 1);
