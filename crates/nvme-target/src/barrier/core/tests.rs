@@ -202,3 +202,39 @@ fn barriers_of_two_tenants_end_each_for_itself() {
     assert_eq!(free(&mut core, &first), None);
     assert!(core.held_bytes == 0 && core.is_idle());
 }
+
+/// A core sleeps no longer than a barrier of another one may take, and not at all while it has
+/// something to look at.
+#[test]
+fn a_core_wakes_for_the_barrier_of_another_one() {
+    let ours = scopes("nqn.a");
+    let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+    let (now, patience) = (Time(5), Nanos::from_secs(1));
+    let until = now + patience + BARRIER_MARGIN;
+    assert_eq!(core.deadline(), Time::NEVER);
+    // It has no queue of the tenant: nothing came before the barrier.
+    let first = barrier(&ours, 0);
+    core.take(&first, patience, now);
+    assert_eq!(core.deadline(), Time::ZERO);
+    assert!(core.all_sent(&first, |_, _| false));
+    assert_eq!(core.deadline(), until);
+    let most = u32::try_from(HELD_BYTES_MAX).expect("a few MiB");
+    core.wait(ours.iter(), ticket(1), most).expect("held");
+    assert_eq!(core.deadline(), until);
+    core.wait(ours.iter(), ticket(2), 1).expect("held");
+    assert_eq!(core.deadline(), Time::ZERO);
+    assert!(matches!(&due(&mut core, now)[..], [Due::Tell(b)] if Arc::ptr_eq(b, &first)));
+    assert_eq!(core.deadline(), until);
+    core.end(&first);
+    while core.next_free(&first.scope).is_some() {}
+    assert_eq!(core.deadline(), Time::NEVER);
+    // It has one, which has answers to send.
+    core.join(&ours, KEY);
+    let second = barrier(&ours, 3);
+    core.take(&second, patience, now);
+    assert_eq!(core.deadline(), Time::ZERO);
+    core.searched_queue(&second, KEY, Some(7));
+    assert_eq!(core.deadline(), until);
+    assert!(core.all_sent(&second, |_, _| true));
+    assert_eq!(core.deadline(), until);
+}
