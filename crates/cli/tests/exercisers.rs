@@ -65,7 +65,7 @@ copy_file_range = 2
 const STRESSORS: &str = "--hdd 1 --hdd-bytes 4m --iomix 1 --iomix-bytes 4m --fallocate 1 \
     --fallocate-bytes 4m --fpunch 1 --dir 1 --dentry 1 --dentries 512 --rename 1 --link 1 \
     --symlink 1 --xattr 1 --sync-file 1 --sync-file-bytes 4m --fsize 1 --utime 1 --chmod 1 \
-    --getdent 1 --seek 1 --seek-size 4m --mmap 1 --mmap-file --mmap-bytes 4m --aio 1";
+    --seek 1 --seek-size 4m --mmap 1 --mmap-file --mmap-bytes 4m --aio 1";
 
 /// A whole number of the environment, or the usual one.
 fn number(name: &str, usual: u64) -> u64 {
