@@ -13,7 +13,7 @@ use reactor::{IoSlice, Memory, Region, RegionHandle};
 use std::collections::BTreeMap;
 
 /// Buffers of the room begin and end at multiples of this many bytes: pages.
-const PAGE: usize = 4 * KIB;
+const PAGE_BYTES: usize = 4 * KIB;
 
 /// A submitter's memory.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl SubmitterMemory {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn with_room(depth: u32, bytes: usize, room: usize) -> Result<Self, DeviceError> {
-        let places = (2 * depth as usize * bytes).next_multiple_of(PAGE);
+        let places = (2 * depth as usize * bytes).next_multiple_of(PAGE_BYTES);
         let region = Region::new(places + room)?;
         Ok(Self {
             handle: region.handle(),
@@ -93,8 +93,8 @@ impl SubmitterMemory {
     /// Takes whole pages of the room for a buffer of `bytes` bytes, zeroed; `None` where it has no such
     /// gap.
     pub fn reserve(&mut self, bytes: usize) -> Option<IoSlice> {
-        let size = bytes.checked_next_multiple_of(PAGE)?;
-        let mut start = (2 * self.lendable.len() * self.bytes).next_multiple_of(PAGE);
+        let size = bytes.checked_next_multiple_of(PAGE_BYTES)?;
+        let mut start = (2 * self.lendable.len() * self.bytes).next_multiple_of(PAGE_BYTES);
         for (&next, &taken) in &self.buffers {
             if next - start >= size {
                 break;
@@ -180,28 +180,37 @@ mod tests {
 
     #[test]
     fn buffers_of_the_room_overlap_neither_each_other_nor_the_places() {
-        let mut memory = SubmitterMemory::with_room(3, PAGE, 4 * PAGE).unwrap();
-        let all: Vec<_> = [1, PAGE + 1, PAGE]
+        let mut memory = SubmitterMemory::with_room(3, PAGE_BYTES, 4 * PAGE_BYTES).unwrap();
+        let all: Vec<_> = [1, PAGE_BYTES + 1, PAGE_BYTES]
             .map(|bytes| memory.reserve(bytes).unwrap())
             .into();
-        let ranges: Vec<_> = all.iter().map(|s| (s.offset() / PAGE, s.len())).collect();
-        assert_eq!(ranges, [(6, PAGE), (7, 2 * PAGE), (9, PAGE)]);
+        let ranges: Vec<_> = all
+            .iter()
+            .map(|s| (s.offset() / PAGE_BYTES, s.len()))
+            .collect();
+        assert_eq!(
+            ranges,
+            [(6, PAGE_BYTES), (7, 2 * PAGE_BYTES), (9, PAGE_BYTES)]
+        );
         assert!(memory.reserve(1).is_none() && memory.reserve(0).is_none());
-        let lent = memory.lend(PAGE).unwrap();
-        assert!(lent.offset() + lent.len() <= 6 * PAGE);
+        let lent = memory.lend(PAGE_BYTES).unwrap();
+        assert!(lent.offset() + lent.len() <= 6 * PAGE_BYTES);
         let placed = memory.place(&all[2], Operation::Read).unwrap();
-        assert_eq!((placed.offset, placed.bounce), (9 * PAGE, None));
+        assert_eq!((placed.offset, placed.bounce), (9 * PAGE_BYTES, None));
 
         let mut buffer = all.into_iter().nth(1).unwrap();
         let at = buffer.offset();
-        buffer.copy_in(PAGE, &[7; PAGE]);
+        buffer.copy_in(PAGE_BYTES, &[7; PAGE_BYTES]);
         memory.release(at);
-        assert!(memory.reserve(3 * PAGE).is_none());
+        assert!(memory.reserve(3 * PAGE_BYTES).is_none());
         // The gap is used again, and has nothing of what was there.
-        let (first, second) = (memory.reserve(PAGE), memory.reserve(PAGE).unwrap());
+        let (first, second) = (
+            memory.reserve(PAGE_BYTES),
+            memory.reserve(PAGE_BYTES).unwrap(),
+        );
         assert_eq!(first.unwrap().offset(), at);
-        let mut bytes = vec![1; PAGE];
+        let mut bytes = vec![1; PAGE_BYTES];
         second.copy_out(0, &mut bytes);
-        assert_eq!(bytes, [0; PAGE]);
+        assert_eq!(bytes, [0; PAGE_BYTES]);
     }
 }
