@@ -9,9 +9,10 @@ mod setup;
 use block::BlockError;
 use block::conformance::Bench;
 use host::{RemoteNamespace, RequestError, Switchboard, SwitchboardOptions};
-use peer::{Behaviour, Mischief, Peer, connected};
+use peer::{Behaviour, Mischief, Peer, builder, connected};
 use reactor::placement::allowed_cores;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use switch::Knobs;
 use wire::nvme::identify::Cns;
 
@@ -97,4 +98,37 @@ fn a_switchboard_tells_volumes_apart_as_well() {
     assert_eq!(bench.write(0, &[5; 512]).unwrap_err(), BlockError::Gone);
     other.shut();
     bench.shut();
+}
+
+/// Nothing woke the queue that had lost it: it was told when the fence fell.
+#[test]
+fn a_lost_write_behind_a_fence_is_over_when_its_namespace_goes() {
+    let behaviour = Behaviour {
+        swallow: 1,
+        slow_fences: true,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    let host = builder().loss_timeout(None).build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), peer::NQN).unwrap();
+    let mut queue = subsystem.namespace(1).unwrap().queue(4).unwrap();
+    queue.write(1, 0, &[1; 512]).unwrap();
+    while peer.seen.io_commands.load(Ordering::SeqCst) == 0 {
+        assert_eq!(queue.wait(0).unwrap().count(), 0);
+    }
+    peer.cut_all();
+    // Answered by the next association.
+    queue.read(2, 4096, 512).unwrap();
+    let done = queue.wait(1).unwrap().next().unwrap();
+    assert_eq!((done.tag, done.result), (2, Ok(())));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Long enough for the queue's thread to sleep, on most machines.
+            std::thread::sleep(Duration::from_millis(200));
+            peer.resize(0);
+        });
+        let mut done = queue.wait_for(1, Duration::from_secs(60)).unwrap();
+        let done = done.next().expect("it is told");
+        assert_eq!((done.tag, done.result), (1, Err(BlockError::Gone)));
+    });
 }

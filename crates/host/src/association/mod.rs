@@ -406,7 +406,8 @@ impl Association {
         self.caches_lost.load(Ordering::SeqCst)
     }
 
-    /// The namespaces were identified anew: those that are missing went away.
+    /// The namespaces were identified anew: those that are missing went away, and channels are woken
+    /// for what they keep for them.
     pub(crate) fn learn_namespaces(
         &self,
         found: Vec<NamespaceInfo>,
@@ -429,7 +430,8 @@ impl Association {
         // from now on: holders of the old state find it gone.
         let before = knowledge.states.len();
         knowledge.states.retain(|_, state| !state.is_gone());
-        if knowledge.states.len() < before {
+        let some_went = knowledge.states.len() < before;
+        if some_went {
             self.fence_version.fetch_add(1, Ordering::SeqCst);
         }
         for (nsid, info) in &found {
@@ -438,6 +440,10 @@ impl Association {
         }
         knowledge.namespaces = found;
         knowledge.unusable = unusable;
+        drop(knowledge);
+        if some_went {
+            self.announce();
+        }
     }
 
     pub(crate) fn learn_discovery(&self, entries: Vec<DiscoveryEntry>) {
