@@ -4,45 +4,20 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
+mod extents;
 mod peer;
 mod setup;
 
-use base::units::Lba;
 use base::{Nanos, Time};
-use block::{
-    BlockError, Channel, Completion, Extent, Extents, Operation, Request, Submit, SubmitExtents,
-};
-use host::{Host, HostBuilder, RemoteChannel, RemoteNamespace, Subsystem};
+use block::{BlockError, Channel, Operation, SubmitExtents};
+use extents::{Core, WRITE, start, takes};
 use peer::{Behaviour, Peer, builder};
-use reactor::uring::UringDriver;
-use reactor::{Context, Driver, IoSlice, Wait};
+use reactor::{Context, Driver, IoSlice};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-use wire::nvme::{ExtentTerms, Status};
+use std::time::Duration;
+use wire::nvme::Status;
 
 const BLOCK: usize = peer::BLOCK;
-
-const WRITE: Operation = Operation::Write { durable: false };
-
-/// Time after which a wait is without end.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Blocks of the extents of every command, with one between them.
-const RANGES: [(u64, u32); 2] = [(0, 2), (3, 2)];
-
-/// A controller that takes this many commands over extents at a time, with writes in their capsules.
-fn takes(in_flight: u16) -> Behaviour {
-    Behaviour {
-        in_capsule_bytes: 8192,
-        extents: Some(ExtentTerms {
-            extents: 8,
-            in_flight,
-            bytes: 1 << 20,
-            outcomes: false,
-        }),
-        ..Behaviour::default()
-    }
-}
 
 /// The same with writes of which it asks for the data.
 fn asks() -> Behaviour {
@@ -52,126 +27,7 @@ fn asks() -> Behaviour {
     }
 }
 
-/// A core that is run by hand.
-struct Core {
-    driver: UringDriver,
-    channel: RemoteChannel,
-    done: Vec<Completion>,
-    done_extents: Vec<Extents>,
-}
-
 impl Core {
-    fn open(namespace: &RemoteNamespace) -> Self {
-        let mut driver = setup::driver();
-        Self {
-            channel: namespace.open_remote(&mut driver).unwrap(),
-            driver,
-            done: Vec::new(),
-            done_extents: Vec::new(),
-        }
-    }
-
-    fn turn(&mut self) {
-        let mut completions = Vec::new();
-        let mut cx = Context::begin(&mut self.driver);
-        self.channel.kick(&mut cx);
-        let wait = Wait::Until(self.driver.now() + Nanos::from_millis(1));
-        self.driver.reap(wait, &mut completions).unwrap();
-        let mut cx = Context::begin(&mut self.driver);
-        for completion in completions {
-            self.channel.complete(completion, &mut cx);
-        }
-        self.channel.tick(&mut cx);
-        self.done.extend(std::iter::from_fn(|| self.channel.reap()));
-        let extents = std::iter::from_fn(|| self.channel.reap_extents());
-        self.done_extents.extend(extents);
-    }
-
-    fn turn_until(&mut self, done: impl Fn(&Self) -> bool) {
-        let begun = Instant::now();
-        while !done(self) {
-            assert!(begun.elapsed() < PATIENCE, "nothing happens any more");
-            self.turn();
-        }
-    }
-
-    fn buffer(&self, bytes: usize, content: u8) -> IoSlice {
-        let mut data = IoSlice::from_buffer(self.driver.buffers().take(bytes).unwrap(), bytes);
-        data.copy_in(0, &vec![content; bytes]);
-        data
-    }
-
-    /// A command over [`RANGES`], with this content.
-    fn command(&self, tag: u64, operation: Operation, content: u8) -> Extents {
-        let extents = RANGES.map(|(lba, blocks)| Extent {
-            tag: lba,
-            lba: Lba(lba),
-            blocks,
-            data: Some(self.buffer(blocks as usize * BLOCK, content)),
-            result: Ok(()),
-        });
-        Extents {
-            tag,
-            operation,
-            extents: extents.into(),
-        }
-    }
-
-    fn submit_until(&mut self, command: Extents, limit: Time) {
-        let mut cx = Context::begin(&mut self.driver);
-        match self.channel.submit_extents_until(command, limit, &mut cx) {
-            SubmitExtents::Queued => {}
-            SubmitExtents::Done(command) => self.done_extents.push(command),
-            SubmitExtents::Busy(command) => panic!("no room for {command:?}"),
-        }
-    }
-
-    fn submit(&mut self, tag: u64, operation: Operation, content: u8) {
-        self.submit_until(self.command(tag, operation, content), Time::NEVER);
-    }
-
-    /// Writes a block.
-    fn write(&mut self, tag: u64, lba: u64, content: u8) {
-        let request = Request {
-            tag,
-            operation: WRITE,
-            lba: Lba(lba),
-            blocks: 1,
-            data: Some(self.buffer(BLOCK, content)),
-        };
-        let mut cx = Context::begin(&mut self.driver);
-        let queued = self.channel.submit(request, &mut cx);
-        assert!(matches!(queued, Submit::Queued), "{queued:?}");
-    }
-
-    /// The result of the next completion of a request, which has this tag.
-    fn one(&mut self, tag: u64) -> Result<(), BlockError> {
-        self.turn_until(|core| !core.done.is_empty());
-        let done = self.done.remove(0);
-        assert_eq!(done.tag, tag);
-        done.result
-    }
-
-    /// The next command over extents that ends, which has this tag and one result for all extents.
-    fn ended(&mut self, tag: u64) -> (Result<(), BlockError>, Vec<IoSlice>) {
-        self.turn_until(|core| !core.done_extents.is_empty());
-        let done = self.done_extents.remove(0);
-        assert_eq!((done.tag, done.extents.len()), (tag, RANGES.len()));
-        let result = done.extents[0].result;
-        let memory = done.extents.into_iter().map(|extent| {
-            assert_eq!(extent.result, result);
-            let mut data = extent.data.unwrap();
-            assert!(data.bytes_mut().is_some(), "it is its submitter's alone");
-            data
-        });
-        (result, memory.collect())
-    }
-
-    fn cancel(&mut self, tag: u64) -> bool {
-        let mut cx = Context::begin(&mut self.driver);
-        self.channel.cancel(tag, &mut cx)
-    }
-
     /// Has a command given up while the controller keeps it. Returns the memory of its extents.
     fn give_up(
         &mut self,
@@ -213,15 +69,6 @@ impl Core {
             span = Nanos(2 * span.0);
         }
     }
-}
-
-/// A controller that behaves so, and its namespace over such a host, which must live as long.
-fn start(behaviour: Behaviour, builder: HostBuilder) -> (Peer, (Host, Subsystem), RemoteNamespace) {
-    let peer = Peer::start(1 << 20, behaviour);
-    let host = builder.build().unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), peer::NQN).unwrap();
-    let remote = RemoteNamespace::new(subsystem.association(), 1).unwrap();
-    (peer, (host, subsystem), remote)
 }
 
 #[test]
