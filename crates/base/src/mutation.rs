@@ -128,6 +128,8 @@ mutations! {
     PauseIgnored = "pause-ignored",
     /// Of a command over extents only the first one is held to the permissions.
     ExtentsNotAsked = "extents-not-asked",
+    /// Of a command over extents that the controller does not take the host sends only the first one.
+    ExtentsLeftOut = "extents-left-out",
     /// The target says of extents that failed that they were done.
     ExtentFailureHidden = "extent-failure-hidden",
     /// The target keeps the buffer of a write that failed.

@@ -234,9 +234,9 @@ fn devices_over_it_go_on_with_requests_of_the_old_size() {
     benches.iter_mut().for_each(Bench::shut);
 }
 
-/// It was sent all the same.
+/// It was sent all the same, and then refused.
 #[test]
-fn a_command_over_more_extents_than_the_next_controller_takes_is_not_sent() {
+fn extents_leave_alone_that_the_next_controller_does_not_take_together() {
     let terms = |extents| ExtentTerms {
         extents,
         in_flight: 8,
@@ -250,26 +250,46 @@ fn a_command_over_more_extents_than_the_next_controller_takes_is_not_sent() {
     });
     let remote = RemoteNamespace::new(subsystem.association(), 1).unwrap();
     let mut bench = Bench::open(setup::driver(), &remote).unwrap();
-    for (takes, expected) in [(8, Ok(())), (1, Err(BlockError::Unsupported))] {
-        peer.change(|behaviour| behaviour.extents = Some(terms(takes)));
+    // One extent is longer than the last controllers take.
+    let ranges = [(0, 1), (3, BLOCKS / 4)];
+    let takes = [(8, 8, 1), (1, 8, 2), (0, 8, 2), (8, 1, 3), (8, 8, 1)];
+    for (content, (takes, mdts, commands)) in (1..).zip(takes) {
+        peer.change(|behaviour| {
+            behaviour.extents = (takes > 0).then(|| terms(takes));
+            behaviour.mdts = mdts;
+        });
         peer.cut_all();
-        bench.write(8, &[1; peer::BLOCK]).unwrap();
-        let before = peer.seen.io_commands.load(Ordering::SeqCst);
-        let extents = [0, 3].map(|lba| Extent {
-            tag: lba,
-            lba: Lba(lba),
-            blocks: 1,
-            data: bench.buffer(peer::BLOCK),
-            result: Ok(()),
-        });
-        let done = bench.run_extents(Extents {
-            tag: 7,
-            operation: Operation::Read,
-            extents: extents.into(),
-        });
-        assert!(done.extents.iter().all(|extent| extent.result == expected));
-        let sent = peer.seen.io_commands.load(Ordering::SeqCst) - before;
-        assert_eq!(sent, usize::from(expected.is_ok()));
+        bench.write(64, &[content; peer::BLOCK]).unwrap();
+        for operation in [WRITE, Operation::Read] {
+            let before = peer.seen.io_commands.load(Ordering::SeqCst);
+            let extents = ranges.map(|(lba, blocks)| {
+                let mut data = bench.buffer(blocks as usize * peer::BLOCK).unwrap();
+                let filler = if operation == WRITE { content } else { 0 };
+                data.copy_in(0, &vec![filler; data.len()]);
+                Extent {
+                    tag: lba,
+                    lba: Lba(lba),
+                    blocks,
+                    data: Some(data),
+                    result: Ok(()),
+                }
+            });
+            let done = bench.run_extents(Extents {
+                tag: 7,
+                operation,
+                extents: extents.into(),
+            });
+            for (extent, (lba, blocks)) in done.extents.into_iter().zip(ranges) {
+                assert_eq!((extent.tag, extent.result), (lba, Ok(())));
+                let data = extent.data.unwrap();
+                assert!(data.bytes().unwrap() == vec![content; blocks as usize * peer::BLOCK]);
+            }
+            let sent = peer.seen.io_commands.load(Ordering::SeqCst) - before;
+            assert_eq!(sent, commands);
+        }
+        let memory = peer.memory();
+        assert_eq!(memory[..peer::BLOCK], [content; peer::BLOCK]);
+        assert_eq!(memory[peer::BLOCK..3 * peer::BLOCK], [0; 2 * peer::BLOCK]);
     }
     bench.shut();
 }

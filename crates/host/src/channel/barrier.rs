@@ -124,7 +124,8 @@ impl RemoteChannel {
         let done = requests.done.len() + requests.done_extents.len();
         let waiting = requests.waiting.iter();
         let waiting = waiting.filter(|exchange| !exchange.detached).count();
-        if requests.outstanding != done + waiting || self.has_detached_write() {
+        let under_way = requests.outstanding + requests.apart.further;
+        if under_way != done + waiting || self.has_detached_write() {
             return ReplayPermission::Fenced;
         }
         self.recovery.order_permission()

@@ -67,6 +67,7 @@ pub(super) fn exchange(
         blocks_done: 0,
         blocks_left: 0,
         private_data,
+        extent_of: None,
     };
     let exchange = Exchange::new(request.tag, Work::Block(part), direction, request.data);
     let mut exchange = Exchange { lent, ..exchange };

@@ -50,7 +50,7 @@ impl RemoteChannel {
 
     /// Ends a request.
     pub(super) fn finish(&mut self, mut exchange: Exchange, mut result: Result<(), BlockError>) {
-        if exchange.replayed {
+        if exchange.replayed && !self.stays_locked(&exchange) {
             for span in exchange.written() {
                 self.recovery.locks.unlock(span);
             }
@@ -69,6 +69,10 @@ impl RemoteChannel {
             } else if request.operation == Operation::Flush {
                 result = self.flushed(&request);
             }
+        }
+        if let Some(extent) = exchange.extent() {
+            let data = exchange.take_data();
+            return self.end_extent(extent, result, data);
         }
         if exchange.is_barrier() {
             self.end_barrier();

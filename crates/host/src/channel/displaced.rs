@@ -97,7 +97,8 @@ impl RemoteChannel {
         exchange.change_part(BlockRequest::restart);
         let request = exchange.request().copied();
         let request = request.filter(|request| {
-            self.is_dispensable() && !request.private_data && !self.is_gone(&exchange)
+            let is_own = !request.private_data && request.extent_of.is_none();
+            self.is_dispensable() && is_own && !self.is_gone(&exchange)
         });
         let Some(request) = request else {
             return self.finish(exchange, Err(BlockError::Gone));

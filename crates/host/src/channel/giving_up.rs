@@ -151,6 +151,7 @@ impl RemoteChannel {
         let exchange = exchange.expect("it was found there");
         let (tag, error) = (exchange.tag, exchange.given_up);
         let is_barrier = exchange.is_barrier();
+        let extent = exchange.extent();
         let extents = match &mut exchange.work {
             Work::Extents(request) => Some(request.detach()),
             _ => None,
@@ -168,7 +169,9 @@ impl RemoteChannel {
         }
         self.recovery.refresh(&self.association);
         let result = Err(error.unwrap_or(BlockError::Aborted));
-        if let Some(command) = extents {
+        if let Some(extent) = extent {
+            self.end_extent(extent, result, data);
+        } else if let Some(command) = extents {
             self.requests.extents += 1;
             self.requests.done_extents.push_back(command.ended(result));
         } else {

@@ -27,6 +27,7 @@ use crate::ConnectionError;
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
 use crate::association::parameters::Parameters;
+use crate::command::apart::ApartCommands;
 use crate::command::exchange::Exchange;
 use crate::command::extents::ExtentsRequest;
 use crate::command::state::SlotState;
@@ -124,6 +125,8 @@ struct Requests {
     /// Those of them that are commands over extents, and those that were given up and not answered:
     /// the controller counts them.
     extents: usize,
+    /// Those of them of which each extent leaves alone.
+    apart: ApartCommands,
     /// Requests that all lanes can hold.
     capacity: usize,
     /// Barriers that are not done.
@@ -232,6 +235,7 @@ impl RemoteChannel {
                 spare: Vec::new(),
                 outstanding: 0,
                 extents: 0,
+                apart: ApartCommands::default(),
                 capacity,
                 barriers: 0,
                 barrier_sent: false,

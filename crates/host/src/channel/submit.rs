@@ -78,13 +78,13 @@ impl RemoteChannel {
         }
         exchange.limit = limit;
         self.requests.next_limit = self.requests.next_limit.min(limit);
+        self.requests.outstanding += 1;
         self.start_or_keep(exchange, cx.now);
         Submit::Queued
     }
 
     /// Starts a new command on a free lane, or keeps it until there is one and nothing goes before it.
     pub(super) fn start_or_keep(&mut self, mut exchange: Exchange, now: Time) {
-        self.requests.outstanding += 1;
         self.limit_held(&mut exchange, now);
         let lane = if self.must_wait(&exchange) {
             None

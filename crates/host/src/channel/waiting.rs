@@ -22,9 +22,6 @@ impl RemoteChannel {
                 Next::Wait => {}
                 Next::Report(replay, error) => self.report_lost_write(replay, error),
                 Next::Send(exchange) if exchange.given_up.is_some() => self.tell_given_up(exchange),
-                Next::Send(exchange) if self.is_untaken(&exchange) => {
-                    self.finish(exchange, Err(BlockError::Unsupported));
-                }
                 Next::Send(exchange) => {
                     let Some(lane) = self.free_lane() else {
                         self.recovery.push_front(exchange);
@@ -43,10 +40,6 @@ impl RemoteChannel {
             };
             if self.is_gone(&exchange) {
                 self.finish(exchange, Err(BlockError::Gone));
-                continue;
-            }
-            if self.is_untaken(&exchange) {
-                self.finish(exchange, Err(BlockError::Unsupported));
                 continue;
             }
             if self.recovery.is_fenced(&exchange) {
@@ -118,6 +111,7 @@ impl RemoteChannel {
     /// that may have lost its first parts with a cache starts again, also where no connection was lost
     /// with it: it is not acknowledged, so no Flush speaks of them.
     pub(super) fn refit(&mut self) {
+        self.take_apart();
         let kept = self.recovery.lost_ones_mut();
         for exchange in kept.chain(&mut self.requests.waiting) {
             let Some(number) = exchange.namespace() else {

@@ -4,8 +4,10 @@ use crate::command::BlockRequest;
 use crate::command::extents::ExtentsRequest;
 use crate::recovery::span::Span;
 use base::Time;
+use base::units::Lba;
 use block::{BlockError, Operation};
 use reactor::IoSlice;
+use std::num::NonZeroU16;
 use wire::nvme::Command;
 
 /// Which way the data of a command goes.
@@ -200,6 +202,14 @@ impl Exchange {
             Work::Block(request) => Some(request),
             Work::Admin(_) | Work::Barrier(_) | Work::Extents(_) => None,
         }
+    }
+
+    /// Returns the number of the command of which it is an extent that leaves alone, and the extent's
+    /// first block.
+    pub(crate) fn extent(&self) -> Option<(NonZeroU16, Lba)> {
+        let request = self.request()?;
+        let number = request.extent_of?;
+        Some((number, Lba(request.span().start)))
     }
 
     /// Makes the command another one of its block request, with the data of that part.

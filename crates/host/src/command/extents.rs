@@ -26,7 +26,7 @@ pub(crate) struct ExtentsRequest {
     pub(crate) done: u64,
     block_bytes: u32,
     /// Extents of which the data had other owners when it was submitted, a bit each.
-    lent: u64,
+    pub(crate) lent: u64,
 }
 
 const _: () = assert!(EXTENTS_MAX as u32 <= u64::BITS);
@@ -55,8 +55,8 @@ impl ExtentsRequest {
     /// the table.
     pub(crate) fn begin(
         &mut self,
-        mut command: Extents,
-        (namespace, nsid): (u16, u32),
+        command: Extents,
+        names: (u16, u32),
         block_bytes: u32,
         parameters: &Parameters,
         buffers: &BufferPool,
@@ -78,34 +78,44 @@ impl ExtentsRequest {
             return Err(command);
         };
         let (mut at, mut entry_at) = (0, start);
-        let mut lent = 0;
-        for (index, extent) in command.extents.iter_mut().enumerate() {
+        for extent in &command.extents {
             let entry = ExtentEntry {
                 slba: extent.lba.0,
                 blocks: extent.blocks,
             };
             buffer[entry_at..][..ExtentEntry::SIZE].copy_from_slice(&entry.to_bytes());
             entry_at += ExtentEntry::SIZE;
-            let Some(data) = extent.data.as_mut() else {
-                continue;
-            };
-            if inside {
+            if let Some(data) = extent.data.as_ref().filter(|_| inside) {
                 data.copy_out(0, &mut buffer[at..][..data.len()]);
                 at += data.len();
             }
-            lent |= u64::from(has_more_owners(data)) << index;
+        }
+        self.keep(command, names, block_bytes);
+        self.inside = inside;
+        self.outcomes = parameters.extents.is_some_and(|terms| terms.outcomes);
+        Ok(IoSlice::from_buffer(buffer, start + table))
+    }
+
+    /// Takes a command that was checked, of which each extent leaves alone.
+    pub(crate) fn keep(
+        &mut self,
+        mut command: Extents,
+        (namespace, nsid): (u16, u32),
+        block_bytes: u32,
+    ) {
+        let mut lent = 0;
+        for (index, extent) in command.extents.iter_mut().enumerate() {
+            let is_lent = extent.data.as_mut().is_some_and(has_more_owners);
+            lent |= u64::from(is_lent) << index;
         }
         *self = Self {
             nsid,
             namespace,
             command,
-            inside,
-            outcomes: parameters.extents.is_some_and(|terms| terms.outcomes),
-            done: 0,
             block_bytes,
             lent,
+            ..Self::new()
         };
-        Ok(IoSlice::from_buffer(buffer, start + table))
     }
 
     /// Bytes of data of all extents.

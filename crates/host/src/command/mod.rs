@@ -3,6 +3,7 @@
 //! What the command table keeps of a request: enough to make its current command, again if need
 //! be, and to move on to the next one where a request takes several.
 
+pub(crate) mod apart;
 pub(crate) mod exchange;
 pub(crate) mod extents;
 pub(crate) mod state;
@@ -12,6 +13,7 @@ use crate::association::parameters::Parameters;
 use crate::recovery::span::Span;
 use base::units::Lba;
 use block::{Geometry, Operation};
+use std::num::NonZeroU16;
 use wire::limits::BLOCKS_PER_COMMAND_MAX;
 use wire::nvme::io::{DatasetRange, LbaControl};
 use wire::nvme::{Command, DatasetManagement, IoOpcode, LbaCommand};
@@ -32,6 +34,9 @@ pub(crate) struct BlockRequest {
     pub(crate) blocks_left: u32,
     /// The data belongs to the command, not to the submitter.
     pub(crate) private_data: bool,
+    /// The number in its channel of the command over extents that it is an extent of; `None` for a
+    /// request of its own.
+    pub(crate) extent_of: Option<NonZeroU16>,
 }
 
 impl BlockRequest {
@@ -40,7 +45,8 @@ impl BlockRequest {
     #[inline]
     pub(crate) fn is_plain_end(&self) -> bool {
         let is_part = self.blocks_done | self.blocks_left != 0;
-        !is_part && !self.private_data && self.operation != Operation::Flush
+        let is_own = !self.private_data && self.extent_of.is_none();
+        !is_part && is_own && self.operation != Operation::Flush
     }
 
     /// Returns true if its effect may stay in a volatile write cache until a Flush.

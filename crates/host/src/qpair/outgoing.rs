@@ -293,6 +293,7 @@ mod tests {
             blocks_done: 0,
             blocks_left: 0,
             private_data: false,
+            extent_of: None,
         });
         Exchange::new(1, work, Direction::None, None)
     }

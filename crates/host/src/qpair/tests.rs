@@ -108,6 +108,7 @@ impl Bench {
             blocks_done: 0,
             blocks_left: 0,
             private_data: false,
+            extent_of: None,
         });
         let data = IoSlice::new(Memory::Region(self.region.handle()), 0, bytes);
         let exchange = Exchange::new(tag, work, Direction::Out, Some(data));

@@ -59,6 +59,7 @@ mod tests {
             blocks_done: 0,
             blocks_left: 0,
             private_data: false,
+            extent_of: None,
         }
     }
 

@@ -142,6 +142,23 @@ impl Recovery {
         self.lost.iter_mut().map(|replay| &mut replay.exchange)
     }
 
+    /// Puts what `change` makes of each request that is to be sent again in its place.
+    pub(crate) fn replace_lost(&mut self, mut change: impl FnMut(Exchange) -> Vec<Exchange>) {
+        for _ in 0..self.lost.len() {
+            let Replay {
+                exchange,
+                lost_with,
+                not_before,
+            } = self.lost.pop_front().expect("there are as many");
+            let in_its_place = change(exchange).into_iter().map(|exchange| Replay {
+                exchange,
+                lost_with,
+                not_before,
+            });
+            self.lost.extend(in_its_place);
+        }
+    }
+
     /// Takes the first of `which` that is to be sent again. Where an old command of it may come
     /// although no fence says so, it is kept, and `error` reported when that is over.
     pub(crate) fn give_up(

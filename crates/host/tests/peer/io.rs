@@ -81,7 +81,15 @@ impl Connection {
 
     /// Keeps a command until [`Peer::release`].
     fn keep(&self, command: &Command, capsule: &[u8]) {
-        self.state.seen.held.fetch_add(1, Ordering::SeqCst);
+        let parsed = IoCommand::parse(command);
+        let over_extents = matches!(
+            parsed,
+            Ok(IoCommand::ReadExtents(_) | IoCommand::WriteExtents(_))
+        );
+        let seen = &self.state.seen;
+        seen.held_extents
+            .fetch_add(usize::from(over_extents), Ordering::SeqCst);
+        seen.held.fetch_add(1, Ordering::SeqCst);
         let mut held = self.state.held.lock().unwrap();
         held.push(Held {
             stream: self.stream.try_clone().unwrap(),

@@ -225,6 +225,8 @@ pub struct Seen {
     pub io_commands: AtomicUsize,
     /// Commands that were kept.
     pub held: AtomicUsize,
+    /// Those of them that are over extents.
+    pub held_extents: AtomicUsize,
     /// Most commands that were kept at once.
     pub held_at_once: AtomicUsize,
     pub last_connection_bytes: AtomicUsize,
