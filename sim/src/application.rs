@@ -167,8 +167,6 @@ pub enum Tolerance {
         forgets: bool,
         /// True if permissions change, and sizes of volumes.
         changes: bool,
-        /// True if the target may take no commands over extents any more, or shorter ones.
-        limits: bool,
     },
 }
 
@@ -200,15 +198,14 @@ impl Tolerance {
         }
     }
 
-    /// Returns true if an answer may be this error; of a request that is an extent of a command or not.
-    pub(crate) fn allows(self, error: BlockError, is_extent: bool) -> bool {
+    /// Returns true if an answer may be this error.
+    pub(crate) fn allows(self, error: BlockError) -> bool {
         let Self::Only {
             device,
             gone,
             late,
             unconnected,
             changes,
-            limits,
             ..
         } = self
         else {
@@ -220,7 +217,6 @@ impl Tolerance {
             BlockError::TimedOut => late || unconnected,
             BlockError::Aborted => late,
             BlockError::OutOfRange | BlockError::Denied => changes,
-            BlockError::Unsupported => limits && is_extent,
             _ => false,
         }
     }

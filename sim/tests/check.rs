@@ -46,7 +46,6 @@ fn without_digests_the_oracle_sees_flipped_bits() {
             unconnected: true,
             forgets: true,
             changes: true,
-            limits: true,
         };
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| run_plan(seed, &plan))) else {
             continue;
@@ -70,6 +69,25 @@ fn extents_survive_whatever_a_run_has() {
         plan.features.insert(Feature::Extents);
         println!("seed {seed}: {:?}", plan.features);
         assert!(run_plan(seed, &plan).requests > 0);
+    }
+}
+
+/// Commands over extents at targets that come back with other limits: those that are taken no more were
+/// refused, which no checker minded.
+#[test]
+fn extents_survive_other_limits() {
+    let options = |seed| Options {
+        seed,
+        requests: Some(200),
+        ..Options::default()
+    };
+    let has_both = |&seed: &u64| {
+        let features = Plan::draw(&options(seed)).features;
+        features.contains(&Feature::Extents) && features.contains(&Feature::OtherLimits)
+    };
+    for seed in (0..).filter(has_both).take(16) {
+        println!("seed {seed}");
+        run(&options(seed));
     }
 }
 

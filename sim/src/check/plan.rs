@@ -270,7 +270,6 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
         .any(has),
         unconnected: has(Feature::KeepReconnecting) && (losses || given_up)
             || has(Feature::OtherLimits),
-        limits: has(Feature::OtherLimits),
         forgets: has(Feature::Foreign) && (has(Feature::Cache) || has_pages(features)),
     }
 }

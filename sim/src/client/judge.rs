@@ -86,7 +86,7 @@ impl Client {
             && !differs
         {
             assert!(
-                self.tolerance.allows(error, request.together.is_some()),
+                self.tolerance.allows(error),
                 "{:?} of blocks {range:?} failed: {error}, and nothing provokes that",
                 request.kind
             );
