@@ -2,10 +2,11 @@
 //!
 //! Each goes to a random page, and some 200 ns of work lie between two of them, which is less than
 //! a target does for a request. Prints nanoseconds of a write without that work, five times, for
-//! an ordinary copy (to a region that counts as small) and one past the caches.
+//! an ordinary copy (to a region that counts as small), one past the caches that is ordered by
+//! itself, and those that are ordered 62 at a time, as many as a full receive buffer brings.
 
 use base::Prng;
-use reactor::Region;
+use reactor::{Region, UnorderedStores};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -37,11 +38,20 @@ fn main() {
         let work = time(|_| {});
         let ordinary = time(|i| small[i % 8].copy_in(place(32 << 20), page_of(&source, i)));
         let past = time(|i| large.copy_in(place(256 << 20), page_of(&source, i)));
+        let mut stores = UnorderedStores::default();
+        let together = time(|i| {
+            let page = page_of(&source, i);
+            stores.join(large.copy_in_unordered(place(256 << 20), page));
+            if i % 62 == 0 {
+                stores.order();
+            }
+        });
         let nanos = |span: Duration| span.saturating_sub(work).as_nanos() / u128::from(WRITES);
         println!(
-            "ordinary {} ns, past the caches {} ns",
+            "ordinary {} ns, past the caches {} ns, ordered 62 at a time {} ns",
             nanos(ordinary),
-            nanos(past)
+            nanos(past),
+            nanos(together)
         );
     }
 }

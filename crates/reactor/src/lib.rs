@@ -32,7 +32,8 @@ pub use idle::{IdlePolicy, PollPolicy};
 pub use idle_spinner::IdleSpinner;
 pub use mailbox::{Mailbox, MailboxSender};
 pub use memory::{
-    Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle, prefetch,
+    Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle, UnorderedStores,
+    prefetch,
 };
 pub use op::{
     Allocation, Completion, FileId, ListenerId, Op, OpKey, OpNamespace, Outcome, Received,

@@ -5,7 +5,7 @@ use crate::qos::access::Rights;
 use crate::session::event::Payload;
 use block::Direct;
 use qos::access::Need;
-use reactor::{IoSlice, Memory};
+use reactor::{IoSlice, Memory, UnorderedStores};
 use wire::nvme::{Command, DataPointer, LbaCommand, Status};
 
 /// Returns the run of blocks that a command names, and its bytes: checked against the namespace
@@ -69,13 +69,17 @@ pub(crate) fn memory(namespace: &CoreNamespace, lba: u64, bytes: u32) -> Option<
 
 /// Copies the data of a whole write into the memory of a device.
 #[inline]
-pub(crate) fn write_memory(namespace: &CoreNamespace, lba: u64, data: &[u8]) -> Result<(), Status> {
-    if let Some(Direct::Linear(region)) = &namespace.direct {
-        let start = usize::try_from(lba << namespace.block_shift)
-            .map_err(|_| Status::LBA_OUT_OF_RANGE.with_dnr())?;
-        region.copy_in(start, data);
-    }
-    Ok(())
+pub(crate) fn write_memory(
+    namespace: &CoreNamespace,
+    lba: u64,
+    data: &[u8],
+) -> Result<UnorderedStores, Status> {
+    let Some(Direct::Linear(region)) = &namespace.direct else {
+        return Ok(UnorderedStores::default());
+    };
+    let start = usize::try_from(lba << namespace.block_shift)
+        .map_err(|_| Status::LBA_OUT_OF_RANGE.with_dnr())?;
+    Ok(region.copy_in_unordered(start, data))
 }
 
 /// Returns the place of a command's data: `None` where R2Ts have to ask for it; in the capsule, the

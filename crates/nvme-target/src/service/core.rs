@@ -27,7 +27,7 @@ use crate::switch::core::CoreSwitch;
 use crate::switch::work::Work;
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time, TimerQueue};
-use reactor::{BufferClass, BufferPool, Context, OpNamespace};
+use reactor::{BufferClass, BufferPool, Context, OpNamespace, UnorderedStores};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
@@ -131,6 +131,10 @@ pub(crate) struct CoreState {
     /// The target ends: commands need no tokens.
     pub(crate) unscheduled: bool,
     pub(crate) namespaces: Namespaces,
+    /// Data of writes that were done at once. Ordered before anything but the next reads and writes
+    /// of the same input, so that whoever hears of such a write, or of what came after it, on
+    /// another core finds its data.
+    pub(crate) stores: UnorderedStores,
     pub(crate) lists: ListPool,
     /// Tables of commands over extents.
     pub(crate) tables: TablePool,
@@ -179,6 +183,7 @@ impl CoreState {
             barriers: CoreBarriers::new(limits.barrier_held_bytes),
             unscheduled: false,
             namespaces: Namespaces::new(),
+            stores: UnorderedStores::default(),
             tables: TablePool::default(),
             accounts: Accounts::default(),
             connects: connect_buffers(index, &limits),
@@ -214,6 +219,7 @@ impl CoreState {
         SendContext {
             op_namespace: self.op_namespace,
             switch: &mut self.switch,
+            stores: &mut self.stores,
             lists: &mut self.lists,
             limits: &self.limits,
             stats: &mut self.stats,

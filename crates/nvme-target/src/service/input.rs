@@ -163,6 +163,7 @@ impl Connection {
                 }
             }
         }
+        core.stores.order();
         let digest_errors = std::mem::take(&mut self.session.digest_errors);
         core.stats.data_digest_errors += digest_errors;
         if self.session.end_input(cx.now) {
@@ -173,6 +174,9 @@ impl Connection {
 
     #[inline]
     fn take_event(&mut self, event: Event<'_>, core: &mut CoreState, cx: &mut Context<'_>) -> Flow {
+        if !matches!(event, Event::Command(..)) {
+            core.stores.order();
+        }
         match event {
             Event::Command(command, payload) => {
                 return take_command(self, &command, payload, core, cx);
@@ -258,6 +262,7 @@ impl Connection {
             tracing::warn!(%peer, reason, suppressed, "terminating a connection");
         }
         core.stats.terminations_sent += 1;
+        core.stores.order();
         core.touch();
         self.leave_fresh(core);
         self.enter(ConnectionState::Terminating, core);
@@ -355,6 +360,7 @@ fn dispatch(
     if matches!(connection.owner, Owner::Io(_)) && !command.is_fabrics() {
         return io::begin(connection, command, payload, core, cx);
     }
+    core.stores.order();
     let connects = command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT;
     if connection.state() == ConnectionState::AwaitingConnect && !connects {
         let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();

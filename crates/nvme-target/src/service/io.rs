@@ -32,7 +32,11 @@ pub(crate) fn begin(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Flow {
-    let result = match IoOpcode(command.opcode()) {
+    let opcode = IoOpcode(command.opcode());
+    if opcode != IoOpcode::READ && opcode != IoOpcode::WRITE {
+        core.stores.order();
+    }
+    let result = match opcode {
         IoOpcode::READ => read(connection, command, payload, core, cx),
         IoOpcode::WRITE => write(connection, command, payload, core, cx),
         IoOpcode::COMPARE => {
@@ -149,10 +153,11 @@ fn write(
     }
     let namespace = core.namespace(connection.access.subsystem, nsid);
     let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
-    blocks::write_memory(namespace, run.slba, data)?;
+    let stores = blocks::write_memory(namespace, run.slba, data)?;
     namespace.stats.writes += 1;
     namespace.stats.written_bytes += u64::from(bytes);
     namespace.latency.writes.count_at_once();
+    core.stores.join(stores);
     connection.placement.demand.answered += u64::from(bytes);
     let urgency = if run.control.fua() {
         Urgency::Urgent
@@ -212,6 +217,7 @@ fn take(
     core: &mut CoreState,
     cx: &Context<'_>,
 ) -> Result<u16, Status> {
+    core.stores.order();
     let slot = connection.begin(command, kind, (run.nsid, incarnation), core, cx.now)?;
     let entry = connection.session.commands.slot(slot);
     entry.range.lba = run.slba;

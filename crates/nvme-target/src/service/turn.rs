@@ -66,6 +66,7 @@ impl Service for PollGroup {
     }
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+        debug_assert!(self.core.stores.is_empty(), "ordered with the input");
         self.core.work.bring();
         match message.0 {
             CoreMessage::Arrive { stream, handover } => self.arrive(stream, *handover, cx),
@@ -97,6 +98,7 @@ impl Service for PollGroup {
     }
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
+        debug_assert!(self.core.stores.is_empty(), "ordered with the input");
         self.run_timers(cx);
         self.run_devices(cx);
         self.run_barriers(cx);

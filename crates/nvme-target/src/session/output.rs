@@ -11,7 +11,7 @@ use crate::shares::Parties;
 use crate::stats::CoreStats;
 use crate::switch::core::CoreSwitch;
 use base::{SlabKey, Time};
-use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, SendList, SocketId};
+use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, SendList, SocketId, UnorderedStores};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use switch::Class;
@@ -30,6 +30,7 @@ pub(crate) const SEND: u8 = 1;
 pub(crate) struct SendContext<'a> {
     pub(crate) op_namespace: OpNamespace,
     pub(crate) switch: &'a mut CoreSwitch,
+    pub(crate) stores: &'a mut UnorderedStores,
     pub(crate) lists: &'a mut ListPool,
     pub(crate) limits: &'a Limits,
     pub(crate) stats: &'a mut CoreStats,
@@ -321,6 +322,8 @@ impl Output {
         self.unsent_answers -= answers.count;
         let bytes = list.bytes();
         self.pace.begins(cx.now);
+        // The host may read by another core what an answer tells it was written.
+        core.stores.order();
         let key = OpKey::new(core.op_namespace, SEND, self.key);
         cx.submit(
             key,

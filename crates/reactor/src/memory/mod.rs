@@ -12,7 +12,7 @@ mod shared;
 
 pub use pool::{Buffer, BufferClass, BufferPool};
 pub use prefetch::prefetch;
-pub use region::{Region, RegionError, RegionHandle};
+pub use region::{Region, RegionError, RegionHandle, UnorderedStores};
 pub use shared::SharedBuffer;
 
 /// A range of memory that takes part in an operation, with its owner.

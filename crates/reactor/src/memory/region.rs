@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // The memory is written by several cores and by the kernel at once.
 
 use crate::memory::pool::{Mapping, PAGE_BYTES};
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 #[cfg(not(target_arch = "x86_64"))]
@@ -106,12 +107,25 @@ impl RegionHandle {
     /// # Panics
     /// If they do not fit.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        self.copy_in_unordered(offset, bytes).order();
+    }
+
+    /// The same for an owner that [orders](UnorderedStores::order) the stores of several copies at
+    /// once, which is worth it: each fence waits until the memory has taken all that came before.
+    ///
+    /// # Panics
+    /// If `bytes` do not fit.
+    pub fn copy_in_unordered(&self, offset: usize, bytes: &[u8]) -> UnorderedStores {
         let to = self.checked(offset, bytes.len());
-        let streams = self.len() >= STREAMED_REGION_BYTES && bytes.len() >= PAGE_BYTES;
-        let write = if streams { stream } else { write };
+        let any = self.len() >= STREAMED_REGION_BYTES && bytes.len() >= PAGE_BYTES;
+        let write = if any { stream } else { write };
         // SAFETY: `checked` proved that the destination lies within the mapping, and a slice of
-        // Rust memory never overlaps with it.
+        // Rust memory never overlaps with it. The stores are ordered when what is returned is.
         unsafe { write(bytes, to) }
+        UnorderedStores {
+            any,
+            of_this_thread: PhantomData,
+        }
     }
 
     /// Copies `out.len()` bytes at `offset` out of the region.
@@ -190,9 +204,60 @@ impl RegionHandle {
     }
 }
 
+/// Stores past the caches ([`RegionHandle::copy_in_unordered`]) that other threads may see later than
+/// what this one stores after them, until a fence. The thread that made them sees them at once.
+///
+/// They are ordered when this is dropped, at the latest.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct UnorderedStores {
+    any: bool,
+    /// A fence orders the stores of the thread that runs it.
+    of_this_thread: PhantomData<*const ()>,
+}
+
+impl UnorderedStores {
+    /// Returns true if nothing waits to be ordered.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        !self.any
+    }
+
+    /// Takes the stores of `other`, to be ordered together with these.
+    #[inline]
+    pub fn join(&mut self, mut other: Self) {
+        self.any |= std::mem::take(&mut other.any);
+    }
+
+    /// Makes whatever this thread stores or sends from now on visible after all of these stores.
+    #[inline]
+    pub fn order(&mut self) {
+        if std::mem::take(&mut self.any) {
+            fence();
+        }
+    }
+}
+
+impl Drop for UnorderedStores {
+    #[inline]
+    fn drop(&mut self) {
+        self.order();
+    }
+}
+
+/// Orders the stores of [`stream`] before all later ones.
+fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction has no operands. To the compiler it is an access to all memory, so
+    // neither moves other accesses across it.
+    unsafe {
+        std::arch::asm!("sfence", options(nostack, preserves_flags));
+    }
+}
+
 /// Writes past the caches: spares reading the lines that are about to be overwritten, half of the
 /// cost of a 4 KiB write, and leaves the cache to the receive buffers. The processor orders such
-/// stores with nothing but a fence, which is why this ends with one.
+/// stores with nothing but a [`fence`], which the caller owes.
 ///
 /// # Safety
 /// As of [`write`].
@@ -209,8 +274,6 @@ unsafe fn stream(bytes: &[u8], to: *mut u8) {
     if !steps.is_empty() {
         // SAFETY: both ranges have `steps.len()` bytes, the destination by what the caller vouches
         // for, and it is aligned to 64 bytes; the loop runs at least once and ends with the range.
-        // What it stores has left this processor's buffers when the fence is through, so an atomic
-        // store that follows tells of it as of any other.
         unsafe {
             std::arch::asm!(
                 "2:",
@@ -226,7 +289,6 @@ unsafe fn stream(bytes: &[u8], to: *mut u8) {
                 "add {to}, 64",
                 "sub {left}, 64",
                 "jnz 2b",
-                "sfence",
                 a = out(xmm_reg) _,
                 b = out(xmm_reg) _,
                 c = out(xmm_reg) _,
@@ -357,9 +419,34 @@ mod tests {
         }
     }
 
+    #[test]
+    fn stores_that_join_others_are_ordered_with_them() {
+        let region = Region::new(STREAMED_REGION_BYTES).expect("address space");
+        let region = region.handle();
+        let mut stores = UnorderedStores::default();
+        stores.join(region.copy_in_unordered(0, &[1; PAGE_BYTES - 1]));
+        assert!(stores.is_empty(), "ordinary stores need no fence");
+        stores.join(region.copy_in_unordered(0, &[1; PAGE_BYTES]));
+        stores.join(UnorderedStores::default());
+        assert!(!stores.is_empty(), "there is something to order");
+        assert!(region.equals(0, &[1; PAGE_BYTES]), "this thread sees it");
+        stores.order();
+        assert!(stores.is_empty(), "it is ordered");
+    }
+
     /// Large writes used to be ordered by a fence that their caller had to know of.
     #[test]
     fn another_thread_that_learns_of_a_large_write_sees_all_of_it() {
+        large_writes_are_seen_by_another_thread(1);
+    }
+
+    #[test]
+    fn another_thread_that_learns_of_several_large_writes_sees_all_of_them() {
+        large_writes_are_seen_by_another_thread(16);
+    }
+
+    /// Writes pages and tells of each `at_once` of them.
+    fn large_writes_are_seen_by_another_thread(at_once: usize) {
         let region = Region::new(STREAMED_REGION_BYTES).expect("address space");
         let told = AtomicUsize::new(0);
         let (rounds, pages) = (2_000, STREAMED_REGION_BYTES / PAGE_BYTES);
@@ -368,17 +455,24 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let writer = region.handle();
+                let mut stores = UnorderedStores::default();
                 for round in 1..=rounds {
-                    writer.copy_in(place(round), &content(round));
-                    told.store(round, Ordering::Release);
+                    stores.join(writer.copy_in_unordered(place(round), &content(round)));
+                    if round % at_once == 0 {
+                        stores.order();
+                        told.store(round, Ordering::Release);
+                    }
                 }
             });
             let reader = region.handle();
             let mut seen = 0;
             while seen < rounds {
                 seen = told.load(Ordering::Acquire);
-                if seen > 0 {
-                    assert!(reader.equals(place(seen), &content(seen)), "round {seen}");
+                for round in seen.saturating_sub(at_once - 1).max(1)..=seen {
+                    assert!(
+                        reader.equals(place(round), &content(round)),
+                        "round {round}"
+                    );
                 }
                 std::hint::spin_loop();
             }
