@@ -7,11 +7,13 @@ mod peer;
 mod setup;
 
 use base::Nanos;
+use base::units::CoreId;
 use block::conformance::Bench;
 use block::{BlockError, CacheLife, Completion, Device as _, Operation, Submit};
 use host::{Host, Namespace, ReplayPolicy, RequestError, Switchboard, SwitchboardOptions};
 use peer::{Behaviour, Mischief, NQN, Peer, connected};
 use reactor::placement::allowed_cores;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 use switch::{Knobs, Path};
@@ -144,6 +146,75 @@ fn a_flush_of_a_switchboard_reports_no_loss_that_is_later_than_its_answer() {
     assert_eq!(late.operate(Operation::Flush, 0, 0), lost);
     late.operate(Operation::Flush, 0, 0).unwrap();
     late.shut();
+    other.shut();
+}
+
+/// A thread that had moved to another core heard of it once more, by the lane there.
+#[test]
+fn a_thread_that_moves_to_another_core_of_a_switchboard_hears_of_a_loss_once() {
+    let cores = allowed_cores().unwrap();
+    let [first, second, ..] = cores[..] else {
+        block::skipped("there is one processor");
+        return;
+    };
+    let (peer, _host, subsystem) = connected(Behaviour {
+        cache_life: Some(7),
+        ..Behaviour::default()
+    });
+    let options = SwitchboardOptions {
+        cores: vec![first, second],
+        knobs: Knobs::switchyard(),
+    };
+    let board = Switchboard::start(&options).unwrap();
+    let device = setup::switched(&board, &subsystem, 1);
+    // Of a thread of its own, which stays where it is put.
+    let moves = move || {
+        let mut bench = Bench::open(setup::driver(), &device).unwrap();
+        let go_to = |bench: &mut Bench<_>, core: CoreId| {
+            let mut only = CpuSet::new();
+            only.set(core.0 as usize);
+            sched_setaffinity(None, &only).unwrap();
+            // The second one goes by the lane there.
+            bench.read(0, 1).unwrap();
+            bench.read(0, 1).unwrap();
+        };
+        go_to(&mut bench, second);
+        go_to(&mut bench, first);
+        bench.write(0, &[1; 512]).unwrap();
+        comes_back(&peer, 8);
+        let flush = |bench: &mut Bench<_>| bench.operate(Operation::Flush, 0, 0);
+        assert_eq!(flush(&mut bench), Err(BlockError::CacheLost));
+        go_to(&mut bench, second);
+        assert_eq!(flush(&mut bench), Ok(()), "it is known");
+        bench.shut();
+    };
+    std::thread::spawn(moves).join().unwrap();
+}
+
+/// The second one succeeded: it had been submitted when nothing was known of the loss.
+#[test]
+fn each_flush_of_a_switchboard_that_was_under_way_with_the_first_after_a_loss_fails() {
+    let (peer, _host, subsystem) = connected(Behaviour {
+        cache_life: Some(7),
+        ..Behaviour::default()
+    });
+    let cores = vec![allowed_cores().unwrap()[0]];
+    let knobs = Knobs::switchyard();
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+    let device = setup::switched(&board, &subsystem, 1);
+    let mut one = Bench::open(setup::driver(), &device).unwrap();
+    let mut other = Bench::open(setup::driver(), &device).unwrap();
+    one.write(0, &[1; 512]).unwrap();
+    comes_back(&peer, 8);
+    let lost = Err(BlockError::CacheLost);
+    assert_eq!(other.operate(Operation::Flush, 0, 0), lost);
+    for _ in 0..2 {
+        let flush = one.request(Operation::Flush, 0, 0);
+        assert!(matches!(one.submit(flush), Submit::Queued));
+    }
+    assert_eq!([one.wait().result, one.wait().result], [lost; 2]);
+    one.operate(Operation::Flush, 0, 0).unwrap();
+    one.shut();
     other.shut();
 }
 

@@ -155,8 +155,8 @@ struct Pending {
     bounce: Option<u32>,
     /// The data has to be copied back from there.
     reads: bool,
-    /// A Flush, which reports losses of the target's cache.
-    flushes: bool,
+    /// Of a Flush: the losses of the target's cache that had been reported when it was submitted.
+    reported: Option<u32>,
     /// The blocks that it writes.
     written: Option<Span>,
 }
@@ -328,24 +328,31 @@ impl SwitchedChannel {
         }
         Completion {
             tag: pending.tag,
-            result: if pending.flushes {
-                self.flushed(result, done.losses)
-            } else {
-                result
+            result: match pending.reported {
+                Some(reported) => self.flushed(result, done.losses, reported),
+                None => result,
             },
             data,
         }
     }
 
-    /// Returns the result of a Flush for this thread. A lane reports a loss of the target's cache to
-    /// the first thread that flushes by it, and every thread has to know of those since its own last
-    /// report: its writes may be among what was lost. A loss after the answer of the Flush is not
-    /// one of those: it may be that of a write that is taken after it.
-    fn flushed(&mut self, result: Result<(), BlockError>, losses: u32) -> Result<(), BlockError> {
-        let news = losses > self.reported;
-        self.reported = self.reported.max(losses);
+    /// Returns the result of a Flush for this thread, which had been told of `reported` losses of the
+    /// target's cache when it submitted it. A lane reports a loss to the first thread that flushes by
+    /// it, and every thread has to know of each once, by whichever lanes its Flushes go: its writes may
+    /// be among what was lost. A loss after the answer of the Flush is not one of those: it may be that
+    /// of a write that is taken after it.
+    fn flushed(
+        &mut self,
+        result: Result<(), BlockError>,
+        losses: u32,
+        reported: u32,
+    ) -> Result<(), BlockError> {
         match result {
-            Ok(()) if news => Err(BlockError::CacheLost),
+            Ok(()) | Err(BlockError::CacheLost) if losses <= reported => Ok(()),
+            Ok(()) | Err(BlockError::CacheLost) => {
+                self.reported = self.reported.max(losses);
+                Err(BlockError::CacheLost)
+            }
             _ => result,
         }
     }
@@ -429,7 +436,7 @@ impl SwitchedChannel {
             data: request.data,
             bounce,
             reads: request.operation == Operation::Read,
-            flushes: request.operation == Operation::Flush,
+            reported: (request.operation == Operation::Flush).then_some(self.reported),
             written: request.operation.is_write().then(|| Span {
                 nsid: self.device.remote.state().nsid,
                 start: request.lba.0,
