@@ -183,6 +183,10 @@ where
         Ok(Command::Read { .. } | Command::Write { .. } | Command::GetId)
     ) {
         data.clear();
+        // A guest can have many wait, each with as many descriptors as it likes.
+        if data.capacity() > SEGMENTS_TAKEN {
+            data = Vec::new();
+        }
     }
     Ok(Request {
         head,

@@ -159,6 +159,22 @@ fn what_cannot_be_answered_is_malformed_and_the_rest_is_refused() {
     );
 }
 
+/// Each kept room for all of its descriptors until its turn came: 16 KiB, of as many requests as all
+/// queues have entries.
+#[test]
+fn a_request_that_is_refused_keeps_no_memory_for_its_segments() {
+    let memory = memory();
+    let mut pieces = vec![(HEADER, 16, NEXT)];
+    pieces.extend([(DATA, 4, NEXT | WRITE); 248]);
+    pieces.push((DATA, 1, WRITE));
+    for kind in [0, 4, 99] {
+        header(&memory, kind, 0, 0);
+        let request = chain(&memory, &pieces).expect("answerable");
+        let capacity = request.data.capacity();
+        assert!(capacity <= SEGMENTS_TAKEN, "{kind}: room for {capacity}");
+    }
+}
+
 #[test]
 fn data_is_copied_whatever_the_pieces() {
     let memory = memory();
