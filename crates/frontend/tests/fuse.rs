@@ -16,8 +16,9 @@ use mounts::{Aligned, DIRECT, DSYNC, attach, counting, fill, ram, same};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use switch::{Class, Path, PathRules};
@@ -510,14 +511,19 @@ fn an_attachment_in_use_stays_and_a_dropped_one_is_gone() {
     file.read_at(&mut Aligned::new(4096), 0).unwrap_err();
 }
 
-#[test]
-fn requests_that_hang_are_given_up_with_the_attachment() {
+/// A device that answers nothing, also as what counts the requests to it.
+fn hanging() -> (Arc<dyn Device>, Arc<Fault>) {
     let options = FaultOptions {
         rules: vec![FaultRule::new(FaultEffect::Hang)],
         ..FaultOptions::default()
     };
     let fault = Arc::new(Fault::new(ram(1 << 20, 512), &options).unwrap());
-    let device: Arc<dyn Device> = Arc::<Fault>::clone(&fault);
+    (Arc::<Fault>::clone(&fault), fault)
+}
+
+#[test]
+fn requests_that_hang_are_given_up_with_the_attachment() {
+    let (device, fault) = hanging();
     let Some(mut mounted) = attach(vec![(1, same(device))], |_| {}) else {
         return;
     };
@@ -528,6 +534,57 @@ fn requests_that_hang_are_given_up_with_the_attachment() {
     }
     drop(mounted.attachment.take());
     reader.join().unwrap().unwrap_err();
+}
+
+/// Names the process that is to be killed in the next test.
+const IS_KILLED: &str = "SWITCHYARD_FUSE_TEST_IS_KILLED";
+
+/// A thread of it waited for an answer of another one that had ended, so the process and its mount
+/// stayed, and what looked at the mount waited as well.
+#[test]
+fn a_process_of_tests_that_is_killed_leaves_no_mount() {
+    if std::env::var_os(IS_KILLED).is_some() {
+        return be_killed();
+    }
+    let name = "a_process_of_tests_that_is_killed_leaves_no_mount";
+    let mut tests = Command::new(std::env::current_exe().unwrap());
+    tests.args(["--exact", name, "--nocapture"]);
+    tests.env(IS_KILLED, "").stdout(Stdio::piped());
+    let mut tests = tests.spawn().unwrap();
+    let lines = BufReader::new(tests.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap());
+    let waits = lines.find_map(|line| Some(line.strip_prefix("waits in ")?.to_owned()));
+    let Some(directory) = waits else {
+        assert!(tests.wait().unwrap().success());
+        block::skipped("nothing can be mounted here");
+        return;
+    };
+    tests.kill().unwrap();
+    let by = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // The directory is removed behind the mount. To look at it before the process has ended may wait.
+    while tests.try_wait().unwrap().is_none() || std::fs::exists(&directory).unwrap_or(true) {
+        assert!(std::time::Instant::now() < by, "{directory} is left");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// Waits for a request to its own mount that is never answered, and says where.
+fn be_killed() {
+    let (device, fault) = hanging();
+    let Some(mounted) = attach(vec![(1, same(device))], |_| {}) else {
+        return;
+    };
+    let file = mounted.open(1, DIRECT);
+    std::thread::spawn(move || file.read_at(&mut Aligned::new(4096), 0));
+    while fault.strikes() == [0] {
+        std::thread::yield_now();
+    }
+    // In a line of its own: the harness has begun one.
+    let said = format!("\nwaits in {}\n", mounted.directory.display());
+    io::stdout().write_all(said.as_bytes()).unwrap();
+    loop {
+        std::thread::park();
+    }
 }
 
 #[test]

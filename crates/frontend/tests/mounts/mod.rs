@@ -6,8 +6,9 @@ use block::{Channel, Device, Operation, Request, Submit, TestDevice};
 use reactor::{Completion, Context, OpNamespace};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use switch::{Class, PerClass};
@@ -26,11 +27,54 @@ pub(crate) fn ram(bytes: u64, block_bytes: u32) -> Arc<dyn Device> {
     Arc::new(block::device::Ram::new(bytes, block_bytes).unwrap())
 }
 
-/// An attachment in a directory of its own; both go with it, also when the test panics.
+/// An attachment in a directory of its own; both go with it, also when the test panics or its process is
+/// killed.
 #[derive(Debug)]
 pub(crate) struct Mounted {
     pub(crate) attachment: Option<Attachment>,
     pub(crate) directory: PathBuf,
+    watcher: Watcher,
+}
+
+/// A process that removes a directory and the mount in it when this process has ended, or is to end.
+///
+/// A thread that waits for a file of its own process does not end when that is killed, since the thread
+/// that would answer has ended; nor does the process then, nor the mount, at which all others that look
+/// wait as well.
+#[derive(Debug)]
+struct Watcher(Child);
+
+/// Waits until the process `$1` has ended, its first thread has, or a signal ends that, and ends the
+/// connection of the mount at `$2`. `[proc_pid_status(5), proc_pid_mountinfo(5)]`
+const WATCH: &str = r#"
+ends='^State:\s*[ZX]|^(SigPnd|ShdPnd):\s*[0-9a-f]*[13579bdf][0-9a-f]{2}$'
+while [ -e "/proc/$1" ] && ! grep -Eq "$ends" "/proc/$1/status"; do
+    sleep 0.5
+done
+while read -r _ _ device _ path _; do
+    [ "$path" = "$2" ] || continue
+    echo 1 >"/sys/fs/fuse/connections/${device#*:}/abort"
+    umount -f -l "$2" || fusermount3 -u -z "$2"
+done </proc/self/mountinfo
+rmdir "$2"
+"#;
+
+impl Watcher {
+    fn start(directory: &Path) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", WATCH, "watcher", &std::process::id().to_string()]);
+        shell.arg(directory).stdin(Stdio::null());
+        shell.stdout(Stdio::null()).stderr(Stdio::null());
+        // What ends the group of this process leaves it.
+        Self(shell.process_group(0).spawn().unwrap())
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A directory that is not there yet.
@@ -57,10 +101,12 @@ pub(crate) fn attach(
 ) -> Option<Mounted> {
     let directory = fresh_directory();
     std::fs::create_dir(&directory).unwrap();
+    let directory = directory.canonicalize().unwrap();
     let mut options = Options::new(&directory);
     change(&mut options);
     let mut mounted = Mounted {
         attachment: None,
+        watcher: Watcher::start(&directory),
         directory,
     };
     match Attachment::start(namespaces, &options) {
