@@ -5,6 +5,7 @@
 //! wait for memory hold none.
 
 use crate::limits::{CORE_REQUESTS_RESERVE, DEVICE_BYTES_MAX};
+use crate::served_size::served;
 use crate::{IoCounters, KnownLosses};
 use base::units::Lba;
 use base::{Slab, SlabKey, Time};
@@ -139,10 +140,11 @@ impl<T> DeviceIo<T> {
         self
     }
 
-    /// Size and block size of the device at present.
+    /// Size and block size of the device at present, as far as clients can use it: at most
+    /// [`DEVICE_BYTES_MAX`].
     #[must_use]
     pub fn geometry(&self) -> Geometry {
-        self.device.geometry()
+        served(&*self.device)
     }
 
     /// Capabilities of the device.
@@ -366,7 +368,7 @@ impl<T> DeviceIo<T> {
         if self.closing {
             return Err(BlockError::Aborted);
         }
-        let geometry = self.device.geometry();
+        let geometry = self.geometry();
         if geometry.is_gone() {
             return Err(BlockError::Gone);
         }

@@ -18,6 +18,7 @@ mod known_losses;
 pub mod limits;
 mod log_budget;
 pub mod nbd;
+mod served_size;
 pub mod ublk;
 mod unix_socket;
 pub mod vhost;

@@ -622,6 +622,28 @@ fn a_device_that_is_larger_than_a_file_can_be_is_refused() {
     assert!(error.to_string().contains("2^63 - 1"), "{error}");
 }
 
+/// The same where it became so while it was a file.
+#[test]
+fn a_device_that_grows_beyond_what_a_file_can_be_is_one_as_large_as_files_are() {
+    let growing = Growing::new(Arc::new(Null::new(1 << 63, 4096).unwrap()));
+    let Some(mounted) = attach(vec![(1, same(Arc::clone(&growing) as _))], |_| {}) else {
+        return;
+    };
+    let (file, path) = (mounted.open(1, DIRECT), mounted.file(1));
+    assert_eq!(path.metadata().unwrap().len(), 1 << 62);
+    growing.grow();
+    let most = (1 << 63) - 4096;
+    let by = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while path.metadata().unwrap().len() != most {
+        assert!(std::time::Instant::now() < by, "it was not seen");
+        std::thread::yield_now();
+    }
+    let mut block = Aligned::new(4096);
+    file.read_exact_at(&mut block, most - 4096).unwrap();
+    file.write_all_at(&block, most - 4096).unwrap();
+    mounted.open(1, 0).sync_all().unwrap();
+}
+
 #[test]
 fn a_processor_that_is_not_there_is_refused_and_nothing_is_left() {
     let namespaces = || vec![(1, same(ram(4096, 512)))];

@@ -725,21 +725,37 @@ fn a_device_that_went_away_is_no_empty_one() {
     assert!(client.is_closed());
 }
 
+/// A client by `EXPORT_NAME`, whose reply begins with the size.
+fn connect_by_name(path: &Path) -> (Client, u64) {
+    let mut client = Client::greet(path);
+    client
+        .stream
+        .write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")
+        .unwrap();
+    let mut export = [0; 10];
+    client.stream.read_exact(&mut export).unwrap();
+    (client, u64::from_be_bytes(export[..8].try_into().unwrap()))
+}
+
+/// A client that connected then took it for an empty one, or for one of a negative size.
+#[test]
+fn a_device_that_grows_beyond_what_clients_can_say_ends_there() {
+    let growing = Growing::new(Arc::new(Null::new(1 << 63, 4096).unwrap()));
+    let (_server, path) = serve(Arc::clone(&growing) as _);
+    let (_, size) = connect_by_name(&path);
+    assert_eq!(size, 1 << 62);
+    growing.grow();
+    let (mut client, size) = connect_by_name(&path);
+    assert_eq!(size, (1 << 63) - BLOCK);
+    assert_eq!(client.write(size - BLOCK, &[1; 4096]), 0);
+    assert_eq!(client.write(size, &[1; 4096]), ENOSPC);
+}
+
 #[test]
 fn new_connections_see_a_new_size() {
     let growing = Growing::new(ram());
     let (_server, path) = serve(Arc::clone(&growing) as _);
-    // By EXPORT_NAME, whose reply begins with the size.
-    let connect = || {
-        let mut client = Client::greet(&path);
-        client
-            .stream
-            .write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")
-            .unwrap();
-        let mut export = [0; 10];
-        client.stream.read_exact(&mut export).unwrap();
-        (client, u64::from_be_bytes(export[..8].try_into().unwrap()))
-    };
+    let connect = || connect_by_name(&path);
     let (mut client, size) = connect();
     assert_eq!(size, BYTES / 2);
     assert_eq!(client.write(size, &[1; 4096]), ENOSPC);

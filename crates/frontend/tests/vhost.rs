@@ -15,7 +15,7 @@ mod guests;
 use back_ends::{BYTES, forgetful, options, ram, serve};
 use base::Nanos;
 use block::conformance::{Bench, Suite, run};
-use block::device::Ram;
+use block::device::{Null, Ram};
 use block::layer::{Delay, DelayOptions};
 use block::{BlockError, Device, Operation, Submit};
 use growing::Growing;
@@ -122,6 +122,22 @@ fn a_new_size_is_told_and_seen() {
     assert_eq!(guest.sectors(), BYTES / 512);
     guest.ring.add(0, IN, 0, BYTES / 1024, Data::In(4096));
     assert_eq!(guest.answers(1), [OK]);
+}
+
+/// Its guest shifted the sectors into a signed number of bytes.
+#[test]
+fn a_device_that_grows_beyond_what_a_guest_can_say_ends_there() {
+    let growing = Growing::new(Arc::new(Null::new(1 << 63, 4096).unwrap()));
+    let device: Arc<dyn Device> = Arc::clone(&growing) as _;
+    let server = serve(&device, &options());
+    let mut guest = Guest::connect(server.socket());
+    assert_eq!(guest.sectors(), 1 << 53);
+    growing.grow();
+    let sectors = (1 << 54) - 8;
+    assert_eq!(guest.sectors(), sectors);
+    guest.ring.add(0, IN, 0, sectors - 8, Data::In(4096));
+    guest.ring.add(1, IN, 0, sectors, Data::In(4096));
+    assert_eq!(guest.answers(2), [OK, IO_ERROR]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::job::{Job, JobPlace, Range, UnderWay, Work};
 use super::limits::REQUEST_MAX_BYTES;
 use super::thread_classes::{Asked, ThreadClasses};
 use crate::KnownLosses;
+use crate::served_size::served;
 use base::Time;
 use block::{Device, Geometry, Operation};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -34,7 +35,7 @@ impl FileEntry {
     /// Size of the file in bytes. It stays after the device went away, since the end of the file
     /// would hide that its requests fail.
     fn bytes(&mut self) -> u64 {
-        let geometry = self.device.geometry();
+        let geometry = served(&*self.device);
         if !geometry.is_gone() {
             self.size = geometry.bytes();
         }
@@ -43,7 +44,7 @@ impl FileEntry {
 
     /// Size of the device.
     fn geometry(&self) -> Result<Geometry, Errno> {
-        let geometry = self.device.geometry();
+        let geometry = served(&*self.device);
         let gone = geometry.is_gone();
         (!gone).then_some(geometry).ok_or(Errno::NODEV)
     }

@@ -31,6 +31,7 @@ pub use error::FuseError;
 
 use crate::core_thread;
 use crate::limits::DRAIN_TIME;
+use crate::served_size::served;
 use crate::{ClassRules, IoCounters, IoCounts};
 use abi::MINOR_COHERENT_BYPASS;
 use base::units::CoreId;
@@ -308,7 +309,7 @@ fn entries(namespaces: &[(u32, PerClass<Arc<dyn Device>>)], read_only: bool) -> 
         FileEntry {
             name: nsid.to_string(),
             read_only: read_only || device.capabilities().read_only,
-            size: device.geometry().bytes(),
+            size: served(&*device).bytes(),
             device,
         }
     });

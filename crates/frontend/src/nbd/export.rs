@@ -5,7 +5,8 @@ use super::protocol::{
 };
 use crate::class_rules::SizeRules;
 use crate::limits::{NBD_REQUEST_BYTES_MAX, NBD_REQUEST_PIECES_MAX};
-use block::{BlockError, Device};
+use crate::served_size::served;
+use block::{BlockError, Device, Geometry};
 use std::sync::Arc;
 use switch::Class;
 
@@ -32,14 +33,18 @@ pub(super) struct Export {
 }
 
 impl Export {
+    fn geometry(&self) -> Geometry {
+        served(&*self.device)
+    }
+
     /// Returns true if the device went away: the export is given out no more.
     pub(super) fn is_gone(&self) -> bool {
-        self.device.geometry().is_gone()
+        self.geometry().is_gone()
     }
 
     /// Size in bytes at present.
     pub(super) fn bytes(&self) -> u64 {
-        self.device.geometry().bytes()
+        self.geometry().bytes()
     }
 
     /// Returns the class of a request, with so many of its connection under way.
@@ -72,9 +77,7 @@ impl Export {
     /// The most data of one request, in bytes.
     pub(super) fn request_bytes_max(&self) -> u32 {
         let piece = self.device.capabilities().max_transfer_bytes;
-        let piece = piece
-            .min(BUFFER_BYTES)
-            .max(self.device.geometry().block_bytes);
+        let piece = piece.min(BUFFER_BYTES).max(self.geometry().block_bytes);
         piece
             .saturating_mul(NBD_REQUEST_PIECES_MAX)
             .min(NBD_REQUEST_BYTES_MAX)
@@ -103,7 +106,7 @@ impl Export {
         if header.command == command::FLUSH {
             return None;
         }
-        let geometry = self.device.geometry();
+        let geometry = self.geometry();
         if geometry.is_gone() {
             return Some(NbdError::of(BlockError::Gone, writes));
         }
@@ -126,7 +129,7 @@ impl Export {
 
     /// Minimum, preferred and maximum block size, in bytes. `[NBD "Block size constraints"]`
     pub(super) fn block_sizes(&self) -> [u32; 3] {
-        let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());
+        let (geometry, capabilities) = (self.geometry(), self.device.capabilities());
         let block = geometry.block_bytes;
         let preferred = capabilities.preferred_bytes.max(4096).next_power_of_two();
         let most = self.request_bytes_max();

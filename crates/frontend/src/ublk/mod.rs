@@ -24,6 +24,7 @@ use crate::core_thread::{self, Cores};
 use crate::limits::{
     DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
 };
+use crate::served_size::served;
 use crate::{ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, KnownLosses};
 use abi::{ANY_ID, Control, DeviceInfo, DeviceState, Parameters, features};
 use base::Nanos;
@@ -234,7 +235,7 @@ impl UblkServer {
     /// # Errors
     /// The kernel's, once for each size.
     pub fn follow_size(&mut self) -> Result<(), UblkError> {
-        let geometry = self.device.geometry();
+        let geometry = served(&*self.device);
         let changed =
             geometry != self.geometry && geometry.block_bytes == self.geometry.block_bytes;
         // The block device of one that went away keeps its size, and its requests fail.
@@ -419,7 +420,7 @@ fn wanted(
     read_only: bool,
     kernel: u64,
 ) -> Result<Wanted, UblkError> {
-    let geometry = device.geometry();
+    let geometry = served(device);
     let capabilities = device.capabilities();
     let each_core = || u16::try_from(options.cores.len()).unwrap_or(u16::MAX);
     let queues = options

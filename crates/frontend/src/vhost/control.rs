@@ -5,6 +5,7 @@ use super::machine::Machine;
 use super::served_disk::ServedDisk;
 use super::session::Session;
 use crate::limits::VHOST_MESSAGE_TIME;
+use crate::served_size::served;
 use block::Geometry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -84,7 +85,7 @@ fn wait(end: &UnixStream, socket: Option<&impl rustix::fd::AsFd>, time: Duration
 /// Serves one front end until it disconnects, and everything that it asked for is finished. Its machine
 /// is the `last` one then.
 fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<ServedDisk>, last: &mut Machine) {
-    let geometry = shared.device.geometry();
+    let geometry = served(&*shared.device);
     if geometry.is_gone() {
         if let Some(suppressed) = shared.log.allow() {
             tracing::warn!(
@@ -137,7 +138,7 @@ fn exchange(
     let look = client.try_clone().map_err(failed)?;
     let mut requests = BackendReqHandler::from_stream(client, Arc::clone(session));
     let mut channel: Option<OwnedFd> = None;
-    let mut known: Geometry = shared.device.geometry();
+    let mut known: Geometry = served(&*shared.device);
     loop {
         match wait(end, Some(&look), LOOK) {
             Woken::End => return Ok(()),
@@ -151,7 +152,7 @@ fn exchange(
             }
             Woken::Time => {}
         }
-        let geometry = shared.device.geometry();
+        let geometry = served(&*shared.device);
         // The disk of a device that went away keeps its size, and its requests fail.
         if geometry != known
             && !geometry.is_gone()

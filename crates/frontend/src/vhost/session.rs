@@ -7,6 +7,7 @@ use super::ring::RingSetup;
 use super::served_disk::{Message, ServedDisk};
 use crate::cache_life::{ABSENT, mark, take_over};
 use crate::limits::{GUEST_REGIONS_MAX, VRING_ENTRIES_MAX};
+use crate::served_size::served;
 use crate::virtio_blk::config::{driver_flushes, features, space};
 use block::Geometry;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -464,7 +465,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_config(&mut self, at: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        let geometry = self.shared.device.geometry();
+        let geometry = served(&*self.shared.device);
         if !geometry.is_gone() {
             self.geometry = geometry;
         }
