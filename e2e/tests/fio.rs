@@ -92,11 +92,52 @@ struct Writes {
     durable: AtomicU32,
 }
 
+/// The byte of a PDU that says of which kind it is, for commands; the command begins behind the header.
+/// `[NVMe-TCP 1.0 §3.6.1]`
+const COMMAND: u8 = 4;
+const COMMAND_AT: usize = 8;
+
 /// Passes connections on to a target, and counts the writes in them. Returns its address.
 fn count(target: SocketAddr, writes: &Arc<Writes>) -> Result<SocketAddr> {
+    const WRITE: u8 = 1;
+    let writes = Arc::clone(writes);
+    relay(target, move |pdu| {
+        // FUA is bit 30 of its dword 12.
+        if pdu[0] == COMMAND && pdu[COMMAND_AT] == WRITE {
+            writes.all.fetch_add(1, Ordering::Relaxed);
+            let durable = pdu[COMMAND_AT + 4 * 12 + 3] >> 6 & 1;
+            writes.durable.fetch_add(durable.into(), Ordering::Relaxed);
+        }
+        Ok(())
+    })
+}
+
+/// Passes connections on to a target until a second host connects, of which it ends all. Returns its
+/// address.
+fn pass_first(target: SocketAddr) -> Result<SocketAddr> {
+    const FABRICS: u8 = 0x7f;
+    const CONNECT: u8 = 1;
+    let hosts = AtomicU32::new(0);
+    relay(target, move |pdu| {
+        if pdu[0] == COMMAND && pdu[COMMAND_AT] == FABRICS && pdu[COMMAND_AT + 4] == CONNECT {
+            // A host begins with its admin queue. `[NVMe-oF 1.1 §3.3]`
+            let queue = [pdu[COMMAND_AT + 42], pdu[COMMAND_AT + 43]];
+            let hosts = hosts.fetch_add((queue == [0, 0]).into(), Ordering::Relaxed);
+            ensure!(queue != [0, 0] || hosts == 0, "another host");
+        }
+        Ok(())
+    })
+}
+
+/// Passes connections on to a target, after a look at each PDU of a host; an error ends the
+/// connection. Returns its address.
+fn relay(
+    target: SocketAddr,
+    look: impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static,
+) -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
-    let writes = Arc::clone(writes);
+    let look = Arc::new(look);
     std::thread::spawn(move || -> Result<()> {
         loop {
             let (host, _) = listener.accept()?;
@@ -107,10 +148,10 @@ fn count(target: SocketAddr, writes: &Arc<Writes>) -> Result<SocketAddr> {
                 let _ = back.shutdown(Shutdown::Both);
                 copied
             });
-            let writes = Arc::clone(&writes);
+            let look = Arc::clone(&look);
             std::thread::spawn(move || {
                 // The end of the stream is no error.
-                let _ = pass_on(host, &target, &writes);
+                let _ = pass_on(host, &target, &*look);
                 target.shutdown(Shutdown::Both)
             });
         }
@@ -119,21 +160,18 @@ fn count(target: SocketAddr, writes: &Arc<Writes>) -> Result<SocketAddr> {
 }
 
 /// Passes the PDUs of a host on. `[NVMe-TCP 1.0 §3.6.1]`
-fn pass_on(mut host: TcpStream, mut target: &TcpStream, writes: &Writes) -> Result<()> {
-    const COMMAND: u8 = 4;
-    const WRITE: u8 = 1;
+fn pass_on(
+    mut host: TcpStream,
+    mut target: &TcpStream,
+    look: &dyn Fn(&[u8]) -> Result<()>,
+) -> Result<()> {
     loop {
         let mut pdu = vec![0; 8];
         host.read_exact(&mut pdu)?;
         let length = u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]);
         pdu.resize(length as usize, 0);
         host.read_exact(&mut pdu[8..])?;
-        // The command follows the header; FUA is bit 30 of its dword 12.
-        if pdu[0] == COMMAND && pdu[8] == WRITE {
-            writes.all.fetch_add(1, Ordering::Relaxed);
-            let durable = pdu[8 + 4 * 12 + 3] >> 6 & 1;
-            writes.durable.fetch_add(durable.into(), Ordering::Relaxed);
-        }
+        look(&pdu)?;
         target.write_all(&pdu)?;
     }
 }
@@ -153,6 +191,29 @@ fn each_write_of_a_job_with_sync_is_durable() -> Result<()> {
         let counts = [&writes.all, &writes.durable].map(|count| count.load(Ordering::Relaxed));
         ensure!(counts == [16, expected], "{sync}: {counts:?}");
     }
+    target.stop()?;
+    Ok(())
+}
+
+/// The switchboard of a job that did not connect stayed, with its threads, until the process ended, and
+/// those of later jobs had to be for the same processors.
+#[test]
+fn a_job_that_does_not_connect_leaves_no_switchboard() -> Result<()> {
+    let Some(engine) = engine()? else {
+        return Ok(());
+    };
+    let target = Serve::start(&["--ram", "16M"])?;
+    // What asks for the size is the first host, and the job itself the second one.
+    let first = pass_first(target.address())?;
+    let core = rustix::thread::sched_getcpu();
+    let jobs = format!(
+        "--thread --rw=read --bs=4k --size=64k --sw_switchboard=1 --name=a --sw_target={first} \
+         --name=b --stonewall --sw_cores={core}"
+    );
+    let failed = fio(&engine, target.address(), &jobs);
+    let text = format!("{:#}", failed.err().context("one does not connect")?);
+    ensure!(text.contains(&format!("switchyard: {first}: ")), "{text}");
+    ensure!(text.matches("err= 0").count() == 1, "{text}");
     target.stop()?;
     Ok(())
 }

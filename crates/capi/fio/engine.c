@@ -224,6 +224,16 @@ static struct shared *find_shared(struct thread_data *td) {
     return shared;
 }
 
+/* Ends the switchboard where no job uses it, with the last one, or after one that found no namespace. */
+static void end_unused_board(void) {
+    if (!board || all_shared)
+        return;
+    sw_switchboard_destroy(board);
+    free(board_cores);
+    board = NULL;
+    board_cores = NULL;
+}
+
 /* Opens what the job shares with others. */
 static int join_others(struct thread_data *td, struct job *job) {
     struct engine_options *given = td->eo;
@@ -240,6 +250,7 @@ static int join_others(struct thread_data *td, struct job *job) {
         else
             result = -EIO;
     }
+    end_unused_board();
     pthread_mutex_unlock(&sharing);
     return result;
 }
@@ -257,12 +268,7 @@ static void leave_others(struct shared *shared) {
         free(shared->name);
         free(shared);
     }
-    if (board && !all_shared) {
-        sw_switchboard_destroy(board);
-        free(board_cores);
-        board = NULL;
-        board_cores = NULL;
-    }
+    end_unused_board();
     pthread_mutex_unlock(&sharing);
 }
 
