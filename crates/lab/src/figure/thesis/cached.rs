@@ -5,8 +5,7 @@
 //! kernel's page cache and ext3. Those of chapter 4 look up the context of reads but for the paths
 //! that are defined by not doing so; the evaluation does not. `[Yu §4.7]`
 
-use super::{SETTING, THROUGHPUT, in_virtual_time, of_apps, path};
-use crate::figure::Figure;
+use super::{SETTING, THROUGHPUT, of_apps, path};
 use crate::figure::plan::{Axis, Panel, Plan};
 use crate::figure::scenario::{System, Workload};
 use switch::Class;
@@ -61,11 +60,6 @@ pub(super) const SIMULATED_WORKLOAD: &str = "1 and 32 threads on 8 processors in
      4 KiB through a write-back cache that is much smaller than the emulated device with 5 µs of \
      software for each command: sequential and random reads and writes, and at random half of the \
      threads with each (one thread reads)";
-
-/// The same as `figure`, in virtual time.
-pub(super) const fn simulated(figure: Figure, name: &'static str, title: &'static str) -> Figure {
-    in_virtual_time(figure, name, title, SIMULATED_WORKLOAD)
-}
 
 /// Every system at every column.
 pub(super) fn plan(systems: &[System], columns: &[Column]) -> Plan {

@@ -6,19 +6,13 @@
 //! thesis had eight: where a path has many threads poll, they share them.
 
 mod cached;
-pub(super) mod fig01;
 pub(super) mod fig04;
-pub(super) mod fig06;
 pub(super) mod fig09;
-pub(super) mod fig11;
-pub(super) mod fig12;
-pub(super) mod fig14;
-pub(super) mod fig15;
-pub(super) mod fig17;
 pub(super) mod fig18;
 pub(super) mod fig21;
 pub(super) mod fig22;
 pub(super) mod fig23;
+pub(super) mod iozone;
 pub(super) mod table6;
 pub(super) mod table7;
 
