@@ -231,6 +231,15 @@ fn what_is_no_figure_is_said() {
         (&["figure", "list", "i10-6"][..], "alone"),
         (&["figure", "i10-6", "--seconds", "0"][..], "at least 0.1"),
         (&["figure", "list", "--seconds", "0"][..], "at least 0.1"),
+        // These had no effect.
+        (
+            &["figure", "sim-i10-9", "--seconds", "2"][..],
+            "have a time of their own",
+        ),
+        (
+            &["figure", "i10-6", "--costs", "costs.toml"][..],
+            "are measured",
+        ),
         (
             &["bench", "goals", "--row", "no-such"][..],
             "split-linux-p99",
@@ -240,6 +249,33 @@ fn what_is_no_figure_is_said() {
         code(&output, 2);
         assert!(stderr(&output).contains(says), "{}", stderr(&output));
     }
+}
+
+/// It was refused, for want of the second processor that figures of the machine run on.
+#[test]
+fn one_processor_is_enough_for_a_simulated_figure() {
+    let folder = Folder::new();
+    let files = folder.path("figures");
+    let args = ["figure", "sim-i10-9", "--quick", "--runs", "1", "--output"];
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let one = (0..1024).find(|&core| allowed.is_set(core)).unwrap();
+    let on_one = || {
+        let mut command = std::process::Command::new("taskset");
+        command.args(["-c", &one.to_string(), env!("CARGO_BIN_EXE_switchyard")]);
+        command
+    };
+    let output = on_one().args(args).arg(&files).output().unwrap();
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{}",
+        stderr(&output)
+    );
+    assert!(std::path::Path::new(&format!("{files}/sim-i10-9.svg")).exists());
+    let args = ["figure", "i10-6", "--quick", "--runs", "1", "--output"];
+    let output = on_one().args(args).arg(&files).output().unwrap();
+    code(&output, 2);
+    let told = stderr(&output);
+    assert!(told.contains("may not use processor"), "{told}");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use control::with_causes;
 use indicatif::ProgressBar;
 use lab::figure::{
-    Effort, Extent, FIGURES, FigureArgs, FigureReport, List, Progress, Quiet, chosen, draw,
+    Effort, Extent, FIGURES, Figure, FigureArgs, FigureReport, List, Progress, Quiet, Work, chosen,
+    draw,
 };
 use lab::process::MachineRunner;
 
@@ -16,8 +17,8 @@ const LIST: &str = "list";
 /// Runs figures, writes their files, and says which claims hold.
 ///
 /// # Errors
-/// A name that means no figure, a machine without two processors, a folder that cannot be
-/// written, and runs that fail; the figures after a failed one are run all the same.
+/// A name that means no figure, a folder that cannot be written, and runs that fail, as on a machine
+/// without two processors; the figures after a failed one are run all the same.
 pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     if args.names.iter().any(|name| name == LIST) {
         ensure!(
@@ -29,9 +30,19 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let figures = chosen(&args.names, &|text| output.note(text))?;
+    let is_measured = |figure: &&&Figure| matches!(figure.work, Work::Machine(_));
+    let measured = figures.iter().filter(is_measured).count();
+    ensure!(
+        args.seconds.is_none() || measured > 0,
+        "--seconds: simulated figures have a time of their own in each run; omit it"
+    );
+    ensure!(
+        args.costs.is_none() || measured < figures.len(),
+        "--costs: figures of the machine are measured, and charge nothing; omit it"
+    );
     let folder = &args.output;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut runner = Quiet::new(MachineRunner::new(folder)?, args.tries);
+    let mut runner = Quiet::new(MachineRunner::new(folder), args.tries);
     let extent = if args.quick {
         Extent::Quick
     } else {

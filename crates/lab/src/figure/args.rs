@@ -35,7 +35,7 @@ pub struct FigureArgs {
     #[arg(long, value_name = "NUMBER")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: Option<u16>,
-    /// Measure for so many seconds in each run [default: 3; quick: 0.5]
+    /// Measure for so many seconds in each run of a figure of the machine [default: 3; quick: 0.5]
     #[arg(long, value_name = "SECONDS", value_parser = measured_seconds)]
     pub seconds: Option<Duration>,
     /// Measure a run up to so many times, until the hypervisor and others on this machine take

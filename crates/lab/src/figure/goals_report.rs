@@ -29,7 +29,7 @@ pub fn measure_goals(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<GoalsReport> {
     let plan = goals::plan(rows);
-    let mut runner = Quiet::new(MachineRunner::new(&std::env::temp_dir())?, tries);
+    let mut runner = Quiet::new(MachineRunner::new(&std::env::temp_dir()), tries);
     let measured = measure(&plan, effort, &mut runner, progress)?;
     let mut cost = |depth| goals::cost_of_passing(depth, effort.measured);
     Ok(GoalsReport {

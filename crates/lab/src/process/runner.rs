@@ -35,24 +35,14 @@ const DRAM_SSD_MIB: u32 = 256;
 
 impl MachineRunner {
     /// Runs here, with files of its own in `folder`.
-    ///
-    /// # Errors
-    /// When this process may not use the two processors.
-    pub fn new(folder: &Path) -> Result<Self> {
-        let allowed = rustix::thread::sched_getaffinity(None)
-            .context("cannot find out which processors there are")?;
-        for core in SHARED_CORES {
-            ensure!(
-                allowed.is_set(core as usize),
-                "figures run on processors 0 and 1, and this process may not use processor {core}"
-            );
-        }
-        Ok(Self {
+    #[must_use]
+    pub fn new(folder: &Path) -> Self {
+        Self {
             folder: folder.to_owned(),
             ram_bytes: RAM_BYTES,
             model: None,
             file: None,
-        })
+        }
     }
 
     /// A target with the storage of `scenario`, every block written once.
@@ -166,8 +156,22 @@ fn text_of(path: &Path) -> Result<&str> {
         .context("the output folder's name is not text")
 }
 
+/// Refuses a machine where this process may not use the two processors.
+fn check_processors() -> Result<()> {
+    let allowed = rustix::thread::sched_getaffinity(None)
+        .context("cannot find out which processors there are")?;
+    for core in SHARED_CORES {
+        ensure!(
+            allowed.is_set(core as usize),
+            "figures run on processors 0 and 1, and this process may not use processor {core}"
+        );
+    }
+    Ok(())
+}
+
 impl Runner for MachineRunner {
     fn run(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
+        check_processors()?;
         if scenario.system.stack == Stack::Own {
             return self.run_own(scenario, effort);
         }
