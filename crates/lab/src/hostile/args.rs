@@ -62,8 +62,13 @@ pub struct HostileArgs {
     /// Measure for so many seconds in each run
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = measured_seconds)]
     pub seconds: Duration,
-    /// The processor of the target
-    #[arg(long, value_name = "CORE", default_value_t = 0)]
+    /// The processor of the target that is started
+    #[arg(
+        long,
+        value_name = "CORE",
+        default_value_t = 0,
+        conflicts_with = "target"
+    )]
     pub target_core: u32,
     /// The processor of the neighbour and the loads
     #[arg(long, value_name = "CORE", default_value_t = 1)]
