@@ -1,6 +1,5 @@
 //! Knowledge of a verifying thread about its part of the device: the last acknowledged write of
-//! each
-//! unit, and which units a request is under way to. Units count from the part's beginning.
+//! each unit, and which units a request is under way to. Units count from the part's beginning.
 
 use super::content::Content;
 use block::BlockError;

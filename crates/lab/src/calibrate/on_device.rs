@@ -1,8 +1,7 @@
 //! Any device, loaded by the load generator.
 //!
 //! Reads and writes come from threads of their own, each an open loop, so that a slow write holds
-//! no
-//! read back, and the latency of reads is theirs alone.
+//! no read back, and the latency of reads is theirs alone.
 
 use super::Probe;
 use anyhow::{Context as _, Result, ensure};
@@ -39,8 +38,7 @@ pub struct OnDeviceOptions {
     /// Writing is allowed.
     pub writes: bool,
     /// Before, the device is filled once and then written at random for so long, so that its
-    /// garbage
-    /// collection works; `None` leaves it as it is.
+    /// garbage collection works; `None` leaves it as it is.
     pub precondition: Option<Duration>,
     /// Fixes the order of requests.
     pub seed: u64,

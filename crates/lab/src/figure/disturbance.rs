@@ -112,8 +112,7 @@ impl ProcessorTime {
 }
 
 /// Stretches of so many ways of the line, there and back. The median of them counts: others may
-/// have
-/// a processor for a while.
+/// have a processor for a while.
 const STRETCHES: usize = 9;
 /// See [`STRETCHES`].
 const WAYS: u32 = 256;

@@ -415,8 +415,7 @@ impl Judged {
 }
 
 /// Returns the verdict on each of `goals`, for which `plan` was `measured`. `cost` measures what
-/// passing
-/// through the switchboard costs at a depth, in nanoseconds; it is asked `effort.runs` times.
+/// passing through the switchboard costs at a depth, in nanoseconds; it is asked `effort.runs` times.
 ///
 /// # Errors
 /// A number that could not be measured.

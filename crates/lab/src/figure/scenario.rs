@@ -111,8 +111,7 @@ impl System {
     };
 
     /// Returns true if it moves applications itself; one that does not gets them pinned, evenly,
-    /// which
-    /// is what the paper does for the stacks that it compares with. `[blk-switch §5.1]`
+    /// which is what the paper does for the stacks that it compares with. `[blk-switch §5.1]`
     #[must_use]
     pub const fn places_applications(&self) -> bool {
         self.preset.knobs().application_steering.enabled

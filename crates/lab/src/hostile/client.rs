@@ -1,6 +1,5 @@
 //! The host's end of a connection, by hand: it speaks NVMe/TCP over a blocking socket, and does
-//! what
-//! no proper host would.
+//! what no proper host would.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};

@@ -115,8 +115,7 @@ struct Window {
     next: u64,
     expected: u64,
     /// Time at which each request became due, by its sequence number masked: in a closed loop that
-    /// is when
-    /// the one `depth` before it completed, even if the outbox has no room for it yet.
+    /// is when the one `depth` before it completed, even if the outbox has no room for it yet.
     issued_ns: Vec<u64>,
     mask: u64,
 }

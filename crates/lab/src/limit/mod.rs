@@ -18,8 +18,7 @@
 //! [`run_many`] is the same for many connections, by a plain program on epoll.
 //!
 //! Every other end has one connection, one thread and one loop: receive what has come, account for
-//! it,
-//! send what is ready in as few system calls as possible. It never blocks on a send while there is
+//! it, send what is ready in as few system calls as possible. It never blocks on a send while there is
 //! something to receive, so two ends cannot wait for each other, whatever the size of the socket
 //! buffers.
 

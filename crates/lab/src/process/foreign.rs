@@ -1,8 +1,7 @@
 //! Other stacks between a load and the same storage: our plain server, `nbdkit` and `tgtd`.
 //!
 //! Their servers run on the target's core and their clients on the load's. Ports of the loopback
-//! are
-//! chosen at run time, and nothing needs privileges: `tgtd` gets a control socket of its own.
+//! are chosen at run time, and nothing needs privileges: `tgtd` gets a control socket of its own.
 //!
 //! Two things must never happen: a server outlives this process, or a server that it did not start
 //! is talked to or ended.

@@ -2,8 +2,7 @@
 //! many connections by one thread, `pread` and `pwrite` on a file, and a header of fixed size.
 //!
 //! It stands for the paper's server of libevent and libaio (`[ReFlex §5.1]`): no tenants, no
-//! promises,
-//! no polling. One request at a time has nothing to overlap with, so it does not need libaio.
+//! promises, no polling. One request at a time has nothing to overlap with, so it does not need libaio.
 
 use super::Remote;
 use super::connection::{Connection, Wait, u32_at, u64_at};

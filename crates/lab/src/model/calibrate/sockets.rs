@@ -6,8 +6,7 @@
 //! is the sender's on a network, too. What bytes cost shows in a stream of large sends, of which
 //! the next begins while earlier ones are received, and what both ends do at the same time in a
 //! message that is sent to and fro. Where both ends are at work on the same connection all the
-//! time,
-//! as with many requests under way, a send takes longer than where one waits for the other: the
+//! time, as with many requests under way, a send takes longer than where one waits for the other: the
 //! kernel's locks and memory go from core to core.
 
 use super::bulk::Bulk;

@@ -95,8 +95,7 @@ impl Samples {
             cold_round_trip,
         ] = typical_of_each(&self.numbers);
         // A way is a write, a switch, and the end of a read: a thread that waits for another and
-        // one that
-        // wakes it make calls as well.
+        // one that wakes it make calls as well.
         let context_switch_ns = (round_trip / 2).max(100);
         CoreCosts {
             context_switch_ns,

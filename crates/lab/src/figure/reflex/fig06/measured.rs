@@ -3,10 +3,8 @@
 //!
 //! The target has one core and the load the other. Over the kernel's TCP both run out of it long
 //! before 5,000 connections with 100 requests a second each. So there are two lines: one with a
-//! load
-//! that grows with its connections, as the paper's, and shows where a core ends; and one that
-//! divides
-//! the same load among ever more of them, and shows what they cost themselves.
+//! load that grows with its connections, as the paper's, and shows where a core ends; and one that
+//! divides the same load among ever more of them, and shows what they cost themselves.
 
 use crate::figure::plan::{Axis, Panel, Plan, claims};
 use crate::figure::sample::{Metric, Statistic};
