@@ -463,3 +463,38 @@ fn a_cache_that_cannot_be_is_refused_with_what_to_do() {
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
     }
 }
+
+/// They were taken and had no effect, or another one than they say.
+#[test]
+fn what_would_have_no_effect_is_refused_with_what_to_do() {
+    for (args, words) in [
+        (&["--baseline", "linux"][..], "--baseline lets apps share"),
+        (&["--lanes", "switched"], "--lanes switched lets apps share"),
+        (
+            &["--knob", "doorbell=immediate"],
+            "--knob doorbell: a local device",
+        ),
+        (&["--app", "b:rw=read,queues=2"], "app \"b\": queues=2"),
+        (&["--path", "stm", "--poll", "always"], "omit one of them"),
+        (&["--path", "stm", "--processes"], "omit one of them"),
+    ] {
+        let device = ["--device", "null:16M", "--app", "a:rw=read"];
+        let output = bench(&[&device[..], args].concat());
+        code(&output, 2);
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+    let vhost = ["--device", "vhost:/nothing", "--app", "a:rw=read"];
+    let output = bench(&[&vhost[..], &["--block-size", "512"]].concat());
+    code(&output, 2);
+    let told = stderr(&output);
+    assert!(told.contains("the back end says"), "{told}");
+    // These are of the apps' own threads.
+    let threads = [
+        "--knob",
+        "polling=never",
+        "--knob",
+        "latency_threads=default",
+    ];
+    let device = ["--device", "null:16M", "--app", "a:rw=read,class=L"];
+    code(&bench(&[&device[..], &threads].concat()), 0);
+}

@@ -98,9 +98,9 @@ pub struct LoadArgs {
     /// dram-ssd+5us, dram-ssd+5us+20us.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<LoadedDevice>,
-    /// Logical block of the local device: 512 or 4096 bytes
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
-    pub block_size: BlockSize,
+    /// Logical block of the local device: 512 or 4096 bytes [default: 4096]
+    #[arg(long, value_name = "BYTES", value_parser = block_size, conflicts_with = "target")]
+    pub block_size: Option<BlockSize>,
     /// An application (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,journal=BLOCKS][,class=L]
     #[arg(long = "app", value_name = "APP", required = true)]
     pub apps: Vec<App>,
@@ -300,6 +300,10 @@ mod tests {
             assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict);
             parse(["--target", "127.0.0.1:4420"], flag).expect("it is for a target");
         }
+        let blocks = ["--block-size", "512"];
+        let error = parse(["--target", "127.0.0.1:4420"], &blocks).expect_err("the target says");
+        assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict);
+        parse(["--device", "ram:16M"], &blocks).expect("it is for a device");
     }
 
     #[test]

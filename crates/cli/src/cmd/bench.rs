@@ -4,8 +4,8 @@ use super::signals;
 use crate::args::{LoadArgs, LoadedDevice};
 use crate::exit::Outcome;
 use crate::output::{Output, print};
-use anyhow::{Context as _, Result, ensure};
-use control::model::{Device, DeviceKind};
+use anyhow::{Context as _, Result, bail, ensure};
+use control::model::{BlockSize, Device, DeviceKind};
 use control::plane::devices;
 use indicatif::ProgressBar;
 use load::vhost::VhostDisk;
@@ -70,7 +70,9 @@ fn measure(
         (_, Some(LoadedDevice::Vhost(path))) => Storage::Vhost(VhostDisk::connect(path)?),
         (_, Some(LoadedDevice::Local(device))) => {
             let writes = args.prefill || apps.iter().any(|app| app.read_percent < 100);
-            let kind = device.clone().with(args.block_size, !writes);
+            let kind = device
+                .clone()
+                .with(args.block_size.unwrap_or(BlockSize::B4096), !writes);
             Storage::Local(devices::open(&Device::new(kind)).context("--device")?)
         }
         (address, None) => Storage::Remote {
@@ -86,34 +88,75 @@ fn measure(
     load::bench(apps, &storage, turns, options.clone(), led, stop, progress)
 }
 
-/// Refuses arguments that do not go together.
+/// Knobs of an app's own threads; the others are of the way to a target.
+const THREAD_KNOBS: [&str; 2] = ["latency_threads", "polling"];
+
+/// Refuses arguments that do not go together, or would have no effect.
 fn check(args: &LoadArgs) -> Result<()> {
     options(args)?;
+    let (is_local, is_switched) = (args.target.is_none(), args.is_switched());
+    let shares = match args.lanes {
+        Some(_) => "--lanes switched",
+        None => "--baseline",
+    };
     ensure!(
-        !args.is_switched() || args.target.is_some(),
-        "--lanes switched needs a --target; a local device has no lanes"
+        !is_switched || !is_local,
+        "{shares} lets apps share their lanes to a --target, and a local device has no lanes; omit it"
     );
     ensure!(
-        !args.is_switched() || args.hosts == 1,
-        "--lanes switched are those of one host; omit --hosts"
+        !is_switched || args.hosts == 1,
+        "{shares} lets apps share the lanes of one host; omit it, or --hosts"
     );
+    let is_of_lanes = |key: &str| is_local && !THREAD_KNOBS.contains(&key);
+    if let Some(change) = args.switch.knobs.iter().find(|it| is_of_lanes(&it.key)) {
+        bail!(
+            "--knob {}: a local device has no lanes on which it could act; omit it",
+            change.key
+        );
+    }
+    if let Some(app) = args.apps.iter().find(|app| app.queues > 1) {
+        ensure!(
+            !is_local && !is_switched,
+            "app \"{}\": queues={} are connections of each thread's own to a --target; omit it, or \
+             write --lanes own",
+            app.name,
+            app.queues
+        );
+    }
+    let mut knobs = args.switch.knobs.iter();
+    let says_poll = args.switch.poll.is_some() || knobs.any(|change| change.key == "polling");
     ensure!(
-        !args.processes
-            || !matches!(
-                args.device,
-                Some(
-                    LoadedDevice::Local(DeviceKind::Ram { .. } | DeviceKind::Flash { .. })
-                        | LoadedDevice::Vhost(_)
-                )
-            ),
-        "--processes have no memory and no vhost-user connection in common; use --target, or a \
-         device file:PATH"
+        args.path.is_none() || !says_poll,
+        "--path says when threads poll and sleep, and --poll changes nothing about it; omit one of them"
     );
+    let is_vhost = matches!(args.device, Some(LoadedDevice::Vhost(_)));
     ensure!(
-        !args.processes || args.cache.is_none(),
-        "--cache is memory of one process, and --processes would not see each other's writes; omit \
-         one of them"
+        !is_vhost || args.block_size.is_none(),
+        "--block-size: the back end says what its disk's blocks are; omit it"
     );
+    if args.processes {
+        let is_memory = matches!(
+            args.device,
+            Some(LoadedDevice::Local(
+                DeviceKind::Ram { .. } | DeviceKind::Flash { .. }
+            ))
+        );
+        ensure!(
+            !is_memory && !is_vhost,
+            "--processes have no memory and no vhost-user connection in common; use --target, or a \
+             device file:PATH"
+        );
+        ensure!(
+            args.cache.is_none(),
+            "--cache is memory of one process, and --processes would not see each other's writes; \
+             omit one of them"
+        );
+        ensure!(
+            args.path.is_none(),
+            "--path is shared by the threads of one process, and --processes would have one each; \
+             omit one of them"
+        );
+    }
     Ok(())
 }
 
