@@ -160,6 +160,8 @@ fn what_cannot_be_calibrated_live_is_explained() {
         (&["nothing"], "there is no device \"nothing\""),
         (&["ssd", "--share", "0"], "0 is not in 1..=100"),
         (&["ssd", "--destructive"], "cannot be used with"),
+        (&["ssd", "--seed", "2"], "cannot be used with"),
+        (&["ssd", "--seconds", "1.5"], "whole seconds"),
     ] {
         let output = live(args, &socket);
         code(&output, 2);

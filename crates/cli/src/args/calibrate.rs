@@ -3,7 +3,7 @@
 use super::host::HostArgs;
 use super::switch::ApiArgs;
 use super::{block_size, measured_seconds, seconds};
-use clap::{ArgGroup, Args};
+use clap::{Arg, ArgGroup, Args};
 use control::model::{BlockSize, DEFAULT_NQN, DeviceKind, DeviceTextError};
 use qos::cost::Price;
 use std::path::PathBuf;
@@ -31,6 +31,7 @@ use std::time::Duration;
 
 Exit codes: 0 there is a model, 2 an error, or measurements that are no model. Ctrl-C ends without
 one.")]
+#[command(mut_args = for_subject)]
 #[command(group = ArgGroup::new("calibrated").required(true).args(["device", "target", "live"]))]
 pub struct CalibrateDeviceArgs {
     /// The device: ram:SIZE, null:SIZE, flash:PROFILE:SIZE or file:PATH
@@ -50,7 +51,7 @@ pub struct CalibrateDeviceArgs {
         "write_cost", "read_only_cost", "quick", "precondition", "svg"])]
     pub live: Option<String>,
     /// With --live: the most of the device's token rate that is spent, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, requires = "live")]
+    #[arg(long, value_name = "PERCENT", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub share: u32,
     #[command(flatten)]
@@ -113,6 +114,21 @@ pub struct CalibrateDeviceArgs {
     pub host: HostArgs,
 }
 
+/// Makes an argument conflict with the subjects of a calibration of which it says nothing. A
+/// `requires` would not: see [`for_target`](super::for_target).
+fn for_subject(arg: Arg) -> Arg {
+    let others: &[&str] = match arg.get_id().as_str() {
+        "nqn" | "nsid" | "host_nqn" | "digests" | "queues" => &["device", "live"],
+        "block_size" => &["target", "live", "virtual_time"],
+        "threads" => &["live", "virtual_time"],
+        "precondition" => &["virtual_time"],
+        "seed" => &["live"],
+        "api" | "share" => &["device", "target"],
+        _ => return arg,
+    };
+    arg.conflicts_with_all(others)
+}
+
 /// A local device, and how the command line named it.
 #[derive(Clone, Debug)]
 #[cfg_attr(
@@ -161,6 +177,50 @@ impl FromStr for Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::error::ErrorKind;
+
+    /// They were taken and had no effect.
+    #[test]
+    fn flags_that_say_nothing_of_the_subject_are_refused() {
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: CalibrateDeviceArgs,
+        }
+        let target = ["--target", "127.0.0.1:4420"];
+        let subjects: [&[&str]; 4] = [
+            &["flash:A:64M"],
+            &["flash:A:64M", "--virtual"],
+            &target,
+            &["--live", "ssd"],
+        ];
+        for (flag, is_for) in [
+            (
+                &["--nqn", "nqn.2026-11.io.example:a"][..],
+                [false, false, true, false],
+            ),
+            (&["--nsid", "3"], [false, false, true, false]),
+            (
+                &["--host-nqn", "nqn.2026-11.io.example:h"],
+                [false, false, true, false],
+            ),
+            (&["--digests"], [false, false, true, false]),
+            (&["--queues", "2"], [false, false, true, false]),
+            (&["--block-size", "4096"], [true, false, false, false]),
+            (&["--threads", "2"], [true, false, true, false]),
+            (&["--precondition", "1"], [true, false, true, false]),
+            (&["--seed", "2"], [true, true, true, false]),
+            (&["--share", "20"], [false, false, false, true]),
+            (&["--api", "unix:/a"], [false, false, false, true]),
+        ] {
+            for (subject, is_for) in subjects.into_iter().zip(is_for) {
+                let line = [&["calibrate"], subject, flag].concat();
+                let error = <Line as clap::Parser>::try_parse_from(&line).err();
+                let refusal = (!is_for).then_some(ErrorKind::ArgumentConflict);
+                assert_eq!(error.map(|error| error.kind()), refusal, "{line:?}");
+            }
+        }
+    }
 
     #[test]
     fn prices_are_read_to_thousandths() {

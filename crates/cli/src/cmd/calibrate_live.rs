@@ -5,7 +5,7 @@ use super::signals;
 use crate::args::CalibrateDeviceArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use control::client;
 use std::time::Duration;
 
@@ -14,8 +14,12 @@ use std::time::Duration;
 /// # Errors
 /// A target that cannot be reached or refuses, and measurements that are no model.
 pub fn run(name: &str, args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
+    ensure!(
+        args.seconds.is_none_or(|length| length.subsec_nanos() == 0),
+        "--seconds: a target measures for whole seconds; choose 1 or more"
+    );
     output.check_files(&args.output)?;
-    let seconds = args.seconds.map(|length| length.as_secs().max(1));
+    let seconds = args.seconds.map(|length| length.as_secs());
     let request = serde_json::json!({ "share_percent": args.share, "seconds": seconds });
     let stop = signals::stop_flag()?;
     let bar = output.time_bar(Duration::from_secs(1));
