@@ -41,7 +41,26 @@ fn what_can_not_be_simulated_is_explained() {
     let nobody = run(&["sim", "run", "--l-apps", "0", "--t-apps", "0"]);
     code(&nobody, 2);
     assert!(stderr(&nobody).contains("number of applications is 0"));
+    // These were taken, told in the answer, and had no effect.
+    for (layout, flag, said) in [
+        ("split", "--cores", "one for each side"),
+        ("split", "--gbps", "only --layout network"),
+        ("shared", "--gbps", "only --layout network"),
+    ] {
+        let refused = run(&["sim", "run", "--layout", layout, flag, "2"]);
+        code(&refused, 2);
+        assert!(stderr(&refused).contains(said), "{}", stderr(&refused));
+    }
     let folder = Folder::new();
+    // It was found out when all was measured.
+    let output = ["--output", &folder.path("")];
+    let refused = run(&[&["sim", "calibrate", "--cores", "0"], &output[..]].concat());
+    code(&refused, 2);
+    assert!(
+        stderr(&refused).contains("cannot write"),
+        "{}",
+        stderr(&refused)
+    );
     let file = folder.write("costs.toml", "[core]\nslice_ns = 1\n");
     let costs = run(&["sim", "run", "--costs", &file]);
     code(&costs, 2);

@@ -69,9 +69,9 @@ pub struct SimRunArgs {
     /// Which machines there are
     #[arg(long, value_enum, default_value_t)]
     pub layout: Layout,
-    /// Cores of the host and of the target; of the machine with --layout shared
-    #[arg(long, value_name = "NUMBER", default_value_t = 6)]
-    pub cores: usize,
+    /// Cores of the host and of the target; of the machine with --layout shared [default: 6]
+    #[arg(long, value_name = "NUMBER")]
+    pub cores: Option<usize>,
     /// L-apps: 4 KiB random reads, one at a time
     #[arg(long, value_name = "NUMBER", default_value_t = 6)]
     pub l_apps: usize,
@@ -99,10 +99,10 @@ pub struct SimRunArgs {
     /// Targets on the target's machine; applications take them in turn
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub targets: usize,
-    /// Rate of the network, each way
-    #[arg(long, value_name = "GBIT/S", default_value_t = 100)]
+    /// Rate of the network, each way [default: 100]
+    #[arg(long, value_name = "GBIT/S")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    pub gbps: u64,
+    pub gbps: Option<u64>,
     /// Time that the device takes for a request
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     pub device_us: u64,

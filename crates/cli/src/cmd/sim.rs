@@ -4,7 +4,7 @@
 use crate::args::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs};
 use crate::exit::Outcome;
 use crate::output::{Output, print};
-use anyhow::{Context as _, Result};
+use anyhow::{Result, ensure};
 use lab::check::{self, CheckArgs, MutationsArgs};
 use lab::model::{self, ValidateArgs};
 use serde::Serialize;
@@ -45,10 +45,11 @@ fn mutations(args: &MutationsArgs, output: Output) -> Result<Outcome> {
 
 /// Measures what this machine charges, and writes the costs file.
 fn calibrate(args: &CalibrateArgs, output: Output) -> Result<Outcome> {
+    output.check_files(&args.output)?;
     let costs = model::calibrate(&args.cores, &|text| output.note(text))?;
     let text = costs.to_toml();
     if let Some(path) = &args.output {
-        std::fs::write(path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+        output.file(path, &text)?;
     }
     if output.json {
         output.result(&costs, "")?;
@@ -82,6 +83,14 @@ struct Answer<'a> {
 
 /// Simulates, and prints what came out.
 fn simulate(args: &SimRunArgs, output: Output) -> Result<Outcome> {
+    ensure!(
+        args.layout != Layout::Split || args.cores.is_none(),
+        "--cores: --layout split has one for each side; omit it"
+    );
+    ensure!(
+        args.layout == Layout::Network || args.gbps.is_none(),
+        "--gbps: only --layout network has a network; omit it"
+    );
     let costs = model::costs(args.costs.as_deref())?;
     let config = config(args, args.switch.knobs()?);
     let started = Instant::now();
@@ -98,7 +107,7 @@ fn simulate(args: &SimRunArgs, output: Output) -> Result<Outcome> {
             .iter()
             .map(|change| format!("{}={}", change.key, change.value))
             .collect(),
-        cores: args.cores,
+        cores: config.host_cores(),
         l_apps: args.l_apps,
         t_apps: args.t_apps,
         seed: args.seed,
@@ -114,17 +123,18 @@ fn simulate(args: &SimRunArgs, output: Output) -> Result<Outcome> {
 }
 
 fn config(args: &SimRunArgs, knobs: Knobs) -> Config {
+    let cores = args.cores.unwrap_or(6);
     let topology = match args.layout {
         Layout::Network => Topology::Network {
-            host_cores: args.cores,
-            target_cores: args.cores,
+            host_cores: cores,
+            target_cores: cores,
             link: Link {
-                bits_per_second: args.gbps * 1_000_000_000,
+                bits_per_second: args.gbps.unwrap_or(100) * 1_000_000_000,
                 ..Link::GBPS_100
             },
         },
         Layout::Split => Topology::Split,
-        Layout::Shared => Topology::Shared { cores: args.cores },
+        Layout::Shared => Topology::Shared { cores },
     };
     let mut latency = AppSpec::latency(args.l_apps);
     latency.rate = args.l_rate;
