@@ -72,6 +72,11 @@ fn tenants_come_change_and_go_while_a_target_runs() {
     assert!(text.starts_with(first), "{text}");
     let (_, served) = show("db", &socket);
     assert_eq!(served["reserved_tokens_per_second"], 100);
+    // It answered as if something had changed.
+    let output = tenant(&["set", "db"], &socket);
+    code(&output, 2);
+    let told = stderr(&output);
+    assert!(told.contains("there is nothing to change"), "{told}");
     // What is not named stays; the change is in force.
     code(&tenant(&["set", "db", "--iops", "600"], &socket), 0);
     let (declared, served) = show("db", &socket);

@@ -19,18 +19,18 @@ use std::path::PathBuf;
   switchyard config apply /etc/switchyard.toml
 
 Exit codes: 0 done, or nothing differs; 1 something differs (diff); 2 an error")]
+#[command(mut_arg("api", |api| api.global(true)))]
 pub struct ConfigArgs {
     #[command(subcommand)]
     pub command: ConfigCommand,
+    #[command(flatten)]
+    pub api: ApiArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Print the configuration in force, as a file that serve --config reads
-    Show {
-        #[command(flatten)]
-        api: ApiArgs,
-    },
+    Show,
     /// Write the configuration in force to a file, in one step; comments are not kept
     Save {
         /// The file
@@ -39,23 +39,17 @@ pub enum ConfigCommand {
         /// Replace a file that is there
         #[arg(long)]
         force: bool,
-        #[command(flatten)]
-        api: ApiArgs,
     },
     /// List what is in force otherwise than a file says, also what needs a restart
     Diff {
         /// The file [default: the target's own, as it was last put in force]
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
-        #[command(flatten)]
-        api: ApiArgs,
     },
     /// Put a file in force as it is; what the interface changed before is undone
     Apply {
         /// The file
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        #[command(flatten)]
-        api: ApiArgs,
     },
 }

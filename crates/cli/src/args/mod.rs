@@ -29,7 +29,7 @@ pub use serve::ServeArgs;
 #[cfg(feature = "lab")]
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs};
 pub use switch::{ApiArgs, SwitchArgs, SwitchCommand, SwitchCommandArgs};
-pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantCommand};
+pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantChange, TenantCommand};
 pub use top::TopArgs;
 
 use clap::{Arg, Args, Parser, Subcommand, ValueEnum};

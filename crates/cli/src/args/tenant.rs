@@ -24,24 +24,22 @@ use std::collections::BTreeSet;
   switchyard tenant events --follow
 
 Exit codes: 0 done, 2 an error; where the target answered, nothing was changed")]
+#[command(mut_arg("api", |api| api.global(true)))]
 pub struct TenantArgs {
     #[command(subcommand)]
     pub command: TenantCommand,
+    #[command(flatten)]
+    pub api: ApiArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum TenantCommand {
     /// List the tenants, with what each is promised and was served
-    List {
-        #[command(flatten)]
-        api: ApiArgs,
-    },
+    List,
     /// Show all that is known of a tenant
     Show {
         /// Its name
         name: String,
-        #[command(flatten)]
-        api: ApiArgs,
     },
     /// Add a tenant
     Add {
@@ -49,8 +47,6 @@ pub enum TenantCommand {
         name: String,
         #[command(flatten)]
         change: TenantChange,
-        #[command(flatten)]
-        api: ApiArgs,
     },
     /// Change a tenant; what is not named stays
     Set {
@@ -58,8 +54,6 @@ pub enum TenantCommand {
         name: String,
         #[command(flatten)]
         change: TenantChange,
-        #[command(flatten)]
-        api: ApiArgs,
     },
     /// Show which tenants began, or ceased, to ask for more than they are promised
     Events {
@@ -69,31 +63,23 @@ pub enum TenantCommand {
         /// Only what came after the event of this number
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         after: u64,
-        #[command(flatten)]
-        api: ApiArgs,
     },
     /// Set the default-tenant policy: serve or refuse hosts that belong to no declared tenant
     DefaultPolicy {
         /// Serve them as the tenant "default", or refuse their connections
         #[arg(value_enum)]
         policy: DefaultTenantPolicy,
-        #[command(flatten)]
-        api: ApiArgs,
     },
     /// The former name of default-policy
     #[command(hide = true)]
     Others {
         #[arg(value_enum)]
         policy: DefaultTenantPolicy,
-        #[command(flatten)]
-        api: ApiArgs,
     },
     /// Remove a tenant; the default-tenant policy covers its hosts from then on
     Remove {
         /// Its name
         name: String,
-        #[command(flatten)]
-        api: ApiArgs,
     },
 }
 
@@ -120,7 +106,7 @@ pub enum DefaultTenantPolicy {
 }
 
 /// The changed part of a tenant.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TenantChange {
     /// The NQN of one of its hosts (repeatable; replaces those before)
     #[arg(long = "host", value_name = "NQN")]
@@ -204,59 +190,49 @@ impl TenantChange {
 
     /// Changes the criteria by which hosts belong to the tenant.
     fn identify(&self, tenant: &mut Tenant) -> Result<(), String> {
+        use Whichever::{Host, Namespace, Network, Subsystem};
         let any = |which| self.any.contains(&which);
-        replace(&mut tenant.hosts, &self.hosts, any(Whichever::Host), "host")?;
-        let anywhere = any(Whichever::Network);
-        replace(&mut tenant.networks, &self.networks, anywhere, "network")?;
-        let everywhere = any(Whichever::Subsystem);
+        replace(&mut tenant.hosts, &self.hosts, any(Host), "host")?;
+        replace(
+            &mut tenant.networks,
+            &self.networks,
+            any(Network),
+            "network",
+        )?;
         replace(
             &mut tenant.subsystems,
             &self.subsystems,
-            everywhere,
+            any(Subsystem),
             "subsystem",
         )?;
-        let everywhere = any(Whichever::Namespace);
         replace(
             &mut tenant.namespaces,
             &self.namespaces,
-            everywhere,
+            any(Namespace),
             "namespace",
         )
     }
 
     /// Changes what it is promised, where that is named.
     fn promise(&self, tenant: &mut Tenant) -> Result<(), String> {
-        let promises = self.iops.is_some()
-            || self.latency_us.is_some()
-            || self.percentile.is_some()
-            || self.read_percent.is_some()
-            || self.request_size.is_some();
-        if !promises {
+        let numbers = [self.iops, self.latency_us, self.read_percent];
+        let names_none = numbers.iter().all(Option::is_none);
+        if names_none && self.percentile.is_none() && self.request_size.is_none() {
             return Ok(());
         }
         let before = tenant.latency_critical;
+        let number =
+            |named: Option<u64>, was: fn(LatencyCritical) -> u64| named.or(before.map(was));
         let missing = |flag: &str| format!("a promise needs --{flag}, too");
+        let percentile = self.percentile.or(before.map(|b| b.percentile));
+        let request_size = self.request_size.or(before.map(|b| b.request_size));
         tenant.latency_critical = Some(LatencyCritical {
-            iops: self
-                .iops
-                .or(before.map(|b| b.iops))
-                .ok_or_else(|| missing("iops"))?,
-            latency_us: self
-                .latency_us
-                .or(before.map(|b| b.latency_us))
+            iops: number(self.iops, |b| b.iops).ok_or_else(|| missing("iops"))?,
+            latency_us: number(self.latency_us, |b| b.latency_us)
                 .ok_or_else(|| missing("latency-us"))?,
-            percentile: self
-                .percentile
-                .or(before.map(|b| b.percentile))
-                .unwrap_or(Percentile::P95),
-            read_percent: self
-                .read_percent
-                .or(before.map(|b| b.read_percent))
-                .unwrap_or(100),
-            request_size: self
-                .request_size
-                .or(before.map(|b| b.request_size))
-                .unwrap_or(control::model::DEFAULT_REQUEST_SIZE),
+            percentile: percentile.unwrap_or(Percentile::P95),
+            read_percent: number(self.read_percent, |b| b.read_percent).unwrap_or(100),
+            request_size: request_size.unwrap_or(control::model::DEFAULT_REQUEST_SIZE),
         });
         tenant.best_effort = None;
         Ok(())

@@ -20,11 +20,12 @@ const FILE_PATH: &str = "/v1/config/file";
 /// # Errors
 /// An interface that cannot be reached or refuses, or a file that cannot be read or written.
 pub fn run(args: &ConfigArgs, output: Output) -> Result<Outcome> {
+    let api = &args.api.api;
     match &args.command {
-        ConfigCommand::Show { api } => show(&api.api, output),
-        ConfigCommand::Save { file, force, api } => save(&api.api, file, *force, output),
-        ConfigCommand::Diff { file, api } => diff(&api.api, file.as_deref(), output),
-        ConfigCommand::Apply { file, api } => apply(&api.api, file, output),
+        ConfigCommand::Show => show(api, output),
+        ConfigCommand::Save { file, force } => save(api, file, *force, output),
+        ConfigCommand::Diff { file } => diff(api, file.as_deref(), output),
+        ConfigCommand::Apply { file } => apply(api, file, output),
     }
 }
 

@@ -1,13 +1,13 @@
 //! `switchyard tenant`: shows and changes the tenants of a running target.
 
 use super::tenant_events;
-use crate::args::{ApiArgs, DefaultTenantPolicy, TenantArgs, TenantCommand};
+use crate::args::{DefaultTenantPolicy, TenantArgs, TenantChange, TenantCommand};
 use crate::exit::Outcome;
 use crate::output::Output;
-use anyhow::{Error, Result};
+use anyhow::{Error, Result, ensure};
 use control::answers::{DEFAULT_REFUSED, DEFAULT_SERVED, TenantAnswer, TenantList};
 use control::client::{self, Method, ask, escaped};
-use control::model::Tenant;
+use control::model::{ApiAddress, Tenant};
 use serde_json::Value;
 
 const PATH: &str = "/v1/tenants";
@@ -17,43 +17,45 @@ const PATH: &str = "/v1/tenants";
 /// # Errors
 /// An interface that cannot be reached or refuses, or an output that cannot be written.
 pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
+    let api = &args.api.api;
     match &args.command {
-        TenantCommand::List { api } => {
-            let answer = ask(&api.api, Method::GET, PATH, None)?;
+        TenantCommand::List => {
+            let answer = ask(api, Method::GET, PATH, None)?;
             output.result(&answer, client::read::<TenantList>(&answer)?)?;
         }
-        TenantCommand::Show { name, api } => {
-            tell(&ask(&api.api, Method::GET, &path(name), None)?, output)?;
-        }
-        TenantCommand::Add { name, change, api } => {
+        TenantCommand::Show { name } => tell(&ask(api, Method::GET, &path(name), None)?, output)?,
+        TenantCommand::Add { name, change } => {
             let mut tenant = Tenant::new(name);
             change.apply(&mut tenant).map_err(Error::msg)?;
             let body = serde_json::to_value(&tenant)?;
-            tell(&ask(&api.api, Method::POST, PATH, Some(&body))?, output)?;
+            tell(&ask(api, Method::POST, PATH, Some(&body))?, output)?;
         }
-        TenantCommand::Set { name, change, api } => {
+        TenantCommand::Set { name, change } => {
+            ensure!(
+                *change != TenantChange::default(),
+                "there is nothing to change; name what, such as --weight 50 (see --help), or look \
+                 with `switchyard tenant show {name}`"
+            );
             let decide = |seen: &Value| {
                 let TenantAnswer { mut tenant, .. } = client::read(seen)?;
                 change.apply(&mut tenant).map_err(Error::msg)?;
                 Ok(serde_json::to_value(&tenant)?)
             };
-            tell(&client::change(&api.api, &path(name), decide)?, output)?;
+            tell(&client::change(api, &path(name), decide)?, output)?;
         }
-        TenantCommand::Events { follow, after, api } => {
+        TenantCommand::Events { follow, after } => {
             tenant_events::run(*follow, *after, api, output)?;
         }
-        TenantCommand::DefaultPolicy { policy, api } => {
-            set_default_policy(*policy, api, output)?;
-        }
-        TenantCommand::Others { policy, api } => {
+        TenantCommand::DefaultPolicy { policy } => set_default_policy(*policy, api, output)?,
+        TenantCommand::Others { policy } => {
             output.note(
                 "note: `tenant others` is called `tenant default-policy` now; the old name works \
                  until the next release",
             );
             set_default_policy(*policy, api, output)?;
         }
-        TenantCommand::Remove { name, api } => {
-            ask(&api.api, Method::DELETE, &path(name), None)?;
+        TenantCommand::Remove { name } => {
+            ask(api, Method::DELETE, &path(name), None)?;
             let removed = serde_json::json!({ "removed": name });
             output.result(&removed, format_args!("removed tenant {name}"))?;
         }
@@ -61,15 +63,11 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn set_default_policy(policy: DefaultTenantPolicy, api: &ApiArgs, output: Output) -> Result<()> {
+fn set_default_policy(policy: DefaultTenantPolicy, api: &ApiAddress, output: Output) -> Result<()> {
     let serve = policy == DefaultTenantPolicy::Serve;
     let body = serde_json::json!({ "default_tenant": serve });
-    let answer = ask(&api.api, Method::PATCH, PATH, Some(&body))?;
-    let told = if serve {
-        DEFAULT_SERVED
-    } else {
-        DEFAULT_REFUSED
-    };
+    let answer = ask(api, Method::PATCH, PATH, Some(&body))?;
+    let told = [DEFAULT_REFUSED, DEFAULT_SERVED][usize::from(serve)];
     output.result(&answer, told)
 }
 

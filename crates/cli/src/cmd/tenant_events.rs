@@ -1,10 +1,10 @@
 //! `switchyard tenant events`: tenants that ask for more than they are promised.
 
-use crate::args::ApiArgs;
 use crate::output::Output;
 use anyhow::Result;
 use control::answers::{EventLine, Events};
 use control::client::{self, Method, ask};
+use control::model::ApiAddress;
 
 /// Time for which one request waits for an event, in milliseconds: less than a request may take.
 const WAIT_MS: u64 = 20_000;
@@ -13,12 +13,12 @@ const WAIT_MS: u64 = 20_000;
 ///
 /// # Errors
 /// An interface that cannot be reached, or an output that cannot be written.
-pub fn run(follow: bool, after: u64, api: &ApiArgs, output: Output) -> Result<()> {
+pub fn run(follow: bool, after: u64, api: &ApiAddress, output: Output) -> Result<()> {
     let mut after = after;
     let mut wait_ms = 0;
     loop {
         let path = format!("/v1/events?after={after}&wait_ms={wait_ms}");
-        let answer = ask(&api.api, Method::GET, &path, None)?;
+        let answer = ask(api, Method::GET, &path, None)?;
         let seen: Events = client::read(&answer)?;
         if !follow {
             return output.result(&answer, &seen);
