@@ -606,3 +606,24 @@ fn a_service_manager_is_told_and_its_watchdog_fed() {
     let (ended, said) = serving.end();
     assert_eq!(ended, Some(0), "{said}");
 }
+
+/// A thread asked the cores without a pause, and said each time that they hang.
+#[test]
+fn a_watchdog_without_a_time_is_none() {
+    let folder = Folder::new();
+    let path = folder.path("notify.sock");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let mut command = program();
+    command.envs([("NOTIFY_SOCKET", path.as_str()), ("WATCHDOG_USEC", "0")]);
+    let serving = Serving::start_by(command, &["--listen", "127.0.0.1:0", "--ram", "8M"]);
+    code(&run(&["identify", serving.address()]), 0);
+    serving.signal("-TERM");
+    for expected in ["READY=1", "STOPPING=1"] {
+        let mut text = [0; 64];
+        let length = manager.recv(&mut text).unwrap();
+        assert_eq!(String::from_utf8_lossy(&text[..length]), expected);
+    }
+    let (ended, said) = serving.end();
+    assert_eq!(ended, Some(0), "{said}");
+    assert!(!said.contains("watchdog"), "{said}");
+}

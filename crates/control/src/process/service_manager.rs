@@ -49,7 +49,8 @@ impl ServiceManager {
     pub fn watch(&self, target: &Arc<Target>) -> io::Result<Option<mpsc::Sender<()>>> {
         let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
         let meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
-        let (Some(_), Some(limit), true) = (&self.0, number("WATCHDOG_USEC"), meant) else {
+        // 0 is no time, and no watchdog.
+        let (Some(_), Some(limit @ 1..), true) = (&self.0, number("WATCHDOG_USEC"), meant) else {
             return Ok(None);
         };
         // Twice within the limit, as sd_watchdog_enabled(3) recommends.
