@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -130,6 +131,20 @@ impl<'a> Table<'a> {
         self.or(key, T::default())
     }
 
+    /// The number of `key`, or `default` without one. Whether it is in `range` is checked later:
+    /// here the message about a value of another type names it.
+    pub(crate) fn number(
+        &self,
+        key: &'static str,
+        default: u64,
+        range: &RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let Some(node) = self.node(key) else {
+            return Some(default);
+        };
+        integer(node, &self.place(key), self.decoder, range)
+    }
+
     /// Reports every key that no decoder read.
     pub(crate) fn finish(self) {
         let known = self.known.borrow();
@@ -182,24 +197,34 @@ impl FromNode for bool {
     }
 }
 
-macro_rules! integer {
+/// Reads an integer, or reports that one of `range` is expected.
+fn integer<T: TryFrom<i128> + Display>(
+    node: &Node,
+    place: &Place,
+    decoder: &Decoder,
+    range: &RangeInclusive<T>,
+) -> Option<T> {
+    if let Value::Integer(value) = node.value
+        && let Ok(value) = T::try_from(value)
+    {
+        return Some(value);
+    }
+    let expected = format!("an integer from {} to {}", range.start(), range.end());
+    decoder.wrong_type(place, &node.value, &expected);
+    None
+}
+
+macro_rules! integers {
     ($($type:ty),+) => {$(
         impl FromNode for $type {
             fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-                if let Value::Integer(value) = node.value
-                    && let Ok(value) = Self::try_from(value)
-                {
-                    return Some(value);
-                }
-                let expected = format!("an integer from 0 to {}", Self::MAX);
-                decoder.wrong_type(place, &node.value, &expected);
-                None
+                integer(node, place, decoder, &(0..=Self::MAX))
             }
         }
     )+};
 }
 
-integer!(u16, u32, u64);
+integers!(u16, u32, u64);
 
 impl FromNode for String {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {

@@ -229,7 +229,15 @@ fn wrong_types_and_words_say_what_to_write() {
         ),
         (
             "[limits]\nmax_r2t = 1.5",
-            "switchyard.toml:2: limits.max_r2t: a number with a fraction cannot stand here; write an integer from 0 to 18446744073709551615",
+            "switchyard.toml:2: limits.max_r2t: a number with a fraction cannot stand here; write an integer from 1 to 4",
+        ),
+        (
+            "[limits]\nqueue_depth = -1",
+            "switchyard.toml:2: limits.queue_depth: the integer -1 cannot stand here; write an integer from 2 to 1024",
+        ),
+        (
+            "[api_limits]\nconnections = \"all\"",
+            "switchyard.toml:2: api_limits.connections: the text \"all\" cannot stand here; write an integer from 2 to 1024",
         ),
     ] {
         assert_eq!(error(text), expected, "{text}");
@@ -413,6 +421,21 @@ fn devices_are_checked() {
     ] {
         assert_eq!(error(text), format!("switchyard.toml:{expected}"), "{text}");
     }
+}
+
+/// The rule was accepted, and never did anything.
+#[test]
+fn a_rule_corrupts_what_is_read() {
+    let rule = |operation| {
+        format!(
+            "[devices.x]\ntype = \"null\"\nsize = \"1M\"\n\
+             fault = {{ seed = 1, rules = [{{ operation = \"{operation}\", error = \"corrupt\" }}] }}"
+        )
+    };
+    parse(&rule("read"), Format::Toml).expect("it is good");
+    let expected = "switchyard.toml:4: devices.x.fault.rules[0].error: \"corrupt\" changes what is \
+                    read, and this rule looks at no reads; write operation = \"read\"";
+    assert_eq!(error(&rule("verify")), expected);
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::path::Path;
 use super::findings::Findings;
 use crate::config::problem::Place;
 use crate::limits;
-use crate::model::{Device, DeviceKind, Fault, FaultOperation, FaultRule, IoPath, Size};
+use crate::model::{
+    Device, DeviceKind, Fault, FaultError, FaultOperation, FaultRule, IoPath, Size,
+};
 use block::limits::{
     CACHE_BYTES_MAX, CACHE_BYTES_MIN, CACHE_DIRTY_EXPIRE_MAX, CACHE_DIRTY_EXPIRE_MIN,
 };
@@ -247,6 +249,14 @@ fn effect(rule: &FaultRule, place: &Place, findings: &mut Findings) {
             &place.key("torn_blocks"),
             "tears requests that change something, and this rule looks at none",
             "write operation = \"write\", \"write_zeroes\" or \"deallocate\"",
+        );
+    }
+    let reads = [FaultOperation::Any, FaultOperation::Read];
+    if rule.error == Some(FaultError::Corrupt) && !reads.contains(&rule.operation) {
+        findings.report(
+            &place.key("error"),
+            "\"corrupt\" changes what is read, and this rule looks at no reads",
+            "write operation = \"read\"",
         );
     }
 }

@@ -53,7 +53,7 @@ impl FromNode for Limits {
         let mut limits = Self::default();
         let mut sound = true;
         for limit in &LIMITS {
-            match table.or(limit.key, limit.default()) {
+            match table.number(limit.key, limit.default(), &limit.range) {
                 Some(value) => limits.set(limit.key, value),
                 None => sound = false,
             }
@@ -68,8 +68,8 @@ impl FromNode for ApiLimits {
         let table = Table::open(node, place, decoder)?;
         let mut limits = Self::default();
         let mut sound = true;
-        for (key, value, _) in limits.each() {
-            match table.or(key, *value) {
+        for (key, value, range) in limits.each() {
+            match table.number(key, *value, &range) {
                 Some(given) => *value = given,
                 None => sound = false,
             }
