@@ -122,6 +122,11 @@ fn a_busy_port_a_missing_file_and_a_foreign_address_say_what_to_do() {
         stderr(&output)
     );
 
+    let output = run(&["serve", "--listen", "127.0.0.1"]);
+    code(&output, 2);
+    let said = stderr(&output);
+    assert!(said.contains("such as 127.0.0.1:4420"), "{said}");
+
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--cores", "1000"]);
     code(&output, 2);
     assert!(stderr(&output).contains("core 1000"), "{}", stderr(&output));
@@ -509,6 +514,13 @@ fn the_interface_on_a_port_of_this_machine_answers() {
     let said = stderr(&open);
     assert!(said.contains("SWITCHYARD_API_TOKEN"), "{said}");
     let folder = Folder::new();
+    let mut without = common::program();
+    without.args(["serve"]).args(&args);
+    without.env("SWITCHYARD_API_TOKEN_FILE", folder.path("absent"));
+    let without = without.output().expect("the program runs");
+    code(&without, 2);
+    let said = stderr(&without);
+    assert!(said.contains("name a file with the token"), "{said}");
     let token = "a-token-of-a-test";
     let file = folder.write("token", format!("{token}\n"));
     let mut program = common::program();

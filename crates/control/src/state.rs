@@ -6,6 +6,7 @@
 //! meanwhile. One process at a time has it, by a lock on a second file beside it.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -127,9 +128,15 @@ impl StateFile {
     pub fn load(&self) -> Result<Option<State>, StateError> {
         let text = match files::read_regular(&self.path, STATE_BYTES_MAX) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => {
-                return Err(self.failed(format!("it cannot be read: {error}"), "make it readable"));
+                let remedy = match error.kind() {
+                    ErrorKind::InvalidData => {
+                        "name a regular file that this program wrote, or none"
+                    }
+                    _ => "make it readable",
+                };
+                return Err(self.failed(format!("it cannot be read: {error}"), remedy));
             }
         };
         let remedy = "move it away to start with the configuration file alone; what the interface \

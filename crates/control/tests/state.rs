@@ -262,6 +262,11 @@ fn a_state_of_another_process_version_or_kind_is_refused() {
         assert!(error.contains(expected), "{error}");
         assert_eq!(std::fs::read_to_string(&state).unwrap(), text, "kept");
     }
+    // One that is no text is readable as it is.
+    std::fs::write(&state, b"\xff").unwrap();
+    let error = refusal(FILE, &state);
+    let expected = "it is not UTF-8 text; name a regular file that this program wrote, or none";
+    assert!(error.contains(expected), "{error}");
     // Neither a folder nor a pipe without a writer is waited for.
     std::fs::remove_file(&state).unwrap();
     std::fs::create_dir(&state).unwrap();

@@ -34,7 +34,7 @@ pub struct ServeArgs {
     ])]
     pub config: Option<PathBuf>,
     /// Listen here (repeatable); port 0 takes a free one [default: 127.0.0.1:4420]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     pub listen: Vec<SocketAddr>,
     /// Share memory of this size, such as 1G (repeatable)
     #[arg(long, value_name = "SIZE", value_parser = device::ram)]
@@ -129,4 +129,11 @@ impl ServeArgs {
         let device = |kind: DeviceKind| Device::new(kind.with(self.block_size, false));
         self.devices = kinds.into_iter().map(device).collect();
     }
+}
+
+/// Reads an address to listen on.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let what_to_do =
+        "it is no IP address with a port; write one, such as 127.0.0.1:4420 or [::1]:4420";
+    text.parse().map_err(|_| what_to_do.to_owned())
 }

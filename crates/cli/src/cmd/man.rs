@@ -41,10 +41,10 @@ fn write(command: &Command, name: String, args: &ManArgs, pages: &mut Vec<String
     clap_mangen::Man::new(command.clone())
         .title(name.to_uppercase())
         .render(&mut page)
-        .with_context(|| format!("make the page {name}"))?;
+        .with_context(|| format!("cannot make the page {name}"))?;
     let file = format!("{name}.1");
     let path = args.directory.join(&file);
-    std::fs::write(&path, page).with_context(|| format!("write {}", path.display()))?;
+    std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     pages.push(file);
     Ok(())
 }

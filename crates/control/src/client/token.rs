@@ -31,7 +31,9 @@ pub fn token() -> Result<Option<Token>> {
             let text = files::read_regular(&path, Token::BYTES_MAX + 1);
             let from = path.display().to_string();
             (
-                text.with_context(|| format!("{FILE_VARIABLE}: {from}"))?,
+                text.with_context(|| {
+                    format!("{FILE_VARIABLE}: name a file with the token: {from}")
+                })?,
                 from,
             )
         }
