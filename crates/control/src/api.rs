@@ -48,9 +48,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::Uri;
-use axum::middleware;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
 
 use crate::attachments::SharedAttachments;
 use crate::control::Control;
@@ -115,11 +116,27 @@ fn guarded(
         ApiError::not_found(error, begin_at)
     };
     routes
+        .route_layer(middleware::from_fn(refuse_query))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
         .layer(middleware::from_fn_with_state(token, token::check))
         .layer(middleware::from_fn_with_state(loopback, guard::guard))
+}
+
+/// Refuses the query of a change that reads none: a client that writes `?dry_run=true` expects that
+/// nothing is changed.
+async fn refuse_query(request: Request, next: Next) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    let reads_it = method.is_safe() || path == "/v1/config" || path.starts_with("/v1/attachments/");
+    match request.uri().query() {
+        Some(query) if !query.is_empty() && !reads_it => ApiError::bad_request(
+            format!("{method} {path} does not take the query {query:?}"),
+            "send it without a query, or the whole configuration to /v1/config?dry_run=true",
+        )
+        .into_response(),
+        _ => next.run(request).await,
+    }
 }
 
 async fn unknown_method(uri: Uri) -> ApiError {

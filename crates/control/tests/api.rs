@@ -578,6 +578,73 @@ fn a_tenant_that_somebody_else_changed_is_not_overwritten() {
         send(&server, "PUT", "/v1/tenants/job", &body(500)).status,
         200
     );
+    // It once removed what had changed meanwhile.
+    let delete = |tag: &str| {
+        let headers = format!("If-Match: {tag}\r\n");
+        request(&server, "DELETE", "/v1/tenants/job", &headers, "")
+    };
+    delete(&seen).error(412);
+    let seen = tag(&get(&server, "/v1/tenants/job"));
+    assert_eq!(delete(&seen).status, 204);
+    delete("*").error(412);
+}
+
+/// The first of the two was ignored.
+#[test]
+fn a_key_that_is_there_twice_is_refused() {
+    let (control, _) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let body = r#"{"nsid": 2, "device": "spare", "nsid": 3}"#;
+    let error = send(&server, "POST", &format!("{A}/namespaces"), body).error(422);
+    assert!(error.contains("\"nsid\" is there twice"), "{error}");
+}
+
+/// It was ignored, and the change was made.
+#[test]
+fn a_dry_run_where_there_is_none_is_refused() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let before = plane.applied.lock().unwrap().len();
+    for (method, path, body) in [
+        ("DELETE", "/v1/devices/spare".to_owned(), ""),
+        (
+            "POST",
+            format!("{A}/hosts"),
+            r#"{"host": "nqn.2026-11.com.example:h"}"#,
+        ),
+        (
+            "PATCH",
+            "/v1/tenants".to_owned(),
+            r#"{"default_tenant": false}"#,
+        ),
+        ("POST", "/v1/config/file".to_owned(), "{}"),
+    ] {
+        let error = send(&server, method, &format!("{path}?dry_run=true"), body).error(400);
+        let expected = format!("{method} {path} does not take the query \"dry_run=true\"");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+    assert_eq!(
+        plane.applied.lock().unwrap().len(),
+        before,
+        "nothing was done"
+    );
+    // An unknown path stays one, and what only asks may say what it likes.
+    send(&server, "POST", "/v1/nothing?dry_run=true", "{}").error(404);
+    assert_eq!(get(&server, "/metrics?name=x").status, 200);
+    assert_eq!(
+        send(&server, "DELETE", "/v1/devices/spare?", "").status,
+        204
+    );
+}
+
+/// `caches` and two limits were on no page.
+#[test]
+fn the_operators_page_has_every_key_of_the_statistics() {
+    let page = include_str!("../../../docs/operating.md");
+    let snapshot = serde_json::to_value(switchyard_control::Snapshot::default()).unwrap();
+    for key in snapshot.as_object().unwrap().keys() {
+        assert!(page.contains(&format!("`{key}`")), "{key}");
+    }
 }
 
 #[test]

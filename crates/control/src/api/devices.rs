@@ -71,9 +71,7 @@ async fn add(
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let NamedDevice { name, device } = body.read()?;
     let answer = json!({ "name": name, "device": device, "used_by": [] });
-    state
-        .change(move |_| Ok(vec![Action::AddDevice { name, device }]))
-        .await?;
+    state.apply(Action::AddDevice { name, device }).await?;
     Ok((StatusCode::CREATED, Json(answer)))
 }
 
@@ -81,8 +79,6 @@ async fn remove(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,
 ) -> Result<StatusCode, ApiError> {
-    state
-        .change(move |_| Ok(vec![Action::RemoveDevice { name }]))
-        .await?;
+    state.apply(Action::RemoveDevice { name }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -65,9 +65,7 @@ async fn allow(
 ) -> Result<(StatusCode, Json<Hosts>), ApiError> {
     let Host { host } = body.read()?;
     let name = nqn.clone();
-    state
-        .change(move |_| Ok(vec![Action::AllowHost { nqn, host }]))
-        .await?;
+    state.apply(Action::AllowHost { nqn, host }).await?;
     Ok((StatusCode::CREATED, hosts(&state.configuration(), &name)?))
 }
 
@@ -85,9 +83,7 @@ async fn set_any(
         allow_any_host: allow,
     } = body.read()?;
     let name = nqn.clone();
-    state
-        .change(move |_| Ok(vec![Action::SetAllowAnyHost { nqn, allow }]))
-        .await?;
+    state.apply(Action::SetAllowAnyHost { nqn, allow }).await?;
     hosts(&state.configuration(), &name)
 }
 
@@ -95,8 +91,6 @@ async fn deny(
     State(state): State<ApiState>,
     PathParts((nqn, host)): PathParts<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    state
-        .change(move |_| Ok(vec![Action::DenyHost { nqn, host }]))
-        .await?;
+    state.apply(Action::DenyHost { nqn, host }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

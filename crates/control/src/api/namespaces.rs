@@ -53,9 +53,7 @@ async fn add(
 ) -> Result<(StatusCode, Json<Namespace>), ApiError> {
     let namespace: Namespace = body.read()?;
     let answer = namespace.clone();
-    state
-        .change(move |_| Ok(vec![Action::AddNamespace { nqn, namespace }]))
-        .await?;
+    state.apply(Action::AddNamespace { nqn, namespace }).await?;
     Ok((StatusCode::CREATED, Json(answer)))
 }
 
@@ -97,8 +95,6 @@ async fn remove(
     State(state): State<ApiState>,
     PathParts((nqn, nsid)): PathParts<(String, u32)>,
 ) -> Result<StatusCode, ApiError> {
-    state
-        .change(move |_| Ok(vec![Action::RemoveNamespace { nqn, nsid }]))
-        .await?;
+    state.apply(Action::RemoveNamespace { nqn, nsid }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

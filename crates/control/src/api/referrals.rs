@@ -27,16 +27,12 @@ async fn add(
 ) -> Result<(StatusCode, Json<Referral>), ApiError> {
     let referral: Referral = body.read()?;
     let answer = referral.clone();
-    state
-        .change(move |_| Ok(vec![Action::AddReferral { referral }]))
-        .await?;
+    state.apply(Action::AddReferral { referral }).await?;
     Ok((StatusCode::CREATED, Json(answer)))
 }
 
 async fn remove(State(state): State<ApiState>, body: Body) -> Result<StatusCode, ApiError> {
     let referral: Referral = body.read()?;
-    state
-        .change(move |_| Ok(vec![Action::RemoveReferral { referral }]))
-        .await?;
+    state.apply(Action::RemoveReferral { referral }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

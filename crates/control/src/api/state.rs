@@ -39,6 +39,11 @@ impl ApiState {
         blocking(work).await?.map_err(ApiError::from)
     }
 
+    /// Makes this change.
+    pub(super) async fn apply(&self, action: Action) -> Result<(), ApiError> {
+        self.change(move |_| Ok(vec![action])).await.map(|_| ())
+    }
+
     pub(super) async fn snapshot(&self) -> Result<Snapshot, ApiError> {
         let control = Arc::clone(&self.control);
         blocking(move || control.snapshot()).await
@@ -48,9 +53,7 @@ impl ApiState {
         let control = Arc::clone(&self.control);
         blocking(move || control.events(after)).await
     }
-}
 
-impl ApiState {
     /// Asks the dataplane for what is no change of the configuration, on a thread that may block.
     pub(super) async fn plane<T: Send + 'static>(
         &self,

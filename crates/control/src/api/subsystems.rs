@@ -50,9 +50,7 @@ async fn add(
     let mut subsystem: Subsystem = body.read()?;
     subsystem.sort();
     let answer = subsystem.clone();
-    state
-        .change(move |_| Ok(vec![Action::AddSubsystem { subsystem }]))
-        .await?;
+    state.apply(Action::AddSubsystem { subsystem }).await?;
     Ok((StatusCode::CREATED, Json(answer)))
 }
 
@@ -60,8 +58,6 @@ async fn remove(
     State(state): State<ApiState>,
     PathParts(nqn): PathParts<String>,
 ) -> Result<StatusCode, ApiError> {
-    state
-        .change(move |_| Ok(vec![Action::RemoveSubsystem { nqn }]))
-        .await?;
+    state.apply(Action::RemoveSubsystem { nqn }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -91,19 +91,25 @@ fn entity_tag(tenant: &Tenant) -> String {
     format!("\"{:016x}\"", hasher.finish())
 }
 
-/// Returns true unless `If-Match` names an older version of the tenant than the one in force. `[RFC
-/// 9110 §13.1.1]`
-fn is_as_seen(headers: &HeaderMap, tenant: Option<&Tenant>) -> bool {
+/// Refuses a request with an `If-Match` of an older version of the tenant than the one in force.
+/// `[RFC 9110 §13.1.1]`
+fn check_seen(headers: &HeaderMap, before: &Configuration, name: &str) -> Result<(), ApplyError> {
     let mut seen = headers.get_all(header::IF_MATCH).iter().peekable();
     if seen.peek().is_none() {
-        return true;
+        return Ok(());
     }
-    let Some(tag) = tenant.map(entity_tag) else {
-        return false;
-    };
+    let all = tenants(before);
+    let tag = all.iter().find(|it| it.name == name).map(entity_tag);
     let tags = seen.flat_map(|tags| tags.as_bytes().split(|&byte| byte == b','));
     let mut tags = tags.map(<[u8]>::trim_ascii);
-    tags.any(|seen| seen == b"*" || seen == tag.as_bytes())
+    if tag.is_some_and(|tag| tags.any(|seen| seen == b"*" || seen == tag.as_bytes())) {
+        return Ok(());
+    }
+    Err(ApplyError::new(
+        ApplyErrorKind::Outdated,
+        format!("tenant {name:?} is not what If-Match says any more"),
+        "read it again, and decide by what it is now",
+    ))
 }
 
 fn missing(name: &str) -> ApplyError {
@@ -173,18 +179,7 @@ async fn set(
         ));
     }
     let decide = move |before: &Configuration| {
-        let all = tenants(before);
-        let current = all.iter().find(|other| other.name == tenant.name);
-        if !is_as_seen(&headers, current) {
-            return Err(ChangeError::from(ApplyError::new(
-                ApplyErrorKind::Outdated,
-                format!(
-                    "tenant {:?} is not what If-Match says any more",
-                    tenant.name
-                ),
-                "read it again, and decide by what it is now",
-            )));
-        }
+        check_seen(&headers, before, &tenant.name)?;
         changed(before, |tenants| {
             tenants.retain(|other| other.name != tenant.name);
             tenants.push(tenant);
@@ -224,12 +219,15 @@ async fn set_others(State(state): State<ApiState>, body: Body) -> Result<Json<Va
     Ok(Json(json!({ "default_tenant": default_tenant })))
 }
 
-/// Removes a tenant: its hosts belong to the default tenant from then on, where that is served.
+/// Removes a tenant: its hosts belong to the default tenant from then on, where that is served. With
+/// `If-Match` only where the tenant has not changed since.
 async fn remove(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,
+    headers: HeaderMap,
 ) -> Result<StatusCode, ApiError> {
     let decide = move |before: &Configuration| {
+        check_seen(&headers, before, &name)?;
         changed(before, |tenants| {
             let count = tenants.len();
             tenants.retain(|other| other.name != name);

@@ -1,7 +1,11 @@
 //! The tree of a TOML or JSON text, with the place of every key in the text.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
 use toml::de::{DeTable, DeValue};
 
 use super::problem::{Place, PlaceStep, Problem, line_of};
@@ -72,14 +76,19 @@ impl Node {
                 Err(ConfigError::unlocated(problems.collect()))
             }
             Format::Json => {
-                let value: serde_json::Value = serde_json::from_str(text).map_err(|error| {
-                    let problem = Problem::of_file(
-                        format!("this is not JSON: {error}"),
-                        "send a JSON object",
-                    );
+                serde_json::from_str(text).map_err(|error| {
+                    let problem = match error.classify() {
+                        // All other values are taken.
+                        Category::Data => {
+                            Problem::of_file(error.to_string(), "write each key once")
+                        }
+                        _ => Problem::of_file(
+                            format!("this is not JSON: {error}"),
+                            "send a JSON object",
+                        ),
+                    };
                     ConfigError::single(problem.at_line(error.line().max(1)))
-                })?;
-                Ok(from_json(value))
+                })
             }
         }
     }
@@ -134,27 +143,67 @@ fn from_toml(value: &DeValue<'_>) -> Value {
     }
 }
 
-/// JSON values carry no places: what they hold is reported by key alone.
-fn from_json(value: serde_json::Value) -> Node {
-    let value = match value {
-        serde_json::Value::Null => Value::Null,
-        serde_json::Value::Bool(value) => Value::Boolean(value),
-        serde_json::Value::Number(number) => match (number.as_u64(), number.as_i64()) {
-            (Some(number), _) => Value::Integer(number.into()),
-            (_, Some(number)) => Value::Integer(number.into()),
-            _ => Value::Float,
-        },
-        serde_json::Value::String(text) => Value::String(text),
-        serde_json::Value::Array(items) => Value::Array(items.into_iter().map(from_json).collect()),
-        serde_json::Value::Object(entries) => Value::Table(
-            entries
-                .into_iter()
-                .map(|(key, value)| (key, from_json(value)))
-                .collect(),
-        ),
-    };
-    Node {
-        offset: None,
-        value,
+/// JSON values carry no places: what they hold is reported by key alone. A key that is there twice is
+/// refused, as in TOML: one of the two values would be ignored.
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = deserializer.deserialize_any(JsonVisitor)?;
+        Ok(Self {
+            offset: None,
+            value,
+        })
+    }
+}
+
+struct JsonVisitor;
+
+impl<'de> Visitor<'de> for JsonVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Boolean(value))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Integer(number.into()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Integer(number.into()))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
+        Ok(Value::Float)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut array = Vec::new();
+        while let Some(item) = items.next_element()? {
+            array.push(item);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut table = BTreeMap::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if table.contains_key(&key) {
+                return Err(de::Error::custom(format_args!("{key:?} is there twice")));
+            }
+            table.insert(key, entries.next_value()?);
+        }
+        Ok(Value::Table(table))
     }
 }

@@ -203,6 +203,20 @@ mod tests {
         );
     }
 
+    /// `connect_timeout_ms` and `barrier_timeout_ms` were not there.
+    #[test]
+    fn the_operators_page_has_every_limit_that_is_counted() {
+        let page = include_str!("../../../../docs/operating.md");
+        let target = target::Target::new(Limits::default(), 1).expect("the defaults");
+        let snapshot = target.snapshot();
+        let limited = limited(&snapshot, &CoreStats::default()).into_iter();
+        let usage = usage(&snapshot, &[0]).into_iter();
+        for limit in limited.map(|l| l.limit).chain(usage.map(|u| u.limit)) {
+            let share = limit.ends_with("_buffer_share") && page.contains("`*_buffer_share`");
+            assert!(share || page.contains(&format!("`{limit}`")), "{limit}");
+        }
+    }
+
     #[test]
     fn what_is_in_use_stands_beside_its_limit() {
         let target = target::Target::new(Limits::default(), 2).expect("the defaults");
