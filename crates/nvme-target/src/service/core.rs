@@ -132,8 +132,8 @@ pub(crate) struct CoreState {
     pub(crate) unscheduled: bool,
     pub(crate) namespaces: Namespaces,
     /// Data of writes that were done at once. Ordered before anything but the next reads and writes
-    /// of the same input, so that whoever hears of such a write, or of what came after it, on
-    /// another core finds its data.
+    /// of the same input, so that a core or a host that hears of such a write, or of what came after
+    /// it, finds its data.
     pub(crate) stores: UnorderedStores,
     pub(crate) lists: ListPool,
     /// Tables of commands over extents.
