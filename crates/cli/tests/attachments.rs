@@ -279,21 +279,28 @@ fn a_rule_gives_the_requests_of_a_command_their_class() {
     let rule = "class = \"T\"\nclass_rules = [{ command = \"dd\", class = \"L\" }]\nram = \"1M\"";
     let attaching = Attaching::start(&folder, &fuse(&folder, rule));
     let path = folder.path("files/1");
-    let written = |class: usize| attaching.show("files")["classes"][class]["writes"].clone();
+    // The kernel may hand over one write in several requests.
+    let written = || {
+        let classes = attaching.show("files")["classes"].clone();
+        let writes = [0, 1].map(|class: usize| classes[class]["writes"].as_u64().unwrap());
+        (writes, classes)
+    };
     File::options()
         .write(true)
         .open(&path)
         .unwrap()
         .write_all_at(&[1; 4096], 0)
         .unwrap();
-    assert_eq!((written(0), written(1)), (0.into(), 1.into()));
+    let ([latency, throughput], classes) = written();
+    assert!(latency == 0 && throughput > 0, "{classes}");
     let dd = Command::new("dd")
         .args(["if=/dev/zero", "bs=4k", "count=3", "conv=notrunc"])
         .arg(format!("of={path}"))
         .output()
         .unwrap();
     code(&dd, 0);
-    assert_eq!((written(0), written(1)), (3.into(), 1.into()));
+    let ([latency, same], classes) = written();
+    assert!(latency >= 3 && same == throughput, "{classes}");
     assert_eq!(attaching.show("files")["class_rules"], 1);
 }
 
