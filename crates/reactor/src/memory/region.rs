@@ -380,6 +380,11 @@ unsafe fn zero(to: *mut u8, len: usize) {
 /// `from` must be valid for reads and `to` for writes of `len` bytes, and they must not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    if len == 0 {
+        // Even of no bytes the instruction waits for streaming stores under way, on Intel's
+        // processors for longer than a page takes.
+        return;
+    }
     // SAFETY: the caller vouches for the ranges; the direction flag is clear between instructions
     // of ours.
     unsafe {
