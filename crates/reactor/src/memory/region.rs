@@ -381,8 +381,8 @@ unsafe fn zero(to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if len == 0 {
-        // Even of no bytes the instruction waits for streaming stores under way, on Intel's
-        // processors for longer than a page takes.
+        // Even of no bytes the instruction waits for streaming stores under way, on an Intel Xeon
+        // for longer than copying a page takes.
         return;
     }
     // SAFETY: the caller vouches for the ranges; the direction flag is clear between instructions
