@@ -7,6 +7,8 @@
 
 mod check;
 mod decode;
+#[cfg(test)]
+mod device_tests;
 mod node;
 mod problem;
 #[cfg(test)]
