@@ -10,7 +10,8 @@ use base::Nanos;
 use base::units::CoreId;
 use block::conformance::Bench;
 use block::{BlockError, CacheLife, Completion, Device as _, Operation, Submit};
-use host::{Host, Namespace, ReplayPolicy, RequestError, Switchboard, SwitchboardOptions};
+use host::{Host, Namespace, ReplayPolicy, RequestError, Subsystem};
+use host::{Switchboard, SwitchboardOptions, SwitchedNamespace};
 use peer::{Behaviour, Mischief, NQN, Peer, connected};
 use reactor::placement::allowed_cores;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -19,14 +20,29 @@ use std::time::Duration;
 use switch::{Knobs, Path};
 use wire::nvme::identify_controller::NvmIdentifyController;
 
-fn session(cache_life: u64) -> (Peer, Host, Namespace) {
-    let behaviour = Behaviour {
+fn subsystem(cache_life: u64) -> (Peer, Host, Subsystem) {
+    connected(Behaviour {
         cache_life: Some(cache_life),
         ..Behaviour::default()
-    };
-    let (peer, host, subsystem) = connected(behaviour);
+    })
+}
+
+fn session(cache_life: u64) -> (Peer, Host, Namespace) {
+    let (peer, host, subsystem) = subsystem(cache_life);
     let namespace = subsystem.namespace(1).unwrap();
     (peer, host, namespace)
+}
+
+/// In the order in which they are dropped.
+type Owners = (Switchboard, Subsystem, Host);
+
+/// The same through a switchboard on these cores, in life 7, with what the namespace needs to be kept.
+fn switched_session(cores: Vec<CoreId>) -> (Peer, Owners, SwitchedNamespace) {
+    let (peer, host, subsystem) = subsystem(7);
+    let knobs = Knobs::switchyard();
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+    let device = setup::switched(&board, &subsystem, 1);
+    (peer, (board, subsystem, host), device)
 }
 
 /// The target comes back in another life, or in the same one.
@@ -122,14 +138,8 @@ fn a_flush_of_a_switchboard_reports_no_loss_that_is_later_than_its_answer() {
         deallocate: false,
         durable: false,
     };
-    let (peer, _host, subsystem) = connected(Behaviour {
-        cache_life: Some(7),
-        ..Behaviour::default()
-    });
     let cores = vec![allowed_cores().unwrap()[0]];
-    let knobs = Knobs::switchyard();
-    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
-    let device = setup::switched(&board, &subsystem, 1);
+    let (peer, _owners, device) = switched_session(cores);
     let mut late = Bench::open(setup::driver(), &device).unwrap();
     let mut other = Bench::open(setup::driver(), &device).unwrap();
     for (operation, blocks) in [(Operation::Flush, 0), (zeroes, 1)] {
@@ -157,16 +167,7 @@ fn a_thread_that_moves_to_another_core_of_a_switchboard_hears_of_a_loss_once() {
         block::skipped("there is one processor");
         return;
     };
-    let (peer, _host, subsystem) = connected(Behaviour {
-        cache_life: Some(7),
-        ..Behaviour::default()
-    });
-    let options = SwitchboardOptions {
-        cores: vec![first, second],
-        knobs: Knobs::switchyard(),
-    };
-    let board = Switchboard::start(&options).unwrap();
-    let device = setup::switched(&board, &subsystem, 1);
+    let (peer, _owners, device) = switched_session(vec![first, second]);
     // Of a thread of its own, which stays where it is put.
     let moves = move || {
         let mut bench = Bench::open(setup::driver(), &device).unwrap();
@@ -194,14 +195,8 @@ fn a_thread_that_moves_to_another_core_of_a_switchboard_hears_of_a_loss_once() {
 /// The second one succeeded: it had been submitted when nothing was known of the loss.
 #[test]
 fn each_flush_of_a_switchboard_that_was_under_way_with_the_first_after_a_loss_fails() {
-    let (peer, _host, subsystem) = connected(Behaviour {
-        cache_life: Some(7),
-        ..Behaviour::default()
-    });
     let cores = vec![allowed_cores().unwrap()[0]];
-    let knobs = Knobs::switchyard();
-    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
-    let device = setup::switched(&board, &subsystem, 1);
+    let (peer, _owners, device) = switched_session(cores);
     let mut one = Bench::open(setup::driver(), &device).unwrap();
     let mut other = Bench::open(setup::driver(), &device).unwrap();
     one.write(0, &[1; 512]).unwrap();
