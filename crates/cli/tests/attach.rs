@@ -404,6 +404,10 @@ fn what_cannot_be_attached_is_said() {
         ),
         (vec!["--listen", "192.0.2.1:1", "--ram", "1M"], "loopback"),
         (
+            vec!["--listen", "127.0.0.1", "--ram", "1M"],
+            "write HOST:PORT, for example 127.0.0.1:10809",
+        ),
+        (
             vec!["--socket", &socket, "--target", "127.0.0.1:1"],
             "127.0.0.1:1",
         ),

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{code, json, run, run_until};
+use common::{code, json, run, run_until, stderr};
 
 /// Far more than a target of 64 MiB has under these loads, and less than one that only grows.
 const MEMORY_MAX: u64 = 1 << 30;
@@ -70,5 +70,16 @@ fn a_target_that_runs_already_is_measured_as_well() {
         names,
         ["keep_alives"],
         "no_files confines a target of its own"
+    );
+}
+
+#[test]
+fn a_target_that_is_no_address_is_explained() {
+    let refused = run(&["bench", "hostile", "--target", "nowhere.invalid:x"]);
+    code(&refused, 2);
+    let said = stderr(&refused);
+    assert!(
+        said.contains("write it as HOST:PORT, for example 127.0.0.1:4420"),
+        "{said}"
     );
 }

@@ -61,14 +61,17 @@ fn what_can_not_be_simulated_is_explained() {
         "{}",
         stderr(&refused)
     );
-    let file = folder.write("costs.toml", "[core]\nslice_ns = 1\n");
-    let costs = run(&["sim", "run", "--costs", &file]);
-    code(&costs, 2);
-    assert!(
-        stderr(&costs).contains("sim calibrate"),
-        "{}",
-        stderr(&costs)
-    );
+    let absent = folder.path("absent.toml");
+    let unknown = folder.write("costs.toml", "[core]\nslice_ns = 1\n");
+    for file in [absent, unknown] {
+        let costs = run(&["sim", "run", "--costs", &file]);
+        code(&costs, 2);
+        assert!(
+            stderr(&costs).contains("sim calibrate"),
+            "{}",
+            stderr(&costs)
+        );
+    }
 }
 
 /// Runs of nothing said that all is well.

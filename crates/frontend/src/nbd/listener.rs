@@ -56,7 +56,8 @@ impl FromStr for Address {
     /// Reads HOST:PORT.
     fn from_str(text: &str) -> Result<Self, String> {
         let resolved = text.to_socket_addrs().ok().and_then(|mut all| all.next());
-        let address = resolved.ok_or_else(|| format!("{text}: write HOST:PORT"))?;
+        let address = resolved
+            .ok_or_else(|| format!("write HOST:PORT, for example 127.0.0.1:10809, not {text}"))?;
         Ok(Self::Tcp(address))
     }
 }

@@ -3,9 +3,11 @@
 use super::loads::Load;
 use clap::Args;
 use control::model::DEFAULT_NQN;
+use host::resolve;
 use load::measured_seconds;
 use std::net::SocketAddr;
 use std::time::Duration;
+use wire::tcp::limits::IO_PORT;
 
 /// Measure what a well-behaved host notices of hostile ones
 ///
@@ -44,7 +46,7 @@ pub struct HostileArgs {
     pub loads: Vec<String>,
     /// A target that runs already; OVERWRITES THE FIRST 4 MiB OF THE NAMESPACE [default: one is
     /// started for each load]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = |text: &str| resolve(text, IO_PORT))]
     pub target: Option<SocketAddr>,
     /// The process of that target, on this machine
     #[arg(long, value_name = "PID", requires = "target")]

@@ -20,12 +20,12 @@ pub fn costs(file: Option<&Path>) -> Result<Costs> {
     let Some(path) = file else {
         return Ok(Costs::shipped());
     };
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the costs in {}", path.display()))?;
-    Costs::from_toml(&text).with_context(|| {
+    let unusable = || {
         format!(
             "{} cannot be used; `switchyard sim calibrate --output FILE` writes a good one",
             path.display()
         )
-    })
+    };
+    let text = std::fs::read_to_string(path).with_context(unusable)?;
+    Costs::from_toml(&text).with_context(unusable)
 }
