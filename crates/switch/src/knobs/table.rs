@@ -235,10 +235,14 @@ impl Knob {
 
     /// Sets it.
     fn put(&self, knobs: &mut Knobs, value: KnobValue) -> Result<(), KnobError> {
-        (self.put)(knobs, value).ok_or(KnobError::NotInUse {
+        (self.put)(knobs, value).ok_or(self.not_in_use())
+    }
+
+    fn not_in_use(&self) -> KnobError {
+        KnobError::NotInUse {
             knob: self.key,
             with: self.with.unwrap_or("another value"),
-        })
+        }
     }
 }
 
@@ -252,6 +256,16 @@ impl Knobs {
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), KnobError> {
         let knob = Knob::find(key)?;
         knob.put(self, knob.parse(value)?)
+    }
+
+    /// Returns the value of one knob, as text that [`Knobs::set`] takes.
+    ///
+    /// # Errors
+    /// An unknown knob, or one that does not count.
+    pub fn text(&self, key: &str) -> Result<String, KnobError> {
+        let knob = Knob::find(key)?;
+        let value = knob.get(self).ok_or_else(|| knob.not_in_use())?;
+        Ok(KnobSetting { knob, value }.text())
     }
 
     /// Changes several knobs together, whatever their order, and validates the result.
@@ -289,7 +303,7 @@ impl Knobs {
     }
 
     /// Every knob that counts, with its value, in the table's order.
-    pub fn entries(&self) -> impl Iterator<Item = KnobSetting> {
+    pub fn entries(&self) -> impl Iterator<Item = KnobSetting> + use<> {
         let knobs = *self;
         Knob::ALL.iter().filter_map(move |knob| {
             let value = knob.get(&knobs)?;
@@ -299,7 +313,7 @@ impl Knobs {
 
     /// The knobs in which this position differs from `base`; [`Knobs::change`] makes this position
     /// of `base` by them.
-    pub fn differences(&self, base: &Self) -> impl Iterator<Item = KnobSetting> {
+    pub fn differences(&self, base: &Self) -> impl Iterator<Item = KnobSetting> + use<> {
         let base = *base;
         self.entries()
             .filter(move |entry| entry.knob.get(&base) != Some(entry.value))

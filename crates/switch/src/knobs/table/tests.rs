@@ -71,6 +71,13 @@ fn a_knob_is_turned_by_text() {
     assert_eq!((fill.requests, delay), (8, Nanos::from_micros(100)));
     assert_eq!(knobs.floor_permille[Class::Throughput], 50);
     assert_eq!(knobs.floor_window, Window::Bytes(65_536));
+
+    assert_eq!(knobs.text("caravan").as_deref(), Ok("off"));
+    assert_eq!(knobs.text("doorbell_delay_us").as_deref(), Ok("100"));
+    let error = knobs.text("doorbell_max_hold_us").unwrap_err().to_string();
+    assert!(error.contains("only with doorbell=adaptive"), "{error}");
+    let error = knobs.text("doorbel").unwrap_err().to_string();
+    assert!(error.contains("the knobs are lanes, "), "{error}");
 }
 
 #[test]
