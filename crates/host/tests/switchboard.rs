@@ -206,6 +206,42 @@ fn a_thread_alone_with_latency_work_sends_for_itself() {
     alone.shut();
 }
 
+#[test]
+fn knobs_are_read_and_changed_by_name_while_it_runs() {
+    let made = Knobs::linux();
+    let board = board(made);
+    assert_eq!(board.knobs(), made);
+    let together = [("doorbell_delay_us", "80"), ("direct_submitters", "2")];
+    board.change_knobs(together).unwrap();
+    let mut changed = made;
+    changed.change(together).unwrap();
+    assert_eq!(board.knobs(), changed);
+    let refused = [
+        (("dorbell", "fixed"), "caravan_alone_bytes"),
+        (("doorbell", "loud"), "immediate or fixed or adaptive"),
+        (("quantum_bytes", "many"), "4096 to "),
+        (("doorbell_max_hold_us", "9"), "doorbell=adaptive"),
+        (("lanes", "per-class"), "when the switchboard started"),
+    ];
+    for (change, possible) in refused {
+        let both = [("direct_submitters", "1"), change];
+        let error = board.change_knobs(both).unwrap_err().to_string();
+        assert!(error.contains(possible), "{error}");
+        assert_eq!(board.knobs(), changed, "{error}");
+    }
+    // What it was made with can be said again, and counts whatever is said.
+    board.change_knobs([("lanes", "shared")]).unwrap();
+    board.set_knobs(&Knobs::switchyard()).unwrap();
+    let fixed = host::switch::FIXED_KNOBS;
+    let differs = board.knobs();
+    let differs = differs.differences(&Knobs::switchyard());
+    assert!(
+        differs
+            .map(|entry| entry.knob.key)
+            .eq(fixed.into_iter().take(2))
+    );
+}
+
 /// The lane was closed in the turn after the one that brought its last answer, and that turn never
 /// came.
 #[test]

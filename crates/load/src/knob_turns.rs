@@ -3,6 +3,7 @@
 use crate::{LoadProgress, Turned, seconds};
 use anyhow::{Context as _, Result, ensure};
 use host::Switchboard;
+use host::switch::FIXED_KNOBS;
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 use std::time::Duration;
@@ -76,7 +77,7 @@ impl FromStr for KnobTurn {
             change: KnobChange::known(change)?,
         };
         let key = &turn.change.key;
-        if FIXED.contains(&key.as_str()) {
+        if FIXED_KNOBS.contains(&key.as_str()) {
             return Err(format!(
                 "{key} stays as it was when the switchboard started; set it with --knob"
             ));
@@ -84,9 +85,6 @@ impl FromStr for KnobTurn {
         Ok(turn)
     }
 }
-
-/// Knobs by which a switchboard is made, and which count no more once it is there.
-const FIXED: [&str; 4] = ["lanes", "latency_threads", "threads", "polling"];
 
 /// Changes of one moment, and the setting of all knobs from then on.
 #[derive(Clone, Debug, PartialEq)]

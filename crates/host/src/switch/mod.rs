@@ -22,6 +22,7 @@ mod egress;
 mod given_up;
 mod health;
 mod ingress;
+mod knobs;
 pub mod limits;
 mod message;
 mod registry;
@@ -34,6 +35,7 @@ mod tests;
 pub use cost::cost_of_passing;
 pub use counters::CoreCounters;
 pub use egress::EgressService;
+pub use knobs::FIXED_KNOBS;
 pub use message::{DataplaneConfig, Message};
 pub use submitter::{SwitchedChannel, SwitchedNamespace};
 
@@ -44,7 +46,6 @@ use base::units::{CoreId, KIB};
 use counters::PublishedCounters;
 use health::Health;
 use ingress::Ingress;
-use message::Update;
 use reactor::priority::{self, PriorityStatus, Privilege};
 use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, IdleSpinner, MailboxSender, PollPolicy, placement};
@@ -82,6 +83,8 @@ struct Inner {
     /// Lanes, which are I/O queues, to each controller.
     lanes_per_target: usize,
     steering: SteeringThread,
+    /// Knobs that count.
+    knobs: Mutex<Knobs>,
     registry: Mutex<Registry>,
     /// Submitters that left, of which the cores were not notified; no other update is sent
     /// meanwhile.
@@ -191,6 +194,7 @@ impl Switchboard {
             health,
             threads: Vec::new(),
             lanes_per_target: options.cores.len() * classes_with_lanes(knobs.lanes).count(),
+            knobs: Mutex::new(knobs),
             registry: Mutex::default(),
             left: Mutex::default(),
         };
@@ -226,20 +230,6 @@ impl Switchboard {
             target,
             namespace,
         ))
-    }
-
-    /// Other knobs, while it runs. [`Knobs::lanes`] and the threads stay as they were made.
-    ///
-    /// # Errors
-    /// [`HostError::Option`] with the first knob that is out of range.
-    pub fn set_knobs(&self, knobs: &Knobs) -> Result<(), HostError> {
-        knobs
-            .validate()
-            .map_err(|error| HostError::Option(error.to_string()))?;
-        self.inner.steering.reconfigure(knobs.application_steering);
-        let loads = &self.inner.loads;
-        loads.set_direct_submitters_max(knobs.direct_submitters);
-        self.inner.tell(|| Update::Knobs(Box::new(*knobs)))
     }
 
     /// Threads that application steering has moved, by class.

@@ -91,6 +91,7 @@ fn what_one_core_cannot_be_told_no_core_is_told() {
         board.namespace(&one).unwrap_err();
         board.inner.join(&early).unwrap_err();
         board.set_knobs(&Knobs::linux()).unwrap_err();
+        assert_eq!(board.knobs(), Knobs::switchyard());
         assert!(mailboxes[0].pop().is_none(), "the first core has room");
         assert_eq!(Arc::strong_count(&early), 1, "nobody knows it");
     }

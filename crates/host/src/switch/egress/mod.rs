@@ -176,11 +176,7 @@ impl EgressService {
     }
 
     fn reconfigure(&mut self, knobs: Knobs) {
-        self.config.knobs = Knobs {
-            // What lanes there are was decided when they were made.
-            lanes: self.config.knobs.lanes,
-            ..knobs
-        };
+        self.config.knobs = knobs;
         self.steering.reconfigure(knobs.request_steering);
         self.latency.watch.reconfigure(knobs.sparse_latency_bytes);
         self.set_doorbells();
