@@ -20,7 +20,7 @@ mod recovery;
 pub mod switch;
 
 pub use self::switch::{Switchboard, SwitchboardOptions, SwitchedNamespace};
-pub use ::switch::knobs::Preset;
+pub use ::switch::knobs::{KnobValue, Preset};
 pub use ::switch::{Class, Knobs, Path, PathRules, PathSpec, PerClass};
 pub use association::tenant_event::TenantEvent;
 pub use association::{Association, Phase};

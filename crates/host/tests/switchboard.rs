@@ -242,6 +242,46 @@ fn knobs_are_read_and_changed_by_name_while_it_runs() {
     );
 }
 
+#[test]
+fn counters_have_names() {
+    let running = start();
+    let (_host, subsystem) = connect(&running);
+    let board = board(Knobs::nvme_tcp());
+    let device = switched(&board, &subsystem, 1).with_requests(4, 4096);
+    let mut bench = Bench::open(driver(), &device).unwrap();
+    for _ in 0..3 {
+        bench.read(0, 1).unwrap();
+    }
+    let of = |core, name: &str| {
+        let named = board.named_counters(core).unwrap();
+        named.into_iter().find(|(n, _)| n == name).unwrap().1
+    };
+    let began = Instant::now();
+    while of(None, "throughput_sent_requests") < 3 {
+        assert!(began.elapsed() < PATIENCE, "{:?}", board.counters());
+        std::thread::yield_now();
+    }
+    let expected = [
+        ("throughput_requests", 3),
+        ("throughput_bytes", 3 * 4096),
+        ("throughput_caravans", 3),
+        ("throughput_rings_disabled", 3),
+        ("throughput_rings_timer", 0),
+        ("latency_requests", 0),
+        ("latency_moved_threads", 0),
+    ];
+    for (name, count) in expected {
+        assert_eq!(of(None, name), count, "{name}");
+    }
+    let cores = board.cores().iter();
+    let by_core = cores.map(|&core| of(Some(core), "throughput_requests"));
+    assert_eq!(by_core.sum::<u64>(), 3);
+    let error = board.named_counters(Some(CoreId(1_000))).unwrap_err();
+    let has = format!("core 1000: it has {}", board.cores()[0].0);
+    assert!(error.to_string().contains(&has), "{error}");
+    bench.shut();
+}
+
 /// The lane was closed in the turn after the one that brought its last answer, and that turn never
 /// came.
 #[test]

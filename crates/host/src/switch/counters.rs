@@ -1,9 +1,11 @@
 //! Counters of a switchboard, by core and class.
 
 use std::sync::{Mutex, PoisonError};
-use switch::{Coalescer, PerClass, doorbell, request_steering};
+use switch::doorbell::Reason;
+use switch::{Class, Coalescer, PerClass, doorbell, request_steering};
 
-/// Counters of one dataplane thread since its start, published every 10 ms at most.
+/// Counters of one dataplane thread since its start, published every 10 ms and before
+/// it sleeps.
 #[derive(Clone, Debug, Default)]
 pub struct CoreCounters {
     /// `Latency` requests that their submitters sent themselves, beside those of the ingress.
@@ -31,6 +33,52 @@ impl CoreCounters {
     pub(super) fn notify(&mut self, held_completions: &mut Coalescer) {
         self.notifications += 1;
         self.notified_completions += u64::from(held_completions.notified());
+    }
+
+    /// Returns all counters with their names, in a fixed order: the interfaces of other languages
+    /// have them from here. Those of a class begin with its name: `latency_requests`. Of its caravans
+    /// these are their number, their requests and bytes (`sent_requests`, `sent_bytes`), and how many
+    /// left for each [`Reason`] (`latency_rings_timer`), not their sizes.
+    #[must_use]
+    pub fn named(&self) -> Vec<(String, u64)> {
+        // A further counter has to be named here.
+        let Self {
+            direct_requests,
+            requests,
+            bytes,
+            steering,
+            load_bytes,
+            caravans,
+            notifications,
+            notified_completions,
+            sparse_arrivals,
+        } = self;
+        let of_core = [
+            ("direct_requests", *direct_requests),
+            ("stayed", steering.stayed),
+            ("steered", steering.steered),
+            ("preferred", steering.preferred),
+            ("nowhere", steering.nowhere),
+            ("notifications", *notifications),
+            ("notified_completions", *notified_completions),
+            ("sparse_arrivals", *sparse_arrivals),
+        ];
+        let mut all: Vec<_> = of_core.map(|(name, n)| (name.to_owned(), n)).into();
+        for class in Class::ALL {
+            let caravans = &caravans[class];
+            let of_class = [
+                ("requests", requests[class]),
+                ("bytes", bytes[class]),
+                ("load_bytes", load_bytes[class]),
+                ("caravans", caravans.rings.iter().sum()),
+                ("sent_requests", caravans.requests),
+                ("sent_bytes", caravans.bytes),
+            ];
+            all.extend(of_class.map(|(name, n)| (format!("{class}_{name}"), n)));
+            let rings = Reason::ALL.map(|reason| (reason.name(), caravans.rings[reason.index()]));
+            all.extend(rings.map(|(name, n)| (format!("{class}_rings_{name}"), n)));
+        }
+        all
     }
 
     /// Adds what another thread of the same core did.

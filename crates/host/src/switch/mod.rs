@@ -244,7 +244,7 @@ impl Switchboard {
         &self.inner.cores
     }
 
-    /// Returns the counters of each core; at most 10 ms old while it works.
+    /// Returns the counters of each core; at most 10 ms old.
     #[must_use]
     pub fn counters(&self) -> Vec<CoreCounters> {
         let mut cores = vec![CoreCounters::default(); self.inner.cores.len()];
@@ -255,6 +255,39 @@ impl Switchboard {
             counters.direct_requests = self.inner.loads.direct(core).requests();
         }
         cores
+    }
+
+    /// Returns the [counters by name](CoreCounters::named) of one core, or the sums of all cores
+    /// and, by class, the threads that application steering has moved (`latency_moved_threads`).
+    ///
+    /// # Errors
+    /// [`HostError::Option`] for a core that the switchboard does not have.
+    pub fn named_counters(&self, core: Option<CoreId>) -> Result<Vec<(String, u64)>, HostError> {
+        let cores = self.counters();
+        if let Some(core) = core {
+            let mut ids = self.cores().iter();
+            let at = ids.position(|id| *id == core).ok_or_else(|| {
+                let has: Vec<_> = self.cores().iter().map(|id| id.0.to_string()).collect();
+                HostError::Option(format!(
+                    "the switchboard does not have core {}: it has {}",
+                    core.0,
+                    has.join(", ")
+                ))
+            })?;
+            return Ok(cores[at].named());
+        }
+        let mut sums = CoreCounters::default();
+        for counters in &cores {
+            sums.merge(counters);
+        }
+        let mut named = sums.named();
+        let moved = self.moved_threads();
+        named.extend(
+            moved
+                .iter()
+                .map(|(class, &n)| (format!("{class}_moved_threads"), n)),
+        );
+        Ok(named)
     }
 
     /// By what privilege each class goes before others: that of the thread that serves it.

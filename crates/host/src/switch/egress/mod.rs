@@ -366,9 +366,13 @@ impl EgressService {
         for &class in &self.config.classes {
             self.statistics.load.sample(now, class, outstanding[class]);
         }
+        self.statistics.counters.load_bytes = self.statistics.load.all(now);
+        self.publish_counters();
+    }
+
+    fn publish_counters(&mut self) {
         let mut counters = self.statistics.counters.clone();
         counters.steering = *self.steering.counters();
-        counters.load_bytes = self.statistics.load.all(now);
         counters.sparse_arrivals = self.latency.watch.sparse_arrivals();
         for egress in &mut self.egresses.list {
             let class = egress.class;
@@ -516,6 +520,12 @@ impl Service for EgressService {
 
     fn stays_awake(&mut self) {
         self.ingress.sleeper.awake();
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        // It may sleep for long, and what it did shows meanwhile.
+        self.publish_counters();
+        true
     }
 
     fn finished(&self) -> bool {
