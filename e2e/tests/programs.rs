@@ -94,6 +94,11 @@ fn threads_of_both_classes_share_the_lanes_of_a_switchboard() -> Result<()> {
 }
 
 #[test]
+fn knobs_are_chosen_read_and_changed() -> Result<()> {
+    run_both("knobs")
+}
+
+#[test]
 fn a_program_goes_on_when_its_target_is_killed() -> Result<()> {
     goes_on_when_its_target_is_killed("load")
 }

@@ -93,6 +93,11 @@
 #define SW_FUA 1
 
 /**
+ * All cores of a switchboard together.
+ */
+#define SW_ALL_CORES UINT32_MAX
+
+/**
  * An open namespace. Opaque.
  */
 typedef struct sw_namespace sw_namespace;
@@ -211,7 +216,31 @@ typedef struct sw_switchboard_options {
    * Zero.
    */
   uint32_t reserved;
+  /**
+   * Position of all knobs to begin with: "switchyard", which NULL is, or that of another stack to
+   * compare with, as "linux" or "nvme-tcp" (the names of --baseline of the program).
+   */
+  const char *preset;
+  /**
+   * Knobs that differ from it, as "doorbell=immediate,completion_hold_us=0" (those of --knob of
+   * the program; `switchyard switch knobs` lists them); NULL: none.
+   */
+  const char *knobs;
 } sw_switchboard_options;
+
+/**
+ * A counter of a switchboard, of a core or of all.
+ */
+typedef struct sw_counter {
+  /**
+   * Name, as "latency_requests".
+   */
+  char name[56];
+  /**
+   * Value since the switchboard was made.
+   */
+  uint64_t value;
+} sw_counter;
 
 /**
  * Options of sw_queue_create. Zero in a field is its default; set size to
@@ -462,8 +491,9 @@ int sw_write_zeroes(struct sw_namespace *ns, uint64_t offset, uint64_t length);
  * each core requests of SW_CLASS_LATENCY go before those of SW_CLASS_THROUGHPUT. A thread submits to
  * the core that it runs on, or to one of the others if the switchboard does not have that.
  *
- * Returns 0, -EINVAL for cores that the process may not use or that are named twice, -ENOSYS where
- * the kernel refuses an io_uring, or another negative errno value.
+ * Returns 0, -EINVAL for cores that the process may not use or that are named twice, or a preset or
+ * knobs that there are not, -ENOSYS where the kernel refuses an io_uring, or another negative errno
+ * value.
  *
  * # Safety
  * Pointers must be valid for the call.
@@ -478,6 +508,52 @@ int sw_switchboard_create(const struct sw_switchboard_options *options,
  * Returns 0 or -EBADF.
  */
 int sw_switchboard_destroy(struct sw_switchboard *switchboard);
+
+/**
+ * Changes a knob while requests are under way, by its name and its value as text: ("doorbell",
+ * "immediate"), ("completion_hold_us", "0"), ("prioritisation", "off").
+ *
+ * Returns 0, -EBADF, -ESHUTDOWN where the switchboard has ended, or -EINVAL for a name or a value that
+ * there is not (sw_error_message() lists those that there are), a knob that counts only with another
+ * one, or one that stays as it was when the switchboard was made: lanes, latency_threads, threads and
+ * polling. Nothing has changed then.
+ *
+ * # Safety
+ * Pointers must be valid for the call.
+ */
+int sw_switchboard_set_knob(struct sw_switchboard *switchboard,
+                            const char *name,
+                            const char *value);
+
+/**
+ * Stores the value of a knob as text, with its end, in `size` bytes; 32 are enough for each.
+ *
+ * Returns 0, -EBADF, -ENOSPC where it has more bytes, or -EINVAL for a name that there is not
+ * (sw_error_message() lists those that there are), or a knob that counts only with another one.
+ *
+ * # Safety
+ * Pointers must be valid for the call.
+ */
+int sw_switchboard_get_knob(struct sw_switchboard *switchboard,
+                            const char *name,
+                            char *value,
+                            size_t size);
+
+/**
+ * Stores the first `count` counters of the switchboard's thread on the processor `core`, or, with
+ * SW_ALL_CORES, of the sums of all; at most 10 ms old. docs/programming.md lists them. A later library
+ * may have more of them, in another order: find them by their names. `counters` may be NULL where
+ * `count` is 0.
+ *
+ * Returns how many there are, -EBADF, or -EINVAL for a processor that the switchboard does not have.
+ *
+ * # Safety
+ * Pointers must be valid for the call.
+ */
+int sw_switchboard_counters(struct sw_switchboard *switchboard,
+                            uint32_t core,
+                            struct sw_counter *counters,
+                            size_t count);
 
 /**
  * Makes a queue of the calling thread for `depth` requests at once (1 to 4095; the controller may

@@ -35,6 +35,9 @@ pub use queue::{
     sw_queue_outstanding, sw_queue_read, sw_queue_readv, sw_queue_reap, sw_queue_set_timeout,
     sw_queue_write, sw_queue_write_zeroes, sw_queue_writev,
 };
-pub use switchboard::{sw_switchboard_create, sw_switchboard_destroy};
+pub use switchboard::{
+    Counter, SW_ALL_CORES, sw_switchboard_counters, sw_switchboard_create, sw_switchboard_destroy,
+    sw_switchboard_get_knob, sw_switchboard_set_knob,
+};
 pub use target::{Target, sw_connect, sw_disconnect};
 pub use version::{SWITCHYARD_ABI_VERSION, sw_abi_version, sw_version};

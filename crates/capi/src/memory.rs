@@ -100,6 +100,22 @@ pub(crate) unsafe fn store<T>(out: *mut T, value: T) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Stores a text with its end.
+///
+/// # Safety
+/// `size` bytes from `out` on are writable, and nothing else uses them during the call.
+pub(crate) unsafe fn store_text(out: *mut c_char, size: usize, text: &str) -> Result<(), Failure> {
+    // SAFETY: as for this function.
+    let room = unsafe { bytes_mut(out.cast(), size) }?;
+    let text = text.bytes().chain([0]);
+    if text.clone().count() > size {
+        let message = format!("room for {size} bytes: {} are needed", text.count());
+        return Err(Failure::new(libc::ENOSPC, message));
+    }
+    room.iter_mut().zip(text).for_each(|(to, byte)| *to = byte);
+    Ok(())
+}
+
 /// Checks that a result can be stored, before anything is made that would be lost otherwise.
 pub(crate) fn storable<T>(out: *mut T) -> Result<(), Failure> {
     if out.is_null() || !out.is_aligned() {

@@ -94,20 +94,28 @@ pub struct SwitchboardOptions {
     pub core_count: u32,
     /// Zero.
     pub reserved: u32,
+    /// Position of all knobs to begin with: "switchyard", which NULL is, or that of another stack to
+    /// compare with, as "linux" or "nvme-tcp" (the names of --baseline of the program).
+    pub preset: *const c_char,
+    /// Knobs that differ from it, as "doorbell=immediate,completion_hold_us=0" (those of --knob of
+    /// the program; `switchyard switch knobs` lists them); NULL: none.
+    pub knobs: *const c_char,
 }
 
-// SAFETY: a `usize`, a pointer and two 32-bit numbers leave no gap.
+// SAFETY: a `usize`, three pointers and two 32-bit numbers leave no gap.
 unsafe impl Versioned for SwitchboardOptions {
     const ZERO: Self = Self {
         size: 0,
         cores: ptr::null(),
         core_count: 0,
         reserved: 0,
+        preset: ptr::null(),
+        knobs: ptr::null(),
     };
 }
 
 const _: () = assert!(
-    size_of::<SwitchboardOptions>() == 24,
+    size_of::<SwitchboardOptions>() == 40,
     "the layout is part of the ABI"
 );
 
