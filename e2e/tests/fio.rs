@@ -65,6 +65,9 @@ fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
     );
     let text = fio(&both)?;
     ensure!(text.matches("err= 0").count() == 3, "{text}");
+    let linux = "--sw_preset=linux --sw_knobs=doorbell=immediate,caravan=off";
+    let text = fio(&format!("{switched} {linux} --name=a --iodepth=8"))?;
+    ensure!(text.contains("err= 0"), "{text}");
     for (jobs, remedy) in [
         ("--sw_switchboard=1", "thread=1"),
         ("--thread --sw_cores=0", "sw_switchboard=1"),
@@ -73,6 +76,15 @@ fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
             "a list of processors",
         ),
         ("--thread --sw_switchboard=1 --sw_cores=1023", "1023"),
+        ("--thread --sw_knobs=doorbell=fixed", "sw_switchboard=1"),
+        (
+            "--thread --sw_switchboard=1 --sw_preset=windows",
+            "say one of switchyard, linux",
+        ),
+        (
+            "--thread --sw_switchboard=1 --sw_knobs=doorbell=loud",
+            "immediate or fixed",
+        ),
     ] {
         let refused = fio(&format!("--name=a --rw=read --size=4k {jobs}"));
         let refused = format!("{:#}", refused.err().context("it is refused")?);

@@ -31,6 +31,8 @@ struct engine_options {
     unsigned int gather;
     unsigned int switchboard;
     char *cores;
+    char *preset;
+    char *knobs;
 };
 
 #define OFFSET(field) .off1 = offsetof(struct engine_options, field)
@@ -112,6 +114,22 @@ static struct fio_option engine_options[] = {
         OFFSET(cores),
         ENGINE_OPTION,
     },
+    {
+        .name = "sw_preset",
+        .lname = "Preset",
+        .help = "Position of the switchboard's knobs to begin with, as linux; switchyard by default",
+        .type = FIO_OPT_STR_STORE,
+        OFFSET(preset),
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_knobs",
+        .lname = "Knobs",
+        .help = "Knobs that differ from the preset, as doorbell=immediate,completion_hold_us=0",
+        .type = FIO_OPT_STR_STORE,
+        OFFSET(knobs),
+        ENGINE_OPTION,
+    },
     {.name = NULL},
 };
 
@@ -128,7 +146,7 @@ struct shared {
 static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER;
 static struct shared *all_shared;
 static sw_switchboard *board;
-static char *board_cores;
+static char *board_options;
 
 struct job {
     struct shared *shared; /* NULL: the target and the namespace are the job's own. */
@@ -171,11 +189,24 @@ static int complain_of(const char *what) {
     return -EINVAL;
 }
 
+/* The options of the switchboard as one text, NULL where there is no memory for it. */
+static char *describe_board(const struct engine_options *given) {
+    char *text;
+    int length = asprintf(&text, "%s %s %s", given->cores ? given->cores : "",
+                          given->preset ? given->preset : "", given->knobs ? given->knobs : "");
+    return length < 0 ? NULL : text;
+}
+
 /* Starts the switchboard for the first job of the process. */
-static int start_board(const char *cores) {
+static int start_board(const struct engine_options *given) {
     uint32_t numbers[1024];
-    sw_switchboard_options options = {.size = sizeof options, .cores = cores ? numbers : NULL};
-    const char *next = cores;
+    sw_switchboard_options options = {
+        .size = sizeof options,
+        .cores = given->cores ? numbers : NULL,
+        .preset = given->preset,
+        .knobs = given->knobs,
+    };
+    const char *next = given->cores;
     while (next && *next) {
         char *end;
         unsigned long number = strtoul(next, &end, 10);
@@ -185,16 +216,8 @@ static int start_board(const char *cores) {
         numbers[options.core_count++] = number;
         next = *end ? end + 1 : end;
     }
-    board_cores = strdup(cores ? cores : "");
-    if (!board_cores)
-        return -ENOMEM;
     int result = sw_switchboard_create(&options, &board);
-    if (result < 0) {
-        complain("start the switchboard", result);
-        free(board_cores);
-        board_cores = NULL;
-    }
-    return result;
+    return result < 0 ? complain("start the switchboard", result) : 0;
 }
 
 /* Finds the namespace of a job among those of other jobs, or opens it. */
@@ -229,20 +252,27 @@ static void end_unused_board(void) {
     if (!board || all_shared)
         return;
     sw_switchboard_destroy(board);
-    free(board_cores);
+    free(board_options);
     board = NULL;
-    board_cores = NULL;
+    board_options = NULL;
 }
 
 /* Opens what the job shares with others. */
 static int join_others(struct thread_data *td, struct job *job) {
     struct engine_options *given = td->eo;
-    int result = 0;
+    char *wanted = describe_board(given);
+    int result = wanted ? 0 : -ENOMEM;
     pthread_mutex_lock(&sharing);
-    if (!board)
-        result = start_board(given->cores);
-    else if (strcmp(board_cores, given->cores ? given->cores : ""))
-        result = complain_of("jobs that share a switchboard have the same sw_cores");
+    if (wanted && !board) {
+        result = start_board(given);
+        if (result == 0) {
+            board_options = wanted;
+            wanted = NULL;
+        }
+    } else if (wanted && strcmp(board_options, wanted))
+        result = complain_of(
+            "jobs that share a switchboard have the same sw_cores, sw_preset and sw_knobs");
+    free(wanted);
     if (result == 0) {
         job->shared = find_shared(td);
         if (job->shared)
@@ -283,8 +313,8 @@ static int engine_setup(struct thread_data *td) {
         complain_of("a switchboard is for threads of one process: add thread=1");
         return 1;
     }
-    if (given->cores && !given->switchboard) {
-        complain_of("sw_cores are those of a switchboard: add sw_switchboard=1");
+    if ((given->cores || given->preset || given->knobs) && !given->switchboard) {
+        complain_of("sw_cores, sw_preset and sw_knobs are of a switchboard: add sw_switchboard=1");
         return 1;
     }
     if (open_disk(td, &target, &disk) < 0)
