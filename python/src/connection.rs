@@ -1,60 +1,16 @@
 //! Targets and namespaces: connecting, and blocking calls.
 
 use crate::buffers::{self, Data};
+use crate::open::Open;
 use crate::queue::Queue;
-use crate::{class, closed, host_error, request_error, requests};
-use host::{Class, CoreId, Host, PathSpec, RequestError, Subsystem, SwitchboardOptions};
+use crate::switchboard::Switchboard;
+use crate::{class, host_error, request_error, requests};
+use host::{Class, Host, PathSpec, RequestError, Subsystem};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// A handle until it is closed. The last one of a host waits for the target as it is dropped, so
-/// none is dropped with the interpreter's lock.
-struct Open<T: Send>(Mutex<Option<T>>);
-
-impl<T: Send> Open<T> {
-    fn new(value: T) -> Self {
-        Self(Mutex::new(Some(value)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks the handle for something that takes no time.
-    fn with<A>(&self, what: &str, ask: impl FnOnce(&T) -> A) -> PyResult<A> {
-        self.lock().as_ref().map(ask).ok_or_else(|| closed(what))
-    }
-
-    /// Does something that takes time with the handle, while other Python threads run.
-    fn run<A: Send>(
-        &self,
-        py: Python<'_>,
-        what: &str,
-        f: impl FnOnce(&T) -> A + Send,
-    ) -> PyResult<A>
-    where
-        T: Clone,
-    {
-        let handle = self.with(what, T::clone)?;
-        // It may be the last when the call ends.
-        Ok(py.detach(move || f(&handle)))
-    }
-
-    fn close(&self, py: Python<'_>) {
-        let handle = self.lock().take();
-        py.detach(|| drop(handle));
-    }
-}
-
-impl<T: Send> Drop for Open<T> {
-    fn drop(&mut self) {
-        Python::attach(|py| self.close(py));
-    }
-}
 
 /// A connected subsystem.
 #[pyclass(frozen, module = "switchyard")]
@@ -124,46 +80,6 @@ impl Target {
     }
 
     /// Closes the target; namespaces and queues go on until they are closed.
-    fn close(&self, py: Python<'_>) {
-        self.inner.close(py);
-    }
-
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_raised))]
-    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) {
-        self.close(py);
-    }
-}
-
-/// Lanes that the queues of the process's threads share.
-#[pyclass(frozen, module = "switchyard")]
-pub(crate) struct Switchboard {
-    inner: Open<host::Switchboard>,
-}
-
-#[pymethods]
-impl Switchboard {
-    /// Starts a thread on each core; without any, on each that the calling thread may run on.
-    #[new]
-    #[pyo3(signature = (cores=None))]
-    fn new(py: Python<'_>, cores: Option<Vec<u32>>) -> PyResult<Self> {
-        let start = || {
-            let mut options = SwitchboardOptions::of_process()?;
-            if let Some(cores) = cores {
-                options.cores = cores.into_iter().map(CoreId).collect();
-            }
-            host::Switchboard::start(&options)
-        };
-        let started = py.detach(start).map_err(host_error)?;
-        Ok(Self {
-            inner: Open::new(started),
-        })
-    }
-
-    /// Closes the switchboard; its queues go on until they are closed.
     fn close(&self, py: Python<'_>) {
         self.inner.close(py);
     }

@@ -7,8 +7,10 @@
 
 mod buffers;
 mod connection;
+mod open;
 mod queue;
 mod requests;
+mod switchboard;
 
 use host::{HostError, RequestError, SubmitError};
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -20,7 +22,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<connection::Target>()?;
     module.add_class::<connection::Namespace>()?;
-    module.add_class::<connection::Switchboard>()?;
+    module.add_class::<switchboard::Switchboard>()?;
     module.add_class::<queue::Queue>()?;
     module.add_function(wrap_pyfunction!(connection::connect, module)?)
 }

@@ -70,6 +70,85 @@ def test_single_requests_and_coroutines(disk):
         assert queue.reap(1) == [(3, 0, None)]
 
 
+def test_a_board_begins_with_a_preset_and_what_differs():
+    core = min(os.sched_getaffinity(0))
+    with switchyard.Switchboard(
+        [core],
+        preset="linux",
+        knobs={"doorbell": "immediate", "caravan": False, "direct_submitters": 2},
+    ) as board:
+        assert board.cores == [core]
+        knobs = board.knobs
+        assert knobs["lanes"] == "shared"
+        assert knobs["doorbell"] == "immediate"
+        assert knobs["prioritisation"] is False
+        assert knobs["direct_submitters"] == 2
+        assert "doorbell_delay_us" not in knobs
+        with pytest.raises(TypeError):
+            knobs["doorbell"] = "fixed"
+        # Together, whatever their order.
+        board.set_knobs({"doorbell_delay_us": 80, "doorbell": "fixed"})
+        assert board.knobs["doorbell_delay_us"] == 80
+        board.set_knobs(knobs)
+        assert board.knobs == knobs
+    for ask in (lambda: board.knobs, lambda: board.set_knobs({}), board.counters):
+        with pytest.raises(OSError) as refused:
+            ask()
+        assert refused.value.errno == errno.EBADF
+
+
+@pytest.mark.parametrize(
+    ("knobs", "possible"),
+    [
+        ({"dorbell": "fixed"}, "the knobs are lanes, "),
+        ({"doorbell": "loud"}, "immediate or fixed or adaptive"),
+        ({"quantum_bytes": 1}, "4096 to "),
+        ({"quantum_bytes": True}, "4096 to "),
+        ({"doorbell_delay_us": 50}, "doorbell=fixed"),
+    ],
+)
+def test_knobs_that_there_are_not_are_refused(knobs, possible):
+    with pytest.raises(ValueError, match=possible):
+        switchyard.Switchboard(knobs=knobs)
+    with switchyard.Switchboard() as board:
+        before = board.knobs
+        with pytest.raises(ValueError, match=possible):
+            board.set_knobs({"direct_submitters": 0, **knobs})
+        assert board.knobs == before
+
+
+def test_what_stays_and_what_is_no_preset_is_said():
+    with pytest.raises(ValueError, match="say one of switchyard, linux"):
+        switchyard.Switchboard(preset="windows")
+    with pytest.raises(TypeError):
+        switchyard.Switchboard(knobs={"quantum_bytes": 1.5})
+    with switchyard.Switchboard() as board:
+        with pytest.raises(ValueError, match="when the switchboard started"):
+            board.set_knobs({"polling": "never"})
+        with pytest.raises(ValueError, match="does not have core 1023"):
+            board.counters(1023)
+
+
+def test_a_knob_changes_the_way_of_requests_and_counters_show_it(disk):
+    core = min(os.sched_getaffinity(0))
+    with switchyard.Switchboard([core]) as board:
+        with disk.queue(4, request_class="latency", switchboard=board) as queue:
+            # It sends for itself once its lane is open.
+            while board.counters()["direct_requests"] < 8:
+                queue.read_many([0], BLOCK)
+            board.set_knobs({"direct_submitters": 0})
+            before = board.counters(core)
+            for _ in range(8):
+                queue.read_many([0], BLOCK)
+            # They may be 10 ms old.
+            while board.counters()["latency_requests"] < before["latency_requests"] + 8:
+                pass
+            after = board.counters(core)
+            assert after["direct_requests"] == before["direct_requests"]
+            assert after["latency_bytes"] == before["latency_bytes"] + 8 * BLOCK
+            assert after["throughput_requests"] == 0
+
+
 def test_what_cannot_be_is_refused(disk):
     for cores in ([1023], [], [0, 0]):
         with pytest.raises(OSError) as refused:

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Self
 
@@ -33,10 +33,35 @@ class Switchboard:
     """Lanes that the queues of the process's threads share: requests of class "latency" go before
     those of "throughput" on each of its ``cores``, numbers of processors (``None``: all that the
     calling thread may run on). Each has a thread of the module's and a connection for each class and
-    target. Queues go on when it is closed. Raises OSError (EINVAL) for processors that the process
-    may not use."""
+    target. Its knobs begin as those of a ``preset`` ("switchyard", the default, or another stack to
+    compare with, as "linux") with the differences in ``knobs``. Queues go on when it is closed.
+    Raises OSError (EINVAL) for processors that the process may not use, and ValueError for a preset
+    or knobs that there are not, which says those that there are."""
 
-    def __init__(self, cores: Sequence[int] | None = None) -> None: ...
+    def __init__(
+        self,
+        cores: Sequence[int] | None = None,
+        *,
+        preset: str | None = None,
+        knobs: Mapping[str, bool | int | str] | None = None,
+    ) -> None: ...
+    @property
+    def cores(self) -> list[int]: ...
+    @property
+    def knobs(self) -> Mapping[str, bool | int | str]:
+        """All knobs that count, as they are now; ``switchyard switch knobs`` has their meanings.
+        One that counts only with another one is there while that is. A copy, to read."""
+
+    def set_knobs(self, knobs: Mapping[str, bool | int | str]) -> None:
+        """Changes knobs together, while requests are under way. Raises ValueError for a name or a
+        value that there is not, knobs that do not go together, and those that stay as they were when
+        the switchboard was made (``lanes``, ``latency_threads``, ``threads``, ``polling``); nothing
+        has changed then."""
+
+    def counters(self, core: int | None = None) -> dict[str, int]:
+        """Counters of one of its cores, or the sums of all, at most 10 ms old. Those of a class begin
+        with its name, as ``latency_requests``. Raises ValueError for another core."""
+
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *raised: object) -> None: ...
