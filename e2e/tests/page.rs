@@ -19,10 +19,11 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     blocks.filter_map(until_end).collect()
 }
 
-/// Makes a program of the page's three examples: the second and the third use names of the first.
+/// Makes a program of the page's four examples: the others use names of the first, and the third one
+/// of the second.
 fn program(page: &str, target: &str) -> Result<String> {
     let blocks = blocks(page, "c");
-    let [queue, shared, limits] = &blocks[..] else {
+    let [queue, shared, knobs, limits] = &blocks[..] else {
         anyhow::bail!("the page has {} examples in C", blocks.len());
     };
     let (include, queue) = queue
@@ -36,6 +37,8 @@ fn program(page: &str, target: &str) -> Result<String> {
          {{\n{limits}\nif (count < 1) return 2;\nsw_close(theirs);\n}}\n\
          sw_queue_destroy(queue);\n\
          {{\n{shared}\nif (count != 1 || done[0].result != 0) return 3;\n\
+         sw_switchboard_destroy(board);\n{knobs}\n\
+         if (known < 9 || known > 128 || doorbell[0] != 'f') return 4;\n\
          sw_switchboard_destroy(board);\n}}\nsw_queue_destroy(queue);\nsw_close(disk);\nsw_disconnect(target);\nreturn 0;\n}}\n"
     ))
 }

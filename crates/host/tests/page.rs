@@ -4,6 +4,7 @@
 
 mod setup;
 
+use host::{Class, Preset, Switchboard, SwitchboardOptions};
 use setup::{block_on, start};
 use std::error::Error;
 use std::io::IoSlice;
@@ -57,6 +58,22 @@ async fn futures(subsystem: &host::Subsystem) -> Outcome {
     Ok(())
 }
 
+fn knobs_and_counters() -> Result<Switchboard, Box<dyn Error>> {
+    let mut options = SwitchboardOptions::of_process()?;
+    options.knobs = Preset::Linux.knobs();
+    options
+        .knobs
+        .change([("doorbell", "immediate"), ("prioritisation", "on")])?;
+    let board = Switchboard::start(&options)?;
+    board.change_knobs([("doorbell", "fixed"), ("doorbell_delay_us", "100")])?; // together
+    println!("{}", board.knobs().text("doorbell")?);
+    for (name, value) in board.named_counters(None)? {
+        // or of a core
+        println!("{name} {value}");
+    }
+    Ok(board)
+}
+
 fn a_hurried_call(disk: &host::Namespace) -> Outcome {
     let mut data = [0; 4096];
     let hurried = disk.with_timeout(Duration::from_millis(100)); // a handle: all its calls and futures
@@ -95,6 +112,19 @@ fn what_the_page_shows_runs() {
     limits(disk, &mut queue).unwrap();
 }
 
+#[test]
+fn the_page_has_every_counter() {
+    let page = include_str!("../../../docs/programming.md");
+    let board = knobs_and_counters().unwrap();
+    for (name, _) in board.named_counters(None).unwrap() {
+        let classes = Class::ALL.map(|class| format!("{class}_"));
+        let mut classes = classes.iter();
+        let plain = classes.find_map(|class| name.strip_prefix(class.as_str()));
+        let plain = plain.unwrap_or(&name);
+        assert!(page.contains(&format!("`{plain}`")), "{name}");
+    }
+}
+
 /// The code's words without its layout.
 fn words(code: &str) -> String {
     code.split_whitespace().collect()
@@ -112,7 +142,7 @@ fn the_page_shows_what_runs() {
         .filter_map(|rest| rest.split("```").next())
         .filter(|block| !block.contains(ELSEWHERE))
         .collect();
-    assert_eq!(blocks.len(), 4);
+    assert_eq!(blocks.len(), 5);
     for block in blocks {
         // A line each: what stands between two of them here looks at what they brought.
         for line in block.lines() {
