@@ -1,8 +1,9 @@
 //! Steps of threads: applications, the thread that writes back, the dispatcher, and all of them as
 //! runners of queues.
 //!
-//! The rules of the path are asked where production asks them. A submitter does no more for its
-//! application before the commands that it sent are over, if its path polls.
+//! The rules of the path are asked where production asks them. A submitter whose path polls does
+//! no more for its application before its own requests are over; it goes on while it polls for
+//! those of others.
 
 use super::cache::Found;
 use super::machine::PAGE_BYTES;
@@ -17,6 +18,13 @@ impl World<'_> {
     /// Returns true if a thread waits for the device by polling.
     pub(super) fn polls(&self, thread: usize) -> bool {
         self.threads[thread].under_way > 0 && self.setup.path.polls()
+    }
+
+    /// Returns true if an application goes on beside what it polls for: it runs a queue for others,
+    /// and has its own answers.
+    fn returns(&self, thread: usize) -> bool {
+        let it = &self.threads[thread];
+        it.own_under_way == 0 && matches!(it.role, Role::App(_))
     }
 
     /// The next step of a thread and its cost; `None` where it has to wait.
@@ -42,7 +50,7 @@ impl World<'_> {
         if it.debt > 0 {
             return Some((Step::Settle, 0));
         }
-        if self.polls(thread) {
+        if self.polls(thread) && !self.returns(thread) {
             return None;
         }
         match &it.role {
@@ -97,6 +105,7 @@ impl World<'_> {
                 let it = &mut self.threads[thread];
                 it.under_way -= 1;
                 let command = it.finished.pop_front().expect("it was there");
+                it.own_under_way -= command.of(thread);
                 for request in command.requests {
                     self.complete(request, thread);
                 }
@@ -105,6 +114,7 @@ impl World<'_> {
                 let it = &mut self.threads[thread];
                 it.under_way += 1;
                 let command = it.unsent.pop_front().expect("it was there");
+                it.own_under_way += command.of(thread);
                 self.send(command);
             }
             Step::Look => self.look(thread),

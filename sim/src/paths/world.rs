@@ -112,6 +112,8 @@ pub(super) struct Thread {
     pub(super) finished: VecDeque<Command>,
     /// Commands that it sent, and the results of which it has not taken.
     pub(super) under_way: u32,
+    /// Requests of its own in these.
+    pub(super) own_under_way: usize,
     /// It was told to look for a queue.
     pub(super) rung: bool,
 }
@@ -129,6 +131,7 @@ impl Thread {
             unsent: VecDeque::new(),
             finished: VecDeque::new(),
             under_way: 0,
+            own_under_way: 0,
             rung: false,
         }
     }
