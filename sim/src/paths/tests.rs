@@ -14,6 +14,7 @@ fn setup(path: Path, threads: usize) -> Setup {
         machine: Machine::of(&Costs::shipped()),
         load: Load {
             threads,
+            pages: 1,
             pattern: Pattern::Random,
             mix: Mix::OfRequests(1_000),
         },
@@ -77,6 +78,53 @@ fn one_thread_that_polls_takes_the_device_and_the_costs() {
         let took = each(&run(&setup), &setup);
         assert!((took / expected - 1.0).abs() < 0.01, "{path}: {took} ns");
     }
+}
+
+#[test]
+fn the_time_of_a_request_is_what_its_thread_waits_for_it() {
+    for (path, threads) in [(Path::Interrupt, 1), (Path::Sync, 1), (Path::Sync, 8)] {
+        let setup = setup(path, threads);
+        let report = run(&setup);
+        let counted = report.latencies.count();
+        assert!(
+            counted.abs_diff(report.requests) <= threads as u64,
+            "{path}"
+        );
+        // As many requests are under way as there are threads.
+        let expected = each(&report, &setup) * threads as f64;
+        let took = report.latencies.mean_us() * 1e3;
+        assert!((took / expected - 1.0).abs() < 0.01, "{path}: {took} ns");
+    }
+}
+
+#[test]
+fn a_request_of_many_pages_is_one_command_that_takes_as_long_as_they_do() {
+    for pattern in [Pattern::Random, Pattern::Sequential] {
+        let mut setup = setup(Path::Sync, 1);
+        setup.load.pages = 32;
+        setup.load.pattern = pattern;
+        // The last pages are less than a request.
+        setup.device_pages = 100;
+        let machine = &setup.machine;
+        let costs = machine.app_ns + machine.call_ns + 32 * machine.copy_ns;
+        let costs = costs + machine.submit_ns + machine.complete_ns;
+        let expected = 1_149.0 + 5_000.0 + 32.0 * 5_851.0 + costs as f64;
+        let report = run(&setup);
+        let took = each(&report, &setup);
+        assert!((took / expected - 1.0).abs() < 0.01, "{took} ns");
+        assert!((report.merged() - 32.0).abs() < 1e-9);
+        let bytes = report.requests as f64 * 32.0 * 4096.0;
+        assert_eq!(report.bytes_per_second, bytes / 0.04);
+    }
+}
+
+#[test]
+#[should_panic(expected = "pages == 1")]
+fn a_request_through_a_cache_is_of_one_page() {
+    let mut setup = setup(Path::Sync, 1);
+    setup.cache = Some(CacheSize::of(4096));
+    setup.load.pages = 2;
+    let _ = run(&setup);
 }
 
 #[test]

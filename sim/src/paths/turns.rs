@@ -10,6 +10,7 @@ use super::machine::PAGE_BYTES;
 use super::request::{Command, Purpose, Request};
 use super::scenario::{Mix, Pattern};
 use super::world::{Event, Role, Step, World};
+use base::Nanos;
 use block::limits::{CACHE_WRITES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use std::ops::Range;
 use switch::path::{Next, Properties, QueueKind, Route, Runner};
@@ -59,7 +60,8 @@ impl World<'_> {
                 Some(request) => Some((Step::Issue, self.issue_ns(request.properties))),
                 None if app.waits => None,
                 None => {
-                    let cost = machine.app_ns + machine.call_ns + machine.copy_ns;
+                    let copies = machine.copy_ns * self.setup.load.pages;
+                    let cost = machine.app_ns + machine.call_ns + copies;
                     Some((Step::Next, cost))
                 }
             },
@@ -308,20 +310,25 @@ impl World<'_> {
         {
             return self.write(thread, page);
         }
+        let (now, measures) = (self.now, self.measures());
         let load = &self.setup.load;
-        let part = self.setup.device_pages / load.threads as u64;
+        let part = self.setup.device_pages / load.threads as u64 / load.pages * load.pages;
         let reads = match load.mix {
             Mix::OfRequests(permille) => self.random.permille(permille),
             Mix::OfThreads => thread.is_multiple_of(2),
         };
-        let random = self.random.below(part);
+        let random = self.random.below(part / load.pages) * load.pages;
         let Role::App(app) = &mut self.threads[thread].role else {
             return;
         };
+        let before = std::mem::replace(&mut app.began, now);
+        if measures {
+            self.report.latencies.record(Nanos(now - before));
+        }
         let page = match load.pattern {
             Pattern::Sequential => {
                 let next = app.next;
-                app.next = (next + 1) % part;
+                app.next = (next + load.pages) % part;
                 next
             }
             Pattern::Random => random,
@@ -336,7 +343,12 @@ impl World<'_> {
 
     /// A request that passes the cache by, or has none.
     fn pass(&mut self, thread: usize, reads: bool, page: u64) {
-        self.submit_later(thread, Purpose::Own, reads, page..page + 1);
+        self.submit_later(
+            thread,
+            Purpose::Own,
+            reads,
+            page..page + self.setup.load.pages,
+        );
         self.wait(thread);
     }
 

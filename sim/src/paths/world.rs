@@ -62,6 +62,8 @@ pub(super) enum Role {
 pub(super) struct App {
     /// Requests that it is about to submit.
     pub(super) todo: VecDeque<Request>,
+    /// Its request began then.
+    pub(super) began: u64,
     /// It waits for a request or a page.
     pub(super) waits: bool,
     /// Pages that it writes back itself, and that are not over.
@@ -194,6 +196,7 @@ impl<'a> World<'a> {
         let app = |index: u64| {
             Thread::new(Role::App(Box::new(App {
                 todo: VecDeque::new(),
+                began: 0,
                 waits: false,
                 writes_back: 0,
                 held_up: None,
