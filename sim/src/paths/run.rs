@@ -101,7 +101,8 @@ impl World<'_> {
         let bytes = self.report.requests * self.setup.load.pages * PAGE_BYTES;
         self.report.bytes_per_second = bytes as f64 / seconds;
         let all_ns = self.setup.measured.0 * self.setup.machine.processors as u64;
-        self.report.busy_percent = self.busy_ns as f64 / all_ns as f64 * 100.0;
+        let busy_ns = self.busy_ns.saturating_sub(self.called_ns);
+        self.report.busy_percent = busy_ns as f64 / all_ns as f64 * 100.0;
         let queued = self.queues.iter().map(|queue| queue.requests.len());
         let own = self.threads.iter();
         let own = own.flat_map(|thread| thread.unsent.iter().chain(&thread.finished));

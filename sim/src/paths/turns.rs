@@ -21,11 +21,17 @@ impl World<'_> {
         self.threads[thread].under_way > 0 && self.setup.path.polls()
     }
 
-    /// Returns true if an application goes on beside what it polls for: it runs a queue for others,
-    /// and has its own answers.
-    fn returns(&self, thread: usize) -> bool {
+    /// Returns true if an application goes on beside what its thread polls for: that is of others,
+    /// and a request of its own would take the queue that the thread runs. A thread of the model runs
+    /// one queue at a time.
+    fn goes_on(&self, thread: usize) -> bool {
         let it = &self.threads[thread];
-        it.own_under_way == 0 && matches!(it.role, Role::App(_))
+        let Role::App(app) = &it.role else {
+            return false;
+        };
+        let runs = it.term.map(|(queue, _)| Route::Queue(queue));
+        let fits = |request: &Request| Some(self.setup.path.route(request.properties)) == runs;
+        it.own_under_way == 0 && app.todo.front().is_none_or(fits)
     }
 
     /// The next step of a thread and its cost; `None` where it has to wait.
@@ -51,7 +57,7 @@ impl World<'_> {
         if it.debt > 0 {
             return Some((Step::Settle, 0));
         }
-        if self.polls(thread) && !self.returns(thread) {
+        if self.polls(thread) && !self.goes_on(thread) {
             return None;
         }
         match &it.role {

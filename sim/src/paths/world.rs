@@ -169,6 +169,8 @@ pub(super) struct World<'a> {
     pub(super) free: usize,
     /// Measured time of all processors with a thread, or in an interrupt.
     pub(super) busy_ns: u64,
+    /// The part of it for which processors slept, while a thread was woken for them.
+    pub(super) called_ns: u64,
     pub(super) ready: VecDeque<usize>,
     pub(super) queues: Vec<Queue>,
     pub(super) device: Device,
@@ -226,6 +228,7 @@ impl<'a> World<'a> {
             dispatcher,
             free: setup.machine.processors,
             busy_ns: 0,
+            called_ns: 0,
             ready: VecDeque::new(),
             queues,
             device: Device {
