@@ -39,7 +39,7 @@ pub struct Machine {
     pub switch_ns: u64,
     /// The waker's part of waking a thread for which a processor sleeps.
     pub wake_call_ns: u64,
-    /// Until that thread runs.
+    /// From its end until that thread runs.
     pub wake_ns: u64,
     /// From the end of a command to the end of the interrupt that tells of it.
     pub interrupt_ns: u64,

@@ -1,10 +1,15 @@
 //! The results of a run.
 
+use base::Latencies;
+
 /// Results, of the measured time unless said otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Requests of applications that ended.
     pub requests: u64,
+    /// Times of these requests: from the beginning of a thread's request to that of its next one, so
+    /// that the application's own part is in it.
+    pub latencies: Latencies,
     /// Bytes a second that applications read and wrote.
     pub bytes_per_second: f64,
     /// Time for which processors had a thread or an interrupt, polls included, of all their time.

@@ -34,3 +34,11 @@ pub(super) struct Command {
     pub(super) sender: usize,
     pub(super) requests: Vec<Request>,
 }
+
+impl Command {
+    /// Requests of one thread in it.
+    pub(super) fn of(&self, thread: usize) -> usize {
+        let of_thread = |request: &&Request| request.thread == thread;
+        self.requests.iter().filter(of_thread).count()
+    }
+}

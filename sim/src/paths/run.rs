@@ -7,8 +7,13 @@ use super::world::{Event, TaskState, World};
 use block::device::flash::Access;
 
 /// Runs a setup in virtual time.
+///
+/// # Panics
+/// When requests have no page, or several through a cache.
 #[must_use]
 pub fn run(setup: &Setup) -> Report {
+    let pages = setup.load.pages;
+    assert!(pages == 1 || pages > 1 && setup.cache.is_none());
     let mut world = World::new(setup);
     for thread in 0..setup.load.threads {
         world.notify(thread, None);
@@ -93,10 +98,11 @@ impl World<'_> {
 
     fn end(mut self) -> Report {
         let seconds = self.setup.measured.0 as f64 / 1e9;
-        let bytes = self.report.requests * PAGE_BYTES;
+        let bytes = self.report.requests * self.setup.load.pages * PAGE_BYTES;
         self.report.bytes_per_second = bytes as f64 / seconds;
         let all_ns = self.setup.measured.0 * self.setup.machine.processors as u64;
-        self.report.busy_percent = self.busy_ns as f64 / all_ns as f64 * 100.0;
+        let busy_ns = self.busy_ns.saturating_sub(self.called_ns);
+        self.report.busy_percent = busy_ns as f64 / all_ns as f64 * 100.0;
         let queued = self.queues.iter().map(|queue| queue.requests.len());
         let own = self.threads.iter();
         let own = own.flat_map(|thread| thread.unsent.iter().chain(&thread.finished));

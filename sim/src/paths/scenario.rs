@@ -14,11 +14,14 @@ pub enum Pattern {
     Random,
 }
 
-/// Threads that do the same: each has one request of 4 KiB at a time.
+/// Threads that do the same: each has one request at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Threads; at least 1.
     pub threads: usize,
+    /// Pages of 4 KiB of a request, which begins at a multiple of them in the thread's part; 1
+    /// through a cache.
+    pub pages: u64,
     /// Order of their pages.
     pub pattern: Pattern,
     /// Operations of the threads.

@@ -10,8 +10,11 @@ impl World<'_> {
         let cost = if self.free > 0 {
             self.free -= 1;
             self.threads[thread].state = TaskState::Waking;
-            let takes = self.random.around(machine.wake_ns);
+            let takes = machine.wake_call_ns + machine.wake_ns;
+            let takes = self.random.around(takes);
             self.push(self.now + takes, Event::Run(thread));
+            // The processor sleeps on until the waker has called it.
+            self.called_ns += u64::from(self.measures()) * machine.wake_call_ns;
             machine.wake_call_ns
         } else {
             // Every processor is awake: one of them takes the thread when it is free.

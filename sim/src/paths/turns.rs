@@ -1,14 +1,16 @@
 //! Steps of threads: applications, the thread that writes back, the dispatcher, and all of them as
 //! runners of queues.
 //!
-//! The rules of the path are asked where production asks them. A submitter does no more for its
-//! application before the commands that it sent are over, if its path polls.
+//! The rules of the path are asked where production asks them. A submitter whose path polls does
+//! no more for its application before its own requests are over; it goes on while it polls for
+//! those of others.
 
 use super::cache::Found;
 use super::machine::PAGE_BYTES;
 use super::request::{Command, Purpose, Request};
 use super::scenario::{Mix, Pattern};
 use super::world::{Event, Role, Step, World};
+use base::Nanos;
 use block::limits::{CACHE_WRITES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use std::ops::Range;
 use switch::path::{Next, Properties, QueueKind, Route, Runner};
@@ -17,6 +19,19 @@ impl World<'_> {
     /// Returns true if a thread waits for the device by polling.
     pub(super) fn polls(&self, thread: usize) -> bool {
         self.threads[thread].under_way > 0 && self.setup.path.polls()
+    }
+
+    /// Returns true if an application goes on beside what its thread polls for: that is of others,
+    /// and a request of its own would take the queue that the thread runs. A thread of the model runs
+    /// one queue at a time.
+    fn goes_on(&self, thread: usize) -> bool {
+        let it = &self.threads[thread];
+        let Role::App(app) = &it.role else {
+            return false;
+        };
+        let runs = it.term.map(|(queue, _)| Route::Queue(queue));
+        let fits = |request: &Request| Some(self.setup.path.route(request.properties)) == runs;
+        it.own_under_way == 0 && app.todo.front().is_none_or(fits)
     }
 
     /// The next step of a thread and its cost; `None` where it has to wait.
@@ -42,7 +57,7 @@ impl World<'_> {
         if it.debt > 0 {
             return Some((Step::Settle, 0));
         }
-        if self.polls(thread) {
+        if self.polls(thread) && !self.goes_on(thread) {
             return None;
         }
         match &it.role {
@@ -51,7 +66,8 @@ impl World<'_> {
                 Some(request) => Some((Step::Issue, self.issue_ns(request.properties))),
                 None if app.waits => None,
                 None => {
-                    let cost = machine.app_ns + machine.call_ns + machine.copy_ns;
+                    let copies = machine.copy_ns * self.setup.load.pages;
+                    let cost = machine.app_ns + machine.call_ns + copies;
                     Some((Step::Next, cost))
                 }
             },
@@ -97,6 +113,7 @@ impl World<'_> {
                 let it = &mut self.threads[thread];
                 it.under_way -= 1;
                 let command = it.finished.pop_front().expect("it was there");
+                it.own_under_way -= command.of(thread);
                 for request in command.requests {
                     self.complete(request, thread);
                 }
@@ -105,6 +122,7 @@ impl World<'_> {
                 let it = &mut self.threads[thread];
                 it.under_way += 1;
                 let command = it.unsent.pop_front().expect("it was there");
+                it.own_under_way += command.of(thread);
                 self.send(command);
             }
             Step::Look => self.look(thread),
@@ -298,20 +316,25 @@ impl World<'_> {
         {
             return self.write(thread, page);
         }
+        let (now, measures) = (self.now, self.measures());
         let load = &self.setup.load;
-        let part = self.setup.device_pages / load.threads as u64;
+        let part = self.setup.device_pages / load.threads as u64 / load.pages * load.pages;
         let reads = match load.mix {
             Mix::OfRequests(permille) => self.random.permille(permille),
             Mix::OfThreads => thread.is_multiple_of(2),
         };
-        let random = self.random.below(part);
+        let random = self.random.below(part / load.pages) * load.pages;
         let Role::App(app) = &mut self.threads[thread].role else {
             return;
         };
+        let before = std::mem::replace(&mut app.began, now);
+        if measures {
+            self.report.latencies.record(Nanos(now - before));
+        }
         let page = match load.pattern {
             Pattern::Sequential => {
                 let next = app.next;
-                app.next = (next + 1) % part;
+                app.next = (next + load.pages) % part;
                 next
             }
             Pattern::Random => random,
@@ -326,7 +349,12 @@ impl World<'_> {
 
     /// A request that passes the cache by, or has none.
     fn pass(&mut self, thread: usize, reads: bool, page: u64) {
-        self.submit_later(thread, Purpose::Own, reads, page..page + 1);
+        self.submit_later(
+            thread,
+            Purpose::Own,
+            reads,
+            page..page + self.setup.load.pages,
+        );
         self.wait(thread);
     }
 

@@ -62,6 +62,8 @@ pub(super) enum Role {
 pub(super) struct App {
     /// Requests that it is about to submit.
     pub(super) todo: VecDeque<Request>,
+    /// Its request began then.
+    pub(super) began: u64,
     /// It waits for a request or a page.
     pub(super) waits: bool,
     /// Pages that it writes back itself, and that are not over.
@@ -112,6 +114,8 @@ pub(super) struct Thread {
     pub(super) finished: VecDeque<Command>,
     /// Commands that it sent, and the results of which it has not taken.
     pub(super) under_way: u32,
+    /// Requests of its own in these.
+    pub(super) own_under_way: usize,
     /// It was told to look for a queue.
     pub(super) rung: bool,
 }
@@ -129,6 +133,7 @@ impl Thread {
             unsent: VecDeque::new(),
             finished: VecDeque::new(),
             under_way: 0,
+            own_under_way: 0,
             rung: false,
         }
     }
@@ -164,6 +169,8 @@ pub(super) struct World<'a> {
     pub(super) free: usize,
     /// Measured time of all processors with a thread, or in an interrupt.
     pub(super) busy_ns: u64,
+    /// The part of it for which processors slept, while a thread was woken for them.
+    pub(super) called_ns: u64,
     pub(super) ready: VecDeque<usize>,
     pub(super) queues: Vec<Queue>,
     pub(super) device: Device,
@@ -191,6 +198,7 @@ impl<'a> World<'a> {
         let app = |index: u64| {
             Thread::new(Role::App(Box::new(App {
                 todo: VecDeque::new(),
+                began: 0,
                 waits: false,
                 writes_back: 0,
                 held_up: None,
@@ -220,6 +228,7 @@ impl<'a> World<'a> {
             dispatcher,
             free: setup.machine.processors,
             busy_ns: 0,
+            called_ns: 0,
             ready: VecDeque::new(),
             queues,
             device: Device {

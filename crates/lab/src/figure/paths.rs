@@ -8,8 +8,9 @@ use super::measure::{Effort, Runner};
 use super::sample::{AppSample, Sample};
 use super::scenario::{LoadProcess, Scenario, Storage, Workload};
 use anyhow::{Result, bail};
-use base::Nanos;
-use load::{CpuShares, Latency, PathReport};
+use base::{Nanos, Time};
+use block::device::flash::{Access, Profile, Timing};
+use load::{CpuShares, Latency, PathReport, SoftwareTime};
 use sim::paths::{CacheSize, Load, Machine, Mix, Pattern, Report, Setup, run};
 use switch::Class;
 use switch::path::PathRules;
@@ -32,12 +33,17 @@ impl Runner for Simulator {
         let setup = setup(scenario, self.0, effort)?;
         let report = run(&setup);
         let requests = report.requests as f64;
+        let latency = Latency::of(&report.latencies);
+        let device_us = device_alone_us(setup.load.pages)?;
         let app = AppSample {
             class: Class::Throughput,
             iops: requests / effort.measured.as_secs_f64(),
             bytes_per_second: report.bytes_per_second,
-            latency: Latency::default(),
-            software: None,
+            latency,
+            software: setup.cache.is_none().then_some(SoftwareTime {
+                avg: latency.avg - device_us,
+                p50: latency.p50 - device_us,
+            }),
         };
         Ok(Sample {
             apps: vec![app],
@@ -45,6 +51,15 @@ impl Runner for Simulator {
             ..Sample::default()
         })
     }
+}
+
+/// Returns the time of a read of so many pages by the device without a delay, in microseconds: what
+/// makes it slower stands for the thesis' software.
+fn device_alone_us(pages: u64) -> Result<f64> {
+    let device: Profile = "dram-ssd".parse()?;
+    let read = Access::Read { page: 0, pages };
+    let end = Timing::new(device.parts()).finish(Time::ZERO, read);
+    Ok(end.0 as f64 / 1e3)
 }
 
 /// The model knows commands by their pages, and no waiting from idle.
@@ -75,14 +90,15 @@ fn setup(scenario: &Scenario, machine: Machine, effort: &Effort) -> Result<Setup
         bail!("a simulated path has the thesis' device");
     };
     let turned = |option| scenario.system.turned.contains(&option);
+    let cached = turned("--cache");
     Ok(Setup {
         path: scenario.system.name.parse()?,
         rules: PathRules::default(),
         device: format!("dram-ssd+{command_us}us+{page_us}us").parse()?,
         device_pages: DEVICE_PAGES,
         machine,
-        load: load_of(apps)?,
-        cache: turned("--cache").then(|| CacheSize {
+        load: load_of(apps, cached)?,
+        cache: cached.then(|| CacheSize {
             context_look_up: turned("--context-look-up"),
             ..CacheSize::of(CACHE_PAGES)
         }),
@@ -93,7 +109,7 @@ fn setup(scenario: &Scenario, machine: Machine, effort: &Effort) -> Result<Setup
 }
 
 /// Threads that all do the same, or of which every other one writes and the others read.
-fn load_of(apps: &[Workload]) -> Result<Load> {
+fn load_of(apps: &[Workload], cached: bool) -> Result<Load> {
     let mix = match apps {
         [app] => Mix::OfRequests(u16::from(app.read_percent) * 10),
         [readers, writers]
@@ -104,8 +120,12 @@ fn load_of(apps: &[Workload]) -> Result<Load> {
         }
         _ => bail!("simulated threads do the same, or half of them read and half write"),
     };
-    if apps.iter().any(|app| (app.bytes, app.depth) != (4096, 1)) {
-        bail!("a simulated thread has one request of 4 KiB at a time");
+    let bytes = apps[0].bytes;
+    if apps.iter().any(|app| (app.bytes, app.depth) != (bytes, 1)) {
+        bail!("simulated threads have one request at a time, all of one size");
+    }
+    if bytes == 0 || !bytes.is_multiple_of(4096) || cached && bytes != 4096 {
+        bail!("a simulated request is of whole pages, and of one through a cache");
     }
     let threads = apps.iter().map(|app| app.count as usize).sum();
     let pattern = if apps[0].sequential {
@@ -115,7 +135,44 @@ fn load_of(apps: &[Workload]) -> Result<Load> {
     };
     Ok(Load {
         threads,
+        pages: u64::from(bytes / 4096),
         pattern,
         mix,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+    use super::*;
+
+    fn app(bytes: u32) -> Workload {
+        Workload {
+            bytes,
+            ..Workload::latency(1)
+        }
+    }
+
+    #[test]
+    fn a_request_is_of_whole_pages_and_of_one_through_a_cache() {
+        let pages = |bytes, cached| load_of(&[app(bytes)], cached).ok().map(|load| load.pages);
+        assert_eq!(pages(128 << 10, false), Some(32));
+        assert_eq!(pages(4096, true), Some(1));
+        for (bytes, cached) in [(0, false), (6144, false), (8192, true)] {
+            assert_eq!(pages(bytes, cached), None, "{bytes}");
+        }
+        load_of(&[app(4096), app(8192)], false).unwrap_err();
+        let deep = Workload {
+            depth: 2,
+            ..app(4096)
+        };
+        load_of(&[deep], false).unwrap_err();
+    }
+
+    #[test]
+    fn the_device_alone_takes_what_the_thesis_has_for_a_page() {
+        assert_eq!(device_alone_us(1).unwrap(), 7.0);
+        assert_eq!(device_alone_us(32).unwrap(), 188.381);
+    }
 }

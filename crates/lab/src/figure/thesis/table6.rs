@@ -1,18 +1,43 @@
 //! Table 6: what a path adds to the device. `[Yu §6.1]`
 
-use super::{ATM, BARE, HTM, INTERRUPT, POLL, STM, SYNC, TWO_QUEUE, threads};
+use super::{ATM, BARE, HTM, INTERRUPT, POLL, SETTING, STM, SYNC, TWO_QUEUE, threads};
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Panel, Plan, cell, claims};
 use crate::figure::sample::Metric;
-use crate::figure::scenario::System;
+use crate::figure::scenario::{Storage, System};
 use crate::figure::{Figure, Work};
+use sim::paths::Machine;
 
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "thesis-table6",
     title: "Time in software of one request",
     paper: "Yu §6.1, Table 6",
     workload: "1 thread, 4 KiB random reads at depth 1 of the emulated device (7 µs)",
-    work: Work::Machine(|_| plan()),
+    work: Work::Machine(|_| plan(BARE)),
+};
+
+/// The model's paths with the costs of the performance model.
+pub(in crate::figure) const MEASURED_COSTS: Figure = Figure {
+    name: "sim-thesis-table6a",
+    title: "Time in software of one request (simulated, costs of this kind of machine)",
+    workload: "1 thread in virtual time, 4 KiB random reads at depth 1 of the emulated device (7 µs)",
+    work: Work::Paths(|_| plan(BARE), Machine::of),
+    ..FIGURE
+};
+
+/// The same with what single requests cost in the thesis, by this very table: an interrupt the 7 µs
+/// between INTR and POLL, a switch a third of the 8 µs between POLL and `sync`, a scheduler the 1 µs
+/// between `sync` and 2Q, and each command the 5 µs of `sync`. That `sync` takes 5 µs, and INTR so
+/// much more than POLL, shows nothing but that the model charges it. How often a path pays for a
+/// switch and a scheduler follows from its rules.
+pub(in crate::figure) const THESIS_COSTS: Figure = Figure {
+    name: "sim-thesis-table6b",
+    title: "Time in software of one request (simulated, charged by the table itself)",
+    workload: "1 thread in virtual time, 4 KiB random reads at depth 1 of the emulated device with \
+               5 µs of software for each command; an interrupt (7 µs), switches (2.7 µs) and a \
+               scheduler (1 µs) cost what this table says",
+    work: Work::Paths(|_| plan(SETTING), Machine::of_thesis),
+    ..FIGURE
 };
 
 const SERIES: &str = "paths";
@@ -28,10 +53,10 @@ const ORDER: [&[System]; 5] = [
     &[SYNC, STM, HTM],
 ];
 
-fn plan() -> Plan {
+fn plan(storage: Storage) -> Plan {
     let mut plan = Plan::over(Axis::new("path", "", SYSTEMS.map(|system| system.name)));
     for system in SYSTEMS {
-        plan.run(SERIES, system.name, threads(system, BARE, 1, 100));
+        plan.run(SERIES, system.name, threads(system, storage, 1, 100));
     }
     let of = |system: System| cell(SERIES, system.name);
     claims! { plan;
@@ -61,8 +86,9 @@ fn plan() -> Plan {
         "the paths take longer in the order INTR, POLL, ATM, 2Q, and those without a queue",
         Metric::Software,
         pairs,
-        // Its longest step is from 13 to 8 µs; both may be a factor 1.5 off.
-        Bound::Between(1.0, 3.66),
+        // Two that take equally long are in no order. The longest step is from 13 to 8 µs; both may
+        // be a factor 1.5 off.
+        Bound::Between(1.01, 3.66),
     );
     plan.showing([Panel::bars(Metric::Software)])
 }
