@@ -45,6 +45,9 @@ struct Write {
     read: Option<StepNumber>,
     /// Its channel, and how many barriers that had submitted before.
     order: (u64, u64),
+    /// Its host, and the step from which on that lets no newer write pass it, although it may still be
+    /// carried out.
+    left: Option<(u64, StepNumber)>,
 }
 
 impl Write {
@@ -59,6 +62,7 @@ impl Write {
         durable: true,
         read: None,
         order: (0, 0),
+        left: None,
     };
 
     fn found_as(&self) -> Version {
@@ -183,6 +187,7 @@ impl Oracle {
                 durable: false,
                 read: None,
                 order,
+                left: None,
             });
         }
         version
@@ -221,6 +226,19 @@ impl Oracle {
             version,
             controllers: None,
         });
+    }
+
+    /// The application of a host was told that a write may still be carried out: as an
+    /// [`orphan`](Self::orphan), but what the host writes later, and is told is done, replaces it.
+    pub fn leave(&mut self, range: Range<usize>, version: Version, host: u64) {
+        let now = self.step();
+        for block in &mut self.blocks[range.clone()] {
+            let mut writes = block.iter_mut();
+            if let Some(write) = writes.find(|write| write.version == version) {
+                write.left = Some((host, now));
+            }
+        }
+        self.orphan(range, version, host);
     }
 
     /// Returns true if a write may be carried out that its application does not wait for.
@@ -403,7 +421,20 @@ impl Oracle {
 
 /// Returns true if a read that began at `read` may find `write`, unless that ended before `floor`.
 fn may_be_found(writes: &[Write], write: &Write, read: StepNumber, floor: StepNumber) -> bool {
-    write.ended.is_none_or(|ended| ended >= floor) && !is_behind(writes, write, read)
+    write.ended.is_none_or(|ended| ended >= floor)
+        && !is_behind(writes, write, read)
+        && !is_replaced(writes, write, read)
+}
+
+/// Returns true if a newer write of its host, which lets none pass it, was acknowledged when a read
+/// began at `read`.
+fn is_replaced(writes: &[Write], write: &Write, read: StepNumber) -> bool {
+    write.left.is_some_and(|(host, left)| {
+        writes.iter().any(|other| {
+            let over = other.holds && other.ended.is_some_and(|ended| ended < read);
+            over && other.host == host && other.began > left
+        })
+    })
 }
 
 /// Returns true if a barrier puts `write` before another one that was acknowledged when a read
@@ -566,6 +597,18 @@ mod tests {
         let last = oracle.begin_write(0..1, Content::Version);
         oracle.acknowledge(0..1, last, false, 1);
         assert_eq!(found(&mut oracle, 0), [last]);
+    }
+
+    #[test]
+    fn a_write_that_was_left_is_replaced_by_what_its_host_writes_later() {
+        for (host, expected) in [(7, &[2][..]), (8, &[0, 2])] {
+            let mut oracle = Oracle::new(1);
+            let left = oracle.begin_write(0..1, Content::Zeroes);
+            oracle.leave(0..1, left, 7);
+            let newer = oracle.begin_write(0..1, Content::Version);
+            oracle.acknowledge(0..1, newer, false, host);
+            assert_eq!(found(&mut oracle, 0), expected, "host {host}");
+        }
     }
 
     #[test]
