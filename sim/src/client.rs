@@ -6,11 +6,13 @@ mod extents;
 mod giving_up;
 mod judge;
 mod leaving;
+mod splitting;
 mod way;
 
 use connections::{Loss, Reopening};
 pub(crate) use content::version_of;
 use giving_up::GivingUp;
+use splitting::Splitting;
 pub(crate) use way::Way;
 
 use crate::application::{
@@ -111,6 +113,8 @@ pub struct Client {
     gives_up: Option<GivingUp>,
     /// Half of its requests are Flushes.
     syncs: bool,
+    /// Draws writes that one command does not take; `None` where it draws all kinds of requests.
+    splits: Option<Splitting>,
     /// The work of the next channel, once this one is closed.
     reopening: Option<Reopening>,
     /// No other host writes to its blocks.
@@ -198,6 +202,7 @@ impl Client {
             extents: None,
             gives_up: None,
             syncs: false,
+            splits: None,
             reopening: None,
             alone: true,
             waits: None,
@@ -232,6 +237,9 @@ impl Client {
         if application.syncs {
             application.workload.depth = application.workload.depth.min(SYNCS_DEPTH);
         }
+        if application.splits {
+            application.workload.depth = 1;
+        }
         let Application {
             workload,
             seed,
@@ -242,6 +250,7 @@ impl Client {
             extents,
             gives_up,
             syncs,
+            splits,
             alone,
             waits,
             asks_anew,
@@ -262,6 +271,7 @@ impl Client {
             client.extents = Some((Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
         }
         client.gives_up = gives_up.then(|| GivingUp::new(seed));
+        client.splits = splits.then(|| Splitting::new(seed));
         (client.alone, client.waits, client.anew) = (alone, waits, asks_anew);
         (client.syncs, client.reopening) = (syncs, reopening);
         (client.answered, client.deaths) = (answered, deaths);
@@ -387,11 +397,20 @@ impl Client {
         }
     }
 
-    fn next_request(&mut self, cx: &Context<'_>) -> Option<Request> {
+    /// Draws the next operation, and its blocks.
+    fn draw(&mut self) -> Option<(Operation, Range<usize>)> {
         let operation = self.operation();
         let range = match operation {
             Operation::Flush => 0..0,
             _ => self.range(operation)?,
+        };
+        Some((operation, range))
+    }
+
+    fn next_request(&mut self, cx: &Context<'_>) -> Option<Request> {
+        let (operation, range) = match &mut self.splits {
+            Some(splits) => splits.draw(self.geometry, self.transfer_blocks),
+            None => self.draw()?,
         };
         let bytes = range.len() * self.geometry.block_bytes as usize;
         let data = if operation.has_data() {
