@@ -218,5 +218,9 @@ impl FromStr for Feature {
 pub(super) fn complete(mut features: BTreeSet<Feature>) -> BTreeSet<Feature> {
     let has = features.clone();
     features.retain(|feature| feature.needs().is_none_or(|needed| has.contains(&needed)));
+    if has.contains(&Feature::Syncs) {
+        // Both are what applications do beside their Flushes.
+        features.remove(&Feature::Splits);
+    }
     features
 }
