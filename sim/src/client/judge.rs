@@ -108,7 +108,6 @@ impl Client {
             RequestKind::Write { version, .. } if comes_late => {
                 let mut oracle = self.oracle.borrow_mut();
                 if answer == Err(BlockError::Gone) {
-                    // Its namespace may come back, with which its blocks are open.
                     oracle.orphan(range, version, self.host);
                 } else {
                     oracle.leave(range, version, self.host);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use switch::Knobs;
 use target::{Target, TargetError, Waiter, wait_by};
 
-/// Longest that a crash waits for a request in whose middle it is to be.
+/// Longest that a crash waits for a request that it is to interrupt.
 const ZEROES_AT_MOST: Nanos = Nanos::from_millis(20);
 
 impl Machine {
