@@ -40,6 +40,8 @@ pub struct Application {
     /// Half of its requests are Flushes, and few are under way at once: mostly nothing that was
     /// acknowledged is not flushed.
     pub syncs: bool,
+    /// It writes more than one command takes, flushes that, and has nothing else under way meanwhile.
+    pub splits: bool,
     /// It closes its channel now and then, and opens another one.
     pub reopens: bool,
     /// Its host is the only one of its volume, now and later: newer writes wait for those of which
@@ -88,6 +90,7 @@ impl Application {
             extents: false,
             gives_up: false,
             syncs: false,
+            splits: false,
             reopens: false,
             alone: true,
             waits: None,

@@ -2,15 +2,18 @@
 
 mod connections;
 mod content;
+mod drawing;
 mod extents;
 mod giving_up;
 mod judge;
 mod leaving;
+mod splitting;
 mod way;
 
 use connections::{Loss, Reopening};
 pub(crate) use content::version_of;
 use giving_up::GivingUp;
+use splitting::Splitting;
 pub(crate) use way::Way;
 
 use crate::application::{
@@ -111,6 +114,8 @@ pub struct Client {
     gives_up: Option<GivingUp>,
     /// Half of its requests are Flushes.
     syncs: bool,
+    /// Draws writes that one command does not take; `None` where it draws all kinds of requests.
+    splits: Option<Splitting>,
     /// The work of the next channel, once this one is closed.
     reopening: Option<Reopening>,
     /// No other host writes to its blocks.
@@ -198,6 +203,7 @@ impl Client {
             extents: None,
             gives_up: None,
             syncs: false,
+            splits: None,
             reopening: None,
             alone: true,
             waits: None,
@@ -232,6 +238,9 @@ impl Client {
         if application.syncs {
             application.workload.depth = application.workload.depth.min(SYNCS_DEPTH);
         }
+        if application.splits {
+            application.workload.depth = 1;
+        }
         let Application {
             workload,
             seed,
@@ -242,6 +251,7 @@ impl Client {
             extents,
             gives_up,
             syncs,
+            splits,
             alone,
             waits,
             asks_anew,
@@ -262,6 +272,7 @@ impl Client {
             client.extents = Some((Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
         }
         client.gives_up = gives_up.then(|| GivingUp::new(seed));
+        client.splits = splits.then(|| Splitting::new(seed));
         (client.alone, client.waits, client.anew) = (alone, waits, asks_anew);
         (client.syncs, client.reopening) = (syncs, reopening);
         (client.answered, client.deaths) = (answered, deaths);
@@ -366,32 +377,10 @@ impl Client {
         })
     }
 
-    /// Draws the next operation.
-    fn operation(&mut self) -> Operation {
-        const WRITE: Operation = Operation::Write { durable: false };
-        if self.syncs && self.prng.chance(1, 2) {
-            return Operation::Flush;
-        }
-        let roll = self.prng.below(100);
-        match (self.mix, roll) {
-            (Mix::Plain, 0..50) | (Mix::Everything, 0..38) => Operation::Read,
-            (Mix::Plain, 50..97) | (Mix::Everything, 38..76) => WRITE,
-            (Mix::Everything, 76..81) => Operation::WriteZeroes {
-                deallocate: roll.is_multiple_of(2),
-                durable: false,
-            },
-            (Mix::Everything, 81..85) => Operation::Deallocate,
-            (Mix::Everything, 85..92) => Operation::Compare,
-            (Mix::Everything, 92..95) => Operation::Verify,
-            _ => Operation::Flush,
-        }
-    }
-
     fn next_request(&mut self, cx: &Context<'_>) -> Option<Request> {
-        let operation = self.operation();
-        let range = match operation {
-            Operation::Flush => 0..0,
-            _ => self.range(operation)?,
+        let (operation, range) = match &mut self.splits {
+            Some(splits) => splits.draw(self.geometry, self.transfer_blocks),
+            None => self.draw()?,
         };
         let bytes = range.len() * self.geometry.block_bytes as usize;
         let data = if operation.has_data() {

@@ -41,6 +41,8 @@ pub struct DiskTotals {
     pub late: u64,
     /// Requests that a crash found under way, and writes that had an effect on some blocks first.
     pub torn: u64,
+    /// Writes of zeroes that were done.
+    pub zeroed: u64,
     /// Blocks that went back to what had been flushed.
     pub lost: u64,
 }
@@ -339,6 +341,7 @@ impl DiskState {
 
     fn write(&mut self, request: &Request, size: usize, whole: bool, durable: bool) {
         self.totals.writes += 1;
+        self.totals.zeroed += u64::from(whole && request.data.is_none());
         let first = usize::try_from(request.lba.0).expect("a small disk");
         for index in 0..request.blocks as usize {
             if !whole && self.prng.chance(1, 2) {

@@ -62,6 +62,8 @@ mutations! {
     CacheLossHidden = "cache-loss-hidden",
     /// A Flush counts for all that was acknowledged until it is done, not until it is asked for.
     FlushCountsLater = "flush-counts-later",
+    /// A request keeps what its first commands wrote although a write cache lost it with the connection.
+    LostPartsKept = "lost-parts-kept",
     /// The host gives up a target for good although it was told to keep reconnecting.
     LossFinal = "loss-final",
     /// A channel that got no queue does not ask for one again.

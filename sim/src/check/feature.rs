@@ -110,11 +110,14 @@ pub enum Feature {
     /// Threads that share an I/O path die in the middle of what they do, dispatchers too, and others come
     /// in the place of those that ask for something.
     ThreadDeaths,
+    /// The applications of some hosts write more than one command takes, flush it, and have nothing
+    /// else under way meanwhile; targets lose power in the middle.
+    Splits,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 48] = [
+    pub const ALL: [(Self, &'static str); 49] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -163,6 +166,7 @@ impl Feature {
         (Self::OtherLimits, "other-limits"),
         (Self::SwitchedPaths, "switched-paths"),
         (Self::ThreadDeaths, "thread-deaths"),
+        (Self::Splits, "splits"),
     ];
 
     /// The name by which it is left out.
@@ -178,7 +182,9 @@ impl Feature {
             Self::Partitions | Self::Silence => Some(Self::Cuts),
             Self::Flips => Some(Self::Digests),
             Self::Tears => Some(Self::Slow),
-            Self::OtherVolume | Self::PowerLoss | Self::OtherLimits => Some(Self::TargetCrashes),
+            Self::OtherVolume | Self::PowerLoss | Self::OtherLimits | Self::Splits => {
+                Some(Self::TargetCrashes)
+            }
             // Others have one core.
             Self::SwitchedPaths | Self::ThreadDeaths => Some(Self::HostPaths),
             Self::CorePauses => Some(Self::Switched),
@@ -212,5 +218,9 @@ impl FromStr for Feature {
 pub(super) fn complete(mut features: BTreeSet<Feature>) -> BTreeSet<Feature> {
     let has = features.clone();
     features.retain(|feature| feature.needs().is_none_or(|needed| has.contains(&needed)));
+    if has.contains(&Feature::Syncs) {
+        // Both are what applications do beside their Flushes.
+        features.remove(&Feature::Splits);
+    }
     features
 }

@@ -188,7 +188,7 @@ impl Plan {
             command_timeout: Nanos::from_secs(if has(Feature::Late) { 2 } else { 30 }),
             keep_alive,
             loss_timeout: has(Feature::KeepReconnecting).then(|| loss_timeout(options.seed)),
-            limits: limits(options.seed, has(Feature::Foreign), has(Feature::Small)),
+            limits: limits(options.seed, &features),
             network: network(options.seed, &features)
                 .with_connections(connections(&paths, applications)),
             pace: pace(&features),
@@ -337,8 +337,10 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
     }
 }
 
-fn limits(seed: u64, foreign: bool, small: bool) -> Limits {
-    let limits = Limits {
+fn limits(seed: u64, features: &BTreeSet<Feature>) -> Limits {
+    let has = |feature| features.contains(&feature);
+    let foreign = has(Feature::Foreign);
+    let mut limits = Limits {
         end_controller: !foreign,
         extents: if foreign {
             0
@@ -347,11 +349,14 @@ fn limits(seed: u64, foreign: bool, small: bool) -> Limits {
         },
         ..Limits::default()
     };
-    if small {
-        smaller(&mut draws(seed, 3), limits)
-    } else {
-        limits
+    if has(Feature::Small) {
+        limits = smaller(&mut draws(seed, 3), limits);
     }
+    if has(Feature::Splits) {
+        limits.transfer_bytes = 8192;
+        limits.deallocate_blocks = 8;
+    }
+    limits
 }
 
 /// Returns these limits with transfers, capsules and queues of any small size.

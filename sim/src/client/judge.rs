@@ -107,7 +107,11 @@ impl Client {
             }
             RequestKind::Write { version, .. } if comes_late => {
                 let mut oracle = self.oracle.borrow_mut();
-                oracle.orphan(range, version, self.host);
+                if answer == Err(BlockError::Gone) {
+                    oracle.orphan(range, version, self.host);
+                } else {
+                    oracle.leave(range, version, self.host);
+                }
             }
             RequestKind::Write { version, .. } => {
                 let mut oracle = self.oracle.borrow_mut();

@@ -119,7 +119,7 @@ impl RemoteChannel {
             };
             let geometry = self.namespaces[usize::from(number)].state.geometry();
             exchange.change_part(|request| {
-                if request.is_cached() {
+                if request.is_cached() && !mutation::active(Mutation::LostPartsKept) {
                     request.restart();
                 }
                 request.shorten(geometry, &self.parameters);

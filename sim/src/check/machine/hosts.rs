@@ -85,6 +85,7 @@ impl Machine {
                     extents: self.has(Feature::Extents),
                     gives_up: self.has(Feature::GiveUps),
                     syncs: self.has(Feature::Syncs) && (host + target).is_multiple_of(2),
+                    splits: self.has(Feature::Splits) && (host + target).is_multiple_of(2),
                     reopens: self.reopens(),
                     alone: self.plan.hosts == 1 && !self.has(Feature::HostCrashes),
                     waits: self.waits(host),

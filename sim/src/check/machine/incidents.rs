@@ -14,6 +14,9 @@ use std::sync::Arc;
 use switch::Knobs;
 use target::{Target, TargetError, Waiter, wait_by};
 
+/// Longest that a crash waits for a request that it is to interrupt.
+const ZEROES_AT_MOST: Nanos = Nanos::from_millis(20);
+
 impl Machine {
     /// Something happens.
     pub(in crate::check) fn meets(&mut self, incident: Incident) {
@@ -46,6 +49,7 @@ impl Machine {
                 self.count("pauses of cores");
                 self.pass(lead);
             }
+            Incident::AwaitZeroes(target, number) => self.await_zeroes(target, number),
             Incident::PauseThread {
                 host,
                 thread,
@@ -80,6 +84,20 @@ impl Machine {
 
     pub(super) fn count(&mut self, kind: &'static str) {
         *self.incidents.entry(Cow::Borrowed(kind)).or_default() += 1;
+    }
+
+    /// Lets all act until disks of a target have zeroed blocks for so many commands.
+    fn await_zeroes(&self, target: usize, number: u64) {
+        let volumes = &self.known[target].volumes;
+        let zeroed = || {
+            volumes
+                .iter()
+                .map(|volume| volume.disk.totals().zeroed)
+                .sum::<u64>()
+        };
+        let enough = zeroed() + number;
+        let until = self.world.now() + ZEROES_AT_MOST;
+        self.run_until(until, || zeroed() >= enough);
     }
 
     fn crash_target(&mut self, target: usize, down: Nanos, power: bool, other: bool) {

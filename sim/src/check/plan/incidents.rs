@@ -44,6 +44,8 @@ pub enum Incident {
         /// Time that passes before anything else happens: answers arrive.
         lead: Nanos,
     },
+    /// Nothing happens until disks of a target have zeroed blocks for so many commands: (target, number).
+    AwaitZeroes(usize, u64),
     /// A thread of a host stops that shares an I/O path with others: one that asks for something, or
     /// the path's dispatcher.
     PauseThread {
@@ -129,6 +131,9 @@ pub(super) fn events(
     calm_after: u64,
 ) -> Vec<Event> {
     let mut events = incidents(seed, features, there, calm_after);
+    if features.contains(&Feature::Splits) {
+        events.extend(late_losses(seed, there, calm_after));
+    }
     if features.contains(&Feature::CorePauses) {
         let crashes = events.iter().filter(|event| {
             let what = event.what;
@@ -259,6 +264,25 @@ fn thread_deaths(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
         Event { after, what }
     };
     (0..count).map(death).collect()
+}
+
+/// Losses of power in the middle of requests: other crashes come with an answer.
+fn late_losses(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
+    let mut prng = draws(seed, 27);
+    let count = 1 + prng.below(8);
+    let loss = |_| {
+        let after = prng.below(calm_after + 1);
+        let target = there.target(&mut prng);
+        let crash = Incident::CrashTarget {
+            target,
+            down: Nanos::from_millis(prng.below(100)),
+            power: true,
+            other: false,
+        };
+        let lead = Incident::AwaitZeroes(target, 1 + prng.below(4));
+        [lead, crash].map(|what| Event { after, what })
+    };
+    (0..count).flat_map(loss).collect()
 }
 
 /// Longest time of a core of a host that stops: several times as long as its controller waits for it
