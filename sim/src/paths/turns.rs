@@ -1,7 +1,7 @@
 //! Steps of threads: applications, the thread that writes back, the dispatcher, and all of them as
 //! runners of queues.
 //!
-//! The rules of the path are asked where production asks them. A submitter whose path polls does
+//! The rules of the path are asked where production asks them. Where its path polls, a submitter does
 //! no more for its application before its own requests are over; it goes on while it polls for
 //! those of others.
 
