@@ -4,8 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use switch::doorbell::Reason;
 use switch::{Class, Coalescer, PerClass, doorbell, request_steering};
 
-/// Counters of one dataplane thread since its start, published every 10 ms and before
-/// it sleeps.
+/// Counters of one dataplane thread since its start, published within 10 ms of what they count.
 #[derive(Clone, Debug, Default)]
 pub struct CoreCounters {
     /// `Latency` requests that their submitters sent themselves, beside those of the ingress.

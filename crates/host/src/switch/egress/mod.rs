@@ -103,6 +103,19 @@ struct Statistics {
     counters: CoreCounters,
     load: CoreLoad,
     publish_at: Time,
+    /// The core did something since it published them.
+    unpublished: bool,
+}
+
+impl Statistics {
+    /// Returns the time at which the core publishes them, also if it does nothing else.
+    fn deadline(&self) -> Time {
+        if self.unpublished {
+            self.publish_at
+        } else {
+            Time::NEVER
+        }
+    }
 }
 
 /// The service of a dataplane core.
@@ -145,6 +158,7 @@ impl EgressService {
                 counters: CoreCounters::default(),
                 load: CoreLoad::new(),
                 publish_at: Time::ZERO,
+                unpublished: false,
             },
             closing: false,
             config,
@@ -357,7 +371,8 @@ impl EgressService {
 
     /// Publishes the counters and updates the load average.
     fn publish(&mut self, now: Time) {
-        if now < self.statistics.publish_at {
+        self.statistics.unpublished = now < self.statistics.publish_at;
+        if self.statistics.unpublished {
             return;
         }
         self.statistics.publish_at = now + COUNTERS_PERIOD;
@@ -366,12 +381,8 @@ impl EgressService {
         for &class in &self.config.classes {
             self.statistics.load.sample(now, class, outstanding[class]);
         }
-        self.statistics.counters.load_bytes = self.statistics.load.all(now);
-        self.publish_counters();
-    }
-
-    fn publish_counters(&mut self) {
         let mut counters = self.statistics.counters.clone();
+        counters.load_bytes = self.statistics.load.all(now);
         counters.steering = *self.steering.counters();
         counters.sparse_arrivals = self.latency.watch.sparse_arrivals();
         for egress in &mut self.egresses.list {
@@ -515,17 +526,12 @@ impl Service for EgressService {
             let known = self.submitters.known[submitter as usize].as_ref();
             known.map_or(Time::NEVER, |known| known.held_completions.until())
         });
-        lanes.chain(held_completions).min().unwrap_or(Time::NEVER)
+        let first = lanes.chain(held_completions).min();
+        first.unwrap_or(Time::NEVER).min(self.statistics.deadline())
     }
 
     fn stays_awake(&mut self) {
         self.ingress.sleeper.awake();
-    }
-
-    fn may_sleep(&mut self) -> bool {
-        // It may sleep for long, and what it did shows meanwhile.
-        self.publish_counters();
-        true
     }
 
     fn finished(&self) -> bool {
