@@ -131,8 +131,9 @@ pub(super) fn events(
     calm_after: u64,
 ) -> Vec<Event> {
     let mut events = incidents(seed, features, there, calm_after);
-    if features.contains(&Feature::Splits) {
-        events.extend(late_losses(seed, there, calm_after));
+    let has = |feature| features.contains(&feature);
+    if has(Feature::Splits) || has(Feature::Syncs) && has(Feature::PowerLoss) {
+        events.extend(losses(seed, has(Feature::Splits), there, calm_after));
     }
     if features.contains(&Feature::CorePauses) {
         let crashes = events.iter().filter(|event| {
@@ -266,8 +267,9 @@ fn thread_deaths(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
     (0..count).map(death).collect()
 }
 
-/// Losses of power in the middle of requests: other crashes come with an answer.
-fn late_losses(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
+/// Further losses of power, where applications flush again and again: with an answer, as any other
+/// crash, or in the middle of a request that is split.
+fn losses(seed: u64, split: bool, there: There, calm_after: u64) -> Vec<Event> {
     let mut prng = draws(seed, 27);
     let count = 1 + prng.below(8);
     let loss = |_| {
@@ -279,8 +281,9 @@ fn late_losses(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
             power: true,
             other: false,
         };
-        let lead = Incident::AwaitZeroes(target, 1 + prng.below(4));
-        [lead, crash].map(|what| Event { after, what })
+        let lead = split.then(|| Incident::AwaitZeroes(target, 1 + prng.below(4)));
+        let both = lead.into_iter().chain([crash]);
+        both.map(move |what| Event { after, what })
     };
     (0..count).flat_map(loss).collect()
 }
