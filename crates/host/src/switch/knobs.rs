@@ -31,8 +31,7 @@ impl Switchboard {
     /// # Errors
     /// [`HostError::Option`] for a word that is no knob, a value that the knob has not, another
     /// value of one of [`FIXED_KNOBS`], or knobs that do not go together; the text says what is
-    /// possible. The
-    /// switchboard's where it has ended. Nothing has changed then.
+    /// possible. The switchboard's where it has ended. Nothing has changed then.
     pub fn change_knobs<'a>(
         &self,
         changes: impl IntoIterator<Item = (&'a str, &'a str)>,
