@@ -256,8 +256,8 @@ base::with_defaults! {
         /// Barriers in force of hosts at one address (of IPv6, in one /64) without a tenant, which choose their own names; 1
         /// to [`BARRIERS_ACTIVE_MAX`]. Others of them wait.
         pub barriers_per_address: usize = BARRIERS_ACTIVE_MAX / 4,
-        /// Data that commands which wait for barriers may keep in buffers of a core, in bytes; at least
-        /// 1. A barrier that would hold more fails instead.
+        /// Bytes of a core's buffers that commands which wait for barriers may keep: at least 1, and
+        /// no more than a quarter of all. A barrier that would hold more fails instead.
         // Half of the buffers of the size that most commands need.
         pub barrier_held_bytes: usize = 8 * MIB,
         /// Which life of the devices' volatile write caches it is, for Identify: it changes whenever

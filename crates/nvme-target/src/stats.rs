@@ -247,7 +247,7 @@ counters! {
         stashed_bytes,
         /// Connections that have not got through Connect now.
         fresh_connections,
-        /// Bytes that commands which wait for barriers brought along, now.
+        /// Bytes of buffers that commands which wait for barriers keep, now.
         barrier_held_bytes,
         /// Bytes that devices work on for commands without a buffer, now.
         work_bytes,

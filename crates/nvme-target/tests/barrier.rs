@@ -6,8 +6,8 @@
 mod common;
 
 use base::Nanos;
-use common::late::{QUICK, State, bed, bed_with};
-use common::{BLOCK, Bed, Client, HOST, eventually, io, pattern};
+use common::late::{QUICK, State, bed, bed_started, bed_with};
+use common::{BLOCK, Bed, Client, HOST, eventually, few, io, pattern, with_buffers};
 use std::sync::atomic::Ordering;
 use switchyard_target::{Limits, Others, Tenancy, TenantOptions};
 use wire::fabrics::Property;
@@ -417,6 +417,35 @@ fn a_barrier_that_would_hold_too_much_fails_and_nothing_else_does() {
     }
     assert_eq!(answer(one, fails), Status::COMMAND_INTERRUPTED.with_dnr());
     for _ in 0..601 {
+        assert!(two.completion().status.is_success());
+    }
+    open(&state);
+    succeeds(one, late);
+}
+
+/// What waited for a barrier kept buffers by the size of its data, not by theirs, and kept the last
+/// ones, for which what came before the barrier waited.
+#[test]
+fn a_barrier_fails_before_it_holds_the_buffers_that_others_wait_for() {
+    let limits = Limits {
+        barrier_timeout: Nanos::from_secs(60),
+        ..Limits::default()
+    };
+    let (bed, state) = bed_started(1, 64, limits, |target| with_buffers(target, few()));
+    let mut host = Host::new(&bed, HOST, 2);
+    let [one, two] = &mut host.queues[..] else {
+        panic!("two queues")
+    };
+    let late = late_write(one, &pattern(1, BLOCK), &state, 0);
+    let fails = barrier(one);
+    until_held(&bed, two, 0);
+    // Each takes a buffer of 64 KiB. All together have 8 MiB, a quarter of which are 32 of these.
+    let data = pattern(2, 2 * BLOCK);
+    for _ in 0..32 {
+        write(two, QUICK, &data);
+    }
+    assert_eq!(answer(one, fails), Status::COMMAND_INTERRUPTED.with_dnr());
+    for _ in 0..33 {
         assert!(two.completion().status.is_success());
     }
     open(&state);

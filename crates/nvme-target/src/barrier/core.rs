@@ -28,14 +28,12 @@ use std::sync::Arc;
 /// Barriers on one core.
 #[derive(Debug)]
 pub(crate) struct CoreBarriers {
-    /// Bytes that held commands may have brought along, in all scopes together.
-    held_bytes_max: usize,
     holds: Vec<Hold>,
     /// Number of barriers that came into force; wraps.
     epoch: u32,
     /// The number of the command that was held last.
     last: u32,
-    /// Bytes that held commands brought along.
+    /// Bytes of buffers that held commands keep.
     held_bytes: usize,
     /// I/O queues of the core, by scope.
     members: BTreeMap<Arc<Scope>, BTreeSet<SlabKey>>,
@@ -50,7 +48,7 @@ pub(crate) struct Hold {
     /// The barrier in force.
     active: Option<Active>,
     held: Line<HeldCommand>,
-    /// Bytes that these commands brought along.
+    /// Bytes of buffers that these commands keep.
     bytes: usize,
     /// More was held than may be, and most of it here.
     overflows: bool,
@@ -107,10 +105,9 @@ pub(crate) enum Due {
 }
 
 impl CoreBarriers {
-    /// Returns a core without barriers. Held commands may bring `held_bytes_max` bytes along.
-    pub(crate) fn new(held_bytes_max: usize) -> Self {
+    /// Returns a core without barriers.
+    pub(crate) fn new() -> Self {
         Self {
-            held_bytes_max,
             holds: Vec::new(),
             epoch: 0,
             last: 0,
@@ -119,7 +116,7 @@ impl CoreBarriers {
         }
     }
 
-    /// Returns the bytes that held commands brought along.
+    /// Returns the bytes of buffers that held commands keep.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -190,20 +187,21 @@ impl CoreBarriers {
         &mut self.holds[place]
     }
 
-    /// Lets a command wait that is of one of these scopes, if that is on hold, and brought `bytes`
-    /// along. Its number, if it waits.
+    /// Lets a command wait that is of one of these scopes, if that is on hold, and keeps `bytes` of
+    /// buffers; all of them together may keep `most`. Its number, if it waits.
     pub(crate) fn wait<'a>(
         &mut self,
         mut scopes: impl Iterator<Item = &'a Arc<Scope>>,
         ticket: Ticket,
         bytes: u32,
+        most: usize,
     ) -> Option<u32> {
         let scope = scopes.find(|scope| self.holds.iter().any(|hold| hold.scope == **scope))?;
         // 0 says that a command is not held.
         self.last = self.last.wrapping_add(1).max(1);
         let number = self.last;
         self.held_bytes += bytes as usize;
-        let overflows = self.held_bytes > self.held_bytes_max;
+        let overflows = self.held_bytes > most;
         let hold = self.hold(scope).expect("found just now");
         hold.bytes += bytes as usize;
         let held = HeldCommand {
@@ -220,7 +218,7 @@ impl CoreBarriers {
         Some(number)
     }
 
-    /// A held command is over before it was released: what it brought counts no longer.
+    /// A held command is over before it was released: what it keeps counts no longer.
     #[cold]
     pub(crate) fn forget(&mut self, number: u32) {
         for hold in &mut self.holds {

@@ -23,8 +23,6 @@ pub(crate) struct Checked<'a> {
     pub(crate) command: ExtentsCommand,
     /// Bytes of the capsule's data: the table, behind what a write brought along.
     pub(crate) length: u32,
-    /// Bytes of data that a write brought along.
-    pub(crate) brought: u32,
     /// Bytes to skip in the capsule, and the capsule's data if it is here.
     pub(crate) inside: (u32, &'a [u8]),
 }
@@ -58,16 +56,15 @@ pub(crate) fn check<'a>(
     }
     let table = command.table_bytes() as u64;
     let length = pointer.length();
-    let brought = match u64::from(length).checked_sub(table) {
-        Some(0) => 0,
-        Some(brought) if kind == CommandKind::Write && brought == bytes => brought,
+    match u64::from(length).checked_sub(table) {
+        Some(0) => {}
+        Some(brought) if kind == CommandKind::Write && brought == bytes => {}
         _ => return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
-    };
+    }
     let inside = blocks::arrival(pointer, payload, length)?;
     Ok(Checked {
         command,
         length,
-        brought: u32::try_from(brought).expect("less than the capsule's data"),
         inside: inside.ok_or(Status::INVALID_FIELD.with_dnr())?,
     })
 }

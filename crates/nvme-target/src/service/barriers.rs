@@ -19,6 +19,9 @@ use wire::nvme::Status;
 /// not much longer.
 const LOOKS_A_TURN: usize = 1024;
 
+/// Commands that wait for barriers keep at most one part of so many of a core's buffers.
+const HELD_PART: usize = 4;
+
 impl PollGroup {
     /// A barrier is in force: everything of its tenant that is here, and not held, came before it.
     pub(super) fn take_barrier(&mut self, barrier: &Arc<Barrier>, cx: &mut Context<'_>) {
@@ -172,7 +175,7 @@ pub(crate) fn enter(
 ) {
     let entry = connection.session.commands.slot(slot);
     entry.enter(CommandState::WaitingForBarrier, &mut core.states);
-    hold(connection, slot, 0, None, core);
+    hold(connection, slot, 0, None, core, cx);
     if connection.session.commands.slot(slot).order.held == 0 {
         begin(connection, slot, core, cx);
     }
@@ -204,9 +207,15 @@ fn begin(connection: &mut Connection, slot: u16, core: &mut CoreState, cx: &mut 
 
 /// A command has come, and brought `bytes` along: holds it, if a barrier concerns it.
 #[inline]
-pub(crate) fn arrive(connection: &mut Connection, slot: u16, bytes: u32, core: &mut CoreState) {
+pub(crate) fn arrive(
+    connection: &mut Connection,
+    slot: u16,
+    bytes: u32,
+    core: &mut CoreState,
+    cx: &Context<'_>,
+) {
     if !core.barriers.is_idle() {
-        hold(connection, slot, bytes, None, core);
+        hold(connection, slot, bytes, None, core, cx);
     }
 }
 
@@ -218,6 +227,7 @@ fn hold(
     bytes: u32,
     released_by: Option<&Scope>,
     core: &mut CoreState,
+    cx: &Context<'_>,
 ) {
     let ticket = connection.ticket(slot);
     let Some(scopes) = &connection.access.scopes else {
@@ -229,7 +239,10 @@ fn hold(
     let here = here.filter(|_| entry.nsid != NSID_BROADCAST);
     let concerned = everywhere.into_iter().flatten().chain(here);
     let concerned = concerned.filter(|scope| released_by.is_none_or(|other| ***scope != *other));
-    if let Some(number) = core.barriers.wait(concerned, ticket, bytes) {
+    // What came before the barrier finds buffers beside those of what it holds.
+    let most = cx.driver.buffers().bytes().0 / HELD_PART;
+    let most = core.limits.barrier_held_bytes.min(most);
+    if let Some(number) = core.barriers.wait(concerned, ticket, bytes, most) {
         entry.order.held = number;
         core.stats.barrier_waits += 1;
     }
@@ -249,9 +262,9 @@ fn release(
         return;
     };
     entry.order.held = 0;
-    let kind = entry.kind;
+    let (kind, bytes) = (entry.kind, entry.transfer.held_bytes);
     // It may be of several tenants, or of another one by now.
-    hold(connection, ticket.slot, 0, Some(scope), core);
+    hold(connection, ticket.slot, bytes, Some(scope), core, cx);
     let entry = connection.session.commands.slot(ticket.slot);
     if entry.order.held != 0 {
         return;

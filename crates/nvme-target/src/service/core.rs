@@ -180,7 +180,7 @@ impl CoreState {
             switch: CoreSwitch::new(knobs, limits.connections),
             shared,
             tokens: CoreTokens::new(index),
-            barriers: CoreBarriers::new(limits.barrier_held_bytes),
+            barriers: CoreBarriers::new(),
             unscheduled: false,
             namespaces: Namespaces::new(),
             stores: UnorderedStores::default(),

@@ -208,12 +208,14 @@ fn incarnation_of(namespace: Option<&CoreNamespace>) -> u32 {
     namespace.map_or(0, |namespace| namespace.incarnation)
 }
 
-/// Takes a slot for a command on a run of blocks of this incarnation of a namespace.
+/// Takes a slot for a command on a run of blocks of this incarnation of a namespace, which takes so
+/// many bytes of buffers with it.
 fn take(
     connection: &mut Connection,
     kind: CommandKind,
     command: &Command,
     (run, bytes, incarnation): (&LbaCommand, u32, u32),
+    held: u32,
     core: &mut CoreState,
     cx: &Context<'_>,
 ) -> Result<u16, Status> {
@@ -226,8 +228,7 @@ fn take(
     entry.range.deallocate = run.control.deallocate();
     entry.transfer.length = bytes;
     connection.begin_outstanding(slot, core);
-    let brought = bytes <= core.limits.in_capsule_bytes && kind.takes_data();
-    barriers::arrive(connection, slot, if brought { bytes } else { 0 }, core);
+    barriers::arrive(connection, slot, held, core, cx);
     Ok(slot)
 }
 
@@ -241,7 +242,7 @@ fn admit(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
-    let slot = take(connection, kind, command, asked, core, cx)?;
+    let slot = take(connection, kind, command, asked, 0, core, cx)?;
     advance(connection, slot, Step::Admit, core, cx);
     Ok(Flow::Continue)
 }
@@ -274,7 +275,7 @@ fn with_data(
     let Some(buffer) = capsule_data::buffer(connection, bytes, core, cx)? else {
         return Ok(Flow::Stall);
     };
-    let slot = take(connection, kind, command, asked, core, cx)?;
+    let slot = take(connection, kind, command, asked, buffer.1, core, cx)?;
     capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
     Ok(Flow::Continue)
 }
@@ -331,7 +332,7 @@ fn begin_pieces(
     entry.range.durable = run.control.fua();
     entry.range.deallocate = run.control.deallocate();
     entry.transfer.length = length;
-    barriers::arrive(connection, slot, length, core);
+    barriers::arrive(connection, slot, buffer.1, core, cx);
     let whole = Payload::Whole(&list, true);
     capsule_data::receive(connection, slot, buffer, (0, &list), whole, core, cx);
     Ok(Flow::Continue)
@@ -363,8 +364,8 @@ fn begin_dataset(
     entry.range.blocks = u32::from(management.ranges);
     entry.range.deallocate = management.deallocate;
     entry.transfer.length = length;
-    let brought = if checked.inside.is_some() { length } else { 0 };
-    barriers::arrive(connection, slot, brought, core);
+    let held = buffer.as_ref().map_or(0, |(_, held)| *held);
+    barriers::arrive(connection, slot, held, core, cx);
     if let Some((buffer, inside)) = buffer.zip(checked.inside) {
         capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
     } else {
@@ -408,7 +409,7 @@ fn begin_extents(
     entry.extents = Some(core.tables.take(checked.command));
     entry.range.durable = checked.command.fua;
     entry.transfer.length = checked.length;
-    barriers::arrive(connection, slot, checked.brought, core);
+    barriers::arrive(connection, slot, buffer.1, core, cx);
     capsule_data::receive(connection, slot, buffer, checked.inside, payload, core, cx);
     Ok(Flow::Continue)
 }
@@ -425,7 +426,7 @@ fn begin_flush(
     let nsid = flush::check(command, access.rights.as_deref(), namespace)?;
     let asked = (nsid, incarnation_of(namespace));
     let slot = connection.begin(command, CommandKind::Flush, asked, core, cx.now)?;
-    barriers::arrive(connection, slot, 0, core);
+    barriers::arrive(connection, slot, 0, core, cx);
     advance(connection, slot, Step::Admit, core, cx);
     Ok(Flow::Continue)
 }

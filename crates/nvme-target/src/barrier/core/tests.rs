@@ -41,7 +41,7 @@ fn due(core: &mut CoreBarriers, now: Time) -> Vec<Due> {
 #[test]
 fn a_barrier_waits_for_what_came_before_and_then_for_what_was_sent() {
     let (ours, others) = (scopes("nqn.a"), scopes("nqn.b"));
-    let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+    let mut core = CoreBarriers::new();
     core.join(&ours, KEY);
     let barrier = barrier(&ours, 0);
     let (now, patience) = (Time(5), Nanos::from_secs(1));
@@ -51,9 +51,13 @@ fn a_barrier_waits_for_what_came_before_and_then_for_what_was_sent() {
     core.take(&barrier, patience, now);
     assert_ne!(core.epoch(), epoch);
     // What comes now waits, others' does not.
-    let first = core.wait(ours.iter(), ticket(1), 0).expect("it is held");
-    assert_eq!(core.wait(others.iter(), ticket(2), 0), None);
-    let second = core.wait(ours.iter(), ticket(3), 0).expect("it is held");
+    let first = core
+        .wait(ours.iter(), ticket(1), 0, HELD_BYTES_MAX)
+        .expect("it is held");
+    assert_eq!(core.wait(others.iter(), ticket(2), 0, HELD_BYTES_MAX), None);
+    let second = core
+        .wait(ours.iter(), ticket(3), 0, HELD_BYTES_MAX)
+        .expect("it is held");
     assert_ne!(first, second);
     assert!(matches!(due(&mut core, now)[..], [Due::Search(_)]));
     assert_eq!(core.deadline(), Time::ZERO);
@@ -86,7 +90,7 @@ fn a_barrier_waits_for_what_came_before_and_then_for_what_was_sent() {
 #[test]
 fn a_host_that_always_has_a_barrier_is_no_concern_of_others() {
     let (ours, others) = (scopes("nqn.a"), scopes("nqn.b"));
-    let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+    let mut core = CoreBarriers::new();
     assert!(!core.concern(Some(&ours), 1) && !core.concern(None, 1));
     core.own(&barrier(&ours, 0), Time(5));
     assert!(core.concern(Some(&ours), 1));
@@ -98,7 +102,7 @@ fn a_host_that_always_has_a_barrier_is_no_concern_of_others() {
 #[test]
 fn time_and_memory_are_bounded() {
     let ours = scopes("nqn.a");
-    let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+    let mut core = CoreBarriers::new();
     let (own, other) = (barrier(&ours, 0), barrier(&ours, 1));
     let (now, patience) = (Time(5), Nanos::from_secs(1));
     core.own(&own, now + patience);
@@ -108,14 +112,17 @@ fn time_and_memory_are_bounded() {
     assert_eq!(core.deadline(), now + patience);
     let half = u32::try_from(HELD_BYTES_MAX / 2).expect("a few MiB");
     for slot in 2..4 {
-        core.wait(ours.iter(), ticket(slot), half).expect("held");
+        core.wait(ours.iter(), ticket(slot), half, HELD_BYTES_MAX)
+            .expect("held");
         assert!(due(&mut core, now).is_empty());
     }
-    core.wait(ours.iter(), ticket(4), 1).expect("held");
+    core.wait(ours.iter(), ticket(4), 1, HELD_BYTES_MAX)
+        .expect("held");
     assert!(matches!(&due(&mut core, now)[..], [Due::Overflow(b)] if Arc::ptr_eq(b, &own)));
     assert!(core.disown(ticket(0)).is_some());
     // Still too much: the other core's barrier is told.
-    core.wait(ours.iter(), ticket(5), 1).expect("held");
+    core.wait(ours.iter(), ticket(5), 1, HELD_BYTES_MAX)
+        .expect("held");
     assert!(matches!(&due(&mut core, now)[..], [Due::Tell(b)] if Arc::ptr_eq(b, &other)));
     let late = now + patience + BARRIER_MARGIN;
     assert!(matches!(&due(&mut core, late)[..], [Due::Forget(b)] if Arc::ptr_eq(b, &other)));
@@ -128,35 +135,42 @@ fn time_and_memory_are_bounded() {
 #[test]
 fn who_holds_most_pays_for_too_much() {
     let (greedy, modest) = (scopes("nqn.a"), scopes("nqn.b"));
-    let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+    let mut core = CoreBarriers::new();
     let (now, patience) = (Time(5), Nanos::from_secs(1));
     let (own, other) = (barrier(&greedy, 0), barrier(&modest, 1));
     core.own(&own, now + patience);
     core.own(&other, now + patience);
     let most = u32::try_from(HELD_BYTES_MAX).expect("a few MiB");
-    core.wait(greedy.iter(), ticket(2), most).expect("held");
-    core.wait(modest.iter(), ticket(3), 1).expect("held");
+    core.wait(greedy.iter(), ticket(2), most, HELD_BYTES_MAX)
+        .expect("held");
+    core.wait(modest.iter(), ticket(3), 1, HELD_BYTES_MAX)
+        .expect("held");
     assert!(matches!(&due(&mut core, now)[..], [Due::Overflow(b)] if Arc::ptr_eq(b, &own)));
     assert!(core.disown(ticket(0)).is_some());
     while core.next_free(&own.scope).is_some() {}
-    core.wait(modest.iter(), ticket(4), 1).expect("held");
+    core.wait(modest.iter(), ticket(4), 1, HELD_BYTES_MAX)
+        .expect("held");
     assert!(due(&mut core, now).is_empty());
 }
 
 /// An aborted command kept its entry, and what it had brought counted, until the barrier ended.
 #[test]
 fn a_held_command_that_is_over_counts_no_longer() {
-    let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+    let mut core = CoreBarriers::new();
     let host = scopes("h");
     let (now, patience) = (Time(5), Nanos::from_secs(1));
     let own = barrier(&host, 0);
     core.own(&own, now + patience);
     let most = u32::try_from(HELD_BYTES_MAX).expect("a few MiB");
     for _ in 0..3 {
-        let number = core.wait(host.iter(), ticket(2), most).expect("held");
+        let number = core
+            .wait(host.iter(), ticket(2), most, HELD_BYTES_MAX)
+            .expect("held");
         core.forget(number);
     }
-    let kept = core.wait(host.iter(), ticket(3), 1).expect("held");
+    let kept = core
+        .wait(host.iter(), ticket(3), 1, HELD_BYTES_MAX)
+        .expect("held");
     assert!(due(&mut core, now).is_empty());
     assert!(core.disown(ticket(0)).is_some());
     let next = core.next_free(&own.scope).map(|held| held.number);
@@ -168,7 +182,7 @@ fn a_held_command_that_is_over_counts_no_longer() {
 #[test]
 fn barriers_of_two_tenants_end_each_for_itself() {
     let (ours, others) = (scopes("nqn.a"), scopes("nqn.b"));
-    let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+    let mut core = CoreBarriers::new();
     let (now, patience) = (Time(5), Nanos::from_secs(1));
     let (first, second) = (barrier(&ours, 0), barrier(&others, 1));
     for barrier in [&first, &second] {
@@ -176,7 +190,7 @@ fn barriers_of_two_tenants_end_each_for_itself() {
         core.take(barrier, patience, now);
     }
     let wait = |core: &mut CoreBarriers, scopes: &Scopes, slot| {
-        core.wait(scopes.iter(), ticket(slot), 8)
+        core.wait(scopes.iter(), ticket(slot), 8, HELD_BYTES_MAX)
             .expect("it is held")
     };
     let held = [wait(&mut core, &ours, 2), wait(&mut core, &others, 3)];
@@ -208,7 +222,7 @@ fn barriers_of_two_tenants_end_each_for_itself() {
 #[test]
 fn a_core_wakes_for_the_barrier_of_another_one() {
     let ours = scopes("nqn.a");
-    let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+    let mut core = CoreBarriers::new();
     let (now, patience) = (Time(5), Nanos::from_secs(1));
     let until = now + patience + BARRIER_MARGIN;
     assert_eq!(core.deadline(), Time::NEVER);
@@ -219,9 +233,11 @@ fn a_core_wakes_for_the_barrier_of_another_one() {
     assert!(core.all_sent(&first, |_, _| false));
     assert_eq!(core.deadline(), until);
     let most = u32::try_from(HELD_BYTES_MAX).expect("a few MiB");
-    core.wait(ours.iter(), ticket(1), most).expect("held");
+    core.wait(ours.iter(), ticket(1), most, HELD_BYTES_MAX)
+        .expect("held");
     assert_eq!(core.deadline(), until);
-    core.wait(ours.iter(), ticket(2), 1).expect("held");
+    core.wait(ours.iter(), ticket(2), 1, HELD_BYTES_MAX)
+        .expect("held");
     assert_eq!(core.deadline(), Time::ZERO);
     assert!(matches!(&due(&mut core, now)[..], [Due::Tell(b)] if Arc::ptr_eq(b, &first)));
     assert_eq!(core.deadline(), until);
