@@ -8,6 +8,7 @@ mod common;
 use base::Nanos;
 use common::late::{QUICK, State, bed, bed_started, bed_with};
 use common::{BLOCK, Bed, Client, HOST, eventually, few, io, pattern, with_buffers};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use switchyard_target::{Limits, Others, Tenancy, TenantOptions};
 use wire::fabrics::Property;
@@ -400,9 +401,8 @@ fn a_barrier_that_lasts_too_long_fails_and_holds_no_longer() {
     succeeds(one, late);
 }
 
-#[test]
-fn a_barrier_that_would_hold_too_much_fails_and_nothing_else_does() {
-    let (bed, state) = bed(64);
+/// A barrier fails where so many writes of these data wait for it, which succeed.
+fn holds_too_much((bed, state): (Bed, Arc<State>), writes: u32, data: &[u8]) {
     let mut host = Host::new(&bed, HOST, 2);
     let [one, two] = &mut host.queues[..] else {
         panic!("two queues")
@@ -410,17 +410,21 @@ fn a_barrier_that_would_hold_too_much_fails_and_nothing_else_does() {
     let late = late_write(one, &pattern(1, BLOCK), &state, 0);
     let fails = barrier(one);
     until_held(&bed, two, 0);
-    // 600 times 16 KiB, on the other core than the barrier's.
-    let data = pattern(2, 4 * BLOCK);
-    for _ in 0..600 {
-        write(two, QUICK, &data);
+    for _ in 0..writes {
+        write(two, QUICK, data);
     }
     assert_eq!(answer(one, fails), Status::COMMAND_INTERRUPTED.with_dnr());
-    for _ in 0..601 {
+    for _ in 0..=writes {
         assert!(two.completion().status.is_success());
     }
     open(&state);
     succeeds(one, late);
+}
+
+#[test]
+fn a_barrier_that_would_hold_too_much_fails_and_nothing_else_does() {
+    // 600 times 16 KiB, on the other core than the barrier's.
+    holds_too_much(bed(64), 600, &pattern(2, 4 * BLOCK));
 }
 
 /// What waited for a barrier kept buffers by the size of its data, not by theirs, and kept the last
@@ -431,25 +435,9 @@ fn a_barrier_fails_before_it_holds_the_buffers_that_others_wait_for() {
         barrier_timeout: Nanos::from_secs(60),
         ..Limits::default()
     };
-    let (bed, state) = bed_started(1, 64, limits, |target| with_buffers(target, few()));
-    let mut host = Host::new(&bed, HOST, 2);
-    let [one, two] = &mut host.queues[..] else {
-        panic!("two queues")
-    };
-    let late = late_write(one, &pattern(1, BLOCK), &state, 0);
-    let fails = barrier(one);
-    until_held(&bed, two, 0);
+    let bed = bed_started(1, 64, limits, |target| with_buffers(target, few()));
     // Each takes a buffer of 64 KiB. All together have 8 MiB, a quarter of which are 32 of these.
-    let data = pattern(2, 2 * BLOCK);
-    for _ in 0..32 {
-        write(two, QUICK, &data);
-    }
-    assert_eq!(answer(one, fails), Status::COMMAND_INTERRUPTED.with_dnr());
-    for _ in 0..33 {
-        assert!(two.completion().status.is_success());
-    }
-    open(&state);
-    succeeds(one, late);
+    holds_too_much(bed, 32, &pattern(2, 2 * BLOCK));
 }
 
 #[test]

@@ -205,7 +205,7 @@ fn begin(connection: &mut Connection, slot: u16, core: &mut CoreState, cx: &mut 
     }
 }
 
-/// A command has come, and brought `bytes` along: holds it, if a barrier concerns it.
+/// A command has come, and takes `bytes` of buffers: holds it, if a barrier concerns it.
 #[inline]
 pub(crate) fn arrive(
     connection: &mut Connection,

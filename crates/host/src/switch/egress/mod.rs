@@ -382,8 +382,8 @@ impl EgressService {
             self.statistics.load.sample(now, class, outstanding[class]);
         }
         let mut counters = self.statistics.counters.clone();
-        counters.load_bytes = self.statistics.load.all(now);
         counters.steering = *self.steering.counters();
+        counters.load_bytes = self.statistics.load.all(now);
         counters.sparse_arrivals = self.latency.watch.sparse_arrivals();
         for egress in &mut self.egresses.list {
             let class = egress.class;
