@@ -10,6 +10,7 @@ pub mod device;
 pub mod extents;
 pub mod layer;
 pub mod limits;
+mod locked_file;
 pub mod path;
 pub mod request;
 #[cfg(any(test, feature = "testing"))]
@@ -28,6 +29,7 @@ pub use device::{
     SubmitExtents, check, check_extents,
 };
 pub use extents::{Extent, Extents};
+pub use locked_file::LockedFile;
 pub use path::{Dispatcher, PathDevice};
 pub use request::{BlockError, Completion, IoCounts, Operation, Request};
 #[cfg(any(test, feature = "testing"))]

@@ -5,11 +5,11 @@
 //! both configurations, so that what the interface changed can be told from what the file changed
 //! meanwhile. One process at a time has it, by a lock on a second file beside it.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use block::LockedFile;
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::config;
@@ -57,8 +57,7 @@ struct Written<'a> {
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
-    /// Its lock ends with the descriptor.
-    _lock: File,
+    _lock: LockedFile,
 }
 
 /// The reason for which the state cannot be read or written.
@@ -103,7 +102,7 @@ impl StateFile {
                 "choose a directory that there is and that this user may write to",
             )
         })?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+        let lock = LockedFile::exclusive(lock.into()).map_err(|error| {
             failed(
                 format!("another target uses it ({error})"),
                 "stop that one, or give each a state file of its own",
@@ -111,7 +110,7 @@ impl StateFile {
         })?;
         Ok(Self {
             path: path.to_owned(),
-            _lock: lock.into(),
+            _lock: lock,
         })
     }
 

@@ -27,6 +27,7 @@ mod tests;
 use super::{
     Capabilities, Channel, Device, DeviceError, Geometry, check_block_bytes, check_within,
 };
+use crate::LockedFile;
 use crate::limits::TRANSFER_MAX_BYTES;
 use channel::FileChannel;
 use open::Opened;
@@ -113,8 +114,8 @@ struct FileState {
 #[derive(Debug)]
 pub struct FileDevice {
     options: FileOptions,
-    /// Holds the lock. Never used for I/O where a core can have a description of its own.
-    file: Arc<File>,
+    /// Never used for I/O where a core can have a description of its own.
+    file: LockedFile,
     mode: IoMode,
     capabilities: Capabilities,
     regular: bool,
@@ -165,7 +166,7 @@ impl FileDevice {
         };
         Ok(Self {
             options,
-            file: Arc::new(file),
+            file,
             mode,
             capabilities,
             regular,
@@ -217,8 +218,9 @@ impl Device for FileDevice {
         let own = open::reopen(&self.file, &self.options, self.mode);
         // Without /proc there is only the one description. Then it is the shared flag alone that
         // tells other cores of a failed flush.
-        let file = own.map_or_else(|_| Arc::clone(&self.file), Arc::new);
-        let file = driver.open_file(file).map_err(|source| {
+        let file = own.or_else(|_| self.file.try_clone());
+        let file = file.and_then(|file| driver.open_file(Arc::new(file)));
+        let file = file.map_err(|source| {
             self.io_error(
                 "hand over",
                 source,

@@ -2,11 +2,10 @@
 //! it runs when a device is made, never while I/O does.
 
 use super::{BufferedReason, FileOptions, IoMode};
+use crate::LockedFile;
 use crate::device::DeviceError;
 use crate::limits::{ALLOCATE_PIECE_BYTES, ZERO_PIECE_BYTES};
-use rustix::fs::{
-    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags, fallocate,
-};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, StatxFlags, fallocate};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
@@ -16,7 +15,7 @@ use std::path::Path;
 
 /// A file, ready for use.
 pub(super) struct Opened {
-    pub(super) file: File,
+    pub(super) file: LockedFile,
     pub(super) mode: IoMode,
     pub(super) regular: bool,
     /// Bytes of the file that are used: whole blocks.
@@ -54,7 +53,7 @@ pub(super) fn open(options: &FileOptions, beneath: Option<&Path>) -> Result<Open
         .as_ref()
         .is_some_and(|found| found.file_type().is_block_device());
     let (file, direct) = open_file(options, beneath, block_device)?;
-    lock(&file, options)?;
+    let file = lock(file, options)?;
     let bytes = fit_size(&file, options, !block_device, found.is_none())?;
     let mode = match direct {
         Some(reason) => IoMode::Buffered(reason),
@@ -317,19 +316,19 @@ fn flag_bits(flags: OFlags) -> i32 {
 }
 
 /// One writer or many readers, of those that ask; programs that do not ask are not held off.
-fn lock(file: &File, options: &FileOptions) -> Result<(), DeviceError> {
-    let operation = if options.read_only {
-        FlockOperation::NonBlockingLockShared
+fn lock(file: File, options: &FileOptions) -> Result<LockedFile, DeviceError> {
+    let locked = if options.read_only {
+        LockedFile::shared(file)
     } else {
-        FlockOperation::NonBlockingLockExclusive
+        LockedFile::exclusive(file)
     };
-    rustix::fs::flock(file, operation).map_err(|errno| {
-        let remedy = if errno == rustix::io::Errno::WOULDBLOCK {
+    locked.map_err(|error| {
+        let remedy = if error.kind() == io::ErrorKind::WouldBlock {
             "another device or process uses it: stop that one, or choose another file"
         } else {
             "use a file system with locks"
         };
-        failed("lock", &options.path, errno.into(), remedy)
+        failed("lock", &options.path, error, remedy)
     })
 }
 

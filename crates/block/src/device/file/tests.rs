@@ -3,13 +3,12 @@
 use super::{BufferedReason, FileDevice, FileOptions, IoMode, open as opening};
 use crate::conformance::{Bench, Suite, run};
 use crate::test_driver::driver;
-use crate::{BlockError, Device, DeviceError, Operation};
+use crate::{BlockError, Device, DeviceError, LockedFile, Operation};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const SIZE: u64 = 8 << 20;
@@ -259,6 +258,19 @@ fn a_file_that_is_too_short_is_refused_or_extended() {
         "a short file is extended"
     );
     assert_eq!(open(&whole).geometry().bytes(), SIZE);
+}
+
+/// A process that another thread starts has every open file until it executes its program.
+#[test]
+fn a_closed_device_is_free_though_a_forked_process_has_its_file() {
+    let directory = Directory::temporary();
+    let options = directory.options(512);
+    let device = open(&options);
+    assert!(refused(&options).contains("another device or process uses it"));
+    let forked = device.file.try_clone().expect("a descriptor");
+    drop(device);
+    open(&options);
+    drop(forked);
 }
 
 #[test]
@@ -719,7 +731,8 @@ fn no_flush_succeeds_after_an_erase_that_could_not_be_synced() {
     assert_eq!(bench.operate(Operation::Flush, 0, 0), Ok(()));
     // It takes zeroes, and cannot be synced.
     let null = File::options().read(true).write(true).open("/dev/null");
-    let file = std::mem::replace(&mut device.file, Arc::new(null.expect("it is there")));
+    let null = LockedFile::shared(null.expect("it is there")).expect("nothing has it");
+    let file = std::mem::replace(&mut device.file, null);
     device.mode = IoMode::Buffered(BufferedReason::Asked);
     device.erase(0, 4096).expect_err("it cannot be synced");
     let failed = Err(BlockError::WriteFailure);

@@ -1,0 +1,120 @@
+//! A file that its holder has locked.
+
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+
+/// A file with the lock of its holder (`flock(2)`), which ends with this value.
+///
+/// Closing the descriptor would not end it at once: a process that another thread starts has the
+/// same open file until it executes its program, and the kernel keeps the lock for it.
+#[derive(Debug)]
+pub struct LockedFile {
+    file: File,
+    /// The process that took the lock. One that was forked from it has the same open file, and
+    /// must not end the lock of its parent.
+    holder: u32,
+}
+
+impl LockedFile {
+    /// Locks a file: no other open file can have its lock.
+    ///
+    /// # Errors
+    /// `EWOULDBLOCK` where another one has it; what the file system says if it has no locks.
+    pub fn exclusive(file: File) -> io::Result<Self> {
+        Self::lock(file, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Locks a file: other open files can share its lock, and none can have it alone.
+    ///
+    /// # Errors
+    /// As [`exclusive`](Self::exclusive).
+    pub fn shared(file: File) -> io::Result<Self> {
+        Self::lock(file, FlockOperation::NonBlockingLockShared)
+    }
+
+    fn lock(file: File, operation: FlockOperation) -> io::Result<Self> {
+        flock(&file, operation)?;
+        let holder = std::process::id();
+        Ok(Self { file, holder })
+    }
+}
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        if self.holder == std::process::id() {
+            // Where this fails, closing the descriptor ends the lock.
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LockedFile;
+    use std::fs::File;
+    use std::io::ErrorKind;
+    use std::os::fd::AsRawFd;
+
+    /// A file that has no name any more, and a way to open it again.
+    fn file(name: &str) -> (File, impl Fn() -> File) {
+        let path = format!("switchyard-lock-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(path);
+        let file = File::create(&path).expect("a new file");
+        std::fs::remove_file(&path).expect("it is there");
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        (file, move || File::open(&path).expect("it is open"))
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_holder_though_others_have_the_open_file() {
+        let (file, again) = file("forked");
+        // As a process that was forked has it.
+        let forked = file.try_clone().expect("a descriptor");
+        let other = again();
+        let held = LockedFile::exclusive(file).expect("nothing else has it");
+        let refused = LockedFile::shared(other).expect_err("it is locked");
+        assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+        let other = again();
+        drop(held);
+        LockedFile::exclusive(other).expect("its holder is gone");
+        drop(forked);
+    }
+
+    #[test]
+    fn a_forked_process_does_not_end_the_lock_of_its_parent() {
+        let (file, again) = file("parent");
+        let held = LockedFile::exclusive(file).expect("nothing else has it");
+        let file = held.try_clone().expect("a descriptor");
+        let holder = held.holder;
+        // As the copy of `held` in a process with another number.
+        drop(LockedFile {
+            file,
+            holder: !holder,
+        });
+        LockedFile::shared(again()).expect_err("its holder is there");
+        drop(held);
+    }
+
+    #[test]
+    fn readers_share_a_lock_and_hold_off_a_writer() {
+        let (file, again) = file("readers");
+        let (second, third) = (again(), again());
+        let first = LockedFile::shared(file).expect("nothing else has it");
+        let second = LockedFile::shared(second).expect("readers share it");
+        LockedFile::exclusive(third).expect_err("it has readers");
+        let third = again();
+        drop(first);
+        drop(second);
+        LockedFile::exclusive(third).expect("it has no readers any more");
+    }
+}
