@@ -105,8 +105,8 @@ pub const REFERRALS_MAX: usize = 32;
 /// Controllers that one [`Host`](crate::Host) keeps at once.
 pub const CONTROLLERS_MAX: usize = 256;
 
-/// Time after which a queue, or a channel, that was refused is asked for again: each attempt costs
-/// something, and queues are given back seldom.
+/// Time after which a queue, a channel, or the end of a lost controller that was refused is asked
+/// for again: each attempt costs something, and queues are given back seldom.
 pub const ASK_AGAIN: Nanos = Nanos::from_secs(1);
 
 /// Step in which data that a controller asked for is cut where a caravan ends, in bytes: its

@@ -518,6 +518,21 @@ fn only_what_overlaps_with_a_lost_write_waits_for_the_end_of_its_controller() {
 }
 
 #[test]
+fn an_end_that_is_refused_for_once_is_asked_for_again() {
+    let patience = Some(Duration::from_secs(60));
+    let (peer, namespace) = behind_a_fence(builder().loss_timeout(patience));
+    peer.change(|behaviour| {
+        behaviour.slow_fences = false;
+        behaviour.refused_ends = 1;
+    });
+    namespace.write(0, &[2; 512]).unwrap();
+    assert_eq!(peer.memory()[..512], [2; 512]);
+    assert_eq!(*peer.seen.ended.lock().unwrap(), [1, 1]);
+    let associations = peer.seen.associations.load(Ordering::SeqCst);
+    assert_eq!(associations, 2, "it took no further loss");
+}
+
+#[test]
 fn blocks_of_a_write_that_was_given_up_stay_closed_until_its_controller_has_ended() {
     let patience = Some(Duration::from_millis(300));
     let (peer, namespace) = behind_a_fence(builder().loss_timeout(patience));

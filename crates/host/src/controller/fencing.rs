@@ -5,7 +5,7 @@ use super::setup::SetupStep;
 use super::{Controller, ControllerState, PURPOSE_BITS, Purpose};
 use crate::command::exchange::Exchange;
 use crate::error::ConnectionError;
-use crate::limits::{FENCES_MAX, REPLAY_MARGIN};
+use crate::limits::{ASK_AGAIN, FENCES_MAX, REPLAY_MARGIN};
 use crate::options::{ConnectOptions, ReplayPolicy};
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
@@ -50,20 +50,28 @@ impl Controller {
         self.fences.lower_controller(self.qpair.cntlid);
         self.fences.lower_others(self.setup.parameters.incarnation);
         self.association.set_fences(&self.fences);
-        for index in 0..self.fences.len() {
-            let fence = self.fences.get(index);
+        self.fences.ask_all(cx.now);
+        if self.ask_for_ends(cx) {
+            self.pass_fences(cx);
+        }
+    }
+
+    /// Sends each End Controller that is due. Returns false where the association was lost by that.
+    pub(super) fn ask_for_ends(&mut self, cx: &mut Context<'_>) -> bool {
+        while let Some(fence) = self.fences.take_due(cx.now) {
             let end = EndController {
                 controller_id: fence.cntlid,
             };
             let tag = Purpose::Fence as u64 | fence.generation << PURPOSE_BITS;
             let exchange = Exchange::admin(tag, end.encode(0), None);
             if !self.qpair.has_room() {
-                return self.lose(None, cx);
+                self.lose(None, cx);
+                return false;
             }
             // However long the target's device takes.
             self.qpair.start_until(exchange, Time::NEVER);
         }
-        self.pass_fences(cx);
+        true
     }
 
     fn pass_fences(&mut self, cx: &mut Context<'_>) {
@@ -79,6 +87,9 @@ impl Controller {
         if !status.is_success() && !of_others {
             let what = "End Controller";
             let error = ConnectionError::Refused { what, status };
+            if !status.dnr() {
+                self.fences.ask_again(generation, cx.now + ASK_AGAIN);
+            }
             return self.association.set_error(Some(error));
         }
         self.fences.lower(generation);
@@ -138,11 +149,13 @@ impl Controller {
         }
     }
 
-    /// Returns the time at which a fence is overdue or is lowered.
+    /// Returns the time at which a fence is overdue or lowered, or the controller is asked for that.
     pub(super) fn next_fence(&self) -> Time {
         let limit = self.options().loss_timeout;
         let overdue = limit.map_or(Time::NEVER, |limit| self.fences.next_overdue(limit));
         let expiry = self.quiet.map(|quiet| self.fences.next_expiry(quiet));
-        overdue.min(expiry.unwrap_or(Time::NEVER))
+        overdue
+            .min(expiry.unwrap_or(Time::NEVER))
+            .min(self.fences.next_ask())
     }
 }

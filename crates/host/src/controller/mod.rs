@@ -231,6 +231,7 @@ impl Controller {
         if self.give_up_at() <= cx.now && self.state().is_making() {
             self.give_up(cx);
         }
+        self.ask_for_ends(cx);
         self.look_for_expired_fences(cx);
         self.look_for_overdue_fences(cx.now);
         match self.state() {
@@ -444,6 +445,8 @@ impl Controller {
         self.lost_at.get_or_insert(cx.now);
         self.inquiry = None;
         self.quiet = None;
+        // The next association asks for the end of all that are left.
+        self.fences.ask_all(Time::NEVER);
         self.qpair.close(cx);
         self.enter(ControllerState::Draining, cx.now + CHANNELS_CLOSE_TIME);
         if shutting_down {

@@ -26,6 +26,9 @@ pub(crate) struct Fence {
     left_at: Option<Time>,
     /// It stands for longer than a loss may last.
     overdue: bool,
+    /// Time at which the controller is asked for the end of it; [`Time::NEVER`] while an answer is
+    /// awaited, and where nothing is asked.
+    ask_at: Time,
 }
 
 impl Fence {
@@ -53,7 +56,36 @@ impl Fences {
             lost_at: now,
             left_at: None,
             overdue: false,
+            ask_at: Time::NEVER,
         });
+    }
+
+    /// The controller is asked for the end of all of them, at this time.
+    pub(crate) fn ask_all(&mut self, at: Time) {
+        for fence in &mut self.standing {
+            fence.ask_at = at;
+        }
+    }
+
+    /// The controller is asked for the end of this association, at this time.
+    pub(crate) fn ask_again(&mut self, generation: u64, at: Time) {
+        let mut fences = self.standing.iter_mut();
+        if let Some(fence) = fences.find(|fence| fence.generation == generation) {
+            fence.ask_at = at;
+        }
+    }
+
+    /// Returns a fence of which the end is to be asked for now. An answer to it is awaited then.
+    pub(crate) fn take_due(&mut self, now: Time) -> Option<Fence> {
+        let fence = self.standing.iter_mut().find(|fence| fence.ask_at <= now)?;
+        fence.ask_at = Time::NEVER;
+        Some(*fence)
+    }
+
+    /// Returns the time at which the controller is asked next.
+    pub(crate) fn next_ask(&self) -> Time {
+        let times = self.standing.iter().map(|fence| fence.ask_at);
+        times.min().unwrap_or(Time::NEVER)
     }
 
     /// Nothing of this association can take effect any more.
@@ -101,10 +133,6 @@ impl Fences {
 
     pub(crate) fn len(&self) -> usize {
         self.standing.len()
-    }
-
-    pub(crate) fn get(&self, index: usize) -> Fence {
-        self.standing[index]
     }
 
     /// Marks those that stand for `limit`; whether there are any that were not marked before.
@@ -315,9 +343,34 @@ mod tests {
         assert_eq!(fences.next_expiry(LIMIT), at(12));
         assert!(!fences.expire(at(11), LIMIT));
         assert!(fences.expire(at(12), LIMIT));
-        assert_eq!((fences.len(), fences.get(0).generation), (1, 2));
+        assert_eq!((fences.len(), fences.standing[0].generation), (1, 2));
         assert!(fences.expire(at(6), Nanos::ZERO), "whoever does not wait");
         assert_eq!(fences.len(), 0);
+    }
+
+    #[test]
+    fn the_end_of_each_is_asked_for_once_and_again_where_it_was_refused() {
+        let mut fences = Fences::default();
+        fences.raise(1, 7, 0, at(0));
+        fences.raise(2, 8, 0, at(1));
+        assert_eq!(fences.next_ask(), Time::NEVER);
+        fences.ask_all(at(2));
+        assert_eq!(fences.next_ask(), at(2));
+        let asked = |fences: &mut Fences, now| fences.take_due(now).map(|fence| fence.generation);
+        assert_eq!(asked(&mut fences, at(1)), None);
+        assert_eq!(asked(&mut fences, at(2)), Some(1));
+        assert_eq!(asked(&mut fences, at(2)), Some(2));
+        assert_eq!(
+            (asked(&mut fences, at(9)), fences.next_ask()),
+            (None, Time::NEVER)
+        );
+        fences.ask_again(2, at(5));
+        fences.ask_again(3, at(4));
+        assert_eq!(fences.next_ask(), at(5));
+        assert_eq!(asked(&mut fences, at(5)), Some(2));
+        fences.ask_again(1, at(7));
+        fences.lower(1);
+        assert_eq!(fences.next_ask(), Time::NEVER);
     }
 
     #[test]

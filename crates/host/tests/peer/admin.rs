@@ -16,12 +16,13 @@ impl Connection {
         if command.opcode() == wire::nvme::AdminOpcode::END_CONTROLLER.0 {
             assert!(self.behaviour.fences, "it was not announced");
             let end = wire::nvme::vendor::EndController::parse(command);
-            self.state
-                .seen
-                .ended
-                .lock()
-                .unwrap()
-                .push(end.controller_id);
+            let mut ended = self.state.seen.ended.lock().unwrap();
+            ended.push(end.controller_id);
+            let is_refused = ended.len() <= self.behaviour.refused_ends;
+            drop(ended);
+            if is_refused {
+                return self.complete(cid, Status::from_type_and_code(0, 0x06), 0);
+            }
             if self.behaviour.slow_fences {
                 let answer = self.late_answer(cid);
                 self.state.fences.lock().unwrap().push(answer);

@@ -143,6 +143,8 @@ pub struct Behaviour {
     pub barriers: bool,
     /// Announces commands over extents, on these terms.
     pub extents: Option<ExtentTerms>,
+    /// It refuses so many End Controllers first, for once.
+    pub refused_ends: usize,
     /// End Controller is answered only when [`Peer::end_controllers`] says so.
     pub slow_fences: bool,
     /// MDTS, on which it insists.
@@ -190,6 +192,7 @@ impl Default for Behaviour {
             fences: true,
             barriers: false,
             extents: None,
+            refused_ends: 0,
             slow_fences: false,
             mdts: 8,
             lengths: None,
