@@ -100,7 +100,7 @@ stop_target() {
 }
 
 step started start_target
-step connected connect_namespace 4420 keep_alive_tmo=2
+step connected connect_namespace 4420 keep_alive_tmo=5
 step loaded start_load
 step steady go_on
 step day jump 86400

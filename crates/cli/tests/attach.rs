@@ -147,14 +147,15 @@ fn a_target_that_comes_back_after_the_time_out_is_used_again() {
 /// Nice values of the threads of a process, by their names.
 fn nice_values(process: u32) -> Vec<(String, i64)> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    // A thread that has just ended has no files.
     let of = |folder: std::path::PathBuf| {
-        let read = |file| std::fs::read_to_string(folder.join(file)).unwrap();
-        let stat = read("stat");
+        let read = |file| std::fs::read_to_string(folder.join(file)).ok();
+        let stat = read("stat")?;
         let (_, fields) = stat.rsplit_once(") ").unwrap();
         let nice = fields.split(' ').nth(16).unwrap();
-        (read("comm").trim().to_owned(), nice.parse().unwrap())
+        Some((read("comm")?.trim().to_owned(), nice.parse().unwrap()))
     };
-    tasks.map(|task| of(task.unwrap().path())).collect()
+    tasks.filter_map(|task| of(task.unwrap().path())).collect()
 }
 
 #[test]

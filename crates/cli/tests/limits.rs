@@ -63,7 +63,12 @@ fn with_locked_memory(kib: u32, folder: &Folder) -> Command {
         let nobody_else = 70_000 + std::process::id() % 1_000_000;
         // Where it was built may be for root alone.
         let program = folder.path("switchyard");
-        std::fs::copy(env!("CARGO_BIN_EXE_switchyard"), &program).unwrap();
+        // By another process: a file that this one has open to write, any process that another test
+        // starts has as well, and such a file cannot be executed.
+        let copied = Command::new("cp")
+            .args([env!("CARGO_BIN_EXE_switchyard"), &program])
+            .status();
+        assert!(copied.unwrap().success());
         let folder = std::path::Path::new(&program).parent().unwrap();
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
         let script = format!("ulimit -l {kib} && exec \"$0\" \"$@\"");

@@ -435,7 +435,7 @@ fn strangers_hold_no_place() {
 fn a_head_that_comes_byte_by_byte_ends_its_connection() {
     let (control, _plane) = control(TOML);
     let hasty = ServerOptions {
-        limits: times(1_000, 3_600_000),
+        limits: times(5_000, 3_600_000),
         ..options("127.0.0.1:0")
     };
     let server = run(control, hasty, || {}).unwrap();

@@ -85,7 +85,8 @@ impl Drop for Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use socket2::{Domain, SockAddr, Socket, Type};
+    use std::os::unix::net::UnixStream;
     use std::sync::Barrier;
 
     /// Two servers replaced one stale socket, and the first of them was reached by no client any more.
@@ -94,7 +95,12 @@ mod tests {
         let name = format!("switchyard-unix-socket-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         for _ in 0..500 {
-            drop(UnixListener::bind(&path).expect("it is free"));
+            // It never listened: of a listener, a process that another test starts has a copy until
+            // it executes its program.
+            let left = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+            let address = SockAddr::unix(&path).expect("a path");
+            left.bind(&address).expect("it is free");
+            drop(left);
             let barrier = Barrier::new(2);
             let start = || {
                 barrier.wait();

@@ -8,6 +8,8 @@ mod peer;
 
 use host::{Host, HostError, Namespace, RequestError};
 use peer::{Behaviour, NQN, Peer, builder, connect};
+use rustix::net::{AddressFamily, SocketType, getsockname, socket};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::nvme::identify_controller::NvmIdentifyController;
@@ -313,10 +315,11 @@ fn keep_alives_are_sent_and_disconnecting_shuts_the_controller_down() {
 #[test]
 fn a_refused_connection_says_what_to_do() {
     let host = Host::builder().build().unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
-    let error = host.connect(&address, NQN).unwrap_err();
+    // No other test gets its port, and nothing listens there.
+    let bound = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&bound, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(getsockname(&bound).unwrap()).unwrap();
+    let error = host.connect(&address.to_string(), NQN).unwrap_err();
     assert!(matches!(error, HostError::Connection(_)));
     assert!(error.to_string().contains("start the target"), "{error}");
 

@@ -13,7 +13,7 @@ use block::{BlockError, Completion};
 use host::{HostBuilder, Namespace, Queue, QueueOptions, RequestError};
 use peer::{Behaviour, Peer, builder, connect};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use wire::nvme::Status;
 
@@ -50,6 +50,28 @@ fn late(queue: &mut Queue, peer: &Peer, submit: impl Fn(&mut Queue)) -> Completi
         assert_eq!(one(queue).tag, 99);
         if peer.seen.held.load(Ordering::SeqCst) > held {
             return done;
+        }
+        span *= 2;
+    }
+}
+
+/// Has a call by a handle with a limit time out while the controller keeps its command. With less time
+/// it may be given up before it is sent, or before it arrives.
+fn late_call(
+    namespace: &Namespace,
+    peer: &Peer,
+    call: impl Fn(&Namespace) -> Result<(), RequestError>,
+) {
+    let mut span = SHORT;
+    loop {
+        let held = peer.seen.held.load(Ordering::SeqCst);
+        peer.change(|behaviour| behaviour.hold = 1);
+        is_error(call(&namespace.with_timeout(span)), BlockError::TimedOut);
+        peer.change(|behaviour| behaviour.hold = 0);
+        // Whatever was sent arrives before this.
+        namespace.read(0, &mut [0; BLOCK]).unwrap();
+        if peer.seen.held.load(Ordering::SeqCst) > held {
+            return;
         }
         span *= 2;
     }
@@ -147,7 +169,9 @@ fn a_newer_write_waits_for_one_that_was_given_up() {
 #[test]
 fn a_newer_write_does_not_wait_for_ever_for_a_queue_that_is_left_alone() {
     let peer = Peer::start(1 << 20, in_capsule());
-    let namespace = connect(&peer, builder().command_timeout(Duration::from_secs(1)));
+    // The older answer is taken, and the newest write sent, within this.
+    let bound = Duration::from_secs(5);
+    let namespace = connect(&peer, builder().command_timeout(bound));
     let (mut queue, mut other) = (namespace.queue(8).unwrap(), namespace.queue(8).unwrap());
     give_up_write(&peer, &mut queue);
     other.write(2, 0, &[2; BLOCK]).unwrap();
@@ -320,7 +344,8 @@ fn a_barrier_waits_for_the_fence_of_a_write_that_was_given_up() {
 
 #[test]
 fn a_barrier_fails_where_a_write_that_was_given_up_may_still_be_done() {
-    let patience = Some(Duration::from_secs(2));
+    // A reconnect takes less: a loss that lasts so long is final.
+    let patience = Some(Duration::from_secs(5));
     let (peer, namespace, mut queue) = beside_a_held_write(builder().loss_timeout(patience));
     peer.change(|behaviour| behaviour.slow_fences = true);
     peer.cut_all();
@@ -443,7 +468,9 @@ fn what_the_controller_aborts_is_over() {
 #[test]
 fn a_write_of_which_the_data_is_still_wanted_ends_with_its_connection() {
     let peer = Peer::start(1 << 20, Behaviour::default());
-    let namespace = connect(&peer, builder().command_timeout(Duration::from_millis(200)));
+    // The peer answers what it does not keep within twice this.
+    let timeout = Duration::from_secs(2);
+    let namespace = connect(&peer, builder().command_timeout(timeout));
     let mut queue = namespace.queue(8).unwrap();
     peer.change(|behaviour| behaviour.slow_fences = true);
     let write = |queue: &mut Queue| queue.write(1, 0, &[1; BLOCK]).unwrap();
@@ -516,15 +543,12 @@ fn blocking_calls_and_futures_are_given_up() {
     let namespace = connect(&peer, builder());
     let seen = || peer.seen.io_commands.load(Ordering::SeqCst);
     let hold = |count| peer.change(|behaviour| behaviour.hold = count);
-    let bounded = namespace.with_timeout(SHORT);
-    hold(1);
-    is_error(bounded.read(0, &mut [0; BLOCK]), BlockError::TimedOut);
-    hold(1);
-    is_error(bounded.write(0, &[1; BLOCK]), BlockError::TimedOut);
-    hold(1);
-    is_error(bounded.flush(), BlockError::TimedOut);
-    hold(0);
-    peer.release();
+    late_call(&namespace, &peer, |bounded| {
+        bounded.read(0, &mut [0; BLOCK])
+    });
+    late_call(&namespace, &peer, |bounded| bounded.write(0, &[1; BLOCK]));
+    late_call(&namespace, &peer, Namespace::flush);
+    assert_eq!(peer.release(), 3);
     namespace.write(0, &[2; BLOCK]).unwrap();
     assert_eq!(peer.memory()[..BLOCK], [2; BLOCK]);
 
@@ -673,10 +697,20 @@ fn wait<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn a_call_that_is_interrupted_is_given_up_and_no_other_one() {
+    static INTERRUPTS: AtomicBool = AtomicBool::new(false);
     let peer = Peer::start(1 << 20, in_capsule());
-    let namespace = connect(&peer, builder()).interrupted_by(|| true);
+    let interrupts = || INTERRUPTS.load(Ordering::SeqCst);
+    let namespace = connect(&peer, builder()).interrupted_by(interrupts);
     peer.change(|behaviour| behaviour.hold = 1);
-    let given_up = namespace.read(0, &mut [0; BLOCK]).unwrap_err();
+    let given_up = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until(&peer.seen.held, 1);
+            INTERRUPTS.store(true, Ordering::SeqCst);
+        });
+        namespace.read(0, &mut [0; BLOCK]).unwrap_err()
+    });
+    // The others may take longer than a call waits before it asks.
+    INTERRUPTS.store(false, Ordering::SeqCst);
     let is_aborted = matches!(given_up, RequestError::Device(BlockError::Aborted));
     assert!(is_aborted, "{given_up}");
     namespace.read(0, &mut [0; BLOCK]).unwrap();

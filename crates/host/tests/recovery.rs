@@ -91,8 +91,10 @@ fn writes_survive_a_target_that_loses_every_connection_again_and_again() {
 
 #[test]
 fn a_swallowed_command_is_aborted_then_sent_again_on_a_new_connection() {
+    // The command that is sent again is answered within twice this.
+    let timeout = Duration::from_secs(2);
     let peer = Peer::start(1 << 20, Behaviour::default());
-    let namespace = connect(&peer, builder().command_timeout(Duration::from_millis(50)));
+    let namespace = connect(&peer, builder().command_timeout(timeout));
     peer.change(|behaviour| behaviour.swallow = 1);
     namespace.write(0, &[5; 512]).unwrap();
     assert_eq!(peer.memory()[..512], [5; 512]);
@@ -103,7 +105,8 @@ fn a_swallowed_command_is_aborted_then_sent_again_on_a_new_connection() {
 /// Its commands timed out as soon as it looked again, before it had looked at their answers.
 #[test]
 fn a_thread_that_does_not_wait_for_a_while_costs_neither_its_requests_nor_anybody_else() {
-    let timeout = Duration::from_secs(1);
+    // Each answer that is waited for comes within this.
+    let timeout = Duration::from_secs(2);
     let peer = Peer::start(1 << 20, Behaviour::default());
     let namespace = connect(&peer, builder().command_timeout(timeout));
     let mut queue = namespace.queue(4).unwrap();
@@ -112,9 +115,9 @@ fn a_thread_that_does_not_wait_for_a_while_costs_neither_its_requests_nor_anybod
     // The controller asks for the data first.
     queue.write(2, 0, &[1; 4096]).unwrap();
     queue.kick();
-    std::thread::sleep(timeout * 3 / 2);
+    std::thread::sleep(timeout * 9 / 8);
     assert_eq!(queue.wait(0).unwrap().count(), 0);
-    std::thread::sleep(timeout * 3 / 2);
+    std::thread::sleep(timeout * 9 / 8);
     assert_eq!(queue.wait(1).unwrap().next().unwrap().result, Ok(()));
     namespace.read(0, &mut [0; 512]).unwrap();
     assert_eq!(peer.seen.aborts.load(Ordering::SeqCst), 0);
@@ -190,7 +193,11 @@ fn a_target_that_comes_back_after_the_loss_timeout_is_used_again_where_that_is_w
 #[test]
 fn a_target_that_refuses_io_queues_fails_requests_after_the_loss_timeout() {
     let peer = Peer::start(1 << 20, Behaviour::default());
-    let namespace = connect(&peer, builder().loss_timeout(Some(Duration::from_secs(1))));
+    // A reconnect of the admin queue takes less.
+    let patience = Some(Duration::from_secs(5));
+    let delays = [20, 100].map(Duration::from_millis);
+    let builder = builder().reconnect_delay(delays[0], delays[1]);
+    let namespace = connect(&peer, builder.loss_timeout(patience));
     let refuse = Some(wire::nvme::Status::CONNECT_CONTROLLER_BUSY);
     peer.change(|behaviour| behaviour.refuse_io_connect = refuse);
     peer.cut_all();
@@ -203,7 +210,9 @@ fn a_target_that_refuses_io_queues_fails_requests_after_the_loss_timeout() {
     // It is asked again on the next association.
     peer.change(|behaviour| behaviour.refuse_io_connect = None);
     peer.cut_all();
+    let by = Instant::now() + Duration::from_secs(60);
     while namespace.read(0, &mut [0; 512]).is_err() {
+        assert!(Instant::now() < by, "a queue is asked for again");
         std::thread::yield_now();
     }
 }
@@ -328,7 +337,9 @@ fn a_target_that_cannot_end_controllers_gets_lost_writes_only_after_the_keep_ali
         ..Behaviour::default()
     };
     let peer = Peer::start(1 << 20, behaviour);
-    let namespace = connect(&peer, builder().keep_alive(Duration::from_millis(100)));
+    // The memory is looked at before this is over.
+    let keep_alive = Duration::from_secs(4);
+    let namespace = connect(&peer, builder().keep_alive(keep_alive));
     namespace.write(0, &[1; 512]).unwrap();
     peer.change(|behaviour| behaviour.mischief = Some(peer::Mischief::Hangup));
     std::thread::scope(|scope| {
@@ -534,7 +545,8 @@ fn an_end_that_is_refused_for_once_is_asked_for_again() {
 
 #[test]
 fn blocks_of_a_write_that_was_given_up_stay_closed_until_its_controller_has_ended() {
-    let patience = Some(Duration::from_millis(300));
+    // A reconnect takes less: a loss that lasts so long is final.
+    let patience = Some(Duration::from_secs(3));
     let (peer, namespace) = behind_a_fence(builder().loss_timeout(patience));
     let error = failure(namespace.write(0, &[2; 512]));
     assert_eq!(error, block::BlockError::TimedOut);

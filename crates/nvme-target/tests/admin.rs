@@ -5,9 +5,8 @@
 
 mod common;
 
-use base::Nanos;
 use common::{BLOCK, Bed, Client, Dialect, HOST_ID, NQN, io, pattern};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use switchyard_target::{Limits, NamespaceOptions, Referral, SubsystemOptions};
@@ -526,6 +525,19 @@ fn every_identifier_of_a_namespace_is_shown() {
     assert_eq!(first, Some(NamespaceId::Uuid([1; 16])));
 }
 
+/// Makes something of which a part ends where `limit` passes before all of it is made: anew, where
+/// that took as long.
+fn made_within<T>(limit: Duration, make: impl Fn() -> T) -> T {
+    for _ in 0..20 {
+        let begun = Instant::now();
+        let made = catch_unwind(AssertUnwindSafe(&make));
+        if begun.elapsed() < limit {
+            return made.unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    }
+    panic!("it always takes longer");
+}
+
 /// One without a keep-alive timer lived for as long as its connection: a few thousand of them, and
 /// nobody else found a controller.
 #[test]
@@ -535,29 +547,36 @@ fn a_discovery_controller_that_is_asked_nothing_ends() {
         discovery_idle_timeout: idle.into(),
         ..Limits::default()
     };
-    let bed = Bed::with(limits, 1);
-    let mut silent = Client::discovery(bed.address(), 0);
-    let mut with_timer = Client::discovery(bed.address(), 60_000);
-    let mut host = bed.admin();
+    let discovery = |bed: &Bed| Client::discovery(bed.address(), 0);
+    let (bed, mut silent, mut others, mut asked, busy) = made_within(idle, || {
+        let bed = Bed::with(limits.clone(), 1);
+        let silent = discovery(&bed);
+        let with_timer = Client::discovery(bed.address(), 60_000);
+        let others = [with_timer, bed.admin()];
+        let asked = Instant::now();
+        let busy = discovery(&bed);
+        (bed, silent, others, asked, busy)
+    });
     let ids = || -> Vec<u16> {
         let snapshot = bed.handle().snapshot();
         snapshot.controllers.iter().map(|c| c.id).collect()
     };
     // Until the silent one is gone, the other one asks. It ends as well where the machine lets as much
     // time pass between two of its questions, and then begins anew.
-    let (mut asked, mut lost) = (Instant::now(), 0);
-    let mut busy = Client::discovery(bed.address(), 0);
+    let (mut busy, mut lost) = (Some(busy), 0);
     common::eventually("the one that asks nothing ends", || {
         let get = Identify::new(Cns::CONTROLLER, 0).encode(0);
         let before = std::mem::replace(&mut asked, Instant::now());
-        let ask = AssertUnwindSafe(|| busy.fetch(get, 4096).0.status);
+        let ask = AssertUnwindSafe(|| {
+            let busy = busy.get_or_insert_with(|| discovery(&bed));
+            busy.fetch(get, 4096).0.status
+        });
         match catch_unwind(ask) {
             Ok(status) => assert!(status.is_success(), "{status}"),
             Err(_) => {
                 assert!(before.elapsed() >= idle, "it was asked in time");
                 lost += 1;
-                asked = Instant::now();
-                busy = Client::discovery(bed.address(), 0);
+                busy = None;
             }
         }
         let left = ids();
@@ -565,8 +584,9 @@ fn a_discovery_controller_that_is_asked_nothing_ends() {
         !left.contains(&1)
     });
     assert!(silent.try_receive().is_none());
-    assert_ne!(with_timer.property(Property::CAP), 0);
-    assert_ne!(host.property(Property::CAP), 0);
+    for other in &mut others {
+        assert_ne!(other.property(Property::CAP), 0);
+    }
     let core = || bed.handle().snapshot().cores[0];
     common::eventually("it is counted", || core().discovery_idle_timeouts > lost);
     // It had no keep-alive timer that could expire.
@@ -576,16 +596,20 @@ fn a_discovery_controller_that_is_asked_nothing_ends() {
 /// Hosts at two addresses held every controller for as long as they liked, and sent nothing.
 #[test]
 fn a_controller_without_timer_and_queues_that_is_asked_nothing_ends() {
+    let limit = Duration::from_secs(2);
     let limits = Limits {
-        controller_idle_timeout: Nanos::from_secs(2),
+        controller_idle_timeout: limit.into(),
         ..Limits::default()
     };
-    let bed = Bed::with(limits, 2);
-    // An I/O queue is a sign of its host for as long as it is there.
-    let (mut idle, mut queues) = bed.host_named(common::HOST, 1);
-    let mut silent = bed.admin();
-    // One with a timer of its own stays, whatever this thread is late with.
-    let mut timed = Client::admin(bed.address(), NQN, 60_000);
+    let (bed, (mut idle, mut queues), mut silent, mut timed) = made_within(limit, || {
+        let bed = Bed::with(limits.clone(), 2);
+        // An I/O queue is a sign of its host for as long as it is there.
+        let host = bed.host_named(common::HOST, 1);
+        let silent = bed.admin();
+        // One with a timer of its own stays, whatever this thread is late with.
+        let timed = Client::admin(bed.address(), NQN, 60_000);
+        (bed, host, silent, timed)
+    });
     let ids = || -> Vec<u16> {
         let snapshot = bed.handle().snapshot();
         snapshot.controllers.iter().map(|c| c.id).collect()

@@ -12,14 +12,19 @@ use wire::nvme::{Completion, DISCOVERY_NQN, Nqn, Status};
 
 #[test]
 fn a_connection_that_never_connects_is_closed() {
-    let limits = Limits {
-        connect_timeout: Nanos::from_millis(50),
-        ..Limits::default()
+    let bed = |connect_timeout| {
+        let limits = Limits {
+            connect_timeout,
+            ..Limits::default()
+        };
+        Bed::with(limits, 1)
     };
-    let bed = Bed::with(limits, 1);
-    let mut silent = Client::raw(bed.address());
+    let hurried = bed(Nanos::from_millis(50));
+    let mut silent = Client::raw(hurried.address());
     assert_eq!(silent.read(&mut [0; 1]).expect("an end, not an error"), 0);
-    let mut initialized = Client::dial(bed.address(), Dialect::default());
+    // Time for the two PDUs that initialize a connection, however late this thread is.
+    let patient = bed(Nanos::from_secs(5));
+    let mut initialized = Client::dial(patient.address(), Dialect::default());
     assert!(initialized.try_receive().is_none());
 }
 

@@ -107,6 +107,7 @@ fn a_deaf_discovery_client_keeps_nobody_from_connecting() {
         let small = (0..800).map(|_| identify());
         pipeline(&mut deaf, large.chain(middle).chain(small));
         let core = || bed.handle().snapshot().cores[0];
+        common::eventually("answers hold buffers", || core().buffer_bytes_used > 0);
         settled(|| core().admin_commands + core().buffer_bytes_used);
         assert!(core().buffer_bytes_used > 0, "answers hold buffers");
         assert!(
@@ -133,6 +134,7 @@ fn many_deaf_discovery_clients_keep_nobody_from_connecting() {
             client
         })
         .collect();
+    common::eventually("answers hold lists", || core().send_lists_used > 32);
     settled(|| core().send_lists_used);
     assert!(core().send_lists_used > 32, "{}", core().send_lists_used);
     for _ in 0..10 {

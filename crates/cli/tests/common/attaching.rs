@@ -102,16 +102,21 @@ impl Attaching {
 
     /// The answer to a GET, as it is.
     pub fn get(&self, path: &str) -> String {
+        self.ask(path).unwrap()
+    }
+
+    /// The same; an error where the interface closes the connection without an answer.
+    pub fn ask(&self, path: &str) -> std::io::Result<String> {
         let socket = self.api.strip_prefix("unix:").unwrap();
-        let mut stream = UnixStream::connect(socket).unwrap();
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        )
-        .unwrap();
+        let mut stream = UnixStream::connect(socket)?;
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
         let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
+        match stream.read_to_string(&mut text)? {
+            0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(text),
+        }
     }
 
     /// Its log so far.

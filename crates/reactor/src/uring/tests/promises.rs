@@ -205,8 +205,10 @@ fn a_full_core_says_so_and_refuses_to_connect() {
 #[test]
 fn a_closed_listener_refuses_at_once_and_its_place_and_port_are_free_again() {
     let mut driver = small();
+    let options = SocketOptions::default();
     for round in 0..2 * LISTENERS_MAX {
-        let (listener, address) = listening(&mut driver);
+        let (_port, local) = reserved();
+        let (listener, address) = driver.listen(local, &options).expect("a free port");
         driver.submit(key(1), Op::Accept { listener });
         if round % 64 == 0 {
             let mut none = Vec::new();
@@ -219,7 +221,6 @@ fn a_closed_listener_refuses_at_once_and_its_place_and_port_are_free_again() {
             panic!("accepted")
         };
         assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
-        let options = SocketOptions::default();
         let (again, same) = driver.listen(address, &options).expect("free again");
         assert_eq!(same, address);
         driver.close_listener(again);
@@ -612,7 +613,9 @@ fn a_dropped_driver_leaves_nothing_behind() {
         let mut driver = small();
         let (near, far) = pair(&mut driver);
         receive(&mut driver, 4, far);
-        let (listener, address) = listening(&mut driver);
+        let (port, local) = reserved();
+        let options = SocketOptions::default();
+        let (listener, address) = driver.listen(local, &options).expect("a free port");
         driver.submit(key(1), Op::Accept { listener });
         let file = driver.open_file(temporary()).expect("opened");
         for kind in 0..8 {
@@ -640,9 +643,8 @@ fn a_dropped_driver_leaves_nothing_behind() {
             file_operations: 1,
         });
         let mut again = again.expect("a ring");
-        let options = SocketOptions::default();
         again.listen(address, &options).expect("the port is free");
-        drop(again);
+        drop((again, port));
         if round == 1 {
             before = open();
         }
