@@ -87,7 +87,12 @@ impl Controller {
         if !status.is_success() && !of_others {
             let what = "End Controller";
             let error = ConnectionError::Refused { what, status };
-            if !status.dnr() {
+            // The answer may have come with the end of its association, which asks no more.
+            let is_up = matches!(
+                self.state(),
+                ControllerState::SettingUp | ControllerState::Live
+            );
+            if is_up && !status.dnr() {
                 self.fences.ask_again(generation, cx.now + ASK_AGAIN);
             }
             return self.association.set_error(Some(error));

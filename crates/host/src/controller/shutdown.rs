@@ -25,6 +25,8 @@ impl Controller {
             generation: self.generation,
             phase: Phase::Gone,
         });
+        // A controller that shuts down is asked for nothing else.
+        self.fences.ask_all(Time::NEVER);
         self.enter(ControllerState::ShuttingDown, cx.now + CHANNELS_CLOSE_TIME);
         self.limit = cx.now + SHUTDOWN_TIME;
         self.setup.shutdown_asked = false;
