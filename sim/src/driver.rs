@@ -13,7 +13,7 @@ use kernel::Kernel;
 use reactor::arrivals::{Arrivals, Interest, Next};
 use reactor::{
     BufferClass, BufferPool, Completion, Driver, DriverStats, IoSlice, OpKey, Outcome, Received,
-    SendList, SocketId, Stream, Wait, Wake,
+    SendList, SendListPool, SocketId, Stream, Wait, Wake,
 };
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -109,6 +109,7 @@ pub struct SimDriver {
     connecting: Vec<(Time, OpKey, io::Result<u64>)>,
     ready: Vec<Completion>,
     buffers: BufferPool,
+    send_lists: SendListPool,
     receive_buffers: BufferPool,
     /// Their sizes.
     memory: Memory,
@@ -168,6 +169,7 @@ impl SimDriver {
             connecting: Vec::new(),
             ready: Vec::new(),
             buffers,
+            send_lists: SendListPool::default(),
             receive_buffers,
             memory,
             waker: Arc::new(waker),

@@ -41,12 +41,6 @@ pub const EXTENTS_MAX: u16 = 64;
 /// the work on those between.
 pub const PREFETCH_PDUS: usize = 3;
 
-/// Header bytes of one send: 128 commands with digest and padding.
-pub const SEND_HEADER_BYTES: usize = 128 * 128;
-
-/// Ranges of one send: header, payload and digest for each of its commands.
-pub const SEND_SEGMENTS: usize = 512;
-
 /// Time for a termination request to leave and for the controller to close the connection because
 /// of it; then the connection is reset.
 pub const TERMINATION_TIME: Nanos = Nanos::from_millis(500);

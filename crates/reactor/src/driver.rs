@@ -5,6 +5,7 @@ use crate::op::{
     Completion, FileId, ListenerId, Op, OpKey, OpNamespace, SocketId, SocketOptions, Stream,
 };
 use crate::op_namespace::OpNamespaceLease;
+use crate::send_list::SendListPool;
 use base::units::CoreId;
 use base::{Nanos, Time};
 use std::fs::File;
@@ -45,6 +46,9 @@ pub trait Driver {
 
     /// The core's buffers for payload.
     fn buffers(&self) -> &BufferPool;
+
+    /// The core's send lists.
+    fn send_lists(&self) -> &SendListPool;
 
     /// Returns an operation namespace that is free and stays taken: for what lives as long as the
     /// core.

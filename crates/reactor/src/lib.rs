@@ -40,5 +40,5 @@ pub use op::{
     SocketId, SocketOptions, Stream, UblkCommand,
 };
 pub use op_namespace::OpNamespaceLease;
-pub use send_list::{Segment, SendList};
+pub use send_list::{Segment, SendList, SendListPool};
 pub use sleeper::Sleeper;

@@ -6,7 +6,9 @@
 
 use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS_MAX};
 use crate::memory::{IoSlice, Memory};
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// One range of a [`SendList`].
 #[derive(Debug)]
@@ -207,6 +209,36 @@ impl SendList {
     }
 }
 
+/// The send lists of one core that are not in use. Cloning gives another handle on the same pool.
+///
+/// The list that came back last is given out first. A core with many connections so fills and sends
+/// one list after the other from memory that the cache still has.
+#[derive(Clone, Debug, Default)]
+pub struct SendListPool {
+    #[expect(
+        clippy::vec_box,
+        reason = "operations own their list by the box, which is kept"
+    )]
+    spare: Rc<RefCell<Vec<Box<SendList>>>>,
+}
+
+impl SendListPool {
+    /// Returns an empty list, a new one where none is spare: its caller bounds how many are in use.
+    #[inline]
+    #[must_use]
+    pub fn take(&self) -> Box<SendList> {
+        let spare = self.spare.borrow_mut().pop();
+        spare.unwrap_or_else(|| Box::new(SendList::new()))
+    }
+
+    /// Takes a list back, with or without content.
+    #[inline]
+    pub fn give_back(&self, mut list: Box<SendList>) {
+        list.clear();
+        self.spare.borrow_mut().push(list);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,5 +267,17 @@ mod tests {
         assert!(!list.fits(0, 2));
         list.clear();
         assert!(list.is_empty() && list.fits(64, 4));
+    }
+
+    #[test]
+    fn the_list_that_came_back_last_is_given_out_first_and_is_empty() {
+        let pool = SendListPool::default();
+        let (first, mut second) = (pool.take(), pool.take());
+        second.push_header(b"sent");
+        let address = std::ptr::from_ref(&*second);
+        pool.give_back(first);
+        pool.give_back(second);
+        let again = pool.clone().take();
+        assert!(std::ptr::eq(&*again, address) && again.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use crate::uring::UringDriver;
 use crate::{
     BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, Op, OpKey, OpNamespace,
-    SocketId, SocketOptions, Stream, Wait, Wake,
+    SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use base::Time;
 use base::units::CoreId;
@@ -54,6 +54,10 @@ impl<R: Replace> Driver for PassThrough<R> {
 
     fn buffers(&self) -> &BufferPool {
         self.inner.buffers()
+    }
+
+    fn send_lists(&self) -> &SendListPool {
+        self.inner.send_lists()
     }
 
     fn op_namespace(&mut self) -> OpNamespace {

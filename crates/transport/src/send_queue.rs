@@ -17,7 +17,7 @@
 //! have two sends under way.
 
 use crate::limits::{PDU_HEADER_BYTES_MAX, PDU_RANGES_MAX};
-use reactor::SendList;
+use reactor::{SendList, SendListPool};
 use std::collections::VecDeque;
 use switch::doorbell::{DoorbellCounters, Mode, Reason};
 use switch::{Caravan, CaravanLimits, Doorbell};
@@ -32,34 +32,37 @@ pub trait ListSource {
     fn give_back(&mut self, list: Box<SendList>);
 }
 
-/// The two send lists of a connection that shares none: one is sent while the other fills.
+/// Two send lists of a core for one connection: one is sent while the other fills.
 #[derive(Debug)]
 pub struct ListPair {
-    spare: [Option<Box<SendList>>; 2],
+    pool: SendListPool,
+    /// Number of them that the connection has.
+    taken: u8,
 }
 
 impl ListPair {
-    /// Two lists with room for so many header bytes and ranges each.
+    /// Takes the lists out of this pool, when the connection needs them.
     #[must_use]
-    pub fn new(header_bytes: usize, ranges: usize) -> Self {
-        let list = || Some(Box::new(SendList::with_capacity(header_bytes, ranges)));
-        Self {
-            spare: [list(), list()],
-        }
+    pub const fn new(pool: SendListPool) -> Self {
+        Self { pool, taken: 0 }
     }
 }
 
 impl ListSource for ListPair {
     #[inline]
     fn take(&mut self) -> Option<Box<SendList>> {
-        let [first, second] = &mut self.spare;
-        first.take().or_else(|| second.take())
+        if self.taken == 2 {
+            return None;
+        }
+        self.taken += 1;
+        Some(self.pool.take())
     }
 
-    fn give_back(&mut self, mut list: Box<SendList>) {
-        list.clear();
-        let free = self.spare.iter_mut().find(|place| place.is_none());
-        *free.expect("a pair is two lists") = Some(list);
+    #[inline]
+    fn give_back(&mut self, list: Box<SendList>) {
+        assert!(self.taken > 0, "a list comes back once");
+        self.taken -= 1;
+        self.pool.give_back(list);
     }
 }
 
@@ -351,7 +354,7 @@ mod tests {
 
     fn queue() -> (SendQueue<usize>, ListPair) {
         let queue = SendQueue::new(Knobs::linux().doorbell);
-        (queue, ListPair::new(4096, 64))
+        (queue, ListPair::new(SendListPool::default()))
     }
 
     fn answer(queue: &mut SendQueue<usize>, lists: &mut ListPair, now: Time) -> Decision {

@@ -6,7 +6,7 @@ use base::{Nanos, Time};
 use reactor::arrivals::Wanted;
 use reactor::{
     BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, Op, OpKey, OpNamespace,
-    Outcome, SocketId, SocketOptions, Stream, Wait, Wake,
+    Outcome, SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use std::fs::File;
 use std::io;
@@ -24,6 +24,10 @@ impl Driver for SimDriver {
 
     fn buffers(&self) -> &BufferPool {
         &self.buffers
+    }
+
+    fn send_lists(&self) -> &SendListPool {
+        &self.send_lists
     }
 
     fn op_namespace(&mut self) -> OpNamespace {

@@ -191,9 +191,10 @@ impl RemoteChannel {
         let waker = association.add_waker(driver.waker());
         let config = qpair_config(association.options(), false);
         let depth = depth.min(association.parameters().depth.max(1));
+        let lists = driver.send_lists();
         let lanes: Vec<_> = (0..u32::from(queues))
             .map(|index| Lane {
-                qpair: Qpair::new(config.clone(), op_namespace.id(), index, depth),
+                qpair: Qpair::new(config.clone(), op_namespace.id(), index, depth, lists),
                 queue_id: 0,
                 open: false,
                 listed: false,

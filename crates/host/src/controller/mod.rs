@@ -100,6 +100,7 @@ impl Controller {
             op_namespace.id(),
             0,
             ADMIN_DEPTH,
+            driver.send_lists(),
         );
         let backoff = Backoff::new(
             options.reconnect_delay_min,

@@ -1,6 +1,6 @@
 //! A queue pair: a TCP connection, its set-up and end, and the commands on it.
 //!
-//! Owns the socket, the framer, the command table and the two send lists. A controller (for the
+//! Owns the socket, the framer, the command table and up to two send lists. A controller (for the
 //! admin queue) or a channel (for an I/O queue) hands it commands, passes on the completions of
 //! its operations, and takes finished commands out of the table. It must never hand out a command
 //! as finished while an operation of the driver still holds the command's data.
@@ -18,7 +18,9 @@ use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
 use base::state::StateMachine;
 use base::{Nanos, Time};
-use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions};
+use reactor::{
+    Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SendListPool, SocketId, SocketOptions,
+};
 use std::io;
 use std::net::SocketAddr;
 use switch::doorbell::{DoorbellCounters, Mode};
@@ -94,12 +96,13 @@ pub(crate) struct Qpair {
 }
 
 impl Qpair {
-    /// A closed connection with room for `depth` commands.
+    /// A closed connection with room for `depth` commands, which takes its send lists from `lists`.
     pub(crate) fn new(
         config: QpairConfig,
         op_namespace: OpNamespace,
         index: u32,
         depth: u16,
+        lists: &SendListPool,
     ) -> Self {
         Self {
             config,
@@ -114,7 +117,7 @@ impl Qpair {
             in_capsule_bytes: 0,
             table: CommandTable::new(depth),
             room: usize::from(depth),
-            tx: Outgoing::new(depth),
+            tx: Outgoing::new(depth, lists.clone()),
             receiver: Receiver::new(new_framer()),
             arriving: None,
             step_deadline: Time::NEVER,
@@ -579,13 +582,10 @@ mod tests {
         let identity = HostIdentity { nqn, id: [7; 16] };
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let options = ConnectOptions::new(address, nqn, identity);
-        let mut qpair = Qpair::new(qpair_config(&options, true), OpNamespace(0), 0, 4);
-        for state in [
-            ConnectionState::Connecting,
-            ConnectionState::Initializing,
-            ConnectionState::Joining,
-            ConnectionState::Live,
-        ] {
+        let (config, lists) = (qpair_config(&options, true), SendListPool::default());
+        let mut qpair = Qpair::new(config, OpNamespace(0), 0, 4, &lists);
+        use ConnectionState::{Connecting, Initializing, Joining, Live};
+        for state in [Connecting, Initializing, Joining, Live] {
             qpair.enter(state, Time::NEVER);
         }
         qpair.scan_at = Time(5);

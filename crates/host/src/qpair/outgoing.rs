@@ -6,10 +6,10 @@
 
 use crate::command::exchange::{Direction, Exchange};
 use crate::command::table::CommandTable;
-use crate::limits::{H2C_DATA_STEP, SEND_HEADER_BYTES, SEND_SEGMENTS};
+use crate::limits::H2C_DATA_STEP;
 use base::Time;
 use block::Operation;
-use reactor::{IoSlice, SendList};
+use reactor::{IoSlice, SendList, SendListPool};
 use std::collections::VecDeque;
 use switch::doorbell::{Decision, DoorbellCounters, Mode, Urgency};
 use switch::{CaravanLimits, Class};
@@ -49,11 +49,11 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(depth: u16) -> Self {
+    pub(super) fn new(depth: u16, lists: SendListPool) -> Self {
         let depth = usize::from(depth);
         Self {
             send: SendQueue::new(Mode::Immediate),
-            lists: ListPair::new(SEND_HEADER_BYTES, SEND_SEGMENTS),
+            lists: ListPair::new(lists),
             counters: DoorbellCounters::default(),
             pacing: None,
             queue: VecDeque::with_capacity(depth),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     fn fixed() -> Outgoing {
-        let mut lane = Outgoing::new(64);
+        let mut lane = Outgoing::new(64, SendListPool::default());
         pace(&mut lane, &switch::Knobs::linux());
         lane
     }

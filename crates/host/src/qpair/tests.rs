@@ -12,7 +12,7 @@ use reactor::testing::{PassThrough, Replace};
 use reactor::uring::{Options, UringDriver};
 use reactor::{
     BufferClass, Completion, Context, Driver as _, IoSlice, Memory, Op, OpKey, OpNamespace,
-    Outcome, Received, Region, SendList, SocketId,
+    Outcome, Received, Region, SendList, SendListPool, SocketId,
 };
 use std::net::SocketAddr;
 use wire::fabrics::ConnectData;
@@ -53,7 +53,8 @@ impl Bench {
         let identity = HostIdentity { nqn, id: [7; 16] };
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let options = ConnectOptions::new(address, nqn, identity);
-        let qpair = Qpair::new(qpair_config(&options, true), OpNamespace(0), 0, 4);
+        let (config, lists) = (qpair_config(&options, true), SendListPool::default());
+        let qpair = Qpair::new(config, OpNamespace(0), 0, 4, &lists);
         let class = BufferClass {
             bytes: IN_CAPSULE,
             count: 4,

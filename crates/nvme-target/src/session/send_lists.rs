@@ -3,20 +3,16 @@
 use crate::limits::Limits;
 use crate::shares::Parties;
 use base::SlabKey;
-use reactor::SendList;
+use reactor::{SendList, SendListPool};
 use std::collections::VecDeque;
 use switch::Class;
 use transport::ListSource;
 
-/// Send lists of a core, made when first needed and kept.
+/// Send lists of a core that its connections may have.
 #[derive(Debug)]
 pub(crate) struct ListPool {
-    #[expect(
-        clippy::vec_box,
-        reason = "operations own their list by the box, which is kept"
-    )]
-    free: Vec<Box<SendList>>,
-    made: usize,
+    lists: SendListPool,
+    used: usize,
     max: usize,
     /// Connections that wait for one, in order, each with its class.
     pub(crate) waiting: VecDeque<(Option<Class>, SlabKey)>,
@@ -25,10 +21,11 @@ pub(crate) struct ListPool {
 }
 
 impl ListPool {
+    /// At most `max` of them.
     pub(crate) fn new(max: usize) -> Self {
         Self {
-            free: Vec::with_capacity(max),
-            made: 0,
+            lists: SendListPool::default(),
+            used: 0,
             max,
             waiting: VecDeque::new(),
             untried: 0,
@@ -38,29 +35,26 @@ impl ListPool {
     /// An empty list for a connection of these; `None` when all that they may have are in use.
     #[inline]
     pub(crate) fn take(&mut self, parties: &Parties, limits: &Limits) -> Option<Box<SendList>> {
-        let left = self.free.len() + self.max - self.made;
+        let left = self.max - self.used;
         if left == 0 || !parties.may_take_list(left, self.max, limits) {
             return None;
         }
         parties.take_lists(1);
-        if let Some(list) = self.free.pop() {
-            return Some(list);
-        }
-        self.made += 1;
-        Some(Box::new(SendList::new()))
+        self.used += 1;
+        Some(self.lists.take())
     }
 
     /// Lists in use.
-    pub(crate) fn used(&self) -> usize {
-        self.made - self.free.len()
+    pub(crate) const fn used(&self) -> usize {
+        self.used
     }
 
     /// A list comes back from a connection of these.
     #[inline]
-    pub(crate) fn give_back(&mut self, mut list: Box<SendList>, parties: &Parties) {
+    pub(crate) fn give_back(&mut self, list: Box<SendList>, parties: &Parties) {
         parties.give_back_lists(1);
-        list.clear();
-        self.free.push(list);
+        self.used -= 1;
+        self.lists.give_back(list);
         self.untried = self.waiting.len();
     }
 

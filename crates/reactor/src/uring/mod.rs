@@ -30,6 +30,7 @@ use crate::op::{
     Stream,
 };
 use crate::op_namespace::{OpNamespaceLease, OpNamespaces};
+use crate::send_list::SendListPool;
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use listener::Listener;
@@ -94,6 +95,7 @@ pub struct UringDriver {
     ready: Vec<Completion>,
     buffers: BufferPool,
     receive_buffers: BufferPool,
+    send_lists: SendListPool,
     iovecs: Vec<libc::iovec>,
     waker: Arc<EventWaker>,
     op_namespaces: OpNamespaces,
@@ -136,6 +138,7 @@ impl UringDriver {
             ready: Vec::with_capacity(256),
             buffers,
             receive_buffers,
+            send_lists: SendListPool::default(),
             iovecs: Vec::with_capacity(SEND_SEGMENTS_MAX),
             waker: Arc::new(waker),
             op_namespaces: OpNamespaces::default(),
@@ -265,6 +268,10 @@ impl Driver for UringDriver {
 
     fn buffers(&self) -> &BufferPool {
         &self.buffers
+    }
+
+    fn send_lists(&self) -> &SendListPool {
+        &self.send_lists
     }
 
     fn op_namespace(&mut self) -> OpNamespace {
