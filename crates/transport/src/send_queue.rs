@@ -229,18 +229,41 @@ impl<T: Default> SendQueue<T> {
     /// Returns `None` if none fills.
     #[inline]
     pub fn complete(&mut self) -> Option<Departure> {
+        let (complete, departure) = self.take_filling()?;
+        self.complete.push_back(complete);
+        Some(departure)
+    }
+
+    /// Completes the caravan that fills, for the send that begins now: the same as
+    /// [`complete`](Self::complete) and [`next_send`](Self::next_send), for an owner that completes
+    /// one when it can leave. Returns `None` if none fills.
+    ///
+    /// # Panics
+    /// If a caravan is complete, or a send is under way.
+    #[inline]
+    pub fn send_filling(&mut self) -> Option<(Box<SendList>, Departure)> {
+        assert!(
+            self.complete.is_empty() && !self.is_sending(),
+            "nothing leaves before it"
+        );
+        let (Complete { list, account }, departure) = self.take_filling()?;
+        self.under_way = Some(account);
+        Some((list, departure))
+    }
+
+    fn take_filling(&mut self) -> Option<(Complete<T>, Departure)> {
         let list = self.filling.take()?;
         let caravan = std::mem::take(&mut self.loaded);
         let bytes = list.bytes();
         let reason = self.doorbell.took(caravan);
         self.urgent = false;
         let account = std::mem::take(&mut self.account);
-        self.complete.push_back(Complete { list, account });
-        Some(Departure {
+        let departure = Departure {
             reason,
             caravan,
             bytes,
-        })
+        };
+        Some((Complete { list, account }, departure))
     }
 
     /// Takes the oldest complete caravan, for the send that begins now, with its account; `None`
@@ -387,6 +410,15 @@ mod tests {
         assert!(queue.is_sending() && !queue.is_idle() && !queue.has_left(mark));
         assert_eq!(queue.end_send(list, &mut lists), 16);
         assert!(queue.is_idle() && queue.has_left(mark));
+        answer(&mut queue, &mut lists, Time(3));
+        let mark = queue.filling_mark();
+        let (list, departure) = queue.send_filling().expect("one fills");
+        assert_eq!((departure.caravan.requests, list.bytes()), (1, 24));
+        assert!(queue.is_sending() && !queue.has_left(mark));
+        assert!(queue.has_nothing_to_send());
+        assert_eq!(queue.end_send(list, &mut lists), 1);
+        assert!(queue.is_idle() && queue.has_left(mark));
+        assert!(queue.send_filling().is_none(), "none fills");
     }
 
     #[test]

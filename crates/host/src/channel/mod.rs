@@ -35,9 +35,9 @@ use crate::controller::qpair_config;
 use crate::qpair::Qpair;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::replay::Recovery;
-use base::Time;
 use base::mutation::{self, Mutation};
 use base::state::StateMachine;
+use base::{ShortQueue, Time};
 use block::{
     BlockError, Capabilities, Channel, Completion, Extents, Request, Submit, SubmitExtents,
 };
@@ -102,7 +102,7 @@ struct Requests {
     /// that were given up.
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
-    done: VecDeque<Completion>,
+    done: ShortQueue<Completion>,
     /// Number of completions that were reaped.
     reaped: u64,
     /// Flushes among `done`: the number of completions up to each, and the losses of the cache that
@@ -227,7 +227,7 @@ impl RemoteChannel {
             },
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),
-                done: VecDeque::with_capacity(capacity),
+                done: ShortQueue::with_capacity(capacity),
                 reaped: 0,
                 flushes: VecDeque::new(),
                 flush: (0, 0),

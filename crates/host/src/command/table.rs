@@ -5,14 +5,13 @@
 //! matches none. Owned by a [`Qpair`](crate::qpair::Qpair); the I/O path neither searches nor
 //! hashes nor allocates here.
 
-use crate::command::exchange::{Exchange, Work};
+use crate::command::exchange::{Direction, Exchange, Work};
 use crate::command::state::SlotState;
 use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX};
 use base::mutation::{self, Mutation};
 use base::state::State as _;
-use base::{Nanos, Time};
+use base::{Nanos, ShortQueue, Time};
 use reactor::IoSlice;
-use std::collections::VecDeque;
 use wire::nvme::{Completion, Status};
 
 /// End of a command.
@@ -90,6 +89,8 @@ impl Transfers {
 pub(crate) struct Slot {
     state: SlotState,
     generation: u16,
+    /// The free slot after this one, while it is free.
+    next_free: u16,
     pub(crate) exchange: Option<Exchange>,
     /// Bytes of the data, also while the slice is away.
     pub(crate) data_bytes: u32,
@@ -108,10 +109,11 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 128, "two lines of the cache");
 
 impl Slot {
-    const fn empty() -> Self {
+    const fn empty(next_free: u16) -> Self {
         Self {
             state: SlotState::Free,
             generation: 0,
+            next_free,
             exchange: None,
             data_bytes: 0,
             received: 0,
@@ -153,13 +155,16 @@ pub(crate) struct CommandTable {
     /// The answer of each slot that is `Answered`.
     answers: Vec<Completion>,
     /// Mark of the last send that carries data of each slot's command, as the connection's sends
-    /// are counted; 0 where none does.
+    /// are counted; 0 where none does. Only of commands of which data goes out.
     marks: Vec<u64>,
-    free: Vec<u16>,
+    /// The slot that becomes occupied next: the one that became free last. The others follow it.
+    first_free: u16,
+    /// Number of slots that are occupied.
+    occupied: usize,
     /// Bits of a command identifier that are the slot's number.
     index_bits: u32,
     /// Slots of finished commands, in order, for the owner to take.
-    finished: VecDeque<(u16, Outcome)>,
+    finished: ShortQueue<(u16, Outcome)>,
     /// Commands under way that may take as long as they will.
     patient: usize,
     /// Number of times that a slot entered each state.
@@ -174,13 +179,14 @@ impl CommandTable {
             "checked with the options"
         );
         Self {
-            slots: (0..depth).map(|_| Slot::empty()).collect(),
+            slots: (0..depth).map(|index| Slot::empty(index + 1)).collect(),
             transfers: vec![Transfers::NONE; usize::from(depth)],
             answers: vec![Completion::new(0, 0, Status::SUCCESS); usize::from(depth)],
             marks: vec![0; usize::from(depth)],
-            free: (0..depth).rev().collect(),
+            first_free: 0,
+            occupied: 0,
             index_bits: u32::from(depth.next_power_of_two()).trailing_zeros(),
-            finished: VecDeque::with_capacity(usize::from(depth)),
+            finished: ShortQueue::with_capacity(usize::from(depth)),
             patient: 0,
             entered: [0; SlotState::COUNT],
         }
@@ -193,7 +199,7 @@ impl CommandTable {
 
     /// Returns the number of commands that are outstanding, or over but not taken yet.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.occupied
     }
 
     /// Returns true if any of them can become [`overdue`](Self::overdue).
@@ -207,9 +213,12 @@ impl CommandTable {
     /// If there is none: the caller asked.
     #[inline]
     pub(crate) fn insert(&mut self, exchange: Exchange, deadline: Time) -> u16 {
-        let index = self.free.pop().expect("the caller asked for room");
+        assert!(self.len() < self.depth(), "the caller asked for room");
+        let index = self.first_free;
         let slot = &mut self.slots[usize::from(index)];
         assert!(slot.exchange.is_none(), "a slot has one command");
+        self.first_free = slot.next_free;
+        self.occupied += 1;
         slot.enter(SlotState::Queued, &mut self.entered);
         slot.data_bytes = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
         slot.received = 0;
@@ -217,8 +226,10 @@ impl CommandTable {
         slot.has_transfers = false;
         slot.deadline = deadline;
         slot.aborting = false;
+        if exchange.direction == Direction::Out {
+            self.marks[usize::from(index)] = 0;
+        }
         slot.exchange = Some(exchange);
-        self.marks[usize::from(index)] = 0;
         self.patient += usize::from(deadline == Time::NEVER);
         index
     }
@@ -301,7 +312,10 @@ impl CommandTable {
     /// Mark of the last send that carries data of the command; 0 where none does.
     #[inline]
     pub(crate) fn mark(&self, index: u16) -> u64 {
-        self.marks[usize::from(index)]
+        let index = usize::from(index);
+        let exchange = self.slots[index].exchange.as_ref();
+        let sends = exchange.is_some_and(|exchange| exchange.direction == Direction::Out);
+        if sends { self.marks[index] } else { 0 }
     }
 
     /// The answer of a command that was answered while a send still read its data.
@@ -375,8 +389,7 @@ impl CommandTable {
         let (tag, data) = (exchange.tag, exchange.data.take());
         self.finished.pop_front();
         slot.exchange = None;
-        slot.enter(SlotState::Free, &mut self.entered);
-        self.free.push(index);
+        self.free(index);
         Some((tag, data, cached))
     }
 
@@ -415,13 +428,18 @@ impl CommandTable {
     }
 
     fn vacate(&mut self, index: u16) -> Exchange {
-        assert!(self.free.len() < self.slots.len(), "a slot is freed once");
+        let exchange = self.slots[usize::from(index)].exchange.take();
+        self.free(index);
+        exchange.expect("a finished command keeps its slot until it is taken")
+    }
+
+    /// Makes a slot free: the next command gets it, which the cache still has.
+    #[inline]
+    fn free(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         slot.enter(SlotState::Free, &mut self.entered);
-        self.free.push(index);
-        slot.exchange
-            .take()
-            .expect("a finished command keeps its slot until it is taken")
+        slot.next_free = std::mem::replace(&mut self.first_free, index);
+        self.occupied -= 1;
     }
 
     /// Ends every command as lost; no send and no receive holds their data any more.
@@ -461,109 +479,4 @@ impl CommandTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use wire::nvme::Command;
-
-    fn exchange(tag: u64) -> Exchange {
-        Exchange::admin(tag, Command::new(0x18, 0), None)
-    }
-
-    #[test]
-    fn an_answer_to_an_old_command_finds_nobody() {
-        let mut table = CommandTable::new(2);
-        let slot = table.insert(exchange(1), Time::NEVER);
-        let old = table.cid(slot);
-        assert_eq!(table.find(old), None, "not sent yet");
-        table.sent(slot);
-        assert_eq!(table.find(old), Some(slot));
-        assert!(table.answer(slot, Completion::new(old, 0, Status::SUCCESS), false));
-        assert_eq!(table.find(old), None);
-        assert_eq!(table.take_finished().unwrap().exchange.tag, 1);
-        let again = table.insert(exchange(2), Time::NEVER);
-        table.sent(again);
-        assert_eq!(again, slot);
-        assert_ne!(table.cid(again), old);
-        assert_eq!(table.find(old), None);
-        assert_eq!(table.find(0xffff), None);
-    }
-
-    #[test]
-    fn what_may_take_as_long_as_it_will_need_not_be_looked_for() {
-        let mut table = CommandTable::new(3);
-        assert!(!table.is_timed());
-        table.insert(exchange(1), Time::NEVER);
-        assert!(!table.is_timed(), "an event is waited for without end");
-        let slot = table.insert(exchange(2), Time(7));
-        assert!(table.is_timed());
-        table.sent(slot);
-        let cid = table.cid(slot);
-        assert!(table.answer(slot, Completion::new(cid, 0, Status::SUCCESS), false));
-        assert!(table.take_finished().is_some());
-        assert!(!table.is_timed());
-        table.insert(exchange(3), Time(9));
-        table.lose_all();
-        while table.take_finished().is_some() {}
-        assert!(!table.is_timed());
-        table.insert(exchange(4), Time(9));
-        assert!(table.is_timed(), "a slot is used again");
-    }
-
-    #[test]
-    fn a_full_table_has_no_room_and_loses_each_once() {
-        let mut table = CommandTable::new(3);
-        for tag in 0..3 {
-            assert!(table.len() < table.depth());
-            table.insert(exchange(tag), Time(tag));
-        }
-        assert_eq!(table.len(), table.depth());
-        assert_eq!(table.overdue(0, Time(1)), Some(0));
-        assert_eq!(table.overdue(2, Time(1)), None);
-        table.lose_all();
-        table.lose_all();
-        assert_eq!(table.len(), 3, "nobody has taken them yet");
-        let tags: Vec<_> = std::iter::from_fn(|| table.take_finished())
-            .map(|finished| finished.exchange.tag)
-            .collect();
-        assert_eq!(tags, [0, 1, 2]);
-        assert_eq!(table.len(), 0);
-    }
-
-    #[test]
-    fn time_in_which_nobody_looked_is_nobodys_fault() {
-        let mut table = CommandTable::new(3);
-        table.insert(exchange(1), Time(10));
-        table.insert(exchange(2), Time(90));
-        table.insert(exchange(3), Time::NEVER);
-        table.postpone(Nanos(50), Time(100));
-        assert_eq!(table.overdue(0, Time(59)), None);
-        assert_eq!(table.overdue(0, Time(60)), Some(0));
-        assert_eq!(table.overdue(1, Time(99)), None);
-        assert_eq!(table.overdue(1, Time(100)), Some(1));
-        assert_eq!(table.overdue(2, Time(1 << 60)), None);
-    }
-
-    #[test]
-    fn transfers_are_a_short_queue() {
-        let mut table = CommandTable::new(2);
-        let slot = table.insert(exchange(1), Time::NEVER);
-        let transfer = |tag| Transfer {
-            tag,
-            offset: 0,
-            left: 1,
-        };
-        assert!(table.transfer(slot).is_none());
-        for tag in (0..).take(R2T_PER_COMMAND_MAX) {
-            assert!(table.push_transfer(slot, transfer(tag)));
-        }
-        assert!(!table.push_transfer(slot, transfer(9)));
-        assert_eq!(table.transfer(slot).unwrap().tag, 0);
-        table.pop_transfer(slot);
-        assert_eq!(table.transfer(slot).unwrap().tag, 1);
-        assert!(table.slot(slot).has_transfers());
-        for _ in 1..R2T_PER_COMMAND_MAX {
-            table.pop_transfer(slot);
-        }
-        assert!(!table.slot(slot).has_transfers() && table.transfer(slot).is_none());
-    }
-}
+mod tests;

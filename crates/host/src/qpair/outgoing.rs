@@ -178,10 +178,8 @@ impl Outgoing {
         if self.is_paced() {
             bytes = self.send.loaded().bytes + self.send.account().0;
         }
-        if let Some(departure) = self.send.complete() {
-            departure.count(&mut self.counters);
-        }
-        let (list, _) = self.send.next_send()?;
+        let (list, departure) = self.send.send_filling()?;
+        departure.count(&mut self.counters);
         Some((list, bytes))
     }
 
