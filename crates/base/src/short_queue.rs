@@ -14,12 +14,6 @@ pub struct ShortQueue<T> {
     rest: VecDeque<T>,
 }
 
-impl<T> Default for ShortQueue<T> {
-    fn default() -> Self {
-        Self::with_capacity(0)
-    }
-}
-
 impl<T> ShortQueue<T> {
     /// An empty queue that takes `capacity` elements without an allocation.
     #[must_use]
@@ -94,7 +88,7 @@ mod tests {
     #[test]
     fn it_is_a_queue() {
         let mut prng = Prng::from_seed(1);
-        let (mut queue, mut model) = (ShortQueue::default(), VecDeque::new());
+        let (mut queue, mut model) = (ShortQueue::with_capacity(0), VecDeque::new());
         for number in 0..10_000 {
             match prng.below(4) {
                 0 | 1 if model.len() < 6 => {

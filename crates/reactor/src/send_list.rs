@@ -1,7 +1,7 @@
 //! The content of one `sendmsg`: headers that were encoded here, and payload where it lies.
 //!
 //! A send list is filled by a connection, owned by the driver while it is being sent, and handed
-//! back when every byte of it is with the kernel; then the connection clears it and its memory
+//! back when every byte of it is with the kernel; then it is cleared, and the memory of its payload
 //! goes back to where it came from. Nothing in it is allocated after construction.
 
 use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS_MAX};
