@@ -65,6 +65,16 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     let refused = run(&["config", "save", &config, "--api", &api]);
     code(&refused, 2);
     assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    let refused = run(&[
+        "config",
+        "save",
+        &folder.path("."),
+        "--force",
+        "--api",
+        &api,
+    ]);
+    code(&refused, 2);
+    assert!(stderr(&refused).contains("name a file in it"));
     // Others than the user of this command read it.
     std::fs::set_permissions(&config, Permissions::from_mode(0o604)).unwrap();
     code(

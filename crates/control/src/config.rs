@@ -113,7 +113,10 @@ fn explained(path: &Path, text: io::Result<String>) -> Result<String, ConfigErro
         let remedy = match error.kind() {
             ErrorKind::NotFound => "name a file that is there",
             ErrorKind::PermissionDenied => "make the file readable for this user",
-            ErrorKind::InvalidData => "name a regular file: a configuration, written in TOML",
+            ErrorKind::InvalidData | ErrorKind::IsADirectory => {
+                "name a regular file: a configuration, written in TOML"
+            }
+            ErrorKind::FileTooLarge => "shorten it, or name another file",
             _ => "check the path",
         };
         let problem = Problem::of_file(format!("cannot be read: {error}"), remedy);

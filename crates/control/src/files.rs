@@ -56,7 +56,8 @@ fn text(file: File, bytes_max: usize) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max {
-        return Err(invalid(&format!("it is larger than {bytes_max} bytes")));
+        let reason = format!("it is larger than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
     }
     String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8 text"))
 }

@@ -130,7 +130,7 @@ impl StateFile {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 let remedy = match error.kind() {
-                    ErrorKind::InvalidData => {
+                    ErrorKind::InvalidData | ErrorKind::FileTooLarge => {
                         "name a regular file that this program wrote, or none"
                     }
                     _ => "make it readable",

@@ -45,6 +45,7 @@ fn show(api: &ApiAddress, output: Output) -> Result<Outcome> {
 
 fn save(api: &ApiAddress, file: &Path, force: bool, output: Output) -> Result<Outcome> {
     let shown = file.display();
+    ensure!(!file.is_dir(), "{shown} is a directory; name a file in it");
     ensure!(
         force || std::fs::symlink_metadata(file).is_err(),
         "{shown} is there; name another file, or replace it with --force (its comments are lost)"

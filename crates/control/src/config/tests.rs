@@ -527,6 +527,26 @@ fn a_file_that_cannot_be_read_says_what_to_do() {
 }
 
 #[test]
+fn each_file_that_is_no_configuration_has_its_own_remedy() {
+    let folder = load_waiting(Path::new("/")).expect_err("a directory");
+    assert!(
+        folder
+            .to_string()
+            .ends_with("; name a regular file: a configuration, written in TOML"),
+        "{folder}"
+    );
+    let path = std::env::temp_dir().join(format!("switchyard-long-{}", std::process::id()));
+    std::fs::write(&path, "#".repeat(CONFIGURATION_BYTES_MAX + 1)).expect("a file");
+    let long = load(&path).expect_err("too large");
+    std::fs::remove_file(&path).expect("it is there");
+    assert!(
+        long.to_string()
+            .ends_with("it is larger than 1048576 bytes; shorten it, or name another file"),
+        "{long}"
+    );
+}
+
+#[test]
 fn a_pipe_is_read_by_what_may_wait_for_it() {
     let path = std::env::temp_dir().join(format!("switchyard-pipe-{}", std::process::id()));
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
