@@ -65,16 +65,6 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     let refused = run(&["config", "save", &config, "--api", &api]);
     code(&refused, 2);
     assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
-    let refused = run(&[
-        "config",
-        "save",
-        &folder.path("."),
-        "--force",
-        "--api",
-        &api,
-    ]);
-    code(&refused, 2);
-    assert!(stderr(&refused).contains("name a file in it"));
     // Others than the user of this command read it.
     std::fs::set_permissions(&config, Permissions::from_mode(0o604)).unwrap();
     code(
@@ -135,6 +125,23 @@ fn a_configuration_that_a_program_writes_is_read_from_a_pipe() {
     let endless = run(&["config", "apply", "/dev/zero", "--api", &api]);
     code(&endless, 2);
     assert!(stderr(&endless).contains("larger than"));
+}
+
+#[test]
+fn a_configuration_is_not_saved_over_a_folder() {
+    let folder = Folder::new();
+    let config = target_toml(&folder, "");
+    let (_serving, api) = serve(&folder, &config);
+    let refused = run(&[
+        "config",
+        "save",
+        &folder.path("."),
+        "--force",
+        "--api",
+        &api,
+    ]);
+    code(&refused, 2);
+    assert!(stderr(&refused).contains("name a file in it"));
 }
 
 #[test]
