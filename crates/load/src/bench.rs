@@ -63,20 +63,8 @@ pub fn bench(
     // Controllers stay connected until the load is over.
     let mut remote = Vec::new();
     let loads = match storage {
-        Storage::Local(device) => {
-            let load = |app: &App| Load {
-                app: app.clone(),
-                device: Arc::clone(device),
-            };
-            apps.iter().map(load).collect()
-        }
-        Storage::Vhost(disk) => {
-            let load = |app: &App| Load {
-                app: app.clone(),
-                device: Arc::new(disk.clone().with_class(app.class)),
-            };
-            apps.iter().map(load).collect()
-        }
+        Storage::Local(device) => on(apps, |_| Arc::clone(device)),
+        Storage::Vhost(disk) => on(apps, |app| Arc::new(disk.clone().with_class(app.class))),
         Storage::Remote {
             remote: namespace,
             name,
@@ -118,6 +106,15 @@ pub fn bench(
     watch.mark(true);
     watch.report(apps, &mut report);
     Ok(report)
+}
+
+/// Each application on a device.
+fn on(apps: &[App], device: impl Fn(&App) -> Arc<dyn Device>) -> Vec<Load> {
+    let load = |app: &App| Load {
+        app: app.clone(),
+        device: device(app),
+    };
+    apps.iter().map(load).collect()
 }
 
 /// Watches the layers between the apps and their device.

@@ -3,7 +3,6 @@
 use super::app::App;
 use super::job::{Common, Job, plan};
 use super::limits;
-use super::machine::Machine;
 use super::measured::{Measured, Progress};
 use super::report::{AppReport, LoadReport};
 use super::worker::{Message, Worker};
@@ -103,6 +102,24 @@ pub enum Stage {
     Measuring,
     /// Requests in flight complete, and written data is read back when verifying.
     Ending,
+}
+
+impl Stage {
+    /// The stage of a load that is to begin, or began, at `start`, and the time since then.
+    pub(super) fn at(
+        start: Option<Instant>,
+        warmup: Duration,
+        measured: Duration,
+    ) -> (Self, Duration) {
+        let elapsed = start.map_or(Duration::ZERO, |start| start.elapsed());
+        let stage = match start {
+            None => Self::Preparing,
+            Some(_) if elapsed < warmup => Self::WarmingUp,
+            Some(_) if elapsed < warmup + measured => Self::Measuring,
+            Some(_) => Self::Ending,
+        };
+        (stage, elapsed)
+    }
 }
 
 impl std::fmt::Display for Stage {
@@ -226,12 +243,8 @@ fn run_jobs(
             )
         });
     Ok(LoadReport {
-        apps: apps.collect(),
-        switch: Vec::new(),
-        path: Vec::new(),
-        cache: Vec::new(),
-        machine: Machine::look(),
         interrupted: stop.load(Ordering::Relaxed),
+        ..LoadReport::of(apps.collect())
     })
 }
 
@@ -542,15 +555,7 @@ impl<'a> Conductor<'a> {
     }
 
     fn progress(&self) -> LoadProgress {
-        let elapsed = self
-            .started
-            .map_or(Duration::ZERO, |started| started.elapsed());
-        let stage = match self.started {
-            None => Stage::Preparing,
-            Some(_) if elapsed < self.warmup => Stage::WarmingUp,
-            Some(_) if elapsed < self.warmup + self.measured => Stage::Measuring,
-            Some(_) => Stage::Ending,
-        };
+        let (stage, elapsed) = Stage::at(self.started, self.warmup, self.measured);
         let counts = self
             .counters
             .iter()
