@@ -56,9 +56,7 @@ pub fn run_client(
                 run_tuned(&stream, case, warmup, measured)
             })
             .map_err(|error| RawError::call("clone", error))?;
-        thread
-            .join()
-            .unwrap_or(Err(RawError::Panicked { end: "client" }))
+        RawError::of_end("client", thread.join())
     })
 }
 

@@ -2,6 +2,7 @@
 
 use reactor::placement::PlacementError;
 use std::net::SocketAddr;
+use std::thread;
 
 /// An error of the raw socket exchange; the text is for a human and says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -73,5 +74,13 @@ impl RawError {
             call,
             source: source.into(),
         }
+    }
+
+    /// The outcome of the thread of an `end` that was joined.
+    pub(super) fn of_end<T>(
+        end: &'static str,
+        joined: thread::Result<Result<T, Self>>,
+    ) -> Result<T, Self> {
+        joined.unwrap_or(Err(Self::Panicked { end }))
     }
 }

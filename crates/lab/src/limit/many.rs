@@ -7,11 +7,10 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use base::Prng;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
@@ -27,12 +26,6 @@ use super::socket::{self, Received};
 
 /// Readable sockets that one look tells of, at most.
 const EVENTS: usize = 256;
-
-/// Longest time that an end waits for the other one.
-const PATIENCE: Timespec = Timespec {
-    tv_sec: limits::STALL.as_secs().cast_signed(),
-    tv_nsec: 0,
-};
 
 /// An exchange over many connections. Each has one request in flight at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,23 +94,15 @@ pub fn run_many(
         };
         let client = thread("many-client").spawn_scoped(scope, load);
         let client = match client {
-            Ok(client) => ended(client, "client"),
+            Ok(client) => RawError::of_end("client", client.join()),
             Err(error) => Err(RawError::call("clone", error)),
         };
-        match (ended(server, "server"), client) {
+        match (RawError::of_end("server", server.join()), client) {
             (Ok(()) | Err(RawError::Stopped), client) => client,
             // A client that lost its server says less than the server.
             (Err(error), _) => Err(error),
         }
     })
-}
-
-fn ended<T>(
-    thread: ScopedJoinHandle<'_, Result<T, RawError>>,
-    end: &'static str,
-) -> Result<T, RawError> {
-    let joined = thread.join();
-    joined.unwrap_or(Err(RawError::Panicked { end }))
 }
 
 /// One connection of either end.
@@ -177,7 +162,7 @@ impl Sockets {
     fn wait(&mut self) -> Result<bool, RawError> {
         self.events.clear();
         let found = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, found, Some(&PATIENCE)) {
+        match epoll::wait(&self.epoll, found, Some(&socket::PATIENCE)) {
             Ok(found) => Ok(found > 0),
             Err(Errno::INTR) => Ok(true),
             Err(error) => Err(RawError::call("epoll_wait", error)),
@@ -242,7 +227,7 @@ fn serve(case: &ManyCase, listener: &TcpListener) -> Result<(), RawError> {
 /// Accepts a client that comes in time.
 fn accept(listener: &TcpListener) -> Result<TcpStream, RawError> {
     let mut polled = [PollFd::new(listener, PollFlags::IN)];
-    match poll(&mut polled, Some(&PATIENCE)) {
+    match poll(&mut polled, Some(&socket::PATIENCE)) {
         Ok(0) => Err(RawError::Stopped),
         Ok(_) | Err(Errno::INTR) => match listener.accept() {
             Ok((stream, _)) => Ok(stream),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use reactor::clock::thread_cpu;
@@ -101,29 +101,22 @@ impl RawServer {
     /// # Errors
     /// What ended the server early.
     pub fn finish(mut self) -> Result<ServerReport, RawError> {
-        let thread = self
-            .thread
-            .take()
-            .expect("only finish and drop take the thread");
-        thread
-            .join()
-            .unwrap_or(Err(RawError::Panicked { end: "server" }))
+        self.join()
     }
 
     /// Stops the server whatever it is doing; its error, when it had ended with one before.
     pub(super) fn stop(mut self) -> Option<RawError> {
         self.stop.stop();
-        let thread = self
-            .thread
-            .take()
-            .expect("only finish and drop take the thread");
-        match thread
-            .join()
-            .unwrap_or(Err(RawError::Panicked { end: "server" }))
-        {
+        match self.join() {
             Ok(_) | Err(RawError::Stopped) => None,
             Err(error) => Some(error),
         }
+    }
+
+    fn join(&mut self) -> Result<ServerReport, RawError> {
+        let thread = self.thread.take();
+        let thread = thread.expect("only finish and drop take the thread");
+        RawError::of_end("server", thread.join())
     }
 }
 
@@ -158,6 +151,12 @@ struct StopHandle {
 }
 
 impl StopHandle {
+    fn connection(&self) -> MutexGuard<'_, Option<TcpStream>> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn accept(&self, listener: &TcpListener) -> Result<TcpStream, RawError> {
         let accepted = listener.accept();
         if self.stopped.load(Ordering::Acquire) {
@@ -167,10 +166,7 @@ impl StopHandle {
         let copy = stream
             .try_clone()
             .map_err(|error| RawError::call("dup", error))?;
-        *self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(copy);
+        *self.connection() = Some(copy);
         // A stop between the two looks found no connection to shut down.
         if self.stopped.load(Ordering::Acquire) {
             return Err(RawError::Stopped);
@@ -181,11 +177,7 @@ impl StopHandle {
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        let connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = connection.as_ref() {
+        if let Some(stream) = self.connection().as_ref() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -201,11 +193,7 @@ struct Served<'a> {
 
 impl Drop for Served<'_> {
     fn drop(&mut self) {
-        self.stop
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.stop.connection().take();
     }
 }
 

@@ -13,6 +13,12 @@ use super::case::Poll;
 use super::error::RawError;
 use super::limits;
 
+/// Longest time that an end waits for the other one.
+pub(super) const PATIENCE: Timespec = Timespec {
+    tv_sec: limits::STALL.as_secs().cast_signed(),
+    tv_nsec: 0,
+};
+
 /// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
@@ -85,11 +91,7 @@ pub(super) fn set_receive_timeout(stream: &TcpStream, limit: Duration) -> Result
 /// Sleeps until something has come or there is room to send.
 fn wait_for_either(stream: &TcpStream) -> Result<(), RawError> {
     let mut polled = [PollFd::new(stream, PollFlags::IN | PollFlags::OUT)];
-    let limit = Timespec {
-        tv_sec: i64::try_from(limits::STALL.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: 0,
-    };
-    match rustix::event::poll(&mut polled, Some(&limit)) {
+    match rustix::event::poll(&mut polled, Some(&PATIENCE)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(RawError::call("poll", error)),
     }
