@@ -43,7 +43,7 @@ pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, SeriesClaim, Style
 pub use quiet::{Disturbances, Quiet, TRIES_MAX};
 pub use report::{FigureReport, PointReport, Value, XAxis, aligned};
 pub use run::{List, chosen, draw};
-pub use sample::{AppSample, Carried, End, Metric, Reported, Sample, Sends, Slices, Statistic};
+pub use sample::{AppSample, Carried, End, Metric, Sample, Sends, Slices, Statistic};
 pub use scenario::{
     FLASH_READ_US, FLASH_WRITE_US, LOAD_CORE, Layout, LoadProcess, SHARED_CORES, Scenario, Stack,
     Storage, System, TARGET_CORE, Workload,

@@ -2,8 +2,7 @@
 
 use super::disturbance::Disturbance;
 use super::scenario::Scenario;
-use load::{Latency, PathReport, SoftwareTime, SwitchReport};
-use serde::Deserialize;
+use load::{AppReport, Latency, PathReport, SoftwareTime, SwitchReport};
 use std::time::Duration;
 use switch::Class;
 
@@ -26,25 +25,6 @@ pub struct Sample {
     pub target_sends: Sends,
     /// The work of the I/O path, where the applications used one.
     pub path: Option<PathReport>,
-}
-
-/// The part that figures need of an application in the report of `bench --json`.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Reported {
-    /// The application's name.
-    pub name: String,
-    /// Requests per second.
-    pub iops: f64,
-    /// Bytes per second.
-    pub bytes_per_second: f64,
-    /// Requests that failed.
-    pub errors: u64,
-    /// Latency of requests.
-    pub latency_us: Latency,
-    /// The part of it that was spent in software.
-    pub software_us: Option<SoftwareTime>,
-    /// The first error.
-    pub first_error: Option<String>,
 }
 
 /// Result of one application.
@@ -365,7 +345,7 @@ impl Sample {
     ///
     /// # Errors
     /// When that is not one report for each, or when requests failed.
-    pub fn of_reports(scenario: &Scenario, reports: &[Reported]) -> anyhow::Result<Self> {
+    pub fn of_reports(scenario: &Scenario, reports: &[AppReport]) -> anyhow::Result<Self> {
         let classes: Vec<_> = scenario.apps().map(|app| app.class).collect();
         anyhow::ensure!(
             classes.len() == reports.len(),

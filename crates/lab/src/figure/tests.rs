@@ -9,7 +9,8 @@ use anyhow::Result;
 use load::RunSummary;
 use load::SwitchReport;
 use load::{
-    App, ClassSwitchReport, CoreSwitchReport, CpuShares, Latency, PathReport, SoftwareTime,
+    App, AppReport, ClassSwitchReport, CoreSwitchReport, CpuShares, Latency, PathReport,
+    SoftwareTime,
 };
 use sim::model::Costs;
 use sim::model::figures::Series;
@@ -469,25 +470,22 @@ fn sends_are_those_of_all_cores_and_classes_since_a_moment() {
 #[test]
 fn reports_of_failed_requests_are_refused() {
     let scenario = Scenario::mix(System::LINUX, Layout::Split, 1, 0);
-    let reported = Reported {
+    let reported = AppReport {
         name: "L0".to_owned(),
         iops: 1.0,
         bytes_per_second: 4096.0,
-        errors: 0,
-        latency_us: Latency::default(),
-        software_us: None,
-        first_error: None,
+        ..AppReport::default()
     };
-    let of = |reports: &[Reported]| Sample::of_reports(&scenario, reports);
+    let of = |reports: &[AppReport]| Sample::of_reports(&scenario, reports);
     assert_eq!(of(std::slice::from_ref(&reported)).unwrap().apps.len(), 1);
     assert!(of(&[]).unwrap_err().to_string().contains("0 applications"));
-    let failed = Reported {
+    let failed = AppReport {
         errors: 2,
         first_error: Some("no path".to_owned()),
         ..reported.clone()
     };
     assert!(of(&[failed]).unwrap_err().to_string().contains("no path"));
-    let idle = Reported {
+    let idle = AppReport {
         iops: 0.0,
         ..reported
     };

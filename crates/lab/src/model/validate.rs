@@ -4,17 +4,16 @@
 //! many small ones, and L with T, for each baseline.
 
 use super::calibrate::{self, Calibration};
-use super::machine::{LoadApp, LoadReport, WARM_UP, load};
 use crate::Note;
-use crate::figure::{Disturbance, Disturbances, ProcessorTime, Reported, TRIES_MAX, aligned};
-use crate::process::{RAM_BYTES, Target};
+use crate::figure::{
+    Disturbance, Disturbances, ProcessorTime, System, TRIES_MAX, Workload, aligned,
+};
+use crate::process::{RAM_BYTES, Target, WARM_UP, load};
+use ::load::{Cores, LoadReport, Machine, RunSummary, measured_seconds};
 use anyhow::{Context as _, Result};
 use base::Nanos;
 use base::units::CoreId;
 use clap::Args;
-use load::Machine;
-use load::RunSummary;
-use load::{Cores, measured_seconds};
 use serde::Serialize;
 use sim::model::{self, AppSpec, Config, Costs, ModelReport, Topology};
 use std::fmt;
@@ -85,7 +84,7 @@ base::named! {
 }
 
 impl Apps {
-    const fn counts(self) -> (usize, usize) {
+    const fn counts(self) -> (u32, u32) {
         match self {
             Self::Latency => (1, 0),
             Self::Throughput | Self::Small => (0, 1),
@@ -219,33 +218,30 @@ fn measured(
     args: &ValidateArgs,
 ) -> Result<(Numbers, Disturbance)> {
     let name = preset.to_string();
-    let knobs: &[&str] = &["--baseline", &name];
-    let target = Target::start(&[target_core.0], RAM_BYTES, knobs)?;
+    let target = Target::start(&[target_core.0], RAM_BYTES, &["--baseline", &name])?;
+    let system = System {
+        turned: &["--prefill"],
+        ..System::of("machine", preset)
+    };
     let before = ProcessorTime::now()?;
-    let report = load(&target, &load_apps(apps, app_core), args.seconds, knobs)?;
+    let workloads = workloads(apps, app_core);
+    let report = load(&target, &system, workloads, args.seconds)?;
     let disturbance = Disturbance::since(&before)?;
     Ok((Numbers::measured(&report), disturbance))
 }
 
-fn load_apps(apps: Apps, core: CoreId) -> Vec<LoadApp> {
+fn workloads(apps: Apps, core: CoreId) -> Vec<Workload> {
     let (latency, throughput) = apps.counts();
     let (bytes, depth) = apps.throughput();
-    let l = LoadApp {
-        name: "l",
-        class: Some(Class::Latency),
-        bytes: 4096,
-        depth: 1,
-        core: core.0,
-    };
-    let t = LoadApp {
-        name: "t",
-        class: Some(Class::Throughput),
+    let l = Workload::latency(latency);
+    let t = Workload {
+        class: Class::Throughput,
         bytes,
         depth,
-        core: core.0,
+        ..Workload::latency(throughput)
     };
-    let l = std::iter::repeat_n(l, latency);
-    l.chain(std::iter::repeat_n(t, throughput)).collect()
+    let there = [l, t].into_iter().filter(|app| app.count > 0);
+    there.map(|app| app.on(core.0)).collect()
 }
 
 /// The same in the model.
@@ -253,8 +249,8 @@ fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
     let (latency, throughput) = apps.counts();
     let (bytes, depth) = apps.throughput();
     let specs = vec![
-        AppSpec::latency(latency),
-        AppSpec::throughput(throughput, bytes, depth),
+        AppSpec::latency(latency as usize),
+        AppSpec::throughput(throughput as usize, bytes, depth),
     ];
     let mut config = Config::new(Topology::Split, preset.knobs(), specs);
     // As long as the load's.
@@ -266,13 +262,17 @@ fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
 
 impl Numbers {
     fn measured(report: &LoadReport) -> Self {
-        let l = report.app("l").map(|app| app.latency_us);
-        let gbps = |app: &Reported| app.bytes_per_second * 8e-9;
+        let app = |class: Class| {
+            let mut apps = report.apps.iter();
+            apps.find(|app| app.name.starts_with(class.properties().letter))
+        };
+        let l = app(Class::Latency).map(|app| app.latency_us);
+        let t = app(Class::Throughput);
         Self {
             l_avg_us: l.map_or(0.0, |l| l.avg),
             l_p50_us: l.map_or(0.0, |l| l.p50),
             l_p99_us: l.map_or(0.0, |l| l.p99),
-            t_gbps: report.app("t").map_or(0.0, gbps),
+            t_gbps: t.map_or(0.0, |app| app.bytes_per_second * 8e-9),
         }
     }
 
@@ -293,14 +293,14 @@ type Number = fn(&Numbers) -> f64;
 /// The numbers that the case has.
 fn compare(case: &Case) -> Vec<Comparison> {
     let (latency, throughput) = case.apps.counts();
-    let numbers: [(usize, &str, Number); 4] = [
+    let numbers: [(u32, &str, Number); 4] = [
         (latency, "L average, µs", |run| run.l_avg_us),
         (latency, "L p50, µs", |run| run.l_p50_us),
         (latency, "L p99, µs", |run| run.l_p99_us),
         (throughput, "T, Gbit/s", |run| run.t_gbps),
     ];
     let numbers = numbers.into_iter().filter(|(count, ..)| *count > 0);
-    let comparison = |(_, what, number): (usize, &'static str, Number)| {
+    let comparison = |(_, what, number): (u32, &'static str, Number)| {
         let predicted: Vec<_> = case.predicted.iter().map(number).collect();
         let measured: Vec<_> = case.measured.iter().map(number).collect();
         let rounds = predicted.iter().zip(&measured);

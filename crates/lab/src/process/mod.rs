@@ -11,6 +11,7 @@ mod target;
 
 pub use foreign::found;
 pub use runner::MachineRunner;
+pub(crate) use runner::{WARM_UP, load};
 pub use target::{RAM_BYTES, Target, prefill};
 
 use anyhow::{Context as _, Result};

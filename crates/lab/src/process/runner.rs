@@ -3,13 +3,14 @@
 use super::configuration;
 use super::foreign::{self, SharedFile};
 use super::interface::INTERFACE;
-use super::load::{ChildReport, Load, On};
+use super::load::{Load, On};
 use super::target::{RAM_BYTES, Target, prefill, sends};
 use crate::figure::{
-    Disturbance, Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Slices,
-    Stack, Storage,
+    Disturbance, Effort, LoadProcess, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends,
+    Slices, Stack, Storage, System, Workload,
 };
 use crate::proc::{Scheduled, cpu_seconds, ended_children_cpu_seconds};
+use ::load::LoadReport;
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -243,9 +244,34 @@ impl MachineRunner {
     }
 }
 
+/// Time that a [`load`] runs before it is measured.
+pub(crate) const WARM_UP: Duration = Duration::from_millis(300);
+
+/// Loads a target by a process of applications that is measured for so long, and returns its report.
+///
+/// # Errors
+/// A process that cannot be started, and requests that fail.
+pub(crate) fn load(
+    target: &Target,
+    system: &System,
+    apps: Vec<Workload>,
+    measured: Duration,
+) -> Result<LoadReport> {
+    let effort = Effort {
+        warmup: WARM_UP,
+        ..Effort::new(1, measured, 1)
+    };
+    let on = On::Target(target.address());
+    let load = Load::start(on, system, &LoadProcess::of(apps), &effort)?;
+    let (mut reports, _) = wait(vec![load])?;
+    let report = reports.remove(0);
+    ensure!(report.errors() == 0, "{}", report.notes().join("; "));
+    Ok(report)
+}
+
 /// Waits for all loads; their reports in order, and how their L-apps' threads were scheduled
 /// while all ran. To look takes time, so that is done only where applications are processes.
-fn wait(mut loads: Vec<Load>) -> Result<(Vec<ChildReport>, Scheduled)> {
+fn wait(mut loads: Vec<Load>) -> Result<(Vec<LoadReport>, Scheduled)> {
     let processes = loads.len() > 1;
     let mut scheduled = Scheduled::default();
     let mut ends: Vec<Option<ExitStatus>> = vec![None; loads.len()];

@@ -3,10 +3,10 @@
 use super::interface;
 use crate::figure::Sends;
 use anyhow::{Context as _, Result, bail, ensure};
+use control::answers::SwitchAnswer;
+use control::client;
 use host::{Host, Namespace};
 use reactor::PollPolicy;
-use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Stdio};
@@ -21,33 +21,6 @@ pub struct Target {
     address: SocketAddr,
     /// Kept open, so that the target's output does not break.
     stdout: BufReader<ChildStdout>,
-}
-
-/// The part of the target's answer about its switch that counts sends.
-#[derive(Debug, Deserialize)]
-struct Switch {
-    cores: Vec<Core>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Core {
-    classes: BTreeMap<String, Class>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Class {
-    caravans: Caravans,
-}
-
-#[derive(Debug, Deserialize)]
-struct Caravans {
-    bytes: u64,
-    sizes: Vec<Bucket>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Bucket {
-    count: u64,
 }
 
 impl Target {
@@ -153,14 +126,13 @@ impl Drop for Target {
 /// When it does not answer.
 pub(super) fn sends(api: SocketAddr) -> Result<Sends> {
     let answer = interface::get(api, "/v1/switch")?;
-    let Switch { cores } =
-        Switch::deserialize(answer).context("the target's answer is not understood")?;
-    let classes = cores.iter().flat_map(|core| core.classes.values());
-    Ok(classes.fold(Sends::default(), |sum, class| {
-        let sizes = &class.caravans.sizes;
+    let SwitchAnswer { cores, .. } = client::read(&answer)?;
+    let classes = cores.iter().flat_map(|core| core.stats.classes.iter());
+    Ok(classes.fold(Sends::default(), |sum, (_, class)| {
+        let sizes = class.caravans.sizes.buckets();
         Sends {
-            sends: sum.sends + sizes.iter().map(|bucket| bucket.count).sum::<u64>(),
-            single: sum.single + sizes.first().map_or(0, |bucket| bucket.count),
+            sends: sum.sends + sizes.iter().sum::<u64>(),
+            single: sum.single + sizes[0],
             bytes: sum.bytes + class.caravans.bytes,
         }
     }))
