@@ -2,7 +2,7 @@
 
 use super::disturbance::Disturbance;
 use super::scenario::Scenario;
-use load::{AppReport, Latency, PathReport, SoftwareTime, SwitchReport};
+use load::{AppReport, CpuShares, Latency, PathReport, SoftwareTime, SwitchReport};
 use std::time::Duration;
 use switch::Class;
 
@@ -325,14 +325,11 @@ impl Metric {
                 let path = sample.path.as_ref()?;
                 carried.percent_of(path.merged.iter().copied())
             }
-            Self::UserTime => sample.path.as_ref()?.cpu.user,
-            Self::SystemTime => sample.path.as_ref()?.cpu.system,
-            Self::BusyTime => {
-                let cpu = sample.path.as_ref()?.cpu;
-                cpu.user + cpu.system
-            }
-            Self::WaitTime => sample.path.as_ref()?.cpu.wait,
-            Self::IdleTime => sample.path.as_ref()?.cpu.idle,
+            Self::UserTime => sample.cpu()?.user,
+            Self::SystemTime => sample.cpu()?.system,
+            Self::BusyTime => sample.cpu()?.user + sample.cpu()?.system,
+            Self::WaitTime => sample.cpu()?.wait,
+            Self::IdleTime => sample.cpu()?.idle,
             // Loads of the machine's figures do not tell their reads from their writes.
             Self::ReadTail | Self::Tokens => return None,
         };
@@ -386,6 +383,10 @@ impl Sample {
             End::Host => self.host_sends,
             End::Target => self.target_sends,
         }
+    }
+
+    fn cpu(&self) -> Option<CpuShares> {
+        self.path.as_ref().map(|path| path.cpu)
     }
 
     fn iops(&self) -> f64 {

@@ -240,7 +240,7 @@ fn every_goal_can_be_run_and_judged() {
 #[test]
 fn what_the_machine_does_not_allow_is_missed_and_out_of_reach() {
     let judged = |quotient: [f64; 2], limit: Option<f64>| {
-        let verdict = judge(Quantifier::Every, Bound::AtLeast(10.0));
+        let verdict = judge(Bound::AtLeast(10.0));
         let [of, to] = quotient;
         let quotient = RunSummary::of(&[of / to]).unwrap();
         let verdict = Verdict {
@@ -321,7 +321,7 @@ fn latency_of(avg: f64) -> Sample {
     }
 }
 
-fn judge(quantifier: Quantifier, bound: Bound) -> Verdict {
+fn judge(bound: Bound) -> Verdict {
     let (plan, samples) = two([[10.0, 30.0], [10.0, 10.0]], [[5.0, 10.0], [10.0, 10.0]]);
     let claim = Claim {
         name: "faster",
@@ -333,7 +333,6 @@ fn judge(quantifier: Quantifier, bound: Bound) -> Verdict {
                 to: cell("b", tick).into(),
             })
             .to_vec(),
-        quantifier,
         bound,
     };
     let measured = Measured { samples };
@@ -343,24 +342,17 @@ fn judge(quantifier: Quantifier, bound: Bound) -> Verdict {
 
 #[test]
 fn the_worst_comparison_decides_whether_all_hold() {
-    let verdict = judge(Quantifier::Every, Bound::AtLeast(2.0));
+    let verdict = judge(Bound::AtLeast(2.0));
     assert!(!verdict.holds);
     assert_eq!(verdict.compared, "a at 2 / b at 2");
     assert_eq!(verdict.quotient.median, 1.0);
-    assert!(judge(Quantifier::Every, Bound::AtLeast(1.0)).holds);
-    let verdict = judge(Quantifier::Every, Bound::AtMost(2.0));
+    assert!(judge(Bound::AtLeast(1.0)).holds);
+    let verdict = judge(Bound::AtMost(2.0));
     assert!(!verdict.holds);
     assert_eq!(verdict.compared, "a at 1 / b at 1");
-}
-
-#[test]
-fn the_best_comparison_decides_whether_some_hold() {
-    let verdict = judge(Quantifier::Some, Bound::AtLeast(2.0));
-    assert!(verdict.holds);
     // Divided run by run: 10 by 5 and 30 by 10.
     assert_eq!(verdict.quotient.median, 2.5);
     assert_eq!((verdict.quotient.min, verdict.quotient.max), (2.0, 3.0));
-    assert!(!judge(Quantifier::Some, Bound::AtLeast(3.0)).holds);
 }
 
 #[test]
@@ -375,7 +367,6 @@ fn what_was_not_measured_is_no_verdict() {
             of,
             to: cell("b", 1).into(),
         }],
-        quantifier: Quantifier::Every,
         bound: Bound::AtLeast(1.0),
     };
     let measured = Measured { samples };

@@ -350,9 +350,8 @@ impl fmt::Display for ValidateReport {
                 if row.good { "" } else { "beyond 30 %" }.to_owned(),
             ]
         };
-        let header = std::iter::once(header.map(str::to_owned).to_vec());
-        let rows: Vec<_> = header.chain(self.comparisons.iter().map(row)).collect();
-        write!(f, "{}", aligned(&rows, 3))?;
+        let rows = self.comparisons.iter().map(row);
+        f.write_str(&aligned(&header, rows, 3))?;
         let good = self.comparisons.iter().filter(|row| row.good).count();
         write!(
             f,
