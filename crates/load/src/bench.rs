@@ -7,7 +7,7 @@ use crate::path_report::PathWatch;
 use crate::vhost::VhostDisk;
 use crate::{
     App, FollowerStart, KnobTurns, Load, LoadOptions, LoadProgress, LoadReport, Remote,
-    SwitchReport, loads_of_hosts, remote_loads, run, run_led, start_switchboard, switched_loads,
+    SwitchReport, loads_of_hosts, remote_loads, run_led, start_switchboard, switched_loads,
 };
 use anyhow::Result;
 use block::limits::{CACHE_PIECE_BYTES, CACHE_READS, CACHE_WRITES, SUBMITTER_DEPTH};
@@ -48,7 +48,7 @@ impl fmt::Debug for Storage<'_> {
 /// several processes. `turns` are made where there is a switchboard.
 ///
 /// # Errors
-/// A target that cannot be reached, and as [`run`].
+/// A target that cannot be reached, and as [`run_led`].
 pub fn bench(
     apps: &[App],
     storage: &Storage<'_>,
@@ -93,10 +93,7 @@ pub fn bench(
         }
         progress(now);
     };
-    let mut report = match led {
-        Some(led) => run_led(&loads, &options, led, stop, progress)?,
-        None => run(&loads, &options, stop, progress)?,
-    };
+    let mut report = run_led(&loads, &options, led, stop, progress)?;
     remote.iter().for_each(log_tenants);
     turning?;
     report.switch = board.iter().map(SwitchReport::of).collect();

@@ -178,33 +178,24 @@ pub fn run(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {
-    let jobs = plan_all(loads, options)?;
-    run_jobs(loads, jobs, options, None, stop, progress)
+    run_led(loads, options, None, stop, progress)
 }
 
-/// The same, as a part of a load that runs in several processes.
+/// The same; with `led` as a part of a load that runs in several processes.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_led(
     loads: &[Load],
     options: &LoadOptions,
-    led: FollowerStart,
-    stop: &AtomicBool,
-    progress: &mut dyn FnMut(LoadProgress),
-) -> Result<LoadReport> {
-    let jobs = plan_part(loads, options, led.threads_before, led.threads)?;
-    run_jobs(loads, jobs, options, Some(led), stop, progress)
-}
-
-fn run_jobs(
-    loads: &[Load],
-    jobs: Vec<(usize, Job)>,
-    options: &LoadOptions,
     led: Option<FollowerStart>,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {
+    let jobs = match &led {
+        Some(led) => plan_part(loads, options, led.threads_before, led.threads)?,
+        None => plan_all(loads, options)?,
+    };
     let counters: Vec<_> = jobs.iter().map(|_| Arc::new(Progress::default())).collect();
     let (events, inbox) = channel();
     let measured = std::thread::scope(|scope| {
@@ -223,8 +214,7 @@ fn run_jobs(
                 .context("cannot start a thread")?;
         }
         drop(events);
-        let conductor = Conductor::new(jobs.len(), inbox, options, &counters);
-        conductor.led_by(led).conduct(stop, progress)
+        Conductor::new(inbox, options, &counters, led).conduct(stop, progress)
     })?;
     let mut reports: Vec<Vec<Measured>> = loads.iter().map(|_| Vec::new()).collect();
     for ((load, _), measured) in jobs.iter().zip(measured) {
@@ -425,11 +415,12 @@ struct Conductor<'a> {
 
 impl<'a> Conductor<'a> {
     fn new(
-        threads: usize,
         inbox: Receiver<Event>,
         options: &'a LoadOptions,
         counters: &'a [Arc<Progress>],
+        led: Option<FollowerStart>,
     ) -> Self {
+        let threads = counters.len();
         Self {
             inbox,
             counters,
@@ -442,14 +433,9 @@ impl<'a> Conductor<'a> {
             ended: 0,
             started: None,
             told_to_stop: false,
-            led: None,
+            led,
             start: None,
         }
-    }
-
-    fn led_by(mut self, led: Option<FollowerStart>) -> Self {
-        self.led = led;
-        self
     }
 
     fn conduct(
