@@ -19,9 +19,9 @@ pub(super) const HOST_NQN: &str = "nqn.2026-11.io.switchyard:figure";
 #[derive(Debug)]
 pub(super) struct Load {
     process: Child,
-    /// Both read at the same time, or it could wait for us while we wait for it.
-    stdout: Option<JoinHandle<String>>,
-    stderr: Option<JoinHandle<String>>,
+    /// Readers of its output and its errors, which both read at the same time, or it could wait for
+    /// us while we wait for it.
+    readers: Option<[JoinHandle<String>; 2]>,
     give_up: Instant,
 }
 
@@ -82,8 +82,7 @@ impl Load {
         let stderr = child.stderr.take().map(read_all);
         Ok(Self {
             process: child,
-            stdout,
-            stderr,
+            readers: stdout.zip(stderr).map(<[_; 2]>::from),
             give_up: Instant::now() + effort.warmup + effort.measured + PATIENCE,
         })
     }
@@ -118,12 +117,9 @@ impl Load {
     /// # Errors
     /// What it says itself, or that what it says cannot be read.
     pub(super) fn report(mut self, status: ExitStatus) -> Result<LoadReport> {
-        let mut text = |of: fn(&mut Self) -> &mut Option<JoinHandle<String>>| {
-            let reader = of(&mut self).take().expect("it is read once");
-            reader.join().expect("a reader does not panic")
-        };
-        let stdout = text(|load| &mut load.stdout);
-        let stderr = text(|load| &mut load.stderr);
+        let readers = self.readers.take().expect("it is read once");
+        let [stdout, stderr] =
+            readers.map(|reader| reader.join().expect("a reader does not panic"));
         // 1: requests failed, which the report says of each application.
         if !matches!(status.code(), Some(0 | 1)) {
             bail!("the load failed ({status}): {}", stderr.trim());
