@@ -4,7 +4,6 @@
 
 mod configuration;
 mod foreign;
-mod interface;
 mod load;
 mod runner;
 mod target;

@@ -2,9 +2,8 @@
 
 use super::configuration;
 use super::foreign::{self, SharedFile};
-use super::interface::INTERFACE;
 use super::load::{Load, On};
-use super::target::{RAM_BYTES, Target, prefill, sends};
+use super::target::{RAM_BYTES, Target, interface, prefill, sends};
 use crate::figure::{
     Disturbance, Effort, LoadProcess, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends,
     Slices, Stack, Storage, System, Workload,
@@ -82,7 +81,8 @@ impl MachineRunner {
             return self.configured(&text, &[1]);
         }
         let baseline = system.preset.to_string();
-        let own = ["--api", INTERFACE, "--baseline", &baseline];
+        let api = interface().to_string();
+        let own = ["--api", &api, "--baseline", &baseline];
         if uses(Storage::File) {
             let cores: Vec<_> = cores.iter().map(u32::to_string).collect();
             let cores = cores.join(",");
@@ -207,9 +207,8 @@ impl Runner for MachineRunner {
 impl MachineRunner {
     /// This program at both ends.
     fn run_own(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
-        let mut target = self.target(scenario)?;
-        let api = target.interface()?;
-        let sent_before = sends(api)?;
+        let target = self.target(scenario)?;
+        let sent_before = sends()?;
         let started = Instant::now();
         let target_before = cpu_seconds(target.pid())?;
         let host_before = ended_children_cpu_seconds()?;
@@ -238,7 +237,7 @@ impl MachineRunner {
             disturbance,
             slices: means(scheduled),
             host_sends: Sends::of_host(&switch),
-            target_sends: sends(api)?.since(sent_before),
+            target_sends: sends()?.since(sent_before),
             ..sample
         })
     }
