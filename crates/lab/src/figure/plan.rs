@@ -151,28 +151,22 @@ pub struct Point {
 macro_rules! claims {
     ($plan:expr; $($name:literal $says:literal:
         $metric:expr, $of:tt / $to:tt $sign:tt $bound:expr $(, at $ticks:expr)?;)+) => {$(
-        $crate::figure::plan::claims!(
-            @one $plan, $name, $says, $metric, $of, $to,
-            $crate::figure::plan::claims!(@bound $sign $bound) $(, $ticks)?
+        $plan.claim_pairs(
+            $name,
+            $says,
+            $metric,
+            $crate::figure::plan::claims!(@pairs $of / $to $(, $ticks)?),
+            $crate::figure::plan::claims!(@bound $sign $bound),
         );
     )+};
-    (@one $plan:expr, $name:expr, $says:expr, $metric:expr, $of:tt, $to:tt, $bound:expr) => {
-        $plan.claim(
-            $name,
-            $says,
-            $metric,
-            ($crate::figure::plan::claims!(@cell $of), $crate::figure::plan::claims!(@cell $to)),
-            $bound,
-        )
+    (@pairs $of:tt / $to:tt) => {
+        [($crate::figure::plan::claims!(@cell $of), $crate::figure::plan::claims!(@cell $to))]
     };
-    (@one $plan:expr, $name:expr, $says:expr, $metric:expr, $of:tt, $to:tt, $bound:expr, $ticks:expr) => {
-        $plan.claim_at_each(
-            $name,
-            $says,
-            $metric,
-            ($crate::figure::plan::claims!(@cell $of), $crate::figure::plan::claims!(@cell $to)),
+    (@pairs $of:tt / $to:tt, $ticks:expr) => {
+        $crate::figure::plan::at_each(
+            $crate::figure::plan::claims!(@cell $of),
+            $crate::figure::plan::claims!(@cell $to),
             $ticks,
-            $bound,
         )
     };
     (@cell ($series:expr, $tick:expr)) => { $crate::figure::cell::cell($series, $tick) };
@@ -185,6 +179,16 @@ macro_rules! claims {
     };
 }
 pub(in crate::figure) use claims;
+
+/// Pairs of the places of two series at each of `ticks`.
+pub(super) fn at_each<T: ToString>(
+    of: &'static str,
+    to: &'static str,
+    ticks: impl IntoIterator<Item = T>,
+) -> impl Iterator<Item = (Cell, Cell)> {
+    let pair = move |tick: T| (cell(of, tick.to_string()), cell(to, tick));
+    ticks.into_iter().map(pair)
+}
 
 /// All that a figure runs, shows and claims.
 ///
@@ -271,18 +275,6 @@ impl Plan {
         self
     }
 
-    /// Adds the claim that `of` is so many times `to`.
-    pub fn claim(
-        &mut self,
-        name: &'static str,
-        says: &'static str,
-        metric: Metric,
-        pair: (Cell, impl Into<Divisor>),
-        bound: Bound,
-    ) {
-        self.claim_pairs(name, says, metric, [pair], bound);
-    }
-
     /// Adds the claim that the first of each pair is so many times the second.
     pub fn claim_pairs(
         &mut self,
@@ -302,20 +294,6 @@ impl Plan {
             comparisons: comparisons.collect(),
             bound,
         });
-    }
-
-    /// Adds the claim that series `of` is, at each of `ticks`, so many times series `to`.
-    pub fn claim_at_each<T: ToString>(
-        &mut self,
-        name: &'static str,
-        says: &'static str,
-        metric: Metric,
-        (of, to): (&'static str, &'static str),
-        ticks: impl IntoIterator<Item = T>,
-        bound: Bound,
-    ) {
-        let pair = |tick: T| (cell(of, tick.to_string()), cell(to, tick));
-        self.claim_pairs(name, says, metric, ticks.into_iter().map(pair), bound);
     }
 
     /// Takes out a series, and all claims about it.

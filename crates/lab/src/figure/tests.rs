@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
 use super::measure::{Effort, Runner, measure};
-use super::plan::{Plan, cell};
+use super::plan::{Plan, cell, claims};
 use super::*;
 use anyhow::Result;
 use load::RunSummary;
@@ -649,8 +649,9 @@ fn simulated_numbers_become_a_report() {
         claims: |plan| {
             let p99 = Metric::Latency(Class::Latency, Statistic::P99);
             let ticks = plan.x.ticks.clone();
-            let of = ("linux", "switchyard");
-            plan.claim_at_each("lower", "", p99, of, ticks, Bound::AtLeast(10.0));
+            claims! { plan;
+                "lower" "": p99, "linux" / "switchyard" >= 10.0, at ticks;
+            }
         },
     };
     let figure = Figure {
