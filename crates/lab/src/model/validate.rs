@@ -15,7 +15,7 @@ use base::Nanos;
 use base::units::CoreId;
 use clap::Args;
 use serde::Serialize;
-use sim::model::{self, AppSpec, Config, Costs, ModelReport, Topology};
+use sim::model::{self, AppSpec, Config, Costs, Topology};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -125,14 +125,11 @@ pub struct ValidateReport {
     machine: Machine,
 }
 
-/// Numbers of one case.
-#[derive(Clone, Copy, Debug, Default)]
-struct Numbers {
-    l_avg_us: f64,
-    l_p50_us: f64,
-    l_p99_us: f64,
-    t_gbps: f64,
-}
+/// Names of the numbers of a run.
+const NUMBERS: [&str; 4] = ["L average, µs", "L p50, µs", "L p99, µs", "T, Gbit/s"];
+
+/// The numbers of a run; zero of what did not run.
+type Numbers = [f64; NUMBERS.len()];
 
 /// A case: what one preset makes of some applications.
 #[derive(Debug)]
@@ -227,7 +224,7 @@ fn measured(
     let workloads = workloads(apps, app_core);
     let report = load(&target, &system, workloads, args.seconds)?;
     let disturbance = Disturbance::since(&before)?;
-    Ok((Numbers::measured(&report), disturbance))
+    Ok((numbers(&report), disturbance))
 }
 
 fn workloads(apps: Apps, core: CoreId) -> Vec<Workload> {
@@ -257,50 +254,30 @@ fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
     config.warmup = Nanos::from(WARM_UP);
     config.measured = Nanos::from(Duration::from_secs(3));
     let report = model::simulate(&config, costs).context("the model refuses the case")?;
-    Ok(Numbers::predicted(&report))
+    let l = &report.latency.latency_us;
+    let t = report.throughput.bytes_per_second;
+    Ok([l.avg, l.p50, l.p99, t * 8e-9])
 }
 
-impl Numbers {
-    fn measured(report: &LoadReport) -> Self {
-        let app = |class: Class| {
-            let mut apps = report.apps.iter();
-            apps.find(|app| app.name.starts_with(class.properties().letter))
-        };
-        let l = app(Class::Latency).map(|app| app.latency_us);
-        let t = app(Class::Throughput);
-        Self {
-            l_avg_us: l.map_or(0.0, |l| l.avg),
-            l_p50_us: l.map_or(0.0, |l| l.p50),
-            l_p99_us: l.map_or(0.0, |l| l.p99),
-            t_gbps: t.map_or(0.0, |app| app.bytes_per_second * 8e-9),
-        }
-    }
-
-    fn predicted(report: &ModelReport) -> Self {
-        let l = &report.latency.latency_us;
-        Self {
-            l_avg_us: l.avg,
-            l_p50_us: l.p50,
-            l_p99_us: l.p99,
-            t_gbps: report.throughput.bytes_per_second * 8e-9,
-        }
-    }
+/// The numbers of a run on this machine.
+fn numbers(report: &LoadReport) -> Numbers {
+    let app = |class: Class| {
+        let mut apps = report.apps.iter();
+        apps.find(|app| app.name.starts_with(class.properties().letter))
+    };
+    let l = app(Class::Latency).map(|app| app.latency_us);
+    let l = l.unwrap_or_default();
+    let t = app(Class::Throughput).map_or(0.0, |app| app.bytes_per_second);
+    [l.avg, l.p50, l.p99, t * 8e-9]
 }
-
-/// One of the numbers of a run.
-type Number = fn(&Numbers) -> f64;
 
 /// The numbers that the case has.
 fn compare(case: &Case) -> Vec<Comparison> {
     let (latency, throughput) = case.apps.counts();
-    let numbers: [(u32, &str, Number); 4] = [
-        (latency, "L average, µs", |run| run.l_avg_us),
-        (latency, "L p50, µs", |run| run.l_p50_us),
-        (latency, "L p99, µs", |run| run.l_p99_us),
-        (throughput, "T, Gbit/s", |run| run.t_gbps),
-    ];
-    let numbers = numbers.into_iter().filter(|(count, ..)| *count > 0);
-    let comparison = |(_, what, number): (u32, &'static str, Number)| {
+    let counts = [latency, latency, latency, throughput];
+    let there = (0..NUMBERS.len()).filter(|&place| counts[place] > 0);
+    let comparison = |place: usize| {
+        let number = |run: &Numbers| run[place];
         let predicted: Vec<_> = case.predicted.iter().map(number).collect();
         let measured: Vec<_> = case.measured.iter().map(number).collect();
         let rounds = predicted.iter().zip(&measured);
@@ -312,14 +289,14 @@ fn compare(case: &Case) -> Vec<Comparison> {
         Comparison {
             preset: case.preset.to_string(),
             apps: case.apps.name(),
-            what,
+            what: NUMBERS[place],
             predicted: spread(&predicted),
             measured: spread(&measured),
             relative_error,
             good: relative_error.median.abs() <= GOOD,
         }
     };
-    numbers.map(comparison).collect()
+    there.map(comparison).collect()
 }
 
 impl fmt::Display for ValidateReport {
@@ -371,10 +348,7 @@ mod tests {
     use super::*;
 
     fn run(l_avg_us: f64) -> Numbers {
-        Numbers {
-            l_avg_us,
-            ..Numbers::default()
-        }
+        [l_avg_us, 0.0, 0.0, 0.0]
     }
 
     #[test]
