@@ -55,7 +55,7 @@ pub fn run_client(
                 socket::tune(&stream)?;
                 run_tuned(&stream, case, warmup, measured)
             })
-            .map_err(|error| RawError::call("clone", error))?;
+            .map_err(RawError::call("clone"))?;
         RawError::of_end("client", thread.join())
     })
 }
@@ -98,7 +98,7 @@ pub(super) fn run_tuned(
     }
     stream
         .shutdown(Shutdown::Write)
-        .map_err(|error| RawError::call("shutdown", error))?;
+        .map_err(RawError::call("shutdown"))?;
     clock.result()
 }
 

@@ -68,9 +68,9 @@ pub enum RawError {
 }
 
 impl RawError {
-    /// The error of the system call `call`.
-    pub(super) fn call(call: &'static str, source: impl Into<std::io::Error>) -> Self {
-        Self::Call {
+    /// Makes the error of the system call `call`.
+    pub(super) fn call<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::Call {
             call,
             source: source.into(),
         }

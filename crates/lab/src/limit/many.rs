@@ -75,9 +75,9 @@ pub fn run_many(
 ) -> Result<RawResult, RawError> {
     case.check()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let listener = listener.map_err(|error| RawError::call("bind", error))?;
+    let listener = listener.map_err(RawError::call("bind"))?;
     let address = listener.local_addr();
-    let address = address.map_err(|error| RawError::call("getsockname", error))?;
+    let address = address.map_err(RawError::call("getsockname"))?;
     std::thread::scope(|scope| {
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let serve = || {
@@ -87,7 +87,7 @@ pub fn run_many(
             serve(case, &listener)
         };
         let server = thread("many-server").spawn_scoped(scope, serve);
-        let server = server.map_err(|error| RawError::call("clone", error))?;
+        let server = server.map_err(RawError::call("clone"))?;
         let load = || {
             socket::pin(client_core)?;
             load(case, address, warmup, measured)
@@ -95,7 +95,7 @@ pub fn run_many(
         let client = thread("many-client").spawn_scoped(scope, load);
         let client = match client {
             Ok(client) => RawError::of_end("client", client.join()),
-            Err(error) => Err(RawError::call("clone", error)),
+            Err(error) => Err(RawError::call("clone")(error)),
         };
         match (RawError::of_end("server", server.join()), client) {
             (Ok(()) | Err(RawError::Stopped), client) => client,
@@ -117,7 +117,7 @@ impl Peer {
         socket::tune(&stream)?;
         // What is sent is small beside the socket's buffer; a peer that takes nothing is an error.
         let limited = stream.set_write_timeout(Some(limits::STALL));
-        limited.map_err(|error| RawError::call("setsockopt", error))?;
+        limited.map_err(RawError::call("setsockopt"))?;
         let parser = Parser::new(header_bytes, payload_bytes);
         Ok(Self { stream, parser })
     }
@@ -132,7 +132,7 @@ impl Peer {
             match rustix::net::sendmsg(&self.stream, left, &mut control, SendFlags::NOSIGNAL) {
                 Ok(sent) => IoSlice::advance_slices(&mut left, sent),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(RawError::call("sendmsg", error)),
+                Err(error) => return Err(RawError::call("sendmsg")(error)),
             }
         }
         Ok(())
@@ -147,12 +147,12 @@ struct Sockets {
 
 impl Sockets {
     fn new(peers: &[Peer]) -> Result<Self, RawError> {
-        let fail = |error| RawError::call("epoll_create", error);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
+        let epoll = epoll.map_err(RawError::call("epoll_create"))?;
         for (index, peer) in (0..).zip(peers) {
             let data = epoll::EventData::new_u64(index);
             epoll::add(&epoll, &peer.stream, data, epoll::EventFlags::IN)
-                .map_err(|error| RawError::call("epoll_ctl", error))?;
+                .map_err(RawError::call("epoll_ctl"))?;
         }
         let events = Vec::with_capacity(EVENTS);
         Ok(Self { epoll, events })
@@ -165,7 +165,7 @@ impl Sockets {
         match epoll::wait(&self.epoll, found, Some(&socket::PATIENCE)) {
             Ok(found) => Ok(found > 0),
             Err(Errno::INTR) => Ok(true),
-            Err(error) => Err(RawError::call("epoll_wait", error)),
+            Err(error) => Err(RawError::call("epoll_wait")(error)),
         }
     }
 
@@ -204,7 +204,7 @@ fn serve(case: &ManyCase, listener: &TcpListener) -> Result<(), RawError> {
                 Received::Nothing => continue,
                 Received::End => {
                     let removed = epoll::delete(&sockets.epoll, &*stream);
-                    removed.map_err(|error| RawError::call("epoll_ctl", error))?;
+                    removed.map_err(RawError::call("epoll_ctl"))?;
                     open -= 1;
                     continue;
                 }
@@ -231,9 +231,9 @@ fn accept(listener: &TcpListener) -> Result<TcpStream, RawError> {
         Ok(0) => Err(RawError::Stopped),
         Ok(_) | Err(Errno::INTR) => match listener.accept() {
             Ok((stream, _)) => Ok(stream),
-            Err(error) => Err(RawError::call("accept", error)),
+            Err(error) => Err(RawError::call("accept")(error)),
         },
-        Err(error) => Err(RawError::call("poll", error)),
+        Err(error) => Err(RawError::call("poll")(error)),
     }
 }
 
@@ -308,7 +308,7 @@ fn load(
     }
     for peer in &peers {
         let shut = peer.stream.shutdown(Shutdown::Write);
-        shut.map_err(|error| RawError::call("shutdown", error))?;
+        shut.map_err(RawError::call("shutdown"))?;
     }
     clock.result()
 }

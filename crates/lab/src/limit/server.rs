@@ -40,13 +40,13 @@ impl RawServer {
     /// When the case makes no sense, the port cannot be had or the thread cannot be pinned.
     pub fn start(case: RawCase, core: Option<usize>) -> Result<Self, RawError> {
         case.check()?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .map_err(|error| RawError::call("bind", error))?;
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(RawError::call("bind"))?;
         let addr = listener
             .local_addr()
-            .map_err(|e| RawError::call("getsockname", e))?;
+            .map_err(RawError::call("getsockname"))?;
         let stop = Arc::new(StopHandle {
-            listener: listener.try_clone().map_err(|e| RawError::call("dup", e))?,
+            listener: listener.try_clone().map_err(RawError::call("dup"))?,
             connection: Mutex::new(None),
             stopped: AtomicBool::new(false),
         });
@@ -77,7 +77,7 @@ impl RawServer {
                     outcome
                 }
             })
-            .map_err(|error| RawError::call("clone", error))?;
+            .map_err(RawError::call("clone"))?;
         let server = Self {
             addr,
             stop,
@@ -136,9 +136,7 @@ impl Drop for RawServer {
 pub fn serve(listener: &TcpListener, case: &RawCase) -> Result<ServerReport, RawError> {
     case.check()?;
     let region = Region::new(served_bytes(case));
-    let (stream, _) = listener
-        .accept()
-        .map_err(|error| RawError::call("accept", error))?;
+    let (stream, _) = listener.accept().map_err(RawError::call("accept"))?;
     answer(&stream, case, &region)
 }
 
@@ -162,10 +160,8 @@ impl StopHandle {
         if self.stopped.load(Ordering::Acquire) {
             return Err(RawError::Stopped);
         }
-        let (stream, _) = accepted.map_err(|error| RawError::call("accept", error))?;
-        let copy = stream
-            .try_clone()
-            .map_err(|error| RawError::call("dup", error))?;
+        let (stream, _) = accepted.map_err(RawError::call("accept"))?;
+        let copy = stream.try_clone().map_err(RawError::call("dup"))?;
         *self.connection() = Some(copy);
         // A stop between the two looks found no connection to shut down.
         if self.stopped.load(Ordering::Acquire) {

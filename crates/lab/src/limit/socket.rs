@@ -40,7 +40,7 @@ pub(super) fn pin(core: Option<usize>) -> Result<(), RawError> {
 
 /// Sets a connection up for throughput and latency alike.
 pub(super) fn tune(stream: &TcpStream) -> Result<(), RawError> {
-    sockopt::set_tcp_nodelay(stream, true).map_err(|e| RawError::call("setsockopt", e))?;
+    sockopt::set_tcp_nodelay(stream, true).map_err(RawError::call("setsockopt"))?;
     // What may be refused is asked for in order of preference; a refusal leaves the default.
     // Reno: a congestion control that paces costs throughput where nothing is ever lost.
     let _ = sockopt::set_tcp_congestion(stream, "reno");
@@ -77,7 +77,7 @@ pub(super) fn receive(
             }
             Ok(Received::Nothing)
         }
-        Err(error) => Err(RawError::call("recv", error)),
+        Err(error) => Err(RawError::call("recv")(error)),
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn receive(
 pub(super) fn set_receive_timeout(stream: &TcpStream, limit: Duration) -> Result<(), RawError> {
     stream
         .set_read_timeout(Some(limit))
-        .map_err(|e| RawError::call("setsockopt", e))
+        .map_err(RawError::call("setsockopt"))
 }
 
 /// Sleeps until something has come or there is room to send.
@@ -93,6 +93,6 @@ fn wait_for_either(stream: &TcpStream) -> Result<(), RawError> {
     let mut polled = [PollFd::new(stream, PollFlags::IN | PollFlags::OUT)];
     match rustix::event::poll(&mut polled, Some(&PATIENCE)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(RawError::call("poll", error)),
+        Err(error) => Err(RawError::call("poll")(error)),
     }
 }
