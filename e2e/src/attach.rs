@@ -1,9 +1,8 @@
 //! `switchyard attach` as a process.
 
-use crate::limits::{END_DEADLINE, READY_DEADLINE};
+use crate::limits::READY_DEADLINE;
 use crate::process::{Process, switchyard_binary};
-use anyhow::{Context as _, Result, bail};
-use rustix::process::Signal;
+use anyhow::{Context as _, Result};
 use std::process::Command;
 use std::time::Duration;
 
@@ -64,13 +63,8 @@ impl Attach {
     ///
     /// # Errors
     /// When it does not end in time, or with another code than 0.
-    pub fn stop(mut self) -> Result<String> {
-        self.process.signal(Signal::TERM)?;
-        let status = self.process.wait(END_DEADLINE)?;
-        if !status.success() {
-            bail!("{status}\n{}", self.process.transcript());
-        }
-        Ok(self.process.stderr())
+    pub fn stop(self) -> Result<String> {
+        self.process.stop()
     }
 
     /// Stops it, and lets it go on after this time.
@@ -85,9 +79,7 @@ impl Attach {
     ///
     /// # Errors
     /// When it cannot be killed.
-    pub fn kill(mut self) -> Result<()> {
-        self.process.signal(Signal::KILL)?;
-        self.process.wait(END_DEADLINE)?;
-        Ok(())
+    pub fn kill(self) -> Result<()> {
+        self.process.kill()
     }
 }

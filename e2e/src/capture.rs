@@ -33,18 +33,11 @@ impl Capture {
         let file = CaptureFile::new();
         let mut command = Command::new("dumpcap");
         // 64 MiB between the kernel and the file: the workload must not outrun the disk.
-        command.args([
-            "-q",
-            "-i",
-            "lo",
-            "-s",
-            "0",
-            "-B",
-            "64",
-            "-f",
-            &format!("tcp port {port}"),
-        ]);
-        command.arg("-w").arg(&file.path);
+        command.args(["-q", "-i", "lo", "-s", "0", "-B", "64"]);
+        command
+            .args(["-f", &format!("tcp port {port}")])
+            .arg("-w")
+            .arg(&file.path);
         let mut process = Process::start(&mut command)?;
         process.wait_for(
             "the start of the capture",
@@ -88,12 +81,8 @@ impl Capture {
         let mut tshark = Command::new("tshark");
         tshark.arg("-r").arg(&self.file.path);
         tshark.args(["-d", &format!("tcp.port=={},nvme-tcp", self.port)]);
-        tshark.args([
-            "-o",
-            "nvme-tcp.check_hdgst:TRUE",
-            "-o",
-            "nvme-tcp.check_ddgst:TRUE",
-        ]);
+        tshark.args(["-o", "nvme-tcp.check_hdgst:TRUE"]);
+        tshark.args(["-o", "nvme-tcp.check_ddgst:TRUE"]);
         // Two processors capture side by side, and may write in another order than was sent.
         tshark.args(["-o", "tcp.reassemble_out_of_order:TRUE"]);
         tshark.args(["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|"]);

@@ -239,16 +239,9 @@ pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result
     };
     let nbd_keep = cache_directory("programs")?.join("nbd_keep");
     let mut compiler = Command::new("cc");
-    compiler.args([
-        "-std=c11",
-        "-D_GNU_SOURCE",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-o",
-    ]);
+    compiler.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]);
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/guest/nbd_keep.c");
-    output_of(compiler.arg(&nbd_keep).arg(source))?;
+    output_of(compiler.arg("-o").arg(&nbd_keep).arg(source))?;
     scenario.built_programs.push(("nbd_keep", nbd_keep));
     let vm = scenario.guest(data)?.disk(disk);
     Ok(GuestLog::parse(&vm.run_watched(watch)?))

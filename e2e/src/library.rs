@@ -44,7 +44,8 @@ impl Library {
                 (Some(sanitizer.to_owned()), PathBuf::from(folder))
             }
             Err(_) => {
-                let folder = build_with(&["--package", "switchyard-c"], is_release()?)?;
+                let folder = build_with(&["--package", "switchyard-c"])
+                    .context("build the library under test")?;
                 (None, folder)
             }
         };
@@ -134,19 +135,17 @@ pub fn repository() -> PathBuf {
 /// # Errors
 /// When cargo fails.
 pub fn tokio_example() -> Result<PathBuf> {
-    let folder = build_with(&["--package", "switchyard-example-tokio"], is_release()?)?;
+    let folder =
+        build_with(&["--package", "switchyard-example-tokio"]).context("build the example")?;
     Ok(folder.join("switchyard-example-tokio"))
 }
 
-/// Returns true if the running test was built for release.
-fn is_release() -> Result<bool> {
-    let executable = std::env::current_exe().context("find the running test")?;
-    Ok(executable.starts_with(target_directory()?.join("release")))
-}
-
-/// Builds something of the workspace, and returns the folder of the result.
-fn build_with(arguments: &[&str], release: bool) -> Result<PathBuf> {
+/// Builds something of the workspace with the profile of the running test, and returns the folder
+/// of the result.
+pub(crate) fn build_with(arguments: &[&str]) -> Result<PathBuf> {
     let target = target_directory()?;
+    let executable = std::env::current_exe().context("find the running test")?;
+    let release = executable.starts_with(target.join("release"));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     cargo.args(["build", "--quiet"]).args(arguments);
@@ -154,6 +153,6 @@ fn build_with(arguments: &[&str], release: bool) -> Result<PathBuf> {
     if release {
         cargo.arg("--release");
     }
-    output_of(&mut cargo).context("build the library under test")?;
+    output_of(&mut cargo)?;
     Ok(target.join(if release { "release" } else { "debug" }))
 }

@@ -3,8 +3,8 @@
 //! Owns every child it starts: whatever way a test ends, they end with it. The command line of
 //! `switchyard` is spelled here and nowhere else in this crate.
 
+use crate::library::build_with;
 use crate::limits::{COMMAND_DEADLINE, END_DEADLINE, POLL_INTERVAL, READY_DEADLINE};
-use crate::{output_of, target_directory};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader, Read};
@@ -51,27 +51,9 @@ pub fn switchyard_binary() -> Result<PathBuf> {
 }
 
 fn build_binary() -> Result<PathBuf> {
-    let target = target_directory()?;
-    let executable = std::env::current_exe().context("find the running test")?;
-    let release = executable.starts_with(target.join("release"));
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-    cargo.args([
-        "build",
-        "--quiet",
-        "--package",
-        "switchyard",
-        "--bin",
-        "switchyard",
-    ]);
-    cargo.arg("--target-dir").arg(&target);
-    if release {
-        cargo.arg("--release");
-    }
-    output_of(&mut cargo).context("build the program under test")?;
-    Ok(target
-        .join(if release { "release" } else { "debug" })
-        .join("switchyard"))
+    let folder = build_with(&["--package", "switchyard", "--bin", "switchyard"])
+        .context("build the program under test")?;
+    Ok(folder.join("switchyard"))
 }
 
 /// A child process with what it has written so far. Killed when dropped.
@@ -140,11 +122,7 @@ impl Process {
         let start = Instant::now();
         loop {
             // The state is read before the text: text that came before the end is still seen.
-            let ended = self.child.try_wait().context("look at the child")?;
-            if ended.is_some() {
-                self.stdout.finish();
-                self.stderr.finish();
-            }
+            let ended = self.has_ended()?;
             if let Some(value) = found(&self.stdout(), &self.stderr()) {
                 return Ok(value);
             }
@@ -185,6 +163,29 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
+    /// Kills it at once, and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn kill(mut self) -> Result<()> {
+        self.signal(Signal::KILL)?;
+        self.wait(END_DEADLINE)?;
+        Ok(())
+    }
+
+    /// Asks it to end with SIGTERM and insists on success; returns what it wrote to standard error.
+    ///
+    /// # Errors
+    /// When it has ended already, does not end in time, or ends with anything but success.
+    pub fn stop(mut self) -> Result<String> {
+        self.signal(Signal::TERM)?;
+        let status = self.wait(END_DEADLINE)?;
+        if !status.success() {
+            bail!("{} ended with {status}\n{}", self.name, self.transcript());
+        }
+        Ok(self.stderr())
+    }
+
     /// Waits for the end of the process and of its output.
     ///
     /// # Errors
@@ -192,9 +193,7 @@ impl Process {
     pub fn wait(&mut self, deadline: Duration) -> Result<ExitStatus> {
         let start = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().context("look at the child")? {
-                self.stdout.finish();
-                self.stderr.finish();
+            if let Some(status) = self.has_ended()? {
                 return Ok(status);
             }
             if start.elapsed() > deadline {
@@ -402,10 +401,8 @@ impl Serve {
     ///
     /// # Errors
     /// When it has ended already.
-    pub fn kill(mut self) -> Result<()> {
-        self.process.signal(Signal::KILL)?;
-        self.process.wait(END_DEADLINE)?;
-        Ok(())
+    pub fn kill(self) -> Result<()> {
+        self.process.kill()
     }
 
     /// Asks it to end with SIGTERM and insists on the exit code 0; returns what it wrote to
@@ -413,16 +410,8 @@ impl Serve {
     ///
     /// # Errors
     /// When it has ended already, does not end, or ends with another code.
-    pub fn stop(mut self) -> Result<String> {
-        self.process.signal(Signal::TERM)?;
-        let status = self.process.wait(END_DEADLINE)?;
-        if !status.success() {
-            bail!(
-                "switchyard serve ended with {status}\n{}",
-                self.process.transcript()
-            );
-        }
-        Ok(self.process.stderr())
+    pub fn stop(self) -> Result<String> {
+        self.process.stop()
     }
 }
 
@@ -494,14 +483,8 @@ impl Remote {
         for app in apps {
             command.args(["--app", app]);
         }
-        command.args([
-            "--seconds",
-            &seconds.to_string(),
-            "--warmup",
-            "0",
-            "--verify",
-            "--json",
-        ]);
+        command.args(["--seconds", &seconds.to_string(), "--warmup", "0"]);
+        command.args(["--verify", "--json"]);
         Ok(command)
     }
 

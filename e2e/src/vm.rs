@@ -117,20 +117,10 @@ impl Vm {
     fn boot(&self, watch: Watch<'_>) -> Result<String> {
         let mut command = Command::new("qemu-system-x86_64");
         // MTTCG: a thread per processor, so that the guest's two queues really run side by side.
-        command.args([
-            "-accel",
-            "tcg,thread=multi",
-            "-cpu",
-            "max",
-            "-nographic",
-            "-no-reboot",
-        ]);
-        command.args([
-            "-smp",
-            &self.processors.to_string(),
-            "-m",
-            &self.memory_mib.to_string(),
-        ]);
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.args(["-nographic", "-no-reboot"]);
+        command.args(["-smp", &self.processors.to_string()]);
+        command.args(["-m", &self.memory_mib.to_string()]);
         command.args(["-monitor", "none", "-serial", "stdio", "-nodefaults"]);
         let mut network = "user,model=virtio-net-pci".to_owned();
         if let Some((ours, theirs)) = self.forward {

@@ -34,7 +34,7 @@ pub const REPEATED: &[(&str, usize, &str)] = &[
         2,
         "says nothing of what stands in it: private to its module only",
     ),
-    ("Load", 6, "what each figure, run or model is loaded with"),
+    ("Load", 5, "what each figure, run or model is loaded with"),
     ("Message", 9, "the message of each service's mailbox"),
     ("Namespace", 6, "the NVMe namespace in each layer's terms"),
     (
@@ -43,7 +43,7 @@ pub const REPEATED: &[(&str, usize, &str)] = &[
         "says nothing of where it is: private to its module only",
     ),
     ("Progress", 6, "how far each long task is"),
-    ("Queue", 11, "the queue of each layer"),
+    ("Queue", 10, "the queue of each layer"),
     (
         "Report",
         2,

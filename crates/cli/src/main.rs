@@ -81,17 +81,8 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
             // What a load opens too many of is told by the one that cannot be opened.
             let _ = control::process::open_files::raise();
             #[cfg(feature = "lab")]
-            match args.command {
-                Some(args::BenchCommand::Limit(limit)) => {
-                    return cmd::bench_lab::limit(&limit, output);
-                }
-                Some(args::BenchCommand::Hostile(hostile)) => {
-                    return cmd::bench_lab::hostile(&hostile, output);
-                }
-                Some(args::BenchCommand::Goals(goals)) => {
-                    return cmd::bench_lab::goals(&goals, output);
-                }
-                None => {}
+            if let Some(command) = &args.command {
+                return cmd::bench_lab::run(command, output);
             }
             cmd::bench::run(&args.load, output)
         }

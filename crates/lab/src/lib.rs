@@ -4,6 +4,7 @@
 //! It measures the stack and is no part of it: no crate of the data path depends on this one. What
 //! it measures runs in processes of its own ([`process`]), which are this very program.
 
+mod by_hand;
 pub mod calibrate;
 pub mod check;
 pub mod figure;

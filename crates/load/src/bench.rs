@@ -7,7 +7,7 @@ use crate::path_report::PathWatch;
 use crate::vhost::VhostDisk;
 use crate::{
     App, FollowerStart, KnobTurns, Load, LoadOptions, LoadProgress, LoadReport, Remote,
-    SwitchReport, loads_of_hosts, remote_loads, run, run_led, start_switchboard, switched_loads,
+    SwitchReport, loads_of_hosts, remote_loads, run_led, start_switchboard, switched_loads,
 };
 use anyhow::Result;
 use block::limits::{CACHE_PIECE_BYTES, CACHE_READS, CACHE_WRITES, SUBMITTER_DEPTH};
@@ -48,7 +48,7 @@ impl fmt::Debug for Storage<'_> {
 /// several processes. `turns` are made where there is a switchboard.
 ///
 /// # Errors
-/// A target that cannot be reached, and as [`run`].
+/// A target that cannot be reached, and as [`run_led`].
 pub fn bench(
     apps: &[App],
     storage: &Storage<'_>,
@@ -63,20 +63,8 @@ pub fn bench(
     // Controllers stay connected until the load is over.
     let mut remote = Vec::new();
     let loads = match storage {
-        Storage::Local(device) => {
-            let load = |app: &App| Load {
-                app: app.clone(),
-                device: Arc::clone(device),
-            };
-            apps.iter().map(load).collect()
-        }
-        Storage::Vhost(disk) => {
-            let load = |app: &App| Load {
-                app: app.clone(),
-                device: Arc::new(disk.clone().with_class(app.class)),
-            };
-            apps.iter().map(load).collect()
-        }
+        Storage::Local(device) => on(apps, |_| Arc::clone(device)),
+        Storage::Vhost(disk) => on(apps, |app| Arc::new(disk.clone().with_class(app.class))),
         Storage::Remote {
             remote: namespace,
             name,
@@ -105,10 +93,7 @@ pub fn bench(
         }
         progress(now);
     };
-    let mut report = match led {
-        Some(led) => run_led(&loads, &options, led, stop, progress)?,
-        None => run(&loads, &options, stop, progress)?,
-    };
+    let mut report = run_led(&loads, &options, led, stop, progress)?;
     remote.iter().for_each(log_tenants);
     turning?;
     report.switch = board.iter().map(SwitchReport::of).collect();
@@ -118,6 +103,15 @@ pub fn bench(
     watch.mark(true);
     watch.report(apps, &mut report);
     Ok(report)
+}
+
+/// Each application on a device.
+fn on(apps: &[App], device: impl Fn(&App) -> Arc<dyn Device>) -> Vec<Load> {
+    let load = |app: &App| Load {
+        app: app.clone(),
+        device: device(app),
+    };
+    apps.iter().map(load).collect()
 }
 
 /// Watches the layers between the apps and their device.

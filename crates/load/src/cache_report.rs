@@ -1,5 +1,6 @@
 //! Work of the cache of a load.
 
+use crate::measured::Marks;
 use block::{Cache, CacheSnapshot};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -19,36 +20,29 @@ pub struct CacheReport {
 #[derive(Debug)]
 pub(super) struct CacheWatch {
     cache: Cache,
-    began: Option<CacheSnapshot>,
-    ended: Option<CacheSnapshot>,
+    marks: Marks<CacheSnapshot>,
 }
 
 impl CacheWatch {
     pub(super) fn new(cache: Cache) -> Self {
         Self {
             cache,
-            began: None,
-            ended: None,
+            marks: Marks::default(),
         }
     }
 
     /// The measured time begins, or ends; only the first call of each counts.
     pub(super) fn mark(&mut self, ends: bool) {
-        let mark = if ends {
-            &mut self.ended
-        } else {
-            &mut self.began
-        };
-        mark.get_or_insert_with(|| self.cache.snapshot());
+        self.marks.set(ends, || self.cache.snapshot());
     }
 
     /// Returns the counters, when all apps have closed their channels.
     pub(super) fn report(&self) -> CacheReport {
         let last = self.cache.snapshot();
-        let ended = self.ended.unwrap_or(last);
+        let ended = self.marks.ended.unwrap_or(last);
         let counters = CacheSnapshot {
             dirty_peak: last.dirty_peak,
-            ..ended.since(&self.began.unwrap_or_default())
+            ..ended.since(&self.marks.began.unwrap_or_default())
         };
         CacheReport {
             counters,

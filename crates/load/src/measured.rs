@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(super) struct Progress(pub(super) AtomicU64);
 
 /// Measurements of a thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Measured {
     /// Requests that were done within the measured time.
     pub(super) requests: u64,
@@ -32,26 +32,34 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Nothing so far, with room for every latency there can be.
-    pub(super) fn new() -> Self {
-        Self {
-            requests: 0,
-            latency: Latencies::new(),
-            elapsed: Nanos::ZERO,
-            cpu: Duration::ZERO,
-            errors: 0,
-            first_error: None,
-            unanswered: 0,
-            verified: 0,
-            privilege: None,
-        }
-    }
-
     /// Counts a failure; the first one is described.
     pub(super) fn note_error(&mut self, describe: impl FnOnce() -> String) {
         self.errors += 1;
         if self.first_error.is_none() {
             self.first_error = Some(describe());
         }
+    }
+}
+
+/// Readings of counters at the two ends of the measured time.
+#[derive(Debug, Default)]
+pub(super) struct Marks<T> {
+    pub(super) began: Option<T>,
+    pub(super) ended: Option<T>,
+}
+
+impl<T> Marks<T> {
+    /// Reads where the measured time begins, or ends; only the first call of each counts.
+    pub(super) fn set(&mut self, ends: bool, read: impl FnOnce() -> T) {
+        let mark = match ends {
+            true => &mut self.ended,
+            false => &mut self.began,
+        };
+        mark.get_or_insert_with(read);
+    }
+
+    /// Returns the readings, if both were made.
+    pub(super) fn both(&self) -> Option<(&T, &T)> {
+        self.began.as_ref().zip(self.ended.as_ref())
     }
 }

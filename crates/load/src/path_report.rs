@@ -1,5 +1,6 @@
 //! Work of the I/O path of a load: commands, elections, and the processor's time.
 
+use crate::measured::Marks;
 use block::path::PathSnapshot;
 use block::{Device, DeviceTime, PathDevice};
 use serde::{Deserialize, Serialize};
@@ -90,8 +91,7 @@ impl Ticks {
 pub(super) struct PathWatch {
     device: Arc<dyn Device>,
     path: Option<PathDevice>,
-    began: Option<Reading>,
-    ended: Option<Reading>,
+    marks: Marks<Reading>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -106,37 +106,24 @@ impl PathWatch {
         Self {
             device,
             path,
-            began: None,
-            ended: None,
-        }
-    }
-
-    fn read(&self) -> Reading {
-        Reading {
-            device: self.device.device_time(),
-            path: self
-                .path
-                .as_ref()
-                .map(PathDevice::snapshot)
-                .unwrap_or_default(),
-            ticks: Ticks::now(),
+            marks: Marks::default(),
         }
     }
 
     /// The measured time begins, or ends; only the first call of each counts.
     pub(super) fn mark(&mut self, ends: bool) {
-        let reading = self.read();
-        let mark = if ends {
-            &mut self.ended
-        } else {
-            &mut self.began
-        };
-        mark.get_or_insert(reading);
+        let path = self.path.as_ref();
+        self.marks.set(ends, || Reading {
+            device: self.device.device_time(),
+            path: path.map(PathDevice::snapshot).unwrap_or_default(),
+            ticks: Ticks::now(),
+        });
     }
 
     /// Returns the time that the device itself took for a request on average, in microseconds.
     pub(super) fn device_us(&self) -> Option<f64> {
-        let (began, ended) = (self.began.as_ref()?.device?, self.ended.as_ref()?.device?);
+        let (began, ended) = self.marks.both()?;
+        let (began, ended) = (began.device?, ended.device?);
         let requests = ended.requests.checked_sub(began.requests)?;
         let took = ended.took.0.checked_sub(began.took.0)?;
         (requests > 0).then(|| took as f64 / 1e3 / requests as f64)
@@ -144,7 +131,7 @@ impl PathWatch {
 
     pub(super) fn report(&self) -> Option<PathReport> {
         let path = self.path.as_ref()?;
-        let (began, ended) = (self.began.as_ref()?, self.ended.as_ref()?);
+        let (began, ended) = self.marks.both()?;
         let counted = ended.path.since(&began.path);
         Some(PathReport {
             path: path.path().to_string(),

@@ -51,13 +51,7 @@ pub fn lead(
     }
     drop(events);
     let progress = &mut |start: Option<Instant>| {
-        let elapsed = start.map_or(Duration::ZERO, |at| at.elapsed());
-        let stage = match start {
-            None => Stage::Preparing,
-            Some(_) if elapsed < warmup => Stage::WarmingUp,
-            Some(_) if elapsed < warmup + measured => Stage::Measuring,
-            Some(_) => Stage::Ending,
-        };
+        let (stage, elapsed) = Stage::at(start, warmup, measured);
         progress(stage, elapsed);
     };
     let reports = gather(&mut followers, &inbox, stop, warn, progress)?;

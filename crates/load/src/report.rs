@@ -31,7 +31,7 @@ pub struct LoadReport {
 }
 
 /// Result of one application between warm-up and end.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AppReport {
     /// The app's name.
     pub name: String,
@@ -122,26 +122,30 @@ impl Latency {
 }
 
 impl LoadReport {
+    /// A report of these apps alone, on this machine.
+    pub(super) fn of(apps: Vec<AppReport>) -> Self {
+        Self {
+            apps,
+            switch: Vec::new(),
+            path: Vec::new(),
+            cache: Vec::new(),
+            machine: Machine::look(),
+            interrupted: false,
+        }
+    }
+
     /// One report of those of several processes of this machine, in their order.
     #[must_use]
     pub fn merged(reports: Vec<Self>) -> Self {
-        Self {
-            machine: Machine::look(),
-            interrupted: reports.iter().any(|report| report.interrupted),
-            switch: reports
-                .iter()
-                .flat_map(|report| report.switch.clone())
-                .collect(),
-            path: reports
-                .iter()
-                .flat_map(|report| report.path.clone())
-                .collect(),
-            cache: reports
-                .iter()
-                .flat_map(|report| report.cache.clone())
-                .collect(),
-            apps: reports.into_iter().flat_map(|report| report.apps).collect(),
+        let mut merged = Self::of(Vec::new());
+        for report in reports {
+            merged.apps.extend(report.apps);
+            merged.switch.extend(report.switch);
+            merged.path.extend(report.path);
+            merged.cache.extend(report.cache);
+            merged.interrupted |= report.interrupted;
         }
+        merged
     }
 
     /// Requests of all apps that failed, brought wrong data or had no answer, and pages that the cache
@@ -170,12 +174,8 @@ impl LoadReport {
         if self.interrupted {
             notes.push("interrupted: the numbers cover the time until then".to_owned());
         }
-        for lost in self
-            .cache
-            .iter()
-            .map(|cache| cache.lost)
-            .filter(|&lost| lost > 0)
-        {
+        let lost = self.cache.iter().map(|cache| cache.lost);
+        for lost in lost.filter(|&lost| lost > 0) {
             notes.push(format!(
                 "{lost} dirty pages of the cache could not be written to the device and are lost"
             ));
@@ -216,17 +216,9 @@ impl AppReport {
         let mut latency = Latencies::new();
         let mut report = Self {
             name: name.to_owned(),
-            iops: 0.0,
-            bytes_per_second: 0.0,
-            errors: 0,
-            unanswered: 0,
-            latency_us: Latency::default(),
-            software_us: None,
-            cpu_seconds: 0.0,
-            privilege: None,
             intended_iops,
             verified: verify.then_some(0),
-            first_error: None,
+            ..Self::default()
         };
         let privileges = threads.iter().filter_map(|thread| thread.privilege);
         report.privilege = privileges.max().map(|least| least.name().to_owned());

@@ -3,7 +3,6 @@
 use super::app::App;
 use super::job::{Common, Job, plan};
 use super::limits;
-use super::machine::Machine;
 use super::measured::{Measured, Progress};
 use super::report::{AppReport, LoadReport};
 use super::worker::{Message, Worker};
@@ -105,6 +104,24 @@ pub enum Stage {
     Ending,
 }
 
+impl Stage {
+    /// The stage of a load that is to begin, or began, at `start`, and the time since then.
+    pub(super) fn at(
+        start: Option<Instant>,
+        warmup: Duration,
+        measured: Duration,
+    ) -> (Self, Duration) {
+        let elapsed = start.map_or(Duration::ZERO, |start| start.elapsed());
+        let stage = match start {
+            None => Self::Preparing,
+            Some(_) if elapsed < warmup => Self::WarmingUp,
+            Some(_) if elapsed < warmup + measured => Self::Measuring,
+            Some(_) => Self::Ending,
+        };
+        (stage, elapsed)
+    }
+}
+
 impl std::fmt::Display for Stage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -161,33 +178,24 @@ pub fn run(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {
-    let jobs = plan_all(loads, options)?;
-    run_jobs(loads, jobs, options, None, stop, progress)
+    run_led(loads, options, None, stop, progress)
 }
 
-/// The same, as a part of a load that runs in several processes.
+/// The same; with `led` as a part of a load that runs in several processes.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_led(
     loads: &[Load],
     options: &LoadOptions,
-    led: FollowerStart,
-    stop: &AtomicBool,
-    progress: &mut dyn FnMut(LoadProgress),
-) -> Result<LoadReport> {
-    let jobs = plan_part(loads, options, led.threads_before, led.threads)?;
-    run_jobs(loads, jobs, options, Some(led), stop, progress)
-}
-
-fn run_jobs(
-    loads: &[Load],
-    jobs: Vec<(usize, Job)>,
-    options: &LoadOptions,
     led: Option<FollowerStart>,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {
+    let jobs = match &led {
+        Some(led) => plan_part(loads, options, led.threads_before, led.threads)?,
+        None => plan_all(loads, options)?,
+    };
     let counters: Vec<_> = jobs.iter().map(|_| Arc::new(Progress::default())).collect();
     let (events, inbox) = channel();
     let measured = std::thread::scope(|scope| {
@@ -206,8 +214,7 @@ fn run_jobs(
                 .context("cannot start a thread")?;
         }
         drop(events);
-        let conductor = Conductor::new(jobs.len(), inbox, options, &counters);
-        conductor.led_by(led).conduct(stop, progress)
+        Conductor::new(inbox, options, &counters, led).conduct(stop, progress)
     })?;
     let mut reports: Vec<Vec<Measured>> = loads.iter().map(|_| Vec::new()).collect();
     for ((load, _), measured) in jobs.iter().zip(measured) {
@@ -226,12 +233,8 @@ fn run_jobs(
             )
         });
     Ok(LoadReport {
-        apps: apps.collect(),
-        switch: Vec::new(),
-        path: Vec::new(),
-        cache: Vec::new(),
-        machine: Machine::look(),
         interrupted: stop.load(Ordering::Relaxed),
+        ..LoadReport::of(apps.collect())
     })
 }
 
@@ -412,11 +415,12 @@ struct Conductor<'a> {
 
 impl<'a> Conductor<'a> {
     fn new(
-        threads: usize,
         inbox: Receiver<Event>,
         options: &'a LoadOptions,
         counters: &'a [Arc<Progress>],
+        led: Option<FollowerStart>,
     ) -> Self {
+        let threads = counters.len();
         Self {
             inbox,
             counters,
@@ -429,14 +433,9 @@ impl<'a> Conductor<'a> {
             ended: 0,
             started: None,
             told_to_stop: false,
-            led: None,
+            led,
             start: None,
         }
-    }
-
-    fn led_by(mut self, led: Option<FollowerStart>) -> Self {
-        self.led = led;
-        self
     }
 
     fn conduct(
@@ -542,15 +541,7 @@ impl<'a> Conductor<'a> {
     }
 
     fn progress(&self) -> LoadProgress {
-        let elapsed = self
-            .started
-            .map_or(Duration::ZERO, |started| started.elapsed());
-        let stage = match self.started {
-            None => Stage::Preparing,
-            Some(_) if elapsed < self.warmup => Stage::WarmingUp,
-            Some(_) if elapsed < self.warmup + self.measured => Stage::Measuring,
-            Some(_) => Stage::Ending,
-        };
+        let (stage, elapsed) = Stage::at(self.started, self.warmup, self.measured);
         let counts = self
             .counters
             .iter()

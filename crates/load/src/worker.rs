@@ -162,7 +162,7 @@ impl Worker {
             stopped: false,
             failure: None,
             waits_until: Time::NEVER,
-            measured: Measured::new(),
+            measured: Measured::default(),
             on_ready: Some(on_ready),
             completed: 0,
             tried: 0,

@@ -4,7 +4,7 @@ use crate::vm::SAYS;
 use anyhow::{Result, bail, ensure};
 
 /// The report of a guest, from its console.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestLog {
     /// Steps that succeeded, in order.
     pub steps: Vec<String>,
@@ -24,13 +24,8 @@ pub struct GuestLog {
 impl GuestLog {
     pub(super) fn parse(console: &str) -> Self {
         let mut report = Self {
-            steps: Vec::new(),
-            failed: None,
-            output: Vec::new(),
-            kernel: Vec::new(),
-            tasks: Vec::new(),
-            ended: false,
             console: console.to_owned(),
+            ..Self::default()
         };
         for line in console.lines() {
             let Some((_, said)) = line.split_once(SAYS) else {

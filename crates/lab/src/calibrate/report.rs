@@ -42,7 +42,7 @@ impl Calibration {
             .tokens_per_second(point.achieved as f64, &self.fit)
     }
 
-    fn loads(&self) -> Vec<Vec<String>> {
+    fn loads(&self) -> String {
         let header = ["load", "IOPS", "tokens/s", "p50 µs", "p95", "p99", "p99.9"];
         let row = |point: &Measurement| {
             let micros = point
@@ -58,10 +58,7 @@ impl Calibration {
             .chain(micros)
             .collect()
         };
-        let header = header.map(str::to_owned).to_vec();
-        std::iter::once(header)
-            .chain(self.measured.iter().map(row))
-            .collect()
+        aligned(&header, self.measured.iter().map(row), 1)
     }
 }
 
@@ -81,7 +78,7 @@ impl fmt::Display for Calibration {
             sizes,
             ..
         } = &self.fit;
-        write!(f, "{}", aligned(&self.loads(), 1))?;
+        f.write_str(&self.loads())?;
         writeln!(f, "a write costs {} tokens for each 4 KiB", tokens(*write))?;
         match write_range {
             Some((least, most)) => writeln!(

@@ -97,15 +97,6 @@ impl From<Cell> for Divisor {
     }
 }
 
-/// Number of comparisons that must keep to the bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantifier {
-    /// Each; the worst one is reported.
-    Every,
-    /// One; the best one is reported.
-    Some,
-}
-
 /// A property that a figure should show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -115,10 +106,8 @@ pub struct Claim {
     pub says: &'static str,
     /// The number that is compared.
     pub metric: Metric,
-    /// Which places.
+    /// Which places; each quotient must keep to the bound, and the worst one is reported.
     pub comparisons: Vec<Comparison>,
-    /// Number of the comparisons that must hold.
-    pub quantifier: Quantifier,
     /// Bound of each quotient.
     pub bound: Bound,
 }
@@ -173,11 +162,8 @@ impl Claim {
         let judged = judged.collect::<Result<Vec<_>>>()?.into_iter();
         let margin = |verdict: &Verdict| self.bound.margin(verdict.quotient.median);
         let by_margin = |a: &Verdict, b: &Verdict| margin(a).total_cmp(&margin(b));
-        let decisive = match self.quantifier {
-            Quantifier::Every => judged.min_by(by_margin),
-            Quantifier::Some => judged.max_by(by_margin),
-        };
-        decisive.with_context(|| format!("{}: nothing to compare", self.name))
+        let worst = judged.min_by(by_margin);
+        worst.with_context(|| format!("{}: nothing to compare", self.name))
     }
 
     /// Divides run by run.

@@ -1,7 +1,7 @@
 //! The goals: what this stack promises, each as a number and a bound. Nearly all are quotients of
 //! two runs, against a baseline; what passing through the switchboard costs has no baseline.
 
-use super::claim::{Bound, Claim, Comparison, Quantifier, Verdict};
+use super::claim::{Bound, Claim, Comparison, Verdict};
 use super::measure::{Effort, Measured};
 use super::plan::{Axis, Plan, cell, claims};
 use super::sample::{Metric, Statistic};
@@ -68,11 +68,7 @@ const NO_DOORBELL: System = System {
     turned: &["--knob", "doorbell=immediate"],
     ..OURS
 };
-const POLL: System = System {
-    t_bytes: 64 << 10,
-    t_depth: 16,
-    ..System::POLL
-};
+const POLL: System = System::POLL.loaded(64 << 10, 16);
 
 fn split(system: System, name: &'static str, l: u32, t: u32) -> Run {
     let scenario = Scenario::mix(system, Layout::Split, l, t);
@@ -97,12 +93,7 @@ fn paced(system: System, name: &'static str, t: u32) -> Run {
 
 /// T alone with 4 KiB requests.
 fn small(system: System, name: &'static str, depth: u32) -> Run {
-    let system = System {
-        t_bytes: 4096,
-        t_depth: depth,
-        ..system
-    };
-    split(system, name, 0, 1)
+    split(system.loaded(4096, depth), name, 0, 1)
 }
 
 /// All promises, in the order of their table.
@@ -171,7 +162,6 @@ impl Goal {
             says: self.what,
             metric,
             comparisons: pairs.into_iter().map(comparison).collect(),
-            quantifier: Quantifier::Every,
             bound: self.bound,
         }
     }

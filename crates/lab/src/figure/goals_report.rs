@@ -88,10 +88,8 @@ impl fmt::Display for GoalsReport {
         let header = [
             "goal", "what", "number", "of", "to", "result", "spread", "bound", "limit", "",
         ];
-        let rows: Vec<_> = std::iter::once(header.map(str::to_owned).to_vec())
-            .chain(self.goals.iter().map(row))
-            .collect();
-        write!(f, "{}", aligned(&rows, 3))?;
+        let rows = self.goals.iter().map(row);
+        f.write_str(&aligned(&header, rows, 3))?;
         write!(
             f,
             "limit: the same quotient where nothing runs beside L, so what the machine allowed; what \

@@ -34,16 +34,16 @@ mod thesis;
 mod tests;
 
 pub use args::{FigureArgs, GoalsArgs};
-pub use claim::{Bound, Claim, Comparison, Divisor, Quantifier, Verdict, short};
+pub use claim::{Bound, Claim, Comparison, Divisor, Verdict, short};
 pub use disturbance::{Disturbance, ProcessorTime};
 pub use goals_report::{GoalsReport, measure_goals};
 pub use list::{FIGURES, named, renamed};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
-pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, SeriesClaim, Style};
+pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, Style};
 pub use quiet::{Disturbances, Quiet, TRIES_MAX};
-pub use report::{FigureReport, PointReport, Value, XAxis, aligned};
+pub use report::{FigureReport, PointReport, Value, aligned};
 pub use run::{List, chosen, draw};
-pub use sample::{AppSample, Carried, End, Metric, Reported, Sample, Sends, Slices, Statistic};
+pub use sample::{AppSample, Carried, End, Metric, Sample, Sends, Slices, Statistic};
 pub use scenario::{
     FLASH_READ_US, FLASH_WRITE_US, LOAD_CORE, Layout, LoadProcess, SHARED_CORES, Scenario, Stack,
     Storage, System, TARGET_CORE, Workload,

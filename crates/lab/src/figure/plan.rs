@@ -2,9 +2,10 @@
 
 pub use super::cell::Cell;
 pub(super) use super::cell::cell;
-use super::claim::{Bound, Claim, Comparison, Divisor, Quantifier};
+use super::claim::{Bound, Claim, Comparison, Divisor};
 use super::sample::Metric;
 use super::scenario::{Scenario, System};
+use serde::Serialize;
 use std::fmt;
 
 /// Extent of a figure's sweep.
@@ -28,7 +29,7 @@ impl Extent {
 }
 
 /// A horizontal axis: what is varied, and its values in the order they are shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Axis {
     /// The varied quantity.
     pub label: &'static str,
@@ -144,52 +145,28 @@ pub struct Point {
     pub scenario: Scenario,
 }
 
-/// A claim that one series is so many times another; its user adds the ticks, so that figures
-/// with other ticks can share it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SeriesClaim {
-    /// Its name within the figure.
-    pub name: &'static str,
-    /// The paper's statement, with the paper's numbers.
-    pub says: &'static str,
-    /// The number that is compared.
-    pub metric: Metric,
-    /// The series that is divided.
-    pub of: &'static str,
-    /// By which one.
-    pub to: &'static str,
-    /// Bound of each quotient.
-    pub bound: Bound,
-}
-
 /// Adds claims to a plan, a line or two for each: a name, the paper's statement, and the quotient
 /// with its bound. Either side of the quotient is a cell, `(series, tick)`, or with `at` a series,
 /// which is compared at each of the ticks that follow.
 macro_rules! claims {
     ($plan:expr; $($name:literal $says:literal:
         $metric:expr, $of:tt / $to:tt $sign:tt $bound:expr $(, at $ticks:expr)?;)+) => {$(
-        $crate::figure::plan::claims!(
-            @one $plan, $name, $says, $metric, $of, $to,
-            $crate::figure::plan::claims!(@bound $sign $bound) $(, $ticks)?
+        $plan.claim_pairs(
+            $name,
+            $says,
+            $metric,
+            $crate::figure::plan::claims!(@pairs $of / $to $(, $ticks)?),
+            $crate::figure::plan::claims!(@bound $sign $bound),
         );
     )+};
-    (@one $plan:expr, $name:expr, $says:expr, $metric:expr, $of:tt, $to:tt, $bound:expr) => {
-        $plan.claim(
-            $name,
-            $says,
-            $metric,
-            ($crate::figure::plan::claims!(@cell $of), $crate::figure::plan::claims!(@cell $to)),
-            $bound,
-        )
+    (@pairs $of:tt / $to:tt) => {
+        [($crate::figure::plan::claims!(@cell $of), $crate::figure::plan::claims!(@cell $to))]
     };
-    (@one $plan:expr, $name:expr, $says:expr, $metric:expr, $of:tt, $to:tt, $bound:expr, $ticks:expr) => {
-        $plan.claim_at_each(
-            $name,
-            $says,
-            $metric,
-            ($crate::figure::plan::claims!(@cell $of), $crate::figure::plan::claims!(@cell $to)),
+    (@pairs $of:tt / $to:tt, $ticks:expr) => {
+        $crate::figure::plan::at_each(
+            $crate::figure::plan::claims!(@cell $of),
+            $crate::figure::plan::claims!(@cell $to),
             $ticks,
-            $bound,
         )
     };
     (@cell ($series:expr, $tick:expr)) => { $crate::figure::cell::cell($series, $tick) };
@@ -203,20 +180,15 @@ macro_rules! claims {
 }
 pub(in crate::figure) use claims;
 
-/// The same of series alone, for several figures.
-macro_rules! series_claims {
-    ($($name:literal $says:literal: $metric:expr, $of:literal / $to:literal $sign:tt $bound:expr;)+) => {
-        [$($crate::figure::plan::SeriesClaim {
-            name: $name,
-            says: $says,
-            metric: $metric,
-            of: $of,
-            to: $to,
-            bound: $crate::figure::plan::claims!(@bound $sign $bound),
-        }),+]
-    };
+/// Pairs of the places of two series at each of `ticks`.
+pub(super) fn at_each<T: ToString>(
+    of: &'static str,
+    to: &'static str,
+    ticks: impl IntoIterator<Item = T>,
+) -> impl Iterator<Item = (Cell, Cell)> {
+    let pair = move |tick: T| (cell(of, tick.to_string()), cell(to, tick));
+    ticks.into_iter().map(pair)
 }
-pub(in crate::figure) use series_claims;
 
 /// All that a figure runs, shows and claims.
 ///
@@ -303,18 +275,6 @@ impl Plan {
         self
     }
 
-    /// Adds the claim that `of` is so many times `to`.
-    pub fn claim(
-        &mut self,
-        name: &'static str,
-        says: &'static str,
-        metric: Metric,
-        pair: (Cell, impl Into<Divisor>),
-        bound: Bound,
-    ) {
-        self.claim_pairs(name, says, metric, [pair], bound);
-    }
-
     /// Adds the claim that the first of each pair is so many times the second.
     pub fn claim_pairs(
         &mut self,
@@ -332,38 +292,8 @@ impl Plan {
             says,
             metric,
             comparisons: comparisons.collect(),
-            quantifier: Quantifier::Every,
             bound,
         });
-    }
-
-    /// Adds claims about two series each, at all of `ticks`.
-    pub fn claim_all<T: fmt::Display>(&mut self, ticks: &[T], claims: &[SeriesClaim]) {
-        for &SeriesClaim {
-            name,
-            says,
-            metric,
-            of,
-            to,
-            bound,
-        } in claims
-        {
-            self.claim_at_each(name, says, metric, (of, to), ticks, bound);
-        }
-    }
-
-    /// Adds the claim that series `of` is, at each of `ticks`, so many times series `to`.
-    pub fn claim_at_each<T: ToString>(
-        &mut self,
-        name: &'static str,
-        says: &'static str,
-        metric: Metric,
-        (of, to): (&'static str, &'static str),
-        ticks: impl IntoIterator<Item = T>,
-        bound: Bound,
-    ) {
-        let pair = |tick: T| (cell(of, tick.to_string()), cell(to, tick));
-        self.claim_pairs(name, says, metric, ticks.into_iter().map(pair), bound);
     }
 
     /// Takes out a series, and all claims about it.

@@ -2,7 +2,7 @@
 
 use super::claim::{self, Verdict, short};
 use super::measure::Effort;
-use super::plan::{Axis, Cell, Extent, Panel, Plan, titled};
+use super::plan::{Axis, Cell, Extent, Panel, Plan};
 use super::quiet::Disturbances;
 use super::sample::Metric;
 use super::{Figure, Work};
@@ -10,7 +10,7 @@ use anyhow::Result;
 use load::Machine;
 use load::RunSummary;
 use serde::Serialize;
-use std::fmt;
+use std::{fmt, iter};
 
 /// All of a figure's results.
 #[derive(Clone, Debug, Serialize)]
@@ -32,7 +32,7 @@ pub struct FigureReport {
     /// Seed of the order of requests.
     pub seed: u64,
     /// The varied quantity.
-    pub x: XAxis,
+    pub x: Axis,
     /// Names of the series.
     pub series: Vec<&'static str>,
     /// Numbers at each place.
@@ -51,17 +51,6 @@ pub struct FigureReport {
     /// The diagrams.
     #[serde(skip)]
     pub panels: Vec<Panel>,
-}
-
-/// The varied quantity.
-#[derive(Clone, Debug, Serialize)]
-pub struct XAxis {
-    /// Its name.
-    pub label: &'static str,
-    /// Its unit; empty for numbers of things and for names.
-    pub unit: &'static str,
-    /// Its values in order.
-    pub ticks: Vec<String>,
 }
 
 /// Numbers of a series at a tick.
@@ -125,7 +114,6 @@ impl FigureReport {
             }
         });
         let claims = plan.claims.iter().map(|claim| claim.judge(&numbers));
-        let Axis { label, unit, ticks } = plan.x.clone();
         Ok(Self {
             figure: figure.name,
             title: figure.title,
@@ -135,7 +123,7 @@ impl FigureReport {
             runs: effort.runs,
             seconds: effort.measured.as_secs_f64(),
             seed: effort.seed,
-            x: XAxis { label, unit, ticks },
+            x: plan.x.clone(),
             series: plan.series.clone(),
             points: points.collect(),
             claims: claims.collect::<Result<_>>()?,
@@ -201,39 +189,46 @@ impl FigureReport {
         metrics
     }
 
-    fn table(&self) -> Vec<Vec<String>> {
+    fn table(&self) -> String {
         let metrics = self.metrics();
-        let header = [titled(self.x.label, self.x.unit), "series".to_owned()];
-        let columns = metrics.iter().map(|metric| metric.key().to_owned());
-        let mut rows = vec![header.into_iter().chain(columns).collect()];
-        for tick in &self.x.ticks {
-            for point in self.points.iter().filter(|point| point.x == *tick) {
-                let number = |metric: &Metric| {
-                    let value = point.values.iter().find(|value| value.metric == *metric);
-                    value.map_or_else(
-                        || "-".to_owned(),
-                        |value| {
-                            let RunSummary { median, min, max } = value.spread;
-                            format!("{} [{}..{}]", short(median), short(min), short(max))
-                        },
-                    )
-                };
-                let names = [tick.clone(), point.series.to_owned()];
-                rows.push(
-                    names
-                        .into_iter()
-                        .chain(metrics.iter().map(number))
-                        .collect(),
-                );
-            }
-        }
-        rows
+        let title = self.x.title();
+        let keys = metrics.iter().map(|metric| metric.key());
+        let header: Vec<_> = [&*title, "series"].into_iter().chain(keys).collect();
+        let row = |point: &PointReport| {
+            let number = |metric: &Metric| {
+                let mut values = point.values.iter();
+                let value = values.find(|value| value.metric == *metric);
+                value.map_or_else(
+                    || "-".to_owned(),
+                    |value| {
+                        let RunSummary { median, min, max } = value.spread;
+                        format!("{} [{}..{}]", short(median), short(min), short(max))
+                    },
+                )
+            };
+            let names = [point.x.clone(), point.series.to_owned()];
+            names
+                .into_iter()
+                .chain(metrics.iter().map(number))
+                .collect()
+        };
+        let by_tick = self.x.ticks.iter().flat_map(|tick| {
+            let points = self.points.iter();
+            points.filter(move |point| point.x == *tick)
+        });
+        aligned(&header, by_tick.map(row), 2)
     }
 }
 
-/// Lines up the columns of a table; the first `left` ones to the left.
+/// Lines up the columns of a table under its header; the first `left` ones to the left.
 #[must_use]
-pub fn aligned(rows: &[Vec<String>], left: usize) -> String {
+pub fn aligned(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    left: usize,
+) -> String {
+    let header = header.iter().map(|&title| title.to_owned()).collect();
+    let rows: Vec<Vec<String>> = iter::once(header).chain(rows).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -241,7 +236,7 @@ pub fn aligned(rows: &[Vec<String>], left: usize) -> String {
     };
     let widths: Vec<_> = (0..columns).map(width).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         for (column, cell) in row.iter().enumerate() {
             let width = widths[column];
             let padded = if column < left {
@@ -274,7 +269,7 @@ impl fmt::Display for FigureReport {
                 ""
             }
         )?;
-        write!(f, "{}", aligned(&self.table(), 2))?;
+        f.write_str(&self.table())?;
         write!(f, "{}", claim::lines(&self.claims))?;
         for reason in &self.left_out {
             writeln!(f, "left out: {reason}")?;

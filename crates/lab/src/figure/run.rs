@@ -156,21 +156,13 @@ impl Serialize for List {
 
 impl fmt::Display for List {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = ["figure", "by", "paper", "shows"].map(str::to_owned);
         let row = |entry: Entry| {
-            let Entry {
-                name,
-                title,
-                paper,
-                by,
-                ..
-            } = entry;
-            [name, by, paper, title].map(str::to_owned).to_vec()
+            let columns = [entry.name, entry.by, entry.paper, entry.title];
+            columns.map(str::to_owned).to_vec()
         };
-        let rows: Vec<_> = std::iter::once(header.to_vec())
-            .chain(self.entries().map(row))
-            .collect();
-        f.write_str(aligned(&rows, 4).trim_end())
+        let header = ["figure", "by", "paper", "shows"];
+        let table = aligned(&header, self.entries().map(row), 4);
+        f.write_str(table.trim_end())
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::disturbance::Disturbance;
 use super::scenario::Scenario;
-use load::{Latency, PathReport, SoftwareTime, SwitchReport};
-use serde::Deserialize;
+use load::{AppReport, CpuShares, Latency, PathReport, SoftwareTime, SwitchReport};
 use std::time::Duration;
 use switch::Class;
 
@@ -26,25 +25,6 @@ pub struct Sample {
     pub target_sends: Sends,
     /// The work of the I/O path, where the applications used one.
     pub path: Option<PathReport>,
-}
-
-/// The part that figures need of an application in the report of `bench --json`.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Reported {
-    /// The application's name.
-    pub name: String,
-    /// Requests per second.
-    pub iops: f64,
-    /// Bytes per second.
-    pub bytes_per_second: f64,
-    /// Requests that failed.
-    pub errors: u64,
-    /// Latency of requests.
-    pub latency_us: Latency,
-    /// The part of it that was spent in software.
-    pub software_us: Option<SoftwareTime>,
-    /// The first error.
-    pub first_error: Option<String>,
 }
 
 /// Result of one application.
@@ -345,14 +325,11 @@ impl Metric {
                 let path = sample.path.as_ref()?;
                 carried.percent_of(path.merged.iter().copied())
             }
-            Self::UserTime => sample.path.as_ref()?.cpu.user,
-            Self::SystemTime => sample.path.as_ref()?.cpu.system,
-            Self::BusyTime => {
-                let cpu = sample.path.as_ref()?.cpu;
-                cpu.user + cpu.system
-            }
-            Self::WaitTime => sample.path.as_ref()?.cpu.wait,
-            Self::IdleTime => sample.path.as_ref()?.cpu.idle,
+            Self::UserTime => sample.cpu()?.user,
+            Self::SystemTime => sample.cpu()?.system,
+            Self::BusyTime => sample.cpu()?.user + sample.cpu()?.system,
+            Self::WaitTime => sample.cpu()?.wait,
+            Self::IdleTime => sample.cpu()?.idle,
             // Loads of the machine's figures do not tell their reads from their writes.
             Self::ReadTail | Self::Tokens => return None,
         };
@@ -365,7 +342,7 @@ impl Sample {
     ///
     /// # Errors
     /// When that is not one report for each, or when requests failed.
-    pub fn of_reports(scenario: &Scenario, reports: &[Reported]) -> anyhow::Result<Self> {
+    pub fn of_reports(scenario: &Scenario, reports: &[AppReport]) -> anyhow::Result<Self> {
         let classes: Vec<_> = scenario.apps().map(|app| app.class).collect();
         anyhow::ensure!(
             classes.len() == reports.len(),
@@ -406,6 +383,10 @@ impl Sample {
             End::Host => self.host_sends,
             End::Target => self.target_sends,
         }
+    }
+
+    fn cpu(&self) -> Option<CpuShares> {
+        self.path.as_ref().map(|path| path.cpu)
     }
 
     fn iops(&self) -> f64 {

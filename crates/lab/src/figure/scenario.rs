@@ -83,6 +83,16 @@ impl System {
         }
     }
 
+    /// The same with other requests of T-apps, and so many of them in flight.
+    #[must_use]
+    pub const fn loaded(self, t_bytes: u32, t_depth: u32) -> Self {
+        Self {
+            t_bytes,
+            t_depth,
+            ..self
+        }
+    }
+
     /// This stack with everything on.
     pub const SWITCHYARD: Self = Self::of("switchyard", Preset::Switchyard);
     /// The same with connections of each thread's own instead of a switchboard's.
@@ -98,11 +108,7 @@ impl System {
     /// The same without batching.
     pub const NVME_TCP: Self = Self::of("nvme-tcp", Preset::NvmeTcp);
     /// A polling stack, 128 KiB at depth 8.
-    pub const POLL: Self = Self {
-        t_bytes: 128 << 10,
-        t_depth: 8,
-        ..Self::of("poll", Preset::Poll)
-    };
+    pub const POLL: Self = Self::of("poll", Preset::Poll).loaded(128 << 10, 8);
     /// The same with L-apps at nice −20.
     pub const POLL_PRIORITY: Self = Self {
         name: "poll-priority",
@@ -299,14 +305,24 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Applications in one process, placed by the layout.
+    /// Applications that are placed already, in one process on this storage.
     #[must_use]
-    pub fn of(system: System, layout: Layout, apps: &[Workload]) -> Self {
+    pub fn on(system: System, layout: Layout, storage: Storage, apps: Vec<Workload>) -> Self {
         Self {
             system,
             layout,
-            processes: vec![LoadProcess::of(placed(&system, layout, apps))],
+            processes: vec![LoadProcess {
+                storage,
+                ..LoadProcess::of(apps)
+            }],
         }
+    }
+
+    /// Applications in one process, placed by the layout.
+    #[must_use]
+    pub fn of(system: System, layout: Layout, apps: &[Workload]) -> Self {
+        let apps = placed(&system, layout, apps);
+        Self::on(system, layout, Storage::Memory, apps)
     }
 
     /// `l` L-apps beside `t` T-apps at the system's knee, in one process.

@@ -12,7 +12,7 @@ use super::sample::{Metric, Statistic};
 use super::{Figure, Work};
 use anyhow::{Result, ensure};
 use sim::model::Costs;
-use sim::model::figures::Series;
+use sim::model::figures::{self, Series};
 use std::time::Duration;
 use switch::Class;
 
@@ -27,6 +27,56 @@ pub(super) const READ_TAIL: &str = "p95 latency of reads";
 pub(super) const REQUESTS: &str = "requests of each tenant";
 /// See [`READ_TAIL`].
 pub(super) const TOKENS: &str = "tokens of each tenant";
+
+/// A line of one of these panels.
+pub(super) fn line(
+    panel: &'static str,
+    x: figures::Axis,
+    system: &'static str,
+    points: Vec<figures::Point>,
+) -> Series {
+    let unit = shows(panel).map_or("", Metric::unit);
+    let y = figures::Axis { name: panel, unit };
+    Series {
+        panel,
+        x,
+        y,
+        system,
+        points,
+    }
+}
+
+/// Lines that grow point by point.
+#[derive(Debug)]
+pub(super) struct Lines {
+    x: figures::Axis,
+    lines: Vec<Series>,
+}
+
+impl Lines {
+    /// None yet, over so many of something.
+    pub(super) const fn over(name: &'static str) -> Self {
+        Self {
+            x: figures::Axis { name, unit: "" },
+            lines: Vec::new(),
+        }
+    }
+
+    /// Adds a point, and its line where that is new.
+    pub(super) fn add(&mut self, panel: &'static str, system: &'static str, x: u32, y: f64) {
+        let point = figures::Point { x: x.into(), y };
+        let there = |line: &&mut Series| line.panel == panel && line.system == system;
+        match self.lines.iter_mut().find(there) {
+            Some(line) => line.points.push(point),
+            None => self.lines.push(line(panel, self.x, system, vec![point])),
+        }
+    }
+
+    /// Returns the lines in the order of their first points.
+    pub(super) fn finish(self) -> Vec<Series> {
+        self.lines
+    }
+}
 
 /// Source of a simulated figure's numbers.
 #[derive(Clone, Copy, Debug)]

@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
 use super::measure::{Effort, Runner, measure};
-use super::plan::{Plan, cell};
+use super::plan::{Plan, cell, claims};
 use super::*;
 use anyhow::Result;
 use load::RunSummary;
 use load::SwitchReport;
 use load::{
-    App, ClassSwitchReport, CoreSwitchReport, CpuShares, Latency, PathReport, SoftwareTime,
+    App, AppReport, ClassSwitchReport, CoreSwitchReport, CpuShares, Latency, PathReport,
+    SoftwareTime,
 };
 use sim::model::Costs;
 use sim::model::figures::Series;
@@ -239,7 +240,7 @@ fn every_goal_can_be_run_and_judged() {
 #[test]
 fn what_the_machine_does_not_allow_is_missed_and_out_of_reach() {
     let judged = |quotient: [f64; 2], limit: Option<f64>| {
-        let verdict = judge(Quantifier::Every, Bound::AtLeast(10.0));
+        let verdict = judge(Bound::AtLeast(10.0));
         let [of, to] = quotient;
         let quotient = RunSummary::of(&[of / to]).unwrap();
         let verdict = Verdict {
@@ -320,7 +321,7 @@ fn latency_of(avg: f64) -> Sample {
     }
 }
 
-fn judge(quantifier: Quantifier, bound: Bound) -> Verdict {
+fn judge(bound: Bound) -> Verdict {
     let (plan, samples) = two([[10.0, 30.0], [10.0, 10.0]], [[5.0, 10.0], [10.0, 10.0]]);
     let claim = Claim {
         name: "faster",
@@ -332,7 +333,6 @@ fn judge(quantifier: Quantifier, bound: Bound) -> Verdict {
                 to: cell("b", tick).into(),
             })
             .to_vec(),
-        quantifier,
         bound,
     };
     let measured = Measured { samples };
@@ -342,24 +342,17 @@ fn judge(quantifier: Quantifier, bound: Bound) -> Verdict {
 
 #[test]
 fn the_worst_comparison_decides_whether_all_hold() {
-    let verdict = judge(Quantifier::Every, Bound::AtLeast(2.0));
+    let verdict = judge(Bound::AtLeast(2.0));
     assert!(!verdict.holds);
     assert_eq!(verdict.compared, "a at 2 / b at 2");
     assert_eq!(verdict.quotient.median, 1.0);
-    assert!(judge(Quantifier::Every, Bound::AtLeast(1.0)).holds);
-    let verdict = judge(Quantifier::Every, Bound::AtMost(2.0));
+    assert!(judge(Bound::AtLeast(1.0)).holds);
+    let verdict = judge(Bound::AtMost(2.0));
     assert!(!verdict.holds);
     assert_eq!(verdict.compared, "a at 1 / b at 1");
-}
-
-#[test]
-fn the_best_comparison_decides_whether_some_hold() {
-    let verdict = judge(Quantifier::Some, Bound::AtLeast(2.0));
-    assert!(verdict.holds);
     // Divided run by run: 10 by 5 and 30 by 10.
     assert_eq!(verdict.quotient.median, 2.5);
     assert_eq!((verdict.quotient.min, verdict.quotient.max), (2.0, 3.0));
-    assert!(!judge(Quantifier::Some, Bound::AtLeast(3.0)).holds);
 }
 
 #[test]
@@ -374,7 +367,6 @@ fn what_was_not_measured_is_no_verdict() {
             of,
             to: cell("b", 1).into(),
         }],
-        quantifier: Quantifier::Every,
         bound: Bound::AtLeast(1.0),
     };
     let measured = Measured { samples };
@@ -469,25 +461,22 @@ fn sends_are_those_of_all_cores_and_classes_since_a_moment() {
 #[test]
 fn reports_of_failed_requests_are_refused() {
     let scenario = Scenario::mix(System::LINUX, Layout::Split, 1, 0);
-    let reported = Reported {
+    let reported = AppReport {
         name: "L0".to_owned(),
         iops: 1.0,
         bytes_per_second: 4096.0,
-        errors: 0,
-        latency_us: Latency::default(),
-        software_us: None,
-        first_error: None,
+        ..AppReport::default()
     };
-    let of = |reports: &[Reported]| Sample::of_reports(&scenario, reports);
+    let of = |reports: &[AppReport]| Sample::of_reports(&scenario, reports);
     assert_eq!(of(std::slice::from_ref(&reported)).unwrap().apps.len(), 1);
     assert!(of(&[]).unwrap_err().to_string().contains("0 applications"));
-    let failed = Reported {
+    let failed = AppReport {
         errors: 2,
         first_error: Some("no path".to_owned()),
         ..reported.clone()
     };
     assert!(of(&[failed]).unwrap_err().to_string().contains("no path"));
-    let idle = Reported {
+    let idle = AppReport {
         iops: 0.0,
         ..reported
     };
@@ -660,8 +649,9 @@ fn simulated_numbers_become_a_report() {
         claims: |plan| {
             let p99 = Metric::Latency(Class::Latency, Statistic::P99);
             let ticks = plan.x.ticks.clone();
-            let of = ("linux", "switchyard");
-            plan.claim_at_each("lower", "", p99, of, ticks, Bound::AtLeast(10.0));
+            claims! { plan;
+                "lower" "": p99, "linux" / "switchyard" >= 10.0, at ticks;
+            }
         },
     };
     let figure = Figure {

@@ -84,5 +84,5 @@ pub struct HostileArgs {
 }
 
 fn loads() -> clap::builder::PossibleValuesParser {
-    Load::ALL.map(|(name, _)| name).into()
+    Load::ALL.map(Load::name).into()
 }

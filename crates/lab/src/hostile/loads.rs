@@ -1,6 +1,6 @@
 //! The hostile loads.
 
-use super::client::{Client, Peer, capsule, dial, ic_req};
+use crate::by_hand::{Client, Peer, capsule, dial, ic_req};
 use anyhow::{Result, ensure};
 use base::units::CoreId;
 use reactor::{placement, priority};
@@ -43,50 +43,37 @@ const ADMIN_ENTRIES_MAX: u16 = 1024;
 /// Parts of the discovery log page that hosts ask for which do not read them, in bytes.
 const PAGE_BYTES: [u32; 2] = [1 << 20, 128 << 10];
 
-/// A hostile load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Load {
-    /// 1,000 connections that send half an ICReq.
-    HalfOpen,
-    /// 10,000 connected queues that do nothing.
-    Idle,
-    /// 50 hosts that connect 127 I/O queues each, again and again.
-    ConnectStorm,
-    /// A host with 16 I/O queues, and 208 discovery controllers, that ask and do not read. Eight of
-    /// these have the largest queue that there is, and ask for all that a target can send.
-    Deaf,
-    /// 100 connections that send a byte a second.
-    Slow,
-    /// A host that keeps four queues of 128 entries full of small reads.
-    Flood,
-    /// Hosts that send more commands than their queues have entries.
-    Overrun,
-    /// 16 admin queues full of Keep Alive commands.
-    KeepAlives,
-    /// 16 admin queues full of Abort commands, beside reads to abort.
-    Aborts,
-    /// 400 connections to a target that may open fewer files.
-    NoFiles,
-    /// Hosts that do not read, and 2,000 idle queues, at a target with little memory.
-    LittleMemory,
+base::named! {
+    /// A hostile load.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Load {
+        /// 1,000 connections that send half an ICReq.
+        HalfOpen = "half_open",
+        /// 10,000 connected queues that do nothing.
+        Idle = "idle",
+        /// 50 hosts that connect 127 I/O queues each, again and again.
+        ConnectStorm = "connect_storm",
+        /// A host with 16 I/O queues, and 208 discovery controllers, that ask and do not read. Eight of
+        /// these have the largest queue that there is, and ask for all that a target can send.
+        Deaf = "deaf",
+        /// 100 connections that send a byte a second.
+        Slow = "slow",
+        /// A host that keeps four queues of 128 entries full of small reads.
+        Flood = "flood",
+        /// Hosts that send more commands than their queues have entries.
+        Overrun = "overrun",
+        /// 16 admin queues full of Keep Alive commands.
+        KeepAlives = "keep_alives",
+        /// 16 admin queues full of Abort commands, beside reads to abort.
+        Aborts = "aborts",
+        /// 400 connections to a target that may open fewer files.
+        NoFiles = "no_files",
+        /// Hosts that do not read, and 2,000 idle queues, at a target with little memory.
+        LittleMemory = "little_memory",
+    }
 }
 
 impl Load {
-    /// All of them, with their names.
-    pub(super) const ALL: [(&str, Self); 11] = [
-        ("half_open", Self::HalfOpen),
-        ("idle", Self::Idle),
-        ("connect_storm", Self::ConnectStorm),
-        ("deaf", Self::Deaf),
-        ("slow", Self::Slow),
-        ("flood", Self::Flood),
-        ("overrun", Self::Overrun),
-        ("keep_alives", Self::KeepAlives),
-        ("aborts", Self::Aborts),
-        ("no_files", Self::NoFiles),
-        ("little_memory", Self::LittleMemory),
-    ];
-
     /// Returns true if it takes what hosts need that connect: some do beside it.
     pub(super) const fn keeps_out(self) -> bool {
         matches!(
@@ -163,6 +150,18 @@ impl Worker<'_> {
     fn admin(&self, number: usize) -> Result<(Client, u16)> {
         Client::admin(self.peer.address, &self.peer.nqn, &self.host(number))
     }
+
+    /// An I/O queue of one of its hosts.
+    fn queue(&self, number: usize, ids: (u16, u16), entries: u16) -> Result<Client> {
+        Client::queue(self.peer, &self.host(number), ids, entries)
+    }
+}
+
+/// Commands without data, as bytes.
+fn capsules(commands: impl Iterator<Item = Command>) -> Vec<u8> {
+    commands
+        .flat_map(|command| capsule(&command, &[]))
+        .collect()
 }
 
 /// Does `measure` beside a load; how much the load did: connections made, commands sent, or bytes.
@@ -252,15 +251,13 @@ fn idle(worker: &Worker<'_>, connections: usize) -> Result<()> {
     let mut open = Vec::new();
     let mut host = 0;
     while open.len() < wanted && worker.goes_on() {
-        let name = worker.host(host);
         let (admin, controller) = worker.admin(host)?;
         open.push(admin);
         for queue in 1..=QUEUES {
             if open.len() == wanted {
                 break;
             }
-            let ids = (controller, queue);
-            open.push(Client::queue(worker.peer, &name, ids, SMALL_QUEUE)?);
+            open.push(worker.queue(host, (controller, queue), SMALL_QUEUE)?);
         }
         host += 1;
     }
@@ -282,9 +279,8 @@ fn connect_storm(worker: &Worker<'_>) -> Result<()> {
         let Ok((admin, controller)) = worker.admin(host) else {
             continue;
         };
-        let name = worker.host(host);
         let connect = |queue| {
-            let queue = Client::queue(worker.peer, &name, (controller, queue), SMALL_QUEUE);
+            let queue = worker.queue(host, (controller, queue), SMALL_QUEUE);
             worker.count(1);
             queue
         };
@@ -314,9 +310,7 @@ impl Deaf {
         socket.set_recv_buffer_size(4096)?;
         Ok(Self {
             client,
-            commands: commands
-                .flat_map(|command| capsule(&command, &[]))
-                .collect(),
+            commands: capsules(commands),
             at: 0,
         })
     }
@@ -354,8 +348,7 @@ fn deaf(worker: &Worker<'_>) -> Result<()> {
     let mut open = Vec::new();
     let (admin, controller) = worker.admin(0)?;
     for queue in 1..=16 {
-        let ids = (controller, queue);
-        let client = Client::queue(peer, &worker.host(0), ids, LARGE_QUEUE)?;
+        let client = worker.queue(0, (controller, queue), LARGE_QUEUE)?;
         let reads = (0..LARGE_QUEUE - 1).map(|cid| peer.read(cid, 0, blocks));
         open.push(Deaf::new(client, reads)?);
     }
@@ -403,8 +396,7 @@ fn slow(worker: &Worker<'_>) -> Result<()> {
     write.set_sgl(SglDescriptor::in_capsule(0, peer.block_bytes));
     let bytes = capsule(&write, &vec![0; peer.block_bytes as usize]);
     for queue in (1..=QUEUES).take(wanted) {
-        let ids = (controller, queue);
-        let client = Client::queue(peer, &worker.host(0), ids, SMALL_QUEUE)?;
+        let client = worker.queue(0, (controller, queue), SMALL_QUEUE)?;
         open.push((client.stream, bytes.clone()));
     }
     worker.has_begun();
@@ -426,14 +418,9 @@ fn slow(worker: &Worker<'_>) -> Result<()> {
 }
 
 /// Sends commands until all places of a queue are taken, and takes all answers.
-fn fill(client: &mut Client, commands: impl Iterator<Item = Command>) -> Result<usize> {
-    let mut bytes = Vec::new();
-    let mut count = 0;
-    for command in commands {
-        bytes.extend(capsule(&command, &[]));
-        count += 1;
-    }
-    client.send(&bytes)?;
+fn fill(client: &mut Client, commands: impl ExactSizeIterator<Item = Command>) -> Result<usize> {
+    let count = commands.len();
+    client.send(&capsules(commands))?;
     for _ in 0..count {
         client.answer()?;
     }
@@ -445,12 +432,10 @@ fn flood(worker: &Worker<'_>) -> Result<()> {
     let (_admin, controller) = worker.admin(0)?;
     let mut queues = Vec::new();
     for queue in 1..=2 {
-        let ids = (controller, queue);
-        queues.push(Client::queue(peer, &worker.host(0), ids, LARGE_QUEUE)?);
+        queues.push(worker.queue(0, (controller, queue), LARGE_QUEUE)?);
     }
     worker.has_begun();
-    let reads = || (0..LARGE_QUEUE - 1).map(|cid| peer.read(cid, cid.into(), 1));
-    let bytes: Vec<u8> = reads().flat_map(|read| capsule(&read, &[])).collect();
+    let bytes = capsules((0..LARGE_QUEUE - 1).map(|cid| peer.read(cid, cid.into(), 1)));
     // Both are full at any time: one is written to while the other's answers come.
     queues[0].send(&bytes)?;
     while worker.goes_on() {
@@ -470,11 +455,10 @@ fn overrun(worker: &Worker<'_>) -> Result<()> {
     let (_admin, controller) = worker.admin(0)?;
     worker.has_begun();
     let reads = (0..8 * SMALL_QUEUE).map(|cid| peer.read(cid, 0, READ_BYTES / peer.block_bytes));
-    let bytes: Vec<u8> = reads.flat_map(|read| capsule(&read, &[])).collect();
+    let bytes = capsules(reads);
     while worker.goes_on() {
-        let ids = (controller, 1);
         // The queue before may be on its way out still.
-        let Ok(mut client) = Client::queue(peer, &worker.host(0), ids, SMALL_QUEUE) else {
+        let Ok(mut client) = worker.queue(0, (controller, 1), SMALL_QUEUE) else {
             continue;
         };
         let _ = client.send(&bytes);
@@ -504,13 +488,11 @@ fn aborts(worker: &Worker<'_>) -> Result<()> {
     let mut hosts = Vec::new();
     for host in 0..worker.size.of(8) {
         let (admin, controller) = worker.admin(host)?;
-        let ids = (controller, 1);
-        let queue = Client::queue(peer, &worker.host(host), ids, LARGE_QUEUE)?;
-        hosts.push((admin, queue));
+        hosts.push((admin, worker.queue(host, (controller, 1), LARGE_QUEUE)?));
     }
     worker.has_begun();
     let aborts = (0..ADMIN_ENTRIES - 1).map(|cid| Abort { sq_id: 1, cid }.encode(cid));
-    let aborts: Vec<u8> = aborts.flat_map(|abort| capsule(&abort, &[])).collect();
+    let aborts = capsules(aborts);
     while worker.goes_on() {
         for (admin, queue) in &mut hosts {
             admin.send(&aborts)?;

@@ -4,7 +4,6 @@
 //! what it is measured to lose, it loses at the target.
 
 mod args;
-mod client;
 mod confined;
 mod loads;
 mod neighbour;

@@ -1,6 +1,6 @@
 //! A well-behaved host: one command at a time, and every answer checked.
 
-use super::client::{Client, Peer, capsule};
+use crate::by_hand::{Client, Peer, capsule};
 use anyhow::{Result, ensure};
 use base::{Latencies, Prng};
 use serde::Serialize;
@@ -134,26 +134,28 @@ impl Neighbour {
             // Until it is answered either content may be there.
             self.written.remove(&place);
             self.queue.send(&capsule(&write, &data))?;
-            let (completion, _) = self.queue.answer()?;
-            ensure!(
-                completion.cid == cid && completion.status.is_success(),
-                "{completion:?}"
-            );
+            self.answer(cid)?;
             self.written.insert(place, self.commands);
             return Ok(());
         }
         let read = self.peer.read(cid, slba, blocks);
         self.queue.send(&capsule(&read, &[]))?;
-        let (completion, data) = self.queue.answer()?;
-        ensure!(
-            completion.cid == cid && completion.status.is_success(),
-            "{completion:?}"
-        );
+        let data = self.answer(cid)?;
         ensure!(data.len() == BYTES as usize, "{} bytes of data", data.len());
         if let Some(&seed) = self.written.get(&place) {
             ensure!(data == content(seed), "other data than was written");
         }
         Ok(())
+    }
+
+    /// The data that came with the answer to this command, which is success.
+    fn answer(&mut self, cid: u16) -> Result<Vec<u8>> {
+        let (completion, data) = self.queue.answer()?;
+        ensure!(
+            completion.cid == cid && completion.status.is_success(),
+            "{completion:?}"
+        );
+        Ok(data)
     }
 }
 

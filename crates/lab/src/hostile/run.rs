@@ -5,12 +5,12 @@
 //! core.
 
 use super::HostileArgs;
-use super::client::Peer;
 use super::confined::Confined;
 use super::loads::{Load, Size, beside};
 use super::neighbour::{Measured, Neighbour};
 use super::report::{HostileReport, LoadResult, RATE_RATIO_MIN, RATIO_MAX};
 use crate::Note;
+use crate::by_hand::Peer;
 use crate::proc::{cpu_seconds, memory_bytes};
 use crate::process::Target;
 use anyhow::{Context as _, Result, ensure};
@@ -53,7 +53,8 @@ const SMOKE_PERCENT: usize = 4;
 pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<HostileReport> {
     let chosen = |name: &str| args.loads.is_empty() || args.loads.iter().any(|load| load == name);
     let mut lines = Vec::new();
-    for (name, load) in Load::ALL.into_iter().filter(|(name, _)| chosen(name)) {
+    for load in Load::ALL.into_iter().filter(|load| chosen(load.name())) {
+        let name = load.name();
         let confines = matches!(load, Load::NoFiles | Load::LittleMemory);
         if confines && args.target.is_some() {
             note(format_args!(
@@ -61,7 +62,7 @@ pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<HostileReport> {
             ));
             continue;
         }
-        lines.push(measure(name, load, args, note).context(name)?);
+        lines.push(measure(load, args, note).context(name)?);
     }
     Ok(HostileReport {
         loads: lines,
@@ -80,12 +81,8 @@ struct Pair {
     confined_by: Option<&'static str>,
 }
 
-fn measure(
-    name: &'static str,
-    load: Load,
-    args: &HostileArgs,
-    note: Note<'_>,
-) -> Result<LoadResult> {
+fn measure(load: Load, args: &HostileArgs, note: Note<'_>) -> Result<LoadResult> {
+    let name = load.name();
     let mut pairs = Vec::new();
     for run in 1..=args.runs {
         note(format_args!("{name}: pair {run} of {}", args.runs));

@@ -1,8 +1,8 @@
 //! Options of `switchyard bench limit`.
 
-use super::case::RawCase;
 use super::limits::{IDLE_CONNECTIONS, IDLE_NAME};
 use super::many::ManyCase;
+use super::own::CASES;
 use clap::Args;
 use load::measured_seconds;
 use std::time::Duration;
@@ -45,16 +45,10 @@ pub struct LimitArgs {
 }
 
 fn bench_cases() -> clap::builder::PossibleValuesParser {
-    [
-        RawCase::read_4k_qd128().name,
-        RawCase::write_4k_qd128().name,
-        RawCase::read_128k_qd8().name,
-        RawCase::read_4k_qd1_polling().name,
-        RawCase::read_4k_qd1_one_core().name,
-        ManyCase::read_4k_2500_connections().raw.name,
-        IDLE_NAME,
-    ]
-    .into()
+    let compared = CASES.iter().map(|case| case.raw.name);
+    let many = ManyCase::read_4k_2500_connections().raw.name;
+    let names: Vec<_> = compared.chain([many, IDLE_NAME]).collect();
+    names.into()
 }
 
 impl LimitArgs {

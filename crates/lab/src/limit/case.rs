@@ -84,13 +84,9 @@ impl RawCase {
     #[must_use]
     pub const fn write(name: &'static str, payload: usize, depth: usize, poll: Poll) -> Self {
         Self {
-            name,
             request_bytes: REQUEST_HEADER_BYTES + payload,
             response_bytes: RESPONSE_HEADER_BYTES,
-            depth,
-            messages_per_send: limits::MESSAGES_PER_SEND_MAX,
-            poll,
-            region_bytes: REGION,
+            ..Self::read(name, payload, depth, poll)
         }
     }
 

@@ -55,10 +55,8 @@ pub fn run_client(
                 socket::tune(&stream)?;
                 run_tuned(&stream, case, warmup, measured)
             })
-            .map_err(|error| RawError::call("clone", error))?;
-        thread
-            .join()
-            .unwrap_or(Err(RawError::Panicked { end: "client" }))
+            .map_err(RawError::call("clone"))?;
+        RawError::of_end("client", thread.join())
     })
 }
 
@@ -100,7 +98,7 @@ pub(super) fn run_tuned(
     }
     stream
         .shutdown(Shutdown::Write)
-        .map_err(|error| RawError::call("shutdown", error))?;
+        .map_err(RawError::call("shutdown"))?;
     clock.result()
 }
 

@@ -2,6 +2,7 @@
 
 use reactor::placement::PlacementError;
 use std::net::SocketAddr;
+use std::thread;
 
 /// An error of the raw socket exchange; the text is for a human and says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -67,11 +68,19 @@ pub enum RawError {
 }
 
 impl RawError {
-    /// The error of the system call `call`.
-    pub(super) fn call(call: &'static str, source: impl Into<std::io::Error>) -> Self {
-        Self::Call {
+    /// Makes the error of the system call `call`.
+    pub(super) fn call<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::Call {
             call,
             source: source.into(),
         }
+    }
+
+    /// The outcome of the thread of an `end` that was joined.
+    pub(super) fn of_end<T>(
+        end: &'static str,
+        joined: thread::Result<Result<T, Self>>,
+    ) -> Result<T, Self> {
+        joined.unwrap_or(Err(Self::Panicked { end }))
     }
 }

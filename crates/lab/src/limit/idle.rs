@@ -3,6 +3,7 @@
 use super::args::LimitArgs;
 use super::idle_hosts::IdleHosts;
 use super::limits::{IDLE_CONNECTIONS, IDLE_NAME};
+use crate::by_hand::Peer;
 use crate::proc::{cpu_seconds, memory_bytes};
 use crate::process::{RAM_BYTES, Target};
 use anyhow::Result;
@@ -58,9 +59,14 @@ pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
     // One host warms up what every target needs once.
     drop(target.connect(1)?);
     let before = memory_bytes(target.pid(), "VmRSS")?;
-    let nqn = control::model::DEFAULT_NQN;
     let connections = args.idle_connections;
-    let mut hosts = IdleHosts::connect(target.address(), nqn, connections.into())?;
+    let peer = Peer {
+        address: target.address(),
+        nqn: control::model::DEFAULT_NQN.to_owned(),
+        nsid: 1,
+        block_bytes: 4096,
+    };
+    let mut hosts = IdleHosts::connect(&peer, connections)?;
     // Fewer than the case has are not there to be measured.
     let (settle, watch) = if connections < IDLE_CONNECTIONS {
         (Duration::ZERO, args.seconds)

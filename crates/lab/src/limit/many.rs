@@ -7,11 +7,10 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use base::Prng;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
@@ -27,12 +26,6 @@ use super::socket::{self, Received};
 
 /// Readable sockets that one look tells of, at most.
 const EVENTS: usize = 256;
-
-/// Longest time that an end waits for the other one.
-const PATIENCE: Timespec = Timespec {
-    tv_sec: limits::STALL.as_secs().cast_signed(),
-    tv_nsec: 0,
-};
 
 /// An exchange over many connections. Each has one request in flight at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +75,9 @@ pub fn run_many(
 ) -> Result<RawResult, RawError> {
     case.check()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let listener = listener.map_err(|error| RawError::call("bind", error))?;
+    let listener = listener.map_err(RawError::call("bind"))?;
     let address = listener.local_addr();
-    let address = address.map_err(|error| RawError::call("getsockname", error))?;
+    let address = address.map_err(RawError::call("getsockname"))?;
     std::thread::scope(|scope| {
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let serve = || {
@@ -94,30 +87,22 @@ pub fn run_many(
             serve(case, &listener)
         };
         let server = thread("many-server").spawn_scoped(scope, serve);
-        let server = server.map_err(|error| RawError::call("clone", error))?;
+        let server = server.map_err(RawError::call("clone"))?;
         let load = || {
             socket::pin(client_core)?;
             load(case, address, warmup, measured)
         };
         let client = thread("many-client").spawn_scoped(scope, load);
         let client = match client {
-            Ok(client) => ended(client, "client"),
-            Err(error) => Err(RawError::call("clone", error)),
+            Ok(client) => RawError::of_end("client", client.join()),
+            Err(error) => Err(RawError::call("clone")(error)),
         };
-        match (ended(server, "server"), client) {
+        match (RawError::of_end("server", server.join()), client) {
             (Ok(()) | Err(RawError::Stopped), client) => client,
             // A client that lost its server says less than the server.
             (Err(error), _) => Err(error),
         }
     })
-}
-
-fn ended<T>(
-    thread: ScopedJoinHandle<'_, Result<T, RawError>>,
-    end: &'static str,
-) -> Result<T, RawError> {
-    let joined = thread.join();
-    joined.unwrap_or(Err(RawError::Panicked { end }))
 }
 
 /// One connection of either end.
@@ -132,7 +117,7 @@ impl Peer {
         socket::tune(&stream)?;
         // What is sent is small beside the socket's buffer; a peer that takes nothing is an error.
         let limited = stream.set_write_timeout(Some(limits::STALL));
-        limited.map_err(|error| RawError::call("setsockopt", error))?;
+        limited.map_err(RawError::call("setsockopt"))?;
         let parser = Parser::new(header_bytes, payload_bytes);
         Ok(Self { stream, parser })
     }
@@ -147,7 +132,7 @@ impl Peer {
             match rustix::net::sendmsg(&self.stream, left, &mut control, SendFlags::NOSIGNAL) {
                 Ok(sent) => IoSlice::advance_slices(&mut left, sent),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(RawError::call("sendmsg", error)),
+                Err(error) => return Err(RawError::call("sendmsg")(error)),
             }
         }
         Ok(())
@@ -162,12 +147,12 @@ struct Sockets {
 
 impl Sockets {
     fn new(peers: &[Peer]) -> Result<Self, RawError> {
-        let fail = |error| RawError::call("epoll_create", error);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
+        let epoll = epoll.map_err(RawError::call("epoll_create"))?;
         for (index, peer) in (0..).zip(peers) {
             let data = epoll::EventData::new_u64(index);
             epoll::add(&epoll, &peer.stream, data, epoll::EventFlags::IN)
-                .map_err(|error| RawError::call("epoll_ctl", error))?;
+                .map_err(RawError::call("epoll_ctl"))?;
         }
         let events = Vec::with_capacity(EVENTS);
         Ok(Self { epoll, events })
@@ -177,10 +162,10 @@ impl Sockets {
     fn wait(&mut self) -> Result<bool, RawError> {
         self.events.clear();
         let found = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, found, Some(&PATIENCE)) {
+        match epoll::wait(&self.epoll, found, Some(&socket::PATIENCE)) {
             Ok(found) => Ok(found > 0),
             Err(Errno::INTR) => Ok(true),
-            Err(error) => Err(RawError::call("epoll_wait", error)),
+            Err(error) => Err(RawError::call("epoll_wait")(error)),
         }
     }
 
@@ -219,7 +204,7 @@ fn serve(case: &ManyCase, listener: &TcpListener) -> Result<(), RawError> {
                 Received::Nothing => continue,
                 Received::End => {
                     let removed = epoll::delete(&sockets.epoll, &*stream);
-                    removed.map_err(|error| RawError::call("epoll_ctl", error))?;
+                    removed.map_err(RawError::call("epoll_ctl"))?;
                     open -= 1;
                     continue;
                 }
@@ -242,13 +227,13 @@ fn serve(case: &ManyCase, listener: &TcpListener) -> Result<(), RawError> {
 /// Accepts a client that comes in time.
 fn accept(listener: &TcpListener) -> Result<TcpStream, RawError> {
     let mut polled = [PollFd::new(listener, PollFlags::IN)];
-    match poll(&mut polled, Some(&PATIENCE)) {
+    match poll(&mut polled, Some(&socket::PATIENCE)) {
         Ok(0) => Err(RawError::Stopped),
         Ok(_) | Err(Errno::INTR) => match listener.accept() {
             Ok((stream, _)) => Ok(stream),
-            Err(error) => Err(RawError::call("accept", error)),
+            Err(error) => Err(RawError::call("accept")(error)),
         },
-        Err(error) => Err(RawError::call("poll", error)),
+        Err(error) => Err(RawError::call("poll")(error)),
     }
 }
 
@@ -323,7 +308,7 @@ fn load(
     }
     for peer in &peers {
         let shut = peer.stream.shutdown(Shutdown::Write);
-        shut.map_err(|error| RawError::call("shutdown", error))?;
+        shut.map_err(RawError::call("shutdown"))?;
     }
     clock.result()
 }

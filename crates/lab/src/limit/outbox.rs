@@ -87,7 +87,7 @@ impl Outbox {
                 Ok(bytes) => self.sent_bytes += bytes,
                 Err(Errno::AGAIN) => return Ok(Sent::Part),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(RawError::call("sendmsg", error)),
+                Err(error) => return Err(RawError::call("sendmsg")(error)),
             }
         }
         self.offsets.clear();

@@ -1,9 +1,9 @@
 //! The cases: what is exchanged, what the bound is, and how we run our side of it.
 
 use super::{Metric, RawCase};
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use host::Namespace;
-use load::{Access, App, LoadOptions, Pace, remote_loads};
+use load::{App, LoadOptions, remote_loads};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use switch::Knobs;
@@ -105,21 +105,12 @@ impl Case {
         warmup: Duration,
         measured: Duration,
     ) -> Result<f64> {
-        let app = App {
-            name: self.raw.name.to_owned(),
-            access: Access::Random,
-            read_percent: if self.reads { 100 } else { 0 },
-            block_bytes: self.bytes,
-            depth: u32::try_from(self.raw.depth).expect("a case's depth is small"),
-            count: 1,
-            cpu: Some(core),
-            queues: 1,
-            rate: None,
-            class: None,
-            pace: Pace::Even,
-            class_by_io_priority: false,
-            journal: None,
-        };
+        let pattern = if self.reads { "randread" } else { "randwrite" };
+        let app = format!(
+            "{}:rw={pattern},bs={},depth={},cpu={core}",
+            self.raw.name, self.bytes, self.raw.depth
+        );
+        let app: App = app.parse().context("an application of this case")?;
         let options = LoadOptions {
             warmup,
             measured,

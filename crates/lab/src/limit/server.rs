@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use reactor::clock::thread_cpu;
@@ -40,13 +40,13 @@ impl RawServer {
     /// When the case makes no sense, the port cannot be had or the thread cannot be pinned.
     pub fn start(case: RawCase, core: Option<usize>) -> Result<Self, RawError> {
         case.check()?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .map_err(|error| RawError::call("bind", error))?;
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(RawError::call("bind"))?;
         let addr = listener
             .local_addr()
-            .map_err(|e| RawError::call("getsockname", e))?;
+            .map_err(RawError::call("getsockname"))?;
         let stop = Arc::new(StopHandle {
-            listener: listener.try_clone().map_err(|e| RawError::call("dup", e))?,
+            listener: listener.try_clone().map_err(RawError::call("dup"))?,
             connection: Mutex::new(None),
             stopped: AtomicBool::new(false),
         });
@@ -77,7 +77,7 @@ impl RawServer {
                     outcome
                 }
             })
-            .map_err(|error| RawError::call("clone", error))?;
+            .map_err(RawError::call("clone"))?;
         let server = Self {
             addr,
             stop,
@@ -101,29 +101,22 @@ impl RawServer {
     /// # Errors
     /// What ended the server early.
     pub fn finish(mut self) -> Result<ServerReport, RawError> {
-        let thread = self
-            .thread
-            .take()
-            .expect("only finish and drop take the thread");
-        thread
-            .join()
-            .unwrap_or(Err(RawError::Panicked { end: "server" }))
+        self.join()
     }
 
     /// Stops the server whatever it is doing; its error, when it had ended with one before.
     pub(super) fn stop(mut self) -> Option<RawError> {
         self.stop.stop();
-        let thread = self
-            .thread
-            .take()
-            .expect("only finish and drop take the thread");
-        match thread
-            .join()
-            .unwrap_or(Err(RawError::Panicked { end: "server" }))
-        {
+        match self.join() {
             Ok(_) | Err(RawError::Stopped) => None,
             Err(error) => Some(error),
         }
+    }
+
+    fn join(&mut self) -> Result<ServerReport, RawError> {
+        let thread = self.thread.take();
+        let thread = thread.expect("only finish and drop take the thread");
+        RawError::of_end("server", thread.join())
     }
 }
 
@@ -143,9 +136,7 @@ impl Drop for RawServer {
 pub fn serve(listener: &TcpListener, case: &RawCase) -> Result<ServerReport, RawError> {
     case.check()?;
     let region = Region::new(served_bytes(case));
-    let (stream, _) = listener
-        .accept()
-        .map_err(|error| RawError::call("accept", error))?;
+    let (stream, _) = listener.accept().map_err(RawError::call("accept"))?;
     answer(&stream, case, &region)
 }
 
@@ -158,19 +149,20 @@ struct StopHandle {
 }
 
 impl StopHandle {
+    fn connection(&self) -> MutexGuard<'_, Option<TcpStream>> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn accept(&self, listener: &TcpListener) -> Result<TcpStream, RawError> {
         let accepted = listener.accept();
         if self.stopped.load(Ordering::Acquire) {
             return Err(RawError::Stopped);
         }
-        let (stream, _) = accepted.map_err(|error| RawError::call("accept", error))?;
-        let copy = stream
-            .try_clone()
-            .map_err(|error| RawError::call("dup", error))?;
-        *self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(copy);
+        let (stream, _) = accepted.map_err(RawError::call("accept"))?;
+        let copy = stream.try_clone().map_err(RawError::call("dup"))?;
+        *self.connection() = Some(copy);
         // A stop between the two looks found no connection to shut down.
         if self.stopped.load(Ordering::Acquire) {
             return Err(RawError::Stopped);
@@ -181,11 +173,7 @@ impl StopHandle {
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        let connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = connection.as_ref() {
+        if let Some(stream) = self.connection().as_ref() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -201,11 +189,7 @@ struct Served<'a> {
 
 impl Drop for Served<'_> {
     fn drop(&mut self) {
-        self.stop
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.stop.connection().take();
     }
 }
 

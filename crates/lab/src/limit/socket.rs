@@ -13,6 +13,12 @@ use super::case::Poll;
 use super::error::RawError;
 use super::limits;
 
+/// Longest time that an end waits for the other one.
+pub(super) const PATIENCE: Timespec = Timespec {
+    tv_sec: limits::STALL.as_secs().cast_signed(),
+    tv_nsec: 0,
+};
+
 /// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
@@ -34,7 +40,7 @@ pub(super) fn pin(core: Option<usize>) -> Result<(), RawError> {
 
 /// Sets a connection up for throughput and latency alike.
 pub(super) fn tune(stream: &TcpStream) -> Result<(), RawError> {
-    sockopt::set_tcp_nodelay(stream, true).map_err(|e| RawError::call("setsockopt", e))?;
+    sockopt::set_tcp_nodelay(stream, true).map_err(RawError::call("setsockopt"))?;
     // What may be refused is asked for in order of preference; a refusal leaves the default.
     // Reno: a congestion control that paces costs throughput where nothing is ever lost.
     let _ = sockopt::set_tcp_congestion(stream, "reno");
@@ -71,7 +77,7 @@ pub(super) fn receive(
             }
             Ok(Received::Nothing)
         }
-        Err(error) => Err(RawError::call("recv", error)),
+        Err(error) => Err(RawError::call("recv")(error)),
     }
 }
 
@@ -79,18 +85,14 @@ pub(super) fn receive(
 pub(super) fn set_receive_timeout(stream: &TcpStream, limit: Duration) -> Result<(), RawError> {
     stream
         .set_read_timeout(Some(limit))
-        .map_err(|e| RawError::call("setsockopt", e))
+        .map_err(RawError::call("setsockopt"))
 }
 
 /// Sleeps until something has come or there is room to send.
 fn wait_for_either(stream: &TcpStream) -> Result<(), RawError> {
     let mut polled = [PollFd::new(stream, PollFlags::IN | PollFlags::OUT)];
-    let limit = Timespec {
-        tv_sec: i64::try_from(limits::STALL.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: 0,
-    };
-    match rustix::event::poll(&mut polled, Some(&limit)) {
+    match rustix::event::poll(&mut polled, Some(&PATIENCE)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(RawError::call("poll", error)),
+        Err(error) => Err(RawError::call("poll")(error)),
     }
 }

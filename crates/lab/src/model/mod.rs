@@ -2,7 +2,6 @@
 //! predictions.
 
 mod calibrate;
-mod machine;
 mod validate;
 
 pub use calibrate::calibrate;

@@ -4,19 +4,18 @@
 //! many small ones, and L with T, for each baseline.
 
 use super::calibrate::{self, Calibration};
-use super::machine::{LoadApp, LoadReport, WARM_UP, load};
 use crate::Note;
-use crate::figure::{Disturbance, Disturbances, ProcessorTime, Reported, TRIES_MAX, aligned};
-use crate::process::{RAM_BYTES, Target};
+use crate::figure::{
+    Disturbance, Disturbances, ProcessorTime, System, TRIES_MAX, Workload, aligned,
+};
+use crate::process::{RAM_BYTES, Target, WARM_UP, load};
+use ::load::{Cores, LoadReport, Machine, RunSummary, measured_seconds};
 use anyhow::{Context as _, Result};
 use base::Nanos;
 use base::units::CoreId;
 use clap::Args;
-use load::Machine;
-use load::RunSummary;
-use load::{Cores, measured_seconds};
 use serde::Serialize;
-use sim::model::{self, AppSpec, Config, Costs, ModelReport, Topology};
+use sim::model::{self, AppSpec, Config, Costs, Topology};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,7 +84,7 @@ base::named! {
 }
 
 impl Apps {
-    const fn counts(self) -> (usize, usize) {
+    const fn counts(self) -> (u32, u32) {
         match self {
             Self::Latency => (1, 0),
             Self::Throughput | Self::Small => (0, 1),
@@ -126,14 +125,11 @@ pub struct ValidateReport {
     machine: Machine,
 }
 
-/// Numbers of one case.
-#[derive(Clone, Copy, Debug, Default)]
-struct Numbers {
-    l_avg_us: f64,
-    l_p50_us: f64,
-    l_p99_us: f64,
-    t_gbps: f64,
-}
+/// Names of the numbers of a run.
+const NUMBERS: [&str; 4] = ["L average, µs", "L p50, µs", "L p99, µs", "T, Gbit/s"];
+
+/// The numbers of a run; zero of what did not run.
+type Numbers = [f64; NUMBERS.len()];
 
 /// A case: what one preset makes of some applications.
 #[derive(Debug)]
@@ -219,33 +215,30 @@ fn measured(
     args: &ValidateArgs,
 ) -> Result<(Numbers, Disturbance)> {
     let name = preset.to_string();
-    let knobs: &[&str] = &["--baseline", &name];
-    let target = Target::start(&[target_core.0], RAM_BYTES, knobs)?;
+    let target = Target::start(&[target_core.0], RAM_BYTES, &["--baseline", &name])?;
+    let system = System {
+        turned: &["--prefill"],
+        ..System::of("machine", preset)
+    };
     let before = ProcessorTime::now()?;
-    let report = load(&target, &load_apps(apps, app_core), args.seconds, knobs)?;
+    let workloads = workloads(apps, app_core);
+    let report = load(&target, &system, workloads, args.seconds)?;
     let disturbance = Disturbance::since(&before)?;
-    Ok((Numbers::measured(&report), disturbance))
+    Ok((numbers(&report), disturbance))
 }
 
-fn load_apps(apps: Apps, core: CoreId) -> Vec<LoadApp> {
+fn workloads(apps: Apps, core: CoreId) -> Vec<Workload> {
     let (latency, throughput) = apps.counts();
     let (bytes, depth) = apps.throughput();
-    let l = LoadApp {
-        name: "l",
-        class: Some(Class::Latency),
-        bytes: 4096,
-        depth: 1,
-        core: core.0,
-    };
-    let t = LoadApp {
-        name: "t",
-        class: Some(Class::Throughput),
+    let l = Workload::latency(latency);
+    let t = Workload {
+        class: Class::Throughput,
         bytes,
         depth,
-        core: core.0,
+        ..Workload::latency(throughput)
     };
-    let l = std::iter::repeat_n(l, latency);
-    l.chain(std::iter::repeat_n(t, throughput)).collect()
+    let there = [l, t].into_iter().filter(|app| app.count > 0);
+    there.map(|app| app.on(core.0)).collect()
 }
 
 /// The same in the model.
@@ -253,54 +246,38 @@ fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
     let (latency, throughput) = apps.counts();
     let (bytes, depth) = apps.throughput();
     let specs = vec![
-        AppSpec::latency(latency),
-        AppSpec::throughput(throughput, bytes, depth),
+        AppSpec::latency(latency as usize),
+        AppSpec::throughput(throughput as usize, bytes, depth),
     ];
     let mut config = Config::new(Topology::Split, preset.knobs(), specs);
     // As long as the load's.
     config.warmup = Nanos::from(WARM_UP);
     config.measured = Nanos::from(Duration::from_secs(3));
     let report = model::simulate(&config, costs).context("the model refuses the case")?;
-    Ok(Numbers::predicted(&report))
+    let l = &report.latency.latency_us;
+    let t = report.throughput.bytes_per_second;
+    Ok([l.avg, l.p50, l.p99, t * 8e-9])
 }
 
-impl Numbers {
-    fn measured(report: &LoadReport) -> Self {
-        let l = report.app("l").map(|app| app.latency_us);
-        let gbps = |app: &Reported| app.bytes_per_second * 8e-9;
-        Self {
-            l_avg_us: l.map_or(0.0, |l| l.avg),
-            l_p50_us: l.map_or(0.0, |l| l.p50),
-            l_p99_us: l.map_or(0.0, |l| l.p99),
-            t_gbps: report.app("t").map_or(0.0, gbps),
-        }
-    }
-
-    fn predicted(report: &ModelReport) -> Self {
-        let l = &report.latency.latency_us;
-        Self {
-            l_avg_us: l.avg,
-            l_p50_us: l.p50,
-            l_p99_us: l.p99,
-            t_gbps: report.throughput.bytes_per_second * 8e-9,
-        }
-    }
+/// The numbers of a run on this machine.
+fn numbers(report: &LoadReport) -> Numbers {
+    let app = |class: Class| {
+        let mut apps = report.apps.iter();
+        apps.find(|app| app.name.starts_with(class.properties().letter))
+    };
+    let l = app(Class::Latency).map(|app| app.latency_us);
+    let l = l.unwrap_or_default();
+    let t = app(Class::Throughput).map_or(0.0, |app| app.bytes_per_second);
+    [l.avg, l.p50, l.p99, t * 8e-9]
 }
-
-/// One of the numbers of a run.
-type Number = fn(&Numbers) -> f64;
 
 /// The numbers that the case has.
 fn compare(case: &Case) -> Vec<Comparison> {
     let (latency, throughput) = case.apps.counts();
-    let numbers: [(usize, &str, Number); 4] = [
-        (latency, "L average, µs", |run| run.l_avg_us),
-        (latency, "L p50, µs", |run| run.l_p50_us),
-        (latency, "L p99, µs", |run| run.l_p99_us),
-        (throughput, "T, Gbit/s", |run| run.t_gbps),
-    ];
-    let numbers = numbers.into_iter().filter(|(count, ..)| *count > 0);
-    let comparison = |(_, what, number): (usize, &'static str, Number)| {
+    let counts = [latency, latency, latency, throughput];
+    let there = (0..NUMBERS.len()).filter(|&place| counts[place] > 0);
+    let comparison = |place: usize| {
+        let number = |run: &Numbers| run[place];
         let predicted: Vec<_> = case.predicted.iter().map(number).collect();
         let measured: Vec<_> = case.measured.iter().map(number).collect();
         let rounds = predicted.iter().zip(&measured);
@@ -312,14 +289,14 @@ fn compare(case: &Case) -> Vec<Comparison> {
         Comparison {
             preset: case.preset.to_string(),
             apps: case.apps.name(),
-            what,
+            what: NUMBERS[place],
             predicted: spread(&predicted),
             measured: spread(&measured),
             relative_error,
             good: relative_error.median.abs() <= GOOD,
         }
     };
-    numbers.map(comparison).collect()
+    there.map(comparison).collect()
 }
 
 impl fmt::Display for ValidateReport {
@@ -350,9 +327,8 @@ impl fmt::Display for ValidateReport {
                 if row.good { "" } else { "beyond 30 %" }.to_owned(),
             ]
         };
-        let header = std::iter::once(header.map(str::to_owned).to_vec());
-        let rows: Vec<_> = header.chain(self.comparisons.iter().map(row)).collect();
-        write!(f, "{}", aligned(&rows, 3))?;
+        let rows = self.comparisons.iter().map(row);
+        f.write_str(&aligned(&header, rows, 3))?;
         let good = self.comparisons.iter().filter(|row| row.good).count();
         write!(
             f,
@@ -372,10 +348,7 @@ mod tests {
     use super::*;
 
     fn run(l_avg_us: f64) -> Numbers {
-        Numbers {
-            l_avg_us,
-            ..Numbers::default()
-        }
+        [l_avg_us, 0.0, 0.0, 0.0]
     }
 
     #[test]

@@ -31,7 +31,7 @@ cores = {cores:?}
 [switch]
 baseline = "{preset}"
 "#,
-        interface = super::interface::INTERFACE,
+        interface = super::target::interface(),
         preset = system.preset,
     )
 }

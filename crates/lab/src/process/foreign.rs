@@ -251,7 +251,7 @@ impl Server {
     /// Has `tgtadm` do an operation in a mode to target 1.
     fn tgtadm(&self, words: &[&str]) -> Result<()> {
         let mut command = program("tgtadm");
-        self.environment(&mut command);
+        set_control_socket(&mut command, self.folder.as_deref());
         let output = command
             .args(["--control-port", CONTROL, "--lld", "iscsi", "--tid", "1"])
             .args(["--mode", words[0], "--op", words[1]])
@@ -266,13 +266,6 @@ impl Server {
             String::from_utf8_lossy(&output.stderr).trim()
         );
         Ok(())
-    }
-
-    /// Sets the socket at which `tgtd` and `tgtadm` meet.
-    fn environment(&self, command: &mut Command) {
-        if let Some(folder) = &self.folder {
-            command.env("TGT_IPC_SOCKET", folder.join("control"));
-        }
     }
 
     /// Starts a server on the target's core, and waits until it listens at a port that was free.
@@ -294,9 +287,7 @@ impl Server {
             "--",
         ]);
         arguments(&mut command, address);
-        if let Some(folder) = &folder {
-            command.env("TGT_IPC_SOCKET", folder.join("control"));
-        }
+        set_control_socket(&mut command, folder.as_deref());
         let process = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -333,6 +324,13 @@ impl Server {
             std::thread::sleep(LOOK);
         }
         Ok(())
+    }
+}
+
+/// Sets the socket at which `tgtd` and `tgtadm` meet.
+fn set_control_socket(command: &mut Command, folder: Option<&Path>) {
+    if let Some(folder) = folder {
+        command.env("TGT_IPC_SOCKET", folder.join("control"));
     }
 }
 

@@ -1,10 +1,9 @@
 //! The load generator in a process of its own.
 
-use crate::figure::{Effort, LoadProcess, Reported, Storage, System};
+use crate::figure::{Effort, LoadProcess, Storage, System};
 use crate::proc::Scheduled;
-use ::load::{PathReport, SwitchReport};
+use ::load::LoadReport;
 use anyhow::{Context as _, Result, bail, ensure};
-use serde::Deserialize;
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
@@ -20,9 +19,9 @@ pub(super) const HOST_NQN: &str = "nqn.2026-11.io.switchyard:figure";
 #[derive(Debug)]
 pub(super) struct Load {
     process: Child,
-    /// Both read at the same time, or it could wait for us while we wait for it.
-    stdout: Option<JoinHandle<String>>,
-    stderr: Option<JoinHandle<String>>,
+    /// Readers of its output and its errors, which both read at the same time, or it could wait for
+    /// us while we wait for it.
+    readers: Option<[JoinHandle<String>; 2]>,
     give_up: Instant,
 }
 
@@ -33,18 +32,6 @@ pub(super) enum On<'a> {
     Target(SocketAddr),
     /// A device of this machine, as `bench --device` takes it, with nothing in between.
     Device(&'a str),
-}
-
-/// The part of `bench --json` that figures need.
-#[derive(Debug, Deserialize)]
-pub(super) struct ChildReport {
-    pub(super) apps: Vec<Reported>,
-    #[serde(default)]
-    pub(super) switch: Vec<SwitchReport>,
-    #[serde(default)]
-    pub(super) path: Vec<PathReport>,
-    #[serde(default)]
-    interrupted: bool,
 }
 
 impl Load {
@@ -95,8 +82,7 @@ impl Load {
         let stderr = child.stderr.take().map(read_all);
         Ok(Self {
             process: child,
-            stdout,
-            stderr,
+            readers: stdout.zip(stderr).map(<[_; 2]>::from),
             give_up: Instant::now() + effort.warmup + effort.measured + PATIENCE,
         })
     }
@@ -130,18 +116,15 @@ impl Load {
     ///
     /// # Errors
     /// What it says itself, or that what it says cannot be read.
-    pub(super) fn report(mut self, status: ExitStatus) -> Result<ChildReport> {
-        let mut text = |of: fn(&mut Self) -> &mut Option<JoinHandle<String>>| {
-            let reader = of(&mut self).take().expect("it is read once");
-            reader.join().expect("a reader does not panic")
-        };
-        let stdout = text(|load| &mut load.stdout);
-        let stderr = text(|load| &mut load.stderr);
+    pub(super) fn report(mut self, status: ExitStatus) -> Result<LoadReport> {
+        let readers = self.readers.take().expect("it is read once");
+        let [stdout, stderr] =
+            readers.map(|reader| reader.join().expect("a reader does not panic"));
         // 1: requests failed, which the report says of each application.
         if !matches!(status.code(), Some(0 | 1)) {
             bail!("the load failed ({status}): {}", stderr.trim());
         }
-        let report: ChildReport = serde_json::from_str(&stdout)
+        let report: LoadReport = serde_json::from_str(&stdout)
             .with_context(|| format!("the load's report cannot be read: {}", stderr.trim()))?;
         ensure!(!report.interrupted, "interrupted");
         Ok(report)

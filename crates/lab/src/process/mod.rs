@@ -4,13 +4,13 @@
 
 mod configuration;
 mod foreign;
-mod interface;
 mod load;
 mod runner;
 mod target;
 
 pub use foreign::found;
 pub use runner::MachineRunner;
+pub(crate) use runner::{WARM_UP, load};
 pub use target::{RAM_BYTES, Target, prefill};
 
 use anyhow::{Context as _, Result};

@@ -2,14 +2,14 @@
 
 use super::configuration;
 use super::foreign::{self, SharedFile};
-use super::interface::INTERFACE;
-use super::load::{ChildReport, Load, On};
-use super::target::{RAM_BYTES, Target, prefill, sends};
+use super::load::{Load, On};
+use super::target::{RAM_BYTES, Target, interface, prefill, sends};
 use crate::figure::{
-    Disturbance, Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Slices,
-    Stack, Storage,
+    Disturbance, Effort, LoadProcess, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends,
+    Slices, Stack, Storage, System, Workload,
 };
 use crate::proc::{Scheduled, cpu_seconds, ended_children_cpu_seconds};
+use ::load::LoadReport;
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -81,7 +81,8 @@ impl MachineRunner {
             return self.configured(&text, &[1]);
         }
         let baseline = system.preset.to_string();
-        let own = ["--api", INTERFACE, "--baseline", &baseline];
+        let api = interface().to_string();
+        let own = ["--api", &api, "--baseline", &baseline];
         if uses(Storage::File) {
             let cores: Vec<_> = cores.iter().map(u32::to_string).collect();
             let cores = cores.join(",");
@@ -206,9 +207,8 @@ impl Runner for MachineRunner {
 impl MachineRunner {
     /// This program at both ends.
     fn run_own(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
-        let mut target = self.target(scenario)?;
-        let api = target.interface()?;
-        let sent_before = sends(api)?;
+        let target = self.target(scenario)?;
+        let sent_before = sends()?;
         let started = Instant::now();
         let target_before = cpu_seconds(target.pid())?;
         let host_before = ended_children_cpu_seconds()?;
@@ -237,15 +237,40 @@ impl MachineRunner {
             disturbance,
             slices: means(scheduled),
             host_sends: Sends::of_host(&switch),
-            target_sends: sends(api)?.since(sent_before),
+            target_sends: sends()?.since(sent_before),
             ..sample
         })
     }
 }
 
+/// Time that a [`load`] runs before it is measured.
+pub(crate) const WARM_UP: Duration = Duration::from_millis(300);
+
+/// Loads a target by a process of applications that is measured for so long, and returns its report.
+///
+/// # Errors
+/// A process that cannot be started, and requests that fail.
+pub(crate) fn load(
+    target: &Target,
+    system: &System,
+    apps: Vec<Workload>,
+    measured: Duration,
+) -> Result<LoadReport> {
+    let effort = Effort {
+        warmup: WARM_UP,
+        ..Effort::new(1, measured, 1)
+    };
+    let on = On::Target(target.address());
+    let load = Load::start(on, system, &LoadProcess::of(apps), &effort)?;
+    let (mut reports, _) = wait(vec![load])?;
+    let report = reports.remove(0);
+    ensure!(report.errors() == 0, "{}", report.notes().join("; "));
+    Ok(report)
+}
+
 /// Waits for all loads; their reports in order, and how their L-apps' threads were scheduled
 /// while all ran. To look takes time, so that is done only where applications are processes.
-fn wait(mut loads: Vec<Load>) -> Result<(Vec<ChildReport>, Scheduled)> {
+fn wait(mut loads: Vec<Load>) -> Result<(Vec<LoadReport>, Scheduled)> {
     let processes = loads.len() > 1;
     let mut scheduled = Scheduled::default();
     let mut ends: Vec<Option<ExitStatus>> = vec![None; loads.len()];

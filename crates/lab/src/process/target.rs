@@ -1,12 +1,12 @@
 //! Our target in a process of its own.
 
-use super::interface;
 use crate::figure::Sends;
 use anyhow::{Context as _, Result, bail, ensure};
+use control::answers::SwitchAnswer;
+use control::client::{self, Method};
+use control::model::ApiAddress;
 use host::{Host, Namespace};
 use reactor::PollPolicy;
-use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Stdio};
@@ -20,34 +20,7 @@ pub struct Target {
     process: Child,
     address: SocketAddr,
     /// Kept open, so that the target's output does not break.
-    stdout: BufReader<ChildStdout>,
-}
-
-/// The part of the target's answer about its switch that counts sends.
-#[derive(Debug, Deserialize)]
-struct Switch {
-    cores: Vec<Core>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Core {
-    classes: BTreeMap<String, Class>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Class {
-    caravans: Caravans,
-}
-
-#[derive(Debug, Deserialize)]
-struct Caravans {
-    bytes: u64,
-    sizes: Vec<Bucket>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Bucket {
-    count: u64,
+    _stdout: BufReader<ChildStdout>,
 }
 
 impl Target {
@@ -70,7 +43,6 @@ impl Target {
         let mut process = super::program()?
             .arg("serve")
             .args(args)
-            .envs([interface::environment()])
             // Its input ends with this process, however that ends, and so does it.
             .arg("--until-stdin-ends")
             .stdin(Stdio::piped())
@@ -89,7 +61,7 @@ impl Target {
             (Ok(_), Some(Ok(address))) => Ok(Self {
                 process,
                 address,
-                stdout,
+                _stdout: stdout,
             }),
             (read, _) => {
                 // It has said on stderr, which is ours too, why it did not start.
@@ -111,23 +83,6 @@ impl Target {
         self.address
     }
 
-    /// Returns the address of its HTTP interface, of a target that was started with one; asked
-    /// once.
-    ///
-    /// # Errors
-    /// When it does not say so.
-    pub fn interface(&mut self) -> Result<SocketAddr> {
-        loop {
-            let mut line = String::new();
-            let read = self.stdout.read_line(&mut line);
-            let read = read.context("cannot read the target's output")?;
-            ensure!(read > 0, "the target has no HTTP interface");
-            if let Some(address) = line.trim_end().strip_prefix("interface at ") {
-                return address.parse().context("the target's HTTP interface");
-            }
-        }
-    }
-
     /// Its namespace; the host's own thread never polls.
     ///
     /// # Errors
@@ -144,23 +99,33 @@ impl Drop for Target {
         // It has nothing to lose: what it shares is memory.
         let _ = self.process.kill();
         let _ = self.process.wait();
+        if let ApiAddress::Unix(socket) = interface() {
+            // Of a target without an interface there is none.
+            let _ = std::fs::remove_file(socket);
+        }
     }
 }
 
-/// Returns the sends of the I/O queues of the target with its interface at `api`, since its start.
+/// Returns the address of the HTTP interface of targets that are asked what they sent: a socket that
+/// only this user may open. One target at a time has it.
+pub(super) fn interface() -> ApiAddress {
+    let name = format!("switchyard-target-{}.sock", std::process::id());
+    ApiAddress::Unix(std::env::temp_dir().join(name))
+}
+
+/// Returns the sends of the I/O queues of the target with this [`interface`], since its start.
 ///
 /// # Errors
 /// When it does not answer.
-pub(super) fn sends(api: SocketAddr) -> Result<Sends> {
-    let answer = interface::get(api, "/v1/switch")?;
-    let Switch { cores } =
-        Switch::deserialize(answer).context("the target's answer is not understood")?;
-    let classes = cores.iter().flat_map(|core| core.classes.values());
-    Ok(classes.fold(Sends::default(), |sum, class| {
-        let sizes = &class.caravans.sizes;
+pub(super) fn sends() -> Result<Sends> {
+    let answer = client::ask(&interface(), Method::GET, "/v1/switch", None)?;
+    let SwitchAnswer { cores, .. } = client::read(&answer)?;
+    let classes = cores.iter().flat_map(|core| core.stats.classes.iter());
+    Ok(classes.fold(Sends::default(), |sum, (_, class)| {
+        let sizes = class.caravans.sizes.buckets();
         Sends {
-            sends: sum.sends + sizes.iter().map(|bucket| bucket.count).sum::<u64>(),
-            single: sum.single + sizes.first().map_or(0, |bucket| bucket.count),
+            sends: sum.sends + sizes.iter().sum::<u64>(),
+            single: sum.single + sizes[0],
             bytes: sum.bytes + class.caravans.bytes,
         }
     }))

@@ -1,10 +1,9 @@
 //! Fig. 2: what happens to stacks that are good alone when applications share a core.
 
+use super::{AVERAGE, P99, THROUGHPUT};
 use crate::figure::plan::{Axis, Extent, Panel, Plan, claims};
-use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{Layout, Scenario, System};
 use crate::figure::{Figure, Work};
-use switch::Class;
 
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "blk-switch-2",
@@ -32,24 +31,18 @@ fn plan(extent: Extent) -> Plan {
         }
     }
     claims(&mut plan);
-    plan.showing([
-        Panel::bars(Metric::Latency(Class::Latency, Statistic::Average)),
-        Panel::bars(Metric::Latency(Class::Latency, Statistic::P99)),
-        Panel::bars(Metric::Throughput(Some(Class::Throughput))),
-    ])
+    plan.showing([AVERAGE, P99, THROUGHPUT].map(Panel::bars))
 }
 
 fn claims(plan: &mut Plan) {
-    let p99 = Metric::Latency(Class::Latency, Statistic::P99);
-    let throughput = Metric::Throughput(Some(Class::Throughput));
     claims! { plan;
         "linux-tail" "one T-app inflates the p99 of an L-app in Linux by up to 7×":
-            p99, ("linux", "1 L + 1 T") / ("linux", L_ALONE) >= 3.0;
+            P99, ("linux", "1 L + 1 T") / ("linux", L_ALONE) >= 3.0;
         "poll-tail" "with four L-apps beside a T-app the p99 of polling is 108× that of one alone":
-            p99, ("poll", "4 L + 1 T") / ("poll", L_ALONE) >= 10.0;
+            P99, ("poll", "4 L + 1 T") / ("poll", L_ALONE) >= 10.0;
         "poll-throughput" "four L-apps leave a polling T-app 1/6.2 of its throughput":
-            throughput, ("poll", "4 L + 1 T") / ("poll", T_ALONE) <= 0.4;
+            THROUGHPUT, ("poll", "4 L + 1 T") / ("poll", T_ALONE) <= 0.4;
         "priority-starves" "polling L-apps with priority leave a T-app next to nothing":
-            throughput, ("poll-priority", "1 L + 1 T") / ("poll-priority", T_ALONE) <= 0.1;
+            THROUGHPUT, ("poll-priority", "1 L + 1 T") / ("poll-priority", T_ALONE) <= 0.1;
     }
 }

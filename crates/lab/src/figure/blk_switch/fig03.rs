@@ -2,15 +2,11 @@
 //! time slices decide what pollers wait; (c, d) a poller with priority starves others, and what
 //! relieves that costs latency.
 
+use super::{AVERAGE, P99, THROUGHPUT};
 use crate::figure::plan::{Axis, Extent, Panel, Plan, claims};
-use crate::figure::sample::{Metric, Statistic};
+use crate::figure::sample::Metric;
 use crate::figure::scenario::{LOAD_CORE, Layout, LoadProcess, Scenario, System, Workload};
 use crate::figure::{Figure, Work};
-use switch::Class;
-
-const P99: Metric = Metric::Latency(Class::Latency, Statistic::P99);
-const AVERAGE: Metric = Metric::Latency(Class::Latency, Statistic::Average);
-const THROUGHPUT: Metric = Metric::Throughput(Some(Class::Throughput));
 
 /// (a) The size of the T-app's requests, in Linux.
 pub(in crate::figure) const SIZE: Figure = Figure {

@@ -1,6 +1,7 @@
 //! Fig. 7: the headline: more and more L-apps beside T-apps.
 
-use super::{AVERAGE, LINES, MANY, MANY_POLL_AVERAGE, P99, TOTAL};
+use super::claims::{self, many_poll_average};
+use super::{AVERAGE, LINES, P99, TOTAL};
 use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{Layout, Scenario, System};
@@ -28,8 +29,8 @@ fn plan(extent: Extent) -> Plan {
     let mut plan = Plan::sweep("L-apps", "", &sweep, &SYSTEMS, |system, l| {
         Scenario::mix(system, Layout::Shared, l, T_APPS)
     });
-    plan.claim_all(&sweep, &MANY);
-    plan.claim_all(&sweep, &MANY_POLL_AVERAGE);
+    claims::many(&mut plan, &sweep);
+    many_poll_average(&mut plan, &sweep);
     claims! { plan;
         "p99-poll" "2 to 15× lower p99 than polling":
             P99, "poll" / "switchyard" >= 2.0, at &sweep;
@@ -48,7 +49,9 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
 };
 
 fn many(plan: &mut Plan) {
-    plan.claim_all(&plan.x.ticks.clone(), &MANY);
+    let all = plan.x.ticks.clone();
+    claims::many(plan, &all);
     // As many L-apps as cores, and more.
-    plan.claim_all(&plan.ticks_from(6.0), &MANY_POLL_AVERAGE);
+    let from_six = plan.ticks_from(6.0);
+    many_poll_average(plan, &from_six);
 }

@@ -1,11 +1,10 @@
 //! Fig. 8: the p99.9 of Figs. 7 and 9 with as many L-apps as saturate the cores.
 
+use super::P999;
 use super::fig07::{SYSTEMS, T_APPS};
 use crate::figure::plan::{Axis, Extent, Panel, Plan, claims};
-use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{Layout, Scenario};
 use crate::figure::{Figure, Work};
-use switch::Class;
 
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "blk-switch-8",
@@ -16,7 +15,6 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     work: Work::Machine(plan),
 };
 
-const P999: Metric = Metric::Latency(Class::Latency, Statistic::P999);
 const L_APPS: u32 = 4;
 const PROCESSES: &str = "processes";
 const THREADS: &str = "threads";

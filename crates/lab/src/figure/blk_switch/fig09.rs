@@ -1,6 +1,6 @@
 //! Fig. 9: threads of one L-app beside those of one T-app.
 
-use super::{LINES, MANY};
+use super::{LINES, claims};
 use crate::figure::Figure;
 use crate::figure::simulation::Simulation;
 use sim::model::figures;
@@ -12,6 +12,7 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
     workload: "simulated: as Fig. 7, with threads of one L-app and of one T-app; a polling load has \
                at most one thread per core",
     work: Simulation::of(figures::blk_switch_9, LINES, |plan| {
-        plan.claim_all(&plan.x.ticks.clone(), &MANY);
+        let all = plan.x.ticks.clone();
+        claims::many(plan, &all);
     }),
 };

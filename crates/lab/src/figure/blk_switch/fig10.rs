@@ -1,10 +1,10 @@
 //! Fig. 10: more and more load of the T-apps.
 
 use super::fig07::{SYSTEMS, T_APPS};
-use super::{AVERAGE, LINES, LOAD, P99, TOTAL};
+use super::{AVERAGE, LINES, P99, TOTAL, claims};
 use crate::figure::plan::{Extent, Panel, Plan, claims};
 use crate::figure::sample::Metric;
-use crate::figure::scenario::{Layout, Scenario, System};
+use crate::figure::scenario::{Layout, Scenario};
 use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
 use sim::model::figures;
@@ -29,17 +29,13 @@ fn plan(extent: Extent) -> Plan {
         &sweep,
         &SYSTEMS,
         |system, t_depth| {
-            let system = System {
-                t_bytes: 64 << 10,
-                t_depth,
-                ..system
-            };
+            let system = system.loaded(64 << 10, t_depth);
             Scenario::mix(system, Layout::Shared, L_APPS, T_APPS)
         },
     );
     let deep: Vec<_> = sweep.iter().copied().filter(|&depth| depth >= 4).collect();
     let deepest = deep.last().copied();
-    plan.claim_all(&deep, &LOAD);
+    claims::load(&mut plan, &deep);
     claims! { plan;
         "p99-poll" "1.3 to 6× lower p99 than polling":
             P99, "poll" / "switchyard" >= 1.3, at &deep;
@@ -61,7 +57,7 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
 
 fn load(plan: &mut Plan) {
     let deep = plan.ticks_from(8.0);
-    plan.claim_all(&deep, &LOAD);
+    claims::load(plan, &deep);
     claims! { plan;
         "throughput-linux" "at most 10 % less throughput than Linux at high load":
             TOTAL, "switchyard" / "linux" >= 0.9, at &deep;

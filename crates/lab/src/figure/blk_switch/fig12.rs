@@ -1,17 +1,15 @@
 //! Fig. 12: a link of 200 Gbit/s.
 
-use super::{AVERAGE, P99, TOTAL};
+use super::{AVERAGE, P99, P999, TOTAL};
 use crate::figure::Figure;
 use crate::figure::plan::{Panel, Plan, claims};
-use crate::figure::sample::{Metric, Statistic};
 use crate::figure::simulation::Simulation;
 use sim::model::figures;
-use switch::Class;
 
 const BARS: &[Panel] = &[
     Panel::bars(AVERAGE),
     Panel::bars(P99),
-    Panel::bars(Metric::Latency(Class::Latency, Statistic::P999)),
+    Panel::bars(P999),
     Panel::bars(TOTAL),
 ];
 

@@ -1,10 +1,9 @@
 //! Fig. 15: what each mechanism adds.
 
+use super::{AVERAGE, P99, THROUGHPUT};
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell, claims};
-use crate::figure::sample::{Metric, Statistic};
-use crate::figure::scenario::{Layout, LoadProcess, Scenario, System, TARGET_CORE, Workload};
+use crate::figure::scenario::{Layout, Scenario, Storage, System, TARGET_CORE, Workload};
 use crate::figure::{Figure, Work};
-use switch::Class;
 use switch::knobs::{Ablation, Preset};
 
 pub(in crate::figure) const FIGURE: Figure = Figure {
@@ -42,31 +41,21 @@ fn plan(_: Extent) -> Plan {
                 app.on(TARGET_CORE)
             }
         });
-        let scenario = Scenario {
-            system,
-            layout: Layout::Shared,
-            processes: vec![LoadProcess::of(apps.to_vec())],
-        };
+        let scenario = Scenario::on(system, Layout::Shared, Storage::Memory, apps.to_vec());
         plan.run(SERIES, name, scenario);
     }
     let [nothing, priority, steered, all] = STEPS.map(|(name, _)| cell(SERIES, name));
-    let p99 = Metric::Latency(Class::Latency, Statistic::P99);
-    let throughput = Metric::Throughput(Some(Class::Throughput));
     claims! { plan;
         "prioritisation" "prioritisation alone reduces the tail by an order of magnitude":
-            p99, nothing / (priority.clone()) >= 5.0;
+            P99, nothing / (priority.clone()) >= 5.0;
         "request-steering"
             "request steering gives the T-app the throughput back that prioritisation cost":
-            throughput, (steered.clone()) / priority >= 1.0;
+            THROUGHPUT, (steered.clone()) / priority >= 1.0;
         "application-steering-tail"
             "application steering takes the tail back that request steering cost":
-            p99, (all.clone()) / (steered.clone()) <= 1.0;
+            P99, (all.clone()) / (steered.clone()) <= 1.0;
         "application-steering-throughput" "and keeps the throughput":
-            throughput, all / steered >= 0.95;
+            THROUGHPUT, all / steered >= 0.95;
     }
-    plan.showing([
-        Panel::bars(Metric::Latency(Class::Latency, Statistic::Average)),
-        Panel::bars(p99),
-        Panel::bars(throughput),
-    ])
+    plan.showing([AVERAGE, P99, THROUGHPUT].map(Panel::bars))
 }

@@ -13,7 +13,7 @@ pub(super) mod fig12;
 pub(super) mod fig13;
 pub(super) mod fig15;
 
-use claims::{AVERAGE, LOAD, MANY, MANY_POLL_AVERAGE, P99, TOTAL};
+use claims::{AVERAGE, P99, P999, THROUGHPUT, TOTAL};
 
 use super::plan::Panel;
 use super::sample::Metric;

@@ -9,7 +9,7 @@ pub(super) mod fig11;
 
 use super::plan::Panel;
 use super::sample::{Metric, Statistic};
-use super::scenario::{LOAD_CORE, Layout, LoadProcess, Scenario, System, Workload};
+use super::scenario::{Layout, Scenario, System, Workload};
 use switch::Class;
 use switch::knobs::Preset;
 
@@ -32,18 +32,10 @@ const P99: Metric = Metric::Latency(Class::Throughput, Statistic::P99);
 
 /// One application of 4 KiB random requests, the target on the other core. `[i10 §4.1]`
 fn small(system: System, depth: u32, read_percent: u8) -> Scenario {
-    let system = System {
-        t_bytes: 4096,
-        t_depth: depth,
-        ..system
-    };
+    let system = system.loaded(4096, depth);
     let app = Workload {
         read_percent,
         ..Workload::throughput(1, &system)
     };
-    Scenario {
-        system,
-        layout: Layout::Split,
-        processes: vec![LoadProcess::of(vec![app.on(LOAD_CORE)])],
-    }
+    Scenario::of(system, Layout::Split, &[app])
 }

@@ -178,7 +178,7 @@ fn draw_panel<B: DrawingBackend>(
         .bold_line_style(GRID)
         .light_line_style(GRID)
         .axis_style(INK)
-        .x_desc(titled(report.x.label, report.x.unit))
+        .x_desc(report.x.title())
         .y_desc(titled(panel.metric.label(), panel.metric.unit()))
         .axis_desc_style(font(15))
         .label_style(font(13))

@@ -6,7 +6,7 @@
 use crate::calibrate::{Emulated, Probe as _};
 use crate::figure::plan::Panel;
 use crate::figure::sample::Metric;
-use crate::figure::simulation::{MEASURED, MEASURED_QUICK, READ_TAIL};
+use crate::figure::simulation::{MEASURED, MEASURED_QUICK, READ_TAIL, line};
 use base::Nanos;
 use qos::Percentile;
 use qos::fit::Kind;
@@ -64,14 +64,5 @@ pub(super) fn series(
             y: p95.0 as f64 / 1e3,
         })
     });
-    Series {
-        panel: READ_TAIL,
-        x,
-        y: Axis {
-            name: READ_TAIL,
-            unit: "µs",
-        },
-        system,
-        points: points.collect(),
-    }
+    line(READ_TAIL, x, system, points.collect())
 }

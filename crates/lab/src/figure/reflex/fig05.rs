@@ -6,14 +6,14 @@
 
 use crate::figure::plan::{Panel, Plan, claims};
 use crate::figure::sample::Metric;
-use crate::figure::simulation::{READ_TAIL, REQUESTS, Simulation, TOKENS};
+use crate::figure::simulation::{Lines, READ_TAIL, REQUESTS, Simulation, TOKENS};
 use crate::figure::{Figure, Work};
 use base::Nanos;
 use qos::Percentile;
 use sim::model::Costs;
-use sim::model::figures::{Axis, Point, Series};
+use sim::model::figures::Series;
 use sim::tenants::fig5::{self, Scenario};
-use sim::tenants::{Report, TenantReport, calibrate, run};
+use sim::tenants::{calibrate, run};
 
 const PANELS: &[Panel] = &[
     Panel::bars(Metric::ReadTail).logarithmic(),
@@ -72,72 +72,29 @@ const fn figure(simulate: fn(bool, u64, &Costs) -> Vec<Series>, claims: fn(&mut 
 
 fn scenario(scenario: Scenario, quick: bool, seed: u64) -> Vec<Series> {
     let device = calibrate("A".parse().expect("a profile of ours"), DEVICE_SEED);
-    let mut lines = Vec::new();
+    let mut lines = Lines::over("Tenant");
     for (system, scheduled) in [(OFF, false), (ON, true)] {
         let mut setup = fig5::setup(&device, scenario, scheduled, 1, THREADS, seed);
         if quick {
             setup.measured = Nanos::from_millis(300);
         }
         let report = run(&setup).expect("the paper's tenants are admitted");
-        lines.extend(measured(system, &report));
+        for (place, tenant) in (1..).zip(&report.tenants) {
+            let latency = tenant.read_latency(Percentile::P95);
+            lines.add(READ_TAIL, system, place, latency.0 as f64 / 1e3);
+            lines.add(REQUESTS, system, place, tenant.iops() / 1e3);
+            lines.add(TOKENS, system, place, tenant.tokens_per_second() / 1e3);
+        }
     }
     let asked = match scenario {
         Scenario::First => fig5::IOPS,
         Scenario::Second => [fig5::IOPS[0], fig5::IOPS_B_LESS],
     };
-    let latency = fig5::SLO.0 as f64 / 1e3;
-    lines.push(line(READ_TAIL, "µs", PROMISED, [latency; 2]));
-    lines.push(line(
-        REQUESTS,
-        "1000/s",
-        PROMISED,
-        asked.map(|iops| iops as f64 / 1e3),
-    ));
-    lines
-}
-
-/// Returns the results of all tenants.
-fn measured(system: &'static str, report: &Report) -> [Series; 3] {
-    let each = |of: fn(&TenantReport) -> f64| report.tenants.iter().map(of);
-    [
-        line(
-            READ_TAIL,
-            "µs",
-            system,
-            each(|tenant| tenant.read_latency(Percentile::P95).0 as f64 / 1e3),
-        ),
-        line(
-            REQUESTS,
-            "1000/s",
-            system,
-            each(|tenant| tenant.iops() / 1e3),
-        ),
-        line(
-            TOKENS,
-            "1000/s",
-            system,
-            each(|tenant| tenant.tokens_per_second() / 1e3),
-        ),
-    ]
-}
-
-fn line(
-    panel: &'static str,
-    unit: &'static str,
-    system: &'static str,
-    values: impl IntoIterator<Item = f64>,
-) -> Series {
-    let places = (1_u32..).map(f64::from);
-    Series {
-        panel,
-        x: Axis {
-            name: "Tenant",
-            unit: "",
-        },
-        y: Axis { name: panel, unit },
-        system,
-        points: places.zip(values).map(|(x, y)| Point { x, y }).collect(),
+    for (place, iops) in (1..).zip(asked) {
+        lines.add(READ_TAIL, PROMISED, place, fig5::SLO.0 as f64 / 1e3);
+        lines.add(REQUESTS, PROMISED, place, iops as f64 / 1e3);
     }
+    lines.finish()
 }
 
 fn claims(plan: &mut Plan) {

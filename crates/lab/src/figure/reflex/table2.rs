@@ -5,9 +5,7 @@
 
 use crate::figure::plan::{Axis, Panel, Plan, claims};
 use crate::figure::sample::{Metric, Statistic};
-use crate::figure::scenario::{
-    LOAD_CORE, Layout, LoadProcess, Scenario, Stack, Storage, System, Workload,
-};
+use crate::figure::scenario::{LOAD_CORE, Layout, Scenario, Stack, Storage, System, Workload};
 use crate::figure::{Figure, Work};
 use crate::remote::Wait;
 use switch::Class;
@@ -85,14 +83,7 @@ fn scenario(system: System, read_percent: u8) -> Scenario {
         read_percent,
         ..Workload::latency(1).on(LOAD_CORE)
     };
-    Scenario {
-        system,
-        layout: Layout::Split,
-        processes: vec![LoadProcess {
-            storage: Storage::File,
-            ..LoadProcess::of(vec![app])
-        }],
-    }
+    Scenario::on(system, Layout::Split, Storage::File, vec![app])
 }
 
 fn claims(plan: &mut Plan) {

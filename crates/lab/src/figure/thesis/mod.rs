@@ -18,7 +18,7 @@ pub(super) mod table7;
 
 use super::claim::Divisor;
 use super::sample::Metric;
-use super::scenario::{Layout, LoadProcess, Scenario, Stack, Storage, System, Workload};
+use super::scenario::{Layout, Scenario, Stack, Storage, System, Workload};
 use super::{Figure, Work};
 use sim::paths::Machine;
 use switch::Class;
@@ -95,12 +95,5 @@ fn threads(system: System, storage: Storage, count: u32, read_percent: u8) -> Sc
 }
 
 fn of_apps(system: System, storage: Storage, apps: Vec<Workload>) -> Scenario {
-    Scenario {
-        system,
-        layout: Layout::Shared,
-        processes: vec![LoadProcess {
-            storage,
-            ..LoadProcess::of(apps)
-        }],
-    }
+    Scenario::on(system, Layout::Shared, storage, apps)
 }

@@ -63,11 +63,11 @@ const APART: f64 = 1.1;
 fn plan(_: Extent) -> Plan {
     let mut plan = cached::plan(&PATHS, &ALL);
     for (name, path, column, ratio) in ROWS.into_iter().flatten().copied() {
-        plan.claim(
+        plan.claim_pairs(
             name,
             "so many times the interrupt path's throughput, within a factor 1.5 of the thesis'",
             THROUGHPUT,
-            (cell(path, column), cell(BASELINE, column)),
+            [(cell(path, column), cell(BASELINE, column))],
             Bound::Between(rounded(ratio / FACTOR), rounded(ratio * FACTOR)),
         );
     }

@@ -10,17 +10,16 @@
 //! kernel's locks and memory go from core to core.
 
 use super::bulk::Bulk;
+use super::threads::{joined, on};
 use super::typical::{median, nanos_since, typical_of_each};
 use crate::limit::Region;
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
-use reactor::placement::pin_to;
 use rustix::net::{SendFlags, send};
 use sim::model::costs::SocketCosts;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Exchanges of each size.
@@ -156,14 +155,13 @@ fn exchange([first, second]: [CoreId; 2], kind: Exchange) -> Result<Times> {
     SENT.store(0, Ordering::SeqCst);
     RECEIVED.store(0, Ordering::SeqCst);
     let (sender, receiver) = connected()?;
-    let sends = thread::spawn(move || {
-        pin_to(first)?;
-        send_rounds(&sender, kind, &SENT, &RECEIVED)
+    let sends = on(first, move || send_rounds(&sender, kind, &SENT, &RECEIVED));
+    let receives = on(second, move || {
+        receive_rounds(receiver, kind, &SENT, &RECEIVED)
     });
-    pin_back(second, || receive_rounds(receiver, kind, &SENT, &RECEIVED)).and_then(|receive| {
-        let send = sends.join().expect("a measurement does not panic")?;
-        Ok(Times { send, receive })
-    })
+    let receive = joined(receives)?;
+    let send = joined(sends)?;
+    Ok(Times { send, receive })
 }
 
 /// A small message goes to the other core and comes back; both look for it without sleeping.
@@ -172,14 +170,13 @@ fn to_and_fro([first, second]: [CoreId; 2]) -> Result<u64> {
     for end in [&here, &there] {
         end.set_nonblocking(true)?;
     }
-    let echo = thread::spawn(move || {
-        pin_to(second)?;
+    let echo = on(second, move || {
         while spin_for(&mut there)? {
             send(&there, &[0; SMALL], SendFlags::empty()).context("cannot send")?;
         }
         Ok(())
     });
-    let times = pin_back(first, move || {
+    let times = joined(on(first, move || {
         let mut times = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {
             let start = Instant::now();
@@ -188,10 +185,8 @@ fn to_and_fro([first, second]: [CoreId; 2]) -> Result<u64> {
             times.push(nanos_since(start));
         }
         Ok(median(&mut times))
-    });
-    echo.join()
-        .expect("a measurement does not panic")
-        .and(times)
+    }));
+    joined(echo).and(times)
 }
 
 /// Receives a small message; false at the connection's end.
@@ -214,8 +209,7 @@ fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
     for end in [&asks, &answers] {
         end.set_nonblocking(true)?;
     }
-    let answerer = thread::spawn(move || {
-        pin_to(first)?;
+    let answerer = on(first, move || {
         let (mut requests, mut waiting) = ([0; SMALL * UNDER_WAY], 0);
         let (mut sending, mut sent) = (Duration::ZERO, 0);
         loop {
@@ -234,7 +228,7 @@ fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
             sending += start.elapsed();
         }
     });
-    let asked = pin_back(second, move || {
+    let asked = joined(on(second, move || {
         let mut buffer = vec![0; ANSWER * UNDER_WAY];
         let (mut asked, mut got) = (0, 0);
         while got < ANSWERS * ANSWER {
@@ -247,9 +241,8 @@ fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
             got += more.unwrap_or(0);
         }
         Ok(())
-    });
-    let time = answerer.join().expect("a measurement does not panic");
-    asked.and(time)
+    }));
+    asked.and(joined(answerer))
 }
 
 /// Receives the bytes that are there, if any are; no bytes are the connection's end.
@@ -271,17 +264,6 @@ fn send_all(mut socket: &TcpStream, mut bytes: &[u8]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Does `work` in a thread of its own on `core`, so that this one keeps its place.
-fn pin_back<T: Send>(core: CoreId, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    thread::scope(|scope| {
-        let thread = scope.spawn(move || {
-            pin_to(core)?;
-            work()
-        });
-        thread.join().expect("a measurement does not panic")
-    })
 }
 
 /// Both ends of a connection over the loopback.

@@ -3,9 +3,9 @@
 
 use super::sockets::{connected, receive_some};
 use super::typical::{median, nanos_since, rounded, typical_of_each};
-use crate::model::machine::{LoadApp, load};
+use crate::figure::{System, Workload};
 use crate::proc::{ended_children_user_seconds, user_seconds};
-use crate::process::{RAM_BYTES, Target};
+use crate::process::{RAM_BYTES, Target, WARM_UP, load};
 use anyhow::{Result, ensure};
 use base::units::CoreId;
 use sim::model::costs::StackCosts;
@@ -17,6 +17,11 @@ use switch::{Class, Knobs, RequestSteering};
 
 /// Duration of the load: the kernel counts in steps of 10 ms.
 const LOADED: Duration = Duration::from_secs(1);
+/// The load's side of it.
+const SYSTEM: System = System {
+    turned: &["--prefill", "--poll", "never"],
+    ..System::OWN_LANES
+};
 /// Rounds of what is measured in this process.
 const ROUNDS: u64 = 100_000;
 /// Turns that find nothing.
@@ -30,17 +35,16 @@ pub(super) type Sample = [u64; 5];
 
 pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<Sample> {
     let target = Target::start(&[first.0], RAM_BYTES, &["--poll", "never"])?;
-    let app = LoadApp {
-        name: "a",
-        class: None,
-        bytes: 4096,
+    let app = Workload {
+        class: Class::Throughput,
         depth: 128,
-        core: second.0,
+        ..Workload::latency(1).on(second.0)
     };
     let (host_before, target_before) =
         (ended_children_user_seconds()?, user_seconds(target.pid())?);
-    let report = load(&target, &[app], LOADED, &["--poll", "never"])?;
-    let requests = report.requests(LOADED);
+    let report = load(&target, &SYSTEM, vec![app], LOADED)?;
+    // Those of the warm-up included.
+    let requests = rounded(report.apps[0].iops * (WARM_UP + LOADED).as_secs_f64());
     ensure!(
         requests > 1_000,
         "the load came to nothing; try again on a quieter machine"

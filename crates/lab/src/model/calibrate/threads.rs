@@ -115,7 +115,7 @@ impl Samples {
 }
 
 /// Runs `work` in a thread of its own on `core`.
-fn on<T: Send + 'static>(
+pub(super) fn on<T: Send + 'static>(
     core: CoreId,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> thread::JoinHandle<Result<T>> {
@@ -125,7 +125,7 @@ fn on<T: Send + 'static>(
     })
 }
 
-fn joined<T>(thread: thread::JoinHandle<Result<T>>) -> Result<T> {
+pub(super) fn joined<T>(thread: thread::JoinHandle<Result<T>>) -> Result<T> {
     thread.join().expect("a measurement does not panic")
 }
 

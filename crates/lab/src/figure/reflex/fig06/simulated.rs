@@ -9,11 +9,11 @@ use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Panel, Plan, cell, claims};
 use crate::figure::sample::Metric;
-use crate::figure::simulation::{READ_TAIL as LATENCY, REQUESTS, Simulation, TOKENS};
+use crate::figure::simulation::{Lines, READ_TAIL as LATENCY, REQUESTS, Simulation, TOKENS};
 use base::Nanos;
 use qos::Percentile;
 use sim::model::Costs;
-use sim::model::figures::{Axis, Point, Series};
+use sim::model::figures::Series;
 use sim::tenants::{Calibrated, Processor, Report, Setup, TenantReport, calibrate, fig6, run};
 
 /// The device's seed: the same in every repetition, as a device is calibrated once.
@@ -102,39 +102,6 @@ fn measure(mut setup: Setup, quick: bool, span: Nanos) -> Report {
     run(&setup).expect("the paper's tenants are admitted")
 }
 
-/// Lines that grow point by point.
-#[derive(Debug)]
-struct Lines {
-    x: Axis,
-    lines: Vec<Series>,
-}
-
-impl Lines {
-    const fn over(name: &'static str) -> Self {
-        Self {
-            x: Axis { name, unit: "" },
-            lines: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, panel: &'static str, system: &'static str, x: u32, y: f64) {
-        let point = Point { x: x.into(), y };
-        let there = |line: &&mut Series| line.panel == panel && line.system == system;
-        if let Some(line) = self.lines.iter_mut().find(there) {
-            line.points.push(point);
-            return;
-        }
-        let unit = if panel == LATENCY { "µs" } else { "1000/s" };
-        self.lines.push(Series {
-            panel,
-            x: self.x,
-            y: Axis { name: panel, unit },
-            system,
-            points: vec![point],
-        });
-    }
-}
-
 fn micros(span: Nanos) -> f64 {
     span.0 as f64 / 1e3
 }
@@ -174,7 +141,7 @@ fn cores(quick: bool, seed: u64, _: &Costs) -> Vec<Series> {
         lines.add(LATENCY, PROMISED, critical, micros(fig6::SLO));
         lines.add(TOKENS, PROMISED, critical, report.rate as f64 / 1e3);
     }
-    lines.lines
+    lines.finish()
 }
 
 fn cores_claims(plan: &mut Plan) {
@@ -225,7 +192,7 @@ fn tenants(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
             });
         }
     }
-    lines.lines
+    lines.finish()
 }
 
 fn connections(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
@@ -246,7 +213,7 @@ fn connections(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
             });
         }
     }
-    lines.lines
+    lines.finish()
 }
 
 /// Returns the costs of work, and true for those of the kernel's TCP.

@@ -23,7 +23,7 @@ use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
 use wire::tcp::{CapsuleCmd, IcReq, PduFormat, PduHeader};
 
 /// Longer than any answer of a target that works takes.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Largest data PDU that we take.
 const DATA_PDU_BYTES: u32 = 16 << 20;
@@ -33,7 +33,7 @@ const HEADER_BYTES_MAX: usize = 256;
 
 /// Target and namespace that a host talks to.
 #[derive(Clone, Debug)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     /// Address of the target.
     pub address: SocketAddr,
     /// The subsystem.
@@ -46,7 +46,7 @@ pub(super) struct Peer {
 
 impl Peer {
     /// A command on blocks of the namespace.
-    pub(super) fn command(&self, opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
+    pub(crate) fn command(&self, opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
         let command = LbaCommand {
             nsid: self.nsid,
             slba,
@@ -58,7 +58,7 @@ impl Peer {
     }
 
     /// A read, with its identifier.
-    pub(super) fn read(&self, cid: u16, slba: u64, blocks: u32) -> Command {
+    pub(crate) fn read(&self, cid: u16, slba: u64, blocks: u32) -> Command {
         let mut command = self.command(IoOpcode::READ, slba, blocks);
         command.set_cid(cid);
         command.set_sgl(SglDescriptor::transport(blocks * self.block_bytes));
@@ -68,32 +68,32 @@ impl Peer {
 
 /// A PDU that arrived.
 #[derive(Debug)]
-pub(super) struct Pdu {
-    pub(super) header: PduHeader,
-    pub(super) data: Vec<u8>,
+pub(crate) struct Pdu {
+    pub(crate) header: PduHeader,
+    pub(crate) data: Vec<u8>,
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Client {
-    pub(super) stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
     framer: Framer,
     input: Vec<u8>,
     buffer: Vec<u8>,
     cid: u16,
     /// Time at which the kernel took the last packet that was read, where it
     /// [tells](Client::tell_arrivals).
-    pub(super) arrived: Option<SystemTime>,
+    pub(crate) arrived: Option<SystemTime>,
 }
 
 /// ICReq of a plain connection.
-pub(super) fn ic_req() -> Vec<u8> {
+pub(crate) fn ic_req() -> Vec<u8> {
     let request = IcReq::PLAIN;
     request.to_bytes().to_vec()
 }
 
 /// A TCP connection, without ICReq.
-pub(super) fn dial(address: SocketAddr) -> Result<TcpStream> {
+pub(crate) fn dial(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -102,7 +102,7 @@ pub(super) fn dial(address: SocketAddr) -> Result<TcpStream> {
 }
 
 /// A capsule as bytes.
-pub(super) fn capsule(command: &Command, data: &[u8]) -> Vec<u8> {
+pub(crate) fn capsule(command: &Command, data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES_MAX];
     let capsule = CapsuleCmd { command: *command };
     let length = u32::try_from(data.len()).expect("data of a capsule is short");
@@ -125,7 +125,7 @@ fn host_id(name: &str) -> [u8; 16] {
 
 impl Client {
     /// An initialized connection.
-    pub(super) fn open(address: SocketAddr) -> Result<Self> {
+    pub(crate) fn open(address: SocketAddr) -> Result<Self> {
         let limits = FramerLimits {
             capsule_data_bytes: 0,
             data_pdu_bytes: DATA_PDU_BYTES,
@@ -146,7 +146,7 @@ impl Client {
     }
 
     /// The admin queue of a new discovery controller, with so many entries.
-    pub(super) fn discovery(address: SocketAddr, host: &str, entries: u16) -> Result<Self> {
+    pub(crate) fn discovery(address: SocketAddr, host: &str, entries: u16) -> Result<Self> {
         let mut client = Self::open(address)?;
         let ids = (ConnectData::CNTLID_DYNAMIC, 0);
         client.connect(DISCOVERY_NQN, host, ids, entries, 0)?;
@@ -154,26 +154,25 @@ impl Client {
     }
 
     /// The admin queue of a new controller of `subsystem`, enabled, and its identifier.
-    pub(super) fn admin(address: SocketAddr, subsystem: &str, host: &str) -> Result<(Self, u16)> {
+    pub(crate) fn admin(address: SocketAddr, subsystem: &str, host: &str) -> Result<(Self, u16)> {
         let mut client = Self::open(address)?;
         let dynamic = ConnectData::CNTLID_DYNAMIC;
         let completion = client.connect(subsystem, host, (dynamic, 0), 32, 0)?;
         let enable = PropertySet::configure(Configuration::ENABLE);
-        let enabled = client.execute(enable.encode(0), &[])?;
-        ensure!(enabled.status.is_success(), "{}", enabled.status);
+        client.succeed(enable.encode(0), &[])?;
         let id = completion.dword0() & 0xffff;
         Ok((client, u16::try_from(id).expect("16 bits")))
     }
 
     /// An I/O queue of a controller, with so many entries.
-    pub(super) fn queue(peer: &Peer, host: &str, ids: (u16, u16), entries: u16) -> Result<Self> {
+    pub(crate) fn queue(peer: &Peer, host: &str, ids: (u16, u16), entries: u16) -> Result<Self> {
         let mut client = Self::open(peer.address)?;
         client.connect(&peer.nqn, host, ids, entries, 0)?;
         Ok(client)
     }
 
     /// An I/O queue of class `Latency`, of the controller with this admin queue.
-    pub(super) fn latency_queue(
+    pub(crate) fn latency_queue(
         &mut self,
         peer: &Peer,
         host: &str,
@@ -185,8 +184,7 @@ impl Client {
             ..HostExtensions::default()
         };
         let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, meant.to_dword());
-        let completion = self.execute(AdminCommand::SetFeatures(set).encode(0), &[])?;
-        ensure!(completion.status.is_success(), "{}", completion.status);
+        self.succeed(AdminCommand::SetFeatures(set).encode(0), &[])?;
         let mut client = Self::open(peer.address)?;
         let priority = Class::Latency.wire_priority();
         client.connect(&peer.nqn, host, ids, entries, priority)?;
@@ -214,14 +212,12 @@ impl Client {
             bail!("the names {subsystem:?} and {host:?} are no NQNs");
         };
         let data = ConnectData::new(host_id(host), controller, &subsystem, &name);
-        let completion = self.execute(connect.encode(0), &data.to_bytes())?;
-        ensure!(completion.status.is_success(), "{}", completion.status);
-        Ok(completion)
+        self.succeed(connect.encode(0), &data.to_bytes())
     }
 
     /// Lets the kernel tell when what is read arrived at the socket, however long its reader took
     /// to be given a processor afterwards.
-    pub(super) fn tell_arrivals(&self) -> Result<()> {
+    pub(crate) fn tell_arrivals(&self) -> Result<()> {
         Ok(setsockopt(
             &self.stream,
             sockopt::ReceiveTimestampns,
@@ -245,17 +241,17 @@ impl Client {
     }
 
     /// The next command identifier, below 2^15.
-    pub(super) fn cid(&mut self) -> u16 {
+    pub(crate) fn cid(&mut self) -> u16 {
         self.cid = (self.cid + 1) & 0x7fff;
         self.cid
     }
 
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.stream.write_all(bytes)?)
     }
 
     /// Sends a command with data in its capsule, and returns its completion.
-    pub(super) fn execute(&mut self, mut command: Command, data: &[u8]) -> Result<Completion> {
+    fn execute(&mut self, mut command: Command, data: &[u8]) -> Result<Completion> {
         let cid = self.cid();
         command.set_cid(cid);
         if let length @ 1.. = data.len() {
@@ -268,8 +264,15 @@ impl Client {
         Ok(completion)
     }
 
+    /// The same, of a command that the target must carry out.
+    pub(crate) fn succeed(&mut self, command: Command, data: &[u8]) -> Result<Completion> {
+        let completion = self.execute(command, data)?;
+        ensure!(completion.status.is_success(), "{}", completion.status);
+        Ok(completion)
+    }
+
     /// The next command's answer, with the data that came before it.
-    pub(super) fn answer(&mut self) -> Result<(Completion, Vec<u8>)> {
+    pub(crate) fn answer(&mut self) -> Result<(Completion, Vec<u8>)> {
         let mut all = Vec::new();
         loop {
             let Pdu { header, data } = self.receive()?;
@@ -288,7 +291,7 @@ impl Client {
     }
 
     /// The next PDU.
-    pub(super) fn receive(&mut self) -> Result<Pdu> {
+    pub(crate) fn receive(&mut self) -> Result<Pdu> {
         let mut partial: Option<Pdu> = None;
         loop {
             let mut input = self.input.as_slice();
