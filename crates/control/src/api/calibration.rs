@@ -9,7 +9,7 @@ use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
-use crate::config::{Decoder, FromNode, Node, Place, Table};
+use crate::config::{FoundNode, FromNode, Table};
 use crate::limits::{CALIBRATION_SECONDS, CALIBRATION_SECONDS_DEFAULT, CALIBRATION_SHARE_PERCENT};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -21,8 +21,8 @@ pub(super) fn routes() -> Router<ApiState> {
 
 /// `{ "share_percent": 10, "seconds": 30 }`
 impl FromNode for CalibrationRequest {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let share_percent: Option<u32> = table.required(
             "share_percent",
             "write the share of the device's rate that may be spent, like 10",
@@ -33,8 +33,7 @@ impl FromNode for CalibrationRequest {
             ("seconds", seconds, CALIBRATION_SECONDS),
         ] {
             if let Some(value) = value.filter(|value| !range.contains(value)) {
-                decoder.problem(
-                    &table.place(key),
+                table.place(key).report(
                     format!("{value} is out of range"),
                     format!("write {} to {}", range.start(), range.end()),
                 );

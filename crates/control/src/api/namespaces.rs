@@ -11,7 +11,7 @@ use super::error::ApiError;
 use super::state::ApiState;
 use super::subsystems::find;
 use crate::action::Action;
-use crate::config::{Decoder, FromNode, Node, Place, Table};
+use crate::config::{FoundNode, FromNode, Table};
 use crate::model::{Namespace, Size};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -63,14 +63,11 @@ struct Resize {
 }
 
 impl FromNode for Resize {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         if !table.mentions("size") {
-            decoder.problem(
-                &place.key("size"),
-                "is missing",
-                "write the new size, like \"2G\", or null for all of the device",
-            );
+            let what_to_do = "write the new size, like \"2G\", or null for all of the device";
+            table.place("size").report("is missing", what_to_do);
         }
         let size = table.optional("size");
         table.finish();
