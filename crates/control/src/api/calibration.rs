@@ -52,9 +52,8 @@ async fn show(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,
 ) -> Result<Json<CalibrationSnapshot>, ApiError> {
-    Ok(Json(
-        state.plane(move |plane| plane.calibration(&name)).await??,
-    ))
+    let ask = state.ask(move |control| control.plane().calibration(&name));
+    Ok(Json(ask.await??))
 }
 
 /// Begins one. The model changes when it is done.
@@ -64,11 +63,11 @@ async fn start(
     body: Body,
 ) -> Result<(StatusCode, Json<CalibrationSnapshot>), ApiError> {
     let request: CalibrationRequest = body.read()?;
-    let begin = move |plane: &dyn crate::DataPlane| {
-        plane.calibrate(&name, request)?;
-        plane.calibration(&name)
-    };
-    Ok((StatusCode::ACCEPTED, Json(state.plane(begin).await??)))
+    let begin = state.ask(move |control| {
+        control.plane().calibrate(&name, request)?;
+        control.plane().calibration(&name)
+    });
+    Ok((StatusCode::ACCEPTED, Json(begin.await??)))
 }
 
 /// Ends one that runs, without a newer model.
@@ -76,8 +75,7 @@ async fn cancel(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,
 ) -> Result<StatusCode, ApiError> {
-    state
-        .plane(move |plane| plane.cancel_calibration(&name))
-        .await??;
+    let cancel = state.ask(move |control| control.plane().cancel_calibration(&name));
+    cancel.await??;
     Ok(StatusCode::NO_CONTENT)
 }
