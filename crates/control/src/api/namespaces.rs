@@ -12,6 +12,7 @@ use super::state::ApiState;
 use super::subsystems::find;
 use crate::action::Action;
 use crate::config::{FoundNode, FromNode, Table};
+use crate::error::ApplyError;
 use crate::model::{Namespace, Size};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -37,13 +38,9 @@ async fn show(
     PathParts((nqn, nsid)): PathParts<(String, u32)>,
 ) -> Result<Json<Namespace>, ApiError> {
     let configuration = state.configuration();
-    match find(&configuration, &nqn)?.namespace(nsid) {
-        Some(namespace) => Ok(Json(namespace.clone())),
-        None => Err(ApiError::not_found(
-            format!("subsystem {nqn:?} has no namespace {nsid}"),
-            format!("list its namespaces with GET /v1/subsystems/{nqn}/namespaces"),
-        )),
-    }
+    let found = find(&configuration, &nqn)?.namespace(nsid).cloned();
+    let found = found.ok_or_else(|| ApplyError::no_namespace(&nqn, nsid));
+    Ok(Json(found?))
 }
 
 async fn add(
