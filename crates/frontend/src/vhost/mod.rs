@@ -20,6 +20,7 @@ mod served_disk;
 mod service;
 mod session;
 
+use crate::acceptor::Acceptor;
 use crate::core_thread::{self, Cores};
 use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
 use crate::virtio_blk::ID_BYTES;
@@ -34,7 +35,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 
@@ -82,9 +82,7 @@ impl VhostOptions {
 pub struct VhostServer {
     shared: Arc<ServedDisk>,
     socket: Option<PathBuf>,
-    /// Closed to end the control thread.
-    end: Option<UnixStream>,
-    control: Option<JoinHandle<()>>,
+    control: Option<Acceptor>,
     cores: Cores<Message>,
 }
 
@@ -103,7 +101,6 @@ impl VhostServer {
         let mut server = Self {
             shared,
             socket: None,
-            end: None,
             control: None,
             cores: Cores::new(),
         };
@@ -153,17 +150,14 @@ impl VhostServer {
                 source,
             })?;
         self.socket = Some(path.to_owned());
-        let (end, ended) = UnixStream::pair().map_err(FrontendError::thread)?;
         let shared = Arc::clone(&self.shared);
-        let thread = std::thread::Builder::new().name("vhost/control".to_owned());
         let path = path.to_owned();
-        let serve = move || {
-            control::serve_all(&socket, &ended, &shared);
+        let serve = move |end: &UnixStream| {
+            control::serve_all(&socket, end, &shared);
             // While it is listened on, no other server takes its place. It may be gone already.
             let _ = std::fs::remove_file(path);
         };
-        self.control = Some(thread.spawn(serve).map_err(FrontendError::thread)?);
-        self.end = Some(end);
+        self.control = Some(Acceptor::start("vhost/control", serve)?);
         Ok(())
     }
 
@@ -206,12 +200,9 @@ impl VhostServer {
             .as_mut()
             .unwrap_or_else(|poisoned| poisoned.get_mut()) = Some(by);
         drop(end_by);
-        self.end = None;
         match (self.control.take(), self.socket.take()) {
-            // It removes the socket, and has said so if it panicked.
-            (Some(control), _) => {
-                let _ = control.join();
-            }
+            // It removes the socket.
+            (Some(control), _) => drop(control),
             // It did not start. The socket may be gone already.
             (None, Some(socket)) => {
                 let _ = std::fs::remove_file(socket);
