@@ -22,13 +22,12 @@ mod session;
 
 use crate::acceptor::Acceptor;
 use crate::core_thread::{self, Cores};
-use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
+use crate::limits::{DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
 use crate::virtio_blk::ID_BYTES;
 use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses, unix_socket};
 use base::units::CoreId;
 use block::Device;
-use reactor::uring::Options as DriverOptions;
-use reactor::{Core, Driver as _, PollPolicy};
+use reactor::PollPolicy;
 use served_disk::{Message, ServedDisk};
 use service::VhostService;
 use std::os::unix::net::UnixStream;
@@ -105,7 +104,13 @@ impl VhostServer {
             cores: Cores::new(),
         };
         for core in cores {
-            server.start_core(core, devices, options.poll)?;
+            let shared = Arc::clone(&server.shared);
+            let service = move |io: DeviceIo<_>, namespace| {
+                let io = io.for_client(&shared.client);
+                VhostService::new(shared, io, namespace)
+            };
+            let place = (core, LANE_SOCKETS, options.poll);
+            server.cores.serve("vhost", place, devices, service)?;
         }
         let senders = server.cores.senders().to_vec();
         server.shared.cores.set(senders).expect("set once");
@@ -159,29 +164,6 @@ impl VhostServer {
         };
         self.control = Some(Acceptor::start("vhost/control", serve)?);
         Ok(())
-    }
-
-    fn start_core(
-        &mut self,
-        core: Option<CoreId>,
-        devices: &PerClass<Arc<dyn Device>>,
-        poll: PollPolicy,
-    ) -> Result<(), FrontendError> {
-        let (devices, shared) = (devices.clone(), Arc::clone(&self.shared));
-        let open = move || -> Result<_, FrontendError> {
-            let driver_options = DriverOptions {
-                sockets: LANE_SOCKETS,
-                ..DriverOptions::default()
-            };
-            let mut driver = core_thread::driver(core, &driver_options)?;
-            let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
-            let io = io.for_client(&shared.client);
-            let (namespace, queues) = (driver.op_namespace(), shared.queues);
-            let counters = Arc::clone(io.counters());
-            let service = VhostService::new(shared, io, namespace, queues);
-            Ok((Core::new(driver, service, poll), counters))
-        };
-        self.cores.start("vhost", open)
     }
 }
 
