@@ -21,7 +21,7 @@ use crate::error::ApplyError;
 use crate::folders;
 use crate::merge::{self, Contradiction, Difference, differences, merge};
 use crate::model::{Configuration, Device};
-use crate::snapshot::{Snapshot, TenantEvent};
+use crate::snapshot::Snapshot;
 use crate::state::{StateError, StateFile};
 
 /// The configuration in force, and the dataplane it is in force in.
@@ -179,12 +179,6 @@ impl Control {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
-    }
-
-    /// Returns the tenant events after the one of this number.
-    #[must_use]
-    pub fn events(&self, after: u64) -> Vec<TenantEvent> {
-        self.plane.events(after)
     }
 
     /// Returns a snapshot of the dataplane.
