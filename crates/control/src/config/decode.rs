@@ -196,10 +196,10 @@ pub(crate) fn parsed<T: FromStr>(found: &FoundNode<'_>, expected: &str) -> Optio
 
 /// Reads a text with a type that has errors with remedies.
 fn explained<T: FromStr<Err: Display>>(found: &FoundNode<'_>, expected: &str) -> Option<T> {
-    let value = text(found, expected)?.parse();
-    value
-        .or_else(|error: T::Err| found.misplaced(error.to_string()).ok_or(()))
-        .ok()
+    match text(found, expected)?.parse::<T>() {
+        Ok(value) => Some(value),
+        Err(error) => found.misplaced(error.to_string()),
+    }
 }
 
 /// One of a few words.
