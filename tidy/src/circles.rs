@@ -12,146 +12,59 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const FILES_MAX: usize = 3;
 
 /// Circles that stay: the crate's folder, the files below its `src`, and the reason.
-pub const JUSTIFIED: &[(&str, &[&str], &str)] = &[
-    (
-        "crates/block",
-        &["cache/channel.rs", "cache/mod.rs"],
-        "a cache opens its channels, and these change its state under its lock",
-    ),
-    (
-        "crates/block",
-        &[
-            "device/file/channel.rs",
-            "device/file/mod.rs",
-            "device/file/open.rs",
-        ],
-        "a device is opened in one file and opens its channels in another; both read its options",
-    ),
-    (
-        "crates/block",
-        &["path/mod.rs", "path/submitter.rs"],
-        "a path opens its channels, and these run its queue",
-    ),
-    (
-        "crates/control",
-        &["config/node.rs", "config/problem.rs"],
-        "a problem finds its line in the nodes, and reading nodes ends with problems",
-    ),
-    (
-        "crates/control",
-        &["server.rs", "server/listener.rs"],
-        "the server's error is that of its listener",
-    ),
-    (
-        "crates/frontend",
-        &["fuse/filesystem.rs", "fuse/mod.rs", "fuse/service.rs"],
-        "the mount starts its service, and all share one description of what is mounted",
-    ),
-    (
-        "crates/frontend",
-        &["ublk/mod.rs", "ublk/recovery.rs"],
-        "a device is attached anew or recovered, by the same steps and with the same errors",
-    ),
-    (
-        "crates/host",
-        &["channel/mod.rs", "channel/queue_in_use.rs"],
-        "the channel's fields, and their part of its methods",
-    ),
-    (
-        "crates/host",
-        &["client/blocking.rs", "client/queue.rs"],
-        "a namespace opens queues, and a queue keeps its subsystem connected",
-    ),
-    (
-        "crates/host",
-        &["controller/mod.rs", "controller/setup.rs"],
-        "the controller's fields, and their part of its methods",
-    ),
-    (
-        "crates/host",
-        &["switch/egress/completions.rs", "switch/egress/mod.rs"],
-        "the egress service's fields, and their part of its methods",
-    ),
-    (
-        "crates/host",
-        &["switch/mod.rs", "switch/registry.rs"],
-        "the switchboard's fields, and their part of its methods",
-    ),
-    (
-        "crates/lab",
-        &["calibrate/mod.rs", "calibrate/sweep.rs"],
-        "the sweep runs the probes of its calibration",
-    ),
-    (
-        "crates/lab",
-        &["check/mod.rs", "check/mutations.rs", "check/search.rs"],
-        "two commands share the function that runs seeds in parallel",
-    ),
-    (
-        "crates/load",
-        &["vhost/channel.rs", "vhost/mod.rs"],
-        "a disk opens channels on its queues",
-    ),
-    (
-        "crates/nvme-target",
-        &["session/state.rs", "session/transfer.rs"],
-        "the session's fields, and their part of its methods",
-    ),
-    (
-        "crates/qos",
-        &["token_scheduler.rs", "token_scheduler/entry.rs"],
-        "an entry of the scheduler holds the scheduler's key of a tenant",
-    ),
-    (
-        "crates/reactor",
-        &["arrivals.rs", "arrivals/paced.rs"],
-        "what is paced is received through the interests of all arrivals",
-    ),
-    (
-        "crates/reactor",
-        &["uring/listener.rs", "uring/mod.rs", "uring/operations.rs"],
-        "the driver's fields, and two parts of its methods",
-    ),
-    (
-        "crates/switch",
-        &["knobs/table.rs", "knobs/table/list.rs"],
-        "the type of a knob, and the list of all",
-    ),
-    (
-        "crates/wire",
-        &["tcp/framer.rs", "tcp/framer/body.rs"],
-        "the framer's state machine in two files: the body's states are states of the framer",
-    ),
-    (
-        "fuzz/entries",
-        &["target_session/mod.rs", "target_session/world.rs"],
-        "the world is made with the names that the session uses in it",
-    ),
-    (
-        "sim",
-        &["check/machine.rs", "check/mod.rs"],
-        "the check runs the machine, which reports what survived to it",
-    ),
-    (
-        "sim",
-        &["client.rs", "client/connections.rs", "client/giving_up.rs"],
-        "the application's fields, and two parts of its methods",
-    ),
-    (
-        "sim",
-        &["driver.rs", "driver/kernel.rs"],
-        "the driver's sockets, and their side in the kernel",
-    ),
-    (
-        "sim",
-        &[
-            "tenants/calibration.rs",
-            "tenants/engine.rs",
-            "tenants/scenario.rs",
-        ],
-        "a calibration is a run of the engine, and a scenario may be of a device that was calibrated",
-    ),
-];
+pub const JUSTIFIED: &[(&str, &[&str], &str)] = rows! {
+    "crates/block" => &["cache/channel.rs", "cache/mod.rs"],
+        "a cache opens its channels, and these change its state under its lock";
+    "crates/block" => &["device/file/channel.rs", "device/file/mod.rs", "device/file/open.rs"],
+        "a device is opened in one file and opens its channels in another; both read its options";
+    "crates/block" => &["path/mod.rs", "path/submitter.rs"],
+        "a path opens its channels, and these run its queue";
+    "crates/control" => &["config/node.rs", "config/problem.rs"],
+        "a problem finds its line in the nodes, and reading nodes ends with problems";
+    "crates/control" => &["server.rs", "server/listener.rs"],
+        "the server's error is that of its listener";
+    "crates/frontend" => &["fuse/filesystem.rs", "fuse/mod.rs", "fuse/service.rs"],
+        "the mount starts its service, and all share one description of what is mounted";
+    "crates/frontend" => &["ublk/mod.rs", "ublk/recovery.rs"],
+        "a device is attached anew or recovered, by the same steps and with the same errors";
+    "crates/host" => &["channel/mod.rs", "channel/queue_in_use.rs"],
+        "the channel's fields, and their part of its methods";
+    "crates/host" => &["client/blocking.rs", "client/queue.rs"],
+        "a namespace opens queues, and a queue keeps its subsystem connected";
+    "crates/host" => &["controller/mod.rs", "controller/setup.rs"],
+        "the controller's fields, and their part of its methods";
+    "crates/host" => &["switch/egress/completions.rs", "switch/egress/mod.rs"],
+        "the egress service's fields, and their part of its methods";
+    "crates/host" => &["switch/mod.rs", "switch/registry.rs"],
+        "the switchboard's fields, and their part of its methods";
+    "crates/lab" => &["calibrate/mod.rs", "calibrate/sweep.rs"],
+        "the sweep runs the probes of its calibration";
+    "crates/lab" => &["check/mod.rs", "check/mutations.rs", "check/search.rs"],
+        "two commands share the function that runs seeds in parallel";
+    "crates/load" => &["vhost/channel.rs", "vhost/mod.rs"], "a disk opens channels on its queues";
+    "crates/nvme-target" => &["session/state.rs", "session/transfer.rs"],
+        "the session's fields, and their part of its methods";
+    "crates/qos" => &["token_scheduler.rs", "token_scheduler/entry.rs"],
+        "an entry of the scheduler holds the scheduler's key of a tenant";
+    "crates/reactor" => &["arrivals.rs", "arrivals/paced.rs"],
+        "what is paced is received through the interests of all arrivals";
+    "crates/reactor" => &["uring/listener.rs", "uring/mod.rs", "uring/operations.rs"],
+        "the driver's fields, and two parts of its methods";
+    "crates/switch" => &["knobs/table.rs", "knobs/table/list.rs"],
+        "the type of a knob, and the list of all";
+    "crates/wire" => &["tcp/framer.rs", "tcp/framer/body.rs"],
+        "the framer's state machine in two files: the body's states are states of the framer";
+    "fuzz/entries" => &["target_session/mod.rs", "target_session/world.rs"],
+        "the world is made with the names that the session uses in it";
+    "sim" => &["check/machine.rs", "check/mod.rs"],
+        "the check runs the machine, which reports what survived to it";
+    "sim" => &["client.rs", "client/connections.rs", "client/giving_up.rs"],
+        "the application's fields, and two parts of its methods";
+    "sim" => &["driver.rs", "driver/kernel.rs"],
+        "the driver's sockets, and their side in the kernel";
+    "sim" => &["tenants/calibration.rs", "tenants/engine.rs", "tenants/scenario.rs"],
+        "a calibration is a run of the engine, and a scenario may be of a device that was calibrated";
+};
 
 /// The modules that each file of a crate uses: by file, paths below `src`.
 type Graph = BTreeMap<String, BTreeSet<String>>;

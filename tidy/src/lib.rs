@@ -7,6 +7,13 @@
 //! The rules read text, not syntax trees: they know this project's formatting (`cargo fmt`), and
 //! need no compiler. Must never: change a file, or depend on anything outside of the workspace.
 
+/// A table of tuples, with a row for each: `key => value, value;`.
+macro_rules! rows {
+    ($($key:expr => $($value:expr),+;)+) => {
+        &[$(($key, $($value),+)),+]
+    };
+}
+
 pub mod circles;
 pub mod functions;
 pub mod links;

@@ -11,71 +11,27 @@ pub const FILES_MAX: usize = 5;
 
 /// Names that more files declare, and those that are not to spread, with their number and the
 /// reason.
-pub const REPEATED: &[(&str, usize, &str)] = &[
-    (
-        "Asked",
-        6,
-        "what each place asks another one, private to it",
-    ),
-    ("Connection", 6, "each end's own, and each protocol's"),
-    (
-        "Entry",
-        4,
-        "says nothing of what it is an entry of: private to its module only",
-    ),
-    ("Event", 8, "what each event loop or parser yields"),
-    (
-        "Kind",
-        4,
-        "says nothing of what it is a kind of: private to its module only",
-    ),
-    (
-        "Line",
-        2,
-        "says nothing of what stands in it: private to its module only",
-    ),
-    ("Load", 5, "what each figure, run or model is loaded with"),
-    ("Message", 9, "the message of each service's mailbox"),
-    ("Namespace", 6, "the NVMe namespace in each layer's terms"),
-    (
-        "Place",
-        2,
-        "says nothing of where it is: private to its module only",
-    ),
-    ("Progress", 6, "how far each long task is"),
-    ("Queue", 10, "the queue of each layer"),
-    (
-        "Report",
-        2,
-        "the result of each engine of the simulator that has no other report",
-    ),
-    (
-        "Request",
-        7,
-        "the request of each layer, and of each protocol",
-    ),
-    (
-        "Scenario",
-        6,
-        "what each engine of the simulator and each figure runs",
-    ),
-    (
-        "Shared",
-        4,
-        "says nothing of what is shared: private to its module only",
-    ),
-    ("Slot", 7, "the slot of each table"),
-    (
-        "State",
-        4,
-        "says nothing of what has it: private to its module only",
-    ),
-    (
-        "Step",
-        2,
-        "the value that a command returns, and that of a turn of simulated paths",
-    ),
-];
+pub const REPEATED: &[(&str, usize, &str)] = rows! {
+    "Asked" => 6, "what each place asks another one, private to it";
+    "Connection" => 6, "each end's own, and each protocol's";
+    "Entry" => 4, "says nothing of what it is an entry of: private to its module only";
+    "Event" => 8, "what each event loop or parser yields";
+    "Kind" => 4, "says nothing of what it is a kind of: private to its module only";
+    "Line" => 2, "says nothing of what stands in it: private to its module only";
+    "Load" => 5, "what each figure, run or model is loaded with";
+    "Message" => 9, "the message of each service's mailbox";
+    "Namespace" => 6, "the NVMe namespace in each layer's terms";
+    "Place" => 2, "says nothing of where it is: private to its module only";
+    "Progress" => 6, "how far each long task is";
+    "Queue" => 10, "the queue of each layer";
+    "Report" => 2, "the result of each engine of the simulator that has no other report";
+    "Request" => 7, "the request of each layer, and of each protocol";
+    "Scenario" => 6, "what each engine of the simulator and each figure runs";
+    "Shared" => 4, "says nothing of what is shared: private to its module only";
+    "Slot" => 7, "the slot of each table";
+    "State" => 4, "says nothing of what has it: private to its module only";
+    "Step" => 2, "the value that a command returns, and that of a turn of simulated paths";
+};
 
 /// The files that declare a type of each name, outside of tests; a type that a trait's implementation
 /// names is none.

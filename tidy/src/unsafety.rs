@@ -3,74 +3,29 @@
 use crate::source::{Finding, Source, code};
 
 /// Files that may allow `unsafe`, each with the reason. `docs/architecture.md` lists them, too.
-pub const ROOMS: &[(&str, &str)] = &[
-    ("crates/capi/src/error.rs", "names that C sees"),
-    ("crates/capi/src/memory.rs", "pointers of C programs"),
-    (
-        "crates/capi/src/namespace.rs",
-        "names and arguments that C sees",
-    ),
-    ("crates/capi/src/options.rs", "layouts that C sees"),
-    (
-        "crates/capi/src/queue.rs",
-        "names and arguments that C sees",
-    ),
-    ("crates/capi/src/requests.rs", "memory of C programs"),
-    (
-        "crates/capi/src/switchboard.rs",
-        "names that C sees, and pointers that are handed on",
-    ),
-    (
-        "crates/capi/src/target.rs",
-        "names and arguments that C sees",
-    ),
-    ("crates/capi/src/version.rs", "names that C sees"),
-    (
-        "crates/frontend/src/fuse/gathered.rs",
-        "a ring that writes several answers",
-    ),
-    (
-        "crates/frontend/src/ublk/control.rs",
-        "a ring for commands to the kernel's ublk driver",
-    ),
-    (
-        "crates/frontend/src/ublk/descriptors.rs",
-        "memory that the kernel's ublk driver shares",
-    ),
-    ("crates/lab/src/limit/region.rs", "one `madvise`"),
-    (
-        "crates/reactor/src/memory/pool.rs",
-        "buffers of the kernel's",
-    ),
-    (
-        "crates/reactor/src/memory/prefetch.rs",
-        "one prefetch instruction",
-    ),
-    (
-        "crates/reactor/src/memory/region.rs",
-        "mappings, and copies that bypass the caches",
-    ),
-    (
-        "crates/reactor/src/preemption.rs",
-        "`getrusage` of one thread",
-    ),
-    (
-        "crates/reactor/src/priority.rs",
-        "scheduling calls for one thread",
-    ),
-    (
-        "crates/reactor/src/uring/listener.rs",
-        "the descriptor of an accepted connection",
-    ),
-    (
-        "crates/reactor/src/uring/ring.rs",
-        "the submission queue of io_uring",
-    ),
-    (
-        "crates/reactor/src/uring/socket.rs",
-        "`sendmsg` and `recvmsg`",
-    ),
-];
+pub const ROOMS: &[(&str, &str)] = rows! {
+    "crates/capi/src/error.rs" => "names that C sees";
+    "crates/capi/src/memory.rs" => "pointers of C programs";
+    "crates/capi/src/namespace.rs" => "names and arguments that C sees";
+    "crates/capi/src/options.rs" => "layouts that C sees";
+    "crates/capi/src/queue.rs" => "names and arguments that C sees";
+    "crates/capi/src/requests.rs" => "memory of C programs";
+    "crates/capi/src/switchboard.rs" => "names that C sees, and pointers that are handed on";
+    "crates/capi/src/target.rs" => "names and arguments that C sees";
+    "crates/capi/src/version.rs" => "names that C sees";
+    "crates/frontend/src/fuse/gathered.rs" => "a ring that writes several answers";
+    "crates/frontend/src/ublk/control.rs" => "a ring for commands to the kernel's ublk driver";
+    "crates/frontend/src/ublk/descriptors.rs" => "memory that the kernel's ublk driver shares";
+    "crates/lab/src/limit/region.rs" => "one `madvise`";
+    "crates/reactor/src/memory/pool.rs" => "buffers of the kernel's";
+    "crates/reactor/src/memory/prefetch.rs" => "one prefetch instruction";
+    "crates/reactor/src/memory/region.rs" => "mappings, and copies that bypass the caches";
+    "crates/reactor/src/preemption.rs" => "`getrusage` of one thread";
+    "crates/reactor/src/priority.rs" => "scheduling calls for one thread";
+    "crates/reactor/src/uring/listener.rs" => "the descriptor of an accepted connection";
+    "crates/reactor/src/uring/ring.rs" => "the submission queue of io_uring";
+    "crates/reactor/src/uring/socket.rs" => "`sendmsg` and `recvmsg`";
+};
 
 /// Reports `unsafe` outside of [`ROOMS`], outside of tests, and rooms without any.
 #[must_use]

@@ -7,7 +7,7 @@ use crate::reporter::{Ready, Reporter};
 use crate::wanted::{ReadFile, Wanted};
 use anyhow::Result;
 use control::attachments::{Attachments, AttachmentsAnswer, Interface};
-use control::{ApplyError, ApplyErrorKind, server, with_causes};
+use control::{ApplyError, server, with_causes};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -276,16 +276,14 @@ impl Running {
             .iter()
             .position(|attached| attached.wanted.name == name);
         let Some(place) = place else {
-            return Err(ApplyError::new(
-                ApplyErrorKind::NotFound,
+            return Err(ApplyError::not_found(
                 format!("there is no attachment {name:?}"),
                 "see `switchyard attachments`",
             ));
         };
         let clients = list[place].clients();
         let in_use = |message: String| {
-            ApplyError::new(
-                ApplyErrorKind::Conflict,
+            ApplyError::conflict(
                 message,
                 format!(
                     "end that use, or detach it all the same, and later requests fail: `switchyard \
@@ -310,8 +308,7 @@ impl Running {
                 Err(if is_in_use(&error) {
                     in_use(format!("{name:?}: {error}"))
                 } else {
-                    ApplyError::new(
-                        ApplyErrorKind::Failed,
+                    ApplyError::failed(
                         format!("{name:?} cannot be detached: {}", with_causes(&error)),
                         format!("detach it all the same: `switchyard detach {name} --force`"),
                     )
@@ -368,8 +365,7 @@ impl Attachments for Running {
     fn detach(&self, name: &str, force: bool) -> Result<(), ApplyError> {
         let _changes = lock(&self.changes);
         if self.is_draining() {
-            return Err(ApplyError::new(
-                ApplyErrorKind::Conflict,
+            return Err(ApplyError::conflict(
                 format!("{name:?} cannot be detached by itself: the process is ending"),
                 "it detaches all; see its log",
             ));

@@ -66,11 +66,28 @@ pub extern "C" fn sw_error_message() -> *const c_char {
         .unwrap_or(c"".as_ptr())
 }
 
+/// The answer of a call that succeeds, as C gets it.
+pub(crate) trait Answer {
+    fn number(self) -> c_int;
+}
+
+impl Answer for c_int {
+    fn number(self) -> c_int {
+        self
+    }
+}
+
+impl Answer for () {
+    fn number(self) -> c_int {
+        0
+    }
+}
+
 /// Runs a call, notes its error, and keeps panics from the caller.
-pub(crate) fn call(run: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
+pub(crate) fn call<A: Answer>(run: impl FnOnce() -> Result<A, Failure>) -> c_int {
     // After a panic the caller is told to close what the call used.
     match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(value)) => value,
+        Ok(Ok(answer)) => answer.number(),
         Ok(Err(failure)) => {
             note(&failure.message);
             -failure.errno

@@ -3,12 +3,13 @@
 
 use crate::error::Failure;
 use std::ffi::{CStr, c_char, c_int};
+use std::mem::MaybeUninit;
 use std::ptr;
 
 /// The most parts of a vector: as many as the kernel takes.
 pub(crate) const PARTS_MAX: c_int = 1024;
 
-fn null(what: &str) -> Failure {
+pub(crate) fn null(what: &str) -> Failure {
     Failure::new(
         libc::EFAULT,
         format!("{what} is NULL: pass a valid pointer"),
@@ -170,17 +171,15 @@ pub(crate) unsafe fn parts(
 /// # Safety
 /// Consists of integers and pointers without padding between or after them, and starts with a
 /// `usize`; all zeroes is a valid value and means "default".
-pub(crate) unsafe trait Versioned: Copy {
-    /// The value of which every field is zero.
-    const ZERO: Self;
-}
+pub(crate) unsafe trait Versioned: Copy {}
 
 /// Takes options from a structure that may be shorter or longer than ours; NULL is all defaults.
 ///
 /// # Safety
 /// `pointer` is NULL or a structure as long as it says.
 pub(crate) unsafe fn take<T: Versioned>(pointer: *const T) -> Result<T, Failure> {
-    let mut value = T::ZERO;
+    // SAFETY: all zeroes is a valid value.
+    let mut value = unsafe { MaybeUninit::<T>::zeroed().assume_init() };
     if pointer.is_null() {
         return Ok(value);
     }

@@ -39,16 +39,7 @@ pub struct NamespaceInfo {
 }
 
 // SAFETY: a `usize`, a 64-bit and four 32-bit numbers leave no gap.
-unsafe impl Versioned for NamespaceInfo {
-    const ZERO: Self = Self {
-        size: 0,
-        bytes: 0,
-        block_bytes: 0,
-        max_request_bytes: 0,
-        nsid: 0,
-        read_only: 0,
-    };
-}
+unsafe impl Versioned for NamespaceInfo {}
 
 const _: () = assert!(
     size_of::<NamespaceInfo>() == 32,
@@ -75,8 +66,7 @@ pub unsafe extern "C" fn sw_open(
         let opened = connected.subsystem.namespace_with(nsid, connected.class)?;
         let handle = NAMESPACES.insert(opened);
         // SAFETY: the header asks for a place for the handle.
-        unsafe { memory::store(namespace_out, ptr::without_provenance_mut(handle)) }?;
-        Ok(0)
+        unsafe { memory::store(namespace_out, ptr::without_provenance_mut(handle)) }
     })
 }
 
@@ -86,10 +76,7 @@ pub unsafe extern "C" fn sw_open(
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_close(ns: *mut Namespace) -> c_int {
-    call(|| {
-        drop(NAMESPACES.remove(ns.addr())?);
-        Ok(0)
-    })
+    call(|| NAMESPACES.remove(ns.addr()).map(drop))
 }
 
 /// Gives each call of this handle that begins from now on `timeout_us` microseconds, by whatever
@@ -107,8 +94,7 @@ pub extern "C" fn sw_close(ns: *mut Namespace) -> c_int {
 pub extern "C" fn sw_set_timeout(ns: *mut Namespace, timeout_us: i64) -> c_int {
     call(|| {
         let timeout = options::timeout(timeout_us);
-        NAMESPACES.change(ns.addr(), |namespace| namespace.with_timeout(timeout))?;
-        Ok(0)
+        NAMESPACES.change(ns.addr(), |namespace| namespace.with_timeout(timeout))
     })
 }
 
@@ -130,8 +116,7 @@ pub unsafe extern "C" fn sw_cancellable(
         let (namespace, _) = NAMESPACES.get(ns.addr())?.cancellable();
         let handle = NAMESPACES.insert(namespace);
         // SAFETY: the header asks for a place for the handle.
-        unsafe { memory::store(namespace_out, ptr::without_provenance_mut(handle)) }?;
-        Ok(0)
+        unsafe { memory::store(namespace_out, ptr::without_provenance_mut(handle)) }
     })
 }
 
@@ -152,7 +137,7 @@ pub extern "C" fn sw_cancel(ns: *mut Namespace) -> c_int {
             Failure::new(libc::EINVAL, message)
         })?;
         canceller.cancel();
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -176,8 +161,7 @@ pub unsafe extern "C" fn sw_namespace_info(ns: *mut Namespace, info: *mut Namesp
             read_only: namespace.is_read_only().into(),
         };
         // SAFETY: the header asks for a structure with its size.
-        unsafe { memory::fill(info, &value) }?;
-        Ok(0)
+        unsafe { memory::fill(info, &value) }
     })
 }
 
@@ -200,8 +184,7 @@ pub unsafe extern "C" fn sw_read(
         let namespace = NAMESPACES.get(ns.addr())?;
         // SAFETY: the header asks for that much memory.
         let data = unsafe { memory::bytes_mut(data.cast(), length) }?;
-        namespace.read(offset, data)?;
-        Ok(0)
+        Ok(namespace.read(offset, data)?)
     })
 }
 
@@ -226,12 +209,11 @@ pub unsafe extern "C" fn sw_write(
         options::flags(flags, SW_FUA, "SW_FUA")?;
         // SAFETY: the header asks for that much memory.
         let data = unsafe { memory::bytes(data.cast(), length) }?;
-        if flags & SW_FUA != 0 {
-            namespace.write_durable(offset, data)?;
-        } else {
-            namespace.write(offset, data)?;
-        }
-        Ok(0)
+        let written = match flags & SW_FUA {
+            0 => namespace.write(offset, data),
+            _ => namespace.write_durable(offset, data),
+        };
+        Ok(written?)
     })
 }
 
@@ -260,8 +242,7 @@ pub unsafe extern "C" fn sw_readv(
             let slice = unsafe { memory::bytes_mut(part.iov_base.cast(), part.iov_len) }?;
             slices.push(IoSliceMut::new(slice));
         }
-        namespace.read_vectored(offset, &mut slices)?;
-        Ok(0)
+        Ok(namespace.read_vectored(offset, &mut slices)?)
     })
 }
 
@@ -289,8 +270,7 @@ pub unsafe extern "C" fn sw_writev(
             let slice = unsafe { memory::bytes(part.iov_base.cast(), part.iov_len) }?;
             slices.push(IoSlice::new(slice));
         }
-        namespace.write_vectored(offset, &slices, flags & SW_FUA != 0)?;
-        Ok(0)
+        Ok(namespace.write_vectored(offset, &slices, flags & SW_FUA != 0)?)
     })
 }
 
@@ -301,10 +281,7 @@ pub unsafe extern "C" fn sw_writev(
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_flush(ns: *mut Namespace) -> c_int {
-    call(|| {
-        NAMESPACES.get(ns.addr())?.flush()?;
-        Ok(0)
-    })
+    call(|| Ok(NAMESPACES.get(ns.addr())?.flush()?))
 }
 
 /// Gives `length` bytes at `offset` back: their content is no longer needed.
@@ -313,10 +290,7 @@ pub extern "C" fn sw_flush(ns: *mut Namespace) -> c_int {
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_discard(ns: *mut Namespace, offset: u64, length: u64) -> c_int {
-    call(|| {
-        NAMESPACES.get(ns.addr())?.discard(offset, length)?;
-        Ok(0)
-    })
+    call(|| Ok(NAMESPACES.get(ns.addr())?.discard(offset, length)?))
 }
 
 /// Makes `length` bytes at `offset` read as zeroes.
@@ -325,8 +299,5 @@ pub extern "C" fn sw_discard(ns: *mut Namespace, offset: u64, length: u64) -> c_
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_write_zeroes(ns: *mut Namespace, offset: u64, length: u64) -> c_int {
-    call(|| {
-        NAMESPACES.get(ns.addr())?.write_zeroes(offset, length)?;
-        Ok(0)
-    })
+    call(|| Ok(NAMESPACES.get(ns.addr())?.write_zeroes(offset, length)?))
 }

@@ -6,7 +6,6 @@ use crate::memory::Versioned;
 use host::Class;
 use reactor::PollPolicy;
 use std::ffi::c_char;
-use std::ptr;
 use std::time::Duration;
 
 /// Class of requests: that of the connection, or the library's default, which is throughput.
@@ -60,19 +59,7 @@ pub struct Options {
 }
 
 // SAFETY: a `usize`, two pointers and six 32-bit numbers leave no gap.
-unsafe impl Versioned for Options {
-    const ZERO: Self = Self {
-        size: 0,
-        host_nqn: ptr::null(),
-        request_class: 0,
-        flags: 0,
-        connect_timeout_ms: 0,
-        command_timeout_ms: 0,
-        keep_alive_ms: 0,
-        loss_timeout_ms: 0,
-        path: ptr::null(),
-    };
-}
+unsafe impl Versioned for Options {}
 
 const _: () = assert!(size_of::<Options>() == 48, "the layout is part of the ABI");
 
@@ -103,16 +90,7 @@ pub struct SwitchboardOptions {
 }
 
 // SAFETY: a `usize`, three pointers and two 32-bit numbers leave no gap.
-unsafe impl Versioned for SwitchboardOptions {
-    const ZERO: Self = Self {
-        size: 0,
-        cores: ptr::null(),
-        core_count: 0,
-        reserved: 0,
-        preset: ptr::null(),
-        knobs: ptr::null(),
-    };
-}
+unsafe impl Versioned for SwitchboardOptions {}
 
 const _: () = assert!(
     size_of::<SwitchboardOptions>() == 40,
@@ -152,19 +130,7 @@ pub struct QueueOptions {
 }
 
 // SAFETY: a `usize`, a pointer, six 32-bit numbers and a 64-bit one leave no gap.
-unsafe impl Versioned for QueueOptions {
-    const ZERO: Self = Self {
-        size: 0,
-        connections: 0,
-        poll: 0,
-        request_class: 0,
-        reserved: 0,
-        switchboard: ptr::null_mut(),
-        request_bytes: 0,
-        flags: 0,
-        buffer_bytes: 0,
-    };
-}
+unsafe impl Versioned for QueueOptions {}
 
 const _: () = assert!(
     size_of::<QueueOptions>() == 48,

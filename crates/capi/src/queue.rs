@@ -67,8 +67,7 @@ pub unsafe extern "C" fn sw_queue_create(
         let handle = handles::number();
         requests::open(handle, opened)?;
         // SAFETY: the header asks for a place for the handle.
-        unsafe { memory::store(queue, ptr::without_provenance_mut(handle)) }?;
-        Ok(0)
+        unsafe { memory::store(queue, ptr::without_provenance_mut(handle)) }
     })
 }
 
@@ -134,10 +133,7 @@ fn number(value: u32, most: u16, what: &str) -> Result<u16, Failure> {
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_queue_destroy(queue: *mut Queue) -> c_int {
-    call(|| {
-        requests::close(queue.addr())?;
-        Ok(0)
-    })
+    call(|| requests::close(queue.addr()))
 }
 
 /// Returns the number of requests that may be outstanding, or a negative errno value.
@@ -158,14 +154,26 @@ fn count(value: usize) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-fn submit(queue: *mut Queue, operation: Operation, offset: u64, data: Data, user: usize) -> c_int {
+fn submit(
+    queue: *mut Queue,
+    offset: u64,
+    user: *mut c_void,
+    request: impl FnOnce() -> Result<(Operation, Data), Failure>,
+) -> c_int {
     call(|| {
+        let (operation, data) = request()?;
         requests::with(queue.addr(), |open| {
             // SAFETY: the header says that the memory is the request's until it is reaped.
-            unsafe { open.submit(operation, offset, data, user) }
-        })?;
-        Ok(0)
+            unsafe { open.submit(operation, offset, data, user.expose_provenance()) }
+        })
     })
+}
+
+fn memory_of(data: *mut c_void, length: usize) -> Result<Data, Failure> {
+    if data.is_null() {
+        return Err(memory::null("the data"));
+    }
+    Ok(Data::Memory(data.cast(), length))
 }
 
 fn writes(flags: u32) -> Result<Operation, Failure> {
@@ -192,17 +200,9 @@ pub unsafe extern "C" fn sw_queue_read(
     offset: u64,
     user: *mut c_void,
 ) -> c_int {
-    if data.is_null() {
-        return null();
-    }
-    let data = Data::Memory(data.cast(), length);
-    submit(
-        queue,
-        Operation::Read,
-        offset,
-        data,
-        user.expose_provenance(),
-    )
+    submit(queue, offset, user, || {
+        Ok((Operation::Read, memory_of(data, length)?))
+    })
 }
 
 /// Submits a write; `flags` is 0 or SW_FUA. The data is copied before the call returns, but for a
@@ -222,23 +222,9 @@ pub unsafe extern "C" fn sw_queue_write(
     flags: u32,
     user: *mut c_void,
 ) -> c_int {
-    if data.is_null() {
-        return null();
-    }
-    let operation = match writes(flags) {
-        Ok(operation) => operation,
-        Err(failure) => return call(|| Err(failure)),
-    };
-    let data = Data::Memory(data.cast_mut().cast(), length);
-    submit(queue, operation, offset, data, user.expose_provenance())
-}
-
-fn null() -> c_int {
-    call(|| {
-        Err(Failure::new(
-            libc::EFAULT,
-            "the data is NULL: pass a valid pointer",
-        ))
+    submit(queue, offset, user, || {
+        let data = memory_of(data.cast_mut(), length)?;
+        Ok((writes(flags)?, data))
     })
 }
 
@@ -257,20 +243,11 @@ pub unsafe extern "C" fn sw_queue_readv(
     offset: u64,
     user: *mut c_void,
 ) -> c_int {
-    // SAFETY: the header asks for a vector with that many parts.
-    match unsafe { memory::parts(parts, count) } {
-        Ok(parts) => {
-            let data = Data::Parts(parts);
-            submit(
-                queue,
-                Operation::Read,
-                offset,
-                data,
-                user.expose_provenance(),
-            )
-        }
-        Err(failure) => call(|| Err(failure)),
-    }
+    submit(queue, offset, user, || {
+        // SAFETY: the header asks for a vector with that many parts.
+        let parts = unsafe { memory::parts(parts, count) }?;
+        Ok((Operation::Read, Data::Parts(parts)))
+    })
 }
 
 /// Submits a write of `count` parts, as sw_writev. Parts are copied before the call returns, but for
@@ -290,12 +267,11 @@ pub unsafe extern "C" fn sw_queue_writev(
     flags: u32,
     user: *mut c_void,
 ) -> c_int {
-    // SAFETY: the header asks for a vector with that many parts.
-    let made = unsafe { memory::parts(parts, count) };
-    match made.and_then(|parts| Ok((writes(flags)?, Data::Parts(parts)))) {
-        Ok((operation, data)) => submit(queue, operation, offset, data, user.expose_provenance()),
-        Err(failure) => call(|| Err(failure)),
-    }
+    submit(queue, offset, user, || {
+        // SAFETY: the header asks for a vector with that many parts.
+        let parts = unsafe { memory::parts(parts, count) }?;
+        Ok((writes(flags)?, Data::Parts(parts)))
+    })
 }
 
 /// Submits a flush: everything that was written and reaped before is stable when it is reaped.
@@ -304,13 +280,7 @@ pub unsafe extern "C" fn sw_queue_writev(
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_queue_flush(queue: *mut Queue, user: *mut c_void) -> c_int {
-    submit(
-        queue,
-        Operation::Flush,
-        0,
-        Data::None(0),
-        user.expose_provenance(),
-    )
+    submit(queue, 0, user, || Ok((Operation::Flush, Data::None(0))))
 }
 
 /// Submits a discard, as sw_discard.
@@ -324,14 +294,9 @@ pub extern "C" fn sw_queue_discard(
     length: u64,
     user: *mut c_void,
 ) -> c_int {
-    let data = Data::None(length);
-    submit(
-        queue,
-        Operation::Deallocate,
-        offset,
-        data,
-        user.expose_provenance(),
-    )
+    submit(queue, offset, user, || {
+        Ok((Operation::Deallocate, Data::None(length)))
+    })
 }
 
 /// Submits zeroes, as sw_write_zeroes.
@@ -349,13 +314,7 @@ pub extern "C" fn sw_queue_write_zeroes(
         deallocate: false,
         durable: false,
     };
-    submit(
-        queue,
-        operation,
-        offset,
-        Data::None(length),
-        user.expose_provenance(),
-    )
+    submit(queue, offset, user, || Ok((operation, Data::None(length))))
 }
 
 /// Sends off what was submitted, without waiting.
@@ -439,12 +398,7 @@ pub extern "C" fn sw_queue_set_timeout(queue: *mut Queue, timeout_us: i64) -> c_
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_queue_cancel(queue: *mut Queue, user: *mut c_void) -> c_int {
-    call(|| {
-        requests::with(queue.addr(), |open| {
-            open.cancel(user.expose_provenance())?;
-            Ok(0)
-        })
-    })
+    call(|| requests::with(queue.addr(), |open| open.cancel(user.expose_provenance())))
 }
 
 /// A descriptor for poll(2) and event loops: readable whenever sw_queue_reap with a `min` of 0 may
@@ -483,8 +437,7 @@ pub unsafe extern "C" fn sw_buffer_alloc(
         memory::storable(address)?;
         let start = requests::with(queue.addr(), |open| open.register(length))?;
         // SAFETY: the header asks for a place for the address.
-        unsafe { memory::store(address, start.cast()) }?;
-        Ok(0)
+        unsafe { memory::store(address, start.cast()) }
     })
 }
 
@@ -495,8 +448,5 @@ pub unsafe extern "C" fn sw_buffer_alloc(
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_buffer_free(queue: *mut Queue, address: *mut c_void) -> c_int {
-    call(|| {
-        requests::with(queue.addr(), |open| open.unregister(address.addr()))?;
-        Ok(0)
-    })
+    call(|| requests::with(queue.addr(), |open| open.unregister(address.addr())))
 }

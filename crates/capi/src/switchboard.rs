@@ -47,8 +47,7 @@ pub unsafe extern "C" fn sw_switchboard_create(
         chosen.knobs = unsafe { knobs(&options) }?;
         let handle = SWITCHBOARDS.insert(host::Switchboard::start(&chosen)?);
         // SAFETY: the header asks for a place for the handle.
-        unsafe { memory::store(switchboard, ptr::without_provenance_mut(handle)) }?;
-        Ok(0)
+        unsafe { memory::store(switchboard, ptr::without_provenance_mut(handle)) }
     })
 }
 
@@ -59,10 +58,7 @@ pub unsafe extern "C" fn sw_switchboard_create(
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_switchboard_destroy(switchboard: *mut Switchboard) -> c_int {
-    call(|| {
-        drop(SWITCHBOARDS.remove(switchboard.addr())?);
-        Ok(0)
-    })
+    call(|| SWITCHBOARDS.remove(switchboard.addr()).map(drop))
 }
 
 /// # Safety
@@ -115,8 +111,7 @@ pub unsafe extern "C" fn sw_switchboard_set_knob(
         let name = unsafe { memory::text(name, "the name") }?;
         // SAFETY: as above.
         let value = unsafe { memory::text(value, "the value") }?;
-        board.change_knobs([(name, value)])?;
-        Ok(0)
+        Ok(board.change_knobs([(name, value)])?)
     })
 }
 
@@ -141,8 +136,7 @@ pub unsafe extern "C" fn sw_switchboard_get_knob(
         let name = unsafe { memory::text(name, "the name") }?;
         let text = board.knobs().text(name).map_err(invalid)?;
         // SAFETY: the header asks for as many bytes.
-        unsafe { memory::store_text(value, size, &text) }?;
-        Ok(0)
+        unsafe { memory::store_text(value, size, &text) }
     })
 }
 

@@ -51,8 +51,7 @@ pub unsafe extern "C" fn sw_connect(
         let connected = unsafe { connect(address, nqn, &options) }?;
         let handle = TARGETS.insert(connected);
         // SAFETY: the header asks for a place for the handle.
-        unsafe { memory::store(target, ptr::without_provenance_mut(handle)) }?;
-        Ok(0)
+        unsafe { memory::store(target, ptr::without_provenance_mut(handle)) }
     })
 }
 
@@ -102,8 +101,5 @@ unsafe fn connect(address: &str, nqn: &str, options: &Options) -> Result<Connect
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_disconnect(target: *mut Target) -> c_int {
-    call(|| {
-        drop(TARGETS.remove(target.addr())?);
-        Ok(0)
-    })
+    call(|| TARGETS.remove(target.addr()).map(drop))
 }

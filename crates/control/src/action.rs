@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ApplyError, ApplyErrorKind};
+use crate::error::ApplyError;
 use crate::model::{Configuration, Device, Namespace, Referral, Size, Subsystem, Switch, Tenant};
 
 /// One change of a running target.
@@ -134,7 +134,8 @@ impl Action {
     /// checked: see [`crate::config::validate`].
     ///
     /// # Errors
-    /// [`ApplyErrorKind::NotFound`] or [`ApplyErrorKind::Conflict`]; `model` is unchanged then.
+    /// [`ApplyErrorKind::NotFound`](crate::ApplyErrorKind::NotFound) or
+    /// [`ApplyErrorKind::Conflict`](crate::ApplyErrorKind::Conflict); `model` is unchanged then.
     pub fn apply_to_model(&self, model: &mut Configuration) -> Result<(), ApplyError> {
         match self {
             Self::AddDevice { name, device } => add_device(model, name, device),
@@ -236,14 +237,6 @@ impl Action {
     }
 }
 
-fn not_found(message: impl Into<String>, what_to_do: impl Into<String>) -> ApplyError {
-    ApplyError::new(ApplyErrorKind::NotFound, message, what_to_do)
-}
-
-fn conflict(message: impl Into<String>, what_to_do: impl Into<String>) -> ApplyError {
-    ApplyError::new(ApplyErrorKind::Conflict, message, what_to_do)
-}
-
 fn resize(
     model: &mut Configuration,
     nqn: &str,
@@ -263,12 +256,7 @@ fn resize(
 
 fn subsystem_index(model: &Configuration, nqn: &str) -> Result<usize, ApplyError> {
     let found = model.subsystems.iter().position(|s| s.nqn == nqn);
-    found.ok_or_else(|| {
-        not_found(
-            format!("there is no subsystem {nqn:?}"),
-            "list the subsystems with GET /v1/subsystems",
-        )
-    })
+    found.ok_or_else(|| ApplyError::no_subsystem(nqn))
 }
 
 fn find_subsystem<'a>(
@@ -285,18 +273,14 @@ fn find_namespace<'a>(
     nsid: u32,
 ) -> Result<(&'a mut Subsystem, usize), ApplyError> {
     let subsystem = find_subsystem(model, nqn)?;
-    match subsystem.namespaces.iter().position(|n| n.nsid == nsid) {
-        Some(index) => Ok((subsystem, index)),
-        None => Err(not_found(
-            format!("subsystem {nqn:?} has no namespace {nsid}"),
-            format!("list its namespaces with GET /v1/subsystems/{nqn}/namespaces"),
-        )),
-    }
+    let index = subsystem.namespaces.iter().position(|n| n.nsid == nsid);
+    let index = index.ok_or_else(|| ApplyError::no_namespace(nqn, nsid))?;
+    Ok((subsystem, index))
 }
 
 fn add_device(model: &mut Configuration, name: &str, device: &Device) -> Result<(), ApplyError> {
     if model.devices.contains_key(name) {
-        return Err(conflict(
+        return Err(ApplyError::conflict(
             format!("there is a device {name:?} already"),
             "choose another name, or remove that device first",
         ));
@@ -307,7 +291,7 @@ fn add_device(model: &mut Configuration, name: &str, device: &Device) -> Result<
 
 fn remove_device(model: &mut Configuration, name: &str) -> Result<(), ApplyError> {
     if let Some((nqn, namespace)) = model.users_of(name).next() {
-        return Err(conflict(
+        return Err(ApplyError::conflict(
             format!(
                 "device {name:?} is used by namespace {} of {nqn:?}",
                 namespace.nsid
@@ -315,20 +299,15 @@ fn remove_device(model: &mut Configuration, name: &str) -> Result<(), ApplyError
             "remove the namespace first",
         ));
     }
-    match model.devices.remove(name) {
-        Some(_) => Ok(()),
-        None => Err(not_found(
-            format!("there is no device {name:?}"),
-            "list the devices with GET /v1/devices",
-        )),
-    }
+    let removed = model.devices.remove(name);
+    removed.map(drop).ok_or_else(|| ApplyError::no_device(name))
 }
 
 fn add_subsystem(model: &mut Configuration, subsystem: &Subsystem) -> Result<(), ApplyError> {
     let nqn = &subsystem.nqn;
     let place = model.subsystems.binary_search_by(|s| s.nqn.cmp(nqn));
     let Err(index) = place else {
-        return Err(conflict(
+        return Err(ApplyError::conflict(
             format!("there is a subsystem {nqn:?} already"),
             "choose another name, or remove that subsystem first",
         ));
@@ -347,7 +326,7 @@ fn add_namespace(
     let nsid = namespace.nsid;
     let namespaces = &mut find_subsystem(model, nqn)?.namespaces;
     let Err(index) = namespaces.binary_search_by_key(&nsid, |n| n.nsid) else {
-        return Err(conflict(
+        return Err(ApplyError::conflict(
             format!("subsystem {nqn:?} has a namespace {nsid} already"),
             format!(
                 "choose another nsid: those in use are listed by GET /v1/subsystems/{nqn}/namespaces"
@@ -361,7 +340,7 @@ fn add_namespace(
 fn allow_host(model: &mut Configuration, nqn: &str, host: &str) -> Result<(), ApplyError> {
     let subsystem = find_subsystem(model, nqn)?;
     if !subsystem.allowed_hosts.insert(host.to_owned()) {
-        return Err(conflict(
+        return Err(ApplyError::conflict(
             format!("host {host:?} is allowed already"),
             "nothing needs to be done",
         ));
@@ -372,7 +351,7 @@ fn allow_host(model: &mut Configuration, nqn: &str, host: &str) -> Result<(), Ap
 fn deny_host(model: &mut Configuration, nqn: &str, host: &str) -> Result<(), ApplyError> {
     let subsystem = find_subsystem(model, nqn)?;
     if !subsystem.allowed_hosts.remove(host) {
-        return Err(not_found(
+        return Err(ApplyError::not_found(
             format!("host {host:?} is not among the allowed hosts of {nqn:?}"),
             format!("list them with GET /v1/subsystems/{nqn}/hosts"),
         ));
@@ -383,7 +362,7 @@ fn deny_host(model: &mut Configuration, nqn: &str, host: &str) -> Result<(), App
 fn remove_referral(model: &mut Configuration, referral: &Referral) -> Result<(), ApplyError> {
     let referrals = &mut model.discovery.referrals;
     let Some(index) = referrals.iter().position(|r| r == referral) else {
-        return Err(not_found(
+        return Err(ApplyError::not_found(
             format!("there is no referral to {}", referral.address),
             "list the referrals with GET /v1/referrals",
         ));
@@ -395,7 +374,7 @@ fn remove_referral(model: &mut Configuration, referral: &Referral) -> Result<(),
 fn add_referral(model: &mut Configuration, referral: &Referral) -> Result<(), ApplyError> {
     let referrals = &mut model.discovery.referrals;
     let Err(index) = referrals.binary_search(referral) else {
-        return Err(conflict(
+        return Err(ApplyError::conflict(
             format!("there is a referral to {} already", referral.address),
             "nothing needs to be done",
         ));

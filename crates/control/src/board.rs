@@ -17,7 +17,7 @@ use crate::snapshot::{
     ClassStats, ControllerSnapshot, NamespaceSnapshot, QueueSnapshot, ScheduledDevice,
     ServiceClass, Snapshot, SwitchSnapshot, TenantSnapshot,
 };
-use interval::Interval;
+use interval::{Interval, Rise};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -92,30 +92,11 @@ fn yes(is: bool) -> Cell {
 
 /// A tenant on a device, now and at the earlier look.
 struct TenantRow<'a> {
-    interval: Interval,
     device: &'a ScheduledDevice,
     is: &'a TenantSnapshot,
-    was: &'a TenantStats,
+    rise: Rise<'a, TenantStats>,
     /// p50, p95 and p99 of its reads.
     reads: [Cell; 3],
-}
-
-impl TenantRow<'_> {
-    /// The rise of a counter a second.
-    fn rise(&self, counter: fn(&TenantStats) -> u64) -> Cell {
-        self.interval
-            .count(counter(self.was), counter(&self.is.stats))
-    }
-
-    /// The same of a counter in thousandths.
-    fn milli(&self, counter: fn(&TenantStats) -> u64) -> Cell {
-        self.interval
-            .milli(counter(self.was), counter(&self.is.stats))
-    }
-}
-
-fn tenant_bytes(stats: &TenantStats) -> u64 {
-    sum([stats.read_bytes, stats.written_bytes])
 }
 
 columns! { TENANTS, tenant_cells(row: TenantRow<'_>):
@@ -123,13 +104,13 @@ columns! { TENANTS, tenant_cells(row: TenantRow<'_>):
     "tenant" "tenant" => Cell::text(&row.is.name),
     "class" "class" => class(&row.is.class),
     "reserved_tokens_per_second" "promised" => Cell::Count(row.is.reserved_tokens_per_second),
-    "iops" "IOPS" => row.rise(|t| sum([t.reads, t.writes, t.others])),
-    "bytes_per_second" "B/s" => row.interval.bytes(tenant_bytes(row.was), tenant_bytes(&row.is.stats)),
-    "errors_per_second" "err/s" => row.rise(|t| t.errors),
-    "spent_tokens_per_second" "spent/s" => row.milli(|t| t.spent_milli),
-    "earned_tokens_per_second" "earned/s" => row.milli(|t| t.earned_milli),
-    "given_tokens_per_second" "given/s" => row.milli(|t| t.given_milli),
-    "taken_tokens_per_second" "taken/s" => row.milli(|t| t.taken_milli),
+    "iops" "IOPS" => row.rise.count(|t| sum([t.reads, t.writes, t.others])),
+    "bytes_per_second" "B/s" => row.rise.bytes(|t| sum([t.read_bytes, t.written_bytes])),
+    "errors_per_second" "err/s" => row.rise.count(|t| t.errors),
+    "spent_tokens_per_second" "spent/s" => row.rise.milli(|t| t.spent_milli),
+    "earned_tokens_per_second" "earned/s" => row.rise.milli(|t| t.earned_milli),
+    "given_tokens_per_second" "given/s" => row.rise.milli(|t| t.given_milli),
+    "taken_tokens_per_second" "taken/s" => row.rise.milli(|t| t.taken_milli),
     "waiting" "waiting" => Cell::Count(row.is.stats.waiting),
     "read_p50_ns" "p50" => row.reads[0].clone(),
     "read_p95_ns" "p95" => row.reads[1].clone(),
@@ -150,10 +131,9 @@ fn tenants(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
             let before = before.and_then(|device| device.tenants.iter().find(same));
             let was = before.unwrap_or(&nothing);
             tenant_cells(&TenantRow {
-                interval,
                 device,
                 is,
-                was: &was.stats,
+                rise: interval.rise(&was.stats, &is.stats),
                 reads: interval.percentiles(&was.latency.reads, &is.latency.reads),
             })
         };
@@ -214,37 +194,28 @@ fn class(class: &ServiceClass) -> Cell {
 
 /// A class on a core, now and at the earlier look.
 struct ClassRow<'a> {
-    interval: Interval,
     core: u32,
     busy: Cell,
     class: Class,
     switch: &'a SwitchSnapshot,
-    is: &'a ClassStats,
-    was: &'a ClassStats,
-}
-
-impl ClassRow<'_> {
-    /// The rise of a counter a second.
-    fn rise(&self, counter: fn(&ClassStats) -> u64) -> Cell {
-        self.interval.count(counter(self.was), counter(self.is))
-    }
+    rise: Rise<'a, ClassStats>,
 }
 
 columns! { CORES, class_cells(row: ClassRow<'_>):
     "core" "core" => Cell::Count(row.core.into()),
     "class" "class" => Cell::text(&row.class.to_string()),
     "core_busy_percent" "busy" => row.busy.clone(),
-    "queues" "queues" => Cell::Count(row.is.queues),
-    "outstanding_bytes" "outstanding" => Cell::Bytes(row.is.outstanding_bytes),
-    "load_bytes" "load" => Cell::Bytes(row.is.load_bytes),
-    "receive_quanta_per_second" "rx quanta/s" => row.rise(|c| c.receive.quanta),
-    "send_quanta_per_second" "tx quanta/s" => row.rise(|c| c.send.quanta),
-    "preemptions_per_second" "preempt/s" => row.rise(|c| sum([c.receive.preemptions, c.send.preemptions])),
-    "answers_per_second" "answers/s" => row.rise(|c| c.caravans.requests),
-    "caravans_per_second" "caravans/s" => row.rise(|c| sum(c.caravans.rings)),
-    "sent_bytes_per_second" "tx B/s" => row.interval.bytes(row.was.caravans.bytes, row.is.caravans.bytes),
-    "moved_in" "moved in" => Cell::Count(row.is.moved_in),
-    "moved_out" "moved out" => Cell::Count(row.is.moved_out),
+    "queues" "queues" => Cell::Count(row.rise.is.queues),
+    "outstanding_bytes" "outstanding" => Cell::Bytes(row.rise.is.outstanding_bytes),
+    "load_bytes" "load" => Cell::Bytes(row.rise.is.load_bytes),
+    "receive_quanta_per_second" "rx quanta/s" => row.rise.count(|c| c.receive.quanta),
+    "send_quanta_per_second" "tx quanta/s" => row.rise.count(|c| c.send.quanta),
+    "preemptions_per_second" "preempt/s" => row.rise.count(|c| sum([c.receive.preemptions, c.send.preemptions])),
+    "answers_per_second" "answers/s" => row.rise.count(|c| c.caravans.requests),
+    "caravans_per_second" "caravans/s" => row.rise.count(|c| sum(c.caravans.rings)),
+    "sent_bytes_per_second" "tx B/s" => row.rise.bytes(|c| c.caravans.bytes),
+    "moved_in" "moved in" => Cell::Count(row.rise.is.moved_in),
+    "moved_out" "moved out" => Cell::Count(row.rise.is.moved_out),
     "steering_steps" "steered" => Cell::Count(row.switch.stats.steering_steps),
     "in_use" "in use" => yes(row.switch.in_use),
     "scaled_in" "scaled in" => Cell::Count(row.switch.stats.scaled_in),
@@ -268,13 +239,11 @@ fn cores(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
         for (class, stats) in is.stats.classes.iter() {
             let was = was.as_ref().map(|was| &was.stats.classes[class]);
             rows.push(Row::plain(class_cells(&ClassRow {
-                interval,
                 core: core.core,
                 busy: busy.clone(),
                 class,
                 switch: &is,
-                is: stats,
-                was: was.unwrap_or(&nothing),
+                rise: interval.rise(was.unwrap_or(&nothing), stats),
             })));
         }
     }
@@ -289,43 +258,28 @@ fn cores(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
 
 /// A namespace, now and at the earlier look.
 struct NamespaceRow<'a> {
-    interval: Interval,
     is: &'a NamespaceSnapshot,
-    was: &'a NamespaceSnapshot,
+    rise: Rise<'a, target::NamespaceSnapshot>,
     /// p50, p95 and p99 of reads, then of writes.
     latencies: [[Cell; 3]; 2],
-}
-
-impl NamespaceRow<'_> {
-    /// The rise of a counter a second.
-    fn rise(&self, counter: fn(&target::NamespaceSnapshot) -> u64) -> Cell {
-        let (was, is) = (&self.was.namespace, &self.is.namespace);
-        self.interval.count(counter(was), counter(is))
-    }
-
-    /// The same of a counter of bytes.
-    fn bytes(&self, counter: fn(&target::NamespaceSnapshot) -> u64) -> Cell {
-        let (was, is) = (&self.was.namespace, &self.is.namespace);
-        self.interval.bytes(counter(was), counter(is))
-    }
 }
 
 columns! { NAMESPACES, namespace_cells(row: NamespaceRow<'_>):
     "device" "device" => Cell::text(&row.is.device),
     "nsid" "nsid" => Cell::Count(row.is.namespace.nsid.into()),
-    "reads_per_second" "read/s" => row.rise(|n| n.reads.completed),
-    "read_bytes_per_second" "read B/s" => row.bytes(|n| n.reads.bytes),
+    "reads_per_second" "read/s" => row.rise.count(|n| n.reads.completed),
+    "read_bytes_per_second" "read B/s" => row.rise.bytes(|n| n.reads.bytes),
     "read_p50_ns" "p50" => row.latencies[0][0].clone(),
     "read_p95_ns" "p95" => row.latencies[0][1].clone(),
     "read_p99_ns" "p99" => row.latencies[0][2].clone(),
-    "writes_per_second" "write/s" => row.rise(|n| n.writes.completed),
-    "written_bytes_per_second" "write B/s" => row.bytes(|n| n.writes.bytes),
+    "writes_per_second" "write/s" => row.rise.count(|n| n.writes.completed),
+    "written_bytes_per_second" "write B/s" => row.rise.bytes(|n| n.writes.bytes),
     "write_p50_ns" "p50" => row.latencies[1][0].clone(),
     "write_p95_ns" "p95" => row.latencies[1][1].clone(),
     "write_p99_ns" "p99" => row.latencies[1][2].clone(),
-    "flushes_per_second" "flush/s" => row.rise(|n| n.flushes.completed),
-    "others_per_second" "other/s" => row.rise(|n| n.others.completed),
-    "errors_per_second" "err/s" => row.rise(|n| sum(n.operations().map(|(_, kind)| kind.errors))),
+    "flushes_per_second" "flush/s" => row.rise.count(|n| n.flushes.completed),
+    "others_per_second" "other/s" => row.rise.count(|n| n.others.completed),
+    "errors_per_second" "err/s" => row.rise.count(|n| sum(n.operations().map(|(_, kind)| kind.errors))),
     "size_bytes" "size" => Cell::Bytes(row.is.size_bytes),
     "subsystem" "subsystem" => Cell::text(&row.is.nqn),
 }
@@ -338,9 +292,8 @@ fn namespaces(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table
         let was = earlier.namespaces.iter().find(same).unwrap_or(&nothing);
         let (before, now) = (&was.namespace, &is.namespace);
         Row::plain(namespace_cells(&NamespaceRow {
-            interval,
             is,
-            was,
+            rise: interval.rise(before, now),
             latencies: [
                 interval.percentiles(&before.reads.latency, &now.reads.latency),
                 interval.percentiles(&before.writes.latency, &now.writes.latency),

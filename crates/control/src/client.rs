@@ -39,13 +39,7 @@ const CHANGES_MAX: u32 = 16;
 /// # Errors
 /// An interface that cannot be reached, or what it says is wrong with the request.
 pub fn ask(api: &ApiAddress, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-    let question = Question {
-        method,
-        path,
-        body,
-        if_match: None,
-    };
-    question.put_to(api)?.value()
+    put(api, method, path, body, None)?.value()
 }
 
 /// Reads an answer of the interface as the value that it stands for.
@@ -67,36 +61,15 @@ pub fn change(
     mut decide: impl FnMut(&Value) -> Result<Value>,
 ) -> Result<Value> {
     for _ in 0..CHANGES_MAX {
-        let question = Question {
-            method: Method::GET,
-            path,
-            body: None,
-            if_match: None,
-        };
-        let seen = question.put_to(api)?;
+        let seen = put(api, Method::GET, path, None, None)?;
         let tag = seen.tag.clone();
         let body = decide(&seen.value()?)?;
-        let question = Question {
-            method: Method::PUT,
-            path,
-            body: Some(&body),
-            if_match: tag.as_ref(),
-        };
-        let answer = question.put_to(api)?;
+        let answer = put(api, Method::PUT, path, Some(&body), tag.as_ref())?;
         if answer.status != StatusCode::PRECONDITION_FAILED {
             return answer.value();
         }
     }
     bail!("others changed it {CHANGES_MAX} times meanwhile; try again when they have finished")
-}
-
-/// A request.
-struct Question<'a> {
-    method: Method,
-    path: &'a str,
-    body: Option<&'a Value>,
-    /// Only if it is still what had this tag.
-    if_match: Option<&'a HeaderValue>,
 }
 
 /// An answer.
@@ -107,59 +80,64 @@ struct Answer {
     from: ApiAddress,
 }
 
-impl Question<'_> {
-    fn put_to(self, api: &ApiAddress) -> Result<Answer> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start a runtime")?;
-        let host = match api {
-            ApiAddress::Loopback(address) => address.to_string(),
-            ApiAddress::Unix(_) => "localhost".to_owned(),
-        };
-        let mut request = Request::builder()
-            .method(self.method)
-            .uri(self.path)
-            .header(header::HOST, host)
-            .header(header::CONTENT_TYPE, "application/json");
-        if let Some(tag) = self.if_match {
-            request = request.header(header::IF_MATCH, tag);
-        }
-        if let (ApiAddress::Loopback(_), Some(token)) = (api, token()?) {
-            request = request.header(header::AUTHORIZATION, token.header());
-        }
-        let body = self.body.map(ToString::to_string).unwrap_or_default();
-        let request = request
-            .body(Full::new(Bytes::from(body)))
-            .context("the request has no form in HTTP")?;
-        let (timeout, hint) = match *request.method() {
-            Method::GET => (QUESTION_TIMEOUT, ""),
-            _ => (
-                CHANGE_TIMEOUT,
-                "; the change may still be made, see `switchyard config show`",
-            ),
-        };
-        let answered = runtime.block_on(async {
-            tokio::time::timeout(timeout, exchange(api, request))
-                .await
-                .with_context(|| format!("no answer within {} s{hint}", timeout.as_secs()))?
-        });
-        let (head, text) = answered.with_context(|| {
-            format!("the interface at {api} (name the one of the process with --api ADDRESS)")
-        })?;
-        let body = if head.status == StatusCode::NO_CONTENT {
-            Value::Null
-        } else {
-            serde_json::from_slice(&text)
-                .with_context(|| format!("what answers at {api} is no switchyard"))?
-        };
-        Ok(Answer {
-            status: head.status,
-            tag: head.headers.get(header::ETAG).cloned(),
-            body,
-            from: api.clone(),
-        })
+/// Puts a question; with `if_match` only if its subject is still what had this tag.
+fn put(
+    api: &ApiAddress,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+    if_match: Option<&HeaderValue>,
+) -> Result<Answer> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")?;
+    let host = match api {
+        ApiAddress::Loopback(address) => address.to_string(),
+        ApiAddress::Unix(_) => "localhost".to_owned(),
+    };
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, host)
+        .header(header::CONTENT_TYPE, "application/json");
+    if let Some(tag) = if_match {
+        request = request.header(header::IF_MATCH, tag);
     }
+    if let (ApiAddress::Loopback(_), Some(token)) = (api, token()?) {
+        request = request.header(header::AUTHORIZATION, token.header());
+    }
+    let body = body.map(ToString::to_string).unwrap_or_default();
+    let request = request
+        .body(Full::new(Bytes::from(body)))
+        .context("the request has no form in HTTP")?;
+    let (timeout, hint) = match *request.method() {
+        Method::GET => (QUESTION_TIMEOUT, ""),
+        _ => (
+            CHANGE_TIMEOUT,
+            "; the change may still be made, see `switchyard config show`",
+        ),
+    };
+    let answered = runtime.block_on(async {
+        tokio::time::timeout(timeout, exchange(api, request))
+            .await
+            .with_context(|| format!("no answer within {} s{hint}", timeout.as_secs()))?
+    });
+    let (head, text) = answered.with_context(|| {
+        format!("the interface at {api} (name the one of the process with --api ADDRESS)")
+    })?;
+    let body = if head.status == StatusCode::NO_CONTENT {
+        Value::Null
+    } else {
+        serde_json::from_slice(&text)
+            .with_context(|| format!("what answers at {api} is no switchyard"))?
+    };
+    Ok(Answer {
+        status: head.status,
+        tag: head.headers.get(header::ETAG).cloned(),
+        body,
+        from: api.clone(),
+    })
 }
 
 impl Answer {

@@ -11,6 +11,7 @@ mod decode;
 mod device_tests;
 mod node;
 mod problem;
+mod spot;
 #[cfg(test)]
 mod tenant_tests;
 #[cfg(test)]
@@ -20,14 +21,14 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use crate::files::{read_any, read_regular};
-use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::limits::{CONFIGURATION_BYTES_MAX, PROBLEMS_MAX};
 use crate::model::Configuration;
 
 pub(crate) use check::{check, check_api_limits};
-pub(crate) use decode::{Decoder, FromNode, Table, from_table};
+pub(crate) use decode::{FromNode, Table, from_table, parsed};
 pub(crate) use node::{Node, Value};
-pub(crate) use problem::Place;
 pub use problem::{ConfigError, Problem};
+pub(crate) use spot::{FoundNode, Problems, Spot};
 
 /// The languages a configuration is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,30 +45,30 @@ pub enum Format {
 /// Every problem found, with line and key; without a file's name, which
 /// [`ConfigError::in_file`] adds.
 pub fn parse(text: &str, format: Format) -> Result<Configuration, ConfigError> {
-    let mut configuration: Configuration = parse_part(text, format, &Place::root())?.0;
-    let problems = check(&configuration);
-    if !problems.is_empty() {
-        let root = Node::parse(text, format)?;
-        return Err(ConfigError::located(problems, &root, text));
-    }
-    configuration.sort();
-    Ok(configuration)
+    parse_part(text, format, |mut configuration: Configuration, root| {
+        check(&configuration, root);
+        configuration.sort();
+        Some(configuration)
+    })
 }
 
-/// Reads, without looking at it as a whole, what a request's body or a file says.
-pub(crate) fn parse_part<T: FromNode>(
+/// Reads what a request's body or a file says; `check` then looks at it as a whole.
+pub(crate) fn parse_part<T: FromNode, U>(
     text: &str,
     format: Format,
-    place: &Place,
-) -> Result<(T, Node), ConfigError> {
+    check: impl FnOnce(T, &Spot<'_>) -> Option<U>,
+) -> Result<U, ConfigError> {
     let root = Node::parse(text, format)?;
-    let decoder = Decoder::default();
-    let value = T::from_node(&root, place, &decoder);
-    let problems = decoder.into_problems();
-    match value {
-        Some(value) if problems.is_empty() => Ok((value, root)),
-        _ => Err(ConfigError::located(problems, &root, text)),
-    }
+    let located = |problems: Problems| ConfigError::located(problems.into_list(), &root, text);
+    // One more than is shown tells the reader that there are more.
+    let problems = Problems::new(PROBLEMS_MAX + 1);
+    let value = T::from_node(&FoundNode::new(&root, problems.root()));
+    let Some(value) = value.filter(|_| problems.is_empty()) else {
+        return Err(located(problems));
+    };
+    let problems = Problems::new(usize::MAX);
+    let checked = check(value, &problems.root()).filter(|_| problems.is_empty());
+    checked.ok_or_else(|| located(problems))
 }
 
 /// Reads and checks the TOML file at `path`. Never waits for another process: a pipe is refused.
@@ -91,12 +92,12 @@ pub fn load_waiting(path: &Path) -> Result<Configuration, ConfigError> {
 /// # Errors
 /// Every problem found, with the key it would have in a file.
 pub fn validate(configuration: &Configuration) -> Result<(), ConfigError> {
-    let problems = check(configuration);
+    let problems = Problems::new(usize::MAX);
+    check(configuration, &problems.root());
     if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(ConfigError::named(problems, configuration))
+        return Ok(());
     }
+    Err(ConfigError::named(problems.into_list(), configuration))
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {

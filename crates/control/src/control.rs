@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::task::{JoinError, spawn_blocking};
 
 use crate::action::Action;
 use crate::config::{self, ConfigError};
@@ -21,7 +21,7 @@ use crate::error::ApplyError;
 use crate::folders;
 use crate::merge::{self, Contradiction, Difference, differences, merge};
 use crate::model::{Configuration, Device};
-use crate::snapshot::{Snapshot, TenantEvent};
+use crate::snapshot::Snapshot;
 use crate::state::{StateError, StateFile};
 
 /// The configuration in force, and the dataplane it is in force in.
@@ -181,12 +181,6 @@ impl Control {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Returns the tenant events after the one of this number.
-    #[must_use]
-    pub fn events(&self, after: u64) -> Vec<TenantEvent> {
-        self.plane.events(after)
-    }
-
     /// Returns a snapshot of the dataplane.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -323,10 +317,18 @@ impl Control {
         assert!(*in_force == *remembered, "what is remembered is in force");
     }
 
-    /// Waits until the callers before have made their changes. Every caller on the runtime waits
-    /// here before it takes a thread for a call that may wait for a change.
-    pub(crate) async fn turn(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.turn).lock_owned().await
+    /// Runs `work` on a thread that may block, once the callers before have made their changes: until
+    /// then it takes no thread. Once begun, it is finished even if its caller goes away.
+    pub(crate) async fn in_turn<T: Send + 'static>(
+        self: Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let work = move || {
+            let _turn = turn;
+            work(&self)
+        };
+        spawn_blocking(work).await
     }
 
     /// Returns the actions that would make `new` the configuration in force, and carries none out.

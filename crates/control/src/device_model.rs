@@ -16,7 +16,7 @@ use qos::curve::{CurveError, Point};
 use qos::{CostModel, Curve, Percentile, PricedOperation, TokenRate};
 
 use crate::config::{
-    ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, from_table, parse_part,
+    ConfigError, Format, FoundNode, FromNode, Problem, Spot, Table, from_table, parse_part,
 };
 use crate::files::{read_regular, read_regular_beneath};
 use crate::folders;
@@ -118,10 +118,7 @@ impl DeviceModel {
     /// # Errors
     /// Every problem found, with line and key; without a file's name.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let (draft, root): (Draft, Node) = parse_part(text, Format::Toml, &Place::root())?;
-        draft
-            .check()
-            .map_err(|problems| ConfigError::located(problems, &root, text))
+        parse_part(text, Format::Toml, Draft::check)
     }
 
     /// Reads and checks the model in the file at `path`.
@@ -140,8 +137,8 @@ impl DeviceModel {
         let model = match read(path, folders) {
             Ok(text) => Self::parse(&text),
             Err(error) => {
-                let problem = Problem::new(&Place::root(), error, REMEDY);
-                Err(ConfigError::unlocated(vec![problem]))
+                let problem = Problem::of_file(error, REMEDY);
+                Err(ConfigError::single(problem))
             }
         };
         model.map_err(|error| error.in_file(path))
@@ -262,79 +259,59 @@ struct Draft {
 }
 
 impl Draft {
-    fn check(self) -> Result<DeviceModel, Vec<Problem>> {
-        let mut problems = Vec::new();
-        let prices = Place::root().key("prices");
-        let mut price = |place: &Place, operation, milli| {
-            let place = place.key(price_key(operation));
-            let price = Price::milli(milli)
-                .map_err(|error| problems.push(Problem::new(&place, error.to_string(), REMEDY)));
-            if operation == PricedOperation::Read
-                && place == prices.key("mixed").key(price_key(operation))
-                && milli != Price::READ.as_milli()
-            {
-                problems.push(Problem::new(
-                    &place,
+    /// The model, where all of it can be true; what cannot is reported.
+    fn check(self, root: &Spot<'_>) -> Option<DeviceModel> {
+        let prices = root.key("prices");
+        let price = |list: &str, operation, milli| {
+            let place = prices.key(list).key(price_key(operation));
+            let price = Price::milli(milli);
+            let price = price.map_err(|error| place.report(error.to_string(), REMEDY));
+            let is_unit = list == "mixed" && operation == PricedOperation::Read;
+            if is_unit && milli != Price::READ.as_milli() {
+                place.report(
                     format!("is {milli}, but a read under a mixed load is one token by definition"),
                     "write 1000, and scale the other prices and the curve's rates",
-                ));
+                );
             }
             price.ok()
         };
-        let mut others: BTreeMap<_, _> = self
-            .mixed
-            .iter()
-            .filter_map(|(&operation, &milli)| {
-                Some((operation, price(&prices.key("mixed"), operation, milli)?))
-            })
-            .collect();
+        let mixed = self.mixed.iter().filter_map(|(&operation, &milli)| {
+            let price = price("mixed", operation, milli)?;
+            Some((operation, price))
+        });
+        let mut others: BTreeMap<_, _> = mixed.collect();
         others.remove(&PricedOperation::Read);
         let write = others.remove(&PricedOperation::Write);
-        let read_only_read = price(
-            &prices.key("read_only"),
-            PricedOperation::Read,
-            self.read_only_read,
-        );
-        let curve = Curve::new(self.points).map_err(|error| problems.push(curve_problem(error)));
-        match (write, read_only_read, curve) {
-            (Some(write), Some(read_only_read), Ok(curve)) if problems.is_empty() => {
-                Ok(DeviceModel {
-                    provenance: self.provenance,
-                    prices: PriceList {
-                        write,
-                        read_only_read,
-                        others,
-                    },
-                    curve,
-                })
-            }
-            _ => Err(problems),
-        }
+        let read_only_read = price("read_only", PricedOperation::Read, self.read_only_read);
+        let curve = Curve::new(self.points);
+        let curve = curve.map_err(|error| report_curve(error, &root.key("curve")));
+        Some(DeviceModel {
+            provenance: self.provenance,
+            prices: PriceList {
+                write: write?,
+                read_only_read: read_only_read?,
+                others,
+            },
+            curve: curve.ok()?,
+        })
     }
 }
 
-fn curve_problem(error: CurveError) -> Problem {
-    let curve = Place::root().key("curve");
+fn report_curve(error: CurveError, curve: &Spot<'_>) {
     let place = match error {
-        CurveError::Points(_) => curve,
-        CurveError::Order(at) => curve.index(at).key(RATE_KEY),
-        CurveError::Rate(at) => curve.index(at).key(RATE_KEY),
+        CurveError::Points(_) => curve.clone(),
+        CurveError::Order(at) | CurveError::Rate(at) => curve.index(at).key(RATE_KEY),
         CurveError::Latency(at) => curve.index(at),
     };
-    Problem::new(
-        &place,
-        error.to_string(),
-        "measure it again, or put it right",
-    )
+    place.report(error.to_string(), "measure it again, or put it right");
 }
 
 impl FromNode for Draft {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let version: Option<u32> = table.required("version", "name a file of this version: 1");
         if let Some(other) = version.filter(|&version| version != VERSION) {
-            decoder.problem(
-                &table.place("version"),
+            table.place("version").report(
                 format!("is {other}, and this program reads {VERSION}"),
                 "calibrate the device again with this program",
             );
@@ -350,7 +327,7 @@ impl FromNode for Draft {
         Some(Self {
             provenance: provenance?,
             mixed: prices.mixed.0,
-            read_only_read: prices.read_only.0,
+            read_only_read: prices.read_only.read_millitokens,
             points: points?,
         })
     }
@@ -371,11 +348,14 @@ from_table! {
         mixed: required("write [prices.mixed]"),
         read_only: required("write [prices.read_only]"),
     }
+    ReadOnlyPrices {
+        read_millitokens: required("write thousandths of a token, like read_millitokens = 500"),
+    }
 }
 
 impl FromNode for Live {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let share_percent = table.required("share_percent", "write the share that was spent");
         let from = table.required("from_tokens_per_second", "write the lowest rate measured");
         let to = table.required("to_tokens_per_second", "write the highest rate measured");
@@ -396,8 +376,8 @@ struct FilePrices {
 struct MixedPrices(BTreeMap<PricedOperation, u32>);
 
 impl FromNode for MixedPrices {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let prices = PricedOperation::ALL.map(|operation| {
             let key = price_key(operation);
             let price = match operation {
@@ -408,7 +388,7 @@ impl FromNode for MixedPrices {
                 }
                 _ => table.optional(key),
             };
-            price.map(|price| (operation, price))
+            Some((operation, price?))
         });
         table.finish();
         let mut read = BTreeMap::new();
@@ -421,18 +401,8 @@ impl FromNode for MixedPrices {
     }
 }
 
-struct ReadOnlyPrices(u32);
-
-impl FromNode for ReadOnlyPrices {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let read = table.required(
-            price_key(PricedOperation::Read),
-            "write thousandths of a token, like read_millitokens = 500",
-        );
-        table.finish();
-        Some(Self(read?))
-    }
+struct ReadOnlyPrices {
+    read_millitokens: u32,
 }
 
 const RATE_KEY: &str = "tokens_per_second";
@@ -441,8 +411,8 @@ const RATE_KEY: &str = "tokens_per_second";
 const LATENCY_KEYS: [&str; Percentile::COUNT] = ["p50_ns", "p95_ns", "p99_ns", "p999_ns"];
 
 impl FromNode for Point {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let rate = table.required(RATE_KEY, "write the rate that was measured");
         let latency = LATENCY_KEYS.map(|key| table.required(key, "write nanoseconds"));
         table.finish();

@@ -28,17 +28,10 @@ pub struct FixedWhileRunning {
 
 impl std::fmt::Display for FixedWhileRunning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (number, fixed) in self.keys.iter().enumerate() {
-            if number > 0 {
-                f.write_str("\n")?;
-            }
-            write!(
-                f,
-                "{}: cannot be changed while running; {}",
-                fixed.key, fixed.what_to_do
-            )?;
-        }
-        Ok(())
+        let lines = self.keys.iter().map(|Fixed { key, what_to_do }| {
+            format!("{key}: cannot be changed while running; {what_to_do}")
+        });
+        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
 }
 

@@ -46,6 +46,38 @@ impl ApplyError {
     }
 }
 
+macro_rules! of_kinds {
+    ($($name:ident: $kind:ident),+) => {
+        impl ApplyError {$(
+            #[doc = concat!("Creates an error of the kind [`ApplyErrorKind::", stringify!($kind), "`].")]
+            pub fn $name(message: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+                Self::new(ApplyErrorKind::$kind, message, what_to_do)
+            }
+        )+}
+    };
+}
+
+of_kinds!(not_found: NotFound, conflict: Conflict, outdated: Outdated, invalid: Invalid, failed: Failed);
+
+impl ApplyError {
+    pub(crate) fn no_device(name: &str) -> Self {
+        let message = format!("there is no device {name:?}");
+        Self::not_found(message, "list the devices with GET /v1/devices")
+    }
+
+    pub(crate) fn no_subsystem(nqn: &str) -> Self {
+        let message = format!("there is no subsystem {nqn:?}");
+        Self::not_found(message, "list the subsystems with GET /v1/subsystems")
+    }
+
+    pub(crate) fn no_namespace(nqn: &str, nsid: u32) -> Self {
+        Self::not_found(
+            format!("subsystem {nqn:?} has no namespace {nsid}"),
+            format!("list its namespaces with GET /v1/subsystems/{nqn}/namespaces"),
+        )
+    }
+}
+
 /// Returns the error's message and those of its causes, without the ones that are a part of what was
 /// told before: an error may name its cause in its own message, because some readers see no other.
 #[must_use]

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::error::{ApplyError, ApplyErrorKind};
+use crate::error::ApplyError;
 use crate::model::{Device, DeviceKind};
 #[cfg(doc)]
 use block::device::file::open_beneath;
@@ -44,11 +44,7 @@ pub(crate) fn above<'a>(path: &Path, folders: &'a [PathBuf]) -> &'a Path {
 fn check_path(path: &Path, create: bool, folders: &[PathBuf]) -> Result<(), ApplyError> {
     let refused = |why: &str, what_to_do: &str| {
         let message = format!("{} {why}", path.display());
-        Err(ApplyError::new(
-            ApplyErrorKind::Invalid,
-            message,
-            what_to_do,
-        ))
+        Err(ApplyError::invalid(message, what_to_do))
     };
     let below = |folder: &PathBuf| Some((folder.clone(), path.strip_prefix(folder).ok()?));
     let Some((folder, rest)) = folders.iter().find_map(below) else {

@@ -10,9 +10,7 @@ mod api_address;
 mod api_limits;
 mod as_text;
 mod device;
-mod flash_profile;
 mod identifier;
-mod io_path;
 mod keyword;
 mod limits;
 mod network;
@@ -29,17 +27,15 @@ use serde::{Deserialize, Serialize};
 pub use allow::Allow;
 pub use api_address::{ApiAddress, ApiAddressError};
 pub use api_limits::ApiLimits;
-pub(crate) use as_text::as_text;
+pub(crate) use as_text::{as_text, text_of};
 pub use device::{
     BlockSize, Delay, Device, DeviceKind, DeviceTextError, Fault, FaultEffect, FaultError,
-    FaultOperation, FaultRule,
+    FaultOperation, FaultRule, FlashProfile, IoPath,
 };
-pub use flash_profile::FlashProfile;
 pub use identifier::{
     DISCOVERY_NQN, Eui64, IdentifierError, NQN_EXPECTED, Nguid, Uuid, check_nqn, derived_serial,
     is_qualified,
 };
-pub use io_path::IoPath;
 pub(crate) use keyword::{Keyword, keyword};
 pub use limits::Limits;
 pub use network::{Network, NetworkError};

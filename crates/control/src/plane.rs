@@ -130,8 +130,7 @@ impl Plane {
     fn device(&self, name: &str) -> Result<OpenDevice, ApplyError> {
         let device = self.opened().devices.get(name).cloned();
         device.ok_or_else(|| {
-            ApplyError::new(
-                ApplyErrorKind::NotFound,
+            ApplyError::not_found(
                 format!("there is no device {name:?}"),
                 "add the device first",
             )
@@ -204,8 +203,7 @@ impl Plane {
         let bytes = opened.size_of_namespace(namespace.size);
         let device = Arc::clone(&opened.device);
         let view = View::new(device, bytes, opened.used_by_many).map_err(|error| {
-            ApplyError::new(
-                ApplyErrorKind::Invalid,
+            ApplyError::invalid(
                 format!("namespace {}: {error}", namespace.nsid),
                 "choose a size that the device has",
             )
@@ -262,12 +260,11 @@ impl Plane {
         let bytes = device.size_of_namespace(size);
         let blocks = whole_blocks(&*device.device, bytes).map_err(|error| {
             let remedy = "choose a multiple of the device's block size";
-            ApplyError::new(ApplyErrorKind::Invalid, error.to_string(), remedy)
+            ApplyError::invalid(error.to_string(), remedy)
         })?;
         device.check_erased(&name, blocks)?;
         if device.device.capabilities().read_only && !view.given_up(blocks).is_empty() {
-            return Err(ApplyError::new(
-                ApplyErrorKind::Invalid,
+            return Err(ApplyError::invalid(
                 format!(
                     "device {name:?} is read-only: what the namespace gives up cannot be erased"
                 ),
@@ -391,9 +388,7 @@ impl DataPlane for Plane {
     fn calibrate(&self, name: &str, request: CalibrationRequest) -> Result<(), ApplyError> {
         let OpenDevice { device, shared, .. } = self.device(name)?;
         let (qos, model) = shared.ok_or_else(|| {
-            ApplyError::new(
-                ApplyErrorKind::Conflict,
-                format!("device {name:?} has no model, so nothing pays for reads of it"),
+            ApplyError::conflict(format!("device {name:?} has no model, so nothing pays for reads of it"),
                 "calibrate it with `switchyard calibrate DEVICE --output FILE` and name the file as \
                  its model",
             )
@@ -478,7 +473,7 @@ fn open(
 ) -> Result<OpenDevice, ApplyError> {
     let refused = |error: &dyn std::fmt::Display, remedy| {
         let message = format!("device {name:?}: {error}");
-        ApplyError::new(ApplyErrorKind::Failed, message, remedy)
+        ApplyError::failed(message, remedy)
     };
     let opened = devices::open_identified(model, folders)
         .map_err(|error| refused(&error, "correct the device, or leave it out"))?;
@@ -506,8 +501,7 @@ fn open(
 
 fn to_referral(referral: &model::Referral) -> Result<Referral, ApplyError> {
     if referral.nqn != DISCOVERY_NQN {
-        return Err(ApplyError::new(
-            ApplyErrorKind::Invalid,
+        return Err(ApplyError::invalid(
             format!("a referral to {:?} cannot be named to hosts", referral.nqn),
             format!("use the well-known name {DISCOVERY_NQN}"),
         ));

@@ -1,10 +1,14 @@
 //! Cores of a front end: a thread each, with a ring of its own.
 
 use crate::error::FrontendError;
-use crate::{IoCounters, IoCounts};
+use crate::limits::CORE_REQUESTS_MAX;
+use crate::{DeviceIo, IoCounters, IoCounts};
 use base::units::CoreId;
+use block::Device;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{Core, MailboxSender, Service, placement, start_core};
+use reactor::{
+    Core, Driver as _, MailboxSender, OpNamespace, PollPolicy, Service, placement, start_core,
+};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use switch::PerClass;
@@ -91,6 +95,33 @@ impl<M: Send + 'static> Cores<M> {
         self.senders.push(started.sender);
         self.counters.push(started.opened);
         Ok(())
+    }
+
+    /// Starts the thread of another one, which has `sockets` sockets and requests for `devices`: the
+    /// service is made with these, and with the namespace of its own operations.
+    pub(crate) fn serve<S, T>(
+        &mut self,
+        name: &'static str,
+        (core, sockets, poll): (Option<CoreId>, usize, PollPolicy),
+        devices: &PerClass<Arc<dyn Device>>,
+        service: impl FnOnce(DeviceIo<T>, OpNamespace) -> S + Send + 'static,
+    ) -> Result<(), FrontendError>
+    where
+        S: Service<Message = M> + 'static,
+    {
+        let devices = devices.clone();
+        let open = move || -> Result<_, FrontendError> {
+            let options = DriverOptions {
+                sockets,
+                ..DriverOptions::default()
+            };
+            let mut driver = driver(core, &options)?;
+            let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
+            let counters = Arc::clone(io.counters());
+            let service = service(io, driver.op_namespace());
+            Ok((Core::new(driver, service, poll), counters))
+        };
+        self.start(name, open)
     }
 
     /// The ways to them.

@@ -5,6 +5,7 @@
 //! one for each class, opened on the front end's own thread, which therefore sends and receives for
 //! a remote namespace itself.
 
+mod acceptor;
 mod cache_life;
 mod class_choice;
 mod class_rules;

@@ -18,13 +18,8 @@ impl fmt::Display for Events {
         if self.events.is_empty() {
             return f.write_str("no tenant has asked for more than it was promised");
         }
-        for (index, event) in self.events.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            EventLine(event).fmt(f)?;
-        }
-        Ok(())
+        let lines = self.events.iter().map(|event| EventLine(event).to_string());
+        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
 }
 

@@ -209,15 +209,10 @@ struct Percentiles<'a>(&'a Latency);
 impl fmt::Display for Percentiles<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percentiles = [("p50", 500), ("p95", 950), ("p99", 990), ("p99.9", 999)];
-        for (index, (name, permille)) in percentiles.into_iter().enumerate() {
-            if index > 0 {
-                f.write_str(", ")?;
-            }
-            match self.0.permille_ns(permille) {
-                Some(ns) => write!(f, "{name} <= {} us", ns / 1000)?,
-                None => write!(f, "{name} above all buckets")?,
-            }
-        }
-        Ok(())
+        let parts = percentiles.map(|(name, permille)| match self.0.permille_ns(permille) {
+            Some(ns) => format!("{name} <= {} us", ns / 1000),
+            None => format!("{name} above all buckets"),
+        });
+        f.write_str(&parts.join(", "))
     }
 }

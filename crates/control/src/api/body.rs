@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::clients::{ClientLimit, Clients, OfClients};
 use super::error::ApiError;
-use crate::config::{Format, FromNode, Place, parse_part};
+use crate::config::{Format, FromNode, parse_part};
 use crate::limits::CONFIGURATION_BYTES_MAX;
 
 /// The body as text, and its language.
@@ -84,8 +84,7 @@ fn format(headers: &HeaderMap) -> Result<Format, ApiError> {
 impl Body {
     /// Reads the body as a value, with every problem in it.
     pub(super) fn read<T: FromNode>(&self) -> Result<T, ApiError> {
-        let (value, _) = parse_part(&self.text, self.format, &Place::root())?;
-        Ok(value)
+        Ok(parse_part(&self.text, self.format, |value, _| Some(value))?)
     }
 }
 

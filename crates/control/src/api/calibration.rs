@@ -9,7 +9,7 @@ use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
-use crate::config::{Decoder, FromNode, Node, Place, Table};
+use crate::config::{FoundNode, FromNode, Table};
 use crate::limits::{CALIBRATION_SECONDS, CALIBRATION_SECONDS_DEFAULT, CALIBRATION_SHARE_PERCENT};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -21,8 +21,8 @@ pub(super) fn routes() -> Router<ApiState> {
 
 /// `{ "share_percent": 10, "seconds": 30 }`
 impl FromNode for CalibrationRequest {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let share_percent: Option<u32> = table.required(
             "share_percent",
             "write the share of the device's rate that may be spent, like 10",
@@ -33,8 +33,7 @@ impl FromNode for CalibrationRequest {
             ("seconds", seconds, CALIBRATION_SECONDS),
         ] {
             if let Some(value) = value.filter(|value| !range.contains(value)) {
-                decoder.problem(
-                    &table.place(key),
+                table.place(key).report(
                     format!("{value} is out of range"),
                     format!("write {} to {}", range.start(), range.end()),
                 );
@@ -53,9 +52,8 @@ async fn show(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,
 ) -> Result<Json<CalibrationSnapshot>, ApiError> {
-    Ok(Json(
-        state.plane(move |plane| plane.calibration(&name)).await??,
-    ))
+    let ask = state.ask(move |control| control.plane().calibration(&name));
+    Ok(Json(ask.await??))
 }
 
 /// Begins one. The model changes when it is done.
@@ -65,11 +63,11 @@ async fn start(
     body: Body,
 ) -> Result<(StatusCode, Json<CalibrationSnapshot>), ApiError> {
     let request: CalibrationRequest = body.read()?;
-    let begin = move |plane: &dyn crate::DataPlane| {
-        plane.calibrate(&name, request)?;
-        plane.calibration(&name)
-    };
-    Ok((StatusCode::ACCEPTED, Json(state.plane(begin).await??)))
+    let begin = state.ask(move |control| {
+        control.plane().calibrate(&name, request)?;
+        control.plane().calibration(&name)
+    });
+    Ok((StatusCode::ACCEPTED, Json(begin.await??)))
 }
 
 /// Ends one that runs, without a newer model.
@@ -77,8 +75,7 @@ async fn cancel(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,
 ) -> Result<StatusCode, ApiError> {
-    state
-        .plane(move |plane| plane.cancel_calibration(&name))
-        .await??;
+    let cancel = state.ask(move |control| control.plane().cancel_calibration(&name));
+    cancel.await??;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,7 +1,6 @@
 //! `/v1/config`: the whole configuration.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, header};
@@ -12,9 +11,10 @@ use serde::Serialize;
 
 use super::body::Body;
 use super::error::ApiError;
-use super::state::{ApiState, blocking};
+use super::state::ApiState;
 use crate::action::Action;
 use crate::config;
+use crate::control::Control;
 use crate::merge::{Difference, actions};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -48,13 +48,7 @@ struct Changes {
 }
 
 async fn changes(State(state): State<ApiState>) -> Result<Json<Changes>, ApiError> {
-    let control = Arc::clone(&state.control);
-    let turn = control.turn().await;
-    let work = move || {
-        let _turn = turn;
-        control.changes()
-    };
-    let (changes, state) = blocking(work).await?;
+    let (changes, state) = state.in_turn(Control::changes).await?;
     Ok(Json(Changes { state, changes }))
 }
 
@@ -68,16 +62,11 @@ struct Noted {
 /// made it the configuration in force. Where the file says something else, nothing happens.
 async fn note_file(State(state): State<ApiState>, body: Body) -> Result<Json<Noted>, ApiError> {
     let said = config::parse(&body.text, body.format)?;
-    let ApiState { control, file } = state;
-    let Some(file) = file else {
+    let Some(file) = state.file.clone() else {
         return Ok(Json(Noted { noted: false }));
     };
-    let turn = control.turn().await;
-    let work = move || {
-        let _turn = turn;
-        control.note_file(&file, &said)
-    };
-    let noted = blocking(work).await??;
+    let note = state.in_turn(move |control| control.note_file(&file, &said));
+    let noted = note.await??;
     Ok(Json(Noted { noted }))
 }
 
@@ -107,13 +96,7 @@ async fn replace(
     };
     let new = config::parse(&body.text, body.format)?;
     let actions = if dry_run {
-        let control = Arc::clone(&state.control);
-        let turn = control.turn().await;
-        let work = move || {
-            let _turn = turn;
-            control.plan(&new)
-        };
-        blocking(work).await??
+        state.in_turn(move |control| control.plan(&new)).await??
     } else {
         state
             .change(move |before| Ok(actions(before, &new)?))

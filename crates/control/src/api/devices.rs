@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::state::ApiState;
 use crate::action::Action;
 use crate::config::from_table;
+use crate::error::ApplyError;
 use crate::model::{Configuration, Device};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -43,13 +44,9 @@ async fn show(
     PathParts(name): PathParts<String>,
 ) -> Result<Json<Value>, ApiError> {
     let configuration = state.configuration();
-    match configuration.devices.get(&name) {
-        Some(device) => Ok(Json(view(&configuration, &name, device))),
-        None => Err(ApiError::not_found(
-            format!("there is no device {name:?}"),
-            "list the devices with GET /v1/devices",
-        )),
-    }
+    let found = configuration.devices.get(&name);
+    let device = found.ok_or_else(|| ApplyError::no_device(&name))?;
+    Ok(Json(view(&configuration, &name, device)))
 }
 
 /// `{ "name": …, "device": { "type": …, … } }`

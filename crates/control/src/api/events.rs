@@ -28,7 +28,8 @@ async fn events(
     let Wanted { after, wait } = Wanted::parse(query.as_deref().unwrap_or_default())?;
     let mut until = Instant::now() + wait;
     loop {
-        let events = state.events(after).await?;
+        let ask = state.ask(move |control| control.plane().events(after));
+        let events = ask.await?;
         if !events.is_empty() || Instant::now() >= until {
             let last = events.last().map_or(after, |event| event.number);
             return Ok(Json(Events { events, last }));

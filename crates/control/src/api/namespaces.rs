@@ -11,7 +11,8 @@ use super::error::ApiError;
 use super::state::ApiState;
 use super::subsystems::find;
 use crate::action::Action;
-use crate::config::{Decoder, FromNode, Node, Place, Table};
+use crate::config::{FoundNode, FromNode, Table};
+use crate::error::ApplyError;
 use crate::model::{Namespace, Size};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -37,13 +38,9 @@ async fn show(
     PathParts((nqn, nsid)): PathParts<(String, u32)>,
 ) -> Result<Json<Namespace>, ApiError> {
     let configuration = state.configuration();
-    match find(&configuration, &nqn)?.namespace(nsid) {
-        Some(namespace) => Ok(Json(namespace.clone())),
-        None => Err(ApiError::not_found(
-            format!("subsystem {nqn:?} has no namespace {nsid}"),
-            format!("list its namespaces with GET /v1/subsystems/{nqn}/namespaces"),
-        )),
-    }
+    let found = find(&configuration, &nqn)?.namespace(nsid).cloned();
+    let found = found.ok_or_else(|| ApplyError::no_namespace(&nqn, nsid));
+    Ok(Json(found?))
 }
 
 async fn add(
@@ -63,14 +60,11 @@ struct Resize {
 }
 
 impl FromNode for Resize {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         if !table.mentions("size") {
-            decoder.problem(
-                &place.key("size"),
-                "is missing",
-                "write the new size, like \"2G\", or null for all of the device",
-            );
+            let what_to_do = "write the new size, like \"2G\", or null for all of the device";
+            table.place("size").report("is missing", what_to_do);
         }
         let size = table.optional("size");
         table.finish();

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::task::spawn_blocking;
+
 use crate::action::Action;
 use crate::control::{ChangeError, Control};
-use crate::dataplane::DataPlane;
 use crate::model::Configuration;
-use crate::snapshot::{Snapshot, TenantEvent};
+use crate::snapshot::Snapshot;
 
 use super::error::ApiError;
 
@@ -30,13 +31,17 @@ impl ApiState {
         &self,
         decide: impl FnOnce(&Configuration) -> Result<Vec<Action>, ChangeError> + Send + 'static,
     ) -> Result<Vec<Action>, ApiError> {
-        let control = Arc::clone(&self.control);
-        let turn = self.control.turn().await;
-        let work = move || {
-            let _turn = turn;
-            control.change_with(decide)
-        };
-        blocking(work).await?.map_err(ApiError::from)
+        let change = self.in_turn(|control| control.change_with(decide));
+        change.await?.map_err(ApiError::from)
+    }
+
+    /// Runs `work` with the control plane, once the changes before it are made.
+    pub(super) async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Control) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let done = Arc::clone(&self.control).in_turn(work).await;
+        done.map_err(|error| ApiError::internal(&error))
     }
 
     /// Makes this change.
@@ -44,31 +49,17 @@ impl ApiState {
         self.change(move |_| Ok(vec![action])).await.map(|_| ())
     }
 
-    pub(super) async fn snapshot(&self) -> Result<Snapshot, ApiError> {
-        let control = Arc::clone(&self.control);
-        blocking(move || control.snapshot()).await
-    }
-
-    pub(super) async fn events(&self, after: u64) -> Result<Vec<TenantEvent>, ApiError> {
-        let control = Arc::clone(&self.control);
-        blocking(move || control.events(after)).await
-    }
-
-    /// Asks the dataplane for what is no change of the configuration, on a thread that may block.
-    pub(super) async fn plane<T: Send + 'static>(
+    /// Asks the control plane for what is no change, on a thread that may block.
+    pub(super) async fn ask<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&dyn DataPlane) -> T + Send + 'static,
+        ask: impl FnOnce(&Control) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let control = Arc::clone(&self.control);
-        blocking(move || ask(control.plane())).await
+        let answer = spawn_blocking(move || ask(&control)).await;
+        answer.map_err(|error| ApiError::internal(&error))
     }
-}
 
-/// Runs `work` on a thread that may block.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| ApiError::internal(&error))
+    pub(super) async fn snapshot(&self) -> Result<Snapshot, ApiError> {
+        self.ask(Control::snapshot).await
+    }
 }

@@ -10,6 +10,7 @@ use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::action::Action;
+use crate::error::ApplyError;
 use crate::model::{Configuration, Subsystem};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -23,12 +24,8 @@ pub(super) fn find<'a>(
     configuration: &'a Configuration,
     nqn: &str,
 ) -> Result<&'a Subsystem, ApiError> {
-    configuration.subsystem(nqn).ok_or_else(|| {
-        ApiError::not_found(
-            format!("there is no subsystem {nqn:?}"),
-            "list the subsystems with GET /v1/subsystems",
-        )
-    })
+    let found = configuration.subsystem(nqn);
+    found.ok_or_else(|| ApplyError::no_subsystem(nqn).into())
 }
 
 async fn list(State(state): State<ApiState>) -> Json<Value> {

@@ -9,7 +9,7 @@ use super::body::Body;
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::action::Action;
-use crate::error::{ApplyError, ApplyErrorKind};
+use crate::error::ApplyError;
 use crate::model::{Plain, Switch, SwitchChange};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -42,16 +42,12 @@ async fn turn(State(state): State<ApiState>, body: Body) -> Result<Json<Value>, 
     let change: SwitchChange = body.read()?;
     let actions = state
         .change(move |before| {
-            let switch = change.applied_to(before.switch).map_err(|error| {
-                let kind = ApplyErrorKind::Invalid;
-                ApplyError::new(kind, error.problem(), error.remedy())
-            })?;
-            let nothing = switch == before.switch;
-            Ok(if nothing {
-                Vec::new()
-            } else {
-                vec![Action::TurnKnobs { switch }]
-            })
+            let switch = change
+                .applied_to(before.switch)
+                .map_err(|error| ApplyError::invalid(error.problem(), error.remedy()))?;
+            let turns = switch != before.switch;
+            let turn = turns.then_some(Action::TurnKnobs { switch });
+            Ok(turn.into_iter().collect())
         })
         .await?;
     let switch = match actions.as_slice() {

@@ -16,7 +16,7 @@ use crate::action::Action;
 use crate::answers::{ServedTenant, SharedDevice, TenantAnswer, TenantList};
 use crate::config::from_table;
 use crate::control::ChangeError;
-use crate::error::{ApplyError, ApplyErrorKind};
+use crate::error::ApplyError;
 use crate::model::{Configuration, DEFAULT_TENANT, Tenant};
 use crate::snapshot::Snapshot;
 
@@ -105,16 +105,14 @@ fn check_seen(headers: &HeaderMap, before: &Configuration, name: &str) -> Result
     if tag.is_some_and(|tag| tags.any(|seen| seen == b"*" || seen == tag.as_bytes())) {
         return Ok(());
     }
-    Err(ApplyError::new(
-        ApplyErrorKind::Outdated,
+    Err(ApplyError::outdated(
         format!("tenant {name:?} is not what If-Match says any more"),
         "read it again, and decide by what it is now",
     ))
 }
 
 fn missing(name: &str) -> ApplyError {
-    ApplyError::new(
-        ApplyErrorKind::NotFound,
+    ApplyError::not_found(
         format!("there is no tenant {name:?}"),
         "list the tenants with `switchyard tenant list` or GET /v1/tenants",
     )
@@ -145,8 +143,7 @@ async fn add(State(state): State<ApiState>, body: Body) -> Result<Response, ApiE
     let decide = move |before: &Configuration| {
         changed(before, |tenants| {
             if tenants.iter().any(|other| other.name == tenant.name) {
-                return Err(ApplyError::new(
-                    ApplyErrorKind::Conflict,
+                return Err(ApplyError::conflict(
                     format!("there is a tenant {:?} already", tenant.name),
                     "change it with `switchyard tenant set` or PUT, or choose another name",
                 ));

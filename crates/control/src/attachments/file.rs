@@ -10,8 +10,8 @@ use std::path::Path;
 use nix::unistd::User;
 use switch::Class;
 
-use crate::config::{ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, Value};
-use crate::config::{check_api_limits, parse_part, read, read_waiting};
+use crate::config::{ConfigError, Format, FoundNode, FromNode, Spot, Table, Value};
+use crate::config::{check_api_limits, from_table, parse_part, parsed, read, read_waiting};
 use crate::limits::{ATTACHMENT_NAME_BYTES_MAX, ATTACHMENTS_MAX};
 use crate::model::{ApiAddress, ApiLimits, Size};
 use crate::suggest::nearest;
@@ -138,89 +138,90 @@ pub fn parse<T>(
     kinds: &[Kind],
     words: impl Fn(&Entry) -> Result<T, Vec<Fault>>,
 ) -> Result<File<T>, ConfigError> {
-    let (raw, root) = parse_part::<Raw>(text, Format::Toml, &Place::root())?;
-    let (interface, attachments) = (raw.interface, raw.attachments);
-    let mut problems = check_api_limits(interface.limits, &Place::root());
-    let mut read = Vec::new();
-    let all = Place::root().key("attachments");
+    parse_part(text, Format::Toml, |raw: Raw, root| {
+        check_api_limits(raw.api_limits, root);
+        Some(File {
+            interface: Interface {
+                address: raw.api,
+                limits: raw.api_limits,
+            },
+            attachments: check_all(raw.attachments, kinds, words, &root.key("attachments")),
+        })
+    })
+}
+
+/// Reads the keys of the attachments, each by its kind; those with a problem are reported and left out.
+fn check_all<T>(
+    attachments: Vec<Entry>,
+    kinds: &[Kind],
+    words: impl Fn(&Entry) -> Result<T, Vec<Fault>>,
+    all: &Spot<'_>,
+) -> Vec<(Entry, T)> {
     if attachments.len() > ATTACHMENTS_MAX {
         let error = format!("{} attachments are too many", attachments.len());
-        let what_to_do = format!("keep at most {ATTACHMENTS_MAX} in one process");
-        problems.push(Problem::new(&all, error, what_to_do));
+        all.report(
+            error,
+            format!("keep at most {ATTACHMENTS_MAX} in one process"),
+        );
     }
+    let mut read = Vec::new();
     let mut names = std::collections::BTreeSet::new();
     for (index, entry) in attachments.into_iter().enumerate() {
         let place = all.index(index);
         if !names.insert(entry.name.clone()) {
             let error = format!("{:?} is the name of an earlier one", entry.name);
-            problems.push(Problem::new(
-                &place.key("name"),
-                error,
-                "choose another name",
-            ));
+            place.key("name").report(error, "choose another name");
         }
-        let found = check(&entry, kinds, &place);
-        if !found.is_empty() {
-            problems.extend(found);
+        if !check(&entry, kinds, &place) {
             continue;
         }
         match words(&entry) {
             Ok(value) => read.push((entry, value)),
-            Err(faults) => problems.extend(faults.into_iter().map(|fault| {
-                let place = fault
-                    .key
-                    .as_ref()
-                    .map_or(place.clone(), |key| place.key(key));
-                Problem::new(&place, fault.error, fault.what_to_do)
-            })),
+            Err(faults) => {
+                for fault in faults {
+                    let place = fault.key.map_or(place.clone(), |key| place.key(&key));
+                    place.report(fault.error, fault.what_to_do);
+                }
+            }
         }
     }
-    if problems.is_empty() {
-        return Ok(File {
-            interface,
-            attachments: read,
-        });
-    }
-    Err(ConfigError::located(problems, &root, text))
+    read
 }
 
-/// Looks for unknown kinds and keys, and for rules that the kind cannot follow.
-fn check(entry: &Entry, kinds: &[Kind], place: &Place) -> Vec<Problem> {
+/// Reports unknown kinds and keys, and rules that the kind cannot follow. Returns true if there are none.
+fn check(entry: &Entry, kinds: &[Kind], place: &Spot<'_>) -> bool {
     let Some(kind) = kinds.iter().find(|kind| kind.name == entry.kind) else {
-        let error = format!("there is no kind {:?}", entry.kind);
         let names = kinds.iter().map(|kind| kind.name.as_str());
         let what_to_do = did_you_mean(&entry.kind, names);
-        return vec![Problem::new(&place.key("kind"), error, what_to_do)];
+        let error = format!("there is no kind {:?}", entry.kind);
+        place.key("kind").report(error, what_to_do);
+        return false;
     };
     let keys = || kind.keys.iter().map(String::as_str);
-    let unknown = entry
-        .words
-        .keys()
-        .filter(|key| !keys().any(|known| known == *key));
-    let unknown = unknown.map(|key| {
-        let common = ["name", "kind", "class_rules"];
-        let what_to_do = did_you_mean(key, keys().chain(common));
-        Problem::new(&place.key(key), "is not a known key", what_to_do)
-    });
-    let rules = entry.class_rules.iter().enumerate();
-    let rules = rules.filter(|_| !kind.knows_process);
-    let rules = rules.flat_map(|(index, rule)| {
+    let mut sound = true;
+    for key in entry.words.keys() {
+        if !keys().any(|known| known == key) {
+            let what_to_do = did_you_mean(key, keys().chain(COMMON_KEYS));
+            place.key(key).report("is not a known key", what_to_do);
+            sound = false;
+        }
+    }
+    for (index, rule) in entry.class_rules.iter().enumerate() {
         let place = place.key("class_rules").index(index);
-        let conditions = [
+        for (key, is_there) in [
             ("cgroup", rule.cgroup.is_some()),
             ("command", rule.command.is_some()),
             ("user", rule.user.is_some()),
-        ];
-        let named = conditions.into_iter().filter(|(_, is_there)| *is_there);
-        named.map(move |(key, _)| {
-            Problem::new(
-                &place.key(key),
-                format!("{} does not know the process of a request", entry.kind),
-                "use max_bytes or max_depth, or the kind \"fuse\"",
-            )
-        })
-    });
-    unknown.chain(rules).collect()
+        ] {
+            if is_there && !kind.knows_process {
+                let error = format!("{} does not know the process of a request", entry.kind);
+                let what_to_do = "use max_bytes or max_depth, or the kind \"fuse\"";
+                place.key(key).report(error, what_to_do);
+                sound = false;
+            }
+        }
+    }
+    sound
 }
 
 fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String {
@@ -233,49 +234,35 @@ fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String
 }
 
 struct Raw {
-    interface: Interface,
+    api: Option<ApiAddress>,
+    api_limits: ApiLimits,
     attachments: Vec<Entry>,
 }
 
-impl FromNode for Raw {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let api = table.optional("api");
-        let limits = table.or_default("api_limits");
-        let attachments = table.required(
-            "attachments",
-            "write each attachment as [[attachments]] with name and kind",
-        );
-        table.finish();
-        Some(Self {
-            interface: Interface {
-                address: api?,
-                limits: limits?,
-            },
-            attachments: attachments?,
-        })
+from_table! {
+    Raw {
+        api: optional(),
+        api_limits: or_default(),
+        attachments: required("write each attachment as [[attachments]] with name and kind"),
     }
 }
 
+/// The keys of an attachment of any kind.
+const COMMON_KEYS: [&str; 3] = ["name", "kind", "class_rules"];
+
 impl FromNode for Entry {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
         // Its keys are those of its kind: they are not known here.
-        let table = Table::open(node, place, decoder)?;
+        let table = Table::open(found)?;
         let name = table.required::<String>("name", "write its name, like name = \"vm1\"");
         let kind = table.required("kind", "write its kind, like kind = \"nbd\"");
         let class_rules = table.or_default("class_rules");
-        let name = name.filter(|name| is_name(name, &place.key("name"), decoder));
-        let Value::Table(entries) = &node.value else {
-            return None;
-        };
-        let others = entries
-            .iter()
-            .filter(|(key, _)| !["name", "kind", "class_rules"].contains(&key.as_str()));
-        let words: Vec<_> = others
-            .map(|(key, node)| {
-                let word = Word::from_node(node, &place.key(key), decoder)?;
-                Some((key.clone(), word))
-            })
+        if let Some(name) = &name {
+            check_name(name, &table.place("name"));
+        }
+        let words: Vec<_> = table
+            .others(&COMMON_KEYS)
+            .map(|(key, found)| Some((key.clone(), Word::from_node(&found)?)))
             .collect();
         Some(Self {
             name: name?,
@@ -287,28 +274,25 @@ impl FromNode for Entry {
 }
 
 /// Reports a name that could not be a part of a URL and a label of a metric.
-fn is_name(name: &str, place: &Place, decoder: &Decoder) -> bool {
+fn check_name(name: &str, place: &Spot<'_>) {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
     let long = name.is_empty() || name.len() > ATTACHMENT_NAME_BYTES_MAX;
-    let good = !long && name.bytes().all(good);
-    if !good {
-        decoder.problem(
-            place,
+    if long || !name.bytes().all(good) {
+        place.report(
             format!("the text {name:?} cannot stand here"),
             format!("write 1 to {ATTACHMENT_NAME_BYTES_MAX} letters, digits and -_.@"),
         );
     }
-    good
 }
 
 impl FromNode for Word {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
         let text = |value: &Value| match value {
             Value::String(text) => Some(text.clone()),
             Value::Integer(number) => Some(number.to_string()),
             _ => None,
         };
-        let word = match &node.value {
+        let word = match found.value {
             Value::Boolean(value) => Some(Self::Switch(*value)),
             Value::Array(items) => {
                 let items: Option<Vec<_>> = items.iter().map(|item| text(&item.value)).collect();
@@ -316,11 +300,9 @@ impl FromNode for Word {
             }
             value => text(value).map(Self::Text),
         };
-        if word.is_none() {
-            let expected = "a text, an integer, true or false, or a list of texts or integers";
-            decoder.wrong_type(place, &node.value, expected);
-        }
-        word
+        word.or_else(|| {
+            found.wrong_type("a text, an integer, true or false, or a list of texts or integers")
+        })
     }
 }
 
@@ -328,8 +310,8 @@ impl FromNode for Word {
 const COMMAND_BYTES_MAX: usize = 15;
 
 impl FromNode for ClassCondition {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let cgroup = table.optional::<String>("cgroup");
         let command = table.optional::<String>("command");
         let user = table.optional::<UserNumber>("user");
@@ -338,24 +320,21 @@ impl FromNode for ClassCondition {
         let class = table.required::<ClassWord>("class", "write class = \"L\" or class = \"T\"");
         table.finish();
         let (cgroup, command) = (cgroup?, command?);
-        let mut sound = true;
         if cgroup.as_ref().is_some_and(|path| !path.starts_with('/')) {
             let what_to_do = "write the beginning of a path in /proc/PID/cgroup, like \
                               \"/system.slice/postgresql\"";
-            decoder.problem(&place.key("cgroup"), "does not begin with /", what_to_do);
-            sound = false;
+            let place = found.place.key("cgroup");
+            place.report("does not begin with /", what_to_do);
         }
         if let Some(long) = command
             .as_ref()
             .filter(|name| name.len() > COMMAND_BYTES_MAX)
         {
             let kept = String::from_utf8_lossy(&long.as_bytes()[..COMMAND_BYTES_MAX]);
-            decoder.problem(
-                &place.key("command"),
-                format!("is longer than the {COMMAND_BYTES_MAX} bytes that the kernel keeps"),
-                format!("write {kept:?}"),
-            );
-            sound = false;
+            let error =
+                format!("is longer than the {COMMAND_BYTES_MAX} bytes that the kernel keeps");
+            let place = found.place.key("command");
+            place.report(error, format!("write {kept:?}"));
         }
         let rule = Self {
             cgroup,
@@ -368,33 +347,22 @@ impl FromNode for ClassCondition {
         if rule.is_met_by_all() {
             let what_to_do =
                 "write one, or the class of the attachment: class = \"L\" above its rules";
-            decoder.problem(place, "has no condition", what_to_do);
-            sound = false;
+            found.place.report("has no condition", what_to_do);
         }
         if rule.max_depth == Some(0) {
             let what_to_do = "write at least 1: a request counts itself";
-            decoder.problem(
-                &place.key("max_depth"),
-                "0 holds for no request",
-                what_to_do,
-            );
-            sound = false;
+            let place = found.place.key("max_depth");
+            place.report("0 holds for no request", what_to_do);
         }
-        sound.then_some(rule)
+        Some(rule)
     }
 }
 
 struct ClassWord(Class);
 
 impl FromNode for ClassWord {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        if let Value::String(text) = &node.value
-            && let Ok(class) = text.parse()
-        {
-            return Some(Self(class));
-        }
-        decoder.wrong_type(place, &node.value, "\"L\" or \"T\"");
-        None
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        parsed(found, "\"L\" or \"T\"").map(Self)
     }
 }
 
@@ -402,17 +370,18 @@ impl FromNode for ClassWord {
 struct UserNumber(u32);
 
 impl FromNode for UserNumber {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        if let Value::String(name) = &node.value {
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        if let Value::String(name) = found.value {
             let known = User::from_name(name).ok().flatten();
             if let Some(user) = known {
                 return Some(Self(user.uid.as_raw()));
             }
             let what_to_do = "write the name of a user of this machine, or a number";
-            decoder.problem(place, format!("there is no user {name:?}"), what_to_do);
+            let error = format!("there is no user {name:?}");
+            found.place.report(error, what_to_do);
             return None;
         }
-        u32::from_node(node, place, decoder).map(Self)
+        u32::from_node(found).map(Self)
     }
 }
 

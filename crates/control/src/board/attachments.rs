@@ -1,31 +1,16 @@
 //! The attachments of a process of front ends, as a table.
 
 use super::cell::Cell;
-use super::interval::Interval;
+use super::interval::{Interval, Rise};
 use super::table::{Column, Row, Table, columns, sum};
 use crate::attachments::{AttachmentClass, AttachmentSnapshot};
 use block::IoCounts;
 
 /// A class of an attachment, now and at the earlier look.
 struct AttachmentRow<'a> {
-    interval: Interval,
     attachment: &'a AttachmentSnapshot,
     is: &'a AttachmentClass,
-    was: IoCounts,
-}
-
-impl AttachmentRow<'_> {
-    /// The rise of a counter a second.
-    fn rise(&self, counter: fn(&IoCounts) -> u64) -> Cell {
-        self.interval
-            .count(counter(&self.was), counter(&self.is.counts))
-    }
-
-    /// The same of a counter of bytes.
-    fn bytes(&self, counter: fn(&IoCounts) -> u64) -> Cell {
-        self.interval
-            .bytes(counter(&self.was), counter(&self.is.counts))
-    }
+    rise: Rise<'a, IoCounts>,
 }
 
 columns! { ATTACHMENTS, attachment_cells(row: AttachmentRow<'_>):
@@ -34,12 +19,12 @@ columns! { ATTACHMENTS, attachment_cells(row: AttachmentRow<'_>):
     "kind" "kind" => Cell::text(&row.attachment.kind),
     "state" "state" => Cell::text(&row.attachment.state.to_string()),
     "clients" "clients" => Cell::Count(row.attachment.clients),
-    "reads_per_second" "read/s" => row.rise(|c| c.reads),
-    "read_bytes_per_second" "read B/s" => row.bytes(|c| c.read_bytes),
-    "writes_per_second" "write/s" => row.rise(|c| c.writes),
-    "written_bytes_per_second" "write B/s" => row.bytes(|c| c.written_bytes),
-    "others_per_second" "other/s" => row.rise(|c| c.others),
-    "errors_per_second" "err/s" => row.rise(|c| c.errors),
+    "reads_per_second" "read/s" => row.rise.count(|c| c.reads),
+    "read_bytes_per_second" "read B/s" => row.rise.bytes(|c| c.read_bytes),
+    "writes_per_second" "write/s" => row.rise.count(|c| c.writes),
+    "written_bytes_per_second" "write B/s" => row.rise.bytes(|c| c.written_bytes),
+    "others_per_second" "other/s" => row.rise.count(|c| c.others),
+    "errors_per_second" "err/s" => row.rise.count(|c| c.errors),
     "under_way" "under way" => Cell::Count(row.is.under_way),
     "size_bytes" "size" => Cell::Bytes(row.attachment.size_bytes),
     "device" "device" => Cell::text(&row.attachment.device),
@@ -57,11 +42,11 @@ pub(super) fn table(
         for is in &attachment.classes {
             let same = |was: &&AttachmentClass| was.class == is.class;
             let was = before.and_then(|before| before.classes.iter().find(same));
+            let was = was.map(|was| was.counts).unwrap_or_default();
             let cells = attachment_cells(&AttachmentRow {
-                interval,
                 attachment,
                 is,
-                was: was.map(|was| was.counts).unwrap_or_default(),
+                rise: interval.rise(&was, &is.counts),
             });
             rows.push(Row {
                 group,

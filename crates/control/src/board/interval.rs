@@ -54,6 +54,11 @@ impl Interval {
             .map_or(Cell::Unknown, |rate| Cell::Percent(rate / 10_000_000))
     }
 
+    pub(super) fn rise<'a, T>(self, was: &'a T, is: &'a T) -> Rise<'a, T> {
+        let interval = self;
+        Rise { interval, was, is }
+    }
+
     /// Returns p50, p95 and p99 of the commands between the looks.
     pub(super) fn percentiles(self, earlier: &Latency, later: &Latency) -> [Cell; 3] {
         let rise = self.is_known().then(|| later.since(earlier)).flatten();
@@ -63,6 +68,31 @@ impl Interval {
                 .map_or(Cell::Above(BOUND_MAX_NS), Cell::Nanos),
             _ => Cell::Unknown,
         })
+    }
+}
+
+/// Counters now and at the earlier look, as rates.
+#[derive(Debug)]
+pub(super) struct Rise<'a, T> {
+    interval: Interval,
+    was: &'a T,
+    pub(super) is: &'a T,
+}
+
+impl<T> Rise<'_, T> {
+    /// The rise of a counter a second.
+    pub(super) fn count(&self, counter: fn(&T) -> u64) -> Cell {
+        self.interval.count(counter(self.was), counter(self.is))
+    }
+
+    /// The same of a counter of bytes.
+    pub(super) fn bytes(&self, counter: fn(&T) -> u64) -> Cell {
+        self.interval.bytes(counter(self.was), counter(self.is))
+    }
+
+    /// The same of a counter in thousandths.
+    pub(super) fn milli(&self, counter: fn(&T) -> u64) -> Cell {
+        self.interval.milli(counter(self.was), counter(self.is))
     }
 }
 

@@ -1,76 +1,59 @@
 //! Checks of a configuration with values that are all well-formed by themselves.
 
 mod devices;
-mod findings;
 mod subsystems;
 mod tenants;
 
-use super::problem::{Place, Problem};
+use super::decode::report_knob;
+use super::spot::Spot;
 use crate::limits;
 use crate::model::{ApiLimits, Configuration, Limits};
-use findings::Findings;
 use target::limits::LegalValues;
 
-/// Every problem of `configuration`, by key.
-pub(crate) fn check(configuration: &Configuration) -> Vec<Problem> {
-    let mut findings = Findings::default();
-    let root = Place::root();
-    target(configuration, &root, &mut findings);
+/// Reports every problem of `configuration`, by key.
+pub(crate) fn check(configuration: &Configuration, root: &Spot<'_>) {
+    target(configuration, root);
     if let Err(error) = configuration.switch.0.validate() {
-        let place = root.key("switch");
-        let place = error.knob().map_or(place.clone(), |knob| place.key(knob));
-        findings.report(&place, error.problem(), error.remedy());
+        report_knob(&error, &root.key("switch"));
     }
-    promises(&configuration.limits, &root.key("limits"), &mut findings);
-    findings
-        .problems
-        .extend(check_api_limits(configuration.api_limits, &root));
-    devices::check(&configuration.devices, &root.key("devices"), &mut findings);
-    subsystems::check(configuration, &root.key("subsystems"), &mut findings);
-    tenants::check(configuration, &root, &mut findings);
+    promises(&configuration.limits, &root.key("limits"));
+    check_api_limits(configuration.api_limits, root);
+    devices::check(&configuration.devices, &root.key("devices"));
+    subsystems::check(configuration, &root.key("subsystems"));
+    tenants::check(configuration, root);
     let place = root.key("discovery").key("referrals");
-    subsystems::check_referrals(&configuration.discovery.referrals, &place, &mut findings);
-    findings.problems
+    subsystems::check_referrals(&configuration.discovery.referrals, &place);
 }
 
-/// Every problem of the limits of a file's interface.
-pub(crate) fn check_api_limits(mut limits: ApiLimits, root: &Place) -> Vec<Problem> {
-    let mut findings = Findings::default();
+/// Reports every problem of the limits of a file's interface.
+pub(crate) fn check_api_limits(mut limits: ApiLimits, root: &Spot<'_>) {
     let place = root.key("api_limits");
     for (key, value, range) in limits.each() {
-        findings.range(&place.key(key), *value, &range);
+        place.key(key).range(*value, &range);
     }
-    findings.problems
 }
 
-fn target(configuration: &Configuration, root: &Place, findings: &mut Findings) {
+fn target(configuration: &Configuration, root: &Spot<'_>) {
     let place = root.key("listen");
     if configuration.listen.is_empty() {
-        findings.report(
-            &place,
+        place.report(
             "is empty, so no host could connect",
             "write an address, like listen = [\"127.0.0.1:4420\"]",
         );
     }
     let addresses = &configuration.listen;
-    findings.at_most(
-        &place,
-        addresses.len(),
-        limits::LISTEN_ADDRESSES_MAX,
-        "addresses",
-    );
+    place.at_most(addresses.len(), limits::LISTEN_ADDRESSES_MAX, "addresses");
     // Port 0 takes any free port, another one each time.
     let fixed: Vec<_> = addresses.iter().filter(|a| a.port() != 0).collect();
     if fixed.len() == addresses.len() {
-        findings.distinct(&place, &fixed);
+        place.distinct(&fixed);
     }
     let place = root.key("device_folders");
     let folders = &configuration.device_folders;
-    findings.at_most(&place, folders.len(), limits::DEVICE_FOLDERS_MAX, "folders");
+    place.at_most(folders.len(), limits::DEVICE_FOLDERS_MAX, "folders");
     for (index, folder) in folders.iter().enumerate() {
         if !folder.is_absolute() {
-            findings.report(
-                &place.index(index),
+            place.index(index).report(
                 format!("{} is not absolute", folder.display()),
                 "write the whole path, like \"/srv/switchyard\"",
             );
@@ -79,60 +62,55 @@ fn target(configuration: &Configuration, root: &Place, findings: &mut Findings) 
     let place = root.key("cores");
     if let Some(cores) = &configuration.cores {
         if cores.is_empty() {
-            findings.report(
-                &place,
+            place.report(
                 "is empty, so no core could serve",
                 "write a core, like cores = [0], or omit the key",
             );
         }
         for (index, &core) in cores.iter().enumerate() {
             let range = 0..=u64::from(limits::CORE_NUMBER_MAX);
-            findings.range(&place.index(index), core.into(), &range);
+            place.index(index).range(core.into(), &range);
         }
-        findings.distinct(&place, cores);
+        place.distinct(cores);
     }
 }
 
-fn promises(given: &Limits, place: &Place, findings: &mut Findings) {
+fn promises(given: &Limits, place: &Spot<'_>) {
     for (limit, value) in given.iter() {
         let key = place.key(limit.key);
         if value == 0 && limit.default() == 0 {
             continue;
         }
-        findings.range(&key, value, &limit.range);
+        key.range(value, &limit.range);
         if !limit.range.contains(&value) {
             continue;
         }
         match limit.legal {
-            LegalValues::MultipleOf(unit) if !value.is_multiple_of(unit) => findings.report(
-                &key,
+            LegalValues::MultipleOf(unit) if !value.is_multiple_of(unit) => key.report(
                 format!("{value} is not a multiple of {unit}"),
                 format!("write {}", value / unit * unit),
             ),
-            LegalValues::PowerOfTwo if !value.is_power_of_two() => findings.report(
-                &key,
+            LegalValues::PowerOfTwo if !value.is_power_of_two() => key.report(
                 format!("{value} is not a power of two"),
                 format!("write {}", value.next_power_of_two() / 2),
             ),
             LegalValues::MultipleOf(_) | LegalValues::PowerOfTwo => {}
         }
     }
-    keep_alive(given, place, findings);
+    keep_alive(given, place);
     let [patience, change] = ["pause_patience_ms", "change_timeout_ms"].map(|key| given.get(key));
     if change <= patience {
-        findings.report(
-            &place.key("change_timeout_ms"),
+        place.key("change_timeout_ms").report(
             format!("{change} is not longer than pause_patience_ms, {patience}"),
             "write a larger number, or a smaller one for pause_patience_ms",
         );
     }
 }
 
-fn keep_alive(given: &Limits, place: &Place, findings: &mut Findings) {
+fn keep_alive(given: &Limits, place: &Spot<'_>) {
     let [default, least] = ["keep_alive_default_ms", "keep_alive_min_ms"].map(|key| given.get(key));
     if default != 0 && default < least {
-        findings.report(
-            &place.key("keep_alive_default_ms"),
+        place.key("keep_alive_default_ms").report(
             format!("{default} is shorter than keep_alive_min_ms, {least}"),
             "write 0 for none, or a number not below keep_alive_min_ms",
         );

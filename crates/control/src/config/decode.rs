@@ -14,78 +14,42 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::node::{Node, Value};
-use super::problem::{Place, Problem};
-use crate::limits::PROBLEMS_MAX;
+use super::spot::{FoundNode, Spot};
 use crate::model::{ApiAddress, Eui64, Keyword, Network, Nguid, Size, Uuid};
 use crate::suggest::nearest;
-
-/// Gathers the problems of one reading.
-#[derive(Debug, Default)]
-pub(crate) struct Decoder {
-    problems: RefCell<Vec<Problem>>,
-}
-
-impl Decoder {
-    pub(crate) fn problem(
-        &self,
-        place: &Place,
-        error: impl Into<String>,
-        what_to_do: impl Into<String>,
-    ) {
-        let mut problems = self.problems.borrow_mut();
-        // One more than is shown tells the reader that there are more.
-        if problems.len() <= PROBLEMS_MAX {
-            problems.push(Problem::new(place, error, what_to_do));
-        }
-    }
-
-    pub(crate) fn into_problems(self) -> Vec<Problem> {
-        self.problems.into_inner()
-    }
-
-    pub(crate) fn wrong_type(&self, place: &Place, value: &Value, expected: &str) {
-        self.problem(
-            place,
-            format!("{} cannot stand here", value.describe()),
-            format!("write {expected}"),
-        );
-    }
-}
+pub(super) use switch::report_knob;
 
 /// A value that can be read from a tree. `None` means that the problem has been reported.
 pub(crate) trait FromNode: Sized {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self>;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self>;
 }
 
 /// A table being read: it remembers which keys were asked for, and refuses all others.
 pub(crate) struct Table<'a> {
     entries: &'a BTreeMap<String, Node>,
-    place: Place,
-    decoder: &'a Decoder,
+    place: Spot<'a>,
     known: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Table<'a> {
-    /// The table that `node` is.
-    pub(crate) fn open(node: &'a Node, place: &Place, decoder: &'a Decoder) -> Option<Self> {
-        let Value::Table(entries) = &node.value else {
-            decoder.wrong_type(place, &node.value, "a table: keys with values");
-            return None;
+    /// The table that was found.
+    pub(crate) fn open(found: &FoundNode<'a>) -> Option<Self> {
+        let Value::Table(entries) = found.value else {
+            return found.wrong_type("a table: keys with values");
         };
         Some(Self {
             entries,
-            place: place.clone(),
-            decoder,
+            place: found.place.clone(),
             known: RefCell::default(),
         })
     }
 
-    pub(crate) fn place(&self, key: &str) -> Place {
+    pub(crate) fn place(&self, key: &str) -> Spot<'a> {
         self.place.key(key)
     }
 
     pub(crate) fn has(&self, key: &'static str) -> bool {
-        self.node(key).is_some()
+        self.found(key).is_some()
     }
 
     /// Returns true if `key` is present, also as null.
@@ -93,30 +57,27 @@ impl<'a> Table<'a> {
         self.entries.contains_key(key)
     }
 
-    fn node(&self, key: &'static str) -> Option<&'a Node> {
+    fn found(&self, key: &'static str) -> Option<FoundNode<'a>> {
         self.known.borrow_mut().push(key);
         // JSON's null says the same as leaving the key away.
-        self.entries
-            .get(key)
-            .filter(|node| !matches!(node.value, Value::Null))
+        let node = self.entries.get(key);
+        let node = node.filter(|node| !matches!(node.value, Value::Null));
+        node.map(|node| FoundNode::new(node, self.place(key)))
     }
 
     /// The value of `key`; without it, `hint` tells what to write.
     pub(crate) fn required<T: FromNode>(&self, key: &'static str, hint: &str) -> Option<T> {
-        let place = self.place(key);
-        match self.node(key) {
-            Some(node) => T::from_node(node, &place, self.decoder),
-            None => {
-                self.decoder.problem(&place, "is missing", hint);
-                None
-            }
+        if let Some(found) = self.found(key) {
+            return T::from_node(&found);
         }
+        self.place(key).report("is missing", hint);
+        None
     }
 
     /// The value of `key`, if there is one; `None` outside means that it is wrong.
     pub(crate) fn optional<T: FromNode>(&self, key: &'static str) -> Option<Option<T>> {
-        match self.node(key) {
-            Some(node) => T::from_node(node, &self.place(key), self.decoder).map(Some),
+        match self.found(key) {
+            Some(found) => T::from_node(&found).map(Some),
             None => Some(None),
         }
     }
@@ -139,10 +100,18 @@ impl<'a> Table<'a> {
         default: u64,
         range: &RangeInclusive<u64>,
     ) -> Option<u64> {
-        let Some(node) = self.node(key) else {
-            return Some(default);
-        };
-        integer(node, &self.place(key), self.decoder, range)
+        let found = self.found(key);
+        found.map_or(Some(default), |found| integer(&found, range))
+    }
+
+    /// The nodes under other keys than these.
+    pub(crate) fn others(
+        &self,
+        keys: &[&str],
+    ) -> impl Iterator<Item = (&'a String, FoundNode<'a>)> {
+        let others = self.entries.iter();
+        let others = others.filter(|(key, _)| !keys.contains(&key.as_str()));
+        others.map(|(key, node)| (key, FoundNode::new(node, self.place(key))))
     }
 
     /// Reports every key that no decoder read.
@@ -161,8 +130,7 @@ impl<'a> Table<'a> {
                     format!("known here are {}", names.join(", "))
                 }
             };
-            self.decoder
-                .problem(&self.place.key(key), "is not a known key", what_to_do);
+            self.place(key).report("is not a known key", what_to_do);
         }
     }
 }
@@ -172,12 +140,8 @@ impl<'a> Table<'a> {
 macro_rules! from_table {
     ($($type:ty { $($field:ident: $read:ident($($argument:expr),*)),+ $(,)? })+) => {$(
         impl $crate::config::FromNode for $type {
-            fn from_node(
-                node: &$crate::config::Node,
-                place: &$crate::config::Place,
-                decoder: &$crate::config::Decoder,
-            ) -> Option<Self> {
-                let table = $crate::config::Table::open(node, place, decoder)?;
+            fn from_node(found: &$crate::config::FoundNode<'_>) -> Option<Self> {
+                let table = $crate::config::Table::open(found)?;
                 $(let $field = table.$read(stringify!($field) $(, $argument)*);)+
                 table.finish();
                 Some(Self { $($field: $field?),+ })
@@ -187,209 +151,122 @@ macro_rules! from_table {
 }
 pub(crate) use from_table;
 
-impl FromNode for bool {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        if let Value::Boolean(value) = node.value {
-            return Some(value);
+/// Reads types, each by a function of what was found.
+macro_rules! from_found {
+    ($($type:ty: $read:expr;)+) => {$(
+        impl $crate::config::FromNode for $type {
+            fn from_node(found: &$crate::config::FoundNode<'_>) -> Option<Self> {
+                ($read)(found)
+            }
         }
-        decoder.wrong_type(place, &node.value, "true or false");
-        None
-    }
+    )+};
 }
+use from_found;
 
 /// Reads an integer, or reports that one of `range` is expected.
 fn integer<T: TryFrom<i128> + Display>(
-    node: &Node,
-    place: &Place,
-    decoder: &Decoder,
+    found: &FoundNode<'_>,
     range: &RangeInclusive<T>,
 ) -> Option<T> {
-    if let Value::Integer(value) = node.value
+    if let Value::Integer(value) = *found.value
         && let Ok(value) = T::try_from(value)
     {
         return Some(value);
     }
-    let expected = format!("an integer from {} to {}", range.start(), range.end());
-    decoder.wrong_type(place, &node.value, &expected);
-    None
+    found.wrong_type(&format!(
+        "an integer from {} to {}",
+        range.start(),
+        range.end()
+    ))
 }
 
-macro_rules! integers {
-    ($($type:ty),+) => {$(
-        impl FromNode for $type {
-            fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-                integer(node, place, decoder, &(0..=Self::MAX))
-            }
-        }
-    )+};
-}
-
-integers!(u16, u32, u64);
-
-impl FromNode for String {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        if let Value::String(text) = &node.value {
-            return Some(text.clone());
-        }
-        decoder.wrong_type(place, &node.value, "a text in quotes");
-        None
+/// Reads a text, or reports `expected`.
+fn text<'a>(found: &FoundNode<'a>, expected: &str) -> Option<&'a str> {
+    match found.value {
+        Value::String(text) => Some(text),
+        _ => found.wrong_type(expected),
     }
 }
 
-/// Reads a text and understands it with `parse`, or reports `expected`.
-fn parsed<T>(
-    node: &Node,
-    place: &Place,
-    decoder: &Decoder,
-    expected: &str,
-    parse: impl FnOnce(&str) -> Option<T>,
-) -> Option<T> {
-    if let Value::String(text) = &node.value
-        && let Some(value) = parse(text)
-    {
-        return Some(value);
-    }
-    decoder.wrong_type(place, &node.value, expected);
-    None
-}
-
-macro_rules! from_text {
-    ($($type:ty: $expected:expr),+ $(,)?) => {$(
-        impl FromNode for $type {
-            fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-                parsed(node, place, decoder, $expected, |text| text.parse().ok())
-            }
-        }
-    )+};
-}
-
-from_text! {
-    SocketAddr: "an address with a port, like \"127.0.0.1:4420\" or \"[::1]:4420\"",
-    IpAddr: "an IP address, like \"192.0.2.1\" or \"2001:db8::1\"",
-    PathBuf: "a path in quotes",
-    Uuid: Uuid::EXPECTED,
-    Nguid: Nguid::EXPECTED,
-    Eui64: Eui64::EXPECTED,
+/// Reads a text and understands it, or reports `expected`.
+pub(crate) fn parsed<T: FromStr>(found: &FoundNode<'_>, expected: &str) -> Option<T> {
+    let value = text(found, expected)?.parse().ok();
+    value.or_else(|| found.wrong_type(expected))
 }
 
 /// Reads a text with a type that has errors with remedies.
-fn explained<T: FromStr<Err: Display>>(
-    node: &Node,
-    place: &Place,
-    decoder: &Decoder,
-    expected: &str,
-) -> Option<T> {
-    let Value::String(text) = &node.value else {
-        decoder.wrong_type(place, &node.value, expected);
-        return None;
-    };
-    let explain = |error: T::Err| {
-        let found = format!("{} cannot stand here", node.value.describe());
-        decoder.problem(place, found, error.to_string());
-    };
-    text.parse().map_err(explain).ok()
-}
-
-impl FromNode for ApiAddress {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let expected = "\"127.0.0.1:4421\" or \"unix:/run/switchyard/api.sock\"";
-        explained(node, place, decoder, expected)
+fn explained<T: FromStr<Err: Display>>(found: &FoundNode<'_>, expected: &str) -> Option<T> {
+    match text(found, expected)?.parse::<T>() {
+        Ok(value) => Some(value),
+        Err(error) => found.misplaced(error.to_string()),
     }
 }
 
-impl FromNode for Network {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        explained(node, place, decoder, "a network like \"192.0.2.0/24\"")
-    }
-}
-
-impl FromNode for Size {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        if let Value::Integer(value) = node.value
-            && let Ok(bytes) = u64::try_from(value)
-        {
-            return Some(Self { bytes });
+/// One of a few words.
+fn word<T: Keyword>(found: &FoundNode<'_>) -> Option<T> {
+    let names = || T::WORDS.iter().map(|(name, _)| *name);
+    if let Value::String(text) = found.value {
+        if let Some((_, value)) = T::WORDS.iter().find(|(name, _)| name == text) {
+            return Some(*value);
         }
-        let expected = "a size such as \"1G\", \"512M\" or 4096";
-        parsed(node, place, decoder, expected, |text| text.parse().ok())
+        if let Some(name) = nearest(text, names()) {
+            return found.misplaced(format!("did you mean \"{name}\"?"));
+        }
     }
+    let names: Vec<String> = names().map(|name| format!("\"{name}\"")).collect();
+    let last = usize::from(names.len() == 2);
+    found.wrong_type(&names.join(", ").replacen(", ", " or ", last))
+}
+
+from_found! {
+    bool: |found: &FoundNode<'_>| match *found.value {
+        Value::Boolean(value) => Some(value),
+        _ => found.wrong_type("true or false"),
+    };
+    u16: |found| integer(found, &(0..=Self::MAX));
+    u32: |found| integer(found, &(0..=Self::MAX));
+    u64: |found| integer(found, &(0..=Self::MAX));
+    String: |found| text(found, "a text in quotes").map(str::to_owned);
+    SocketAddr: |found| parsed(found, "an address with a port, like \"127.0.0.1:4420\" or \"[::1]:4420\"");
+    IpAddr: |found| parsed(found, "an IP address, like \"192.0.2.1\" or \"2001:db8::1\"");
+    PathBuf: |found| parsed(found, "a path in quotes");
+    Uuid: |found| parsed(found, Uuid::EXPECTED);
+    Nguid: |found| parsed(found, Nguid::EXPECTED);
+    Eui64: |found| parsed(found, Eui64::EXPECTED);
+    ApiAddress: |found| explained(found, "\"127.0.0.1:4421\" or \"unix:/run/switchyard/api.sock\"");
+    Network: |found| explained(found, "a network like \"192.0.2.0/24\"");
+    Size: |found: &FoundNode<'_>| match *found.value {
+        Value::Integer(value) if let Ok(bytes) = u64::try_from(value) => Some(Self { bytes }),
+        _ => parsed(found, "a size such as \"1G\", \"512M\" or 4096"),
+    };
+    crate::model::PollPolicy: word;
+    crate::model::FaultOperation: word;
+    crate::model::FaultError: word;
+    crate::model::Percentile: word;
+    crate::model::Access: word;
 }
 
 impl<T: FromNode> FromNode for Vec<T> {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let Value::Array(items) = &node.value else {
-            decoder.wrong_type(place, &node.value, "an array: values between [ and ]");
-            return None;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let Value::Array(items) = found.value else {
+            return found.wrong_type("an array: values between [ and ]");
         };
-        let read: Vec<Option<T>> = items
-            .iter()
-            .enumerate()
-            .map(|(index, item)| T::from_node(item, &place.index(index), decoder))
-            .collect();
+        let items = items.iter().enumerate();
+        let items = items.map(|(index, item)| FoundNode::new(item, found.place.index(index)));
+        let read: Vec<Option<T>> = items.map(|item| T::from_node(&item)).collect();
         read.into_iter().collect()
     }
 }
 
 /// A map from names to values of one kind.
-fn named<T: FromNode>(
-    node: &Node,
-    place: &Place,
-    decoder: &Decoder,
-) -> Option<BTreeMap<String, T>> {
-    let Value::Table(entries) = &node.value else {
-        decoder.wrong_type(place, &node.value, "a table: names with values");
-        return None;
+fn named<T: FromNode>(found: &FoundNode<'_>) -> Option<BTreeMap<String, T>> {
+    let Value::Table(entries) = found.value else {
+        return found.wrong_type("a table: names with values");
     };
-    let read: Vec<Option<(String, T)>> = entries
-        .iter()
-        .map(|(name, node)| {
-            T::from_node(node, &place.key(name), decoder).map(|value| (name.clone(), value))
-        })
-        .collect();
+    let read = entries.iter().map(|(name, node)| {
+        let value = T::from_node(&FoundNode::new(node, found.place.key(name)));
+        Some((name.clone(), value?))
+    });
+    let read: Vec<Option<(String, T)>> = read.collect();
     read.into_iter().collect()
 }
-
-/// One of a few words.
-fn word<T: Keyword>(node: &Node, place: &Place, decoder: &Decoder) -> Option<T> {
-    let names = || T::WORDS.iter().map(|(name, _)| *name);
-    if let Value::String(text) = &node.value {
-        if let Some((_, value)) = T::WORDS.iter().find(|(name, _)| name == text) {
-            return Some(*value);
-        }
-        if let Some(name) = nearest(text, names()) {
-            decoder.problem(
-                place,
-                format!("{} cannot stand here", node.value.describe()),
-                format!("did you mean \"{name}\"?"),
-            );
-            return None;
-        }
-    }
-    let names: Vec<String> = names().map(|name| format!("\"{name}\"")).collect();
-    decoder.wrong_type(
-        place,
-        &node.value,
-        &names
-            .join(", ")
-            .replacen(", ", " or ", usize::from(names.len() == 2)),
-    );
-    None
-}
-
-macro_rules! from_word {
-    ($($type:ty),+) => {$(
-        impl FromNode for $type {
-            fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-                word(node, place, decoder)
-            }
-        }
-    )+};
-}
-
-from_word!(
-    crate::model::PollPolicy,
-    crate::model::FaultOperation,
-    crate::model::FaultError,
-    crate::model::Percentile,
-    crate::model::Access
-);

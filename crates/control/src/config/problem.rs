@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::Node;
+use super::node::Node;
 use crate::limits::PROBLEMS_MAX;
 use crate::model::Configuration;
 
@@ -131,7 +131,7 @@ impl Problem {
         }
     }
 
-    pub(super) fn of_file(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+    pub(crate) fn of_file(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(&Place::root(), error, what_to_do)
     }
 
@@ -168,7 +168,7 @@ impl ConfigError {
     }
 
     /// Problems in a configuration that no text was read for.
-    pub(crate) fn unlocated(mut problems: Vec<Problem>) -> Self {
+    pub(super) fn unlocated(mut problems: Vec<Problem>) -> Self {
         let left_out = problems.len().saturating_sub(PROBLEMS_MAX);
         problems.truncate(PROBLEMS_MAX);
         Self {

@@ -494,7 +494,7 @@ fn everything_wrong_is_told_at_once_in_order_of_lines() {
 fn the_list_of_problems_has_an_end() {
     let listen = vec!["1"; 1000].join(",");
     let message = error(&format!("listen = [{listen}]"));
-    assert_eq!(message.lines().count(), crate::limits::PROBLEMS_MAX + 1);
+    assert_eq!(message.lines().count(), PROBLEMS_MAX + 1);
     assert!(message.ends_with("and 1 problems more"), "{message}");
 }
 

@@ -4,10 +4,10 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::family::{FamilyKind, Value, counters, family, metrics};
+use super::family::{counters, family, metrics};
 use crate::snapshot::Snapshot;
 use block::CacheSnapshot as Counters;
-use target::Metric;
+use target::{Metric, MetricKind};
 
 const CACHE: [Metric<Counters>; 7] = metrics![Counters:
     Counter "cache_hits" "Pages of reads that were in the cache" |cache| cache.hits;
@@ -30,9 +30,9 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
     })?;
     let left = snapshot.erasing.iter().map(|erasing| {
         let labels = vec![("device", erasing.device.clone())];
-        (labels, Value::Count(erasing.bytes_left))
+        (labels, erasing.bytes_left)
     });
     let help = "Bytes that a namespace gave up and that are still to be erased";
-    let (kind, name) = (FamilyKind::Gauge, "device_erasing_bytes");
+    let (kind, name) = (MetricKind::Gauge, "device_erasing_bytes");
     family(encoder, kind, name, help, None, left)
 }

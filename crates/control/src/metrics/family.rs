@@ -13,24 +13,18 @@ use target::{LATENCY_BOUNDS_NS, Metric, MetricKind};
 /// Labels without a value to point at for an exemplar.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-#[derive(Clone, Copy)]
-pub(super) enum FamilyKind {
-    Counter,
-    Gauge,
-}
-
 /// One metric with one value for each set of labels.
 pub(super) fn family(
     encoder: &mut DescriptorEncoder<'_>,
-    kind: FamilyKind,
+    kind: MetricKind,
     name: &str,
     help: &str,
     unit: Option<&Unit>,
-    values: impl IntoIterator<Item = (Labels, Value)>,
+    values: impl IntoIterator<Item = (Labels, u64)>,
 ) -> fmt::Result {
     let metric_type = match kind {
-        FamilyKind::Counter => MetricType::Counter,
-        FamilyKind::Gauge => MetricType::Gauge,
+        MetricKind::Counter | MetricKind::Duration => MetricType::Counter,
+        MetricKind::Gauge => MetricType::Gauge,
     };
     let mut metric = encoder.encode_descriptor(name, help, unit, metric_type)?;
     for (labels, value) in values {
@@ -43,23 +37,12 @@ pub(super) fn family(
     Ok(())
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Value {
-    Count(u64),
-    Seconds(f64),
-}
-
-fn one(metric: &mut MetricEncoder<'_>, kind: FamilyKind, value: Value) -> fmt::Result {
+fn one(metric: &mut MetricEncoder<'_>, kind: MetricKind, value: u64) -> fmt::Result {
     let no_exemplar = None::<&Exemplar<Labels, u64>>;
-    match (kind, value) {
-        (FamilyKind::Counter, Value::Count(count)) => metric.encode_counter(&count, no_exemplar),
-        (FamilyKind::Counter, Value::Seconds(seconds)) => {
-            metric.encode_counter(&seconds, no_exemplar)
-        }
-        (FamilyKind::Gauge, Value::Count(count)) => {
-            metric.encode_gauge(&i64::try_from(count).unwrap_or(i64::MAX))
-        }
-        (FamilyKind::Gauge, Value::Seconds(seconds)) => metric.encode_gauge(&seconds),
+    match kind {
+        MetricKind::Counter => metric.encode_counter(&value, no_exemplar),
+        MetricKind::Duration => metric.encode_counter(&seconds(value), no_exemplar),
+        MetricKind::Gauge => metric.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX)),
     }
 }
 
@@ -73,9 +56,10 @@ pub(super) fn uptime(
     encoder: &mut DescriptorEncoder<'_>,
     help: &str,
 ) -> fmt::Result {
-    let uptime = Value::Seconds(seconds(snapshot.uptime_ms.saturating_mul(1_000_000)));
-    let (unit, values) = (Some(&Unit::Seconds), [(Labels::new(), uptime)]);
-    family(encoder, FamilyKind::Gauge, "uptime", help, unit, values)
+    let uptime = seconds(snapshot.uptime_ms.saturating_mul(1_000_000));
+    let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
+    let mut metric = encoder.encode_descriptor("uptime", help, unit, kind)?;
+    metric.encode_gauge(&uptime)
 }
 
 /// The metrics of a struct of counters: one value for each of `items`, with its labels.
@@ -90,21 +74,12 @@ pub(super) fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
             (_, Some(name)) => (name, Some(Unit::Bytes)),
             (_, None) => (metric.name, None),
         };
-        let kind = match metric.kind {
-            MetricKind::Counter | MetricKind::Duration => FamilyKind::Counter,
-            MetricKind::Gauge => FamilyKind::Gauge,
-        };
         let help = metric.help.trim().trim_end_matches('.').replace('`', "");
         // What counts nanoseconds is shown in seconds.
         let help = help.trim_end_matches(", in nanoseconds");
-        let values = items().into_iter().map(|(labels, counters)| {
-            let value = (metric.value)(counters);
-            match metric.kind {
-                MetricKind::Duration => (labels, Value::Seconds(seconds(value))),
-                MetricKind::Counter | MetricKind::Gauge => (labels, Value::Count(value)),
-            }
-        });
-        family(encoder, kind, name, help, unit.as_ref(), values)?;
+        let values = items().into_iter();
+        let values = values.map(|(labels, counters)| (labels, (metric.value)(counters)));
+        family(encoder, metric.kind, name, help, unit.as_ref(), values)?;
     }
     Ok(())
 }
@@ -132,16 +107,10 @@ pub(super) fn by_word<'a, S: 'a, W: IntoIterator<Item = (&'static str, u64)>>(
 ) -> fmt::Result {
     let values = items.flat_map(|(labels, item)| {
         let words = words(item).into_iter();
-        words.map(move |(word, value)| (with(labels.clone(), label, word), Value::Count(value)))
+        words.map(move |(word, value)| (with(labels.clone(), label, word), value))
     });
-    family(
-        encoder,
-        FamilyKind::Counter,
-        name,
-        help,
-        unit.as_ref(),
-        values,
-    )
+    let kind = MetricKind::Counter;
+    family(encoder, kind, name, help, unit.as_ref(), values)
 }
 
 /// Adds a label.

@@ -19,3 +19,30 @@ macro_rules! as_text {
 }
 
 pub(crate) use as_text;
+
+/// Wraps a type of another crate as the text that it is read from and shown as.
+macro_rules! text_of {
+    ($(#[$doc:meta])* $name:ident($of:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name(pub $of);
+
+        $crate::model::as_text!($name);
+
+        impl std::str::FromStr for $name {
+            type Err = <$of as std::str::FromStr>::Err;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.parse().map(Self)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+pub(crate) use text_of;

@@ -4,10 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use block::device::flash::ProfileError;
+use block::device::flash::{Profile, ProfileError};
 use serde::{Deserialize, Serialize};
+use switch::PathSpec;
 
-use super::{FlashProfile, IoPath, Size, SizeError, keyword};
+use super::{Size, SizeError, keyword, text_of};
 
 /// A device and the layers over it.
 ///
@@ -88,6 +89,16 @@ pub enum DeviceKind {
         #[serde(default)]
         read_only: bool,
     },
+}
+
+text_of! {
+    /// The I/O path of a device, as [text](PathSpec): `sync`, `2q`, `stm:handover_us=500`.
+    IoPath(PathSpec)
+}
+
+text_of! {
+    /// The profile of an emulated flash device, as text: `A`, `B/8`, `dram-ssd`.
+    FlashProfile(Profile)
 }
 
 /// Bytes of a logical block.

@@ -3,7 +3,7 @@
 
 use super::{OpenDevice, Opened, Plane, whole_blocks};
 use crate::action::Action;
-use crate::error::{ApplyError, ApplyErrorKind};
+use crate::error::ApplyError;
 use crate::snapshot::ErasingSnapshot;
 use crate::state::Erasing;
 use std::ops::Range;
@@ -27,7 +27,7 @@ impl OpenDevice {
         );
         let remedy = "wait until it is done (`erasing` in GET /v1/stats), or choose a size that \
                       ends before that byte";
-        Err(ApplyError::new(ApplyErrorKind::Conflict, message, remedy))
+        Err(ApplyError::conflict(message, remedy))
     }
 
     /// Returns the bytes of a range of its blocks.
@@ -170,7 +170,7 @@ impl Plane {
             }
             erased.map_err(|error| {
                 let remedy = "correct the device, or leave it out";
-                ApplyError::new(ApplyErrorKind::Failed, error.to_string(), remedy)
+                ApplyError::failed(error.to_string(), remedy)
             })?;
         }
         device.check_erased(name, blocks)
@@ -183,7 +183,7 @@ impl Plane {
         if self.is_still(|| erasure.is_running()) {
             let message = format!("device {name:?} is being erased and does not answer");
             let remedy = "try again when there is less to do";
-            return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
+            return Err(ApplyError::failed(message, remedy));
         }
         Ok(())
     }

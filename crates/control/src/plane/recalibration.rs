@@ -8,7 +8,7 @@ use crate::calibration::{
     UnkeptPromise,
 };
 use crate::device_model::{DeviceModel, Live, PriceList, Provenance};
-use crate::error::{ApplyError, ApplyErrorKind};
+use crate::error::ApplyError;
 use crate::provenance;
 use base::Nanos;
 use block::Device;
@@ -86,8 +86,7 @@ impl Recalibrations {
         let mut runs = self.runs();
         let name = subject.name.clone();
         if runs.get(&name).is_some_and(|run| run.is_running()) {
-            return Err(ApplyError::new(
-                ApplyErrorKind::Conflict,
+            return Err(ApplyError::conflict(
                 format!("device {name:?} is being calibrated already"),
                 "wait until that is done, or cancel it",
             ));
@@ -108,7 +107,7 @@ impl Recalibrations {
         let thread = std::thread::Builder::new().name("calibrate".to_owned());
         thread.spawn(work).map_err(|error| {
             let message = format!("cannot start a thread: {error}");
-            ApplyError::new(ApplyErrorKind::Failed, message, "try again")
+            ApplyError::failed(message, "try again")
         })?;
         runs.insert(name, run);
         Ok(())
@@ -145,8 +144,7 @@ impl Recalibrations {
 
     fn run(&self, device: &str) -> Result<Arc<Run>, ApplyError> {
         self.runs().get(device).cloned().ok_or_else(|| {
-            ApplyError::new(
-                ApplyErrorKind::NotFound,
+            ApplyError::not_found(
                 format!("no device {device:?} was calibrated while it served"),
                 "begin with POST /v1/devices/NAME/calibration",
             )

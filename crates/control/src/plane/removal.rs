@@ -1,7 +1,7 @@
 //! Removal of devices.
 
 use super::{OpenDevice, Plane};
-use crate::error::{ApplyError, ApplyErrorKind};
+use crate::error::ApplyError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ impl Plane {
                 );
                 let remedy = "add a namespace over it to have the pages written again; the end of \
                               the target loses them";
-                return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
+                return Err(ApplyError::failed(message, remedy));
             }
         }
         let Some(file) = file else {
@@ -55,7 +55,7 @@ impl Plane {
                  and its file stays locked"
             );
             let remedy = "try again when there is less to do";
-            return Err(ApplyError::new(ApplyErrorKind::Failed, message, remedy));
+            return Err(ApplyError::failed(message, remedy));
         }
         self.close_device(name);
         drop(device);

@@ -77,6 +77,13 @@ pub(super) fn limited(snapshot: &Snapshot, total: &CoreStats) -> Vec<LimitedSnap
 /// The use of a limit: its name, what is in use, and the limit.
 type Usage = (&'static str, u64, usize);
 
+/// Rows of a table of [`Usage`].
+macro_rules! usage {
+    ($($limit:literal => $used:expr, $max:expr;)+) => {
+        [$(($limit, $used, $max)),+]
+    };
+}
+
 /// Returns the use of limits; `cores` are the processors of the target's threads.
 pub(super) fn usage(snapshot: &Snapshot, cores: &[u32]) -> Vec<UsageSnapshot> {
     let one = |core| {
@@ -104,56 +111,28 @@ fn usage_of_target(snapshot: &Snapshot) -> [Usage; 6] {
     let sum = |count: fn(&CoreStats) -> u64| snapshot.cores.iter().map(count).sum();
     let discovery = snapshot.controllers.iter();
     let discovery = discovery.filter(|c| c.kind == ControllerKind::Discovery);
-    [
-        (
-            "connections",
-            sum(|core| core.connections),
-            limits.connections,
-        ),
-        (
-            "fresh_connections",
-            sum(|core| core.fresh_connections),
-            limits.fresh_max(),
-        ),
-        (
-            "controllers",
-            snapshot.controllers.len() as u64,
-            limits.controllers,
-        ),
-        (
-            "discovery_controllers",
-            discovery.count() as u64,
-            limits.discovery_controllers,
-        ),
-        (
-            "all_queue_entries",
-            snapshot.queue_entries,
-            limits.all_queue_entries,
-        ),
-        ("barriers", snapshot.barriers, BARRIERS_ACTIVE_MAX),
-    ]
+    usage! {
+        "connections" => sum(|core| core.connections), limits.connections;
+        "fresh_connections" => sum(|core| core.fresh_connections), limits.fresh_max();
+        "controllers" => snapshot.controllers.len() as u64, limits.controllers;
+        "discovery_controllers" => discovery.count() as u64, limits.discovery_controllers;
+        "all_queue_entries" => snapshot.queue_entries, limits.all_queue_entries;
+        "barriers" => snapshot.barriers, BARRIERS_ACTIVE_MAX;
+    }
 }
 
 /// Returns the use of what a core has.
 fn usage_of_core(stats: &CoreStats, limits: &Limits) -> [Usage; 6] {
     let buffers = usize::try_from(stats.buffer_bytes).unwrap_or(usize::MAX);
-    [
-        ("payload_buffer_bytes", stats.buffer_bytes_used, buffers),
+    usage! {
+        "payload_buffer_bytes" => stats.buffer_bytes_used, buffers;
         // Commands without a buffer share as much as the buffers have.
-        ("work_bytes", stats.work_bytes, buffers),
-        (
-            "barrier_held_bytes",
-            stats.barrier_held_bytes,
-            limits.barrier_held_bytes,
-        ),
-        ("send_lists", stats.send_lists_used, limits.send_lists),
-        (
-            "extent_tables",
-            stats.extent_tables_used,
-            limits.extent_tables,
-        ),
-        ("stash_bytes", stats.stashed_bytes, limits.stash_bytes),
-    ]
+        "work_bytes" => stats.work_bytes, buffers;
+        "barrier_held_bytes" => stats.barrier_held_bytes, limits.barrier_held_bytes;
+        "send_lists" => stats.send_lists_used, limits.send_lists;
+        "extent_tables" => stats.extent_tables_used, limits.extent_tables;
+        "stash_bytes" => stats.stashed_bytes, limits.stash_bytes;
+    }
 }
 
 #[cfg(test)]

@@ -244,14 +244,8 @@ impl axum::serve::Listener for ApiListener {
     async fn accept(&mut self) -> (Connection, ()) {
         loop {
             let accepted: io::Result<Box<dyn Stream>> = match &self.socket {
-                AsyncSocket::Tcp(listener) => match listener.accept().await {
-                    Ok((stream, _)) => Ok(Box::new(stream)),
-                    Err(error) => Err(error),
-                },
-                AsyncSocket::Unix(listener) => match listener.accept().await {
-                    Ok((stream, _)) => Ok(Box::new(stream)),
-                    Err(error) => Err(error),
-                },
+                AsyncSocket::Tcp(tcp) => tcp.accept().await.map(|(it, _)| Box::new(it) as _),
+                AsyncSocket::Unix(unix) => unix.accept().await.map(|(it, _)| Box::new(it) as _),
             };
             match accepted {
                 Ok(stream) => {

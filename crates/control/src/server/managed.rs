@@ -68,14 +68,9 @@ impl Managed for TargetProcess {
     }
 
     async fn reload(self: Arc<Self>, path: PathBuf) {
-        let control = Arc::clone(&self.control);
-        let turn = control.turn().await;
         let file = path.clone();
-        let work = move || {
-            let _turn = turn;
-            control.replace_from_file(&file)
-        };
-        let result = tokio::task::spawn_blocking(work).await;
+        let work = move |control: &Control| control.replace_from_file(&file);
+        let result = Arc::clone(&self.control).in_turn(work).await;
         let shown = path.display();
         match result {
             Ok(Ok(actions)) => {

@@ -1,11 +1,11 @@
 //! The thread that accepts clients.
 
 use super::service::Message;
+use crate::acceptor::{Acceptor, PAUSE, Woken, pause, wait};
 use crate::error::FrontendError;
 use crate::limits::NBD_CONNECTIONS_MAX;
 use crate::unix_socket;
 use reactor::{MailboxSender, Stream};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 use std::fmt;
@@ -17,14 +17,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 128;
-
-/// Pause after the kernel had no descriptor or no memory for a connection.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Time without traffic after which the kernel asks whether a client is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -113,28 +109,24 @@ impl Bound {
         cores: Vec<MailboxSender<Message>>,
         open: Arc<AtomicUsize>,
     ) -> Result<Listener, FrontendError> {
-        let (end, ended) = UnixStream::pair().map_err(FrontendError::thread)?;
         let (address, socket) = (self.address, self.socket);
-        let thread = std::thread::Builder::new().name("nbd/accept".to_owned());
         let path = match &address {
             Address::Unix(path) => Some(path.clone()),
             Address::Tcp(_) => None,
         };
         let remove = Arc::new(AtomicBool::new(!self.was_left));
         let removes = Arc::clone(&remove);
-        let accept = move || {
-            accept_all(&socket, &ended, &cores, &open);
+        let accept = move |end: &UnixStream| {
+            accept_all(&socket, end, &cores, &open);
             if let Some(path) = path.filter(|_| removes.load(Ordering::Relaxed)) {
                 // While it is listened on, no other server takes its place. It may be gone already.
                 let _ = fs::remove_file(path);
             }
         };
-        let thread = thread.spawn(accept).map_err(FrontendError::thread)?;
         Ok(Listener {
             address,
             remove,
-            end: Some(end),
-            thread: Some(thread),
+            _acceptor: Acceptor::start("nbd/accept", accept)?,
         })
     }
 }
@@ -159,24 +151,13 @@ pub(super) struct Listener {
     pub(super) address: Address,
     /// The Unix socket is removed in the end.
     remove: Arc<AtomicBool>,
-    /// Closed to end the thread.
-    end: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    _acceptor: Acceptor,
 }
 
 impl Listener {
     /// Ends the thread, and removes a Unix socket in any case.
     pub(super) fn end(self) {
         self.remove.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.end = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -187,12 +168,12 @@ fn accept_all(
     open: &AtomicUsize,
 ) {
     let mut cores = cores.iter().cycle();
-    while !ended(end, Some(socket), None) {
+    while wait(end, Some(socket), None) != Woken::End {
         let client = match socket.accept() {
             Ok((client, _)) => client,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             // Short of descriptors or memory, or the client is gone already.
-            Err(_) if ended(end, None, Some(PAUSE)) => return,
+            Err(_) if pause(end, PAUSE) => return,
             Err(_) => continue,
         };
         let before = open.fetch_add(1, Ordering::Relaxed);
@@ -205,16 +186,6 @@ fn accept_all(
             open.fetch_sub(1, Ordering::Relaxed);
         }
     }
-}
-
-/// Waits for a client, or so long. Returns true if the listener has to end.
-fn ended(end: &UnixStream, socket: Option<&Socket>, pause: Option<Duration>) -> bool {
-    let mut ready = vec![PollFd::new(end, PollFlags::IN)];
-    ready.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
-    let pause = pause.map(|pause| pause.try_into().expect("a short time"));
-    // A signal ends the wait early, and the caller comes back.
-    let waited = poll(&mut ready, pause.as_ref());
-    waited.is_ok() && !ready[0].revents().is_empty()
 }
 
 /// Sets a client's socket up for the data path.

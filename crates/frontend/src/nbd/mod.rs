@@ -25,20 +25,17 @@ use crate::ClassRules;
 use crate::IoCounts;
 use crate::class_rules::SizeRules;
 use crate::core_thread::{self, Cores};
-use crate::device_io::DeviceIo;
 use crate::error::FrontendError;
-use crate::limits::{CORE_REQUESTS_MAX, LANE_SOCKETS, NBD_CONNECTIONS_MAX, NBD_NEGOTIATIONS_MAX};
+use crate::limits::{LANE_SOCKETS, NBD_CONNECTIONS_MAX, NBD_NEGOTIATIONS_MAX};
 use base::units::CoreId;
 use block::Device;
 use export::Export;
 use listener::Listener;
-use reactor::uring::Options as DriverOptions;
-use reactor::{Core, Driver as _, PollPolicy};
+use reactor::PollPolicy;
 use service::{Message, NbdService};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use switch::{Class, PerClass};
-use tls::Tls;
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -90,14 +87,13 @@ impl NbdServer {
         // Clients are dealt to the cores in turn.
         let negotiations = NBD_NEGOTIATIONS_MAX.div_ceil(cores.len());
         for core in cores {
-            server.start_core(
-                core,
-                devices,
-                &exports,
-                tls.clone(),
-                negotiations,
-                options.poll,
-            )?;
+            let (exports, tls) = (Arc::clone(&exports), tls.clone());
+            let open = Arc::clone(&server.open);
+            let service = move |io, namespace| {
+                NbdService::new(exports, tls, io, namespace, negotiations, open)
+            };
+            let place = (core, NBD_CONNECTIONS_MAX + LANE_SOCKETS, options.poll);
+            server.cores.serve("nbd", place, devices, service)?;
         }
         let knows_clients = options.tls.as_ref().is_some_and(TlsOptions::knows_clients);
         let listener = listener::Bound::bind(&options.address, knows_clients)?;
@@ -108,31 +104,6 @@ impl NbdServer {
         let (senders, open) = (server.cores.senders().to_vec(), Arc::clone(&server.open));
         server.listener = Some(listener.start(senders, open)?);
         Ok(server)
-    }
-
-    fn start_core(
-        &mut self,
-        core: Option<CoreId>,
-        devices: &PerClass<Arc<dyn Device>>,
-        exports: &Arc<[Export]>,
-        tls: Option<Tls>,
-        negotiations: usize,
-        poll: PollPolicy,
-    ) -> Result<(), FrontendError> {
-        let devices = PerClass::from_fn(|class| Arc::clone(&devices[class]));
-        let (exports, connections) = (Arc::clone(exports), Arc::clone(&self.open));
-        let open = move || -> Result<_, FrontendError> {
-            let driver_options = DriverOptions {
-                sockets: NBD_CONNECTIONS_MAX + LANE_SOCKETS,
-                ..DriverOptions::default()
-            };
-            let mut driver = core_thread::driver(core, &driver_options)?;
-            let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
-            let (namespace, counters) = (driver.op_namespace(), Arc::clone(io.counters()));
-            let service = NbdService::new(exports, tls, io, namespace, negotiations, connections);
-            Ok((Core::new(driver, service, poll), counters))
-        };
-        self.cores.start("nbd", open)
     }
 
     /// The address in use, with the port that was chosen.

@@ -250,15 +250,15 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn u16(&mut self) -> Option<u16> {
-        self.array().map(from_wire_u16)
+        self.array().map(u16::from_be_bytes)
     }
 
     pub(super) fn u32(&mut self) -> Option<u32> {
-        self.array().map(from_wire_u32)
+        self.array().map(u32::from_be_bytes)
     }
 
     pub(super) fn u64(&mut self) -> Option<u64> {
-        self.array().map(from_wire_u64)
+        self.array().map(u64::from_be_bytes)
     }
 
     /// A string with its length in 32 bits before it.
@@ -276,17 +276,18 @@ impl<'a> Reader<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Writer(pub(super) Vec<u8>);
 
+#[expect(clippy::big_endian_bytes, reason = "NBD is big-endian")]
 impl Writer {
     pub(super) fn u16(&mut self, value: u16) -> &mut Self {
-        self.bytes(&to_wire_u16(value))
+        self.bytes(&value.to_be_bytes())
     }
 
     pub(super) fn u32(&mut self, value: u32) -> &mut Self {
-        self.bytes(&to_wire_u32(value))
+        self.bytes(&value.to_be_bytes())
     }
 
     pub(super) fn u64(&mut self, value: u64) -> &mut Self {
-        self.bytes(&to_wire_u64(value))
+        self.bytes(&value.to_be_bytes())
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
@@ -300,32 +301,6 @@ impl Writer {
         self.u64(OPTION_REPLY_MAGIC).u32(option).u32(kind);
         self.u32(len).bytes(data);
     }
-}
-
-// NBD is big-endian; these are the only places that know.
-#[allow(clippy::big_endian_bytes)]
-const fn to_wire_u16(value: u16) -> [u8; 2] {
-    value.to_be_bytes()
-}
-#[allow(clippy::big_endian_bytes)]
-const fn to_wire_u32(value: u32) -> [u8; 4] {
-    value.to_be_bytes()
-}
-#[allow(clippy::big_endian_bytes)]
-const fn to_wire_u64(value: u64) -> [u8; 8] {
-    value.to_be_bytes()
-}
-#[allow(clippy::big_endian_bytes)]
-const fn from_wire_u16(bytes: [u8; 2]) -> u16 {
-    u16::from_be_bytes(bytes)
-}
-#[allow(clippy::big_endian_bytes)]
-const fn from_wire_u32(bytes: [u8; 4]) -> u32 {
-    u32::from_be_bytes(bytes)
-}
-#[allow(clippy::big_endian_bytes)]
-const fn from_wire_u64(bytes: [u8; 8]) -> u64 {
-    u64::from_be_bytes(bytes)
 }
 
 /// The most bytes of a reply without its data.

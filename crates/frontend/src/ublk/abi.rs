@@ -39,41 +39,34 @@ pub(super) enum Control {
 }
 
 impl Control {
-    /// Returns the command's code, as the machines with the generic layout of such codes have it.
-    pub(super) const fn code(self) -> u32 {
+    /// Returns the direction and the number of the command's code, and its name.
+    const fn row(self) -> (u32, u32, &'static str) {
         const READ: u32 = 2;
         const READ_WRITE: u32 = 3;
-        let (direction, number) = match self {
-            Self::GetDeviceInfo => (READ, 0x02),
-            Self::AddDevice => (READ_WRITE, 0x04),
-            Self::DeleteDevice => (READ_WRITE, 0x05),
-            Self::StartDevice => (READ_WRITE, 0x06),
-            Self::StopDevice => (READ_WRITE, 0x07),
-            Self::SetParameters => (READ_WRITE, 0x08),
-            Self::GetParameters => (READ, 0x09),
-            Self::StartRecovery => (READ_WRITE, 0x10),
-            Self::EndRecovery => (READ_WRITE, 0x11),
-            Self::GetFeatures => (READ, 0x13),
-            Self::UpdateSize => (READ_WRITE, 0x15),
-        };
+        match self {
+            Self::GetDeviceInfo => (READ, 0x02, "GET_DEV_INFO"),
+            Self::AddDevice => (READ_WRITE, 0x04, "ADD_DEV"),
+            Self::DeleteDevice => (READ_WRITE, 0x05, "DEL_DEV"),
+            Self::StartDevice => (READ_WRITE, 0x06, "START_DEV"),
+            Self::StopDevice => (READ_WRITE, 0x07, "STOP_DEV"),
+            Self::SetParameters => (READ_WRITE, 0x08, "SET_PARAMS"),
+            Self::GetParameters => (READ, 0x09, "GET_PARAMS"),
+            Self::StartRecovery => (READ_WRITE, 0x10, "START_USER_RECOVERY"),
+            Self::EndRecovery => (READ_WRITE, 0x11, "END_USER_RECOVERY"),
+            Self::GetFeatures => (READ, 0x13, "GET_FEATURES"),
+            Self::UpdateSize => (READ_WRITE, 0x15, "UPDATE_SIZE"),
+        }
+    }
+
+    /// Returns the command's code, as the machines with the generic layout of such codes have it.
+    pub(super) const fn code(self) -> u32 {
+        let (direction, number, _) = self.row();
         direction << 30 | CONTROL_BYTES << 16 | (b'u' as u32) << 8 | number
     }
 
     /// Returns the command's name in messages.
     pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::AddDevice => "ADD_DEV",
-            Self::DeleteDevice => "DEL_DEV",
-            Self::StartDevice => "START_DEV",
-            Self::StopDevice => "STOP_DEV",
-            Self::SetParameters => "SET_PARAMS",
-            Self::GetParameters => "GET_PARAMS",
-            Self::GetDeviceInfo => "GET_DEV_INFO",
-            Self::StartRecovery => "START_USER_RECOVERY",
-            Self::EndRecovery => "END_USER_RECOVERY",
-            Self::GetFeatures => "GET_FEATURES",
-            Self::UpdateSize => "UPDATE_SIZE",
-        }
+        self.row().2
     }
 }
 

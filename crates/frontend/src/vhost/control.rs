@@ -4,6 +4,7 @@ use super::config_channel;
 use super::machine::Machine;
 use super::served_disk::ServedDisk;
 use super::session::Session;
+use crate::acceptor::{PAUSE, Woken, pause, wait};
 use crate::limits::VHOST_MESSAGE_TIME;
 use crate::served_size::served;
 use block::Geometry;
@@ -22,9 +23,6 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 /// Time between two looks at the size of the device, which may change on its own.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Pause after the kernel had no descriptor or no memory for a connection.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// Time between two looks at a message of which the rest is to come.
 const REST: Duration = Duration::from_millis(5);
 
@@ -34,22 +32,11 @@ const HEADER_BYTES: usize = 12;
 /// The most bytes of a payload; the `vhost` crate refuses a header that announces more.
 const PAYLOAD_MAX: u64 = 4096;
 
-/// The event that ended a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Woken {
-    /// The server ends.
-    End,
-    /// The socket has something.
-    Socket,
-    /// The time is up.
-    Time,
-}
-
 /// Serves front ends until the other end of `end` is closed.
 pub(super) fn serve_all(socket: &Socket, end: &UnixStream, shared: &Arc<ServedDisk>) {
     let mut last = Machine::new();
     loop {
-        match wait(end, Some(socket), LOOK) {
+        match wait(end, Some(socket), Some(LOOK)) {
             Woken::End => return,
             Woken::Time => continue,
             Woken::Socket => {}
@@ -61,24 +48,9 @@ pub(super) fn serve_all(socket: &Socket, end: &UnixStream, shared: &Arc<ServedDi
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // Short of descriptors or memory, or the front end is gone already.
-            Err(_) if wait(end, None::<&Socket>, PAUSE) == Woken::End => return,
+            Err(_) if pause(end, PAUSE) => return,
             Err(_) => {}
         }
-    }
-}
-
-fn wait(end: &UnixStream, socket: Option<&impl rustix::fd::AsFd>, time: Duration) -> Woken {
-    let mut ready = vec![PollFd::new(end, PollFlags::IN)];
-    ready.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
-    let time = time.try_into().expect("a short time");
-    // A signal ends the wait early, and the caller comes back.
-    if poll(&mut ready, Some(&time)).is_err() {
-        return Woken::Time;
-    }
-    match ready.iter().position(|fd| !fd.revents().is_empty()) {
-        Some(0) => Woken::End,
-        Some(_) => Woken::Socket,
-        None => Woken::Time,
     }
 }
 
@@ -140,7 +112,7 @@ fn exchange(
     let mut channel: Option<OwnedFd> = None;
     let mut known: Geometry = served(&*shared.device);
     loop {
-        match wait(end, Some(&look), LOOK) {
+        match wait(end, Some(&look), Some(LOOK)) {
             Woken::End => return Ok(()),
             Woken::Socket => {
                 if !whole(&look, end)? {
@@ -185,7 +157,7 @@ fn whole(look: &UnixStream, end: &UnixStream) -> Result<bool, Error> {
         if Instant::now() >= by {
             return Err(Error::SocketError(io::ErrorKind::TimedOut.into()));
         }
-        if wait(end, None::<&Socket>, REST) == Woken::End {
+        if pause(end, REST) {
             return Ok(false);
         }
     }

@@ -20,21 +20,20 @@ mod served_disk;
 mod service;
 mod session;
 
+use crate::acceptor::Acceptor;
 use crate::core_thread::{self, Cores};
-use crate::limits::{CORE_REQUESTS_MAX, DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
+use crate::limits::{DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
 use crate::virtio_blk::ID_BYTES;
 use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses, unix_socket};
 use base::units::CoreId;
 use block::Device;
-use reactor::uring::Options as DriverOptions;
-use reactor::{Core, Driver as _, PollPolicy};
+use reactor::PollPolicy;
 use served_disk::{Message, ServedDisk};
 use service::VhostService;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 
@@ -82,9 +81,7 @@ impl VhostOptions {
 pub struct VhostServer {
     shared: Arc<ServedDisk>,
     socket: Option<PathBuf>,
-    /// Closed to end the control thread.
-    end: Option<UnixStream>,
-    control: Option<JoinHandle<()>>,
+    control: Option<Acceptor>,
     cores: Cores<Message>,
 }
 
@@ -103,12 +100,17 @@ impl VhostServer {
         let mut server = Self {
             shared,
             socket: None,
-            end: None,
             control: None,
             cores: Cores::new(),
         };
         for core in cores {
-            server.start_core(core, devices, options.poll)?;
+            let shared = Arc::clone(&server.shared);
+            let service = move |io: DeviceIo<_>, namespace| {
+                let io = io.for_client(&shared.client);
+                VhostService::new(shared, io, namespace)
+            };
+            let place = (core, LANE_SOCKETS, options.poll);
+            server.cores.serve("vhost", place, devices, service)?;
         }
         let senders = server.cores.senders().to_vec();
         server.shared.cores.set(senders).expect("set once");
@@ -153,41 +155,15 @@ impl VhostServer {
                 source,
             })?;
         self.socket = Some(path.to_owned());
-        let (end, ended) = UnixStream::pair().map_err(FrontendError::thread)?;
         let shared = Arc::clone(&self.shared);
-        let thread = std::thread::Builder::new().name("vhost/control".to_owned());
         let path = path.to_owned();
-        let serve = move || {
-            control::serve_all(&socket, &ended, &shared);
+        let serve = move |end: &UnixStream| {
+            control::serve_all(&socket, end, &shared);
             // While it is listened on, no other server takes its place. It may be gone already.
             let _ = std::fs::remove_file(path);
         };
-        self.control = Some(thread.spawn(serve).map_err(FrontendError::thread)?);
-        self.end = Some(end);
+        self.control = Some(Acceptor::start("vhost/control", serve)?);
         Ok(())
-    }
-
-    fn start_core(
-        &mut self,
-        core: Option<CoreId>,
-        devices: &PerClass<Arc<dyn Device>>,
-        poll: PollPolicy,
-    ) -> Result<(), FrontendError> {
-        let (devices, shared) = (devices.clone(), Arc::clone(&self.shared));
-        let open = move || -> Result<_, FrontendError> {
-            let driver_options = DriverOptions {
-                sockets: LANE_SOCKETS,
-                ..DriverOptions::default()
-            };
-            let mut driver = core_thread::driver(core, &driver_options)?;
-            let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
-            let io = io.for_client(&shared.client);
-            let (namespace, queues) = (driver.op_namespace(), shared.queues);
-            let counters = Arc::clone(io.counters());
-            let service = VhostService::new(shared, io, namespace, queues);
-            Ok((Core::new(driver, service, poll), counters))
-        };
-        self.cores.start("vhost", open)
     }
 }
 
@@ -206,12 +182,9 @@ impl VhostServer {
             .as_mut()
             .unwrap_or_else(|poisoned| poisoned.get_mut()) = Some(by);
         drop(end_by);
-        self.end = None;
         match (self.control.take(), self.socket.take()) {
-            // It removes the socket, and has said so if it panicked.
-            (Some(control), _) => {
-                let _ = control.join();
-            }
+            // It removes the socket.
+            (Some(control), _) => drop(control),
             // It did not start. The socket may be gone already.
             (None, Some(socket)) => {
                 let _ = std::fs::remove_file(socket);

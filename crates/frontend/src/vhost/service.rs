@@ -58,8 +58,8 @@ impl VhostService {
         shared: Arc<ServedDisk>,
         io: DeviceIo<Taken>,
         op_namespace: OpNamespace,
-        rings: u16,
     ) -> Self {
+        let rings = shared.queues;
         let mut service = Self {
             shared,
             io,

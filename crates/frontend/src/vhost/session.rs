@@ -14,7 +14,7 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -237,6 +237,21 @@ impl Session {
         Ok(stopped)
     }
 
+    /// Tells the core of a queue that runs, and waits until the message has its effect.
+    fn tell_running(
+        &mut self,
+        index: u8,
+        message: impl FnOnce(SyncSender<()>) -> Message,
+    ) -> Result<()> {
+        if self.vring(index.into())?.runs {
+            let (done, changed) = sync_channel(1);
+            let core = self.shared.core_of(index.into());
+            core.send_always(message(done));
+            self.wait(&changed)?;
+        }
+        Ok(())
+    }
+
     /// Waits for a core, which may wait for a target that is away; until the server ends at most.
     fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
         loop {
@@ -435,28 +450,14 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let call = counter(file, true)?;
-        let vring = self.vring(index.into())?;
-        vring.call = copy(call.as_ref())?;
-        if vring.runs {
-            let (done, changed) = sync_channel(1);
-            let core = self.shared.core_of(index.into());
-            core.send_always(Message::Call(index.into(), call, done));
-            self.wait(&changed)?;
-        }
-        Ok(())
+        self.vring(index.into())?.call = copy(call.as_ref())?;
+        self.tell_running(index, |done| Message::Call(index.into(), call, done))
     }
 
     fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let error = counter(file, true)?;
-        let vring = self.vring(index.into())?;
-        vring.error = copy(error.as_ref())?;
-        if vring.runs {
-            let (done, changed) = sync_channel(1);
-            let core = self.shared.core_of(index.into());
-            core.send_always(Message::Error(index.into(), error, done));
-            self.wait(&changed)?;
-        }
-        Ok(())
+        self.vring(index.into())?.error = copy(error.as_ref())?;
+        self.tell_running(index, |done| Message::Error(index.into(), error, done))
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {

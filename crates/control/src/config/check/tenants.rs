@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::findings::Findings;
 use super::subsystems::name;
-use crate::config::problem::Place;
+use crate::config::spot::Spot;
 use crate::limits;
 use crate::model::{
     BestEffort, Configuration, DEFAULT_TENANT, LatencyCritical, Permission, Tenant,
@@ -15,48 +14,41 @@ use qos::limits as tenancy;
 /// The match of a tenant: a host, a subsystem, a namespace; `None` matches every one.
 type Pattern<'a> = (Option<&'a str>, Option<&'a str>, Option<u32>);
 
-pub(super) fn check(configuration: &Configuration, root: &Place, findings: &mut Findings) {
+pub(super) fn check(configuration: &Configuration, root: &Spot<'_>) {
     let tenants = &configuration.tenants;
     let place = root.key("tenants");
-    findings.at_most(&place, tenants.len(), tenancy::TENANTS_MAX, "tenants");
+    place.at_most(tenants.len(), tenancy::TENANTS_MAX, "tenants");
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, tenant) in tenants.iter().enumerate() {
         let place = place.index(index);
         if let Some(first) = names.insert(&tenant.name, index) {
-            findings.report(
-                &place.key("name"),
+            place.key("name").report(
                 format!("{:?} is the name of tenants[{first}] too", tenant.name),
                 "give each tenant a name of its own",
             );
         }
-        identity(tenant, configuration, &place, findings);
+        identity(tenant, configuration, &place);
         if let Some(promise) = &tenant.latency_critical {
-            slo(promise, &place.key("latency_critical"), findings);
+            slo(promise, &place.key("latency_critical"));
         }
         if let Some(BestEffort { weight }) = tenant.best_effort {
             let range = 1..=u64::from(tenancy::WEIGHT_MAX);
             let place = place.key("best_effort").key("weight");
-            findings.range(&place, weight.into(), &range);
+            place.range(weight.into(), &range);
         }
-        permissions(tenant, configuration, &place.key("permissions"), findings);
+        permissions(tenant, configuration, &place.key("permissions"));
     }
-    ambiguities(tenants, &place, findings);
+    ambiguities(tenants, &place);
 }
 
-fn identity(
-    tenant: &Tenant,
-    configuration: &Configuration,
-    place: &Place,
-    findings: &mut Findings,
-) {
+fn identity(tenant: &Tenant, configuration: &Configuration, place: &Spot<'_>) {
     let text = &tenant.name;
     let printable = text
         .bytes()
         .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
     if text.is_empty() || text.len() > limits::TENANT_NAME_BYTES_MAX || !printable {
         let shown: String = text.chars().take(limits::TENANT_NAME_BYTES_MAX).collect();
-        findings.report(
-            &place.key("name"),
+        place.key("name").report(
             format!("{shown:?} cannot be a tenant's name"),
             format!(
                 "write 1 to {} letters, digits, - _ or .",
@@ -66,50 +58,43 @@ fn identity(
     }
     let default = text == DEFAULT_TENANT;
     if default && !tenant.matches_everybody() {
-        findings.report(
-            &place.key("name"),
-            "\"default\" is who is no other tenant, and cannot name hosts, subsystems or namespaces",
-            "omit those, or choose another name",
-        );
+        place.key("name").report("\"default\" is who is no other tenant, and cannot name hosts, subsystems or namespaces", "omit those, or choose another name");
     }
     if default && !configuration.default_tenant {
-        findings.report(
-            &place.key("name"),
+        place.key("name").report(
             "\"default\" would be nobody, because default_tenant is false",
             "write default_tenant = true, or remove the tenant",
         );
     }
     if !default && tenant.matches_everybody() {
-        findings.report(
-            place,
+        place.report(
             format!("tenant {text:?} would be every host in every subsystem"),
             "name its hosts, subsystems or namespaces, or call it \"default\"",
         );
     }
     let networks = place.key("networks");
     if !tenant.networks.is_empty() && tenant.hosts.is_empty() {
-        findings.report(
-            &networks,
+        networks.report(
             "says from where hosts connect, and no host is named",
             "name the hosts, or omit the networks",
         );
     }
     let most = limits::TENANT_NETWORKS_MAX;
-    findings.at_most(&networks, tenant.networks.len(), most, "networks");
+    networks.at_most(tenant.networks.len(), most, "networks");
     for host in &tenant.hosts {
-        name(host, &place.key("hosts"), findings);
+        name(host, &place.key("hosts"));
     }
     for nqn in &tenant.subsystems {
-        subsystem(nqn, configuration, &place.key("subsystems"), findings);
+        subsystem(nqn, configuration, &place.key("subsystems"));
     }
     for &nsid in &tenant.namespaces {
         let range = 1..=u64::from(limits::NAMESPACES_MAX);
-        findings.range(&place.key("namespaces"), nsid.into(), &range);
+        place.key("namespaces").range(nsid.into(), &range);
     }
 }
 
 /// A slip in a subsystem's name would leave its hosts with what the default tenant may do.
-fn subsystem(nqn: &str, configuration: &Configuration, place: &Place, findings: &mut Findings) {
+fn subsystem(nqn: &str, configuration: &Configuration, place: &Spot<'_>) {
     if configuration.subsystem(nqn).is_some() {
         return;
     }
@@ -119,14 +104,10 @@ fn subsystem(nqn: &str, configuration: &Configuration, place: &Place, findings: 
         None => "name one of the subsystems, or add it".to_owned(),
     };
     let shown: String = nqn.chars().take(limits::NQN_BYTES_MAX).collect();
-    findings.report(
-        place,
-        format!("there is no subsystem {shown:?}"),
-        what_to_do,
-    );
+    place.report(format!("there is no subsystem {shown:?}"), what_to_do);
 }
 
-fn slo(promise: &LatencyCritical, place: &Place, findings: &mut Findings) {
+fn slo(promise: &LatencyCritical, place: &Spot<'_>) {
     let us = |nanos: base::Nanos| nanos.0 / 1000;
     for (key, value, range) in [
         (
@@ -142,18 +123,13 @@ fn slo(promise: &LatencyCritical, place: &Place, findings: &mut Findings) {
             1..=tenancy::SLO_REQUEST_BYTES_MAX.into(),
         ),
     ] {
-        findings.range(&place.key(key), value, &range);
+        place.key(key).range(value, &range);
     }
 }
 
-fn permissions(
-    tenant: &Tenant,
-    configuration: &Configuration,
-    place: &Place,
-    findings: &mut Findings,
-) {
+fn permissions(tenant: &Tenant, configuration: &Configuration, place: &Spot<'_>) {
     let permissions = tenant.permissions.as_deref().unwrap_or_default();
-    findings.at_most(place, permissions.len(), tenancy::GRANTS_MAX, "permissions");
+    place.at_most(permissions.len(), tenancy::GRANTS_MAX, "permissions");
     for (index, permission) in permissions.iter().enumerate() {
         let place = place.index(index);
         let Permission {
@@ -162,30 +138,30 @@ fn permissions(
             ..
         } = *permission;
         if let Some(nqn) = &permission.subsystem {
-            subsystem(nqn, configuration, &place.key("subsystem"), findings);
+            subsystem(nqn, configuration, &place.key("subsystem"));
         }
         if let Some(nsid) = permission.namespace {
             let range = 1..=u64::from(limits::NAMESPACES_MAX);
-            findings.range(&place.key("namespace"), nsid.into(), &range);
+            place.key("namespace").range(nsid.into(), &range);
         }
         match blocks {
-            Some(0) => findings.report(
-                &place.key("blocks"),
+            Some(0) => place.key("blocks").report(
                 "0 blocks are nothing to permit",
                 "write at least 1, or omit it for all that follow",
             ),
-            Some(blocks) if first_block.checked_add(blocks - 1).is_none() => findings.report(
-                &place.key("blocks"),
-                format!("block {first_block} and {blocks} more end beyond every device"),
-                "write fewer, or omit it for all that follow",
-            ),
+            Some(blocks) if first_block.checked_add(blocks - 1).is_none() => {
+                place.key("blocks").report(
+                    format!("block {first_block} and {blocks} more end beyond every device"),
+                    "write fewer, or omit it for all that follow",
+                )
+            }
             _ => {}
         }
     }
 }
 
 /// Reports pairs of tenants that match the same host with equal precision.
-fn ambiguities(tenants: &[Tenant], place: &Place, findings: &mut Findings) {
+fn ambiguities(tenants: &[Tenant], place: &Spot<'_>) {
     let patterns = |tenant: &Tenant| {
         let counts = [
             tenant.hosts.len(),
@@ -197,8 +173,7 @@ fn ambiguities(tenants: &[Tenant], place: &Place, findings: &mut Findings) {
     };
     let total = tenants.iter().map(patterns).fold(0, usize::saturating_add);
     if total > tenancy::ASSIGNMENTS_MAX {
-        findings.at_most(
-            place,
+        place.at_most(
             total,
             tenancy::ASSIGNMENTS_MAX,
             "combinations of hosts, subsystems and namespaces",
@@ -221,8 +196,7 @@ fn ambiguities(tenants: &[Tenant], place: &Place, findings: &mut Findings) {
                 0 => "every host".to_owned(),
                 _ => what.join(", "),
             };
-            findings.report(
-                &place.index(index),
+            place.index(index).report(
                 format!("{what}: is tenant {:?} already", tenants[first].name),
                 "let one of the two name it, or one of them say more precisely where",
             );

@@ -1,8 +1,8 @@
 //! Devices and their layers.
 
-use super::{Decoder, FromNode, Table, from_table, named, parsed};
-use crate::config::node::{Node, Value};
-use crate::config::problem::Place;
+use super::{FromNode, Table, from_found, from_table, named, parsed, text, word};
+use crate::config::node::Value;
+use crate::config::spot::FoundNode;
 use crate::model::{
     BlockSize, Delay, Device, DeviceKind, Fault, FaultOperation, FaultRule, FlashProfile, IoPath,
     Keyword, keyword,
@@ -24,21 +24,23 @@ keyword! {
     }
 }
 
-impl FromNode for DeviceType {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        super::word(node, place, decoder)
-    }
-}
-
-impl FromNode for BTreeMap<String, Device> {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        named(node, place, decoder)
-    }
+from_found! {
+    DeviceType: word;
+    BTreeMap<String, Device>: named;
+    FlashProfile: |found| {
+        parsed(found, "a profile: A, B, C, a whole part of one such as \"A/8\", or \"dram-ssd\"")
+    };
+    BlockSize: |found: &FoundNode<'_>| match *found.value {
+        Value::Integer(bytes) if let Ok(size) = u64::try_from(bytes).unwrap_or(0).try_into() => {
+            Some(size)
+        }
+        _ => found.wrong_type("512 or 4096"),
+    };
 }
 
 impl FromNode for Device {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let device_type = table.required(
             "type",
             "write type = \"ram\", \"file\", \"null\" or \"flash\"",
@@ -109,32 +111,12 @@ fn kind(device_type: DeviceType, table: &Table<'_>) -> Option<DeviceKind> {
 }
 
 impl FromNode for IoPath {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
         let expected = "an I/O path: \"interrupt\", \"poll\", \"sync\", \"stm\", \"atm\", \"htm\", \
                         \"vfs_htm\" or \"2q\", with parameters if need be: \"stm:handover_us=500\"";
-        let text = parsed(node, place, decoder, expected, |text| Some(text.to_owned()))?;
-        let path = text.parse::<Self>();
-        let report = |error: &PathError| decoder.problem(place, error.to_string(), "correct it");
+        let path = text(found, expected)?.parse::<Self>();
+        let report = |error: &PathError| found.place.report(error.to_string(), "correct it");
         path.inspect_err(report).ok()
-    }
-}
-
-impl FromNode for FlashProfile {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let expected = "a profile: A, B, C, a whole part of one such as \"A/8\", or \"dram-ssd\"";
-        parsed(node, place, decoder, expected, |text| text.parse().ok())
-    }
-}
-
-impl FromNode for BlockSize {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        if let Value::Integer(bytes) = node.value
-            && let Some(size) = u64::try_from(bytes).ok().and_then(|b| b.try_into().ok())
-        {
-            return Some(size);
-        }
-        decoder.wrong_type(place, &node.value, "512 or 4096");
-        None
     }
 }
 

@@ -3,17 +3,16 @@
 use switch::Knobs;
 use switch::knobs::{Knob, KnobError, KnobRange, Polling, Preset};
 
-use super::{Decoder, FromNode};
-use crate::config::node::{Node, Value};
-use crate::config::problem::Place;
+use super::{FromNode, parsed};
+use crate::config::node::Value;
+use crate::config::spot::{FoundNode, Spot};
 use crate::model::{BASELINE, PollPolicy, Switch, SwitchChange};
 use crate::suggest::nearest;
 
 impl FromNode for SwitchChange {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let Value::Table(entries) = &node.value else {
-            decoder.wrong_type(place, &node.value, "a table: knobs with values");
-            return None;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let Value::Table(entries) = found.value else {
+            return found.wrong_type("a table: knobs with values");
         };
         let mut change = Self::default();
         let mut sound = true;
@@ -22,11 +21,11 @@ impl FromNode for SwitchChange {
             .iter()
             .filter(|(_, node)| !matches!(node.value, Value::Null));
         for (key, node) in given {
-            let place = place.key(key);
+            let found = FoundNode::new(node, found.place.key(key));
             if key == BASELINE {
-                change.baseline = preset(node, &place, decoder);
+                change.baseline = preset(&found);
                 sound &= change.baseline.is_some();
-            } else if let Some(value) = value(key, node, &place, decoder) {
+            } else if let Some(value) = value(key, &found) {
                 change.knobs.push((key.clone(), value));
             } else {
                 sound = false;
@@ -36,24 +35,24 @@ impl FromNode for SwitchChange {
     }
 }
 
-fn preset(node: &Node, place: &Place, decoder: &Decoder) -> Option<Preset> {
+fn preset(found: &FoundNode<'_>) -> Option<Preset> {
     let names: Vec<_> = Preset::ALL.iter().map(|(_, name)| *name).collect();
     let expected = format!("one of {}", names.join(", "));
-    super::parsed(node, place, decoder, &expected, |text| text.parse().ok())
+    parsed(found, &expected)
 }
 
 /// The text of a knob's value, which the knob has taken on trial.
-fn value(key: &str, node: &Node, place: &Place, decoder: &Decoder) -> Option<String> {
+fn value(key: &str, found: &FoundNode<'_>) -> Option<String> {
     let Ok(knob) = Knob::find(key) else {
         let keys = Knob::ALL.iter().map(|knob| knob.key);
         let what_to_do = match nearest(key, keys.chain([BASELINE])) {
             Some(name) => format!("did you mean \"{name}\"?"),
             None => "`switchyard switch knobs` lists them".to_owned(),
         };
-        decoder.problem(place, "is not a known knob", what_to_do);
+        found.place.report("is not a known knob", what_to_do);
         return None;
     };
-    let text = match (&node.value, knob.range) {
+    let text = match (found.value, knob.range) {
         (Value::Boolean(on), KnobRange::Switch) => on.to_string(),
         (Value::String(text), KnobRange::Switch | KnobRange::Words(_)) => text.clone(),
         (Value::Integer(number), KnobRange::Number(..) | KnobRange::Time(..)) => number.to_string(),
@@ -67,24 +66,19 @@ fn value(key: &str, node: &Node, place: &Place, decoder: &Decoder) -> Option<Str
         KnobRange::Words(words) => format!("\"{}\"", words.join("\" or \"")),
         KnobRange::Number(..) | KnobRange::Time(..) => format!("an integer from {}", knob.range),
     };
-    decoder.wrong_type(place, &node.value, &expected);
-    None
+    found.wrong_type(&expected)
 }
 
 /// The knobs of a configuration; `poll` is the short form of one of them.
 pub(super) fn knobs(
     change: &SwitchChange,
     poll: Option<PollPolicy>,
-    root: &Place,
-    decoder: &Decoder,
+    place: &Spot<'_>,
 ) -> Option<Switch> {
-    let place = root.key("switch");
     if poll.is_some() && change.knobs.iter().any(|(key, _)| key == "polling") {
-        decoder.problem(
-            &place.key("polling"),
-            "says the same as poll",
-            "keep one of the two",
-        );
+        place
+            .key("polling")
+            .report("says the same as poll", "keep one of the two");
         return None;
     }
     match change.applied_to(Switch(Knobs::default())) {
@@ -99,13 +93,14 @@ pub(super) fn knobs(
             Some(switch)
         }
         Err(error) => {
-            report(&error, &place, decoder);
+            report_knob(&error, place);
             None
         }
     }
 }
 
-fn report(error: &KnobError, place: &Place, decoder: &Decoder) {
+/// Reports what is wrong with knobs, at the one that is meant.
+pub(crate) fn report_knob(error: &KnobError, place: &Spot<'_>) {
     let place = error.knob().map_or(place.clone(), |knob| place.key(knob));
-    decoder.problem(&place, error.problem(), error.remedy());
+    place.report(error.problem(), error.remedy());
 }

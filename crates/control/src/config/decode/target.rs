@@ -1,8 +1,7 @@
 //! The target, its subsystems and namespaces.
 
-use super::{Decoder, FromNode, Table, from_table, switch};
-use crate::config::node::Node;
-use crate::config::problem::Place;
+use super::{FromNode, Table, from_table, switch};
+use crate::config::spot::FoundNode;
 use crate::model::{
     ApiLimits, Configuration, DEFAULT_MODEL, DISCOVERY_NQN, DISCOVERY_PORT, Digests, Discovery,
     Limits, Namespace, Referral, Subsystem, derived_serial,
@@ -10,8 +9,8 @@ use crate::model::{
 use target::limits::LIMITS;
 
 impl FromNode for Configuration {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let default = Self::default();
         let listen = table.or("listen", default.listen);
         let api = table.optional("api");
@@ -28,7 +27,7 @@ impl FromNode for Configuration {
         let subsystems = table.or_default("subsystems");
         let tenants = table.or_default("tenants");
         table.finish();
-        let switch = switch::knobs(&switch?, poll?, place, decoder);
+        let switch = switch::knobs(&switch?, poll?, &found.place.key("switch"));
         Some(Self {
             listen: listen?,
             api: api?,
@@ -48,34 +47,27 @@ impl FromNode for Configuration {
 }
 
 impl FromNode for Limits {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let mut limits = Self::default();
-        let mut sound = true;
         for limit in &LIMITS {
-            match table.number(limit.key, limit.default(), &limit.range) {
-                Some(value) => limits.set(limit.key, value),
-                None => sound = false,
-            }
+            let value = table.number(limit.key, limit.default(), &limit.range);
+            limits.set(limit.key, value.unwrap_or_default());
         }
         table.finish();
-        sound.then_some(limits)
+        Some(limits)
     }
 }
 
 impl FromNode for ApiLimits {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let mut limits = Self::default();
-        let mut sound = true;
         for (key, value, range) in limits.each() {
-            match table.number(key, *value, &range) {
-                Some(given) => *value = given,
-                None => sound = false,
-            }
+            *value = table.number(key, *value, &range).unwrap_or_default();
         }
         table.finish();
-        sound.then_some(limits)
+        Some(limits)
     }
 }
 
@@ -104,8 +96,8 @@ from_table! {
 }
 
 impl FromNode for Subsystem {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let table = Table::open(found)?;
         let nqn = table.required::<String>(
             "nqn",
             "write its name, like nqn = \"nqn.2026-11.com.example:disks\"",
@@ -113,8 +105,7 @@ impl FromNode for Subsystem {
         let serial = table.optional("serial");
         let model = table.or("model", DEFAULT_MODEL.to_owned());
         if !table.has("allow_any_host") && !table.has("allowed_hosts") {
-            decoder.problem(
-                &table.place("allowed_hosts"),
+            table.place("allowed_hosts").report(
                 "is missing, and so is allow_any_host",
                 "write allowed_hosts = [\"nqn…\"] with the hosts' names, or allow_any_host = true",
             );

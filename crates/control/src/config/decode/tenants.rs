@@ -2,64 +2,45 @@
 
 use std::collections::BTreeSet;
 
-use super::{Decoder, FromNode, Table, from_table};
-use crate::config::node::Node;
-use crate::config::problem::Place;
+use super::{FromNode, Table, from_table};
 use crate::model::{
     BestEffort, DEFAULT_REQUEST_SIZE, DEFAULT_WEIGHT, LatencyCritical, Percentile, Permission,
     Tenant,
 };
 
-impl FromNode for Tenant {
-    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let table = Table::open(node, place, decoder)?;
-        let name = table.required("name", "write its name, like name = \"database\"");
-        let hosts = set(&table, "hosts", decoder);
-        let networks = set(&table, "networks", decoder);
-        let subsystems = set(&table, "subsystems", decoder);
-        let namespaces = set(&table, "namespaces", decoder);
-        let latency_critical = table.optional("latency_critical");
-        let best_effort = table.optional("best_effort");
-        if table.has("latency_critical") && table.has("best_effort") {
-            decoder.problem(
-                &table.place("best_effort"),
-                "cannot stand beside latency_critical",
-                "keep one of the two",
-            );
+impl Table<'_> {
+    /// Reads a set that a tenant matches. An empty list would match everything, which is never meant.
+    fn set<T: FromNode + Ord>(&self, key: &'static str) -> Option<BTreeSet<T>> {
+        let items: Option<Vec<T>> = self.optional(key)?;
+        if items.as_ref().is_some_and(Vec::is_empty) {
+            let what_to_do = "name at least one, or omit the key to match all";
+            self.place(key).report("is empty", what_to_do);
         }
-        let permissions = table.optional("permissions");
-        table.finish();
-        Some(Self {
-            name: name?,
-            hosts: hosts?,
-            networks: networks?,
-            subsystems: subsystems?,
-            namespaces: namespaces?,
-            latency_critical: latency_critical?,
-            best_effort: best_effort?,
-            permissions: permissions?,
-        })
+        Some(items.into_iter().flatten().collect())
     }
-}
 
-/// Reads a set that a tenant matches. An empty list would match everything, which is never meant.
-fn set<T: FromNode + Ord>(
-    table: &Table<'_>,
-    key: &'static str,
-    decoder: &Decoder,
-) -> Option<BTreeSet<T>> {
-    let items: Option<Vec<T>> = table.optional(key)?;
-    if items.as_ref().is_some_and(Vec::is_empty) {
-        decoder.problem(
-            &table.place(key),
-            "is empty",
-            "name at least one, or omit the key to match all",
-        );
+    /// Reads the value of `key`, if there is one; it excludes `other`.
+    fn without<T: FromNode>(&self, key: &'static str, other: &'static str) -> Option<Option<T>> {
+        let read = self.optional(key);
+        if self.has(key) && self.has(other) {
+            let error = format!("cannot stand beside {other}");
+            self.place(key).report(error, "keep one of the two");
+        }
+        read
     }
-    Some(items.into_iter().flatten().collect())
 }
 
 from_table! {
+    Tenant {
+        name: required("write its name, like name = \"database\""),
+        hosts: set(),
+        networks: set(),
+        subsystems: set(),
+        namespaces: set(),
+        latency_critical: optional(),
+        best_effort: without("latency_critical"),
+        permissions: optional(),
+    }
     LatencyCritical {
         percentile: or(Percentile::P95),
         latency_us: required("write within how many microseconds reads are done, like latency_us = 500"),
