@@ -199,9 +199,15 @@ fn effect(rule: &FaultRule, place: &Spot<'_>) {
     let given: Vec<_> = given.iter().filter(|(_, is)| *is).map(|g| g.0).collect();
     match given[..] {
         [_] => {}
-        [] => place.key("error").report("is missing, and so is every other effect", "write error = \"media\", \"internal\", \"no_space\" or \"corrupt\", or delay_us = 1000, \
-             hang = true or torn_blocks = 1"),
-        [first, second, ..] => place.key(second).report(format!("is a second effect beside {first}"), "keep one of them; a second rule can have the other"),
+        [] => place.key("error").report(
+            "is missing, and so is every other effect",
+            "write error = \"media\", \"internal\", \"no_space\" or \"corrupt\", \
+             or delay_us = 1000, hang = true or torn_blocks = 1",
+        ),
+        [first, second, ..] => place.key(second).report(
+            format!("is a second effect beside {first}"),
+            "keep one of them; a second rule can have the other",
+        ),
     }
     if let Some(delay_us) = rule.delay_us {
         let range = 1..=limits::DELAY_US_MAX;
