@@ -202,7 +202,7 @@ impl App {
             return;
         };
         let geometry = remote.geometry();
-        let client = Client::of(way, geometry, capabilities, job.application.clone());
+        let client = Client::by(way, geometry, capabilities, job.application.clone());
         self.client = Some(client.over(job.medium.clone()));
     }
 }

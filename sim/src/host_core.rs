@@ -242,7 +242,7 @@ impl HostCore {
                 geometry.blocks = geometry.blocks.min(UNJUDGED_BLOCKS_MAX);
             }
             let way = Way::Remote(Box::new(channel));
-            let client = Client::of(way, geometry, namespace.capabilities(), application);
+            let client = Client::by(way, geometry, namespace.capabilities(), application);
             self.clients.push(client.noted_in(self.log.clone()));
         }
     }

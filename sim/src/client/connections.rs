@@ -29,18 +29,20 @@ impl Client {
     /// Returns true if another request is to be asked for in the place of one that ended so. It waits
     /// for a while.
     pub(super) fn asks_anew(&mut self, answer: Result<(), BlockError>) -> bool {
-        if !self.anew || answer != Err(BlockError::Gone) {
+        if !self.work.asks_anew || answer != Err(BlockError::Gone) {
             return false;
         }
         self.rests_until = self.rests_until.max(self.now + PATIENCE);
-        let anew = !self.tolerance.may_go();
+        let anew = !self.work.tolerance.may_go();
         self.issued -= u64::from(anew);
         anew
     }
 
     /// Asserts that no request waits for a connection for longer than its host lets it.
     pub(crate) fn check_waits(&mut self, association: &Association) {
-        let Some(limit) = self.waits else { return };
+        let Some(limit) = self.work.waits else {
+            return;
+        };
         if association.phase() != Phase::Recovering {
             self.loss = None;
             return;
