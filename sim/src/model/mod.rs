@@ -15,7 +15,6 @@
 mod app;
 mod build;
 mod caches;
-mod calendar;
 pub mod config;
 pub mod costs;
 mod cpu;

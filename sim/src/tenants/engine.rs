@@ -4,14 +4,13 @@ use super::processor::Core;
 use super::report::{Report, TenantReport};
 use super::request::Request;
 use super::scenario::{Change, Known, Load, Pace, Setup};
+use crate::calendar::Calendar;
 use crate::model::Random;
 use base::{Latencies, Nanos, Time};
 use block::device::flash::{Access, Timing};
 use qos::cost::DeviceLoad as Prices;
 use qos::token_scheduler::{Refused, Totals};
 use qos::{Refusal, TenantId, TenantKey, Tenants, TokenScheduler, Tokens, units};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// Places for requests that wait on a thread: more than any load has in flight.
 const PLACES: u32 = 1 << 16;
@@ -71,8 +70,7 @@ struct Thread {
 struct Engine<'a> {
     setup: &'a Setup,
     now: Time,
-    calendar: BinaryHeap<Reverse<(Time, u64, Event)>>,
-    events: u64,
+    calendar: Calendar<Time, Event>,
     random: Random,
     tenants: Tenants,
     live: Vec<Live>,
@@ -91,7 +89,7 @@ struct Engine<'a> {
 pub fn run(setup: &Setup) -> Result<Report, RunError> {
     let mut engine = Engine::new(setup)?;
     let end = Time::ZERO + setup.warm_up + setup.measured;
-    while let Some(Reverse((at, _, event))) = engine.calendar.pop() {
+    while let Some((at, event)) = engine.calendar.pop() {
         if at > end {
             break;
         }
@@ -117,8 +115,7 @@ impl<'a> Engine<'a> {
         let mut engine = Self {
             setup,
             now: Time::ZERO,
-            calendar: BinaryHeap::new(),
-            events: 0,
+            calendar: Calendar::new(),
             random: Random::new(setup.seed),
             tenants,
             live: Vec::new(),
@@ -152,8 +149,7 @@ impl<'a> Engine<'a> {
     }
 
     fn at(&mut self, time: Time, event: Event) {
-        self.events += 1;
-        self.calendar.push(Reverse((time, self.events, event)));
+        self.calendar.push(time, event);
     }
 
     fn happen(&mut self, event: Event) -> Result<(), RunError> {
