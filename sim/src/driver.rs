@@ -349,6 +349,12 @@ impl SimDriver {
         self.ready.push(Completion { key, outcome });
     }
 
+    /// Ends an operation on a file: there is none here.
+    fn no_file(&mut self, key: OpKey, slice: Option<IoSlice>) {
+        let result = Err(io::ErrorKind::Unsupported.into());
+        self.complete(key, Outcome::File { result, slice });
+    }
+
     fn key(&self, socket: SocketId) -> SlabKey {
         self.sockets
             .key_at(socket.0)
