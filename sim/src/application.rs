@@ -11,6 +11,16 @@ use switch::Path;
 /// Extents of one command, at most: more find nothing that these do not.
 pub(crate) const EXTENTS_AT_ONCE: usize = 8;
 
+/// A volume that comes in the place of another one.
+#[derive(Debug)]
+pub(crate) struct Replacement<'a> {
+    /// The target, by its place among those of a host.
+    pub(crate) target: usize,
+    pub(crate) nsid: u32,
+    pub(crate) oracle: &'a Rc<RefCell<Oracle>>,
+    pub(crate) extent: &'a Extent,
+}
+
 /// An application of a host.
 #[derive(Clone, Debug)]
 pub struct Application {
@@ -66,11 +76,14 @@ pub struct Application {
 }
 
 impl Application {
-    /// Another volume came in the place of its namespace, which it has not opened yet.
-    pub(crate) fn is_replaced(&mut self, oracle: &Rc<RefCell<Oracle>>, extent: &Extent) {
-        self.oracle = Some(Rc::clone(oracle));
+    /// Another volume came, perhaps in the place of its namespace, which it has not opened yet.
+    pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
+        if (self.target, self.nsid) != (by.target, by.nsid) {
+            return;
+        }
+        self.oracle = Some(Rc::clone(by.oracle));
         if let Some(law) = &mut self.law {
-            law.extent = extent.clone();
+            law.extent = by.extent.clone();
         }
     }
 

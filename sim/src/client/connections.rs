@@ -3,14 +3,10 @@
 //! place of these.
 
 use super::{Client, Way};
-use crate::application::Application;
-use crate::oracle::Oracle;
-use crate::rights::Extent;
+use crate::application::{Application, Replacement};
 use base::{Nanos, Prng, Time};
 use block::BlockError;
 use host::{Association, Phase};
-use std::cell::RefCell;
-use std::rc::Rc;
 
 /// Time for which an application asks for nothing after a request that failed for want of a
 /// connection: the next one would fail at once.
@@ -100,12 +96,10 @@ impl Client {
         Some(*next.0)
     }
 
-    /// Another volume came in the place of its namespace: its next channel finds that one.
-    pub(crate) fn is_replaced(&mut self, nsid: u32, oracle: &Rc<RefCell<Oracle>>, extent: &Extent) {
-        if let Some(Reopening(next)) = &mut self.reopening
-            && next.nsid == nsid
-        {
-            next.is_replaced(oracle, extent);
+    /// Another volume came, perhaps in the place of its namespace: its next channel finds that one.
+    pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
+        if let Some(Reopening(next)) = &mut self.reopening {
+            next.is_replaced(by);
         }
     }
 
