@@ -306,8 +306,8 @@ impl CacheChannel {
             blocks: pending.blocks,
             data: pending.data.take(),
         };
-        self.transfers
-            .submit(Io::Pass { key, losses: None }, request, cx);
+        let io = Io::Pass { key, losses: None };
+        self.transfers.submit(io, false, request, cx);
     }
 
     /// Ends a request of which nothing is left to do.
