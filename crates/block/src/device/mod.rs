@@ -431,3 +431,15 @@ fn check_block_bytes(block_bytes: u32) -> Result<(), DeviceError> {
         "a block of {block_bytes} bytes is not supported; choose 512 or 4096"
     )))
 }
+
+/// Returns the blocks of a device of this kind that has so many bytes.
+fn whole_blocks(kind: &str, bytes: u64, block_bytes: u32) -> Result<u64, DeviceError> {
+    check_block_bytes(block_bytes)?;
+    if bytes == 0 || !bytes.is_multiple_of(block_bytes.into()) {
+        return Err(DeviceError::Invalid(format!(
+            "a {kind} device of {bytes} bytes is not a whole number of {block_bytes}-byte blocks; \
+             choose a positive multiple of {block_bytes}"
+        )));
+    }
+    Ok(bytes / u64::from(block_bytes))
+}

@@ -8,7 +8,7 @@ use super::copy::{copy_from_region, copy_to_region, equals_region};
 use super::service_time::ServiceTime;
 use super::{
     Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
-    SubmitExtents, check, check_block_bytes, check_extents, check_within, writable,
+    SubmitExtents, check, check_extents, check_within, whole_blocks, writable,
 };
 use crate::extents::Extents;
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
@@ -45,16 +45,10 @@ impl Ram {
     /// [`DeviceError::Invalid`] for a size that is no positive multiple of the block size;
     /// [`DeviceError::Memory`] when there is not that much memory.
     pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
-        check_block_bytes(block_bytes)?;
-        if bytes == 0 || !bytes.is_multiple_of(u64::from(block_bytes)) {
-            return Err(DeviceError::Invalid(format!(
-                "a ram device of {bytes} bytes is not a whole number of {block_bytes}-byte \
-                 blocks; choose a positive multiple of {block_bytes}"
-            )));
-        }
+        let blocks = whole_blocks("ram", bytes, block_bytes)?;
         let memory = Memory {
             region: region(bytes)?,
-            blocks: bytes / u64::from(block_bytes),
+            blocks,
         };
         Ok(Self {
             block_bytes,
