@@ -295,6 +295,12 @@ impl SimDriver {
         self.number
     }
 
+    /// Free payload buffers of each size.
+    #[must_use]
+    pub fn free_buffers(&self) -> Vec<usize> {
+        self.buffers.usage().map(|(_, free, _)| free).collect()
+    }
+
     /// Connections that are open.
     #[must_use]
     pub fn open_sockets(&self) -> usize {

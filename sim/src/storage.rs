@@ -152,11 +152,11 @@ pub(crate) fn target_cores(
 }
 
 /// The cores of a target that serves on a port that the world chooses, and where that is.
-pub(crate) fn serve(
-    world: &World,
-    shared: &Arc<Target>,
-    count: usize,
-) -> (Vec<TargetCore>, SocketAddr) {
+///
+/// # Panics
+/// If it does not begin to serve.
+#[must_use]
+pub fn serve(world: &World, shared: &Arc<Target>, count: usize) -> (Vec<TargetCore>, SocketAddr) {
     let (mut cores, address) = target_cores(world, shared, count, ANY_PORT);
     let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
     settle(world, &mut cores, || attached.poll().is_some());

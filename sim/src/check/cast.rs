@@ -12,7 +12,7 @@ use crate::world::Actor;
 use base::{Nanos, Time};
 use host::switch::EgressService;
 use host::{Association, Phase, Switchboard};
-use reactor::{Core, Driver, Service};
+use reactor::{Core, Service};
 use std::sync::Arc;
 use target::{Change, Target};
 
@@ -75,10 +75,6 @@ pub(super) struct Cast {
     pub(super) targets: Vec<Option<Process>>,
     pub(super) hosts: Vec<Host>,
     pub(super) liar: Option<Host>,
-}
-
-pub(super) fn free_buffers(driver: &SimDriver) -> Vec<usize> {
-    driver.buffers().usage().map(|(_, free, _)| free).collect()
 }
 
 impl Process {
@@ -186,13 +182,17 @@ impl Host {
 
     /// Free buffers of each of its cores, and how many it began with.
     pub(super) fn free_buffers(&self) -> (Vec<Vec<usize>>, &Vec<Vec<usize>>) {
-        let free = self.drivers().into_iter().map(free_buffers);
+        let free = self.drivers().into_iter().map(SimDriver::free_buffers);
         (free.collect(), &self.buffers)
     }
 
     /// Notes what it has, to compare with at the end.
     pub(super) fn noted(mut self) -> Self {
-        self.buffers = self.drivers().into_iter().map(free_buffers).collect();
+        self.buffers = self
+            .drivers()
+            .into_iter()
+            .map(SimDriver::free_buffers)
+            .collect();
         self
     }
 
@@ -226,7 +226,11 @@ impl Host {
 
     /// Nothing is left of what it had.
     pub(super) fn check_end(&self) {
-        let left: Vec<_> = self.drivers().into_iter().map(free_buffers).collect();
+        let left: Vec<_> = self
+            .drivers()
+            .into_iter()
+            .map(SimDriver::free_buffers)
+            .collect();
         assert_eq!(left, self.buffers, "a host keeps buffers");
         for driver in self.drivers() {
             assert_eq!(driver.open_sockets(), 0, "a host keeps sockets");

@@ -1,6 +1,6 @@
 //! Threads of hosts that die in the middle of what they do, while the others go on.
 
-use super::super::cast::{Host, Kind, SWITCHED_CORES, Threads, free_buffers};
+use super::super::cast::{Host, Kind, SWITCHED_CORES, Threads};
 use super::Machine;
 use reactor::{Core, PollPolicy};
 use std::rc::Rc;
@@ -32,7 +32,7 @@ impl Machine {
         if !dataplane.is_empty() {
             driver.wander(8, SWITCHED_CORES);
         }
-        let free = free_buffers(&driver);
+        let free = driver.free_buffers();
         let thread = thread % (paths.len() + apps.len());
         buffers[dataplane.len() + controlling.len() + thread] = free;
         if let Some(path) = paths.get_mut(thread) {
