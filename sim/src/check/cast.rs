@@ -36,7 +36,7 @@ pub(super) struct Process {
 }
 
 /// A host with applications on threads of their own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Threads {
     /// The switchboard of those that submit through one, until they have ended.
     pub(super) board: Option<Switchboard>,
@@ -180,20 +180,26 @@ impl Host {
         actors.into_iter().for_each(|actor| actor.hold(until));
     }
 
-    /// Free buffers of each of its cores, and how many it began with.
-    pub(super) fn free_buffers(&self) -> (Vec<Vec<usize>>, &Vec<Vec<usize>>) {
-        let free = self.drivers().into_iter().map(SimDriver::free_buffers);
-        (free.collect(), &self.buffers)
+    /// Makes a host, and notes what it has, to compare with at the end.
+    pub(super) fn new(kind: Kind, applications: Vec<Application>) -> Self {
+        let mut host = Self {
+            kind,
+            applications,
+            buffers: Vec::new(),
+        };
+        host.buffers = host.each_free();
+        host
     }
 
-    /// Notes what it has, to compare with at the end.
-    pub(super) fn noted(mut self) -> Self {
-        self.buffers = self
-            .drivers()
-            .into_iter()
-            .map(SimDriver::free_buffers)
-            .collect();
-        self
+    /// Free buffers of each of its cores.
+    fn each_free(&self) -> Vec<Vec<usize>> {
+        let drivers = self.drivers().into_iter();
+        drivers.map(SimDriver::free_buffers).collect()
+    }
+
+    /// Free buffers of each of its cores, and how many it began with.
+    pub(super) fn free_buffers(&self) -> (Vec<Vec<usize>>, &Vec<Vec<usize>>) {
+        (self.each_free(), &self.buffers)
     }
 
     /// Lets the applications of a host without a switchboard ask for nothing more.
@@ -226,12 +232,7 @@ impl Host {
 
     /// Nothing is left of what it had.
     pub(super) fn check_end(&self) {
-        let left: Vec<_> = self
-            .drivers()
-            .into_iter()
-            .map(SimDriver::free_buffers)
-            .collect();
-        assert_eq!(left, self.buffers, "a host keeps buffers");
+        assert_eq!(self.each_free(), self.buffers, "a host keeps buffers");
         for driver in self.drivers() {
             assert_eq!(driver.open_sockets(), 0, "a host keeps sockets");
         }
