@@ -410,13 +410,5 @@ fn apps(
     })
 }
 
-/// Threads of one class that do nothing.
-pub const NO_WORK: Workload = Workload {
-    requests: 0,
-    depth: 1,
-    blocks_max: 1,
-    blocks_large: 1,
-};
-
 /// Both classes count.
 pub const ALL_CLASSES: PerClass<bool> = PerClass::of([true; Class::COUNT]);
