@@ -241,13 +241,8 @@ impl JournalHost {
             *mark = None;
             let last = &mut last[usize::try_from(*journal).expect("a few")];
             let moved = u64::from(std::mem::replace(last, found) != found);
-            let Progress {
-                checked,
-                moved: all,
-                ..
-            } = &*self.progress;
-            checked.set(checked.get() + 1);
-            all.set(all.get() + moved);
+            self.progress.checked.update(|checked| checked + 1);
+            self.progress.moved.update(|all| all + moved);
         }
     }
 
@@ -279,7 +274,7 @@ impl JournalHost {
             self.closing = true;
             channel.close(cx);
             if matches!(self.role, Role::Writer(_)) {
-                self.progress.writing.set(self.progress.writing.get() - 1);
+                self.progress.writing.update(|writing| writing - 1);
             }
         }
     }
