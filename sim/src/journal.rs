@@ -6,14 +6,12 @@
 
 use crate::driver::SimDriver;
 use crate::network::NetworkFaults;
-use crate::storage::{add_namespace, serve};
+use crate::storage::{add_namespace, connects, serve};
 use crate::world::{Actor, Outcome, World};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
 use block::{Channel, Completion, Device, Geometry, Operation, Request, Submit};
-use host::{
-    Association, ConnectOptions, Controller, HostIdentity, Phase, RemoteChannel, RemoteNamespace,
-};
+use host::{Association, ConnectOptions, Controller, Phase, RemoteChannel, RemoteNamespace};
 use reactor::{Context, Core, IoSlice, PollPolicy, Service};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -372,20 +370,14 @@ fn host(
 ) -> Core<SimDriver, JournalHost> {
     let mut driver = world.driver();
     let mut prng = Prng::from_seed(seed.wrapping_mul(31) ^ index);
-    let mut id = [0; 16];
-    prng.fill(&mut id);
     let name = format!("nqn.2026-11.io.example:journal{index}");
-    let identity = HostIdentity {
-        nqn: host::parse_nqn(&name).expect("a valid name"),
-        id,
-    };
-    let subsystem = host::parse_nqn(NQN).expect("a valid name");
+    let options = connects(address, NQN, &name, &mut prng);
     let options = ConnectOptions {
         queues: scenario.queues,
         persistent: true,
         loss_timeout: None,
         seed: prng.next_u64(),
-        ..ConnectOptions::new(address, subsystem, identity)
+        ..options
     };
     let role = if index < scenario.writers {
         Role::Writer(plan(index, scenario, &mut prng))

@@ -13,9 +13,10 @@ use crate::host_core::HostCore;
 use crate::knob_changes::random_position;
 use crate::path_core::{PathCore, PathJob};
 use crate::rights::Law;
+use crate::storage::connects;
 use crate::switched::switchboard;
 use base::units::CoreId;
-use host::{ConnectOptions, HostIdentity, ReplayPolicy, Switchboard, SwitchboardOptions};
+use host::{ConnectOptions, ReplayPolicy, Switchboard, SwitchboardOptions};
 use reactor::{Core, PollPolicy};
 use switch::knobs::Lanes;
 use switch::{Class, Knobs};
@@ -160,13 +161,8 @@ impl Machine {
     }
 
     fn options(&mut self, subsystem: &str, name: &str, address: SocketAddr) -> ConnectOptions {
-        let mut id = [0; 16];
-        self.prng.fill(&mut id);
-        orphans::mark(&mut id, self.hosts_made);
-        let identity = HostIdentity {
-            nqn: host::parse_nqn(name).expect("a valid name"),
-            id,
-        };
+        let mut options = connects(address, subsystem, name, &mut self.prng);
+        orphans::mark(&mut options.host.id, self.hosts_made);
         let digests = self.has(Feature::Digests);
         ConnectOptions {
             queues: self.plan.queues,
@@ -180,11 +176,7 @@ impl Machine {
             keep_reconnecting: true,
             replay: ReplayPolicy::WhenSafe,
             seed: self.prng.next_u64(),
-            ..ConnectOptions::new(
-                address,
-                host::parse_nqn(subsystem).expect("a valid name"),
-                identity,
-            )
+            ..options
         }
     }
 
