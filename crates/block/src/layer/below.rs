@@ -1,13 +1,12 @@
 //! Devices and channels of layers: what they do alike with the device and the channel below.
 
-use super::in_flight::InFlight;
 use crate::delay_queue::DelayQueue;
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::{
     BlockError, CacheLife, Capabilities, Channel, Completion, Device, DeviceError, Geometry,
     Request, Submit,
 };
-use base::Time;
+use base::{Slab, SlabKey, Time};
 use reactor::{Context, Driver, OpNamespace};
 use std::fmt;
 
@@ -49,7 +48,7 @@ impl<L: LayerDevice> Device for L {
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         Ok(Box::new(LayerChannel {
             inner: self.inner().open(driver)?,
-            in_flight: InFlight::new(),
+            in_flight: Slab::with_capacity(LAYER_QUEUE_DEPTH),
             delayed: DelayQueue::new(),
             layer: self.layer(driver),
         }))
@@ -119,7 +118,10 @@ pub(super) enum Ended {
 #[derive(Debug)]
 struct LayerChannel<L: Layer> {
     inner: Box<dyn Channel>,
-    in_flight: InFlight<L::Note>,
+    /// Requests that are on their way through the channel below. Tags are the submitter's and need not
+    /// differ, so that channel is given the numbers of slots, which keep the submitter's tags and what
+    /// the layer has to remember.
+    in_flight: Slab<(u64, L::Note)>,
     delayed: DelayQueue,
     layer: L,
 }
@@ -127,7 +129,9 @@ struct LayerChannel<L: Layer> {
 impl<L: Layer> LayerChannel<L> {
     /// Takes a completion from below; `None` where it is held back.
     fn finish(&mut self, mut completion: Completion, now: Time) -> Option<Completion> {
-        let note = self.in_flight.restore(&mut completion)?;
+        let key = SlabKey::from_tag(completion.tag);
+        let (tag, note) = self.in_flight.remove(key)?;
+        completion.tag = tag;
         match self.layer.end(note, completion, now) {
             Ended::Now(completion) => return Some(completion),
             Ended::At(time, completion) => self.delayed.hold(completion, time),
@@ -157,14 +161,17 @@ impl<L: Layer> Channel for LayerChannel<L> {
             Ok(note) => note,
             Err(error) => return Submit::Done(request.ended(Err(error))),
         };
-        self.in_flight.enter(&mut request, note);
+        let Ok(key) = self.in_flight.insert((request.tag, note)) else {
+            unreachable!("it was asked whether there is room");
+        };
+        request.tag = key.tag();
         match self.inner.submit(request, cx) {
             Submit::Done(completion) => self
                 .finish(completion, cx.now)
                 .map_or(Submit::Queued, Submit::Done),
             Submit::Queued => Submit::Queued,
             Submit::Busy(mut request) => {
-                if let Some((tag, note)) = self.in_flight.leave(request.tag) {
+                if let Some((tag, note)) = self.in_flight.remove(key) {
                     request.tag = tag;
                     self.layer.undo(note, &mut request);
                 }
