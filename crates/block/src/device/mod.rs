@@ -398,13 +398,7 @@ pub fn check_extents(
     }
     let mut end = 0;
     for (index, extent) in command.extents.iter_mut().enumerate() {
-        let request = Request {
-            tag: extent.tag,
-            operation: command.operation,
-            lba: extent.lba,
-            blocks: extent.blocks,
-            data: extent.data.take(),
-        };
+        let request = extent.request(command.operation);
         let checked = check(&request, geometry, capabilities);
         extent.data = request.data;
         checked?;

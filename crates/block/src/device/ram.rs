@@ -230,13 +230,7 @@ impl Channel for RamChannel {
         }
         self.timed(command.extents.len(), cx, |channel| {
             for extent in &mut command.extents {
-                let mut request = Request {
-                    tag: extent.tag,
-                    operation: command.operation,
-                    lba: extent.lba,
-                    blocks: extent.blocks,
-                    data: extent.data.take(),
-                };
+                let mut request = extent.request(command.operation);
                 extent.result = channel.execute(&mut request);
                 extent.data = request.data;
             }
