@@ -298,14 +298,7 @@ impl<'a> Engine<'a> {
     /// A thread looks at what there is: at once, or when it has time.
     fn look(&mut self, thread: usize) {
         if self.setup.processor.is_none() {
-            self.round(thread);
-            let mut released = std::mem::take(&mut self.released);
-            for (request, cost) in released.drain(..) {
-                self.charge(&request, cost);
-                self.start(request);
-            }
-            self.released = released;
-            return;
+            return self.round(thread, Self::start);
         }
         let core = &mut self.threads[thread].core;
         if !core.waits {
@@ -333,13 +326,9 @@ impl<'a> Engine<'a> {
         for request in taken {
             self.take(request);
         }
-        self.round(thread);
-        let mut released = std::mem::take(&mut self.released);
-        for (request, cost) in released.drain(..) {
-            self.charge(&request, cost);
-            self.at(end, Event::Start(request));
-        }
-        self.released = released;
+        self.round(thread, |engine, request| {
+            engine.at(end, Event::Start(request))
+        });
         for request in answers {
             self.at(end, Event::Answered(request));
         }
@@ -348,11 +337,20 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A round of a thread's scheduler.
-    fn round(&mut self, thread: usize) {
-        if !self.setup.scheduled {
-            return;
+    /// A round of a thread's scheduler. What may go is paid for, and `leave` sends it off.
+    fn round(&mut self, thread: usize, mut leave: impl FnMut(&mut Self, Request)) {
+        if self.setup.scheduled {
+            self.schedule(thread);
         }
+        let mut released = std::mem::take(&mut self.released);
+        for (request, cost) in released.drain(..) {
+            self.charge(&request, cost);
+            leave(self, request);
+        }
+        self.released = released;
+    }
+
+    fn schedule(&mut self, thread: usize) {
         let (released, now) = (&mut self.released, self.now);
         let scheduler = &mut self.threads[thread].scheduler;
         scheduler.round(now, &mut |request, cost| released.push((request, cost)));
