@@ -153,15 +153,8 @@ struct SharedFaults {
     rules: Vec<Rule>,
     /// Count of releases of hanging completions.
     releases: AtomicU64,
-    wakers: Mutex<Wakers>,
-}
-
-/// Wakers of the cores that have a channel.
-#[derive(Debug, Default)]
-struct Wakers {
-    /// The number of the next channel.
-    next: u64,
-    by_channel: Vec<(u64, Arc<dyn Wake>)>,
+    /// Wakers of the cores that have a channel, one for each channel.
+    wakers: Mutex<Vec<Arc<dyn Wake>>>,
 }
 
 /// A rule that struck a request.
@@ -226,7 +219,7 @@ impl SharedFaults {
         Prng::from_seed(stream.wrapping_add(number))
     }
 
-    fn wakers(&self) -> MutexGuard<'_, Wakers> {
+    fn wakers(&self) -> MutexGuard<'_, Vec<Arc<dyn Wake>>> {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -265,7 +258,7 @@ impl Fault {
             seed: options.seed,
             rules: rules.collect(),
             releases: AtomicU64::new(0),
-            wakers: Mutex::new(Wakers::default()),
+            wakers: Mutex::default(),
         };
         Ok(Self {
             inner,
@@ -276,9 +269,7 @@ impl Fault {
     /// Lets every completion go that hangs now. May be called on any thread.
     pub fn release(&self) {
         self.shared.releases.fetch_add(1, Ordering::Release);
-        for (_, waker) in &self.shared.wakers().by_channel {
-            waker.wake();
-        }
+        self.shared.wakers().iter().for_each(|waker| waker.wake());
     }
 
     /// Returns the number of requests that each rule struck.
@@ -300,14 +291,10 @@ impl LayerDevice for Fault {
 
     fn layer(&self, driver: &mut dyn Driver) -> FaultLayer {
         let waker = driver.waker();
-        let mut wakers = self.shared.wakers();
-        let number = wakers.next;
-        wakers.next += 1;
-        wakers.by_channel.push((number, waker));
-        drop(wakers);
+        self.shared.wakers().push(Arc::clone(&waker));
         FaultLayer {
             shared: Arc::clone(&self.shared),
-            number,
+            waker,
             block_bytes: self.geometry().block_bytes,
             hanging: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
             releases: self.shared.releases.load(Ordering::Acquire),
@@ -368,8 +355,7 @@ pub(super) struct Note {
 #[derive(Debug)]
 pub(super) struct FaultLayer {
     shared: Arc<SharedFaults>,
-    /// Names the channel's waker.
-    number: u64,
+    waker: Arc<dyn Wake>,
     block_bytes: u32,
     hanging: VecDeque<Completion>,
     /// The releases that were seen.
@@ -422,11 +408,11 @@ fn flip_bit(data: &mut IoSlice, random: u64) {
 
 impl Drop for FaultLayer {
     fn drop(&mut self) {
-        let number = self.number;
-        self.shared
-            .wakers()
-            .by_channel
-            .retain(|(other, _)| *other != number);
+        let mut wakers = self.shared.wakers();
+        let own = |other: &Arc<dyn Wake>| Arc::ptr_eq(other, &self.waker);
+        if let Some(at) = wakers.iter().position(own) {
+            wakers.swap_remove(at);
+        }
     }
 }
 
