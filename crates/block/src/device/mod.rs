@@ -380,6 +380,20 @@ pub fn check(
     Ok(())
 }
 
+/// Checks a request as [`check`], and that data can be read into its memory.
+pub(crate) fn check_memory(
+    request: &mut Request,
+    geometry: Geometry,
+    capabilities: Capabilities,
+) -> Result<(), BlockError> {
+    check(request, geometry, capabilities)?;
+    let reads = request.operation == Operation::Read;
+    if reads && !request.data.as_mut().is_some_and(writable) {
+        return Err(BlockError::Malformed);
+    }
+    Ok(())
+}
+
 /// Checks every extent of a command, before any is touched.
 ///
 /// # Errors
@@ -412,7 +426,7 @@ pub fn check_extents(
 
 /// Returns true if data can be read into the slice: a buffer with several owners may not be
 /// changed.
-pub(crate) fn writable(slice: &mut IoSlice) -> bool {
+fn writable(slice: &mut IoSlice) -> bool {
     slice.bytes_mut().is_some() || slice.bytes().is_none()
 }
 

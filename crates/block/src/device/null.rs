@@ -1,8 +1,8 @@
 //! A device that forgets what is written and reads as zeroes: a measurement over it shows the cost
 //! of everything else. It has any size, and takes no memory but one largest transfer of zeroes.
 
-use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
-use super::{check_within, whole_blocks, writable};
+use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check_memory};
+use super::{check_within, whole_blocks};
 use crate::limits::TRANSFER_MAX_BYTES;
 use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, IoSlice, Region, RegionHandle};
@@ -85,12 +85,11 @@ struct NullChannel {
 
 impl NullChannel {
     fn execute(&self, request: &mut Request) -> Result<(), BlockError> {
-        check(request, self.geometry, CAPABILITIES)?;
+        check_memory(request, self.geometry, CAPABILITIES)?;
         let Some(data) = &mut request.data else {
             return Ok(());
         };
         match request.operation {
-            Operation::Read if !writable(data) => Err(BlockError::Malformed),
             Operation::Read => {
                 fill(data);
                 Ok(())

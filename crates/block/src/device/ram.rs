@@ -8,7 +8,7 @@ use super::copy::{copy_from_region, copy_to_region, equals_region};
 use super::service_time::ServiceTime;
 use super::{
     Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
-    SubmitExtents, check, check_extents, check_within, whole_blocks, writable,
+    SubmitExtents, check_extents, check_memory, check_within, whole_blocks,
 };
 use crate::extents::Extents;
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
@@ -175,7 +175,7 @@ impl RamChannel {
     }
 
     fn execute(&self, request: &mut Request) -> Result<(), BlockError> {
-        check(request, self.geometry, CAPABILITIES)?;
+        check_memory(request, self.geometry, CAPABILITIES)?;
         let block = u64::from(self.geometry.block_bytes);
         // A flush ignores its range, which may then be anywhere.
         if request.operation == Operation::Flush {
@@ -190,9 +190,6 @@ impl RamChannel {
             Operation::Flush | Operation::Verify => {}
             Operation::Read => {
                 let data = request.data.as_mut().ok_or(BlockError::Malformed)?;
-                if !writable(data) {
-                    return Err(BlockError::Malformed);
-                }
                 copy_from_region(&self.region, offset, data, 0, len);
             }
             Operation::Write { .. } => {

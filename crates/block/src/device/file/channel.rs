@@ -9,7 +9,7 @@ use super::errno::{Direction, Unsupported, block_error, unsupported};
 use super::sync_queue::SyncQueue;
 use super::{FileDevice, FileState, IoMode};
 use crate::device::copy::{copy_from_region, copy_to_region, equals_region};
-use crate::device::{Capabilities, Channel, DeviceError, Geometry, Submit, check, writable};
+use crate::device::{Capabilities, Channel, DeviceError, Geometry, Submit, check_memory};
 use crate::limits::{
     ALLOCATE_PIECE_BYTES, FILE_QUEUE_DEPTH, SCRATCH_BYTES, SCRATCH_COUNT, ZERO_PIECE_BYTES,
 };
@@ -123,12 +123,8 @@ impl FileChannel {
         if self.closing {
             return Some(BlockError::Aborted);
         }
-        if let Err(error) = check(request, self.geometry, self.capabilities) {
+        if let Err(error) = check_memory(request, self.geometry, self.capabilities) {
             return Some(error);
-        }
-        let read = request.operation == Operation::Read;
-        if read && !request.data.as_mut().is_some_and(writable) {
-            return Some(BlockError::Malformed);
         }
         (is_durable(request.operation) && self.flush_failed()).then_some(BlockError::WriteFailure)
     }
