@@ -1,15 +1,12 @@
 //! An application thread of a simulated host: it submits through the host's switchboard, by an I/O
 //! path that it shares with other threads, or by a channel of its own.
 
-use crate::application::Application;
-use crate::application::ApplicationReport;
+use crate::application::{Application, ApplicationReport, Replacement};
 use crate::cache::Medium;
 use crate::changing::{Changes, Changing};
 use crate::client::{Client, Way};
 use crate::host_core::QUEUE_PATIENCE;
-use crate::oracle::Oracle;
 use crate::path_core::SharedPath;
-use crate::rights::Extent;
 use crate::trace::say;
 use base::{Nanos, Prng, Time};
 use block::{Capabilities, Channel, Device, DeviceError, PathDevice};
@@ -125,18 +122,9 @@ impl App {
         Some(Self::by(job, through, seed))
     }
 
-    /// Another volume came in the place of its namespace, which it may not have opened yet.
-    pub(crate) fn is_replaced(
-        &mut self,
-        target: usize,
-        nsid: u32,
-        oracle: &Rc<RefCell<Oracle>>,
-        extent: &Extent,
-    ) {
-        let application = &mut self.job.application;
-        if (application.target, application.nsid) == (target, nsid) {
-            application.is_replaced(oracle, extent);
-        }
+    /// Another volume came, perhaps in the place of its namespace, which it may not have opened yet.
+    pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
+        self.job.application.is_replaced(by);
     }
 
     fn switched(
@@ -202,7 +190,7 @@ impl App {
             return;
         };
         let geometry = remote.geometry();
-        let client = Client::of(way, geometry, capabilities, job.application.clone());
+        let client = Client::by(way, geometry, capabilities, job.application.clone());
         self.client = Some(client.over(job.medium.clone()));
     }
 }

@@ -11,66 +11,81 @@ use switch::Path;
 /// Extents of one command, at most: more find nothing that these do not.
 pub(crate) const EXTENTS_AT_ONCE: usize = 8;
 
-/// An application of a host.
-#[derive(Clone, Debug)]
-pub struct Application {
-    /// The controller of its host by which it reaches its namespace: the first, the second, ….
-    pub target: usize,
-    /// The namespace that it works on.
-    pub nsid: u32,
-    /// Its workload.
-    pub workload: Workload,
-    /// Seeds its requests.
-    pub seed: u64,
-    /// Which requests it makes.
-    pub mix: Mix,
-    /// Which errors it is ready for.
-    pub tolerance: Tolerance,
-    /// Oracle that it shares with others on the same device; `None` for a device of its own.
-    pub oracle: Option<Rc<RefCell<Oracle>>>,
-    /// The host that it runs on: its replacement is another one.
-    pub host: u64,
-    /// The host's permissions in the namespace, and the namespace's size; `None` where these never
-    /// change.
-    pub law: Option<Law>,
-    /// True if it reads and writes several extents by one command where its device takes them.
-    pub extents: bool,
-    /// Gives some requests up, where its channel can.
-    pub gives_up: bool,
-    /// Half of its requests are Flushes, and few are under way at once: mostly nothing that was
-    /// acknowledged is not flushed.
-    pub syncs: bool,
-    /// It writes more than one command takes, flushes that, and has nothing else under way meanwhile.
-    pub splits: bool,
-    /// It closes its channel now and then, and opens another one.
-    pub reopens: bool,
-    /// Its host is the only one of its volume, now and later: newer writes wait for those of which
-    /// the effect is not known. Other hosts do not wait.
-    pub alone: bool,
-    /// Its host fails requests that have waited so long for a connection, and goes on trying to
-    /// connect. `None` where requests wait for ever.
-    pub waits: Option<Nanos>,
-    /// The application asks for others in the place of requests that fail for want of a connection,
-    /// or of an I/O queue.
-    pub asks_anew: bool,
-    /// Threads of its host die that may have some of its requests.
-    pub deaths: bool,
-    /// True if answers are judged. Those of a target that lies are not.
-    pub judged: bool,
-    /// After so many requests it asks for nothing for so long.
-    pub rest: Option<(u64, Nanos)>,
-    /// The results.
-    pub report: Rc<RefCell<ApplicationReport>>,
-    /// Requests that it and others of its run were answered.
-    pub answered: Rc<Cell<u64>>,
+/// A volume that comes in the place of another one.
+#[derive(Debug)]
+pub(crate) struct Replacement<'a> {
+    /// The target, by its place among those of a host.
+    pub(crate) target: usize,
+    pub(crate) nsid: u32,
+    pub(crate) oracle: &'a Rc<RefCell<Oracle>>,
+    pub(crate) extent: &'a Extent,
+}
+
+base::with_defaults! {
+    /// An application of a host.
+    #[derive(Clone, Debug)]
+    pub struct Application {
+        /// The controller of its host by which it reaches its namespace: the first, the second, ….
+        pub target: usize = 0,
+        /// The namespace that it works on.
+        pub nsid: u32 = 1,
+        /// Its workload.
+        pub workload: Workload = Workload::NONE,
+        /// Seeds its requests.
+        pub seed: u64 = 0,
+        /// Which requests it makes.
+        pub mix: Mix = Mix::default(),
+        /// Which errors it is ready for.
+        pub tolerance: Tolerance = Tolerance::Any,
+        /// Oracle that it shares with others on the same device; `None` for a device of its own.
+        pub oracle: Option<Rc<RefCell<Oracle>>> = None,
+        /// The host that it runs on: its replacement is another one.
+        pub host: u64 = 1,
+        /// The host's permissions in the namespace, and the namespace's size; `None` where these never
+        /// change.
+        pub law: Option<Law> = None,
+        /// True if it reads and writes several extents by one command where its device takes them.
+        pub extents: bool = false,
+        /// Gives some requests up, where its channel can.
+        pub gives_up: bool = false,
+        /// Half of its requests are Flushes, and few are under way at once: mostly nothing that was
+        /// acknowledged is not flushed.
+        pub syncs: bool = false,
+        /// It writes more than one command takes, flushes that, and has nothing else under way meanwhile.
+        pub splits: bool = false,
+        /// It closes its channel now and then, and opens another one.
+        pub reopens: bool = false,
+        /// Its host is the only one of its volume, now and later: newer writes wait for those of which
+        /// the effect is not known. Other hosts do not wait.
+        pub alone: bool = true,
+        /// Its host fails requests that have waited so long for a connection, and goes on trying to
+        /// connect. `None` where requests wait for ever.
+        pub waits: Option<Nanos> = None,
+        /// The application asks for others in the place of requests that fail for want of a connection,
+        /// or of an I/O queue.
+        pub asks_anew: bool = false,
+        /// Threads of its host die that may have some of its requests.
+        pub deaths: bool = false,
+        /// True if answers are judged. Those of a target that lies are not.
+        pub judged: bool = true,
+        /// After so many requests it asks for nothing for so long.
+        pub rest: Option<(u64, Nanos)> = None,
+        /// The results.
+        pub report: Rc<RefCell<ApplicationReport>> = Rc::default(),
+        /// Requests that it and others of its run were answered.
+        pub answered: Rc<Cell<u64>> = Rc::default(),
+    }
 }
 
 impl Application {
-    /// Another volume came in the place of its namespace, which it has not opened yet.
-    pub(crate) fn is_replaced(&mut self, oracle: &Rc<RefCell<Oracle>>, extent: &Extent) {
-        self.oracle = Some(Rc::clone(oracle));
+    /// Another volume came, perhaps in the place of its namespace, which it has not opened yet.
+    pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
+        if (self.target, self.nsid) != (by.target, by.nsid) {
+            return;
+        }
+        self.oracle = Some(Rc::clone(by.oracle));
         if let Some(law) = &mut self.law {
-            law.extent = extent.clone();
+            law.extent = by.extent.clone();
         }
     }
 
@@ -78,28 +93,9 @@ impl Application {
     #[must_use]
     pub fn alone(workload: Workload, seed: u64) -> Self {
         Self {
-            target: 0,
-            nsid: 1,
             workload,
             seed,
-            mix: Mix::default(),
-            tolerance: Tolerance::Any,
-            oracle: None,
-            host: 1,
-            law: None,
-            extents: false,
-            gives_up: false,
-            syncs: false,
-            splits: false,
-            reopens: false,
-            alone: true,
-            waits: None,
-            asks_anew: false,
-            deaths: false,
-            judged: true,
-            rest: None,
-            report: Rc::default(),
-            answered: Rc::default(),
+            ..Self::default()
         }
     }
 }
@@ -115,6 +111,16 @@ pub struct Workload {
     pub blocks_max: u64,
     /// Blocks of one request in sixteen, at most: large enough for several transfers.
     pub blocks_large: u64,
+}
+
+impl Workload {
+    /// Nothing to do.
+    pub const NONE: Self = Self {
+        requests: 0,
+        depth: 1,
+        blocks_max: 1,
+        blocks_large: 1,
+    };
 }
 
 /// The results of an application.

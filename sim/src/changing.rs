@@ -69,8 +69,8 @@ impl Changing {
             Changes::Late(after) if self.submitted == after => self.own,
             _ => self.class,
         };
-        self.count
-            .set(self.count.get() + u64::from(next != self.class));
+        let changed = u64::from(next != self.class);
+        self.count.update(|count| count + changed);
         self.class = next;
     }
 

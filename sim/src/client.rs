@@ -16,9 +16,7 @@ use giving_up::GivingUp;
 use splitting::Splitting;
 pub(crate) use way::Way;
 
-use crate::application::{
-    Application, ApplicationReport, EXTENTS_AT_ONCE, Mix, Tolerance, Workload,
-};
+use crate::application::{Application, EXTENTS_AT_ONCE, Mix};
 use crate::cache::Medium;
 use crate::oracle::{self, Oracle, StepNumber, Version};
 use crate::rights::{Law, Moment};
@@ -27,7 +25,7 @@ use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
 use block::{Capabilities, Channel, Extents, Geometry, Operation, Request};
 use reactor::{Context, IoSlice, OpNamespace, Service};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
@@ -84,21 +82,13 @@ pub struct Client {
     channel: Way,
     /// Which channel it is, and how many barriers it was given.
     order: (u64, u64),
-    /// Rules that requests are held to, besides their content.
-    law: Option<Law>,
+    /// Its description, with what this channel has to do.
+    work: Application,
     geometry: Geometry,
     /// The largest transfer of the device.
     transfer_blocks: u64,
-    workload: Workload,
-    mix: Mix,
-    tolerance: Tolerance,
-    /// The target of its host that it works at.
-    target: usize,
-    /// The host that it runs on.
-    host: u64,
     /// Losses of what was not flushed that a Flush has reported, and when the last one did.
     told: (usize, StepNumber),
-    judged: bool,
     oracle: Rc<RefCell<Oracle>>,
     /// Content that the device would keep without power, if it has a cache.
     medium: Option<Medium>,
@@ -112,30 +102,18 @@ pub struct Client {
     extents: Option<(Prng, usize)>,
     /// Draws which requests are given up; `None` where none is.
     gives_up: Option<GivingUp>,
-    /// Half of its requests are Flushes.
-    syncs: bool,
     /// Draws writes that one command does not take; `None` where it draws all kinds of requests.
     splits: Option<Splitting>,
     /// The work of the next channel, once this one is closed.
     reopening: Option<Reopening>,
-    /// No other host writes to its blocks.
-    alone: bool,
-    /// Longest that a request may wait for a connection; `None` where that may be for ever.
-    waits: Option<Nanos>,
-    /// It asks for others in the place of requests that fail for want of a connection, or of a queue.
-    anew: bool,
     /// The loss of the connection that is not over.
     loss: Option<Loss>,
     issued: u64,
-    report: Rc<RefCell<ApplicationReport>>,
-    /// Requests that it and others of its run were answered.
-    answered: Rc<Cell<u64>>,
     /// Times of answers to reads, and their latencies.
     log: Option<ReadLog>,
     /// Step at which its host was connected again last.
     reconnected: StepNumber,
-    /// After how many requests it rests, and for how long; then until when it does.
-    rest: Option<(u64, Nanos)>,
+    /// Time until which it asks for nothing.
     rests_until: Time,
     now: Time,
     closing: bool,
@@ -143,146 +121,82 @@ pub struct Client {
     leaves: bool,
     /// Its thread has died, and others may have some of its requests.
     outlived: bool,
-    /// Threads that send its requests may die.
-    deaths: bool,
 }
 
 /// The time and the latency of each answered read.
 pub type ReadLog = Rc<RefCell<Vec<(Time, Nanos)>>>;
 
 impl Client {
-    /// Makes an application on a freshly made device of zeroes. It writes its results to `report`
-    /// as it goes.
+    /// Makes the application as it is described, on a channel of a device.
     #[must_use]
     pub fn new(
         channel: Box<dyn Channel>,
         geometry: Geometry,
-        workload: Workload,
-        seed: u64,
-        report: Rc<RefCell<ApplicationReport>>,
+        capabilities: Capabilities,
+        work: Application,
     ) -> Self {
-        Self::by(Way::Any(channel), geometry, workload, seed, report, None)
+        Self::by(Way::Any(channel), geometry, capabilities, work)
     }
 
-    fn by(
+    /// Makes the application as it is described, on its way.
+    pub(crate) fn by(
         channel: Way,
         geometry: Geometry,
-        workload: Workload,
-        seed: u64,
-        report: Rc<RefCell<ApplicationReport>>,
-        oracle: Option<Rc<RefCell<Oracle>>>,
+        capabilities: Capabilities,
+        mut work: Application,
     ) -> Self {
+        let reopening = match &channel {
+            Way::Remote(_) => Reopening::split(&mut work),
+            Way::Any(_) => None,
+        };
+        if work.syncs {
+            work.workload.depth = work.workload.depth.min(SYNCS_DEPTH);
+        }
+        if work.splits {
+            work.workload.depth = 1;
+        }
         let geometry = Geometry {
             blocks: geometry.blocks.min(BLOCKS_MAX),
             ..geometry
         };
-        let oracle = oracle.unwrap_or_else(|| {
+        let oracle = work.oracle.clone().unwrap_or_else(|| {
             let blocks = usize::try_from(geometry.blocks).expect("a small device");
             Rc::new(RefCell::new(Oracle::new(blocks)))
         });
+        let seed = work.seed;
+        let most = usize::try_from(capabilities.extents_max).unwrap_or(usize::MAX);
+        let extents = (work.extents && most > 1)
+            .then(|| (Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
+        // What was lost before its channel was opened is told to the channels of that time.
+        let told = oracle.borrow_mut().mark();
         Self {
             name: format!("{seed:016x}"),
             channel,
             order: (seed | 1, 0),
-            law: None,
             geometry,
-            transfer_blocks: u64::MAX,
-            workload,
-            mix: Mix::default(),
-            tolerance: Tolerance::Any,
-            target: 0,
-            host: 1,
-            told: (0, 0),
-            judged: true,
+            transfer_blocks: (capabilities.max_transfer_bytes / geometry.block_bytes).into(),
+            told: (0, told),
             oracle,
             medium: None,
             prng: Prng::from_seed(seed),
-            in_flight: Slab::with_capacity(workload.depth),
+            in_flight: Slab::with_capacity(work.workload.depth),
             refused: VecDeque::new(),
             refused_extents: None,
-            extents: None,
-            gives_up: None,
-            syncs: false,
-            splits: None,
-            reopening: None,
-            alone: true,
-            waits: None,
-            anew: false,
+            extents,
+            gives_up: work.gives_up.then(|| GivingUp::new(seed)),
+            splits: work.splits.then(|| Splitting::new(seed)),
+            reopening,
             loss: None,
             issued: 0,
-            report,
-            answered: Rc::default(),
             log: None,
             reconnected: 0,
-            rest: None,
             rests_until: Time::ZERO,
             now: Time::ZERO,
             closing: false,
             leaves: false,
             outlived: false,
-            deaths: false,
+            work,
         }
-    }
-
-    /// The application as it is described, on its channel.
-    pub(crate) fn of(
-        channel: Way,
-        geometry: Geometry,
-        capabilities: Capabilities,
-        mut application: Application,
-    ) -> Self {
-        let reopening = match &channel {
-            Way::Remote(_) => Reopening::split(&mut application),
-            Way::Any(_) => None,
-        };
-        if application.syncs {
-            application.workload.depth = application.workload.depth.min(SYNCS_DEPTH);
-        }
-        if application.splits {
-            application.workload.depth = 1;
-        }
-        let Application {
-            workload,
-            seed,
-            mix,
-            tolerance,
-            oracle,
-            host,
-            extents,
-            gives_up,
-            syncs,
-            splits,
-            alone,
-            waits,
-            asks_anew,
-            deaths,
-            judged,
-            rest,
-            report,
-            answered,
-            law,
-            target,
-            ..
-        } = application;
-        let mut client = Self::by(channel, geometry, workload, seed, report, oracle);
-        let transfer_blocks = capabilities.max_transfer_bytes / geometry.block_bytes;
-        client.transfer_blocks = u64::from(transfer_blocks);
-        let most = usize::try_from(capabilities.extents_max).unwrap_or(usize::MAX);
-        if extents && most > 1 {
-            client.extents = Some((Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
-        }
-        client.gives_up = gives_up.then(|| GivingUp::new(seed));
-        client.splits = splits.then(|| Splitting::new(seed));
-        (client.alone, client.waits, client.anew) = (alone, waits, asks_anew);
-        (client.syncs, client.reopening) = (syncs, reopening);
-        (client.answered, client.deaths) = (answered, deaths);
-        (client.law, client.target) = (law, target);
-        client.judged = judged;
-        client.rest = rest;
-        client.host = host;
-        // What was lost before its channel was opened is told to the channels of that time.
-        client.told.1 = client.oracle.borrow_mut().mark();
-        client.asking(mix, tolerance)
     }
 
     /// Returns true if an operation of this namespace is the application's.
@@ -292,34 +206,19 @@ impl Client {
 
     /// The target of its host that it works at.
     pub(crate) const fn target(&self) -> usize {
-        self.target
-    }
-
-    /// The same application, which shares its device with others: so they share what they know.
-    #[must_use]
-    pub fn beside(mut self, oracle: Rc<RefCell<Oracle>>) -> Self {
-        self.oracle = oracle;
-        self
-    }
-
-    /// The same application, which makes these requests, and panics at any other error.
-    #[must_use]
-    pub fn asking(mut self, mix: Mix, tolerance: Tolerance) -> Self {
-        self.mix = mix;
-        self.tolerance = tolerance;
-        self
+        self.work.target
     }
 
     /// The same application; each of its reads is noted in `log`.
     #[must_use]
-    pub fn noted_in(mut self, log: Option<ReadLog>) -> Self {
+    pub(crate) fn noted_in(mut self, log: Option<ReadLog>) -> Self {
         self.log = log;
         self
     }
 
     /// The same application on a device with a cache.
     #[must_use]
-    pub fn over(mut self, medium: Option<Medium>) -> Self {
+    pub(crate) fn over(mut self, medium: Option<Medium>) -> Self {
         self.medium = medium;
         self
     }
@@ -334,7 +233,7 @@ impl Client {
     fn range(&mut self, operation: Operation) -> Option<Range<usize>> {
         let write = operation.is_write();
         if write
-            && self.mix == Mix::Everything
+            && self.work.mix == Mix::Everything
             && let Some(blocks) = self.written_anew()
         {
             let most = usize::try_from(self.transfer_blocks).unwrap_or(usize::MAX);
@@ -343,9 +242,9 @@ impl Client {
         }
         let large = self.prng.chance(1, 16);
         let mut limit = if large {
-            self.workload.blocks_large
+            self.work.workload.blocks_large
         } else {
-            self.workload.blocks_max
+            self.work.workload.blocks_max
         };
         if operation.has_data() {
             limit = limit.min(self.transfer_blocks);
@@ -355,7 +254,7 @@ impl Client {
         let index = |n: u64| usize::try_from(n).expect("a small device");
         let range = index(start)..index(start + count);
         let oracle = self.oracle.borrow();
-        let free = self.mix == Mix::Everything
+        let free = self.work.mix == Mix::Everything
             || !write
             || !range.clone().any(|block| oracle.is_writing(block));
         free.then_some(range)
@@ -428,7 +327,7 @@ impl Client {
             range,
             kind,
             operation,
-            asked: self.law.as_ref().map(Law::moment),
+            asked: self.work.law.as_ref().map(Law::moment),
         };
         let noted = self.in_flight.insert(in_flight);
         noted.expect("the depth was checked")
@@ -499,18 +398,24 @@ impl Client {
         {
             return;
         }
-        if self.rest.is_some_and(|(after, _)| after <= self.issued)
-            && let Some((_, rest)) = self.rest.take()
+        if self
+            .work
+            .rest
+            .is_some_and(|(after, _)| after <= self.issued)
+            && let Some((_, rest)) = self.work.rest.take()
         {
             self.rests_until = cx.now + rest;
         }
         let mut attempts = 0;
-        while self.issued < self.workload.requests && !self.in_flight.is_full() && attempts < 64 {
+        while self.issued < self.work.workload.requests
+            && !self.in_flight.is_full()
+            && attempts < 64
+        {
             if self.rests_until > cx.now {
                 return;
             }
             attempts += 1;
-            if self.mix == Mix::Everything && self.prng.chance(1, 48) && self.order(cx) {
+            if self.work.mix == Mix::Everything && self.prng.chance(1, 48) && self.order(cx) {
                 self.issued += 1;
                 continue;
             }
@@ -531,9 +436,8 @@ impl Client {
     }
 
     /// Returns true if the application has asked for everything and has every answer.
-    #[must_use]
-    pub fn all_answered(&self) -> bool {
-        self.issued == self.workload.requests && self.in_flight.is_empty()
+    fn all_answered(&self) -> bool {
+        self.issued == self.work.workload.requests && self.in_flight.is_empty()
     }
 }
 
@@ -562,7 +466,7 @@ impl Service for Client {
         self.issue(cx);
         self.cancel_some(cx);
         self.channel.as_mut().kick(cx);
-        let ends = self.leaves || self.judged && !self.lacks_lane();
+        let ends = self.leaves || self.work.judged && !self.lacks_lane();
         if self.all_answered() && !self.closing && ends {
             self.closing = true;
             self.channel.as_mut().close(cx);
@@ -570,7 +474,7 @@ impl Service for Client {
     }
 
     fn deadline(&self) -> Time {
-        let asks = self.issued < self.workload.requests;
+        let asks = self.issued < self.work.workload.requests;
         let idle = self.in_flight.is_empty() && !self.closing && asks;
         // With nothing in flight, a range that was refused for being written is tried again.
         if self.rests_until > self.now {

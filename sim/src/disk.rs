@@ -447,10 +447,7 @@ impl Channel for DiskChannel {
             .zip(&mut command.extents)
             .map(|(index, extent)| Request {
                 tag: EXTENT | number << INDEX_BITS | index,
-                operation: command.operation,
-                lba: extent.lba,
-                blocks: extent.blocks,
-                data: extent.data.take(),
+                ..extent.request(command.operation)
             })
             .collect();
         self.extents.insert(number, (command, requests.len()));

@@ -295,6 +295,12 @@ impl SimDriver {
         self.number
     }
 
+    /// Free payload buffers of each size.
+    #[must_use]
+    pub fn free_buffers(&self) -> Vec<usize> {
+        self.buffers.usage().map(|(_, free, _)| free).collect()
+    }
+
     /// Connections that are open.
     #[must_use]
     pub fn open_sockets(&self) -> usize {
@@ -347,6 +353,12 @@ impl SimDriver {
 
     fn complete(&mut self, key: OpKey, outcome: Outcome) {
         self.ready.push(Completion { key, outcome });
+    }
+
+    /// Ends an operation on a file: there is none here.
+    fn no_file(&mut self, key: OpKey, slice: Option<IoSlice>) {
+        let result = Err(io::ErrorKind::Unsupported.into());
+        self.complete(key, Outcome::File { result, slice });
     }
 
     fn key(&self, socket: SocketId) -> SlabKey {

@@ -1,9 +1,7 @@
 //! A core of a simulated host: a controller, and an application on one of its namespaces.
 
-use crate::application::{Application, ApplicationReport, Workload};
+use crate::application::{Application, ApplicationReport, Replacement, Workload};
 use crate::client::{Client, ReadLog, Way};
-use crate::oracle::Oracle;
-use crate::rights::Extent;
 use base::{Nanos, Time};
 use block::Device;
 use host::{Association, ConnectOptions, ConnectionError, Controller, Phase, RemoteNamespace};
@@ -144,22 +142,13 @@ impl HostCore {
         self
     }
 
-    /// Notes that another volume came in the place of namespace `nsid` of a target: applications
-    /// that have not opened it yet will find that one.
-    pub fn is_replaced(
-        &mut self,
-        target: usize,
-        nsid: u32,
-        oracle: &Rc<RefCell<Oracle>>,
-        extent: &Extent,
-    ) {
-        let meant = |app: &&mut Application| (app.target, app.nsid) == (target, nsid);
-        for application in self.waiting.iter_mut().filter(meant) {
-            application.is_replaced(oracle, extent);
-        }
-        for client in self.clients.iter_mut().filter(|c| c.target() == target) {
-            client.is_replaced(nsid, oracle, extent);
-        }
+    /// Notes that another volume came in the place of a namespace: applications that have not opened
+    /// it yet will find that one.
+    pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
+        let waiting = self.waiting.iter_mut();
+        waiting.for_each(|application| application.is_replaced(by));
+        let clients = self.clients.iter_mut();
+        clients.for_each(|client| client.is_replaced(by));
     }
 
     /// Returns the results of the first application so far; shared with the running host.
@@ -242,7 +231,7 @@ impl HostCore {
                 geometry.blocks = geometry.blocks.min(UNJUDGED_BLOCKS_MAX);
             }
             let way = Way::Remote(Box::new(channel));
-            let client = Client::of(way, geometry, namespace.capabilities(), application);
+            let client = Client::by(way, geometry, namespace.capabilities(), application);
             self.clients.push(client.noted_in(self.log.clone()));
         }
     }

@@ -6,14 +6,12 @@
 
 use crate::driver::SimDriver;
 use crate::network::NetworkFaults;
-use crate::storage::{add_namespace, serve};
+use crate::storage::{add_namespace, connects, serve};
 use crate::world::{Actor, Outcome, World};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
 use block::{Channel, Completion, Device, Geometry, Operation, Request, Submit};
-use host::{
-    Association, ConnectOptions, Controller, HostIdentity, Phase, RemoteChannel, RemoteNamespace,
-};
+use host::{Association, ConnectOptions, Controller, Phase, RemoteChannel, RemoteNamespace};
 use reactor::{Context, Core, IoSlice, PollPolicy, Service};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -241,13 +239,8 @@ impl JournalHost {
             *mark = None;
             let last = &mut last[usize::try_from(*journal).expect("a few")];
             let moved = u64::from(std::mem::replace(last, found) != found);
-            let Progress {
-                checked,
-                moved: all,
-                ..
-            } = &*self.progress;
-            checked.set(checked.get() + 1);
-            all.set(all.get() + moved);
+            self.progress.checked.update(|checked| checked + 1);
+            self.progress.moved.update(|all| all + moved);
         }
     }
 
@@ -279,7 +272,7 @@ impl JournalHost {
             self.closing = true;
             channel.close(cx);
             if matches!(self.role, Role::Writer(_)) {
-                self.progress.writing.set(self.progress.writing.get() - 1);
+                self.progress.writing.update(|writing| writing - 1);
             }
         }
     }
@@ -377,20 +370,14 @@ fn host(
 ) -> Core<SimDriver, JournalHost> {
     let mut driver = world.driver();
     let mut prng = Prng::from_seed(seed.wrapping_mul(31) ^ index);
-    let mut id = [0; 16];
-    prng.fill(&mut id);
     let name = format!("nqn.2026-11.io.example:journal{index}");
-    let identity = HostIdentity {
-        nqn: host::parse_nqn(&name).expect("a valid name"),
-        id,
-    };
-    let subsystem = host::parse_nqn(NQN).expect("a valid name");
+    let options = connects(address, NQN, &name, &mut prng);
     let options = ConnectOptions {
         queues: scenario.queues,
         persistent: true,
         loss_timeout: None,
         seed: prng.next_u64(),
-        ..ConnectOptions::new(address, subsystem, identity)
+        ..options
     };
     let role = if index < scenario.writers {
         Role::Writer(plan(index, scenario, &mut prng))

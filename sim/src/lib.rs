@@ -8,6 +8,7 @@
 mod app;
 mod application;
 mod cache;
+mod calendar;
 mod changing;
 pub mod check;
 mod client;

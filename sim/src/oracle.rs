@@ -181,13 +181,10 @@ impl Oracle {
                 content,
                 began,
                 ended: None,
-                host: 0,
                 holds: false,
-                shaken: false,
                 durable: false,
-                read: None,
                 order,
-                left: None,
+                ..Write::INITIAL
             });
         }
         version

@@ -52,7 +52,7 @@ pub struct Moment(u64, u64);
 impl Rights {
     /// A change begins: what is asked meanwhile may be judged by either rule.
     pub fn begin(&self) {
-        self.0.changes.set(self.0.changes.get() + 1);
+        self.0.changes.update(|changes| changes + 1);
     }
 
     /// The change is through.
@@ -113,14 +113,14 @@ impl Extent {
 
     /// Its size begins to change.
     pub fn begin(&self) {
-        self.0.changes.set(self.0.changes.get() + 1);
+        self.0.changes.update(|changes| changes + 1);
         self.0.changed.set(true);
     }
 
     /// It has so many blocks now.
     pub fn end(&self, blocks: usize) {
         self.0.blocks.set(blocks);
-        self.0.changes.set(self.0.changes.get() + 1);
+        self.0.changes.update(|changes| changes + 1);
     }
 }
 

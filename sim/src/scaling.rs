@@ -10,15 +10,13 @@ use crate::driver::SimDriver;
 use crate::host_core::HostCore;
 use crate::network::NetworkFaults;
 use crate::shared::Pace;
-use crate::storage::{TargetCore, add_namespace, serve};
+use crate::storage::{TargetCore, add_namespace, connects, flat_device, serve};
 use crate::world::{Actor, Outcome, World};
 use base::{Nanos, Prng, Time};
 use block::device::Ram;
 use block::layer::delay::{Delay, DelayOptions};
-use host::{ConnectOptions, HostIdentity};
-use qos::cost::Price;
-use qos::curve::Point;
-use qos::{CostModel, Curve, Declaration, Percentile, Slo, TokenPoolRules, TokenRate};
+use host::ConnectOptions;
+use qos::{Declaration, Percentile, Slo, TokenRate};
 use reactor::{Core, PollPolicy};
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -26,9 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use switch::Knobs;
 use switch::thread_scaling::ThreadBounds;
-use target::{
-    DeviceQos, Limits, SubsystemOptions, Target, Tenancy, TenantOptions, ThreadsSnapshot, Windows,
-};
+use target::{Limits, SubsystemOptions, Target, Tenancy, TenantOptions, ThreadsSnapshot, Windows};
 
 /// SLO of the critical tenant: 95 of 100 reads within this time.
 pub const PROMISE: Nanos = Nanos::from_micros(1500);
@@ -119,7 +115,8 @@ impl Stage {
         world.set_pace(PACE);
         let count = usize::try_from(threads_max).expect("a few");
         let target = Target::new(Limits::default(), count).expect("valid limits");
-        let device = device();
+        // Tokens for more than all tenants ask for: what is short is threads.
+        let device = flat_device("memory", TokenRate(1_000_000), DEVICE);
         for number in 0..=GREEDY_HOSTS * surges {
             let name = name(number);
             target
@@ -158,14 +155,10 @@ impl Stage {
         let name = name(number);
         let seed = self.seed.wrapping_mul(31) ^ number as u64;
         let mut driver = self.world.driver();
-        let mut id = [0; 16];
-        Prng::from_seed(seed).fill(&mut id);
-        let nqn = host::parse_nqn(&name).expect("a valid name");
-        let identity = HostIdentity { nqn, id };
         let options = ConnectOptions {
             queues: 1,
             seed,
-            ..ConnectOptions::new(self.address, nqn, identity)
+            ..connects(self.address, &name, &name, &mut Prng::from_seed(seed))
         };
         let service = HostCore::new(options, workload, seed, &mut driver);
         Core::new(driver, service, PollPolicy::Never)
@@ -297,17 +290,6 @@ impl Play {
 
 fn name(number: usize) -> String {
     format!("nqn.2026-11.io.switchyard:sim{number}")
-}
-
-/// Makes a device with tokens for more than all tenants ask for: what is short is threads.
-fn device() -> Arc<DeviceQos> {
-    let point = Point {
-        rate: TokenRate(1_000_000),
-        latency: [DEVICE; Percentile::COUNT],
-    };
-    let curve = Curve::new(vec![point]).expect("a curve");
-    let model = CostModel::new(Price::READ, Price::READ);
-    DeviceQos::new("memory", TokenPoolRules::default(), model, curve)
 }
 
 /// The first host is promised something.

@@ -10,6 +10,9 @@ use base::{Nanos, Prng};
 use block::Device;
 use block::device::Ram;
 use host::{ConnectOptions, HostIdentity, ReplayPolicy};
+use qos::cost::Price;
+use qos::curve::Point;
+use qos::{CostModel, Curve, Percentile, TokenPoolRules, TokenRate};
 use reactor::{Core, Driver, PollPolicy, SocketOptions};
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -152,11 +155,11 @@ pub(crate) fn target_cores(
 }
 
 /// The cores of a target that serves on a port that the world chooses, and where that is.
-pub(crate) fn serve(
-    world: &World,
-    shared: &Arc<Target>,
-    count: usize,
-) -> (Vec<TargetCore>, SocketAddr) {
+///
+/// # Panics
+/// If it does not begin to serve.
+#[must_use]
+pub fn serve(world: &World, shared: &Arc<Target>, count: usize) -> (Vec<TargetCore>, SocketAddr) {
     let (mut cores, address) = target_cores(world, shared, count, ANY_PORT);
     let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
     settle(world, &mut cores, || attached.poll().is_some());
@@ -214,6 +217,34 @@ pub(crate) fn add_namespace(
         .expect("a new namespace");
 }
 
+/// A device that answers reads and writes alike within `latency` at so many tokens a second.
+pub(crate) fn flat_device(name: &str, rate: TokenRate, latency: Nanos) -> Arc<DeviceQos> {
+    let latency = [latency; Percentile::COUNT];
+    let curve = Curve::new(vec![Point { rate, latency }]).expect("a curve");
+    let model = CostModel::new(Price::READ, Price::READ);
+    DeviceQos::new(name, TokenPoolRules::default(), model, curve)
+}
+
+/// A host of this name as it connects to a subsystem; its identifier is drawn.
+///
+/// # Panics
+/// If a name is not valid.
+pub(crate) fn connects(
+    address: SocketAddr,
+    subsystem: &str,
+    host: &str,
+    prng: &mut Prng,
+) -> ConnectOptions {
+    let name = |text| host::parse_nqn(text).expect("a valid name");
+    let mut id = [0; 16];
+    prng.fill(&mut id);
+    let identity = HostIdentity {
+        nqn: name(host),
+        id,
+    };
+    ConnectOptions::new(address, name(subsystem), identity)
+}
+
 fn host_core(
     world: &World,
     scenario: &Scenario,
@@ -222,13 +253,6 @@ fn host_core(
     seed: u64,
 ) -> Core<SimDriver, HostCore> {
     let mut driver = world.driver();
-    let mut id = [0; 16];
-    Prng::from_seed(seed).fill(&mut id);
-    let identity = HostIdentity {
-        nqn: host::parse_nqn(name).expect("a valid name"),
-        id,
-    };
-    let subsystem = host::parse_nqn(name).expect("a valid name");
     let options = ConnectOptions {
         queues: scenario.queues,
         header_digest: scenario.digests,
@@ -238,7 +262,7 @@ fn host_core(
         loss_timeout: scenario.loss_timeout,
         replay: scenario.replay,
         seed,
-        ..ConnectOptions::new(address, subsystem, identity)
+        ..connects(address, name, name, &mut Prng::from_seed(seed))
     };
     let service = HostCore::new(options, scenario.workload, seed, &mut driver);
     Core::new(driver, service, PollPolicy::Never)

@@ -69,6 +69,12 @@ pub struct Scenario {
     pub until: PerClass<bool>,
 }
 
+impl Scenario {
+    fn core_count(&self) -> u32 {
+        u32::try_from(self.cores).expect("a few cores")
+    }
+}
+
 /// The end of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
@@ -182,7 +188,12 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
     let remotes: Vec<_> = (0..scenario.targets)
         .map(|number| remote(&world, scenario, seed, number))
         .collect();
-    let (board, dataplane) = switchboard(&world, scenario, &remotes);
+    let options = SwitchboardOptions {
+        cores: (0..scenario.core_count()).map(CoreId).collect(),
+        knobs: scenario.host,
+    };
+    let host = &remotes[0].controlling.driver;
+    let (board, dataplane) = switchboard(&world, host, &options, scenario.apart);
     let turns = Rc::new(Cell::new(Turns::default()));
     let over = Rc::new(Cell::new(false));
     let knob_changer = (scenario.turn_every > Nanos::ZERO).then(|| {
@@ -339,21 +350,18 @@ fn device(ram: Ram, cached: bool) -> (Arc<dyn Device>, Option<Medium>) {
     (Arc::new(Delay::new(Arc::new(cache), options)), Some(medium))
 }
 
-fn switchboard(
+/// Makes a switchboard, and its cores, in the host of this driver: a partition takes all lanes to all
+/// targets with it.
+pub(crate) fn switchboard(
     world: &World,
-    scenario: &Scenario,
-    remotes: &[Remote],
+    host: &SimDriver,
+    options: &SwitchboardOptions,
+    apart: bool,
 ) -> (Switchboard, Vec<Core<SimDriver, EgressService>>) {
-    let cores = 0..u32::try_from(scenario.cores).expect("a few cores");
-    let options = SwitchboardOptions {
-        cores: cores.map(CoreId).collect(),
-        knobs: scenario.host,
-    };
     let mut dataplane = Vec::new();
-    let board = Switchboard::run_by(&options, scenario.apart, |place| {
+    let board = Switchboard::run_by(options, apart, |place| {
         let mut driver = world.driver();
-        // All are in one host; a partition takes all lanes to all targets with it.
-        driver.belongs_to(&remotes[0].controlling.driver);
+        driver.belongs_to(host);
         let service = place.service(&driver);
         let core = Core::new(driver, service, PollPolicy::Never);
         let sender = core.sender();
@@ -377,7 +385,7 @@ fn apps(
             let remote = &remotes[number % remotes.len()];
             let namespace = number / remotes.len() % NAMESPACES;
             let store = &remote.stores[namespace];
-            let cores = u32::try_from(scenario.cores).expect("a few cores");
+            let cores = scenario.core_count();
             let own = seed ^ (class.index() as u64) << 32 ^ (number as u64) << 40;
             let job = Job {
                 association: Arc::clone(remote.controlling.service.association()),
@@ -401,14 +409,6 @@ fn apps(
         .collect()
     })
 }
-
-/// Threads of one class that do nothing.
-pub const NO_WORK: Workload = Workload {
-    requests: 0,
-    depth: 1,
-    blocks_max: 1,
-    blocks_large: 1,
-};
 
 /// Both classes count.
 pub const ALL_CLASSES: PerClass<bool> = PerClass::of([true; Class::COUNT]);

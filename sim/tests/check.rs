@@ -33,7 +33,7 @@ fn without_digests_the_oracle_sees_flipped_bits() {
     for seed in 0..12 {
         let mut plan = Plan::draw(&Options {
             seed,
-            without: Feature::ALL.iter().map(|&(feature, _)| feature).collect(),
+            without: Feature::ALL.into_iter().collect(),
             requests: Some(300),
         });
         plan.network.flip_one_in = 100;

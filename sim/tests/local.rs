@@ -6,8 +6,7 @@ use base::{Nanos, Time};
 use block::Device;
 use block::device::Ram;
 use reactor::{Core, PollPolicy};
-use sim::{Actor, ApplicationReport, Client, NetworkFaults, Outcome, Workload, World};
-use std::cell::RefCell;
+use sim::{Actor, Application, ApplicationReport, Client, NetworkFaults, Outcome, Workload, World};
 use std::rc::Rc;
 
 fn run(seed: u64) -> ApplicationReport {
@@ -21,8 +20,9 @@ fn run(seed: u64) -> ApplicationReport {
         blocks_max: 8,
         blocks_large: 300,
     };
-    let report: Rc<RefCell<ApplicationReport>> = Rc::default();
-    let client = Client::new(channel, ram.geometry(), workload, seed, Rc::clone(&report));
+    let application = Application::alone(workload, seed);
+    let report = Rc::clone(&application.report);
+    let client = Client::new(channel, ram.geometry(), ram.capabilities(), application);
     let mut core = Core::new(driver, client, PollPolicy::Never);
     let until = Time(0) + Nanos::from_secs(60);
     let done = || report.borrow().answered == 2_000;

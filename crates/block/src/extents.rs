@@ -4,7 +4,7 @@
 //! The extents of a command ascend and do not overlap, so that their order says nothing. Each has a
 //! result of its own; a command that fails its check touches none of them.
 
-use crate::request::{BlockError, Operation};
+use crate::request::{BlockError, Operation, Request};
 use base::units::Lba;
 use reactor::IoSlice;
 
@@ -21,6 +21,20 @@ pub struct Extent {
     pub data: Option<IoSlice>,
     /// The result, when the command is complete; `Ok` until then.
     pub result: Result<(), BlockError>,
+}
+
+impl Extent {
+    /// Returns a request for this extent alone, which takes its data.
+    #[must_use]
+    pub fn request(&mut self, operation: Operation) -> Request {
+        Request {
+            tag: self.tag,
+            operation,
+            lba: self.lba,
+            blocks: self.blocks,
+            data: self.data.take(),
+        }
+    }
 }
 
 /// A command over several extents. A channel owns it from

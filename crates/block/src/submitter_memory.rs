@@ -7,6 +7,7 @@
 //! submitter keeps, and requests with data in them go as they are, too.
 
 use crate::device::DeviceError;
+use crate::device::copy::{copy_from_region, copy_to_region};
 use crate::request::Operation;
 use base::units::KIB;
 use reactor::{IoSlice, Memory, Region, RegionHandle};
@@ -132,13 +133,7 @@ impl SubmitterMemory {
         let place = self.places.pop()?;
         let offset = place as usize * self.bytes;
         if operation != Operation::Read {
-            match data.bytes() {
-                Some(bytes) => self.handle.copy_in(offset, bytes),
-                None => in_pieces(data.len(), |at, piece| {
-                    data.copy_out(at, piece);
-                    self.handle.copy_in(offset + at, piece);
-                }),
-            }
+            copy_to_region(data, 0, &self.handle, offset, data.len());
         }
         Some(Placed {
             offset,
@@ -149,28 +144,12 @@ impl SubmitterMemory {
     /// Copies what a read brought to the data that the request came with.
     pub fn copy_back(&self, place: u32, data: &mut IoSlice) {
         let offset = place as usize * self.bytes;
-        match data.bytes_mut() {
-            Some(bytes) => self.handle.copy_out(offset, bytes),
-            None => in_pieces(data.len(), |at, piece| {
-                self.handle.copy_out(offset + at, piece);
-                data.copy_in(at, piece);
-            }),
-        }
+        copy_from_region(&self.handle, offset, data, 0, data.len());
     }
 
     /// Gives a place back.
     pub fn free(&mut self, place: u32) {
         self.places.push(place);
-    }
-}
-
-/// From one device's memory to another's, neither of which can be looked at: `copy` has each piece
-/// of `length` bytes read, and written.
-fn in_pieces(length: usize, mut copy: impl FnMut(usize, &mut [u8])) {
-    let mut piece = [0; 4096];
-    for at in (0..length).step_by(piece.len()) {
-        let size = piece.len().min(length - at);
-        copy(at, &mut piece[..size]);
     }
 }
 

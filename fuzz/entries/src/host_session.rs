@@ -9,17 +9,15 @@
 use crate::mangle::{Fate, byte, mangle, word};
 use arbitrary::Unstructured;
 use base::{Nanos, Time};
-use block::device::Ram;
 use host::{ConnectOptions, HostIdentity, Phase, RemoteNamespace, ReplayPolicy};
-use reactor::{Core, Driver, PollPolicy, SocketOptions};
+use reactor::{Core, PollPolicy};
+use sim::storage::serve_memory;
 use sim::{
-    Actor, Application, HostCore, Mix, NetworkFaults, Outcome, RawEnd, RawState, SimDriver,
-    Workload, World,
+    Actor, Application, HostCore, Mix, NetworkFaults, Outcome, RawEnd, RawState, Workload, World,
 };
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use target::{Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
 use wire::nvme::{Completion, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{C2hData, CapsuleResp, PduFormat, R2t};
@@ -45,13 +43,8 @@ pub fn host_session(input: &[u8]) {
     let mut u = Unstructured::new(input);
     let how = byte(&mut u);
     let honest = usize::from(byte(&mut u));
-    let faults = NetworkFaults {
-        delay_max: Nanos::ZERO,
-        send_stall_max: Nanos::ZERO,
-        ..NetworkFaults::CALM
-    };
-    let world = World::new(u64::from(how), faults);
-    let (mut target, address) = target(&world);
+    let world = World::new(u64::from(how), NetworkFaults::NO_DELAYS);
+    let (_, mut target, address) = serve_memory(&world, NQN);
     let mut relay = Relay {
         world: world.clone(),
         address: world.listen(any_port()).expect("a free port"),
@@ -63,7 +56,7 @@ pub fn host_session(input: &[u8]) {
         lies: u,
     };
     let mut driver = world.driver();
-    let buffers = free_buffers(&driver);
+    let buffers = driver.free_buffers();
     let application = Application {
         mix: if how & 8 == 0 {
             Mix::Plain
@@ -97,15 +90,11 @@ pub fn host_session(input: &[u8]) {
     let until = world.now() + LONG;
     let _ = world.run(&mut [&mut target, &mut relay, &mut host], until, || false);
     assert_eq!(host.driver.open_sockets(), 0, "connections");
-    assert_eq!(free_buffers(&host.driver), buffers, "buffers");
+    assert_eq!(host.driver.free_buffers(), buffers, "buffers");
 }
 
 fn any_port() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 0))
-}
-
-fn free_buffers(driver: &SimDriver) -> Vec<usize> {
-    driver.buffers().usage().map(|(_, free, _)| free).collect()
 }
 
 fn workload() -> Workload {
@@ -144,27 +133,6 @@ fn options(address: SocketAddr, how: u8) -> ConnectOptions {
         seed: 1,
         ..ConnectOptions::new(address, name(NQN), identity)
     }
-}
-
-fn target(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
-    let target = Target::new(Limits::default(), 1).expect("legal limits");
-    let subsystem = SubsystemOptions::open_to_all(NQN);
-    target.add_subsystem(subsystem).expect("a new subsystem");
-    let ram = Ram::new(1 << 20, 512).expect("a small device");
-    let namespace = NamespaceOptions::new(1, Arc::new(ram), [1; 16]);
-    target
-        .add_namespace(NQN, namespace)
-        .expect("a new namespace");
-    let mut driver = world.driver();
-    let mut service = target.poll_group(0, driver.op_namespace());
-    let bound = driver.listen(any_port(), &SocketOptions::default());
-    let (listener, address) = bound.expect("a free address");
-    service.add_listener(listener);
-    let mut core = Core::new(driver, service, PollPolicy::Never);
-    let attached = target.attach(vec![core.sender()]);
-    let until = world.now() + LONG;
-    let _ = world.run(&mut [&mut core], until, || attached.poll().is_some());
-    (core, address)
 }
 
 /// A connection that goes through the relay.

@@ -1,10 +1,9 @@
 //! Tokens of a target's devices: no more are spent than are generated, and nothing is done that was
 //! not paid for.
 
+use crate::storage::flat_device;
 use base::{Nanos, Time};
-use qos::cost::Price;
-use qos::curve::Point;
-use qos::{CostModel, Curve, Percentile, TokenPoolRules, TokenRate};
+use qos::TokenRate;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use target::{DeviceQos, Target, TenantStats};
@@ -64,19 +63,8 @@ impl Audit {
         if self.rate == 0 {
             return None;
         }
-        let point = Point {
-            rate: TokenRate(self.rate),
-            latency: [LATENCY; Percentile::COUNT],
-        };
-        let curve = Curve::new(vec![point]).expect("a curve");
-        let model = CostModel::new(Price::READ, Price::READ);
         let name = format!("disk{nsid}");
-        Some(DeviceQos::new(
-            &name,
-            TokenPoolRules::default(),
-            model,
-            curve,
-        ))
+        Some(flat_device(&name, TokenRate(self.rate), LATENCY))
     }
 
     /// The process runs.

@@ -2,21 +2,17 @@
 
 use super::volume::DispatcherCore;
 use crate::app::App;
-use crate::application::Application;
+use crate::application::{Application, Replacement};
 use crate::controlling::Controlling;
 use crate::driver::SimDriver;
 use crate::host_core::HostCore;
-use crate::oracle::Oracle;
 use crate::path_core::PathCore;
-use crate::rights::Extent;
 use crate::storage::TargetCore;
 use crate::world::Actor;
 use base::{Nanos, Time};
 use host::switch::EgressService;
 use host::{Association, Phase, Switchboard};
-use reactor::{Core, Driver, Service};
-use std::cell::RefCell;
-use std::rc::Rc;
+use reactor::{Core, Service};
 use std::sync::Arc;
 use target::{Change, Target};
 
@@ -40,7 +36,7 @@ pub(super) struct Process {
 }
 
 /// A host with applications on threads of their own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Threads {
     /// The switchboard of those that submit through one, until they have ended.
     pub(super) board: Option<Switchboard>,
@@ -79,10 +75,6 @@ pub(super) struct Cast {
     pub(super) targets: Vec<Option<Process>>,
     pub(super) hosts: Vec<Host>,
     pub(super) liar: Option<Host>,
-}
-
-pub(super) fn free_buffers(driver: &SimDriver) -> Vec<usize> {
-    driver.buffers().usage().map(|(_, free, _)| free).collect()
 }
 
 impl Process {
@@ -152,19 +144,12 @@ impl Host {
         over.filter(|_| !finished)
     }
 
-    pub(super) fn is_replaced(
-        &mut self,
-        target: usize,
-        nsid: u32,
-        oracle: &Rc<RefCell<Oracle>>,
-        extent: &Extent,
-    ) {
+    pub(super) fn is_replaced(&mut self, by: &Replacement<'_>) {
         match &mut self.kind {
-            Kind::Plain(core) => core.service.is_replaced(target, nsid, oracle, extent),
+            Kind::Plain(core) => core.service.is_replaced(by),
             Kind::Threads(host) => {
-                for app in &mut host.apps {
-                    app.service.is_replaced(target, nsid, oracle, extent);
-                }
+                let apps = host.apps.iter_mut();
+                apps.for_each(|app| app.service.is_replaced(by));
             }
         }
     }
@@ -195,16 +180,26 @@ impl Host {
         actors.into_iter().for_each(|actor| actor.hold(until));
     }
 
-    /// Free buffers of each of its cores, and how many it began with.
-    pub(super) fn free_buffers(&self) -> (Vec<Vec<usize>>, &Vec<Vec<usize>>) {
-        let free = self.drivers().into_iter().map(free_buffers);
-        (free.collect(), &self.buffers)
+    /// Makes a host, and notes what it has, to compare with at the end.
+    pub(super) fn new(kind: Kind, applications: Vec<Application>) -> Self {
+        let mut host = Self {
+            kind,
+            applications,
+            buffers: Vec::new(),
+        };
+        host.buffers = host.each_free();
+        host
     }
 
-    /// Notes what it has, to compare with at the end.
-    pub(super) fn noted(mut self) -> Self {
-        self.buffers = self.drivers().into_iter().map(free_buffers).collect();
-        self
+    /// Free buffers of each of its cores.
+    fn each_free(&self) -> Vec<Vec<usize>> {
+        let drivers = self.drivers().into_iter();
+        drivers.map(SimDriver::free_buffers).collect()
+    }
+
+    /// Free buffers of each of its cores, and how many it began with.
+    pub(super) fn free_buffers(&self) -> (Vec<Vec<usize>>, &Vec<Vec<usize>>) {
+        (self.each_free(), &self.buffers)
     }
 
     /// Lets the applications of a host without a switchboard ask for nothing more.
@@ -237,8 +232,7 @@ impl Host {
 
     /// Nothing is left of what it had.
     pub(super) fn check_end(&self) {
-        let left: Vec<_> = self.drivers().into_iter().map(free_buffers).collect();
-        assert_eq!(left, self.buffers, "a host keeps buffers");
+        assert_eq!(self.each_free(), self.buffers, "a host keeps buffers");
         for driver in self.drivers() {
             assert_eq!(driver.open_sockets(), 0, "a host keeps sockets");
         }
@@ -273,16 +267,32 @@ impl Cast {
         }
     }
 
+    /// The first host from that one on, round and round, with threads that are meant.
+    pub(super) fn host_of_threads(
+        &mut self,
+        host: usize,
+        meant: impl Fn(&Threads) -> bool,
+    ) -> Option<&mut Host> {
+        let (before, from) = self.hosts.split_at_mut(host);
+        let mut hosts = from.iter_mut().chain(before);
+        hosts.find(|host| matches!(&host.kind, Kind::Threads(threads) if meant(threads)))
+    }
+
+    /// The threads of that host.
+    fn threads(&mut self, host: usize, meant: impl Fn(&Threads) -> bool) -> Option<&mut Threads> {
+        match &mut self.host_of_threads(host, meant)?.kind {
+            Kind::Threads(threads) => Some(threads),
+            Kind::Plain(_) => None,
+        }
+    }
+
     /// One of the cores that send for the threads of a host stops until then, or all of them: of the
     /// first host from that one on that has any.
     pub(super) fn pause_host_cores(&mut self, host: usize, core: Option<usize>, until: Time) {
-        let (before, from) = self.hosts.split_at_mut(host);
-        let mut hosts = from.iter_mut().chain(before);
-        let dataplane = hosts.find_map(|host| match &mut host.kind {
-            Kind::Threads(host) if !host.dataplane.is_empty() => Some(&mut host.dataplane),
-            _ => None,
-        });
-        let Some(dataplane) = dataplane else { return };
+        let Some(Threads { dataplane, .. }) = self.threads(host, |t| !t.dataplane.is_empty())
+        else {
+            return;
+        };
         let core = core.map(|core| core % dataplane.len());
         let stops = |&(index, _): &(usize, _)| core.is_none_or(|core| core == index);
         let stopped = dataplane.iter_mut().enumerate().filter(stops);
@@ -292,13 +302,9 @@ impl Cast {
     /// One of the threads that share an I/O path stops until then, of the first host from that one on
     /// that has any. Returns true if there is one.
     pub(super) fn pause_thread(&mut self, host: usize, thread: usize, until: Time) -> bool {
-        let (before, from) = self.hosts.split_at_mut(host);
-        let mut hosts = from.iter_mut().chain(before);
-        let host = hosts.find_map(|host| match &mut host.kind {
-            Kind::Threads(host) if !host.paths.is_empty() => Some(host),
-            _ => None,
-        });
-        let Some(host) = host else { return false };
+        let Some(host) = self.threads(host, |threads| !threads.paths.is_empty()) else {
+            return false;
+        };
         let paths = host.paths.iter_mut().map(|core| &mut core.driver);
         let drivers = paths.chain(host.apps.iter_mut().map(|core| &mut core.driver));
         let mut drivers: Vec<_> = drivers.collect();

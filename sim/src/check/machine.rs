@@ -8,7 +8,7 @@ mod orphans;
 
 use super::Survived;
 use super::audit::Audit;
-use super::cast::{Cast, Host, LANES, Process, free_buffers};
+use super::cast::{Cast, Host, LANES, Process};
 use super::feature::Feature;
 use super::plan::Plan;
 use super::tenants::{Tenants, host_name};
@@ -176,7 +176,7 @@ impl Machine {
         let (mut cores, _) = target_cores(&self.world, &shared, count, known.address);
         let buffers = cores
             .iter()
-            .map(|core| free_buffers(&core.driver))
+            .map(|core| core.driver.free_buffers())
             .collect();
         let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
         settle(&self.world, &mut cores, || attached.poll().is_some());

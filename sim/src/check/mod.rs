@@ -121,33 +121,30 @@ pub fn run_plan(seed: u64, plan: &Plan) -> Survived {
     let mut machine = Machine::new(seed, plan);
     let begun = machine.world.now();
     for event in &plan.events {
-        let outcome = machine.run(TURMOIL, |answered| answered >= event.after);
-        assert_eq!(
-            outcome,
-            Outcome::Done,
-            "before {event:?}: {}",
-            machine.standing()
-        );
+        let before = format!("before {event:?}");
+        await_answers(&mut machine, TURMOIL, &before, |n| n >= event.after);
         say(|| format!("{:?}: {:?}", machine.world.now(), event.what));
         machine.meets(event.what);
     }
     let calm = plan.calm_after;
-    let outcome = machine.run(TURMOIL, |answered| answered >= calm);
-    assert_eq!(
-        outcome,
-        Outcome::Done,
-        "before calm: {}",
-        machine.standing()
-    );
+    await_answers(&mut machine, TURMOIL, "before calm", |n| n >= calm);
     say(|| format!("{:?}: all is calm", machine.world.now()));
     machine.calm();
     machine.check_sizes();
     let total = machine.total();
-    let outcome = machine.run(LIVENESS, |answered| answered == total);
-    assert_eq!(outcome, Outcome::Done, "a hang: {}", machine.standing());
+    await_answers(&mut machine, LIVENESS, "a hang", |n| n == total);
     say(|| format!("{:?}: all is answered", machine.world.now()));
     machine.end(LIVENESS);
     let mut survived = machine.survived();
     survived.simulated_ns = machine.world.now().since(begun).0;
     survived
+}
+
+/// Lets all live until so many answers are there.
+///
+/// # Panics
+/// If that takes too long.
+fn await_answers(machine: &mut Machine, most: Nanos, what: &str, done: impl Fn(u64) -> bool) {
+    let outcome = machine.run(most, done);
+    assert_eq!(outcome, Outcome::Done, "{what}: {}", machine.standing());
 }

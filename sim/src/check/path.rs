@@ -3,7 +3,7 @@
 
 use base::{Nanos, Prng};
 use std::fmt;
-use switch::{Path, PathRules, limits};
+use switch::{Path, PathRules, PathSpec, limits};
 
 /// Requests of a core that a path takes at a time, at most: few enough for some to wait. The bytes of
 /// each are those that the disk takes.
@@ -22,6 +22,14 @@ pub struct DrawnPath {
 }
 
 impl DrawnPath {
+    /// Returns the path and its rules, as a device is told.
+    pub(super) const fn spec(self) -> PathSpec {
+        PathSpec {
+            path: self.path,
+            rules: self.rules,
+        }
+    }
+
     pub(super) fn draw(prng: &mut Prng) -> Self {
         let paths = Path::ALL.len() as u64;
         let path = usize::try_from(prng.below(paths)).expect("a few");

@@ -99,7 +99,7 @@ fn features(options: &Options) -> BTreeSet<Feature> {
     let mut features = BTreeSet::new();
     // Some runs have little in them, and some nearly everything.
     let share = 1 + draws(options.seed, 1).below(8);
-    for (purpose, (feature, _)) in (100..).zip(Feature::ALL) {
+    for (purpose, feature) in (100..).zip(Feature::ALL) {
         let drawn = draws(options.seed, purpose).chance(share, 10);
         if drawn && !options.without.contains(&feature) {
             features.insert(feature);

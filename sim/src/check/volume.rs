@@ -23,12 +23,6 @@ const VERSIONS_PER_VOLUME: u64 = 1 << 32;
 /// A core on which a dispatcher runs.
 pub(super) type DispatcherCore = Core<SimDriver, Dispatcher>;
 
-/// Draws the way to a volume in a target's process.
-fn draw_path(plan: &Plan, prng: &mut Prng) -> Option<DrawnPath> {
-    let has = plan.features.contains(&Feature::Paths);
-    has.then(|| DrawnPath::draw(prng))
-}
-
 /// A volume, and all that is known of its content.
 #[derive(Debug)]
 pub(super) struct Volume {
@@ -36,6 +30,7 @@ pub(super) struct Volume {
     pub(super) oracle: Rc<RefCell<Oracle>>,
     pub(super) extent: Extent,
     pub(super) uuid: [u8; 16],
+    /// The way to it in a target's process.
     way: Option<DrawnPath>,
     /// The rules of the cache of pages before it.
     pages: Option<CacheOptions>,
@@ -69,7 +64,8 @@ impl Volume {
             block_bytes: plan.block_bytes,
             blocks: plan.blocks,
         };
-        let volatile = plan.features.contains(&Feature::Cache);
+        let has = |feature| plan.features.contains(&feature);
+        let volatile = has(Feature::Cache);
         let forgets = volatile || plan.has_pages();
         let blocks = usize::try_from(plan.blocks).expect("a small disk");
         let oracle = Oracle::new(blocks).numbered_from(1 + number * VERSIONS_PER_VOLUME);
@@ -83,7 +79,7 @@ impl Volume {
                 oracle
             })),
             extent: Extent::new(blocks),
-            way: draw_path(plan, prng),
+            way: has(Feature::Paths).then(|| DrawnPath::draw(prng)),
             pages: draw_cache(plan, prng),
             cached: RefCell::new(None),
             uuid,
@@ -172,8 +168,7 @@ impl Volume {
 
     /// It has the size that its disk has now.
     pub(super) fn end_resize(&self, gone: Option<(Range<usize>, Version)>) {
-        let blocks = self.disk.geometry().blocks;
-        let blocks = usize::try_from(blocks).expect("a small disk");
+        let blocks = usize::try_from(self.blocks()).expect("a small disk");
         if let Some((range, version)) = gone {
             let mut oracle = self.oracle.borrow_mut();
             if blocks <= range.start {
@@ -189,8 +184,7 @@ impl Volume {
     pub(super) fn check(&self) {
         let mut oracle = self.oracle.borrow_mut();
         let began = oracle.begin_read();
-        let blocks = usize::try_from(self.disk.geometry().blocks);
-        for block in 0..blocks.expect("a small disk") {
+        for block in 0..usize::try_from(self.blocks()).expect("a small disk") {
             let version = |bytes: &[u8]| client::version_of(block, bytes);
             let version = self.disk.look_at(block, version);
             assert!(

@@ -3,14 +3,10 @@
 //! place of these.
 
 use super::{Client, Way};
-use crate::application::Application;
-use crate::oracle::Oracle;
-use crate::rights::Extent;
+use crate::application::{Application, Replacement};
 use base::{Nanos, Prng, Time};
 use block::BlockError;
 use host::{Association, Phase};
-use std::cell::RefCell;
-use std::rc::Rc;
 
 /// Time for which an application asks for nothing after a request that failed for want of a
 /// connection: the next one would fail at once.
@@ -29,18 +25,20 @@ impl Client {
     /// Returns true if another request is to be asked for in the place of one that ended so. It waits
     /// for a while.
     pub(super) fn asks_anew(&mut self, answer: Result<(), BlockError>) -> bool {
-        if !self.anew || answer != Err(BlockError::Gone) {
+        if !self.work.asks_anew || answer != Err(BlockError::Gone) {
             return false;
         }
         self.rests_until = self.rests_until.max(self.now + PATIENCE);
-        let anew = !self.tolerance.may_go();
+        let anew = !self.work.tolerance.may_go();
         self.issued -= u64::from(anew);
         anew
     }
 
     /// Asserts that no request waits for a connection for longer than its host lets it.
     pub(crate) fn check_waits(&mut self, association: &Association) {
-        let Some(limit) = self.waits else { return };
+        let Some(limit) = self.work.waits else {
+            return;
+        };
         if association.phase() != Phase::Recovering {
             self.loss = None;
             return;
@@ -98,12 +96,10 @@ impl Client {
         Some(*next.0)
     }
 
-    /// Another volume came in the place of its namespace: its next channel finds that one.
-    pub(crate) fn is_replaced(&mut self, nsid: u32, oracle: &Rc<RefCell<Oracle>>, extent: &Extent) {
-        if let Some(Reopening(next)) = &mut self.reopening
-            && next.nsid == nsid
-        {
-            next.is_replaced(oracle, extent);
+    /// Another volume came, perhaps in the place of its namespace: its next channel finds that one.
+    pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
+        if let Some(Reopening(next)) = &mut self.reopening {
+            next.is_replaced(by);
         }
     }
 

@@ -9,11 +9,11 @@ impl Client {
     /// Draws the next operation.
     fn operation(&mut self) -> Operation {
         const WRITE: Operation = Operation::Write { durable: false };
-        if self.syncs && self.prng.chance(1, 2) {
+        if self.work.syncs && self.prng.chance(1, 2) {
             return Operation::Flush;
         }
         let roll = self.prng.below(100);
-        match (self.mix, roll) {
+        match (self.work.mix, roll) {
             (Mix::Plain, 0..50) | (Mix::Everything, 0..38) => Operation::Read,
             (Mix::Plain, 50..97) | (Mix::Everything, 38..76) => WRITE,
             (Mix::Everything, 76..81) => Operation::WriteZeroes {

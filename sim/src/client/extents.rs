@@ -12,8 +12,8 @@ impl Client {
     /// Draws a command over several extents, now and then.
     pub(super) fn next_extents(&mut self, cx: &Context<'_>) -> Option<Extents> {
         const WRITE: Operation = Operation::Write { durable: false };
-        let left = usize::try_from(self.workload.requests - self.issued).unwrap_or(usize::MAX);
-        let free = self.workload.depth - self.in_flight.len();
+        let left = usize::try_from(self.work.workload.requests - self.issued).unwrap_or(usize::MAX);
+        let free = self.work.workload.depth - self.in_flight.len();
         let (prng, most) = self.extents.as_mut()?;
         let most = (*most).min(left).min(free);
         let mut ranges = Vec::new();
@@ -31,7 +31,7 @@ impl Client {
             let mut blocks = 0;
             while ranges.len() < most {
                 let start = next + prng.below(3);
-                next = start + 1 + prng.below(self.workload.blocks_max);
+                next = start + 1 + prng.below(self.work.workload.blocks_max);
                 blocks += next - start;
                 if next > self.geometry.blocks || blocks > self.transfer_blocks {
                     break;
@@ -41,7 +41,7 @@ impl Client {
             }
         }
         let oracle = self.oracle.borrow();
-        let plain = self.mix == Mix::Plain && operation.is_write();
+        let plain = self.work.mix == Mix::Plain && operation.is_write();
         let mut blocks = ranges.iter().cloned().flatten();
         if ranges.is_empty() || plain && blocks.any(|block| oracle.is_writing(block)) {
             return None;

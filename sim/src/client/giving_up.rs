@@ -106,10 +106,10 @@ impl Client {
     /// nothing holds back, or after its namespace has gone and come back
     /// (docs/decisions/0004-replay.md).
     pub(super) fn may_come_late(&self, request: &InFlight, answer: Result<(), BlockError>) -> bool {
-        let ends_early = request.given_up || self.waits.is_some() || self.deaths;
+        let ends_early = request.given_up || self.work.waits.is_some() || self.work.deaths;
         match answer {
-            Err(BlockError::TimedOut | BlockError::Aborted) => !self.alone && ends_early,
-            Err(BlockError::Gone) => !self.alone || self.tolerance.may_go(),
+            Err(BlockError::TimedOut | BlockError::Aborted) => !self.work.alone && ends_early,
+            Err(BlockError::Gone) => !self.work.alone || self.work.tolerance.may_go(),
             _ => false,
         }
     }

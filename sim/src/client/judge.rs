@@ -24,11 +24,11 @@ impl Client {
             format!("{now:?}: {name} is answered {result:?} to {range:?} {kind:?}")
         });
         let asks_anew = self.asks_anew(completion.result);
-        let mut report = self.report.borrow_mut();
+        let mut report = self.work.report.borrow_mut();
         if asks_anew {
             report.unconnected += 1;
         } else {
-            self.answered.update(|answered| answered + 1);
+            self.work.answered.update(|answered| answered + 1);
             report.answered += 1;
             report.failed += u64::from(is_failure(completion.result));
         }
@@ -40,12 +40,12 @@ impl Client {
         let mix = completion.tag ^ u64::from(completion.result.is_ok()) << 63;
         report.fingerprint = (report.fingerprint ^ mix).wrapping_mul(0x0100_0000_01B3);
         drop(report);
-        if self.judged {
+        if self.work.judged {
             self.judge(request, completion, sent);
         } else if completion.result == Err(BlockError::Gone) {
             // A lie told it so; asking on and on would bring nothing else.
-            self.workload.requests = self.issued;
-            self.report.borrow_mut().gave_up = true;
+            self.work.workload.requests = self.issued;
+            self.work.report.borrow_mut().gave_up = true;
         }
     }
 
@@ -53,7 +53,7 @@ impl Client {
     /// the request did not touch.
     fn judge_by_law(&self, request: &InFlight, answer: Result<(), BlockError>) -> Vec<usize> {
         let (Some(law), Some(operation), Some(asked)) =
-            (&self.law, request.operation, request.asked)
+            (&self.work.law, request.operation, request.asked)
         else {
             return Vec::new();
         };
@@ -86,7 +86,7 @@ impl Client {
             && !differs
         {
             assert!(
-                self.tolerance.allows(error),
+                self.work.tolerance.allows(error),
                 "{:?} of blocks {range:?} failed: {error}, and nothing provokes that",
                 request.kind
             );
@@ -94,8 +94,8 @@ impl Client {
         match request.kind {
             RequestKind::Flush(began, settled) if answer.is_ok() => {
                 self.check_medium(settled.into_iter().enumerate());
-                let (_, told) = self.told;
-                self.oracle.borrow_mut().flushed(began, self.host, told);
+                let (host, (_, told)) = (self.work.host, self.told);
+                self.oracle.borrow_mut().flushed(began, host, told);
             }
             RequestKind::Write { version, durable } if answer.is_ok() => {
                 self.check_order(&range, version);
@@ -103,14 +103,14 @@ impl Client {
                     self.check_medium(range.clone().map(|block| (block, version)));
                 }
                 let mut oracle = self.oracle.borrow_mut();
-                oracle.acknowledge(range, version, durable, self.host);
+                oracle.acknowledge(range, version, durable, self.work.host);
             }
             RequestKind::Write { version, .. } if comes_late => {
                 let mut oracle = self.oracle.borrow_mut();
                 if answer == Err(BlockError::Gone) {
-                    oracle.orphan(range, version, self.host);
+                    oracle.orphan(range, version, self.work.host);
                 } else {
-                    oracle.leave(range, version, self.host);
+                    oracle.leave(range, version, self.work.host);
                 }
             }
             RequestKind::Write { version, .. } => {
@@ -159,7 +159,7 @@ impl Client {
     fn told_of_loss(&mut self, began: StepNumber) {
         let mut oracle = self.oracle.borrow_mut();
         let (losses, told) = self.told;
-        let forgets = match self.tolerance {
+        let forgets = match self.work.tolerance {
             Tolerance::Any => true,
             Tolerance::Only { forgets, .. } => forgets,
         };
@@ -245,7 +245,7 @@ impl Client {
             );
             drop(oracle);
             self.oracle.borrow_mut().note_read(block, version);
-            let mut report = self.report.borrow_mut();
+            let mut report = self.work.report.borrow_mut();
             report.fingerprint = (report.fingerprint ^ version).wrapping_mul(0x0100_0000_01B3);
         }
     }

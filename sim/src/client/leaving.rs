@@ -6,7 +6,7 @@ impl Client {
     /// Asks for nothing more.
     pub(crate) fn leave(&mut self) {
         self.leaves = true;
-        self.workload.requests = self.issued;
+        self.work.workload.requests = self.issued;
     }
 
     /// Its thread dies, and its host goes on. By an I/O path other threads have some of its requests.
@@ -28,7 +28,7 @@ impl Drop for Client {
                 // Another thread may carry it out, whenever the host is connected again.
                 RequestKind::Write { .. } if self.outlived => {}
                 RequestKind::Write { version, .. } => {
-                    oracle.orphan(request.range.clone(), version, self.host);
+                    oracle.orphan(request.range.clone(), version, self.work.host);
                 }
                 _ => {}
             }

@@ -74,26 +74,8 @@ impl Driver for SimDriver {
                     self.complete(key, Outcome::Accepted(Err(error)));
                 }
             }
-            Op::Read { slice, .. } | Op::Write { slice, .. } => {
-                let result = Err(io::ErrorKind::Unsupported.into());
-                self.complete(
-                    key,
-                    Outcome::File {
-                        result,
-                        slice: Some(slice),
-                    },
-                );
-            }
-            Op::Sync { .. } | Op::Allocate { .. } | Op::Ublk { .. } => {
-                let result = Err(io::ErrorKind::Unsupported.into());
-                self.complete(
-                    key,
-                    Outcome::File {
-                        result,
-                        slice: None,
-                    },
-                );
-            }
+            Op::Read { slice, .. } | Op::Write { slice, .. } => self.no_file(key, Some(slice)),
+            Op::Sync { .. } | Op::Allocate { .. } | Op::Ublk { .. } => self.no_file(key, None),
             Op::Watch { .. } => {
                 let result = Err(io::ErrorKind::Unsupported.into());
                 self.complete(key, Outcome::Readable(result));

@@ -1,7 +1,6 @@
 //! Puts a world together.
 
 use super::app::{App, Way};
-use super::calendar::Calendar;
 use super::config::{AppSpec, Config, Hosting, Topology};
 use super::costs::Costs;
 use super::cpu::{Core, Role, Thread, WEIGHT_NICEST};
@@ -10,6 +9,7 @@ use super::event::Event;
 use super::lane::{End, Side, Wire};
 use super::random::Random;
 use super::world::World;
+use crate::calendar::Calendar;
 use base::Latencies;
 use reactor::PollPolicy;
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
         costs,
         knobs,
         now: 0,
-        calendar: Calendar::default(),
+        calendar: Calendar::new(),
         random,
         executing: None,
         cores,

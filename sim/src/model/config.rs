@@ -136,22 +136,27 @@ pub struct Config {
     pub turns: Vec<Turn>,
 }
 
+/// A number out of its range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} is {value}: it can be {min} to {max}")]
+pub struct OutOfRange {
+    /// Of what.
+    pub what: &'static str,
+    /// The number.
+    pub value: u64,
+    /// The least.
+    pub min: u64,
+    /// The most.
+    pub max: u64,
+}
+
 /// A run that can not be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A number out of its range.
-    #[error("{what} is {value}: it can be {min} to {max}")]
-    OutOfRange {
-        /// Of what.
-        what: &'static str,
-        /// The number.
-        value: u64,
-        /// The least.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
     /// A knob that is where it may not be.
     #[error(transparent)]
     Knob(#[from] switch::knobs::KnobError),
@@ -233,18 +238,12 @@ impl Config {
         }
         within("number of applications", apps, 1, APPS_MAX)?;
         within("number of targets", self.targets as u64, 1, TARGETS_MAX)?;
-        within(
-            "number of host cores",
-            self.host_cores() as u64,
-            1,
-            CORES_MAX,
-        )?;
-        within(
-            "number of target cores",
-            self.target_cores() as u64,
-            1,
-            CORES_MAX,
-        )?;
+        for (what, cores) in [
+            ("number of host cores", self.host_cores()),
+            ("number of target cores", self.target_cores()),
+        ] {
+            within(what, cores as u64, 1, CORES_MAX)?;
+        }
         within("measured time in ns", self.measured.0, 1, TIME_MAX_NS)?;
         within("warm-up in ns", self.warmup.0, 0, TIME_MAX_NS)?;
         within("device time in ns", self.device.0, 0, TIME_MAX_NS)?;
@@ -261,15 +260,15 @@ impl Config {
     }
 }
 
-fn within(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+/// Checks that a number is in its range.
+pub(super) fn within(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), OutOfRange> {
     if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(ConfigError::OutOfRange {
-            what,
-            value,
-            min,
-            max,
-        })
+        return Ok(());
     }
+    Err(OutOfRange {
+        what,
+        value,
+        min,
+        max,
+    })
 }

@@ -4,6 +4,7 @@
 //! is such a measurement. Spans are whole nanoseconds, and costs by the byte are in
 //! picoseconds, so that a run needs no floats.
 
+use super::config::{OutOfRange, within};
 use serde::{Deserialize, Serialize};
 
 /// The costs of one machine.
@@ -123,17 +124,8 @@ pub enum CostsError {
     #[error("not a costs file as `switchyard sim calibrate` writes it: {0}")]
     Syntax(#[from] toml::de::Error),
     /// A number that no machine has.
-    #[error("{name} is {value}: it can be {min} to {max}")]
-    OutOfRange {
-        /// Which.
-        name: &'static str,
-        /// Its value.
-        value: u64,
-        /// The least.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
     /// More kinds of noise than a model looks at.
     #[error("core.noise has {count} kinds: it can have {NOISES_MAX}; leave out the rarest")]
     TooManyNoises {
@@ -233,19 +225,15 @@ impl Costs {
             within(name, value, min, SPAN_NS_MAX)?;
         }
         core.validate_noise()?;
-        within("socket.send_byte_ps", socket.send_byte_ps, 0, BYTE_PS_MAX)?;
-        within(
-            "socket.packet_byte_ps",
-            socket.packet_byte_ps,
-            0,
-            BYTE_PS_MAX,
-        )?;
-        within(
-            "socket.receive_byte_ps",
-            socket.receive_byte_ps,
-            0,
-            BYTE_PS_MAX,
-        )
+        let by_byte = [
+            ("socket.send_byte_ps", socket.send_byte_ps),
+            ("socket.packet_byte_ps", socket.packet_byte_ps),
+            ("socket.receive_byte_ps", socket.receive_byte_ps),
+        ];
+        for (name, value) in by_byte {
+            within(name, value, 0, BYTE_PS_MAX)?;
+        }
+        Ok(())
     }
 }
 
@@ -272,19 +260,6 @@ impl CoreCosts {
             return Err(CostsError::NoiseTakesAll { permille });
         }
         Ok(())
-    }
-}
-
-fn within(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), CostsError> {
-    if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(CostsError::OutOfRange {
-            name,
-            value,
-            min,
-            max,
-        })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::lane::Side;
 
 /// An event.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     /// A step on this core may be over.
     Step { core: usize, generation: u32 },

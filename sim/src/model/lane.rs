@@ -14,7 +14,7 @@ pub(super) const ANSWER_BYTES: u32 = 24 + 24;
 /// The largest packet that the kernel hands on in one piece.
 pub(super) const PACKET_BYTES: u64 = 64 * 1024;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
     Host,
     Target,

@@ -15,7 +15,6 @@
 mod app;
 mod build;
 mod caches;
-mod calendar;
 pub mod config;
 pub mod costs;
 mod cpu;
@@ -25,7 +24,6 @@ pub mod figures;
 mod lane;
 mod random;
 pub mod report;
-mod simulate;
 mod steering;
 mod world;
 
@@ -36,4 +34,13 @@ pub use config::{AppSpec, Config, ConfigError, Hosting, Link, Topology, Turn};
 pub use costs::{Costs, CostsError};
 pub(crate) use random::Random;
 pub use report::ModelReport;
-pub use simulate::simulate;
+
+/// Runs a simulation to its end: the warm-up, the measured time, and then until every request has
+/// been completed.
+///
+/// # Errors
+/// A configuration that can not be.
+pub fn simulate(config: &Config, costs: &Costs) -> Result<ModelReport, ConfigError> {
+    config.validate()?;
+    Ok(build::world(config, costs).run())
+}

@@ -1,7 +1,6 @@
 //! The world of one run: its machines and threads, its events, and its counters.
 
 use super::app::App;
-use super::calendar::Calendar;
 use super::config::Config;
 use super::costs::{Costs, for_bytes};
 use super::cpu::{Core, Role, Thread, ThreadStep};
@@ -10,6 +9,7 @@ use super::event::Event;
 use super::lane::{End, Packet, Request, Side, Stage, Wire};
 use super::random::Random;
 use super::report::{Caravans, ClassReport, Counters, ModelReport};
+use crate::calendar::Calendar;
 use base::{Latencies, Nanos};
 use std::ops::Range;
 use switch::load::CoreLoad;
@@ -21,7 +21,7 @@ pub(super) struct World<'a> {
     pub(super) costs: &'a Costs,
     pub(super) knobs: Knobs,
     pub(super) now: u64,
-    pub(super) calendar: Calendar,
+    pub(super) calendar: Calendar<u64, Event>,
     pub(super) random: Random,
     /// The core that is between two steps.
     pub(super) executing: Option<usize>,

@@ -58,6 +58,12 @@ impl NetworkFaults {
         window_bytes: WINDOW_BYTES,
         partial_one_in: 0,
     };
+    /// A network without any delay: all that matters is the order.
+    pub const NO_DELAYS: Self = Self {
+        delay_max: Nanos::ZERO,
+        send_stall_max: Nanos::ZERO,
+        ..Self::CALM
+    };
     /// A network that splits and delays, but keeps its connections.
     pub const ROUGH: Self = Self {
         delay_max: Nanos::from_millis(2),

@@ -4,11 +4,11 @@ use super::cache::PageCache;
 use super::report::Report;
 use super::request::{Command, Request};
 use super::scenario::Setup;
+use crate::calendar::Calendar;
 use crate::model::Random;
 use base::Time;
 use block::device::flash::Timing;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use switch::ReadAhead;
 use switch::path::{Gate, Path, QueueKind};
 
@@ -160,8 +160,7 @@ pub(super) struct World<'a> {
     pub(super) setup: &'a Setup,
     pub(super) now: u64,
     pub(super) random: Random,
-    calendar: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    events: u64,
+    calendar: Calendar<u64, Event>,
     pub(super) threads: Vec<Thread>,
     pub(super) flusher: Option<usize>,
     pub(super) dispatcher: Option<usize>,
@@ -221,8 +220,7 @@ impl<'a> World<'a> {
             setup,
             now: 0,
             random: Random::new(setup.seed),
-            calendar: BinaryHeap::new(),
-            events: 0,
+            calendar: Calendar::new(),
             threads,
             flusher,
             dispatcher,
@@ -243,14 +241,13 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn push(&mut self, at: u64, event: Event) {
-        self.events += 1;
-        self.calendar.push(Reverse((at, self.events, event)));
+        self.calendar.push(at, event);
     }
 
     /// Takes the next event, and sets the clock; `None` when the run is over.
     pub(super) fn pop(&mut self) -> Option<Event> {
         let end = self.setup.warm_up.0 + self.setup.measured.0;
-        let Reverse((at, _, event)) = self.calendar.pop()?;
+        let (at, event) = self.calendar.pop()?;
         let used = self.setup.machine.processors - self.free;
         let from = self.now.max(self.setup.warm_up.0);
         let measured = at.min(end).saturating_sub(from);

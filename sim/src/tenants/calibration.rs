@@ -1,11 +1,11 @@
 //! A device with its prices and its curve, as calibration would find them.
 
-use super::scenario::{Load, Pace, Setup, Tenant};
+use super::scenario::{Pace, Setup, Tenant};
 use base::Nanos;
 use block::device::flash::{Parts, Profile};
 use qos::cost::Price;
 use qos::curve::Point;
-use qos::{CostModel, Curve, Declaration, Percentile, TokenPoolRules, TokenRate};
+use qos::{CostModel, Curve, Declaration, Percentile, TokenRate};
 
 /// The share of reads of the load that the curve is measured with, in thousandths.
 const READ_PERMILLE: u16 = 900;
@@ -80,11 +80,6 @@ pub fn calibrate_parts(parts: Parts, seed: u64) -> Calibrated {
 
 /// Returns the latencies of reads at so many tokens a second.
 fn latencies(device: &Calibrated, rate: u64, seed: u64) -> [Nanos; Percentile::COUNT] {
-    let load = Load {
-        pace: Pace::Random(1),
-        read_permille: READ_PERMILLE,
-        bytes: 4096,
-    };
     let milli = |operation| {
         let cost = device.costs.mixed.cost(operation, 1);
         u64::try_from(cost.0).expect("prices are positive")
@@ -98,24 +93,13 @@ fn latencies(device: &Calibrated, rate: u64, seed: u64) -> [Nanos; Percentile::C
     let one = u64::try_from(qos::Tokens::whole(1).0).expect("positive");
     let iops = u64::try_from(u128::from(rate) * u128::from(one) / u128::from(mean))
         .expect("fewer requests than tokens");
+    let pace = Pace::Random(iops.max(1));
+    let tenant = Tenant::new(Declaration::default(), pace, READ_PERMILLE, vec![0]);
     let setup = Setup {
-        device: device.clone(),
         scheduled: false,
-        rules: TokenPoolRules::default(),
-        threads: 1,
-        processor: None,
-        tenants: vec![Tenant {
-            declaration: Declaration::default(),
-            load: Load {
-                pace: Pace::Random(iops.max(1)),
-                ..load
-            },
-            threads: vec![0],
-        }],
-        changes: Vec::new(),
         warm_up: WARM_UP,
         measured: MEASURED,
-        seed,
+        ..Setup::new(device.clone(), 1, vec![tenant], seed)
     };
     let report = super::run(&setup).expect("best effort is always admitted");
     Percentile::ALL.map(|percentile| report.tenants[0].read_latency(percentile))

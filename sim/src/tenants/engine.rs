@@ -4,14 +4,13 @@ use super::processor::Core;
 use super::report::{Report, TenantReport};
 use super::request::Request;
 use super::scenario::{Change, Known, Load, Pace, Setup};
+use crate::calendar::Calendar;
 use crate::model::Random;
 use base::{Latencies, Nanos, Time};
 use block::device::flash::{Access, Timing};
 use qos::cost::DeviceLoad as Prices;
 use qos::token_scheduler::{Refused, Totals};
 use qos::{Refusal, TenantId, TenantKey, Tenants, TokenScheduler, Tokens, units};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// Places for requests that wait on a thread: more than any load has in flight.
 const PLACES: u32 = 1 << 16;
@@ -71,8 +70,7 @@ struct Thread {
 struct Engine<'a> {
     setup: &'a Setup,
     now: Time,
-    calendar: BinaryHeap<Reverse<(Time, u64, Event)>>,
-    events: u64,
+    calendar: Calendar<Time, Event>,
     random: Random,
     tenants: Tenants,
     live: Vec<Live>,
@@ -91,7 +89,7 @@ struct Engine<'a> {
 pub fn run(setup: &Setup) -> Result<Report, RunError> {
     let mut engine = Engine::new(setup)?;
     let end = Time::ZERO + setup.warm_up + setup.measured;
-    while let Some(Reverse((at, _, event))) = engine.calendar.pop() {
+    while let Some((at, event)) = engine.calendar.pop() {
         if at > end {
             break;
         }
@@ -117,8 +115,7 @@ impl<'a> Engine<'a> {
         let mut engine = Self {
             setup,
             now: Time::ZERO,
-            calendar: BinaryHeap::new(),
-            events: 0,
+            calendar: Calendar::new(),
             random: Random::new(setup.seed),
             tenants,
             live: Vec::new(),
@@ -152,8 +149,7 @@ impl<'a> Engine<'a> {
     }
 
     fn at(&mut self, time: Time, event: Event) {
-        self.events += 1;
-        self.calendar.push(Reverse((time, self.events, event)));
+        self.calendar.push(time, event);
     }
 
     fn happen(&mut self, event: Event) -> Result<(), RunError> {
@@ -302,14 +298,7 @@ impl<'a> Engine<'a> {
     /// A thread looks at what there is: at once, or when it has time.
     fn look(&mut self, thread: usize) {
         if self.setup.processor.is_none() {
-            self.round(thread);
-            let mut released = std::mem::take(&mut self.released);
-            for (request, cost) in released.drain(..) {
-                self.charge(&request, cost);
-                self.start(request);
-            }
-            self.released = released;
-            return;
+            return self.round(thread, Self::start);
         }
         let core = &mut self.threads[thread].core;
         if !core.waits {
@@ -337,13 +326,9 @@ impl<'a> Engine<'a> {
         for request in taken {
             self.take(request);
         }
-        self.round(thread);
-        let mut released = std::mem::take(&mut self.released);
-        for (request, cost) in released.drain(..) {
-            self.charge(&request, cost);
-            self.at(end, Event::Start(request));
-        }
-        self.released = released;
+        self.round(thread, |engine, request| {
+            engine.at(end, Event::Start(request))
+        });
         for request in answers {
             self.at(end, Event::Answered(request));
         }
@@ -352,11 +337,20 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A round of a thread's scheduler.
-    fn round(&mut self, thread: usize) {
-        if !self.setup.scheduled {
-            return;
+    /// A round of a thread's scheduler. What may go is paid for, and `leave` sends it off.
+    fn round(&mut self, thread: usize, mut leave: impl FnMut(&mut Self, Request)) {
+        if self.setup.scheduled {
+            self.schedule(thread);
         }
+        let mut released = std::mem::take(&mut self.released);
+        for (request, cost) in released.drain(..) {
+            self.charge(&request, cost);
+            leave(self, request);
+        }
+        self.released = released;
+    }
+
+    fn schedule(&mut self, thread: usize) {
         let (released, now) = (&mut self.released, self.now);
         let scheduler = &mut self.threads[thread].scheduler;
         scheduler.round(now, &mut |request, cost| released.push((request, cost)));

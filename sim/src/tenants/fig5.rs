@@ -5,9 +5,9 @@
 //! A and B ask for what they reserved; in the second, B leaves some of it.
 
 use super::Calibrated;
-use super::scenario::{Load, Pace, Setup, Tenant};
+use super::scenario::{Pace, Setup, Tenant};
 use base::Nanos;
-use qos::{Declaration, Percentile, Slo, TokenPoolRules};
+use qos::{Declaration, Percentile, Slo};
 
 /// The promised latency of reads.
 pub const SLO: Nanos = Nanos::from_micros(500);
@@ -69,26 +69,10 @@ pub fn setup(
                 Pace::Depth((DEPTH / divisor).max(1)),
             )
         };
-        Tenant {
-            declaration,
-            load: Load {
-                pace,
-                read_permille: share,
-                bytes: 4096,
-            },
-            threads: (0..threads).collect(),
-        }
+        Tenant::new(declaration, pace, share, (0..threads).collect())
     });
     Setup {
-        device: device.clone(),
         scheduled,
-        rules: TokenPoolRules::default(),
-        threads,
-        processor: None,
-        tenants: tenants.collect(),
-        changes: Vec::new(),
-        warm_up: Nanos::from_millis(200),
-        measured: Nanos::from_millis(1000),
-        seed,
+        ..Setup::new(device.clone(), threads, tenants.collect(), seed)
     }
 }

@@ -1,9 +1,9 @@
 //! Scaling with threads, tenants and connections. `[ReFlex §5.5, Fig. 6]`
 
-use super::scenario::{Load, Pace, Setup, Tenant};
+use super::scenario::{Pace, Setup, Tenant};
 use super::{Calibrated, Processor};
 use base::Nanos;
-use qos::{Declaration, Percentile, Slo, TokenPoolRules};
+use qos::{Declaration, Percentile, Slo};
 
 /// The promised latency of reads in [`cores`].
 pub const SLO: Nanos = Nanos::from_millis(2);
@@ -27,30 +27,18 @@ const SMALL: u32 = 1024;
 /// first two threads.
 #[must_use]
 pub fn cores(device: &Calibrated, critical: u32, processor: Processor, seed: u64) -> Setup {
-    let best_effort = |thread: u32| Tenant {
-        declaration: Declaration::default(),
-        load: Load {
-            pace: Pace::Depth(DEPTH),
-            read_permille: 800,
-            bytes: 4096,
-        },
-        threads: vec![thread],
+    let best_effort = |thread: u32| {
+        let pace = Pace::Depth(DEPTH);
+        Tenant::new(Declaration::default(), pace, 800, vec![thread])
     };
-    let latency_critical = |thread: u32| Tenant {
-        declaration: Declaration::LatencyCritical(Slo {
-            percentile: Percentile::P95,
-            latency: SLO,
-            iops: IOPS,
-            read_permille: 900,
-            request_bytes: 4096,
-        }),
-        load: Load {
-            pace: Pace::Even(IOPS),
-            read_permille: 900,
-            bytes: 4096,
-        },
-        threads: vec![thread],
-    };
+    let promise = Declaration::LatencyCritical(Slo {
+        percentile: Percentile::P95,
+        latency: SLO,
+        iops: IOPS,
+        read_permille: 900,
+        request_bytes: 4096,
+    });
+    let latency_critical = |thread: u32| Tenant::new(promise, Pace::Even(IOPS), 900, vec![thread]);
     let tenants = (0..2).map(best_effort);
     let tenants = tenants.chain((0..critical).map(latency_critical));
     setup(device, critical.max(2), tenants.collect(), processor, seed)
@@ -65,15 +53,7 @@ pub fn tenants(
     processor: Processor,
     seed: u64,
 ) -> Setup {
-    let tenant = |number: u32| Tenant {
-        declaration: Declaration::default(),
-        load: Load {
-            pace: Pace::Random(IOPS_OF_A_TENANT),
-            read_permille: 1000,
-            bytes: SMALL,
-        },
-        threads: vec![number % threads],
-    };
+    let tenant = |number: u32| reader(IOPS_OF_A_TENANT, vec![number % threads]);
     let tenants = (0..count).map(tenant).collect();
     setup(device, threads, tenants, processor, seed)
 }
@@ -87,16 +67,14 @@ pub fn connections(
     processor: Processor,
     seed: u64,
 ) -> Setup {
-    let tenant = Tenant {
-        declaration: Declaration::default(),
-        load: Load {
-            pace: Pace::Random(u64::from(count) * iops_each),
-            read_permille: 1000,
-            bytes: SMALL,
-        },
-        threads: vec![0; count as usize],
-    };
+    let tenant = reader(u64::from(count) * iops_each, vec![0; count as usize]);
     setup(device, 1, vec![tenant], processor, seed)
+}
+
+/// A tenant that makes so many small reads a second, by connections on these threads.
+fn reader(iops: u64, threads: Vec<u32>) -> Tenant {
+    let pace = Pace::Random(iops);
+    Tenant::new(Declaration::default(), pace, 1000, threads).with_bytes(SMALL)
 }
 
 fn setup(
@@ -107,17 +85,10 @@ fn setup(
     seed: u64,
 ) -> Setup {
     Setup {
-        device: device.clone(),
-        scheduled: true,
-        rules: TokenPoolRules::default(),
-        threads,
         processor: Some(processor),
-        tenants,
-        changes: Vec::new(),
         // Ten thousand tenants come close to what the device can do, so that what had to wait
         // while they began is made up for slowly.
         warm_up: Nanos::from_millis(800),
-        measured: Nanos::from_millis(1000),
-        seed,
+        ..Setup::new(device.clone(), threads, tenants, seed)
     }
 }

@@ -37,6 +37,35 @@ pub struct Tenant {
     pub threads: Vec<u32>,
 }
 
+impl Tenant {
+    /// A tenant with requests of 4 KiB.
+    #[must_use]
+    pub const fn new(
+        declaration: Declaration,
+        pace: Pace,
+        read_permille: u16,
+        threads: Vec<u32>,
+    ) -> Self {
+        let load = Load {
+            pace,
+            read_permille,
+            bytes: 4096,
+        };
+        Self {
+            declaration,
+            load,
+            threads,
+        }
+    }
+
+    /// The same tenant with requests of other sizes.
+    #[must_use]
+    pub const fn with_bytes(mut self, bytes: u32) -> Self {
+        self.load.bytes = bytes;
+        self
+    }
+}
+
 /// The model of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
@@ -86,4 +115,23 @@ pub struct Setup {
     pub measured: Nanos,
     /// Of all that is random.
     pub seed: u64,
+}
+
+impl Setup {
+    /// A device with tenants and a scheduler for a second, on threads with work that takes no time.
+    #[must_use]
+    pub fn new(device: Calibrated, threads: u32, tenants: Vec<Tenant>, seed: u64) -> Self {
+        Self {
+            device,
+            scheduled: true,
+            rules: TokenPoolRules::default(),
+            threads,
+            processor: None,
+            tenants,
+            changes: Vec::new(),
+            warm_up: Nanos::from_millis(200),
+            measured: Nanos::from_secs(1),
+            seed,
+        }
+    }
 }

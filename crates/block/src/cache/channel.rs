@@ -5,9 +5,7 @@ use super::table::{Found, Frame, PAGE_BYTES};
 use super::transfers::{Io, Transfers};
 use super::{Bell, Cache, CacheState, SharedCache};
 use crate::device::copy::{copy_from_region, copy_to_region};
-use crate::device::{
-    Capabilities, Channel, Device, DeviceError, Geometry, Submit, check, writable,
-};
+use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit, check_memory};
 use crate::limits::CACHE_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
@@ -141,11 +139,7 @@ impl CacheChannel {
         if self.gone {
             return Some(BlockError::Gone);
         }
-        if let Err(error) = check(request, self.geometry, self.capabilities) {
-            return Some(error);
-        }
-        let read = request.operation == Operation::Read;
-        (read && !request.data.as_mut().is_some_and(writable)).then_some(BlockError::Malformed)
+        check_memory(request, self.geometry, self.capabilities).err()
     }
 
     fn pending(&mut self, key: SlabKey) -> &mut Pending {
@@ -306,8 +300,8 @@ impl CacheChannel {
             blocks: pending.blocks,
             data: pending.data.take(),
         };
-        self.transfers
-            .submit(Io::Pass { key, losses: None }, request, cx);
+        let io = Io::Pass { key, losses: None };
+        self.transfers.submit(io, false, request, cx);
     }
 
     /// Ends a request of which nothing is left to do.

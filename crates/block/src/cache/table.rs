@@ -169,18 +169,13 @@ impl Table {
 
     /// Looks a page up.
     pub(super) fn find(&self, page: u64) -> Found {
-        let mut frame = self.buckets[self.bucket(page)];
-        while frame != NONE {
-            let entry = &self.entries[frame as usize];
-            if entry.page == page {
-                return match entry.state {
-                    FrameState::Filling => Found::Filling,
-                    _ => Found::Frame(frame),
-                };
-            }
-            frame = entry.next;
+        match self.any_frame(page) {
+            None => Found::Missing,
+            Some(frame) => match self.entries[frame as usize].state {
+                FrameState::Filling => Found::Filling,
+                FrameState::Free | FrameState::Valid => Found::Frame(frame),
+            },
         }
-        Found::Missing
     }
 
     /// Notes that a page was used.
@@ -275,11 +270,7 @@ impl Table {
 
     /// Returns true if the frame may be written: it is unsaved already, or one more may be.
     pub(super) fn may_dirty(&self, frame: Option<Frame>) -> bool {
-        let unsaved = |frame| {
-            let entry: &TableEntry = &self.entries[frame as usize];
-            entry.dirty.is_some() || entry.writing.is_some()
-        };
-        self.unsaved < self.dirty_max || frame.is_some_and(unsaved)
+        self.unsaved < self.dirty_max || frame.is_some_and(|frame| self.is_unsaved(frame))
     }
 
     /// The content of a frame differs from the device from `now` on.
@@ -428,8 +419,8 @@ impl Table {
     /// is on the device, `Err` if some failed to get there.
     pub(super) fn range_saved(&self, epoch: u64, range: &Range<u64>) -> Result<bool, ()> {
         let mut saved = true;
-        for page in self.cached(range) {
-            let entry = &self.entries[page.1 as usize];
+        for (_, frame) in self.cached(range) {
+            let entry = &self.entries[frame as usize];
             saved &= entry.dirty.is_none_or(|since| since > epoch);
             saved &= entry.writing.is_none_or(|since| since > epoch);
             if entry.failed && entry.dirty.is_some_and(|since| since > epoch) {

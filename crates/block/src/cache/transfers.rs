@@ -85,24 +85,15 @@ impl Transfers {
         (self.piece_bytes / super::table::PAGE_BYTES) as u64
     }
 
-    /// Begins a transfer, which the memory and the channel's depth limit in number.
-    pub(super) fn submit(&mut self, io: Io, request: Request, cx: &mut Context<'_>) {
-        self.begin(io, false, request, cx);
-    }
-
-    /// The same for pages that are written back, which some request waits for or not: if none does,
-    /// the device may gather them.
-    pub(super) fn write_back(
+    /// Begins a transfer, which the memory and the channel's depth limit in number; `by_write_back` for
+    /// pages that no request waits for: the device may gather them.
+    pub(super) fn submit(
         &mut self,
         io: Io,
-        awaited: bool,
-        request: Request,
+        by_write_back: bool,
+        mut request: Request,
         cx: &mut Context<'_>,
     ) {
-        self.begin(io, !awaited, request, cx);
-    }
-
-    fn begin(&mut self, io: Io, by_write_back: bool, mut request: Request, cx: &mut Context<'_>) {
         let Ok(key) = self.ios.insert(io) else {
             unreachable!("there are as many slots as transfers can be under way");
         };
@@ -149,21 +140,26 @@ impl Transfers {
         self.done.push_back((io, completion));
     }
 
+    /// The channels below.
+    fn channels(&self) -> impl Iterator<Item = &Box<dyn Channel>> {
+        [&self.below].into_iter().chain(&self.write_back)
+    }
+
+    /// The channels below, to be driven.
+    fn channels_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Channel>> {
+        [&mut self.below].into_iter().chain(&mut self.write_back)
+    }
+
     fn collect(&mut self) {
-        while let Some(completion) = self.below.reap() {
-            self.end(completion);
-        }
-        while let Some(completion) = self.write_back.as_mut().and_then(|channel| channel.reap()) {
+        let reap = |this: &mut Self| this.channels_mut().find_map(|channel| channel.reap());
+        while let Some(completion) = reap(self) {
             self.end(completion);
         }
     }
 
     /// Lets the channels below work, and takes the transfers that are over.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
-        self.below.tick(cx);
-        if let Some(channel) = &mut self.write_back {
-            channel.tick(cx);
-        }
+        self.channels_mut().for_each(|channel| channel.tick(cx));
         self.collect();
         while let Some((by_write_back, request)) = self.unsent.pop_front() {
             if let Some(back) = self.try_send(by_write_back, request, cx) {
@@ -187,10 +183,7 @@ impl Transfers {
         if !std::mem::take(&mut self.submitted) {
             return;
         }
-        self.below.kick(cx);
-        if let Some(channel) = &mut self.write_back {
-            channel.kick(cx);
-        }
+        self.channels_mut().for_each(|channel| channel.kick(cx));
         self.collect();
     }
 
@@ -211,8 +204,7 @@ impl Transfers {
 
     /// Returns true if none of the channels below is gone any more, as [`Channel::is_back`].
     pub(super) fn is_back(&self) -> bool {
-        let other = self.write_back.as_ref();
-        self.below.is_back() && other.is_none_or(|channel| channel.is_back())
+        self.channels().all(|channel| channel.is_back())
     }
 
     /// Returns true if no transfer is under way.
@@ -230,8 +222,7 @@ impl Transfers {
     }
 
     pub(super) fn owns(&self, op_namespace: OpNamespace) -> bool {
-        let other = self.write_back.as_ref();
-        self.below.owns(op_namespace) || other.is_some_and(|channel| channel.owns(op_namespace))
+        self.channels().any(|channel| channel.owns(op_namespace))
     }
 
     pub(super) fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
@@ -247,23 +238,15 @@ impl Transfers {
         if self.has_done() {
             return Time::ZERO;
         }
-        let other = self.write_back.as_ref();
-        let other = other.map_or(Time::NEVER, |channel| channel.deadline());
-        self.below.deadline().min(other)
+        let deadlines = self.channels().map(|channel| channel.deadline());
+        deadlines.min().unwrap_or(Time::NEVER)
     }
 
     pub(super) fn close(&mut self, cx: &mut Context<'_>) {
-        self.below.close(cx);
-        if let Some(channel) = &mut self.write_back {
-            channel.close(cx);
-        }
+        self.channels_mut().for_each(|channel| channel.close(cx));
     }
 
     pub(super) fn closed(&self) -> bool {
-        self.below.closed()
-            && self
-                .write_back
-                .as_ref()
-                .is_none_or(|channel| channel.closed())
+        self.channels().all(|channel| channel.closed())
     }
 }

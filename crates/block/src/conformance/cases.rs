@@ -10,27 +10,22 @@ use std::collections::BTreeSet;
 
 const WRITE: Operation = Operation::Write { durable: false };
 
+const fn zeroes_of(deallocate: bool, durable: bool) -> Operation {
+    Operation::WriteZeroes {
+        deallocate,
+        durable,
+    }
+}
+
 /// Every operation that names a range.
 const RANGED: [Operation; 10] = [
     Operation::Read,
     Operation::Write { durable: false },
     Operation::Write { durable: true },
-    Operation::WriteZeroes {
-        deallocate: false,
-        durable: false,
-    },
-    Operation::WriteZeroes {
-        deallocate: true,
-        durable: false,
-    },
-    Operation::WriteZeroes {
-        deallocate: false,
-        durable: true,
-    },
-    Operation::WriteZeroes {
-        deallocate: true,
-        durable: true,
-    },
+    zeroes_of(false, false),
+    zeroes_of(true, false),
+    zeroes_of(false, true),
+    zeroes_of(true, true),
     Operation::Deallocate,
     Operation::Compare,
     Operation::Verify,

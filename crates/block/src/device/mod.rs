@@ -380,6 +380,20 @@ pub fn check(
     Ok(())
 }
 
+/// Checks a request as [`check`], and that data can be read into its memory.
+pub(crate) fn check_memory(
+    request: &mut Request,
+    geometry: Geometry,
+    capabilities: Capabilities,
+) -> Result<(), BlockError> {
+    check(request, geometry, capabilities)?;
+    let reads = request.operation == Operation::Read;
+    if reads && !request.data.as_mut().is_some_and(writable) {
+        return Err(BlockError::Malformed);
+    }
+    Ok(())
+}
+
 /// Checks every extent of a command, before any is touched.
 ///
 /// # Errors
@@ -398,13 +412,7 @@ pub fn check_extents(
     }
     let mut end = 0;
     for (index, extent) in command.extents.iter_mut().enumerate() {
-        let request = Request {
-            tag: extent.tag,
-            operation: command.operation,
-            lba: extent.lba,
-            blocks: extent.blocks,
-            data: extent.data.take(),
-        };
+        let request = extent.request(command.operation);
         let checked = check(&request, geometry, capabilities);
         extent.data = request.data;
         checked?;
@@ -418,7 +426,7 @@ pub fn check_extents(
 
 /// Returns true if data can be read into the slice: a buffer with several owners may not be
 /// changed.
-pub(crate) fn writable(slice: &mut IoSlice) -> bool {
+fn writable(slice: &mut IoSlice) -> bool {
     slice.bytes_mut().is_some() || slice.bytes().is_none()
 }
 
@@ -430,4 +438,16 @@ fn check_block_bytes(block_bytes: u32) -> Result<(), DeviceError> {
     Err(DeviceError::Invalid(format!(
         "a block of {block_bytes} bytes is not supported; choose 512 or 4096"
     )))
+}
+
+/// Returns the blocks of a device of this kind that has so many bytes.
+fn whole_blocks(kind: &str, bytes: u64, block_bytes: u32) -> Result<u64, DeviceError> {
+    check_block_bytes(block_bytes)?;
+    if bytes == 0 || !bytes.is_multiple_of(block_bytes.into()) {
+        return Err(DeviceError::Invalid(format!(
+            "a {kind} device of {bytes} bytes is not a whole number of {block_bytes}-byte blocks; \
+             choose a positive multiple of {block_bytes}"
+        )));
+    }
+    Ok(bytes / u64::from(block_bytes))
 }

@@ -1,8 +1,8 @@
 //! A device that forgets what is written and reads as zeroes: a measurement over it shows the cost
 //! of everything else. It has any size, and takes no memory but one largest transfer of zeroes.
 
-use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
-use super::{check_block_bytes, check_within, writable};
+use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check_memory};
+use super::{check_within, whole_blocks};
 use crate::limits::TRANSFER_MAX_BYTES;
 use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, IoSlice, Region, RegionHandle};
@@ -25,16 +25,10 @@ impl Null {
     /// # Errors
     /// [`DeviceError::Invalid`] for a size that is no positive multiple of the block size.
     pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
-        check_block_bytes(block_bytes)?;
-        if bytes == 0 || !bytes.is_multiple_of(u64::from(block_bytes)) {
-            return Err(DeviceError::Invalid(format!(
-                "a null device of {bytes} bytes is not a whole number of {block_bytes}-byte \
-                 blocks; choose a positive multiple of {block_bytes}"
-            )));
-        }
+        let blocks = whole_blocks("null", bytes, block_bytes)?;
         Ok(Self {
             block_bytes,
-            blocks: AtomicU64::new(bytes / u64::from(block_bytes)),
+            blocks: AtomicU64::new(blocks),
             zeroes: Region::new(TRANSFER_MAX_BYTES as usize)?,
         })
     }
@@ -91,12 +85,11 @@ struct NullChannel {
 
 impl NullChannel {
     fn execute(&self, request: &mut Request) -> Result<(), BlockError> {
-        check(request, self.geometry, CAPABILITIES)?;
+        check_memory(request, self.geometry, CAPABILITIES)?;
         let Some(data) = &mut request.data else {
             return Ok(());
         };
         match request.operation {
-            Operation::Read if !writable(data) => Err(BlockError::Malformed),
             Operation::Read => {
                 fill(data);
                 Ok(())

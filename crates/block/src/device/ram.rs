@@ -8,7 +8,7 @@ use super::copy::{copy_from_region, copy_to_region, equals_region};
 use super::service_time::ServiceTime;
 use super::{
     Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
-    SubmitExtents, check, check_block_bytes, check_extents, check_within, writable,
+    SubmitExtents, check_extents, check_memory, check_within, whole_blocks,
 };
 use crate::extents::Extents;
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
@@ -45,16 +45,10 @@ impl Ram {
     /// [`DeviceError::Invalid`] for a size that is no positive multiple of the block size;
     /// [`DeviceError::Memory`] when there is not that much memory.
     pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
-        check_block_bytes(block_bytes)?;
-        if bytes == 0 || !bytes.is_multiple_of(u64::from(block_bytes)) {
-            return Err(DeviceError::Invalid(format!(
-                "a ram device of {bytes} bytes is not a whole number of {block_bytes}-byte \
-                 blocks; choose a positive multiple of {block_bytes}"
-            )));
-        }
+        let blocks = whole_blocks("ram", bytes, block_bytes)?;
         let memory = Memory {
             region: region(bytes)?,
-            blocks: bytes / u64::from(block_bytes),
+            blocks,
         };
         Ok(Self {
             block_bytes,
@@ -181,7 +175,7 @@ impl RamChannel {
     }
 
     fn execute(&self, request: &mut Request) -> Result<(), BlockError> {
-        check(request, self.geometry, CAPABILITIES)?;
+        check_memory(request, self.geometry, CAPABILITIES)?;
         let block = u64::from(self.geometry.block_bytes);
         // A flush ignores its range, which may then be anywhere.
         if request.operation == Operation::Flush {
@@ -196,9 +190,6 @@ impl RamChannel {
             Operation::Flush | Operation::Verify => {}
             Operation::Read => {
                 let data = request.data.as_mut().ok_or(BlockError::Malformed)?;
-                if !writable(data) {
-                    return Err(BlockError::Malformed);
-                }
                 copy_from_region(&self.region, offset, data, 0, len);
             }
             Operation::Write { .. } => {
@@ -236,13 +227,7 @@ impl Channel for RamChannel {
         }
         self.timed(command.extents.len(), cx, |channel| {
             for extent in &mut command.extents {
-                let mut request = Request {
-                    tag: extent.tag,
-                    operation: command.operation,
-                    lba: extent.lba,
-                    blocks: extent.blocks,
-                    data: extent.data.take(),
-                };
+                let mut request = extent.request(command.operation);
                 extent.result = channel.execute(&mut request);
                 extent.data = request.data;
             }

@@ -3,14 +3,11 @@
 //! The request goes down at once and its completion waits, so a delay adds to what the device
 //! itself takes, and requests are delayed side by side, not one after the other.
 
-use super::below::{LayerChannel, LayerDevice};
-use super::in_flight::InFlight;
-use crate::delay_queue::DelayQueue;
-use crate::device::{Channel, Device, Submit};
-use crate::limits::LAYER_QUEUE_DEPTH;
+use super::below::{Ended, Layer, LayerDevice};
+use crate::device::Device;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
-use reactor::{Context, Driver};
+use reactor::Driver;
 use std::sync::Arc;
 
 /// Durations for which requests are held back. Zero by default.
@@ -65,103 +62,47 @@ impl LayerDevice for Delay {
         &*self.inner
     }
 
-    fn channel(&self, inner: Box<dyn Channel>, _: &mut dyn Driver) -> Box<dyn Channel> {
-        Box::new(DelayChannel {
-            inner,
+    type Layer = DelayLayer;
+
+    fn layer(&self, _: &mut dyn Driver) -> DelayLayer {
+        DelayLayer {
             options: self.options,
             block_bytes: self.geometry().block_bytes,
-            in_flight: InFlight::new(),
-            delayed: DelayQueue::new(),
             closing: false,
-        })
+        }
     }
 }
 
-/// One core's way in.
+/// Its part in one core's channel.
 #[derive(Debug)]
-struct DelayChannel {
-    inner: Box<dyn Channel>,
+pub(super) struct DelayLayer {
     options: DelayOptions,
     block_bytes: u32,
-    in_flight: InFlight<Nanos>,
-    delayed: DelayQueue,
     closing: bool,
 }
 
-impl DelayChannel {
-    fn hold(&mut self, completion: Completion, delay: Nanos, now: Time) {
+impl Layer for DelayLayer {
+    type Note = Nanos;
+
+    fn begin(&mut self, request: &mut Request) -> Result<Nanos, BlockError> {
+        if self.closing {
+            return Err(BlockError::Aborted);
+        }
+        Ok(self.options.of(request, self.block_bytes))
+    }
+
+    fn undo(&mut self, _: Nanos, _: &mut Request) {}
+
+    fn end(&mut self, delay: Nanos, completion: Completion, now: Time) -> Ended {
         // What was refused took no time on the medium.
         if delay == Nanos::ZERO || completion.result.is_err() || self.closing {
-            self.delayed.pass(completion);
+            Ended::Now(completion)
         } else {
-            self.delayed.hold(completion, now + delay);
-        }
-    }
-}
-
-impl LayerChannel for DelayChannel {
-    fn inner(&self) -> &dyn Channel {
-        &*self.inner
-    }
-
-    fn inner_mut(&mut self) -> &mut dyn Channel {
-        &mut *self.inner
-    }
-
-    fn enter(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
-        if self.in_flight.is_full() || self.delayed.len() >= LAYER_QUEUE_DEPTH {
-            return Submit::Busy(request);
-        }
-        if self.closing {
-            return Submit::Done(request.ended(Err(BlockError::Aborted)));
-        }
-        let delay = self.options.of(&request, self.block_bytes);
-        self.in_flight.enter(&mut request, delay);
-        match self.inner.submit(request, cx) {
-            Submit::Done(mut completion) => {
-                let delay = self.in_flight.restore(&mut completion).unwrap_or(delay);
-                if delay == Nanos::ZERO || completion.result.is_err() {
-                    return Submit::Done(completion);
-                }
-                self.hold(completion, delay, cx.now);
-                Submit::Queued
-            }
-            Submit::Queued => Submit::Queued,
-            Submit::Busy(mut request) => {
-                if let Some((tag, _)) = self.in_flight.leave(request.tag) {
-                    request.tag = tag;
-                }
-                Submit::Busy(request)
-            }
+            Ended::At(now + delay, completion)
         }
     }
 
-    fn collect(&mut self, now: Time) {
-        while let Some(mut completion) = self.inner.reap() {
-            if let Some(delay) = self.in_flight.restore(&mut completion) {
-                self.hold(completion, delay, now);
-            }
-        }
-    }
-
-    fn finished(&mut self) -> Option<Completion> {
-        self.delayed.pop()
-    }
-
-    fn fire(&mut self, now: Time) {
-        self.delayed.fire(now);
-    }
-
-    fn due(&self) -> Time {
-        self.delayed.next()
-    }
-
-    fn closing(&mut self) {
+    fn close(&mut self) {
         self.closing = true;
-    }
-
-    fn close_held(&mut self) {
-        // The effects are in place; no request waits for its delay any more.
-        self.delayed.fire(Time::NEVER);
     }
 }

@@ -5,15 +5,14 @@
 //! seed, the rule and n alone. So one stream of requests always meets the same faults; where
 //! several cores share the device, it is their order that decides which of them meets one.
 
-use super::below::{LayerChannel, LayerDevice};
-use super::in_flight::InFlight;
+use super::below::{Ended, Layer, LayerDevice};
 use crate::delay_queue::DelayQueue;
-use crate::device::{Channel, Device, DeviceError, Submit};
+use crate::device::{Device, DeviceError};
 use crate::limits::{FAULT_RULES_MAX, LAYER_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
-use reactor::{Context, Driver, IoSlice, Wake};
+use reactor::{Driver, IoSlice, Wake};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -154,15 +153,8 @@ struct SharedFaults {
     rules: Vec<Rule>,
     /// Count of releases of hanging completions.
     releases: AtomicU64,
-    wakers: Mutex<Wakers>,
-}
-
-/// Wakers of the cores that have a channel.
-#[derive(Debug, Default)]
-struct Wakers {
-    /// The number of the next channel.
-    next: u64,
-    by_channel: Vec<(u64, Arc<dyn Wake>)>,
+    /// Wakers of the cores that have a channel, one for each channel.
+    wakers: Mutex<Vec<Arc<dyn Wake>>>,
 }
 
 /// A rule that struck a request.
@@ -227,7 +219,7 @@ impl SharedFaults {
         Prng::from_seed(stream.wrapping_add(number))
     }
 
-    fn wakers(&self) -> MutexGuard<'_, Wakers> {
+    fn wakers(&self) -> MutexGuard<'_, Vec<Arc<dyn Wake>>> {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -266,7 +258,7 @@ impl Fault {
             seed: options.seed,
             rules: rules.collect(),
             releases: AtomicU64::new(0),
-            wakers: Mutex::new(Wakers::default()),
+            wakers: Mutex::default(),
         };
         Ok(Self {
             inner,
@@ -277,9 +269,7 @@ impl Fault {
     /// Lets every completion go that hangs now. May be called on any thread.
     pub fn release(&self) {
         self.shared.releases.fetch_add(1, Ordering::Release);
-        for (_, waker) in &self.shared.wakers().by_channel {
-            waker.wake();
-        }
+        self.shared.wakers().iter().for_each(|waker| waker.wake());
     }
 
     /// Returns the number of requests that each rule struck.
@@ -297,24 +287,19 @@ impl LayerDevice for Fault {
         &*self.inner
     }
 
-    fn channel(&self, inner: Box<dyn Channel>, driver: &mut dyn Driver) -> Box<dyn Channel> {
+    type Layer = FaultLayer;
+
+    fn layer(&self, driver: &mut dyn Driver) -> FaultLayer {
         let waker = driver.waker();
-        let mut wakers = self.shared.wakers();
-        let number = wakers.next;
-        wakers.next += 1;
-        wakers.by_channel.push((number, waker));
-        drop(wakers);
-        Box::new(FaultChannel {
-            inner,
+        self.shared.wakers().push(Arc::clone(&waker));
+        FaultLayer {
             shared: Arc::clone(&self.shared),
-            number,
+            waker,
             block_bytes: self.geometry().block_bytes,
-            in_flight: InFlight::new(),
-            delayed: DelayQueue::new(),
             hanging: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
             releases: self.shared.releases.load(Ordering::Acquire),
             closing: false,
-        })
+        }
     }
 
     /// Meets the faults of a request to write zeroes; where that hangs, it waits for the
@@ -356,64 +341,29 @@ impl LayerDevice for Fault {
 
 /// The layer's record of a request that is under way.
 #[derive(Clone, Copy, Debug)]
-struct Note {
-    effect: Option<FaultEffect>,
+pub(super) struct Note {
+    strike: Option<Strike>,
     /// Random choice of the bit that is flipped, if one is.
     random: u64,
     operation: Operation,
-    /// Length of the request's data before it was torn.
+    /// Blocks of the request, and length of its data, before it was torn.
+    blocks: u32,
     data_len: usize,
 }
 
-/// One core's way in.
+/// Its part in one core's channel.
 #[derive(Debug)]
-struct FaultChannel {
-    inner: Box<dyn Channel>,
+pub(super) struct FaultLayer {
     shared: Arc<SharedFaults>,
-    /// Names the channel's waker.
-    number: u64,
+    waker: Arc<dyn Wake>,
     block_bytes: u32,
-    in_flight: InFlight<Note>,
-    delayed: DelayQueue,
     hanging: VecDeque<Completion>,
     /// The releases that were seen.
     releases: u64,
     closing: bool,
 }
 
-impl FaultChannel {
-    /// Applies the effect to a completion from below; `None` where it is held back.
-    fn finish(&mut self, mut completion: Completion, now: Time) -> Option<Completion> {
-        let note = self.in_flight.restore(&mut completion)?;
-        match note.effect {
-            None | Some(FaultEffect::Error(_)) => {}
-            Some(FaultEffect::Torn { .. }) => {
-                completion.data = completion.data.map(|data| with_len(data, note.data_len));
-                completion.result = completion.result.and(Err(BlockError::WriteFailure));
-            }
-            Some(FaultEffect::Corrupt) => {
-                if let (Operation::Read, Ok(()), Some(data)) =
-                    (note.operation, completion.result, &mut completion.data)
-                {
-                    flip_bit(data, note.random);
-                }
-            }
-            Some(FaultEffect::Delay(_)) if self.closing => {}
-            Some(FaultEffect::Delay(delay)) => {
-                self.delayed.hold(completion, now + delay);
-                return None;
-            }
-            Some(FaultEffect::Hang) if self.closing => {
-                completion.result = Err(BlockError::Aborted);
-            }
-            Some(FaultEffect::Hang) => {
-                self.hanging.push_back(completion);
-                return None;
-            }
-        }
-        Some(completion)
-    }
-
+impl FaultLayer {
     /// Shortens a request that is to be torn. Returns the error of one that is not to happen.
     fn prepare(
         &self,
@@ -456,108 +406,96 @@ fn flip_bit(data: &mut IoSlice, random: u64) {
     data.copy_in(at, &[byte[0] ^ (1 << (random % 8))]);
 }
 
-impl Drop for FaultChannel {
+impl Drop for FaultLayer {
     fn drop(&mut self) {
-        let number = self.number;
-        self.shared
-            .wakers()
-            .by_channel
-            .retain(|(other, _)| *other != number);
+        let mut wakers = self.shared.wakers();
+        let own = |other: &Arc<dyn Wake>| Arc::ptr_eq(other, &self.waker);
+        if let Some(at) = wakers.iter().position(own) {
+            wakers.swap_remove(at);
+        }
     }
 }
 
-impl LayerChannel for FaultChannel {
-    fn inner(&self) -> &dyn Channel {
-        &*self.inner
+impl Layer for FaultLayer {
+    type Note = Note;
+
+    fn held(&self) -> usize {
+        self.hanging.len()
     }
 
-    fn inner_mut(&mut self) -> &mut dyn Channel {
-        &mut *self.inner
-    }
-
-    fn enter(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
-        let waiting = self.delayed.len() + self.hanging.len();
-        if self.in_flight.is_full() || waiting >= LAYER_QUEUE_DEPTH {
-            return Submit::Busy(request);
-        }
+    fn begin(&mut self, request: &mut Request) -> Result<Note, BlockError> {
         if self.closing {
-            return Submit::Done(request.ended(Err(BlockError::Aborted)));
+            return Err(BlockError::Aborted);
         }
-        let strike = self.shared.strike(&request);
-        let effect = strike.map(|strike| strike.effect);
-        let original = (
-            request.blocks,
-            request.data.as_ref().map_or(0, IoSlice::len),
-        );
-        if let Err(error) = self.prepare(&mut request, effect) {
-            return Submit::Done(request.ended(Err(error)));
-        }
+        let strike = self.shared.strike(request);
+        let blocks = request.blocks;
+        let data_len = request.data.as_ref().map_or(0, IoSlice::len);
+        self.prepare(request, strike.map(|strike| strike.effect))?;
         let random = strike.map_or(0, |strike| {
             let mut random = self.shared.random(strike.rule, strike.number);
             // The first number decided whether the rule struck.
             random.next_u64();
             random.next_u64()
         });
-        let note = Note {
-            effect,
+        Ok(Note {
+            strike,
             random,
             operation: request.operation,
-            data_len: original.1,
-        };
-        self.in_flight.enter(&mut request, note);
-        match self.inner.submit(request, cx) {
-            Submit::Done(completion) => self
-                .finish(completion, cx.now)
-                .map_or(Submit::Queued, Submit::Done),
-            Submit::Queued => Submit::Queued,
-            Submit::Busy(mut request) => {
-                if let Some((tag, _)) = self.in_flight.leave(request.tag) {
-                    request.tag = tag;
+            blocks,
+            data_len,
+        })
+    }
+
+    fn undo(&mut self, note: Note, request: &mut Request) {
+        request.blocks = note.blocks;
+        let data = request.data.take();
+        request.data = data.map(|data| with_len(data, note.data_len));
+        self.shared
+            .undo(request, note.strike.map(|strike| strike.rule));
+    }
+
+    fn end(&mut self, note: Note, mut completion: Completion, now: Time) -> Ended {
+        match note.strike.map(|strike| strike.effect) {
+            None | Some(FaultEffect::Error(_)) => {}
+            Some(FaultEffect::Torn { .. }) => {
+                completion.data = completion.data.map(|data| with_len(data, note.data_len));
+                completion.result = completion.result.and(Err(BlockError::WriteFailure));
+            }
+            Some(FaultEffect::Corrupt) => {
+                if let (Operation::Read, Ok(()), Some(data)) =
+                    (note.operation, completion.result, &mut completion.data)
+                {
+                    flip_bit(data, note.random);
                 }
-                request.blocks = original.0;
-                request.data = request.data.map(|data| with_len(data, original.1));
-                self.shared.undo(&request, strike.map(|strike| strike.rule));
-                Submit::Busy(request)
+            }
+            Some(FaultEffect::Delay(_)) if self.closing => {}
+            Some(FaultEffect::Delay(delay)) => return Ended::At(now + delay, completion),
+            Some(FaultEffect::Hang) if self.closing => {
+                completion.result = Err(BlockError::Aborted);
+            }
+            Some(FaultEffect::Hang) => {
+                self.hanging.push_back(completion);
+                return Ended::Held;
             }
         }
+        Ended::Now(completion)
     }
 
-    fn collect(&mut self, now: Time) {
-        while let Some(completion) = self.inner.reap() {
-            if let Some(completion) = self.finish(completion, now) {
-                self.delayed.pass(completion);
-            }
-        }
+    fn release(&mut self, out: &mut DelayQueue) {
         let releases = self.shared.releases.load(Ordering::Acquire);
-        if releases != self.releases {
-            self.releases = releases;
-            for completion in self.hanging.drain(..) {
-                self.delayed.pass(completion);
-            }
+        let released = std::mem::replace(&mut self.releases, releases) != releases;
+        if !released && !self.closing {
+            return;
         }
-    }
-
-    fn finished(&mut self) -> Option<Completion> {
-        self.delayed.pop()
-    }
-
-    fn fire(&mut self, now: Time) {
-        self.delayed.fire(now);
-    }
-
-    fn due(&self) -> Time {
-        self.delayed.next()
-    }
-
-    fn closing(&mut self) {
-        self.closing = true;
-    }
-
-    fn close_held(&mut self) {
         for mut completion in self.hanging.drain(..) {
-            completion.result = Err(BlockError::Aborted);
-            self.delayed.pass(completion);
+            if !released {
+                completion.result = Err(BlockError::Aborted);
+            }
+            out.pass(completion);
         }
-        self.delayed.fire(Time::NEVER);
+    }
+
+    fn close(&mut self) {
+        self.closing = true;
     }
 }

@@ -7,7 +7,6 @@
 mod below;
 pub mod delay;
 pub mod fault;
-mod in_flight;
 pub mod verify;
 
 #[cfg(test)]

@@ -11,16 +11,14 @@
 //! It takes 4.5 bytes of memory for each block, and time in proportion to the blocks that a
 //! request names, also for those without data.
 
-use super::below::{LayerChannel, LayerDevice};
-use super::in_flight::InFlight;
-use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit, check};
-use crate::limits::{LAYER_QUEUE_DEPTH, VERIFY_BLOCKS_MAX};
+use super::below::{Ended, Layer, LayerDevice};
+use crate::device::{Capabilities, Device, DeviceError, Geometry, check};
+use crate::limits::VERIFY_BLOCKS_MAX;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::Time;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
-use reactor::{Context, Driver, IoSlice};
-use std::collections::VecDeque;
+use reactor::{Driver, IoSlice};
 use std::fmt;
 use std::ops::Range;
 #[cfg(not(loom))]
@@ -179,21 +177,20 @@ impl LayerDevice for Verify {
         &*self.inner
     }
 
-    fn channel(&self, inner: Box<dyn Channel>, _: &mut dyn Driver) -> Box<dyn Channel> {
+    type Layer = VerifyLayer;
+
+    fn layer(&self, _: &mut dyn Driver) -> VerifyLayer {
         let table = self.table();
         // The size may have changed behind the device; what has no cell is not checked.
         let blocks = self.geometry().blocks.min(table.cells.len() as u64);
-        Box::new(VerifyChannel {
-            inner,
+        VerifyLayer {
             geometry: Geometry {
                 blocks,
                 ..self.geometry()
             },
             capabilities: self.capabilities(),
             table,
-            in_flight: InFlight::new(),
-            finished: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
-        })
+        }
     }
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
@@ -227,7 +224,7 @@ impl LayerDevice for Verify {
 
 /// The layer's record of a request that is under way.
 #[derive(Clone, Debug)]
-enum Note {
+pub(super) enum Note {
     /// Its data is checked where the blocks did not change meanwhile.
     Read { range: Range<usize>, changes: u64 },
     /// Its data is what the blocks contain afterwards.
@@ -238,20 +235,17 @@ enum Note {
     Other,
 }
 
-/// One core's way in.
+/// Its part in one core's channel.
 #[derive(Debug)]
-struct VerifyChannel {
-    inner: Box<dyn Channel>,
+pub(super) struct VerifyLayer {
     geometry: Geometry,
     capabilities: Capabilities,
     table: Arc<Table>,
-    in_flight: InFlight<Note>,
-    finished: VecDeque<Completion>,
 }
 
-impl VerifyChannel {
+impl VerifyLayer {
     /// Notes what has to be remembered of a request, and that its write begins.
-    fn begin(&self, request: &Request) -> Note {
+    fn note(&self, request: &Request) -> Note {
         if request.operation == Operation::Flush
             || check(request, self.geometry, self.capabilities).is_err()
         {
@@ -319,53 +313,23 @@ fn block_checksum(data: &IoSlice, at: usize, len: usize) -> u32 {
     checksum(block)
 }
 
-impl LayerChannel for VerifyChannel {
-    fn inner(&self) -> &dyn Channel {
-        &*self.inner
+impl Layer for VerifyLayer {
+    type Note = Note;
+
+    fn begin(&mut self, request: &mut Request) -> Result<Note, BlockError> {
+        Ok(self.note(request))
     }
 
-    fn inner_mut(&mut self) -> &mut dyn Channel {
-        &mut *self.inner
-    }
-
-    fn enter(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
-        if self.in_flight.is_full() || self.finished.len() >= LAYER_QUEUE_DEPTH {
-            return Submit::Busy(request);
-        }
-        let note = self.begin(&request);
-        self.in_flight.enter(&mut request, note);
-        match self.inner.submit(request, cx) {
-            Submit::Done(mut completion) => {
-                if let Some(note) = self.in_flight.restore(&mut completion) {
-                    self.finish(note, &mut completion);
-                }
-                Submit::Done(completion)
-            }
-            Submit::Queued => Submit::Queued,
-            Submit::Busy(mut request) => {
-                if let Some((tag, note)) = self.in_flight.leave(request.tag) {
-                    request.tag = tag;
-                    // Nothing was written; but what was known is overwritten by the mark.
-                    if let Note::Write { range } | Note::Zero { range } = note {
-                        range.for_each(|block| self.table.end(block, None));
-                    }
-                }
-                Submit::Busy(request)
-            }
+    fn undo(&mut self, note: Note, _: &mut Request) {
+        // Nothing was written; but what was known is overwritten by the mark.
+        if let Note::Write { range } | Note::Zero { range } = note {
+            range.for_each(|block| self.table.end(block, None));
         }
     }
 
-    fn collect(&mut self, _now: Time) {
-        while let Some(mut completion) = self.inner.reap() {
-            if let Some(note) = self.in_flight.restore(&mut completion) {
-                self.finish(note, &mut completion);
-                self.finished.push_back(completion);
-            }
-        }
-    }
-
-    fn finished(&mut self) -> Option<Completion> {
-        self.finished.pop_front()
+    fn end(&mut self, note: Note, mut completion: Completion, _: Time) -> Ended {
+        self.finish(note, &mut completion);
+        Ended::Now(completion)
     }
 }
 

@@ -9,7 +9,7 @@ use super::inbox::Inbox;
 use super::queue::Entry;
 use super::runner::{Own, Runner};
 use super::{Inner, PathDevice};
-use crate::device::{Channel, DeviceError, Submit, check, writable};
+use crate::device::{Channel, DeviceError, Submit, check_memory};
 use crate::request::{BlockError, Completion, Operation, Request};
 use crate::submitter_memory::SubmitterMemory;
 use base::mutation::{self, Mutation};
@@ -135,11 +135,7 @@ impl SubmitterChannel {
             max_transfer_bytes: self.bytes,
             ..self.inner.below.capabilities()
         };
-        if let Err(error) = check(request, geometry, capabilities) {
-            return Some(error);
-        }
-        let read = request.operation == Operation::Read;
-        (read && !request.data.as_mut().is_some_and(writable)).then_some(BlockError::Malformed)
+        check_memory(request, geometry, capabilities).err()
     }
 
     /// Returns true if a request has to wait for an earlier one.

@@ -66,6 +66,18 @@ pub(super) struct Draft {
     pub(super) table: Vec<u8>,
 }
 
+impl Draft {
+    /// A command without a table.
+    const fn new(command: Command, length: u32, to_target: bool) -> Self {
+        Self {
+            command,
+            length,
+            to_target,
+            table: Vec::new(),
+        }
+    }
+}
+
 /// A command for an admin or an I/O queue; the identifier is not set.
 pub(super) fn command(u: &mut Unstructured<'_>, is_io: bool) -> Draft {
     let mut draft = match (seldom(u, 8), is_io) {
@@ -91,12 +103,7 @@ fn io(u: &mut Unstructured<'_>) -> Draft {
         let ranges = u32::from(byte(u)) % 4;
         command.set_cdw(10, ranges);
         command.set_cdw(11, u32::from(byte(u)));
-        return Draft {
-            command,
-            length: (ranges + 1) * 16,
-            to_target: true,
-            table: Vec::new(),
-        };
+        return Draft::new(command, (ranges + 1) * 16, true);
     }
     let capacity = u64::from(NAMESPACE_BYTES / block_bytes);
     if matches!(opcode, IoOpcode::READ_EXTENTS | IoOpcode::WRITE_EXTENTS) {
@@ -116,16 +123,12 @@ fn io(u: &mut Unstructured<'_>) -> Draft {
     let control = if seldom(u, 4) { word(u) } else { 0 };
     command.set_cdw(12, blocks | u32::from(control) << 16);
     let carries = matches!(opcode, IoOpcode::READ | IoOpcode::WRITE | IoOpcode::COMPARE);
-    Draft {
-        command,
-        length: if carries {
-            ((blocks + 1) * block_bytes).min(DATA_BYTES_MAX)
-        } else {
-            0
-        },
-        to_target: opcode != IoOpcode::READ,
-        table: Vec::new(),
-    }
+    let length = if carries {
+        ((blocks + 1) * block_bytes).min(DATA_BYTES_MAX)
+    } else {
+        0
+    };
+    Draft::new(command, length, opcode != IoOpcode::READ)
 }
 
 /// A command over a few extents, which mostly ascend; a write brings its data or has it asked for.
@@ -212,12 +215,7 @@ fn admin(u: &mut Unstructured<'_>) -> Draft {
         AdminOpcode::END_CONTROLLER => command.set_cdw(10, u32::from(byte(u) % 8)),
         _ => {}
     }
-    Draft {
-        command,
-        length,
-        to_target: opcode == AdminOpcode::SET_FEATURES,
-        table: Vec::new(),
-    }
+    Draft::new(command, length, opcode == AdminOpcode::SET_FEATURES)
 }
 
 fn property(u: &mut Unstructured<'_>) -> Draft {
@@ -242,24 +240,14 @@ fn property(u: &mut Unstructured<'_>) -> Draft {
         let value = if seldom(u, 4) { dword(u) } else { value };
         command.set_cdw(12, value);
     }
-    Draft {
-        command,
-        length: 0,
-        to_target: false,
-        table: Vec::new(),
-    }
+    Draft::new(command, 0, false)
 }
 
 fn anything(u: &mut Unstructured<'_>) -> Draft {
     let mut bytes = [0; 64];
     let _ = u.fill_buffer(&mut bytes);
     let to_target = bytes[0] & 1 != 0;
-    Draft {
-        command: Command::from_bytes(bytes),
-        length: u32::from(word(u)),
-        to_target,
-        table: Vec::new(),
-    }
+    Draft::new(Command::from_bytes(bytes), u32::from(word(u)), to_target)
 }
 
 /// Places the data: mostly in the capsule, if it fits there, or else with the host. Returns how

@@ -17,17 +17,16 @@ use arbitrary::Unstructured;
 use base::{Nanos, Prng};
 use content::{Content, Secret};
 use peer::Peer;
-use reactor::Core;
-use sim::{Actor, SimDriver, World};
+use sim::storage::{TargetCore, serve};
+use sim::{Actor, NetworkFaults, World};
 use std::net::SocketAddr;
-use target::PollGroup;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
 use wire::fabrics::{Connect, ConnectData, PropertySet};
 use wire::nvme::io::LbaControl;
 use wire::nvme::{Command, DISCOVERY_NQN, IoOpcode, LbaCommand, Nqn, SglDescriptor};
 use wire::tcp::{CapsuleCmd, DataAlignment, H2cData, IcReq, digest};
-use world::{calm, cores, free_buffers, target};
+use world::target;
 
 const NQN: &str = "nqn.2026-11.io.switchyard:session";
 const NEIGHBOUR_NQN: &str = "nqn.2026-11.io.switchyard:neighbour";
@@ -64,7 +63,7 @@ pub fn target_session(input: &[u8]) {
 
 struct Session {
     world: World,
-    cores: Vec<Core<SimDriver, PollGroup>>,
+    cores: Vec<TargetCore>,
     address: SocketAddr,
     peers: Vec<Peer>,
     /// An admin and an I/O queue of another host, on a volume of its own.
@@ -91,19 +90,14 @@ impl Session {
         let mut secret = Secret::default();
         prng.fill(&mut secret);
         let neighbour_host = format!("nqn.2026-11.io.example:{:016x}", prng.next_u64());
-        let world = World::new(seed, calm());
+        let world = World::new(seed, NetworkFaults::NO_DELAYS);
         let how = byte(u);
         let shared = target(how, &neighbour_host);
-        let (mut cores, address) = cores(&world, &shared, 1 + usize::from(how & 1));
-        let attached = shared.attach(cores.iter().map(Core::sender).collect());
-        let mut actors: Vec<&mut dyn Actor> = Vec::new();
-        actors.extend(cores.iter_mut().map(|core| core as &mut dyn Actor));
-        let until = world.now() + LONG;
-        let _ = world.run(&mut actors, until, || attached.poll().is_some());
+        let (cores, address) = serve(&world, &shared, 1 + usize::from(how & 1));
         let dial = || Peer::new(world.dial(address).expect("the target listens"));
         let neighbour = [dial(), dial()];
         let mut this = Self {
-            buffers: cores.iter().map(free_buffers).collect(),
+            buffers: cores.iter().map(|c| c.driver.free_buffers()).collect(),
             peers: Vec::new(),
             neighbour,
             neighbour_host,
@@ -354,8 +348,13 @@ impl Session {
     }
 
     /// Sends a PDU, perhaps not as it is.
-    fn transmit(&mut self, which: usize, pdu: Vec<u8>, may_differ: bool, u: &mut Unstructured<'_>) {
-        let mut pdu = pdu;
+    fn transmit(
+        &mut self,
+        which: usize,
+        mut pdu: Vec<u8>,
+        may_differ: bool,
+        u: &mut Unstructured<'_>,
+    ) {
         let how = if may_differ { byte(u) } else { 0 };
         let mut fate = Fate::Once;
         if how & 0x1f > 20 {
@@ -400,7 +399,7 @@ impl Session {
         self.run(LONG);
         for (core, buffers) in self.cores.iter().zip(&self.buffers) {
             assert_eq!(core.driver.open_sockets(), 0, "connections");
-            assert_eq!(&free_buffers(core), buffers, "payload buffers");
+            assert_eq!(&core.driver.free_buffers(), buffers, "payload buffers");
             let held = core.service.held();
             assert!(held.is_nothing(), "{held:?}");
         }
@@ -463,30 +462,31 @@ impl Session {
                 self.now();
             }
         }
-        let data = self.secret.repeat(512);
-        execute(
-            &mut self.neighbour[1],
-            neighbour_command(IoOpcode::WRITE),
-            &data,
-            &mut Content::new([0; 8]),
-        );
-        self.now();
-        let status = self.neighbour[1].status;
-        assert!(
-            status.is_some_and(|s| s.is_success()),
-            "the neighbour's write: {status:?}"
-        );
+        self.neighbour_does(IoOpcode::WRITE, "write");
     }
 
     /// The neighbour compares its data with what it wrote: a read would show it.
     fn neighbour_reads(&mut self) {
-        let data = self.secret.repeat(512);
         let peer = &mut self.neighbour[1];
         assert!(peer.is_open(), "a well-behaved host keeps its connection");
         peer.status = None;
+        self.neighbour_does(IoOpcode::COMPARE, "data");
+    }
+
+    /// The neighbour sends a command with its data, which succeeds.
+    fn neighbour_does(&mut self, opcode: IoOpcode, what: &str) {
+        let data = self.secret.repeat(512);
+        let command = LbaCommand {
+            nsid: 1,
+            slba: 5,
+            blocks: 1,
+            control: LbaControl(0),
+            dataset_hints: 0,
+        };
+        let command = command.encode(opcode, 0);
         execute(
-            peer,
-            neighbour_command(IoOpcode::COMPARE),
+            &mut self.neighbour[1],
+            command,
             &data,
             &mut Content::new([0; 8]),
         );
@@ -494,7 +494,7 @@ impl Session {
         let status = self.neighbour[1].status;
         assert!(
             status.is_some_and(|status| status.is_success()),
-            "the neighbour's data: {status:?}"
+            "the neighbour's {what}: {status:?}"
         );
     }
 }
@@ -520,19 +520,7 @@ fn connect(
 }
 
 fn enable() -> Command {
-    let set = PropertySet::configure(Configuration::ENABLE);
-    set.encode(0)
-}
-
-fn neighbour_command(opcode: IoOpcode) -> Command {
-    let command = LbaCommand {
-        nsid: 1,
-        slba: 5,
-        blocks: 1,
-        control: LbaControl(0),
-        dataset_hints: 0,
-    };
-    command.encode(opcode, 0)
+    PropertySet::configure(Configuration::ENABLE).encode(0)
 }
 
 /// Sends a command as it should be, its data in the capsule.

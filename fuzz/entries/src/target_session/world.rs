@@ -1,24 +1,10 @@
-//! The world of a session: a network, a target with two subsystems, and its cores.
+//! The target of a session, with two subsystems.
 
 use super::command::{BLOCK_BYTES, NAMESPACE_BYTES};
 use super::{CAPSULE_BYTES, NEIGHBOUR_NQN, NQN};
-use base::Nanos;
-use base::units::CoreId;
 use block::device::Ram;
-use reactor::{Core, Driver, PollPolicy, SocketOptions};
-use sim::{NetworkFaults, SimDriver, World};
-use std::net::SocketAddr;
 use std::sync::Arc;
-use target::{Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
-
-/// A network without delays: all that matters here is the order.
-pub(super) fn calm() -> NetworkFaults {
-    NetworkFaults {
-        delay_max: Nanos::ZERO,
-        send_stall_max: Nanos::ZERO,
-        ..NetworkFaults::CALM
-    }
-}
+use target::{Limits, NamespaceOptions, SubsystemOptions, Target};
 
 pub(super) fn target(how: u8, neighbour_host: &str) -> Arc<Target> {
     let mut limits = Limits {
@@ -60,35 +46,4 @@ fn add_namespace(target: &Target, nqn: &str, nsid: u32, block_bytes: u32) {
         ..NamespaceOptions::new(nsid, Arc::new(ram), [1; 16])
     };
     target.add_namespace(nqn, options).expect("a new namespace");
-}
-
-pub(super) fn cores(
-    world: &World,
-    shared: &Arc<Target>,
-    count: usize,
-) -> (Vec<Core<SimDriver, PollGroup>>, SocketAddr) {
-    let mut address = SocketAddr::from(([10, 0, 0, 1], 0));
-    let mut cores = Vec::new();
-    for (index, number) in (0..).zip(0..count) {
-        let mut driver = world.driver();
-        let op_namespace = driver.op_namespace();
-        shared.stays_on(number, CoreId(index));
-        let mut service = shared.poll_group(number, op_namespace);
-        if number == 0 {
-            let bound = driver.listen(address, &SocketOptions::default());
-            let (listener, bound) = bound.expect("a free address");
-            service.add_listener(listener);
-            address = bound;
-        }
-        cores.push(Core::new(driver, service, PollPolicy::Never));
-    }
-    (cores, address)
-}
-
-pub(super) fn free_buffers(core: &Core<SimDriver, PollGroup>) -> Vec<usize> {
-    core.driver
-        .buffers()
-        .usage()
-        .map(|(_, free, _)| free)
-        .collect()
 }

@@ -1,6 +1,6 @@
 //! Threads of hosts that die in the middle of what they do, while the others go on.
 
-use super::super::cast::{Host, Kind, SWITCHED_CORES, Threads, free_buffers};
+use super::super::cast::{Host, Kind, SWITCHED_CORES, Threads};
 use super::Machine;
 use reactor::{Core, PollPolicy};
 use std::rc::Rc;
@@ -10,22 +10,16 @@ impl Machine {
     /// dispatcher of a path: without a word, but for what dropping its channel says.
     pub(super) fn kill_thread(&mut self, host: usize, thread: usize) {
         let cast = Rc::clone(&self.cast);
-        let hosts = &mut cast.borrow_mut().hosts;
-        let all = hosts.len();
-        let by_path = |host: &Host| match &host.kind {
-            Kind::Threads(threads) => !threads.paths.is_empty() && !threads.left,
-            Kind::Plain(_) => false,
-        };
-        let mut numbers = (0..all).map(|number| (host + number) % all);
-        let Some(number) = numbers.find(|&number| by_path(&hosts[number])) else {
-            return;
-        };
-        let Host {
-            kind,
+        let mut cast = cast.borrow_mut();
+        let by_path = |threads: &Threads| !threads.paths.is_empty() && !threads.left;
+        let Some(Host {
+            kind: Kind::Threads(threads),
             applications,
             buffers,
-        } = &mut hosts[number];
-        let Kind::Threads(threads) = kind else { return };
+        }) = cast.host_of_threads(host, by_path)
+        else {
+            return;
+        };
         let Threads {
             dataplane,
             controlling,
@@ -38,7 +32,7 @@ impl Machine {
         if !dataplane.is_empty() {
             driver.wander(8, SWITCHED_CORES);
         }
-        let free = free_buffers(&driver);
+        let free = driver.free_buffers();
         let thread = thread % (paths.len() + apps.len());
         buffers[dataplane.len() + controlling.len() + thread] = free;
         if let Some(path) = paths.get_mut(thread) {

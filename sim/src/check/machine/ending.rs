@@ -134,7 +134,7 @@ impl Machine {
         );
         for (core, buffers) in target.cores.iter().zip(&target.buffers) {
             assert_eq!(
-                &free_buffers(&core.driver),
+                &core.driver.free_buffers(),
                 buffers,
                 "the target keeps buffers"
             );

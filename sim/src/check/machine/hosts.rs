@@ -13,14 +13,13 @@ use crate::host_core::HostCore;
 use crate::knob_changes::random_position;
 use crate::path_core::{PathCore, PathJob};
 use crate::rights::Law;
+use crate::storage::connects;
+use crate::switched::switchboard;
 use base::units::CoreId;
-use host::switch::EgressService;
-use host::{
-    Association, ConnectOptions, HostIdentity, ReplayPolicy, Switchboard, SwitchboardOptions,
-};
+use host::{ConnectOptions, ReplayPolicy, Switchboard, SwitchboardOptions};
 use reactor::{Core, PollPolicy};
 use switch::knobs::Lanes;
-use switch::{Class, Knobs, PathSpec};
+use switch::{Class, Knobs};
 
 /// Longest that the connections of a host take to close: they have the memory of requests until then.
 const CLOSES: Nanos = Nanos::from_secs(1);
@@ -31,13 +30,6 @@ const SHARERS: usize = 2;
 /// Longest that a request waits for a runner of its path that sleeps, or stands still, before another
 /// thread runs its queue.
 const TAKES_OVER: Nanos = Nanos::from_secs(2);
-
-/// A host's switchboard, and the cores around it.
-struct Boarded {
-    board: Switchboard,
-    dataplane: Vec<Core<SimDriver, EgressService>>,
-    controlling: Vec<Core<SimDriver, Controlling>>,
-}
 
 /// The work of an application, shared by so many threads.
 fn shares(whole: &Application, threads: usize) -> impl Iterator<Item = Application> {
@@ -169,13 +161,8 @@ impl Machine {
     }
 
     fn options(&mut self, subsystem: &str, name: &str, address: SocketAddr) -> ConnectOptions {
-        let mut id = [0; 16];
-        self.prng.fill(&mut id);
-        orphans::mark(&mut id, self.hosts_made);
-        let identity = HostIdentity {
-            nqn: host::parse_nqn(name).expect("a valid name"),
-            id,
-        };
+        let mut options = connects(address, subsystem, name, &mut self.prng);
+        orphans::mark(&mut options.host.id, self.hosts_made);
         let digests = self.has(Feature::Digests);
         ConnectOptions {
             queues: self.plan.queues,
@@ -189,11 +176,7 @@ impl Machine {
             keep_reconnecting: true,
             replay: ReplayPolicy::WhenSafe,
             seed: self.prng.next_u64(),
-            ..ConnectOptions::new(
-                address,
-                host::parse_nqn(subsystem).expect("a valid name"),
-                identity,
-            )
+            ..options
         }
     }
 
@@ -217,21 +200,13 @@ impl Machine {
             let core = core.expecting(self.plan.provoked);
             Kind::Plain(Box::new(Core::new(driver, core, PollPolicy::Never)))
         };
-        let host = Host {
-            kind,
-            applications,
-            buffers: Vec::new(),
-        };
-        host.noted()
+        Host::new(kind, applications)
     }
 
     /// Makes a host with applications that are threads which submit through a switchboard.
     fn switched(&mut self, options: Vec<ConnectOptions>, applications: &[Application]) -> Kind {
-        let Boarded {
-            board,
-            dataplane,
-            controlling,
-        } = self.board(options);
+        let (board, mut threads) = self.board(options);
+        let controlling = &threads.controlling;
         let apps = applications.iter().map(|application| {
             let class = self.class();
             let changes = if self.prng.chance(1, 3) {
@@ -254,14 +229,8 @@ impl Machine {
             let app = App::new(job, board.clone(), self.prng.next_u64());
             Core::new(driver, app, PollPolicy::Never)
         });
-        Kind::Threads(Box::new(Threads {
-            apps: apps.collect(),
-            board: Some(board),
-            dataplane,
-            controlling,
-            paths: Vec::new(),
-            left: false,
-        }))
+        threads.apps = apps.collect();
+        Kind::Threads(Box::new(threads))
     }
 
     /// Draws the class of a thread.
@@ -269,8 +238,8 @@ impl Machine {
         Class::ALL[usize::from(self.prng.chance(1, 2))]
     }
 
-    /// Makes the controllers of a host, and its switchboard.
-    fn board(&mut self, options: Vec<ConnectOptions>) -> Boarded {
+    /// Makes the controllers of a host, and its switchboard with the cores around it.
+    fn board(&mut self, options: Vec<ConnectOptions>) -> (Switchboard, Threads) {
         let knobs = random_position(&mut self.prng, &Knobs::default());
         let options = options.into_iter();
         let controlling =
@@ -279,23 +248,16 @@ impl Machine {
             cores: (0..SWITCHED_CORES).map(CoreId).collect(),
             knobs,
         };
-        let mut dataplane = Vec::new();
         // One thread for all classes may have a lane for each, and not the other way round.
         let apart = knobs.lanes == Lanes::PerClass && self.prng.chance(1, 2);
-        let board = Switchboard::run_by(&board, apart, |place| {
-            let mut driver = self.world.driver();
-            driver.belongs_to(&controlling[0].driver);
-            let service = place.service(&driver);
-            let core = Core::new(driver, service, PollPolicy::Never);
-            let sender = core.sender();
-            dataplane.push(core);
-            Ok(sender)
-        });
-        Boarded {
-            board: board.expect("valid knobs"),
+        let (board, dataplane) = switchboard(&self.world, &controlling[0].driver, &board, apart);
+        let threads = Threads {
+            board: Some(board.clone()),
             dataplane,
             controlling,
-        }
+            ..Threads::default()
+        };
+        (board, threads)
     }
 
     /// Makes the controllers of a host.
@@ -323,13 +285,17 @@ impl Machine {
         path: HostPath,
         applications: &[Application],
     ) -> Kind {
-        let (board, dataplane, controlling) = if path.switched {
-            let boarded = self.board(options);
-            (Some(boarded.board), boarded.dataplane, boarded.controlling)
+        let mut threads = if path.switched {
+            self.board(options).1
         } else {
-            let controlling = self.controlling(options.into_iter());
-            (None, Vec::new(), controlling)
+            Threads {
+                controlling: self.controlling(options.into_iter()),
+                ..Threads::default()
+            }
         };
+        let Threads {
+            board, controlling, ..
+        } = &threads;
         let association = |target: usize| Arc::clone(controlling[target].service.association());
         let driver = |world: &World| {
             let mut driver = world.driver();
@@ -349,9 +315,14 @@ impl Machine {
                 Class::DEFAULT
             };
             let core = paths.entry(place).or_insert_with(|| {
-                let board = board.clone().map(|board| (board, class));
-                let association = association(application.target);
-                let job = self.path_job(path, association, application.nsid, board);
+                let job = PathJob {
+                    association: association(application.target),
+                    nsid: application.nsid,
+                    spec: path.drawn.spec(),
+                    depth: path.depth,
+                    board: board.clone().map(|board| (board, class)),
+                    deposed: Rc::clone(&self.deposed),
+                };
                 Core::new(driver(&self.world), PathCore::new(job), PollPolicy::Never)
             });
             let thread = number % path.threads;
@@ -375,37 +346,9 @@ impl Machine {
             let app = App::by(job, through, self.prng.next_u64());
             apps.push(Core::new(driver(&self.world), app, PollPolicy::Never));
         }
-        let paths = paths.into_values().collect();
-        Kind::Threads(Box::new(Threads {
-            board,
-            dataplane,
-            controlling,
-            paths,
-            apps,
-            left: false,
-        }))
-    }
-
-    /// Returns the path to a namespace that is to be opened.
-    fn path_job(
-        &self,
-        path: HostPath,
-        association: Arc<Association>,
-        nsid: u32,
-        board: Option<(Switchboard, Class)>,
-    ) -> PathJob {
-        let spec = PathSpec {
-            path: path.drawn.path,
-            rules: path.drawn.rules,
-        };
-        PathJob {
-            association,
-            nsid,
-            spec,
-            depth: path.depth,
-            board,
-            deposed: Rc::clone(&self.deposed),
-        }
+        threads.paths = paths.into_values().collect();
+        threads.apps = apps;
+        Kind::Threads(Box::new(threads))
     }
 
     /// Adds a host on a subsystem of its own, which no oracle judges.
@@ -426,11 +369,7 @@ impl Machine {
         let core = HostCore::with(vec![options], vec![application.clone()], &mut driver);
         let (lies, one_in) = (self.plan.lies, self.plan.lie_one_in);
         self.world.tell_lies(&driver, lies, one_in);
-        let liar = Host {
-            kind: Kind::Plain(Box::new(Core::new(driver, core, PollPolicy::Never))),
-            applications: vec![application],
-            buffers: Vec::new(),
-        };
-        self.cast.borrow_mut().liar = Some(liar.noted());
+        let kind = Kind::Plain(Box::new(Core::new(driver, core, PollPolicy::Never)));
+        self.cast.borrow_mut().liar = Some(Host::new(kind, vec![application]));
     }
 }

@@ -5,6 +5,7 @@ use super::super::plan::Incident;
 use super::super::tenants::{Tenants, host_name};
 use super::super::volume::Volume;
 use super::{Machine, SUBSYSTEM};
+use crate::application::Replacement;
 use crate::knob_changes::random_position;
 use crate::rights::Rights;
 use base::Nanos;
@@ -20,6 +21,8 @@ const ZEROES_AT_MOST: Nanos = Nanos::from_millis(20);
 impl Machine {
     /// Something happens.
     pub(in crate::check) fn meets(&mut self, incident: Incident) {
+        let now = self.world.now();
+        let until = |pause| now + pause;
         match incident {
             Incident::CrashTarget {
                 target,
@@ -29,13 +32,13 @@ impl Machine {
             } => self.crash_target(target, down, power, other),
             Incident::CrashHost(number) => self.crash_host(number),
             Incident::PauseTarget((target, core), pause) => {
-                let until = self.world.now() + pause;
-                self.cast.borrow_mut().pause_target(target, core, until);
+                self.cast
+                    .borrow_mut()
+                    .pause_target(target, core, until(pause));
                 self.count("pauses");
             }
             Incident::PauseHost(number, pause) => {
-                let until = self.world.now() + pause;
-                self.cast.borrow_mut().hosts[number].hold(until);
+                self.cast.borrow_mut().hosts[number].hold(until(pause));
                 self.count("pauses");
             }
             Incident::PauseHostCores {
@@ -44,8 +47,9 @@ impl Machine {
                 pause,
                 lead,
             } => {
-                let until = self.world.now() + pause;
-                self.cast.borrow_mut().pause_host_cores(host, core, until);
+                self.cast
+                    .borrow_mut()
+                    .pause_host_cores(host, core, until(pause));
                 self.count("pauses of cores");
                 self.pass(lead);
             }
@@ -55,8 +59,11 @@ impl Machine {
                 thread,
                 pause,
             } => {
-                let until = self.world.now() + pause;
-                if self.cast.borrow_mut().pause_thread(host, thread, until) {
+                if self
+                    .cast
+                    .borrow_mut()
+                    .pause_thread(host, thread, until(pause))
+                {
                     self.count("pauses of threads with a path");
                 }
             }
@@ -134,9 +141,14 @@ impl Machine {
         // Observers that know the old volume by its size must learn the new one's.
         volume.extent.begin();
         volume.extent.end(volume.extent.blocks());
-        for host in &mut self.cast.borrow_mut().hosts {
-            host.is_replaced(target, nsid, &volume.oracle, &volume.extent);
-        }
+        let by = Replacement {
+            target,
+            nsid,
+            oracle: &volume.oracle,
+            extent: &volume.extent,
+        };
+        let hosts = &mut self.cast.borrow_mut().hosts;
+        hosts.iter_mut().for_each(|host| host.is_replaced(&by));
         let known = &mut self.known[target];
         let before = std::mem::replace(&mut known.volumes[place], volume);
         // Where it could not write its pages back, they are gone with its cache.

@@ -40,7 +40,14 @@ impl World<'_> {
         if let Some(interval) = self.apps[app].interval {
             self.calendar
                 .push(self.now + interval, Event::Intended { app });
-        } else if self.config.hosting == Hosting::Inline {
+        } else {
+            self.prompt(app);
+        }
+    }
+
+    /// An application has requests to make: at once, or when its thread has the core.
+    fn prompt(&mut self, app: usize) {
+        if self.config.hosting == Hosting::Inline {
             self.issue(app, Way::Direct);
         } else {
             self.wake(self.apps[app].thread);
@@ -56,11 +63,7 @@ impl World<'_> {
         let interval = self.apps[app].interval.expect("an open loop");
         self.calendar
             .push(self.now + interval, Event::Intended { app });
-        if self.config.hosting == Hosting::Inline {
-            self.issue(app, Way::Direct);
-        } else {
-            self.wake(self.apps[app].thread);
-        }
+        self.prompt(app);
     }
 
     /// Returns the next step of an application and its cost.

@@ -12,25 +12,14 @@ const PANELS: [Panel; 5] = [L_AVERAGE, L_P99, L_P999, TOTAL, PER_CORE];
 /// Cores of each side, unless the figure varies them.
 const CORES: usize = 6;
 
-const L_APPS: Axis = Axis {
-    name: "L-apps",
-    unit: "",
-};
-
-const L_THREADS: Axis = Axis {
-    name: "L-threads",
-    unit: "",
-};
-
+const L_APPS: Axis = Axis::number_of("L-apps");
+const L_THREADS: Axis = Axis::number_of("L-threads");
 const T_DEPTH: Axis = Axis {
     name: "T-app I/O depth",
     unit: "requests",
 };
 
-const CORES_AXIS: Axis = Axis {
-    name: "cores",
-    unit: "",
-};
+const CORES_AXIS: Axis = Axis::number_of("cores");
 
 /// The part of a run that differs from point to point.
 #[derive(Clone, Copy)]

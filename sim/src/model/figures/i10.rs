@@ -40,10 +40,7 @@ const WRITES: Panel = Panel {
 #[must_use]
 pub fn i10_7(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     let effort = Effort { quick, seed };
-    let x = Axis {
-        name: "cores",
-        unit: "",
-    };
+    let x = Axis::number_of("cores");
     let values = effort.sweep(&[1, 2, 4, 8, 12, 16, 20, 24]);
     let mut all = Vec::new();
     for (panel, write_permille) in [(READS, 0), (WRITES, 1_000)] {
@@ -61,10 +58,7 @@ pub fn i10_7(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
 #[must_use]
 pub fn i10_9(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     let effort = Effort { quick, seed };
-    let x = Axis {
-        name: "targets",
-        unit: "",
-    };
+    let x = Axis::number_of("targets");
     let values = effort.sweep(&[1, 8, 16, 24, 36, 48]);
     sweep(x, &values, &SYSTEMS, &[READS], |system, targets| {
         let apps = vec![AppSpec::throughput(targets, BYTES, DEPTH)];

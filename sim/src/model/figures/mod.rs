@@ -39,6 +39,13 @@ pub struct Axis {
     pub unit: &'static str,
 }
 
+impl Axis {
+    /// A number of things.
+    const fn number_of(name: &'static str) -> Self {
+        Self { name, unit: "" }
+    }
+}
+
 /// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {

@@ -110,7 +110,7 @@ impl CacheChannel {
         if let Some(key) = key {
             self.pending(key).ios += 1;
         }
-        self.transfers.submit(io, request, cx);
+        self.transfers.submit(io, false, request, cx);
     }
 
     /// Reads ahead of a read, if it belongs to a sequential stream.

@@ -76,8 +76,8 @@ impl CacheChannel {
             let operation = Operation::Write { durable: false };
             let request = self.page_request(operation, &run, &memory);
             drop(memory);
-            self.transfers
-                .write_back(Io::WriteBack { pages: run }, awaited, request, cx);
+            let io = Io::WriteBack { pages: run };
+            self.transfers.submit(io, !awaited, request, cx);
         }
         at
     }

@@ -9,7 +9,7 @@ use super::errno::{Direction, Unsupported, block_error, unsupported};
 use super::sync_queue::SyncQueue;
 use super::{FileDevice, FileState, IoMode};
 use crate::device::copy::{copy_from_region, copy_to_region, equals_region};
-use crate::device::{Capabilities, Channel, DeviceError, Geometry, Submit, check, writable};
+use crate::device::{Capabilities, Channel, DeviceError, Geometry, Submit, check_memory};
 use crate::limits::{
     ALLOCATE_PIECE_BYTES, FILE_QUEUE_DEPTH, SCRATCH_BYTES, SCRATCH_COUNT, ZERO_PIECE_BYTES,
 };
@@ -123,12 +123,8 @@ impl FileChannel {
         if self.closing {
             return Some(BlockError::Aborted);
         }
-        if let Err(error) = check(request, self.geometry, self.capabilities) {
+        if let Err(error) = check_memory(request, self.geometry, self.capabilities) {
             return Some(error);
-        }
-        let read = request.operation == Operation::Read;
-        if read && !request.data.as_mut().is_some_and(writable) {
-            return Some(BlockError::Malformed);
         }
         (is_durable(request.operation) && self.flush_failed()).then_some(BlockError::WriteFailure)
     }
@@ -167,6 +163,22 @@ impl FileChannel {
         let slot = self.slots.get_mut(key).expect("the caller found the slot");
         let (offset, left) = (slot.offset + slot.done, slot.len - slot.done);
         let durable = self.direct && slot.operation == Operation::Write { durable: true };
+        let transfer = |write, slice| {
+            if write {
+                Op::Write {
+                    file,
+                    offset,
+                    slice,
+                    durable,
+                }
+            } else {
+                Op::Read {
+                    file,
+                    offset,
+                    slice,
+                }
+            }
+        };
         let op = match slot.work {
             Work::Sync => {
                 self.syncs.push(key);
@@ -174,37 +186,11 @@ impl FileChannel {
             }
             Work::Whole => {
                 let slice = slot.data.take().expect("the driver gave the data back");
-                if slot.operation == Operation::Read {
-                    Op::Read {
-                        file,
-                        offset,
-                        slice,
-                    }
-                } else {
-                    Op::Write {
-                        file,
-                        offset,
-                        slice,
-                        durable,
-                    }
-                }
+                transfer(slot.operation != Operation::Read, slice)
             }
             Work::Scratch(at) => {
                 let slice = fill_scratch(slot, &self.scratch, at);
-                if slot.operation.is_write() {
-                    Op::Write {
-                        file,
-                        offset,
-                        slice,
-                        durable,
-                    }
-                } else {
-                    Op::Read {
-                        file,
-                        offset,
-                        slice,
-                    }
-                }
+                transfer(slot.operation.is_write(), slice)
             }
             Work::Allocate(allocation) => Op::Allocate {
                 file,
@@ -214,13 +200,8 @@ impl FileChannel {
             },
             Work::Zeroes => {
                 let piece = at_most(left, ZERO_PIECE_BYTES);
-                let slice = IoSlice::new(Memory::Region(self.zeroes.clone()), 0, piece);
-                Op::Write {
-                    file,
-                    offset,
-                    slice,
-                    durable,
-                }
+                let memory = Memory::Region(self.zeroes.clone());
+                transfer(true, IoSlice::new(memory, 0, piece))
             }
         };
         cx.submit(OpKey::new(self.op_namespace.id(), KIND_SLOT, key), op);
@@ -262,12 +243,7 @@ impl FileChannel {
                 let count = count / self.align * self.align;
                 if count == 0 {
                     // Nothing moves although it should: the file ends before its size.
-                    let read = !slot.operation.is_write();
-                    let error = if read {
-                        BlockError::ReadFailure
-                    } else {
-                        BlockError::WriteFailure
-                    };
+                    let error = Direction::of(slot.operation).failure();
                     return self.finish(key, Err(error));
                 }
                 if let Err(error) = take_piece(slot, &self.scratch, count) {
@@ -302,12 +278,7 @@ impl FileChannel {
         let Some(slot) = self.slots.get(key) else {
             return;
         };
-        let write = slot.operation.is_write();
-        let direction = if write {
-            Direction::Write
-        } else {
-            Direction::Read
-        };
+        let direction = Direction::of(slot.operation);
         if self.direct && is_durable(slot.operation) && error.raw_os_error() == Some(libc::EIO) {
             // It is the flush within the write that may have failed, and it will not fail again.
             self.shared.flush_failed.store(true, Ordering::Release);

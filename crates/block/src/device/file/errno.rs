@@ -1,6 +1,6 @@
 //! The kernel's errors as errors of a device.
 
-use crate::request::BlockError;
+use crate::request::{BlockError, Operation};
 use std::io;
 
 /// The direction of an operation.
@@ -12,12 +12,27 @@ pub(super) enum Direction {
     Write,
 }
 
+impl Direction {
+    /// Returns the direction of an operation on a file.
+    pub(super) const fn of(operation: Operation) -> Self {
+        if operation.is_write() {
+            Self::Write
+        } else {
+            Self::Read
+        }
+    }
+
+    /// Returns the error of an operation that failed.
+    pub(super) const fn failure(self) -> BlockError {
+        match self {
+            Self::Read => BlockError::ReadFailure,
+            Self::Write => BlockError::WriteFailure,
+        }
+    }
+}
+
 /// The device error for an error of the kernel.
 pub(super) fn block_error(error: &io::Error, direction: Direction) -> BlockError {
-    let failure = match direction {
-        Direction::Read => BlockError::ReadFailure,
-        Direction::Write => BlockError::WriteFailure,
-    };
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => BlockError::NoSpace,
         Some(libc::EROFS | libc::EPERM | libc::EACCES) if direction == Direction::Write => {
@@ -30,7 +45,7 @@ pub(super) fn block_error(error: &io::Error, direction: Direction) -> BlockError
             BlockError::Internal
         }
         Some(libc::EOPNOTSUPP) => BlockError::Unsupported,
-        _ => failure,
+        _ => direction.failure(),
     }
 }
 

@@ -135,9 +135,7 @@ impl FlashChannel {
             Operation::Flush => Access::Flush,
         }
     }
-}
 
-impl FlashChannel {
     fn is_full(&self) -> bool {
         self.delayed.len() + self.delayed_extents.len() >= LAYER_QUEUE_DEPTH
     }

@@ -1,11 +1,10 @@
 //! A layer that counts what passes, for tests of what is above it.
 
-use crate::device::{Channel, Device, Submit};
-use crate::layer::below::{LayerChannel, LayerDevice};
-use crate::request::{Completion, Request};
+use crate::device::Device;
+use crate::layer::below::{Ended, Layer, LayerDevice};
+use crate::request::{BlockError, Completion, Request};
 use base::Time;
-use reactor::{Context, Driver};
-use std::collections::VecDeque;
+use reactor::Driver;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -69,50 +68,30 @@ impl LayerDevice for Stats {
         &*self.inner
     }
 
-    fn channel(&self, inner: Box<dyn Channel>, _: &mut dyn Driver) -> Box<dyn Channel> {
-        Box::new(StatsChannel {
-            inner,
-            counters: Arc::clone(&self.counters),
-            finished: VecDeque::new(),
-        })
+    type Layer = StatsLayer;
+
+    fn layer(&self, _: &mut dyn Driver) -> StatsLayer {
+        StatsLayer(Arc::clone(&self.counters))
     }
 }
 
 #[derive(Debug)]
-struct StatsChannel {
-    inner: Box<dyn Channel>,
-    counters: Arc<Counters>,
-    finished: VecDeque<Completion>,
-}
+pub(crate) struct StatsLayer(Arc<Counters>);
 
-impl LayerChannel for StatsChannel {
-    fn inner(&self) -> &dyn Channel {
-        &*self.inner
+impl Layer for StatsLayer {
+    type Note = ();
+
+    fn begin(&mut self, _: &mut Request) -> Result<(), BlockError> {
+        self.0.submitted.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 
-    fn inner_mut(&mut self) -> &mut dyn Channel {
-        &mut *self.inner
+    fn undo(&mut self, (): (), _: &mut Request) {
+        self.0.submitted.fetch_sub(1, Ordering::Release);
     }
 
-    fn enter(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
-        let answer = self.inner.submit(request, cx);
-        if !matches!(answer, Submit::Busy(_)) {
-            self.counters.submitted.fetch_add(1, Ordering::Release);
-        }
-        if matches!(answer, Submit::Done(_)) {
-            self.counters.completed.fetch_add(1, Ordering::Release);
-        }
-        answer
-    }
-
-    fn collect(&mut self, _: Time) {
-        while let Some(completion) = self.inner.reap() {
-            self.counters.completed.fetch_add(1, Ordering::Release);
-            self.finished.push_back(completion);
-        }
-    }
-
-    fn finished(&mut self) -> Option<Completion> {
-        self.finished.pop_front()
+    fn end(&mut self, (): (), completion: Completion, _: Time) -> Ended {
+        self.0.completed.fetch_add(1, Ordering::Release);
+        Ended::Now(completion)
     }
 }
