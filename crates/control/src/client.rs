@@ -39,7 +39,7 @@ const CHANGES_MAX: u32 = 16;
 /// # Errors
 /// An interface that cannot be reached, or what it says is wrong with the request.
 pub fn ask(api: &ApiAddress, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-    put(api, method, path, body, None)?.value()
+    send(api, method, path, body, None)?.value()
 }
 
 /// Reads an answer of the interface as the value that it stands for.
@@ -61,10 +61,10 @@ pub fn change(
     mut decide: impl FnMut(&Value) -> Result<Value>,
 ) -> Result<Value> {
     for _ in 0..CHANGES_MAX {
-        let seen = put(api, Method::GET, path, None, None)?;
+        let seen = send(api, Method::GET, path, None, None)?;
         let tag = seen.tag.clone();
         let body = decide(&seen.value()?)?;
-        let answer = put(api, Method::PUT, path, Some(&body), tag.as_ref())?;
+        let answer = send(api, Method::PUT, path, Some(&body), tag.as_ref())?;
         if answer.status != StatusCode::PRECONDITION_FAILED {
             return answer.value();
         }
@@ -80,8 +80,8 @@ struct Answer {
     from: ApiAddress,
 }
 
-/// Puts a question; with `if_match` only if its subject is still what had this tag.
-fn put(
+/// Sends a request and returns its answer; with `if_match` one that is for what still has this tag.
+fn send(
     api: &ApiAddress,
     method: Method,
     path: &str,
