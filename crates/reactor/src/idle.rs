@@ -26,9 +26,9 @@ pub enum PollPolicy {
     Spare,
 }
 
-/// A yield that took longer than this lent the processor to another thread: two switches take that
-/// long, and a call that finds no other thread a fraction of it.
-const LENT: Nanos = Nanos::from_micros(3);
+/// Two switches between threads take this long. A yield that took longer lent the processor to
+/// another thread; a call that finds no other thread takes a fraction of it.
+const TWO_SWITCHES: Nanos = Nanos::from_micros(3);
 
 /// Polls in vain that it takes to give up, and the ceiling of what success can save up.
 const CONFIDENCE_MAX: u32 = 16;
@@ -83,6 +83,8 @@ struct Stretch {
     since: Time,
     /// Decided at its beginning.
     polls: bool,
+    /// Time for which yields lent the processor to other threads.
+    lent: Nanos,
     since_look: SinceLook,
 }
 
@@ -94,7 +96,7 @@ enum SinceLook {
     /// Used by this core: what comes now would have had to wake a sleeper.
     Mine,
     /// Lent to another thread: what comes now may be its doing, and it would have woken a sleeper
-    /// for no more than the switch that yielding took.
+    /// for no more than the switch that yielding took. Polling before that kept it waiting.
     Lent,
 }
 
@@ -139,6 +141,7 @@ impl IdlePolicy {
                 let stretch = self.stretch.get_or_insert(Stretch {
                     since: now,
                     polls: self.confidence > 0,
+                    lent: Nanos::ZERO,
                     since_look: SinceLook::Unknown,
                 });
                 let poll = stretch.polls && now.since(stretch.since) < Self::POLL_WINDOW;
@@ -171,14 +174,17 @@ impl IdlePolicy {
     pub fn yielded(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
         let length = now.since(since);
         let spare = self.policy == PollPolicy::Spare;
-        let limit = if spare { LENT } else { KEPT };
+        let limit = if spare { TWO_SWITCHES } else { KEPT };
         let kept = length > limit && others();
         if let Some(stretch) = &mut self.stretch {
             stretch.since_look = match () {
-                () if length <= LENT => SinceLook::Mine,
+                () if length <= TWO_SWITCHES => SinceLook::Mine,
                 () if length <= KEPT || kept => SinceLook::Lent,
                 () => SinceLook::Unknown,
             };
+            if stretch.since_look == SinceLook::Lent {
+                stretch.lent += length;
+            }
             if kept {
                 stretch.polls &= !spare;
                 self.lose(KEPT_COST);
@@ -197,7 +203,7 @@ impl IdlePolicy {
         };
         let length = now.since(stretch.since);
         if stretch.polls {
-            self.polled(wait, length, stretch.since_look);
+            self.polled(wait, length, stretch);
         } else if length < SHORT_SLEEP {
             self.short_sleeps += 1;
             if self.short_sleeps >= TRY_AFTER_SLEEPS {
@@ -207,16 +213,16 @@ impl IdlePolicy {
         }
     }
 
-    fn polled(&mut self, wait: Wait, length: Nanos, since_look: SinceLook) {
+    fn polled(&mut self, wait: Wait, length: Nanos, stretch: Stretch) {
         let soon = length <= SOON;
-        match since_look {
+        match stretch.since_look {
             _ if wait != Wait::No => self.lose(1),
             SinceLook::Mine => {
                 let reward = if soon { REWARD } else { LATE_REWARD };
                 self.confidence = (self.confidence + reward).min(CONFIDENCE_MAX);
             }
             // It would have come sooner had this core slept.
-            SinceLook::Lent if !soon => self.lose(1),
+            SinceLook::Lent if !soon || length > stretch.lent + TWO_SWITCHES => self.lose(1),
             SinceLook::Lent | SinceLook::Unknown => {}
         }
     }
@@ -383,6 +389,9 @@ mod tests {
     fn gives_up_where_giving_way_does_not_let_the_other_end_run() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
         assert!(on_one_processor(&mut policy, 190 * US, 1_000) <= CONFIDENCE_MAX + 2);
+        // A thread of lower priority has the processor only after some 50 µs of yields.
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        assert!(on_one_processor(&mut policy, 40 * US, 1_000) <= CONFIDENCE_MAX + 2);
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
         assert_eq!(on_one_processor(&mut policy, 2 * US, 1_000), 1_000);
     }
