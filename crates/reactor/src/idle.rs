@@ -26,9 +26,13 @@ pub enum PollPolicy {
     Spare,
 }
 
-/// Two switches between threads take this long. A yield that took longer lent the processor to
-/// another thread; a call that finds no other thread takes a fraction of it.
-const TWO_SWITCHES: Nanos = Nanos::from_micros(3);
+/// A yield that took longer than this lent the processor to another thread: two switches take that
+/// long, and a call that finds no other thread a fraction of it.
+const LENT: Nanos = Nanos::from_micros(3);
+
+/// A poll that used the processor itself for longer than this delayed the thread that it waited
+/// for, if that one shares the processor, by more than a sleep costs.
+const DELAYED: Nanos = Nanos::from_micros(10);
 
 /// Polls in vain that it takes to give up, and the ceiling of what success can save up.
 const CONFIDENCE_MAX: u32 = 16;
@@ -174,11 +178,11 @@ impl IdlePolicy {
     pub fn yielded(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
         let length = now.since(since);
         let spare = self.policy == PollPolicy::Spare;
-        let limit = if spare { TWO_SWITCHES } else { KEPT };
+        let limit = if spare { LENT } else { KEPT };
         let kept = length > limit && others();
         if let Some(stretch) = &mut self.stretch {
             stretch.since_look = match () {
-                () if length <= TWO_SWITCHES => SinceLook::Mine,
+                () if length <= LENT => SinceLook::Mine,
                 () if length <= KEPT || kept => SinceLook::Lent,
                 () => SinceLook::Unknown,
             };
@@ -222,7 +226,7 @@ impl IdlePolicy {
                 self.confidence = (self.confidence + reward).min(CONFIDENCE_MAX);
             }
             // It would have come sooner had this core slept.
-            SinceLook::Lent if !soon || length > stretch.lent + TWO_SWITCHES => self.lose(1),
+            SinceLook::Lent if !soon || length > stretch.lent + DELAYED => self.lose(1),
             SinceLook::Lent | SinceLook::Unknown => {}
         }
     }
