@@ -21,8 +21,11 @@ const PAGE_BYTES: usize = 4 * KIB;
 pub struct SubmitterMemory {
     region: Region,
     handle: RegionHandle,
-    /// Bytes of each place.
+    /// Most bytes of a request's data.
     bytes: usize,
+    /// Distance between places in bytes: an odd number of pages, so that the first pages of all places
+    /// do not share a few sets of the cache.
+    stride: usize,
     /// Places for requests that come with memory of their own; those that no request uses.
     places: Vec<u32>,
     /// The other places: each is lent while there are clones of its handle.
@@ -57,8 +60,8 @@ impl SubmitterMemory {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn with_room(depth: u32, bytes: usize, room: usize) -> Result<Self, DeviceError> {
-        let places = (2 * depth as usize * bytes).next_multiple_of(PAGE_BYTES);
-        let region = Region::new(places + room)?;
+        let stride = bytes.next_multiple_of(PAGE_BYTES) | PAGE_BYTES;
+        let region = Region::new(2 * depth as usize * stride + room)?;
         Ok(Self {
             handle: region.handle(),
             lendable: (0..depth).map(|_| region.handle()).collect(),
@@ -66,6 +69,7 @@ impl SubmitterMemory {
             next_lent: 0,
             buffers: BTreeMap::new(),
             bytes,
+            stride,
             region,
         })
     }
@@ -86,7 +90,7 @@ impl SubmitterMemory {
         let place = turn.find(|&place| self.lendable[place].is_alone())?;
         self.next_lent = (place + 1) % count;
         // The other half is for requests that come with memory of their own.
-        let offset = (count + place) * self.bytes;
+        let offset = (count + place) * self.stride;
         let memory = Memory::Region(self.lendable[place].clone());
         Some(IoSlice::new(memory, offset, bytes))
     }
@@ -95,7 +99,7 @@ impl SubmitterMemory {
     /// gap.
     pub fn reserve(&mut self, bytes: usize) -> Option<IoSlice> {
         let size = bytes.checked_next_multiple_of(PAGE_BYTES)?;
-        let mut start = (2 * self.lendable.len() * self.bytes).next_multiple_of(PAGE_BYTES);
+        let mut start = 2 * self.lendable.len() * self.stride;
         for (&next, &taken) in &self.buffers {
             if next - start >= size {
                 break;
@@ -131,7 +135,7 @@ impl SubmitterMemory {
             });
         }
         let place = self.places.pop()?;
-        let offset = place as usize * self.bytes;
+        let offset = place as usize * self.stride;
         if operation != Operation::Read {
             copy_to_region(data, 0, &self.handle, offset, data.len());
         }
@@ -143,7 +147,7 @@ impl SubmitterMemory {
 
     /// Copies what a read brought to the data that the request came with.
     pub fn copy_back(&self, place: u32, data: &mut IoSlice) {
-        let offset = place as usize * self.bytes;
+        let offset = place as usize * self.stride;
         copy_from_region(&self.handle, offset, data, 0, data.len());
     }
 
@@ -156,6 +160,20 @@ impl SubmitterMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_spread_over_the_sets_of_a_cache() {
+        // The index of a set has up to six bits above those of a page.
+        const SETS: usize = 64 * PAGE_BYTES;
+        for bytes in [PAGE_BYTES, 64 * KIB, 256 * KIB] {
+            let mut memory = SubmitterMemory::new(64, bytes).unwrap();
+            let lent: Vec<_> = (0..64).map(|_| memory.lend(bytes).unwrap()).collect();
+            let mut offsets: Vec<_> = lent.iter().map(|slice| slice.offset() % SETS).collect();
+            offsets.sort_unstable();
+            offsets.dedup();
+            assert_eq!(offsets.len(), 64, "places of {bytes} bytes");
+        }
+    }
 
     #[test]
     fn buffers_of_the_room_overlap_neither_each_other_nor_the_places() {

@@ -1,8 +1,8 @@
-//! What a write of 4 KiB to a large region costs: `cargo run --release --example region_writes`.
+//! What a write of 4 KiB to a device's region costs: `cargo run --release --example region_writes`.
 //!
 //! Each goes to a random page, and some 200 ns of work lie between two of them, which is less than
 //! a target does for a request. Prints nanoseconds of a write without that work, five times, for
-//! an ordinary copy (to a region that counts as small), one past the caches that is ordered by
+//! an ordinary copy, one past the caches that is ordered by
 //! itself, and those that are ordered 62 at a time, as many as a full receive buffer brings.
 
 use base::Prng;
@@ -14,7 +14,9 @@ const PAGE: usize = 4096;
 const WRITES: u32 = 200_000;
 
 fn main() {
-    let large = Region::new(256 << 20).expect("address space").handle();
+    let large = Region::for_device(256 << 20)
+        .expect("address space")
+        .handle();
     // As many small ones make as much memory.
     let small: Vec<_> = (0..8)
         .map(|_| Region::new(32 << 20).expect("address space").handle())

@@ -99,12 +99,10 @@ base::with_defaults! {
     /// Options of a socket. The defaults are what the data path wants.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SocketOptions {
-        /// Kernel send and receive buffer in bytes; the kernel caps it at its own limits. A whole
-        /// caravan must fit, so that it is never split.
-        pub buffer_bytes: usize = 4 * base::units::MIB,
-        /// TCP congestion control. The machine's default may pace (BBR), which costs throughput on
-        /// short paths; a name that the kernel does not have is ignored.
-        pub congestion_control: Option<&'static str> = Some("reno"),
+        /// Kernel send and receive buffer in bytes; zero leaves both to the kernel, which fits them to
+        /// the bandwidth and the round-trip time of the path. A fixed size is capped by the kernel
+        /// (`net.core.wmem_max`, often 208 KiB), which caps the bandwidth of a long path.
+        pub buffer_bytes: usize = 0,
         /// Time after which a connection ends if its peer acknowledges nothing of what was sent, or has
         /// no room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a
         /// quarter of an hour.

@@ -69,7 +69,7 @@ impl Ram {
 fn region(bytes: u64) -> Result<Region, DeviceError> {
     let bytes = usize::try_from(bytes)
         .map_err(|_| DeviceError::Invalid(format!("{bytes} bytes exceed the address space")))?;
-    Ok(Region::new(bytes)?)
+    Ok(Region::for_device(bytes)?)
 }
 
 impl Device for Ram {

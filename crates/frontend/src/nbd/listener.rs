@@ -5,8 +5,8 @@ use crate::acceptor::{Acceptor, PAUSE, Woken, pause, wait};
 use crate::error::FrontendError;
 use crate::limits::NBD_CONNECTIONS_MAX;
 use crate::unix_socket;
+use reactor::uring::tune_to_peer;
 use reactor::{MailboxSender, Stream};
-use rustix::net::sockopt;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 use std::fmt;
 use std::fs;
@@ -25,7 +25,7 @@ const BACKLOG: i32 = 128;
 /// Time without traffic after which the kernel asks whether a client is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// Kernel buffers of a connection, in bytes.
+/// Kernel buffers of a connection over a Unix socket, in bytes; the kernel fits those of TCP to the path.
 const SOCKET_BYTES: usize = 4 << 20;
 
 /// The address of a server.
@@ -134,10 +134,6 @@ impl Bound {
 fn bind_tcp(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
-    // Accepted sockets have these from their beginning. What the kernel refuses costs speed alone.
-    let _ = socket.set_recv_buffer_size(SOCKET_BYTES);
-    let _ = socket.set_send_buffer_size(SOCKET_BYTES);
-    let _ = sockopt::set_tcp_congestion(&socket, "reno");
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
@@ -170,7 +166,12 @@ fn accept_all(
     let mut cores = cores.iter().cycle();
     while wait(end, Some(socket), None) != Woken::End {
         let client = match socket.accept() {
-            Ok((client, _)) => client,
+            Ok((client, peer)) => {
+                if let Some(peer) = peer.as_socket() {
+                    tune_to_peer(&client, peer);
+                }
+                client
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             // Short of descriptors or memory, or the client is gone already.
             Err(_) if pause(end, PAUSE) => return,

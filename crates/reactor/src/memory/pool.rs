@@ -24,8 +24,17 @@ unsafe impl Send for Mapping {}
 // SAFETY: sharing the address is harmless; `Region` documents concurrent access to the bytes.
 unsafe impl Sync for Mapping {}
 
+/// The pages of a [`Mapping`], where the kernel has them.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pages {
+    /// Huge ones: they spare translation misses on random access.
+    Huge,
+    /// Small ones: only what is touched takes memory.
+    Small,
+}
+
 impl Mapping {
-    pub(super) fn new(len: usize) -> io::Result<Self> {
+    pub(super) fn new(len: usize, pages: Pages) -> io::Result<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
@@ -38,16 +47,13 @@ impl Mapping {
             )
         }?;
         let address = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // Big pages spare translation misses on random access. A kernel without them says so;
-        // nothing depends on it.
-        // SAFETY: the range is exactly the mapping that was just made.
-        let _ = unsafe {
-            rustix::mm::madvise(
-                address.as_ptr().cast(),
-                len,
-                rustix::mm::Advice::LinuxHugepage,
-            )
+        let advice = match pages {
+            Pages::Huge => rustix::mm::Advice::LinuxHugepage,
+            Pages::Small => rustix::mm::Advice::LinuxNoHugepage,
         };
+        // A kernel without huge pages refuses the advice; nothing depends on it.
+        // SAFETY: the range is exactly the mapping that was just made.
+        let _ = unsafe { rustix::mm::madvise(address.as_ptr().cast(), len, advice) };
         Ok(Self { address, len })
     }
 
@@ -123,7 +129,7 @@ impl BufferPool {
         assert!(classes.iter().all(|c| c.bytes > 0), "a buffer has a size");
         let rounded = |class: &BufferClass| class.bytes.next_multiple_of(PAGE_BYTES);
         let total: usize = classes.iter().map(|c| rounded(c) * c.count).sum();
-        let mapping = Mapping::new(total.max(PAGE_BYTES))?;
+        let mapping = Mapping::new(total.max(PAGE_BYTES), Pages::Huge)?;
         let mut next = mapping.address();
         let classes = classes
             .iter()

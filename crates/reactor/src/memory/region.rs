@@ -1,16 +1,16 @@
 //! A device's own memory, mapped once and shared by every core that serves the device.
 #![allow(unsafe_code)] // The memory is written by several cores and by the kernel at once.
 
-use crate::memory::pool::{Mapping, PAGE_BYTES};
+use crate::memory::pool::{Mapping, PAGE_BYTES, Pages};
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 #[cfg(not(target_arch = "x86_64"))]
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Size from which on a region is taken to be larger than the caches: what is written to it is not
-/// soon read again, and would only push out what is (the receive buffers first of all).
-const STREAMED_REGION_BYTES: usize = 64 << 20;
+/// Size of a huge page.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The reason for which a [`Region`] could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +35,14 @@ pub enum RegionError {
 #[derive(Clone, Debug)]
 pub struct Region {
     mapping: Arc<Mapping>,
+    /// Of the memory of a device: the huge pages that the kernel was advised to use.
+    device: Option<Arc<HugePages>>,
+}
+
+/// One flag for each huge page of a device's memory.
+#[derive(Debug)]
+struct HugePages {
+    advised: Box<[AtomicBool]>,
 }
 
 impl Region {
@@ -43,10 +51,33 @@ impl Region {
     /// # Errors
     /// [`RegionError::Map`] when the kernel has not that much address space for us.
     pub fn new(bytes: usize) -> Result<Self, RegionError> {
+        Self::map(bytes, Pages::Huge)
+    }
+
+    /// Maps `bytes` bytes, rounded up to whole pages, for the blocks of a device: memory larger than
+    /// the caches, of which a part may never be written.
+    ///
+    /// Writes of a page or more bypass the caches ([`RegionHandle::copy_in_unordered`]). A range gets
+    /// huge pages only where writes arrive in sequence: a huge page for each of a thousand scattered
+    /// blocks would take 2 GiB and, to zero them, milliseconds for each write.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn for_device(bytes: usize) -> Result<Self, RegionError> {
+        let mut region = Self::map(bytes, Pages::Small)?;
+        let count = region.len().div_ceil(HUGE_PAGE_BYTES) + 1;
+        let advised = (0..count).map(|_| AtomicBool::new(false)).collect();
+        region.device = Some(Arc::new(HugePages { advised }));
+        Ok(region)
+    }
+
+    fn map(bytes: usize, pages: Pages) -> Result<Self, RegionError> {
         let size = bytes.max(1).next_multiple_of(PAGE_BYTES);
-        let mapping = Mapping::new(size).map_err(|source| RegionError::Map { bytes, source })?;
+        let mapping =
+            Mapping::new(size, pages).map_err(|source| RegionError::Map { bytes, source })?;
         Ok(Self {
             mapping: Arc::new(mapping),
+            device: None,
         })
     }
 
@@ -117,7 +148,10 @@ impl RegionHandle {
     /// If `bytes` do not fit.
     pub fn copy_in_unordered(&self, offset: usize, bytes: &[u8]) -> UnorderedStores {
         let to = self.checked(offset, bytes.len());
-        let any = self.len() >= STREAMED_REGION_BYTES && bytes.len() >= PAGE_BYTES;
+        let any = self.region.device.is_some() && bytes.len() >= PAGE_BYTES;
+        if any {
+            self.advise(to as usize, bytes.len());
+        }
         let write = if any { stream } else { write };
         // SAFETY: `checked` proved that the destination lies within the mapping, and a slice of
         // Rust memory never overlaps with it. The stores are ordered when what is returned is.
@@ -192,6 +226,39 @@ impl RegionHandle {
 
     pub(crate) fn address(&self) -> *mut u8 {
         self.region.mapping.address()
+    }
+
+    /// Advises the kernel to use a huge page for the range behind the one being written, when a write
+    /// reaches the middle of the latter: a sequence of writes comes there, and a page that was
+    /// touched before the advice stays small.
+    #[inline]
+    fn advise(&self, address: usize, len: usize) {
+        let middle = |address: usize| (address + HUGE_PAGE_BYTES / 2) / HUGE_PAGE_BYTES;
+        if middle(address) != middle(address + len) {
+            self.advise_next(middle(address + len));
+        }
+    }
+
+    /// Advises the kernel to use the huge page with this number, counted from address zero.
+    #[cold]
+    fn advise_next(&self, number: usize) {
+        let (Some(device), start) = (&self.region.device, self.address() as usize) else {
+            return;
+        };
+        let (page, end) = (number * HUGE_PAGE_BYTES, start + self.len());
+        if page < start || page + HUGE_PAGE_BYTES > end {
+            return;
+        }
+        let advised = &device.advised[number - start / HUGE_PAGE_BYTES];
+        if advised.load(Ordering::Relaxed) || advised.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let page = self.address().wrapping_add(page - start).cast();
+        // SAFETY: the range lies within our own mapping, and the advice changes none of its bytes. A
+        // kernel without huge pages refuses it, which costs speed only.
+        let _ = unsafe {
+            rustix::mm::madvise(page, HUGE_PAGE_BYTES, rustix::mm::Advice::LinuxHugepage)
+        };
     }
 
     fn checked(&self, offset: usize, len: usize) -> *mut u8 {
@@ -404,8 +471,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn large_writes_to_large_regions_arrive_whole_wherever_they_begin() {
-        let region = Region::new(STREAMED_REGION_BYTES)
+    fn large_writes_to_a_device_arrive_whole_wherever_they_begin() {
+        let region = Region::for_device(5 * PAGE_BYTES)
             .expect("address space")
             .handle();
         let bytes: Vec<u8> = (0..=250).cycle().take(3 * PAGE_BYTES).collect();
@@ -426,7 +493,7 @@ mod tests {
 
     #[test]
     fn stores_that_join_others_are_ordered_with_them() {
-        let region = Region::new(STREAMED_REGION_BYTES).expect("address space");
+        let region = Region::for_device(PAGE_BYTES).expect("address space");
         let region = region.handle();
         let mut stores = UnorderedStores::default();
         stores.join(region.copy_in_unordered(0, &[1; PAGE_BYTES - 1]));
@@ -437,6 +504,56 @@ mod tests {
         assert!(region.equals(0, &[1; PAGE_BYTES]), "this thread sees it");
         stores.order();
         assert!(stores.is_empty(), "it is ordered");
+    }
+
+    /// Memory that is not a device's is read again soon, whatever its size.
+    #[test]
+    fn only_writes_to_a_device_bypass_the_caches() {
+        let large = Region::new(256 << 20).expect("address space").handle();
+        assert!(large.copy_in_unordered(0, &[1; PAGE_BYTES]).is_empty());
+    }
+
+    #[test]
+    fn scattered_writes_to_a_device_take_a_page_each() {
+        const WRITES: usize = 64;
+        let region = Region::for_device(WRITES * HUGE_PAGE_BYTES).expect("address space");
+        let region = region.handle();
+        for page in 0..WRITES {
+            region.copy_in(page * HUGE_PAGE_BYTES + page * PAGE_BYTES, &[1; PAGE_BYTES]);
+        }
+        assert_eq!(present(&region), WRITES);
+    }
+
+    #[test]
+    fn a_sequence_of_writes_to_a_device_gets_huge_pages() {
+        let region = Region::for_device(8 * HUGE_PAGE_BYTES).expect("address space");
+        let region = region.handle();
+        for at in (0..region.len()).step_by(PAGE_BYTES) {
+            region.copy_in(at, &[1; PAGE_BYTES]);
+        }
+        let device = region.region.device.as_ref().expect("it is a device's");
+        let advised = device
+            .advised
+            .iter()
+            .filter(|page| page.load(Ordering::Relaxed));
+        // The first ones come too early, and the mapping's ends may be parts of a huge page.
+        assert!((5..=7).contains(&advised.count()));
+    }
+
+    /// Pages of the region that take memory.
+    fn present(region: &RegionHandle) -> usize {
+        use std::os::unix::fs::FileExt;
+        let mut entries = vec![0; region.len() / PAGE_BYTES * 8];
+        let at = region.address() as usize / PAGE_BYTES * 8;
+        let pages = std::fs::File::open("/proc/self/pagemap").expect("the kernel has it");
+        pages
+            .read_exact_at(&mut entries, at as u64)
+            .expect("an entry for each page");
+        // The highest bit of each little-endian entry.
+        entries
+            .chunks(8)
+            .filter(|entry| entry[7] & 0x80 != 0)
+            .count()
     }
 
     /// Large writes used to be ordered by a fence that their caller had to know of.
@@ -452,9 +569,9 @@ mod tests {
 
     /// Writes pages and tells of each `at_once` of them.
     fn large_writes_are_seen_by_another_thread(at_once: usize) {
-        let region = Region::new(STREAMED_REGION_BYTES).expect("address space");
+        let region = Region::for_device(64 << 20).expect("address space");
         let told = AtomicUsize::new(0);
-        let (rounds, pages) = (2_000, STREAMED_REGION_BYTES / PAGE_BYTES);
+        let (rounds, pages) = (2_000, region.len() / PAGE_BYTES);
         let place = |round: usize| round * 7_919 % (pages - 1) * PAGE_BYTES + 60;
         let content = |round: usize| [round.to_le_bytes()[0] | 1; PAGE_BYTES];
         std::thread::scope(|scope| {

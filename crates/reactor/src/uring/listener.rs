@@ -128,6 +128,7 @@ impl UringDriver {
         }
         // Where this fails, the peer is gone already.
         if let Ok(peer) = peer_of(&fd) {
+            socket::tune_to_peer(&fd, peer);
             self.complete(key, Outcome::Accepted(Ok((Stream::Socket(fd), peer))));
         }
     }

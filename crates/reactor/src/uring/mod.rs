@@ -13,6 +13,7 @@ mod operations;
 mod receiver;
 mod ring;
 mod socket;
+pub use socket::tune_to_peer;
 mod wake;
 
 pub use ring::{Features, SetupError, TaskRun};

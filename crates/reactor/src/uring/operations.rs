@@ -489,7 +489,10 @@ fn begin_connect(address: SocketAddr, options: &SocketOptions) -> io::Result<Own
     let fd: OwnedFd = raw.into();
     socket::configure(&fd, options)?;
     match rustix::net::connect(&fd, &address) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(fd),
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {
+            socket::tune_to_peer(&fd, address);
+            Ok(fd)
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -10,7 +10,8 @@ use base::{Nanos, Time};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 /// Bytes beyond the wanted payload that a receive takes along: the next PDU's header and a little,
@@ -183,10 +184,9 @@ fn attempt(result: rustix::io::Result<usize>) -> Attempt {
 /// refuses costs speed, not correctness.
 pub(super) fn configure(fd: &OwnedFd, options: &SocketOptions) -> io::Result<()> {
     sockopt::set_tcp_nodelay(fd, true)?;
-    let _ = sockopt::set_socket_send_buffer_size(fd, options.buffer_bytes);
-    let _ = sockopt::set_socket_recv_buffer_size(fd, options.buffer_bytes);
-    if let Some(name) = options.congestion_control {
-        let _ = sockopt::set_tcp_congestion(fd, name);
+    if options.buffer_bytes > 0 {
+        let _ = sockopt::set_socket_send_buffer_size(fd, options.buffer_bytes);
+        let _ = sockopt::set_socket_recv_buffer_size(fd, options.buffer_bytes);
     }
     if options.user_timeout > Nanos(0) {
         let timeout_ms = options.user_timeout.0 / 1_000_000;
@@ -201,6 +201,17 @@ pub(super) fn configure(fd: &OwnedFd, options: &SocketOptions) -> io::Result<()>
         let _ = sockopt::set_socket_keepalive(fd, true);
     }
     Ok(())
+}
+
+/// Sets the congestion control of a TCP connection whose peer is on this machine. Nothing is lost on
+/// the way there, and a default that paces (BBR) costs throughput. All other connections keep the
+/// kernel's default, which fits their network.
+pub fn tune_to_peer(fd: impl AsFd, peer: SocketAddr) {
+    let own = || SocketAddr::try_from(rustix::net::getsockname(&fd)?);
+    if peer.ip().to_canonical().is_loopback() || own().is_ok_and(|own| own.ip() == peer.ip()) {
+        // Without it the connection is slower, not wrong.
+        let _ = sockopt::set_tcp_congestion(&fd, "reno");
+    }
 }
 
 /// The shortest time that keep-alive probes can be apart.
@@ -221,9 +232,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let options = SocketOptions {
+            buffer_bytes: 64 << 10,
             user_timeout: Nanos::from_millis(12_345),
             keep_alive: Nanos::from_secs(21),
-            ..SocketOptions::default()
         };
         let listener = OwnedFd::from(listener);
         configure(&listener, &options).expect("a TCP socket");
@@ -238,5 +249,21 @@ mod tests {
         assert_eq!(sockopt::tcp_keepidle(&fd), Ok(Duration::from_secs(21)));
         assert_eq!(sockopt::tcp_keepintvl(&fd), Ok(Duration::from_secs(7)));
         assert_eq!(sockopt::tcp_keepcnt(&fd), Ok(KEEP_ALIVE_PROBES));
+    }
+
+    #[test]
+    fn the_kernel_fits_buffers_and_congestion_control_to_the_path() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let untouched = sockopt::socket_recv_buffer_size(&listener);
+        let listener = OwnedFd::from(listener);
+        configure(&listener, &SocketOptions::default()).expect("a TCP socket");
+        assert_eq!(sockopt::socket_recv_buffer_size(&listener), untouched);
+        let fd = TcpStream::connect(address).expect("it listens");
+        let default = sockopt::tcp_congestion(&fd);
+        tune_to_peer(&fd, "192.0.2.1:4420".parse().expect("an address"));
+        assert_eq!(sockopt::tcp_congestion(&fd), default, "not on this machine");
+        tune_to_peer(&fd, address);
+        assert_eq!(sockopt::tcp_congestion(&fd).as_deref(), Ok("reno"));
     }
 }

@@ -45,7 +45,11 @@ fn every_operation_on_a_closed_socket_completes_once_and_closed_comes_last() {
             let mut driver = small();
             let (near, _far) = pair(&mut driver);
             let large = IoSlice::new(
-                Memory::Region(crate::Region::new(64 << 20).expect("a mapping").handle()),
+                Memory::Region(
+                    crate::Region::for_device(64 << 20)
+                        .expect("a mapping")
+                        .handle(),
+                ),
                 0,
                 64 << 20,
             );

@@ -64,7 +64,6 @@ impl Play {
     fn open(&mut self) {
         let options = SocketOptions {
             buffer_bytes: 4096 << self.prng.below(3),
-            congestion_control: None,
             ..SocketOptions::default()
         };
         let (near, far) = pair_with(&mut self.driver, &options);
