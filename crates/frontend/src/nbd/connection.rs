@@ -18,14 +18,16 @@ use super::protocol::{
     Form, NbdError, REPLY_HEADER_MAX, RequestHeader, Session, Writer, command, writes,
 };
 use super::reply::{Owner, Reply};
+use super::requests::{Requests, Write};
 use super::tls::{Stage, Tls, TlsChannel};
 use crate::limits::{
     NBD_NEGOTIATION_TIME, NBD_REQUEST_BYTES_MAX, NBD_REQUESTS_MAX, NBD_TRANSFER_TIME,
 };
-use crate::{DeviceIo, Finished, KnownLosses};
+use crate::{Finished, KnownLosses};
 use base::{SlabKey, Time};
 use reactor::{Context, IoSlice, SendList, SocketId};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use switch::Class;
 
@@ -46,6 +48,13 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: SocketId,
+    /// Its number in the order of writes.
+    number: u64,
+    /// The socket again, to ask if the client has closed it; `None` once it is being closed here.
+    peer: Option<OwnedFd>,
+    /// Requests have waited in its socket or its stash, so that its client may have given up before
+    /// they are read.
+    pub(super) is_late: bool,
     losses: KnownLosses,
     exports: Arc<[Export]>,
     phase: Phase,
@@ -82,9 +91,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// A connection of which the client may begin TLS, or must, as `tls` says.
+    /// A connection of which the client may begin TLS, or must, as `tls` says. `peer` is another
+    /// descriptor of its socket.
     pub(super) fn new(
-        socket: SocketId,
+        (socket, peer): (SocketId, OwnedFd),
+        number: u64,
         exports: &Arc<[Export]>,
         tls: Option<&Tls>,
         losses: KnownLosses,
@@ -99,6 +110,9 @@ impl Connection {
         let negotiation = Negotiation::new(Arc::clone(exports), encryption, &mut output);
         let mut connection = Self {
             socket,
+            number,
+            peer: Some(peer),
+            is_late: false,
             losses,
             exports: Arc::clone(exports),
             phase: Phase::Negotiating(negotiation),
@@ -237,15 +251,15 @@ impl Connection {
         bytes: &[u8],
         plain: &mut Vec<u8>,
         key: SlabKey,
-        io: &mut DeviceIo<Owner>,
+        requests: &mut Requests,
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
         let Some(tls) = self.encryption.channel_mut() else {
-            return self.take(bytes, key, io, cx);
+            return self.take(bytes, key, requests, cx);
         };
         plain.clear();
         let opened = tls.open(bytes, plain);
-        self.take(plain, key, io, cx)?;
+        self.take(plain, key, requests, cx)?;
         if !opened? {
             self.end();
         }
@@ -256,34 +270,34 @@ impl Connection {
         &mut self,
         bytes: &[u8],
         key: SlabKey,
-        io: &mut DeviceIo<Owner>,
+        requests: &mut Requests,
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
         if self.stash.is_empty() {
-            let taken = self.parse(bytes, key, io, cx)?;
+            let taken = self.parse(bytes, key, requests, cx)?;
             self.stash.extend_from_slice(&bytes[taken..]);
             return Ok(());
         }
         self.stash.extend_from_slice(bytes);
-        self.resume(key, io, cx)
+        self.resume(key, requests, cx)
     }
 
     /// Goes on with bytes that waited.
     pub(super) fn resume(
         &mut self,
         key: SlabKey,
-        io: &mut DeviceIo<Owner>,
+        requests: &mut Requests,
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
         self.paused = false;
         if let Some(header) = self.waiting.take() {
-            self.begin(header, key, io, cx)?;
+            self.begin(header, key, requests, cx)?;
         }
         if self.stash.is_empty() {
             return Ok(());
         }
         let stash = std::mem::take(&mut self.stash);
-        let taken = self.parse(&stash, key, io, cx)?;
+        let taken = self.parse(&stash, key, requests, cx)?;
         if taken < stash.len() && !matches!(self.phase, Phase::Ending) {
             self.stash = stash;
             self.stash.drain(..taken);
@@ -296,7 +310,7 @@ impl Connection {
         &mut self,
         bytes: &[u8],
         key: SlabKey,
-        io: &mut DeviceIo<Owner>,
+        requests: &mut Requests,
         cx: &mut Context<'_>,
     ) -> Result<usize, &'static str> {
         let mut at = 0;
@@ -304,13 +318,13 @@ impl Connection {
             let rest = &bytes[at..];
             if let Some(payload) = &mut self.payload {
                 at += payload.fill(rest);
-                if !self.submit_if_arrived(key, io) {
+                if !self.submit_if_arrived(key, requests) {
                     return Ok(at);
                 }
                 continue;
             }
             if self.is_stalled() {
-                self.paused = true;
+                (self.paused, self.is_late) = (true, true);
                 return Ok(at);
             }
             let session = match &mut self.phase {
@@ -346,7 +360,7 @@ impl Connection {
             at += len;
             let header = RequestHeader::decode(session.form, rest);
             let header = header.ok_or("sent something else than a request")?;
-            self.begin(header, key, io, cx)?;
+            self.begin(header, key, requests, cx)?;
         }
     }
 
@@ -355,7 +369,7 @@ impl Connection {
         &mut self,
         header: RequestHeader,
         key: SlabKey,
-        io: &mut DeviceIo<Owner>,
+        requests: &mut Requests,
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
         let Phase::Serving(session) = self.phase else {
@@ -375,29 +389,33 @@ impl Connection {
         } else {
             export.refuse(&header, session)
         };
-        let moves = refused.is_none() && matches!(header.command, command::READ | command::WRITE);
         let class = export.class_of(&header, self.in_flight + 1);
         let mut data = Vec::new();
-        if moves {
-            let bytes = usize::try_from(header.length).expect("a request is bounded");
-            let Some(memory) = self.memory.take(class, bytes, io, cx) else {
-                self.waiting = Some(header);
+        if refused.is_none() {
+            let moves = matches!(header.command, command::READ | command::WRITE);
+            let room = if requests.is_full() {
+                None
+            } else if moves {
+                let bytes = usize::try_from(header.length).expect("a request is bounded");
+                self.memory.take(class, bytes, &mut requests.io, cx)
+            } else {
+                Some(data)
+            };
+            let Some(memory) = room else {
+                (self.waiting, self.is_late) = (Some(header), true);
                 return Ok(());
             };
             data = memory;
-        } else if refused.is_none() && io.is_full() {
-            self.waiting = Some(header);
-            return Ok(());
         }
         if has_payload {
             self.payload = Some(Payload::new(header, class, refused, data, cx.now));
-            self.submit_if_arrived(key, io);
+            self.submit_if_arrived(key, requests);
         } else if let Some(error) = refused {
             self.refused(header, key, error);
         } else if header.command == command::BLOCK_STATUS {
             self.reply(header, key, Ok(()));
         } else {
-            self.submit(header, class, data, key, io);
+            self.submit(header, class, data, key, requests);
         }
         Ok(())
     }
@@ -423,17 +441,37 @@ impl Connection {
         class: Class,
         data: Vec<IoSlice>,
         key: SlabKey,
-        io: &mut DeviceIo<Owner>,
+        requests: &mut Requests,
     ) {
         if !matches!(self.phase, Phase::Serving(_)) {
             return;
         }
-        self.in_flight += 1;
         let (owner, range) = (Owner::new(header, key), (header.offset, header.length));
         match header.operation() {
-            block::Operation::Flush => io.flush(class, &self.losses, owner),
-            operation => io.submit(class, operation, range, data, owner),
+            block::Operation::Flush => requests.io.flush(class, &self.losses, owner),
+            operation if operation.is_write() => {
+                let write = Write {
+                    class,
+                    operation,
+                    range,
+                    data,
+                    owner,
+                };
+                let peer = self.peer.as_ref().filter(|_| self.is_late);
+                if !requests.write(self.number, peer, write) {
+                    self.end();
+                    return;
+                }
+            }
+            operation => requests.io.submit(class, operation, range, data, owner),
         }
+        self.in_flight += 1;
+    }
+
+    /// Its socket is to be closed or reset: no other descriptor of it may be left.
+    pub(super) fn closes(&mut self) {
+        self.close_sent = true;
+        self.peer = None;
     }
 
     /// The memory into which the next bytes may be received; it comes back by
@@ -458,14 +496,14 @@ impl Connection {
     }
 
     /// Submits the request, once its data has arrived. Returns true if it was complete.
-    pub(super) fn submit_if_arrived(&mut self, key: SlabKey, io: &mut DeviceIo<Owner>) -> bool {
+    pub(super) fn submit_if_arrived(&mut self, key: SlabKey, requests: &mut Requests) -> bool {
         if self.payload.as_ref().is_none_or(|payload| payload.left > 0) {
             return false;
         }
         let payload = self.payload.take().expect("it was just there");
         match payload.refused {
             Some(error) => self.refused(payload.header, key, error),
-            None => self.submit(payload.header, payload.class, payload.full, key, io),
+            None => self.submit(payload.header, payload.class, payload.full, key, requests),
         }
         true
     }

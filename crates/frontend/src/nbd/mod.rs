@@ -13,10 +13,12 @@ mod negotiation;
 mod payload;
 mod protocol;
 mod reply;
+mod requests;
 mod service;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod write_order;
 
 pub use listener::Address;
 pub use tls::TlsOptions;
@@ -32,10 +34,12 @@ use block::Device;
 use export::Export;
 use listener::Listener;
 use reactor::PollPolicy;
+use requests::Requests;
 use service::{Message, NbdService};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use switch::{Class, PerClass};
+use write_order::WriteOrder;
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -86,11 +90,13 @@ impl NbdServer {
         };
         // Clients are dealt to the cores in turn.
         let negotiations = NBD_NEGOTIATIONS_MAX.div_ceil(cores.len());
-        for core in cores {
+        let order = Arc::new(WriteOrder::default());
+        for (number, core) in cores.into_iter().enumerate() {
             let (exports, tls) = (Arc::clone(&exports), tls.clone());
-            let open = Arc::clone(&server.open);
+            let (open, order) = (Arc::clone(&server.open), Arc::clone(&order));
             let service = move |io, namespace| {
-                NbdService::new(exports, tls, io, namespace, negotiations, open)
+                let requests = Requests::new(io, order, number);
+                NbdService::new(exports, tls, requests, namespace, negotiations, open)
             };
             let place = (core, NBD_CONNECTIONS_MAX + LANE_SOCKETS, options.poll);
             server.cores.serve("nbd", place, devices, service)?;
@@ -102,6 +108,7 @@ impl NbdServer {
             devices[options.class].inherit_writes();
         }
         let (senders, open) = (server.cores.senders().to_vec(), Arc::clone(&server.open));
+        order.set_cores(senders.clone());
         server.listener = Some(listener.start(senders, open)?);
         Ok(server)
     }

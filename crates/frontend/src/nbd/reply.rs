@@ -2,6 +2,7 @@
 
 use super::export::ALLOCATION_CONTEXT;
 use super::protocol::{Form, NbdError, Replies, RequestHeader, Writer, command};
+use super::write_order::Ticket;
 use base::SlabKey;
 use reactor::IoSlice;
 
@@ -13,6 +14,8 @@ pub(super) struct Owner {
     offset: u64,
     length: u64,
     pub(super) command: u16,
+    /// Place of a write in the order.
+    pub(super) ticket: Option<Ticket>,
 }
 
 impl Owner {
@@ -23,6 +26,7 @@ impl Owner {
             offset: header.offset,
             length: header.length,
             command: header.command,
+            ticket: None,
         }
     }
 }

@@ -2,9 +2,8 @@
 
 use super::connection::Connection;
 use super::export::Export;
-use super::reply::Owner;
+use super::requests::Requests;
 use super::tls::Tls;
-use crate::device_io::DeviceIo;
 use crate::limits::{DRAIN_TIME, NBD_CONNECTIONS_MAX, NBD_CROWDED_TIME};
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Received, Service, Stream};
@@ -23,6 +22,8 @@ const CLOSE: u8 = 2;
 pub(super) enum Message {
     /// A client connected.
     Connection(Stream),
+    /// A write with this ticket may begin that waited for overlapping ones.
+    Begin(u64),
     /// The server detaches.
     Drain,
 }
@@ -34,7 +35,7 @@ pub(super) struct NbdService {
     tls: Option<Tls>,
     /// Plain text of what one connection received.
     plain: Vec<u8>,
-    io: DeviceIo<Owner>,
+    requests: Requests,
     op_namespace: OpNamespace,
     connections: Slab<Connection>,
     /// The most connections in the handshake.
@@ -56,7 +57,7 @@ impl NbdService {
     pub(super) fn new(
         exports: Arc<[Export]>,
         tls: Option<Tls>,
-        io: DeviceIo<Owner>,
+        requests: Requests,
         op_namespace: OpNamespace,
         negotiations_max: usize,
         open: Arc<AtomicUsize>,
@@ -65,7 +66,7 @@ impl NbdService {
             exports,
             tls,
             plain: Vec::new(),
-            io,
+            requests,
             op_namespace,
             connections: Slab::with_capacity(NBD_CONNECTIONS_MAX),
             negotiations_max,
@@ -89,15 +90,23 @@ impl NbdService {
             return;
         };
         connection.receiving = false;
+        let is_drained = match (&received.into, &received.rest) {
+            (_, Some((buffer, len))) => *len < buffer.len(),
+            (Some(into), None) => received.filled < into.len(),
+            (None, None) => false,
+        };
         if let Some(into) = received.into {
             connection.received(into, received.filled);
-            connection.submit_if_arrived(key, &mut self.io);
+            connection.submit_if_arrived(key, &mut self.requests);
         }
         let mut result = received.result.map_err(|_| None);
         if let (Ok(()), Some((buffer, len))) = (&result, &received.rest) {
             let (bytes, plain) = (&buffer[..*len], &mut self.plain);
-            let taken = connection.receive(bytes, plain, key, &mut self.io, cx);
+            let taken = connection.receive(bytes, plain, key, &mut self.requests, cx);
             result = taken.map_err(Some);
+        }
+        if is_drained && !connection.has_to_resume() {
+            connection.is_late = false;
         }
         if let Err(reason) = result {
             if let Some(reason) = reason {
@@ -106,6 +115,15 @@ impl NbdService {
             connection.end();
         }
         self.active.push(key);
+    }
+
+    /// Notes requests that waited in their sockets because this process stood still.
+    fn note_standstill(&mut self, now: Time) {
+        if self.look_at + LOOK < now {
+            for (_, connection) in self.connections.iter_mut() {
+                connection.is_late = true;
+            }
+        }
     }
 
     /// Sends and receives for a connection, as far as it may, and closes it when it is over.
@@ -131,7 +149,7 @@ impl NbdService {
             cx.submit(send, Op::Send { socket, list });
         }
         if connection.is_over() {
-            connection.close_sent = true;
+            connection.closes();
             cx.submit(close, Op::Close { socket });
             return;
         }
@@ -156,12 +174,12 @@ impl NbdService {
             connection.map_or(Time::NEVER, |connection| connection.memory.starved_since())
         };
         stalled.sort_by_key(since);
-        self.io.release();
+        self.requests.io.release();
         for key in stalled {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
-            if let Err(reason) = connection.resume(key, &mut self.io, cx) {
+            if let Err(reason) = connection.resume(key, &mut self.requests, cx) {
                 tracing::trace!("a client {reason}: its connection is closed");
                 connection.end();
             }
@@ -203,7 +221,7 @@ impl NbdService {
         }
         tracing::trace!("a client {reason}: its connection is reset");
         connection.abandon();
-        connection.close_sent = true;
+        connection.closes();
         let socket = connection.socket;
         let key = OpKey::new(self.op_namespace, CLOSE, key);
         cx.submit(key, Op::Reset { socket });
@@ -226,13 +244,23 @@ impl NbdService {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return;
         }
+        let peer = match &stream {
+            Stream::Socket(fd) => fd.try_clone(),
+            Stream::Simulated(_) => unreachable!("clients are the kernel's sockets"),
+        };
+        let Ok(peer) = peer else {
+            // Out of descriptors.
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return;
+        };
         self.make_room(cx);
         let socket = cx.driver.adopt(stream);
         let connection = Connection::new(
-            socket,
+            (socket, peer),
+            self.requests.connection(),
             &self.exports,
             self.tls.as_ref(),
-            self.io.client(),
+            self.requests.io.client(),
             cx.now,
         );
         match self.connections.insert(connection) {
@@ -247,12 +275,15 @@ impl Service for NbdService {
     type Message = Message;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let Some(Completion { key, outcome }) = self.io.apply(completion, cx) else {
+        let Some(Completion { key, outcome }) = self.requests.io.apply(completion, cx) else {
             return;
         };
         let slot = key.slab_key();
         match outcome {
-            Outcome::Received(received) => self.received(slot, received, cx),
+            Outcome::Received(received) => {
+                self.note_standstill(cx.now);
+                self.received(slot, received, cx);
+            }
             Outcome::Sent { list, result } => {
                 if let Some(connection) = self.connections.get_mut(slot) {
                     connection.sent(list);
@@ -275,6 +306,7 @@ impl Service for NbdService {
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
             Message::Connection(stream) => self.adopt(stream, cx),
+            Message::Begin(ticket) => self.requests.begin(ticket),
             Message::Drain => {
                 self.draining = Some(cx.now + DRAIN_TIME);
                 self.look_at = self.look_at.min(cx.now + LOOK);
@@ -290,8 +322,8 @@ impl Service for NbdService {
         self.started = true;
         self.again = false;
         self.resume(cx);
-        self.io.turn(cx);
-        while let Some(finished) = self.io.finished() {
+        self.requests.io.turn(cx);
+        while let Some(finished) = self.requests.finished() {
             let key = finished.owner.connection;
             let connection = self.connections.get_mut(key);
             let connection = connection.expect("a connection outlives its requests");
@@ -299,6 +331,7 @@ impl Service for NbdService {
             self.active.push(key);
             self.again |= !self.stalled.is_empty();
         }
+        self.again |= self.requests.has_begun();
         if cx.now >= self.look_at {
             self.look(cx);
             let some = !self.connections.is_empty();
@@ -314,7 +347,7 @@ impl Service for NbdService {
         let over = |by| self.connections.is_empty() || cx.now >= by;
         if !self.closing && self.draining.is_some_and(over) {
             self.closing = true;
-            self.io.close(cx);
+            self.requests.close(cx);
         }
     }
 
@@ -323,10 +356,10 @@ impl Service for NbdService {
         if !self.started || self.again {
             return Time::ZERO;
         }
-        self.look_at.min(self.io.deadline())
+        self.look_at.min(self.requests.io.deadline())
     }
 
     fn finished(&self) -> bool {
-        self.closing && self.connections.is_empty() && self.io.closed()
+        self.closing && self.connections.is_empty() && self.requests.io.closed()
     }
 }

@@ -1,0 +1,254 @@
+//! The order of overlapping writes of different connections.
+//!
+//! A client that loses a connection repeats its writes on another one, and the protocol does not say
+//! which connection takes the place of which. So a write waits for overlapping writes that came before
+//! it by another connection, of whichever core and class, until the device has answered them: no
+//! write lands after one that was acknowledged later. Overlapping writes of one connection are its
+//! client's to order.
+
+use super::service::Message;
+use reactor::MailboxSender;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The longest write of each size class, in bytes: an overlapping write of a class begins at most
+/// this far before a range.
+const LENGTHS: [u64; 4] = [4 << 10, 64 << 10, 1 << 20, u64::MAX];
+
+/// The place of a write in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket {
+    start: u64,
+    number: u64,
+    /// Index of its class in [`LENGTHS`].
+    length: usize,
+}
+
+impl Ticket {
+    /// Its number in the order.
+    pub(super) const fn number(self) -> u64 {
+        self.number
+    }
+}
+
+/// A range of bytes that a connection writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteRange {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) connection: u64,
+}
+
+impl WriteRange {
+    const fn conflicts_with(&self, other: &Self) -> bool {
+        self.start < other.end && other.start < self.end && self.connection != other.connection
+    }
+}
+
+/// The order of all writes of a server.
+#[derive(Debug, Default)]
+pub(super) struct WriteOrder {
+    writes: Mutex<Writes>,
+    cores: OnceLock<Vec<MailboxSender<Message>>>,
+}
+
+#[derive(Debug, Default)]
+struct Writes {
+    last_ticket: u64,
+    last_connection: u64,
+    /// By size class: writes in the device or waiting, by start and ticket.
+    entered: [BTreeMap<(u64, u64), WriteRange>; LENGTHS.len()],
+    /// Those that wait, by ticket.
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    range: WriteRange,
+    /// Earlier writes that it waits for.
+    conflicts: usize,
+    core: usize,
+}
+
+impl WriteOrder {
+    /// Sets the ways to the cores, before the first client.
+    pub(super) fn set_cores(&self, cores: Vec<MailboxSender<Message>>) {
+        // Once for each server.
+        let _ = self.cores.set(cores);
+    }
+
+    /// Returns the number of a new connection.
+    pub(super) fn connection(&self) -> u64 {
+        let mut writes = self.lock();
+        writes.last_connection += 1;
+        writes.last_connection
+    }
+
+    /// Enters a write, which `core` carries out. Returns its ticket, and true if it may begin; if not,
+    /// the core receives [`Message::Begin`] when it may.
+    ///
+    /// `peer` is the socket of a connection whose writes have waited to be read: returns `None` if
+    /// its client has closed it, since it may have repeated the write already.
+    pub(super) fn enter(
+        &self,
+        range: WriteRange,
+        core: usize,
+        peer: Option<&OwnedFd>,
+    ) -> Option<(Ticket, bool)> {
+        let mut writes = self.lock();
+        // Under the lock, so that a repetition comes later in the order than a write that passes.
+        if peer.is_some_and(has_closed) {
+            return None;
+        }
+        Some(writes.enter(range, core))
+    }
+
+    /// Removes a write of `core` that has ended. Calls `begin` with the ticket of each write of that
+    /// core that waited for it and may begin now.
+    pub(super) fn leave(&self, ticket: Ticket, core: usize, mut begin: impl FnMut(u64)) {
+        self.lock().leave(ticket, |number, other| {
+            if other == core {
+                begin(number);
+            } else if let Some(sender) = self.cores.get().and_then(|cores| cores.get(other)) {
+                // One for each write that waits.
+                sender.send_always(Message::Begin(number));
+            }
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writes> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writes {
+    /// Enters a write. Returns its ticket, and true if it may begin.
+    fn enter(&mut self, range: WriteRange, core: usize) -> (Ticket, bool) {
+        self.last_ticket += 1;
+        let number = self.last_ticket;
+        let of_length = |(writes, longest): (&BTreeMap<_, WriteRange>, u64)| {
+            let first = range.start.saturating_sub(longest - 1);
+            let near = writes.range((first, 0)..(range.end, 0));
+            near.filter(|(_, other)| other.conflicts_with(&range))
+                .count()
+        };
+        let conflicts: usize = self.entered.iter().zip(LENGTHS).map(of_length).sum();
+        let fits = |&longest: &u64| range.end - range.start <= longest;
+        let length = LENGTHS
+            .iter()
+            .position(fits)
+            .expect("the last has no bound");
+        self.entered[length].insert((range.start, number), range);
+        if conflicts > 0 {
+            let waiting = Waiting {
+                range,
+                conflicts,
+                core,
+            };
+            self.waiting.insert(number, waiting);
+        }
+        let ticket = Ticket {
+            start: range.start,
+            number,
+            length,
+        };
+        (ticket, conflicts == 0)
+    }
+
+    /// Removes a write. Calls `begin` with ticket and core of each one that may begin now.
+    fn leave(&mut self, ticket: Ticket, mut begin: impl FnMut(u64, usize)) {
+        let place = (ticket.start, ticket.number);
+        let gone = self.entered[ticket.length].remove(&place);
+        let gone = gone.expect("a write leaves once");
+        // It may have ended without having begun.
+        self.waiting.remove(&ticket.number);
+        self.waiting.retain(|&number, waiting| {
+            if number < ticket.number || !waiting.range.conflicts_with(&gone) {
+                return true;
+            }
+            waiting.conflicts -= 1;
+            if waiting.conflicts == 0 {
+                begin(number, waiting.core);
+            }
+            waiting.conflicts > 0
+        });
+    }
+}
+
+/// Returns true if the other end of a socket has closed it, also where bytes that it sent before
+/// have not been read.
+fn has_closed(peer: &OwnedFd) -> bool {
+    let mut ready = [PollFd::new(peer, PollFlags::RDHUP)];
+    let at_once = Timespec::default();
+    poll(&mut ready, Some(&at_once)).is_ok_and(|closed| closed > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    /// The rule itself: a write waits for every earlier one that conflicts with it.
+    #[derive(Default)]
+    struct Model(Vec<(Ticket, WriteRange, bool)>);
+
+    impl Model {
+        fn may_begin(&self, index: usize) -> bool {
+            let (_, range, _) = self.0[index];
+            let mut earlier = self.0[..index].iter();
+            !earlier.any(|(_, other, _)| range.conflicts_with(other))
+        }
+
+        /// The writes that may begin and have not.
+        fn begin(&mut self) -> Vec<u64> {
+            let all = 0..self.0.len();
+            let begun = all.filter(|&index| !self.0[index].2 && self.may_begin(index));
+            let begun: Vec<_> = begun.collect();
+            begun.iter().for_each(|&index| self.0[index].2 = true);
+            begun.into_iter().map(|it| self.0[it].0.number).collect()
+        }
+    }
+
+    #[test]
+    fn writes_begin_as_the_rule_says() {
+        let mut waited = 0;
+        for seed in 0..300 {
+            let mut random = Prng::from_seed(seed);
+            let (mut writes, mut model) = (Writes::default(), Model::default());
+            for _ in 0..200 {
+                if random.chance(1, 2) {
+                    // Of each size class, at its bounds as well.
+                    let length = [1, 4 << 10, (4 << 10) + 1, 64 << 10, 1 << 20, 5 << 20];
+                    let length = length[usize::try_from(random.below(6)).expect("small")];
+                    let start = random.below(64) << 16;
+                    let range = WriteRange {
+                        start,
+                        end: start + length,
+                        connection: random.below(3),
+                    };
+                    let (ticket, begins) = writes.enter(range, 7);
+                    model.0.push((ticket, range, false));
+                    assert_eq!(model.begin().len(), usize::from(begins), "seed {seed}");
+                    waited += usize::from(!begins);
+                } else if !model.0.is_empty() {
+                    // Also one that waits, as where its core ends.
+                    let index = random.below(model.0.len() as u64);
+                    let (ticket, ..) = model.0.remove(usize::try_from(index).expect("small"));
+                    let mut begun = Vec::new();
+                    writes.leave(ticket, |number, core| {
+                        assert_eq!(core, 7);
+                        begun.push(number);
+                    });
+                    assert_eq!(begun, model.begin(), "seed {seed}");
+                }
+            }
+            while let Some((ticket, ..)) = model.0.pop() {
+                writes.leave(ticket, |_, _| {});
+            }
+            assert!(writes.waiting.is_empty() && writes.entered.iter().all(BTreeMap::is_empty));
+        }
+        assert!(waited > 1000, "{waited}");
+    }
+}
