@@ -42,11 +42,12 @@ expect() {
 	fi
 }
 
-# detached NAME DISK: the front end has ended by itself, and the block device is gone.
+# detached NAME DISK [CODE]: the front end has ended by itself with this exit code or 0, and the block
+# device is gone.
 detached() {
 	patiently has_ended "$1"
 	cat "/run/$1.log"
-	expect "exit code" "$(cat "/run/$1.status")" 0
+	expect "exit code" "$(cat "/run/$1.status")" "${3:-0}"
 	[ ! -e "/dev/$2" ]
 	[ ! -e "/sys/block/$2" ]
 }

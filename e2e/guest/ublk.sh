@@ -152,14 +152,20 @@ recover_beside_a_failure() {
 	go_on
 }
 
-# The file system is mounted: the front end says so, and goes on. Another one takes its place, which
-# does not end with the mount.
+# The file system is mounted: the front end says so, and goes on. A second signal ends it, and leaves
+# the block device to another one, which does not end with the mount.
 refuse_to_detach() {
 	signal remote TERM
 	wait_until grep -q "/dev/ublkb3 is in use" /run/remote.log
 	cat /run/remote.log
 	go_on
 	! has_ended remote
+	signal remote TERM
+	wait_until has_ended remote
+	expect "exit code" "$(cat /run/remote.status)" 1
+	[ -e /sys/block/ublkb3 ]
+	patiently attach_remote
+	go_on
 	kill_front_end
 	patiently attach_remote
 	go_on
@@ -275,7 +281,8 @@ has_opened() {
 	[ "$(readlink "/proc/$1/fd/0")" = "$2" ]
 }
 
-# A process has it open: the first signal says so, and the second removes it all the same.
+# A process has it open: the first signal says so, and the second removes it all the same, because its
+# content is lost with the front end.
 force() {
 	sleep 1000 </dev/ublkb0 &
 	reader=$!
@@ -283,7 +290,7 @@ force() {
 	signal ram TERM
 	wait_until grep -q "/dev/ublkb0 is in use by process $reader" /run/ram.log
 	signal ram TERM
-	detached ram ublkb0
+	detached ram ublkb0 1
 	kill $reader
 }
 
@@ -292,21 +299,20 @@ stands_still() {
 	! grep -h '^State:' "/proc/$1"/task/*/status | grep -q -v 'T (stopped)'
 }
 
-# A target that does not answer any more: requests wait, and are given up ten seconds after the second
-# signal.
+# A target that does not answer any more: requests wait, and are given up ten seconds after it is
+# detached by force.
 give_up() {
 	switchyard serve --listen 127.0.0.1:4420 --ram 16M >/run/serve 2>&1 </dev/null &
 	serve=$!
 	wait_until grep -q "listening on" /run/serve
-	attach lost ublk --target 127.0.0.1:4420
+	attach lost ublk --target 127.0.0.1:4420 --api unix:/run/lost.sock
 	kill -STOP $serve
 	wait_until stands_still $serve
 	dd if=/dev/ublkb0 of=/dev/null bs=4k count=1 iflag=direct >/run/dd 2>&1 &
 	reader=$!
 	wait_until under_way ublkb0
-	signal lost TERM
-	wait_until grep -q "/dev/ublkb0 is in use" /run/lost.log
-	signal lost TERM
+	! switchyard detach ublk --api unix:/run/lost.sock
+	switchyard detach ublk --force --api unix:/run/lost.sock
 	detached lost ublkb0
 	code=0
 	wait $reader || code=$?

@@ -83,6 +83,11 @@ impl Attached {
         self.started.front_end.detach(force)
     }
 
+    /// Ends it with the process; see [`FrontEnd::leave`](crate::front_end::FrontEnd::leave).
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        self.started.front_end.leave()
+    }
+
     /// Logs the state of the way to the device where it is another one than before.
     pub(crate) fn log_state(&mut self) {
         let Started { source, .. } = &self.started;

@@ -32,6 +32,20 @@ pub(crate) trait FrontEnd: Debug + Send {
     /// Clients that keep it from ending, unless `force` is true: it goes on then.
     fn detach(&mut self, force: bool) -> Result<()>;
 
+    /// Finishes the requests in flight and ends with the process, also while clients use it. A next
+    /// process can serve them again if the interface allows it.
+    ///
+    /// # Errors
+    /// As [`detach`](Self::detach) with `force`.
+    fn leave(&mut self) -> Result<()> {
+        self.detach(true)
+    }
+
+    /// Returns true if it ended while clients used it, or gave up their requests.
+    fn was_forced(&self) -> bool {
+        false
+    }
+
     /// Does what is due now and then.
     fn look(&mut self) {}
 

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Time that open files of FUSE get at the end of a process that serves a file of attachments, as
-/// much as requests under way get.
+/// Time that files and block devices in use get at the end of a process that serves a file of
+/// attachments, as much as requests under way get.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The origin of the attachments of a process.
@@ -31,12 +31,12 @@ pub enum Origin {
 }
 
 /// Attaches, serves, and detaches at a signal. The HTTP interface is at the address that the file
-/// names, or else at `api`.
+/// names, or else at `api`. Returns false if the end cut clients off, or gave up their requests.
 ///
 /// # Errors
 /// A file with faults, a device or target that cannot be used, an interface that cannot be offered, or
 /// an attachment without a file that cannot serve any more.
-pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>) -> Result<()> {
+pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>) -> Result<bool> {
     let (path, of_file, wanted) = match origin {
         Origin::One(wanted) => (None, None, vec![*wanted]),
         Origin::File { path, read } => {
@@ -71,7 +71,7 @@ pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>)
     if running.has_failed() {
         bail!("an attachment could not serve any more; the log says why: start it again");
     }
-    Ok(())
+    Ok(!running.was_forced())
 }
 
 /// Starts all, and says that they are ready, unless the process is to end.

@@ -36,6 +36,8 @@ pub(crate) struct Running {
     is_ready: AtomicBool,
     /// The attachment of the command line could not serve any more.
     has_failed: AtomicBool,
+    /// The end of the process cut clients off, or gave up their requests.
+    was_forced: AtomicBool,
     began: Instant,
     /// The interface as the file says it, and how that is read; `None` outside where the attachment
     /// is the one that was asked for without a file.
@@ -56,6 +58,7 @@ impl Running {
             signalled: AtomicU32::new(0),
             is_ready: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            was_forced: AtomicBool::new(false),
             began: Instant::now(),
             of_file,
             reporter,
@@ -154,6 +157,11 @@ impl Running {
         self.has_failed.load(Ordering::Relaxed)
     }
 
+    /// Returns true if the end of the process cut clients off, or gave up their requests.
+    pub(crate) fn was_forced(&self) -> bool {
+        self.was_forced.load(Ordering::Relaxed)
+    }
+
     /// Returns true if nothing is attached any more. Waits for the interface where it detaches one,
     /// which may refuse and stay.
     fn is_over(&self) -> bool {
@@ -164,8 +172,8 @@ impl Running {
         }
     }
 
-    /// Ends all. Open files of FUSE get `patience`, without bound where that is `None`; another
-    /// signal ends them at once.
+    /// Ends all. Those in use get `patience`, or without one as long as they need; another signal ends
+    /// them at once.
     pub(crate) fn drain(&self, signals: &Receiver<()>, patience: Option<Duration>) {
         // Beside a change that takes its time: what that has in hand is waited for below, and it
         // begins nothing more.
@@ -181,7 +189,7 @@ impl Running {
                 None => String::new(),
             };
             self.reporter.note(&format!(
-                "{error}; or signal again to detach all the same{within}"
+                "{error}; or signal again to end all the same{within}"
             ));
         }
         while !self.is_over() {
@@ -194,15 +202,24 @@ impl Running {
         }
     }
 
-    /// Detaches all at the same time; those that refuse stay. Returns the reasons.
+    /// Ends all at the same time; those that refuse stay. Returns the reasons.
     fn detach_all(&self, force: bool) -> Vec<anyhow::Error> {
         let all = std::mem::take(&mut self.shared.lock().attached);
-        let detach = |mut attached: Attached| match attached.detach(force) {
-            Ok(()) => {
-                self.say_goodbye(&attached);
-                None
+        let detach = |mut attached: Attached| {
+            let ended = if force {
+                attached.leave()
+            } else {
+                attached.detach(false)
+            };
+            match ended {
+                Ok(()) => {
+                    self.say_goodbye(&attached);
+                    let forced = attached.started.front_end.was_forced();
+                    self.was_forced.fetch_or(forced, Ordering::Relaxed);
+                    None
+                }
+                Err(error) => Some((attached, error)),
             }
-            Err(error) => Some((attached, error)),
         };
         let refused: Vec<_> = std::thread::scope(|scope| {
             let threads = all.into_iter().map(|it| scope.spawn(move || detach(it)));

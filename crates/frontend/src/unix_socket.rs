@@ -48,6 +48,16 @@ pub(crate) fn listen(
     Ok((socket, was_left))
 }
 
+/// Leaves a socket without a listener at `path`, as a process that is killed does, unless something
+/// is there.
+pub(crate) fn leave_behind(path: &Path) {
+    let left = Socket::new(Domain::UNIX, Type::STREAM, None);
+    let bound = left.and_then(|socket| socket.bind(&SockAddr::unix(path)?));
+    if let Err(error) = bound {
+        tracing::warn!("{}: {error}", path.display());
+    }
+}
+
 /// The lock of a path while it is looked at and listened on: of two servers that find the same socket
 /// left behind, the second one would replace the socket of the first. Removed when dropped.
 struct Lock {

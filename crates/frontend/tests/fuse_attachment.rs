@@ -4,6 +4,7 @@
 
 mod growing;
 mod mounts;
+mod nbd_servers;
 
 use block::Device;
 use block::device::Null;
@@ -70,6 +71,80 @@ fn requests_that_hang_are_given_up_with_the_attachment() {
     }
     drop(mounted.attachment.take());
     reader.join().unwrap().unwrap_err();
+}
+
+/// Runs a program; returns its output if it succeeds.
+fn run(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).unwrap();
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+/// A loop device over a file, with a mounted file system on it; both are gone when it is dropped.
+struct Loop {
+    device: String,
+    mountpoint: std::path::PathBuf,
+}
+
+impl Loop {
+    /// `None` where this machine or this user cannot have it.
+    fn mount(file: &str, mountpoint: &std::path::Path) -> Option<Self> {
+        let device = run("losetup", &["--find", "--show", file])?;
+        let mountpoint = mountpoint.to_owned();
+        std::fs::create_dir(&mountpoint).unwrap();
+        let mounted = Self { device, mountpoint };
+        run("mount", &[&mounted.device, mounted.mountpoint.to_str()?])?;
+        Some(mounted)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run("umount", &["-l", self.mountpoint.to_str().unwrap()]);
+        run("losetup", &["-d", &self.device]);
+        let _ = std::fs::remove_dir(&self.mountpoint);
+    }
+}
+
+/// A file that was written a moment before the forced end was empty afterwards.
+#[test]
+fn a_forced_end_writes_back_what_a_file_system_above_holds() {
+    let (device, image) = nbd_servers::file_device();
+    let image = Image(image);
+    if run("mkfs.ext4", &["-q", image.path()]).is_none() {
+        return block::skipped("mkfs.ext4 is missing");
+    }
+    let Some(mut mounted) = attach(vec![(1, same(device))], |_| {}) else {
+        return;
+    };
+    let directory = image.0.with_extension("mnt");
+    let file = mounted.file(1);
+    let Some(above) = Loop::mount(file.to_str().unwrap(), &directory) else {
+        return block::skipped("no loop device can be mounted here");
+    };
+    let content = vec![0x5a; 8 << 20];
+    std::fs::write(directory.join("file"), &content).unwrap();
+    mounted.attachment().detach_forced();
+    assert!(mounted.attachment().was_forced());
+    drop(above);
+    let again = Loop::mount(image.path(), &directory).unwrap();
+    assert!(std::fs::read(directory.join("file")).unwrap() == content);
+    drop(again);
+}
+
+/// The file of a device; removed when dropped.
+struct Image(std::path::PathBuf);
+
+impl Image {
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Names the process that is to be killed in the next test.

@@ -8,6 +8,7 @@
 )]
 
 mod forgetful;
+mod gated;
 mod growing;
 mod nbd_client;
 mod nbd_servers;
@@ -18,6 +19,7 @@ use block::layer::fault::FaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
 use block::{BlockError, Cache, CacheOptions, Device};
 use forgetful::Forgetful;
+use gated::Gated;
 use growing::Growing;
 use nbd_client::{BLOCK_STATUS, Client, DISCONNECT, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
 use nbd_servers::{BLOCK, BYTES, file_device, options, pattern, ram, serve, socket};
@@ -27,7 +29,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use switch::{Class, PerClass};
 use switchyard_frontend::limits::NBD_CONNECTIONS_MAX;
 use switchyard_frontend::nbd::{Address, NbdOptions, NbdServer};
@@ -38,7 +39,6 @@ const EPERM: u32 = 1;
 const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
 const ENOTSUP: u32 = 95;
-const ESHUTDOWN: u32 = 108;
 
 fn forgetful() -> Arc<Forgetful> {
     Forgetful::new(
@@ -169,26 +169,74 @@ fn detaching_gives_up_what_is_never_answered() {
     assert!(client.is_closed());
 }
 
+/// Requests after the signal got an error, which clients pass on to their programs instead of
+/// connecting again.
 #[test]
-fn detaching_finishes_what_is_under_way_and_refuses_the_rest() {
-    let options = DelayOptions {
-        read: Nanos::from_millis(300),
-        ..DelayOptions::default()
-    };
-    let (server, path) = serve(Arc::new(Delay::new(ram(), options)));
+fn detaching_answers_what_is_in_flight_and_closes_without_an_error() {
+    let device = Gated::new(ram(), 1);
+    let (mut server, path) = serve(Arc::clone(&device) as _);
     let mut client = Client::simple(&path);
-    client.send(READ, 0, 1, (0, BLOCK));
-    while server.connections() == 0 {
-        std::thread::yield_now();
-    }
-    // The server is told to end while the read is under way, unless it was very slow to come.
-    std::thread::sleep(Duration::from_millis(50));
-    let ending = std::thread::spawn(move || drop(server));
-    let (error, cookie) = client.reply();
-    assert!((error, cookie) == (0, 1) || error == ESHUTDOWN, "{error}");
-    assert!(client.is_closed());
-    ending.join().unwrap();
+    let mut idle = Client::simple(&path);
+    client.send(WRITE, 0, 1, (0, BLOCK));
+    client.stream.write_all(&[1; 4096]).unwrap();
+    device.wait_held(1);
+    let ending = std::thread::spawn(move || {
+        server.detach();
+        server
+    });
+    assert_eq!(
+        idle.stream.read(&mut [0]).unwrap(),
+        0,
+        "it is closed at once"
+    );
+    // What comes now is for the next server.
+    client.send(WRITE, 0, 2, (BLOCK, BLOCK));
+    client.stream.write_all(&[2; 4096]).unwrap();
+    client.send(READ, 0, 3, (0, BLOCK));
+    device.open_gate();
+    assert_eq!(client.reply(), (0, 1));
+    assert_eq!(client.stream.read(&mut [0]).unwrap(), 0);
+    let server = ending.join().unwrap();
+    assert!(!server.was_forced());
     assert!(!path.exists(), "its socket is gone");
+    let (_server, path) = serve(device);
+    let mut client = Client::simple(&path);
+    assert_eq!(client.read(0, 4096), [1; 4096]);
+    assert_eq!(client.read(BLOCK, 4096), [0; 4096], "it was not begun");
+}
+
+/// A client that connects to the next server relies on writes that it has not flushed.
+#[test]
+fn detaching_flushes_what_was_written() {
+    let (life, path) = (Arc::new(AtomicU64::new(7)), socket());
+    let device = Forgetful::new(Null::new(1 << 20, 512).unwrap(), &life);
+    let devices = PerClass::from_fn(|_| Arc::clone(&device) as _);
+    let mut server = NbdServer::start(&devices, &options(&path)).unwrap();
+    let mut client = Client::simple(&path);
+    assert_eq!(client.write(0, &[1; 4096]), 0);
+    assert!(device.has_unflushed());
+    server.detach();
+    assert!(client.is_closed());
+    assert!(!device.has_unflushed() && !server.was_forced());
+}
+
+/// The next server could not know that clients rely on writes that were not flushed.
+#[test]
+fn a_server_that_cannot_flush_leaves_its_socket_behind() {
+    let rule = FaultRule {
+        operation: FaultOperation::Flush,
+        ..FaultRule::new(FaultEffect::Error(BlockError::Internal))
+    };
+    let options = FaultOptions {
+        seed: 0,
+        rules: vec![rule],
+    };
+    let (mut server, path) = serve(Arc::new(Fault::new(ram(), &options).unwrap()));
+    assert_eq!(Client::simple(&path).write(0, &[1; 4096]), 0);
+    server.detach();
+    assert!(server.was_forced());
+    UnixStream::connect(&path).unwrap_err();
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]

@@ -36,6 +36,10 @@ impl FrontEnd for Attachment {
         Ok(Self::detach(self)?)
     }
 
+    fn was_forced(&self) -> bool {
+        Self::was_forced(self)
+    }
+
     fn end(&self) -> Option<End> {
         if self.has_failed() {
             return Some(End::Failed);

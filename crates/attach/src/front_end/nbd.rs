@@ -30,6 +30,10 @@ impl FrontEnd for NbdServer {
         Self::detach(self);
         Ok(())
     }
+
+    fn was_forced(&self) -> bool {
+        Self::was_forced(self)
+    }
 }
 
 /// Starts a server.

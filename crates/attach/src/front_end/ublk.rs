@@ -29,6 +29,15 @@ impl FrontEnd for UblkServer {
         Ok(Self::detach(self)?)
     }
 
+    fn leave(&mut self) -> Result<()> {
+        Self::leave(self);
+        Ok(())
+    }
+
+    fn was_forced(&self) -> bool {
+        Self::was_forced(self)
+    }
+
     fn look(&mut self) {
         if let Err(error) = self.follow_size() {
             tracing::warn!("{error}");

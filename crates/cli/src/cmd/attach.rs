@@ -29,12 +29,9 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
         (None, None) => bail!("name a kind, or a file with --config FILE; see --help"),
     };
     let has_file = args.config.is_some();
-    attach::run(
-        origin,
-        args.api.clone(),
-        Arc::new(Teller { output, has_file }),
-    )?;
-    Ok(Outcome::Done)
+    let reporter = Arc::new(Teller { output, has_file });
+    let orderly = attach::run(origin, args.api.clone(), reporter)?;
+    Ok(Outcome::of(orderly))
 }
 
 /// Tells of attachments on standard output.

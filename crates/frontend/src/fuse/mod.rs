@@ -24,6 +24,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod thread_classes;
+mod write_back;
 mod write_order;
 
 pub use crate::class_choice::ClassChoice;
@@ -111,6 +112,8 @@ pub struct Attachment {
     dataplane: Option<JoinHandle<()>>,
     sender: MailboxSender<Message>,
     shared: Arc<SharedMount>,
+    /// It ended while files were open, or gave requests up.
+    forced: bool,
     /// One for each file; its thread is the same.
     counters: Vec<Arc<IoCounters>>,
 }
@@ -143,6 +146,7 @@ impl Attachment {
             dataplane: Some(started.thread),
             sender: started.sender,
             shared,
+            forced: false,
             counters: started.opened,
         })
     }
@@ -192,19 +196,30 @@ impl Attachment {
         Ok(())
     }
 
-    /// Ends the attachment also while files are open: requests under way are finished, for at most
-    /// [`DRAIN_TIME`], and later ones fail.
+    /// Ends the attachment also while files are open. Data that the kernel holds for them is written
+    /// back first, that of file systems over loop devices included; then requests in flight are
+    /// finished, and later ones fail. Each takes at most [`DRAIN_TIME`].
     pub fn detach_forced(&mut self) {
         if let Err(error) = self.detach() {
             tracing::warn!("{error}; detached all the same");
+            self.forced = true;
+            if !self.has_ended() {
+                write_back::write_back(self.mount.path(), DRAIN_TIME.into());
+            }
             self.drain();
             self.mount.abort();
             self.end_thread();
         }
     }
 
+    /// Returns true if it ended while files were open, or gave requests up.
+    #[must_use]
+    pub const fn was_forced(&self) -> bool {
+        self.forced
+    }
+
     /// Has requests for data refused, and waits until none is under way, for at most [`DRAIN_TIME`].
-    fn drain(&self) {
+    fn drain(&mut self) {
         if self.has_ended() {
             return;
         }
@@ -213,6 +228,7 @@ impl Attachment {
         while !self.shared.drained.load(Ordering::Relaxed) && !self.has_ended() {
             if Instant::now() >= until {
                 tracing::warn!("requests are under way still: they are given up");
+                self.forced = true;
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -26,6 +26,7 @@ use crate::limits::{
 use crate::{Finished, KnownLosses};
 use base::{SlabKey, Time};
 use reactor::{Context, IoSlice, SendList, SocketId};
+use rustix::net::{RecvFlags, recv};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -36,6 +37,9 @@ const NEGOTIATION_OUTPUT: usize = 2048;
 
 /// Data that is shorter comes through the receive buffer, where its neighbours come along.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
+
+/// Bytes that are passed over when a connection is closed: more than the kernel's buffer holds.
+const CLOSING_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug)]
 enum Phase {
@@ -81,7 +85,6 @@ pub(super) struct Connection {
     paused: bool,
     pub(super) close_sent: bool,
     pub(super) closed: bool,
-    draining: bool,
     handshake_by: Time,
     send_by: Time,
     /// Begin of the wait for the client to take data; [`Time::NEVER`] where there is none.
@@ -131,7 +134,6 @@ impl Connection {
             paused: false,
             close_sent: false,
             closed: false,
-            draining: false,
             handshake_by: now + NBD_NEGOTIATION_TIME,
             send_by: Time::NEVER,
             sending_since: Time::NEVER,
@@ -199,23 +201,6 @@ impl Connection {
         self.payload = None;
         self.stash = Vec::new();
         self.paused = false;
-    }
-
-    /// The server is detaching: requests that come from now on are refused, and the connection ends
-    /// when none is under way.
-    pub(super) fn drain(&mut self) {
-        self.draining = true;
-        if let Phase::Negotiating(negotiation) = &mut self.phase {
-            negotiation.shut_down();
-        }
-        self.end_if_drained();
-    }
-
-    fn end_if_drained(&mut self) {
-        let idle = self.in_flight == 0 && self.payload.is_none() && self.waiting.is_none();
-        if self.draining && idle {
-            self.end();
-        }
     }
 
     /// Returns the time at which the handshake has to be over, while it lasts.
@@ -384,11 +369,7 @@ impl Connection {
             return Err("sent more data than a request may have");
         }
         let export = &self.exports[session.export];
-        let refused = if self.draining {
-            Some(NbdError::Shutdown)
-        } else {
-            export.refuse(&header, session)
-        };
+        let refused = export.refuse(&header, session);
         let class = export.class_of(&header, self.in_flight + 1);
         let mut data = Vec::new();
         if refused.is_none() {
@@ -411,18 +392,13 @@ impl Connection {
             self.payload = Some(Payload::new(header, class, refused, data, cx.now));
             self.submit_if_arrived(key, requests);
         } else if let Some(error) = refused {
-            self.refused(header, key, error);
+            self.reply(header, key, Err(error));
         } else if header.command == command::BLOCK_STATUS {
             self.reply(header, key, Ok(()));
         } else {
             self.submit(header, class, data, key, requests);
         }
         Ok(())
-    }
-
-    fn refused(&mut self, header: RequestHeader, key: SlabKey, error: NbdError) {
-        self.reply(header, key, Err(error));
-        self.end_if_drained();
     }
 
     /// Answers a request without data.
@@ -448,7 +424,7 @@ impl Connection {
         }
         let (owner, range) = (Owner::new(header, key), (header.offset, header.length));
         match header.operation() {
-            block::Operation::Flush => requests.io.flush(class, &self.losses, owner),
+            block::Operation::Flush => requests.flush(class, &self.losses, owner),
             operation if operation.is_write() => {
                 let write = Write {
                     class,
@@ -468,10 +444,26 @@ impl Connection {
         self.in_flight += 1;
     }
 
-    /// Its socket is to be closed or reset: no other descriptor of it may be left.
-    pub(super) fn closes(&mut self) {
+    /// Its socket is to be reset: no other descriptor of it may be left.
+    pub(super) fn resets(&mut self) {
         self.close_sent = true;
         self.peer = None;
+    }
+
+    /// The same before it is closed. Bytes that were not read are passed over: with some left the
+    /// kernel would reset the connection, and its client could lose the last replies.
+    pub(super) fn closes(&mut self) {
+        if let Some(peer) = &self.peer {
+            let mut bytes = [0; 4096];
+            let mut left = CLOSING_BYTES_MAX;
+            while let Ok((count @ 1.., _)) = recv(peer, &mut bytes, RecvFlags::DONTWAIT) {
+                left = left.saturating_sub(count);
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        self.resets();
     }
 
     /// The memory into which the next bytes may be received; it comes back by
@@ -502,7 +494,7 @@ impl Connection {
         }
         let payload = self.payload.take().expect("it was just there");
         match payload.refused {
-            Some(error) => self.refused(payload.header, key, error),
+            Some(error) => self.reply(payload.header, key, Err(error)),
             None => self.submit(payload.header, payload.class, payload.full, key, requests),
         }
         true
@@ -527,7 +519,6 @@ impl Connection {
             data,
         });
         self.encode();
-        self.end_if_drained();
     }
 
     /// Puts replies into the list, as far as there is room.

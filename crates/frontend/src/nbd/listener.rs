@@ -1,5 +1,6 @@
 //! The thread that accepts clients.
 
+use super::SharedServer;
 use super::service::Message;
 use crate::acceptor::{Acceptor, PAUSE, Woken, pause, wait};
 use crate::error::FrontendError;
@@ -16,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Connections that the kernel keeps until they are accepted.
@@ -107,7 +108,7 @@ impl Bound {
     pub(super) fn start(
         self,
         cores: Vec<MailboxSender<Message>>,
-        open: Arc<AtomicUsize>,
+        shared: Arc<SharedServer>,
     ) -> Result<Listener, FrontendError> {
         let (address, socket) = (self.address, self.socket);
         let path = match &address {
@@ -117,7 +118,7 @@ impl Bound {
         let remove = Arc::new(AtomicBool::new(!self.was_left));
         let removes = Arc::clone(&remove);
         let accept = move |end: &UnixStream| {
-            accept_all(&socket, end, &cores, &open);
+            accept_all(&socket, end, &cores, &shared);
             if let Some(path) = path.filter(|_| removes.load(Ordering::Relaxed)) {
                 // While it is listened on, no other server takes its place. It may be gone already.
                 let _ = fs::remove_file(path);
@@ -161,7 +162,7 @@ fn accept_all(
     socket: &Socket,
     end: &UnixStream,
     cores: &[MailboxSender<Message>],
-    open: &AtomicUsize,
+    shared: &SharedServer,
 ) {
     let mut cores = cores.iter().cycle();
     while wait(end, Some(socket), None) != Woken::End {
@@ -177,14 +178,14 @@ fn accept_all(
             Err(_) if pause(end, PAUSE) => return,
             Err(_) => continue,
         };
-        let before = open.fetch_add(1, Ordering::Relaxed);
+        let before = shared.open.fetch_add(1, Ordering::Relaxed);
         let core = cores.next().expect("a server has a core");
         let refused = before >= NBD_CONNECTIONS_MAX || set_up(&client).is_err() || {
             let stream = Stream::Socket(client.into());
             core.send(Message::Connection(stream)).is_err()
         };
         if refused {
-            open.fetch_sub(1, Ordering::Relaxed);
+            shared.connection_ended();
         }
     }
 }

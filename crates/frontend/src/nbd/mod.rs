@@ -29,6 +29,7 @@ use crate::class_rules::SizeRules;
 use crate::core_thread::{self, Cores};
 use crate::error::FrontendError;
 use crate::limits::{LANE_SOCKETS, NBD_CONNECTIONS_MAX, NBD_NEGOTIATIONS_MAX};
+use crate::unix_socket;
 use base::units::CoreId;
 use block::Device;
 use export::Export;
@@ -37,7 +38,7 @@ use reactor::PollPolicy;
 use requests::Requests;
 use service::{Message, NbdService};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use switch::{Class, PerClass};
 use write_order::WriteOrder;
 
@@ -60,6 +61,22 @@ pub struct NbdOptions {
     pub poll: PollPolicy,
 }
 
+/// State that the threads of a server share.
+#[derive(Debug, Default)]
+struct SharedServer {
+    /// Connections at present.
+    open: AtomicUsize,
+    order: WriteOrder,
+    /// The end gave requests up, or could not flush the device.
+    forced: AtomicBool,
+}
+
+impl SharedServer {
+    fn connection_ended(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A running server. Dropped, it ends as by [`detach`](Self::detach), but leaves a Unix socket behind that
 /// it found left behind itself: the next server knows by it that clients may rely on writes that they
 /// have not flushed.
@@ -67,7 +84,7 @@ pub struct NbdOptions {
 pub struct NbdServer {
     listener: Option<Listener>,
     cores: Cores<Message>,
-    open: Arc<AtomicUsize>,
+    shared: Arc<SharedServer>,
 }
 
 impl NbdServer {
@@ -86,17 +103,16 @@ impl NbdServer {
         let mut server = Self {
             listener: None,
             cores: Cores::new(),
-            open: Arc::default(),
+            shared: Arc::default(),
         };
         // Clients are dealt to the cores in turn.
         let negotiations = NBD_NEGOTIATIONS_MAX.div_ceil(cores.len());
-        let order = Arc::new(WriteOrder::default());
         for (number, core) in cores.into_iter().enumerate() {
             let (exports, tls) = (Arc::clone(&exports), tls.clone());
-            let (open, order) = (Arc::clone(&server.open), Arc::clone(&order));
+            let shared = Arc::clone(&server.shared);
             let service = move |io, namespace| {
-                let requests = Requests::new(io, order, number);
-                NbdService::new(exports, tls, requests, namespace, negotiations, open)
+                let requests = Requests::new(io, shared, number);
+                NbdService::new(exports, tls, requests, namespace, negotiations)
             };
             let place = (core, NBD_CONNECTIONS_MAX + LANE_SOCKETS, options.poll);
             server.cores.serve("nbd", place, devices, service)?;
@@ -107,9 +123,9 @@ impl NbdServer {
             // Its clients come back, and may rely on what they have not flushed.
             devices[options.class].inherit_writes();
         }
-        let (senders, open) = (server.cores.senders().to_vec(), Arc::clone(&server.open));
-        order.set_cores(senders.clone());
-        server.listener = Some(listener.start(senders, open)?);
+        let senders = server.cores.senders().to_vec();
+        server.shared.order.set_cores(senders.clone());
+        server.listener = Some(listener.start(senders, Arc::clone(&server.shared))?);
         Ok(server)
     }
 
@@ -123,7 +139,7 @@ impl NbdServer {
     /// Connections at present.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.open.load(std::sync::atomic::Ordering::Relaxed)
+        self.shared.open.load(Ordering::Relaxed)
     }
 
     /// Returns the counts of requests since the start, by class.
@@ -134,13 +150,28 @@ impl NbdServer {
 }
 
 impl NbdServer {
-    /// Finishes the requests under way, for ten seconds at most, and ends. Does nothing the second
-    /// time.
+    /// Finishes the requests in flight, closes the connections and flushes the device, and ends; all
+    /// within ten seconds. Further requests get no answer: a client that connects to the next server
+    /// repeats them. Does nothing the second time.
     pub fn detach(&mut self) {
-        if let Some(listener) = self.listener.take() {
-            listener.end();
-        }
+        let Some(listener) = self.listener.take() else {
+            return;
+        };
+        let address = listener.address.clone();
+        listener.end();
         self.end();
+        if self.was_forced()
+            && let Address::Unix(path) = address
+        {
+            // By it the next server knows that clients may rely on writes that were not flushed.
+            unix_socket::leave_behind(&path);
+        }
+    }
+
+    /// Returns true if [`detach`](Self::detach) gave requests up, or could not flush the device.
+    #[must_use]
+    pub fn was_forced(&self) -> bool {
+        self.shared.forced.load(Ordering::Relaxed)
     }
 
     fn end(&mut self) {

@@ -53,7 +53,6 @@ pub(super) struct Negotiation {
     /// The export that `base:allocation` was chosen for.
     allocation: Option<usize>,
     options: u32,
-    shutting_down: bool,
 }
 
 impl Negotiation {
@@ -69,13 +68,7 @@ impl Negotiation {
             form: Form::Simple,
             allocation: None,
             options: 0,
-            shutting_down: false,
         }
-    }
-
-    /// No export is given out any more.
-    pub(super) fn shut_down(&mut self) {
-        self.shutting_down = true;
     }
 
     /// TLS has begun. Nothing that was negotiated in plain text holds: another may have said it.
@@ -189,7 +182,7 @@ impl Negotiation {
 
     /// The oldest way to choose an export: nothing but closing says that there is none.
     fn export_name(&mut self, name: &[u8], output: &mut Writer) -> HandshakeStep {
-        let Some(index) = self.find(name).filter(|_| !self.shutting_down) else {
+        let Some(index) = self.find(name) else {
             return HandshakeStep::Close;
         };
         let export = &self.exports[index];
@@ -212,10 +205,6 @@ impl Negotiation {
             output.option_reply(number, reply::ERR_INVALID, b"malformed");
             return HandshakeStep::More;
         };
-        if self.shutting_down {
-            output.option_reply(number, reply::ERR_SHUTDOWN, b"detaching");
-            return HandshakeStep::More;
-        }
         let Some(index) = self.find(name) else {
             output.option_reply(number, reply::ERR_UNKNOWN, b"no such export");
             return HandshakeStep::More;

@@ -44,7 +44,6 @@ pub(super) mod reply {
     pub(in crate::nbd) const ERR_INVALID: u32 = 1 << 31 | 3;
     pub(in crate::nbd) const ERR_TLS_REQD: u32 = 1 << 31 | 5;
     pub(in crate::nbd) const ERR_UNKNOWN: u32 = 1 << 31 | 6;
-    pub(in crate::nbd) const ERR_SHUTDOWN: u32 = 1 << 31 | 7;
 }
 
 /// Kinds of information about an export. `[NBD "NBD_OPT_INFO"]`
@@ -120,8 +119,6 @@ pub(super) enum NbdError {
     NoSpace = 28,
     /// The device does not have the operation.
     NotSupported = 95,
-    /// The server is shutting down.
-    Shutdown = 108,
 }
 
 impl NbdError {
@@ -208,9 +205,14 @@ impl RequestHeader {
         self.command == command::WRITE || (declared && matches!(form, Form::Extended))
     }
 
+    /// Returns true if the request is to be on stable storage when it is answered.
+    pub(super) const fn is_durable(&self) -> bool {
+        self.flags & command_flag::FUA != 0
+    }
+
     /// Returns the operation of a request that reads, writes, flushes or gives back.
     pub(super) const fn operation(&self) -> Operation {
-        let durable = self.flags & command_flag::FUA != 0;
+        let durable = self.is_durable();
         let deallocate = self.flags & command_flag::NO_HOLE == 0;
         match self.command {
             command::READ => Operation::Read,

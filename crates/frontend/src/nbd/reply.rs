@@ -16,7 +16,17 @@ pub(super) struct Owner {
     pub(super) command: u16,
     /// Place of a write in the order.
     pub(super) ticket: Option<Ticket>,
+    /// It is on stable storage when it is answered.
+    pub(super) is_durable: bool,
+    /// Writes that a Flush covers: those that were answered before, by their count.
+    pub(super) covers: u64,
 }
+
+/// The connection of the Flush at the end of the server: none has this key.
+const NO_CONNECTION: SlabKey = SlabKey {
+    index: u32::MAX,
+    generation: 0,
+};
 
 impl Owner {
     pub(super) const fn new(header: RequestHeader, connection: SlabKey) -> Self {
@@ -27,7 +37,28 @@ impl Owner {
             length: header.length,
             command: header.command,
             ticket: None,
+            is_durable: header.is_durable(),
+            covers: 0,
         }
+    }
+
+    /// The server's own Flush, at its end.
+    pub(super) const fn last_flush() -> Self {
+        Self {
+            connection: NO_CONNECTION,
+            cookie: 0,
+            offset: 0,
+            length: 0,
+            command: command::FLUSH,
+            ticket: None,
+            is_durable: false,
+            covers: 0,
+        }
+    }
+
+    /// Returns true for the server's own Flush.
+    pub(super) fn is_last(&self) -> bool {
+        self.connection == NO_CONNECTION
     }
 }
 

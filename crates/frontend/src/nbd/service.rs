@@ -8,7 +8,6 @@ use crate::limits::{DRAIN_TIME, NBD_CONNECTIONS_MAX, NBD_CROWDED_TIME};
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Received, Service, Stream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Time between two looks at clients that keep the server waiting.
 const LOOK: Nanos = Nanos::from_secs(1);
@@ -43,8 +42,6 @@ pub(super) struct NbdService {
     /// Connections with something to send, to receive, or to end; and those that wait for room.
     active: Vec<SlabKey>,
     stalled: Vec<SlabKey>,
-    /// Connections of all cores.
-    open: Arc<AtomicUsize>,
     look_at: Time,
     draining: Option<Time>,
     closing: bool,
@@ -60,7 +57,6 @@ impl NbdService {
         requests: Requests,
         op_namespace: OpNamespace,
         negotiations_max: usize,
-        open: Arc<AtomicUsize>,
     ) -> Self {
         Self {
             exports,
@@ -72,7 +68,6 @@ impl NbdService {
             negotiations_max,
             active: Vec::new(),
             stalled: Vec::new(),
-            open,
             look_at: Time::NEVER,
             draining: None,
             closing: false,
@@ -139,7 +134,7 @@ impl NbdService {
         let socket = connection.socket;
         if connection.is_gone() {
             self.connections.remove(key);
-            self.open.fetch_sub(1, Ordering::Relaxed);
+            self.requests.shared.connection_ended();
             return;
         }
         if connection.close_sent {
@@ -189,11 +184,10 @@ impl NbdService {
 
     /// Ends connections that keep the server waiting for too long.
     fn look(&mut self, cx: &mut Context<'_>) {
-        let force = self.draining.is_some_and(|by| cx.now >= by);
-        let overdue = self.connections.iter().filter_map(|(key, connection)| {
-            let reason = connection.overdue(cx.now);
-            Some((key, reason.or(force.then_some("was busy for too long"))?))
-        });
+        let overdue = self
+            .connections
+            .iter()
+            .filter_map(|(key, connection)| Some((key, connection.overdue(cx.now)?)));
         let overdue: Vec<_> = overdue.collect();
         let crowded = self.crowding(cx.now).map(|key| (key, "held others up"));
         for (key, reason) in overdue.into_iter().chain(crowded) {
@@ -221,10 +215,31 @@ impl NbdService {
         }
         tracing::trace!("a client {reason}: its connection is reset");
         connection.abandon();
-        connection.closes();
+        connection.resets();
         let socket = connection.socket;
         let key = OpKey::new(self.op_namespace, CLOSE, key);
         cx.submit(key, Op::Reset { socket });
+    }
+
+    /// Ends the server once its connections are closed and what they wrote is flushed; when the time is
+    /// up, all the same.
+    fn drain(&mut self, cx: &mut Context<'_>) {
+        let Some(by) = self.draining.filter(|_| !self.closing) else {
+            return;
+        };
+        if cx.now >= by {
+            tracing::warn!("requests are in flight still: they are given up");
+            self.requests.set_forced();
+            let all: Vec<_> = self.connections.iter().map(|(key, _)| key).collect();
+            for key in all {
+                self.reset(key, "has requests in flight", cx);
+            }
+        } else if !self.connections.is_empty() || !self.requests.flush_all() {
+            self.again |= self.requests.has_begun();
+            return;
+        }
+        self.closing = true;
+        self.requests.close(cx);
     }
 
     /// Makes room for another connection in the handshake: the oldest one is reset.
@@ -241,7 +256,7 @@ impl NbdService {
 
     fn adopt(&mut self, stream: Stream, cx: &mut Context<'_>) {
         if self.draining.is_some() || !cx.driver.has_room_for_socket() {
-            self.open.fetch_sub(1, Ordering::Relaxed);
+            self.requests.shared.connection_ended();
             return;
         }
         let peer = match &stream {
@@ -250,7 +265,7 @@ impl NbdService {
         };
         let Ok(peer) = peer else {
             // Out of descriptors.
-            self.open.fetch_sub(1, Ordering::Relaxed);
+            self.requests.shared.connection_ended();
             return;
         };
         self.make_room(cx);
@@ -311,7 +326,7 @@ impl Service for NbdService {
                 self.draining = Some(cx.now + DRAIN_TIME);
                 self.look_at = self.look_at.min(cx.now + LOOK);
                 for (key, connection) in self.connections.iter_mut() {
-                    connection.drain();
+                    connection.end();
                     self.active.push(key);
                 }
             }
@@ -325,8 +340,10 @@ impl Service for NbdService {
         self.requests.io.turn(cx);
         while let Some(finished) = self.requests.finished() {
             let key = finished.owner.connection;
-            let connection = self.connections.get_mut(key);
-            let connection = connection.expect("a connection outlives its requests");
+            let Some(connection) = self.connections.get_mut(key) else {
+                // The Flush at the end: a connection outlives its requests.
+                continue;
+            };
             connection.finish(finished);
             self.active.push(key);
             self.again |= !self.stalled.is_empty();
@@ -334,7 +351,7 @@ impl Service for NbdService {
         self.again |= self.requests.has_begun();
         if cx.now >= self.look_at {
             self.look(cx);
-            let some = !self.connections.is_empty();
+            let some = !self.connections.is_empty() || self.draining.is_some();
             self.look_at = if some { cx.now + LOOK } else { Time::NEVER };
         }
         let mut index = 0;
@@ -343,12 +360,7 @@ impl Service for NbdService {
             index += 1;
         }
         self.active.clear();
-        // What a device does not answer in time is given up.
-        let over = |by| self.connections.is_empty() || cx.now >= by;
-        if !self.closing && self.draining.is_some_and(over) {
-            self.closing = true;
-            self.requests.close(cx);
-        }
+        self.drain(cx);
     }
 
     fn deadline(&self) -> Time {

@@ -90,7 +90,7 @@ impl WriteOrder {
     /// the core receives [`Message::Begin`] when it may.
     ///
     /// `peer` is the socket of a connection whose writes have waited to be read: returns `None` if
-    /// its client has closed it, since it may have repeated the write already.
+    /// its client has closed it, and may have repeated the write on another connection.
     pub(super) fn enter(
         &self,
         range: WriteRange,
@@ -99,7 +99,7 @@ impl WriteOrder {
     ) -> Option<(Ticket, bool)> {
         let mut writes = self.lock();
         // Under the lock, so that a repetition comes later in the order than a write that passes.
-        if peer.is_some_and(has_closed) {
+        if writes.last_connection > 1 && peer.is_some_and(has_closed) {
             return None;
         }
         Some(writes.enter(range, core))

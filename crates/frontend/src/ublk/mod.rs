@@ -90,10 +90,9 @@ impl UblkOptions {
     }
 }
 
-/// A block device that is served. Dropped, it ends as where a process is killed if anything may need
-/// it still: one that an earlier server left behind, or that is or may be in use, stays, and its
-/// requests wait for the next server. Any other one is removed, and so is one over a volume that
-/// is lost with the process.
+/// A block device that is served. Dropped, it stays if anything may need it still: one that an earlier
+/// server left behind, or that is or may be in use. Its requests wait for the next server then. Any
+/// other one is removed, and so is one over a volume that is lost with the process.
 #[derive(Debug)]
 pub struct UblkServer {
     driver: Driver,
@@ -110,6 +109,8 @@ pub struct UblkServer {
     /// The volume is lost with this process.
     ends_with_process: bool,
     ended: bool,
+    /// It ended while the block device was in use, or gave requests up.
+    forced: bool,
     spare: Spare,
     shared: Arc<SharedServer>,
     cores: Cores<Message>,
@@ -164,6 +165,7 @@ impl UblkServer {
             recovered,
             ends_with_process: options.ends_with_process,
             ended: false,
+            forced: false,
             spare,
             shared: Arc::new(SharedServer {
                 class: options.class,
@@ -276,6 +278,30 @@ impl UblkServer {
         self.end(false);
     }
 
+    /// Ends with the process. A block device that is or may be in use stays, and its requests wait for
+    /// the next server, except where the volume is lost with the process; any other one is removed.
+    /// Does nothing the second time.
+    pub fn leave(&mut self) {
+        if self.ended {
+            return;
+        }
+        let name = self.name();
+        let in_use = self.spare.look(&name) != Use::None;
+        self.forced = in_use;
+        let keep = in_use && !self.ends_with_process;
+        if keep {
+            let id = self.info.id;
+            tracing::warn!("/dev/{name} stays, and waits for the next server with --id {id}");
+        }
+        self.end(keep);
+    }
+
+    /// Returns true if it ended while the block device was in use, or gave requests up.
+    #[must_use]
+    pub const fn was_forced(&self) -> bool {
+        self.forced
+    }
+
     /// Returns true if the kernel has the block device.
     fn is_there(&self) -> bool {
         Path::new("/sys/block").join(self.name()).exists()
@@ -357,7 +383,8 @@ impl UblkServer {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        if keep || !self.stop() {
+        let is_over = if keep { self.quiesce() } else { self.stop() };
+        if !is_over {
             self.cores.tell(|| Message::Leave);
         }
         self.cores.join();
@@ -367,12 +394,29 @@ impl UblkServer {
         }
     }
 
+    /// Finishes the requests in flight and begins no others, for at most [`DRAIN_TIME`]. Returns true if
+    /// the cores have ended.
+    fn quiesce(&mut self) -> bool {
+        self.cores.tell(|| Message::Quiesce);
+        let end = Instant::now() + Duration::from(DRAIN_TIME);
+        while !self.cores.have_ended() {
+            if Instant::now() >= end {
+                tracing::warn!("requests are in flight still: they are left to the next server");
+                self.forced = true;
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
     /// Removes the block device, which ends the commands of all tags. Returns false where it cannot be.
     fn stop(&mut self) -> bool {
         if self.command_in_time(Control::StopDevice, DRAIN_TIME) {
             return true;
         }
         tracing::warn!("requests are under way still: they are given up");
+        self.forced = true;
         self.cores.tell(|| Message::Abort);
         self.command_in_time(Control::StopDevice, DRAIN_TIME)
     }

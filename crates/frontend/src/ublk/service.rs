@@ -28,6 +28,9 @@ use switch::Class;
 pub(super) enum Message {
     /// Abort the requests under way, and refuse later ones; the tags stay with the kernel.
     Abort,
+    /// Begin no further request, and end when those in the device are answered: the kernel gives all
+    /// others to the next server.
+    Quiesce,
     /// End although the kernel has not ended the tags, of which no request is answered any more.
     Leave,
 }
@@ -76,6 +79,7 @@ pub(super) struct UblkService<D> {
     /// Work is left that no completion brings back.
     again: bool,
     closing: bool,
+    quiescing: bool,
     leaving: bool,
 }
 
@@ -98,6 +102,7 @@ impl<D: Descriptions> UblkService<D> {
             live: queues.iter().map(|queue| queue.tags.len()).sum(),
             again: false,
             closing: false,
+            quiescing: false,
             leaving: false,
             queues,
         };
@@ -183,7 +188,8 @@ impl<D: Descriptions> UblkService<D> {
     /// Begins requests as far as there is memory; returns true if any was.
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let mut begun = false;
-        while !self.leaving
+        while !self.quiescing
+            && !self.leaving
             && let Some(&(place, request)) = self.waiting.front()
         {
             let bytes = usize::try_from(request.data_bytes()).unwrap_or(usize::MAX);
@@ -323,6 +329,11 @@ impl<D: Descriptions> UblkService<D> {
         }
     }
 
+    fn leave(&mut self, cx: &mut Context<'_>) {
+        self.leaving = true;
+        self.close(cx);
+    }
+
     fn close(&mut self, cx: &mut Context<'_>) {
         if !self.closing {
             self.closing = true;
@@ -358,10 +369,8 @@ impl<D: Descriptions> Service for UblkService<D> {
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
             Message::Abort => self.close(cx),
-            Message::Leave => {
-                self.leaving = true;
-                self.close(cx);
-            }
+            Message::Quiesce => self.quiescing = true,
+            Message::Leave => self.leave(cx),
         }
     }
 
@@ -376,7 +385,11 @@ impl<D: Descriptions> Service for UblkService<D> {
             progress
         });
         if self.io.under_way() == 0 && self.copying == 0 && !self.again {
-            self.refuse_waiting(cx);
+            if self.quiescing {
+                self.leave(cx);
+            } else {
+                self.refuse_waiting(cx);
+            }
         }
         if self.live == 0 {
             self.close(cx);

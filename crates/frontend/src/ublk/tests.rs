@@ -436,6 +436,29 @@ fn a_core_leaves_its_requests_to_the_next_server() {
     assert_eq!(bed.kernel.borrow().results, []);
 }
 
+/// Requests in the device were aborted at the end of a server, although the next one repeats them.
+#[test]
+fn a_core_that_quiesces_answers_what_it_has_begun_and_begins_nothing_more() {
+    let ram: Arc<dyn Device> = Arc::new(Ram::new(DEVICE_BYTES, 4096).expect("memory"));
+    let slow = DelayOptions {
+        read: Nanos::from_millis(50),
+        ..DelayOptions::default()
+    };
+    let mut bed = Bed::new(Arc::new(Delay::new(ram, slow)), false);
+    bed.request((0, 1), READ, 0, 8);
+    bed.turn();
+    assert!(bed.kernel.borrow().results.is_empty());
+    let mut cx = Context::begin(&mut bed.driver);
+    bed.service.message(Message::Quiesce, &mut cx);
+    bed.request((1, 0), FLUSH, 0, 0);
+    assert_eq!(bed.results(1), [((0, 1), 4096)]);
+    for _ in 0..5 {
+        bed.turn();
+    }
+    assert!(bed.service.finished());
+    assert_eq!(bed.kernel.borrow().results, [], "the next server answers");
+}
+
 #[test]
 fn a_core_can_leave_its_tags_to_the_kernel() {
     let mut bed = Bed::ram(4096, false);

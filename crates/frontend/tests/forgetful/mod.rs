@@ -45,6 +45,11 @@ impl Forgetful {
         self.known.gone.store(gone, Ordering::SeqCst);
     }
 
+    /// Returns true if there were writes that no Flush followed.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        self.known.unflushed.load(Ordering::SeqCst) != 0
+    }
+
     /// Loses a write that no Flush followed.
     pub(crate) fn lose(&self) {
         self.inherit_writes();
