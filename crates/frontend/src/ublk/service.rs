@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use switch::Class;
+use switch::{Class, PerClass};
 
 /// A message to a core.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub(super) struct UblkService<D> {
     file: FileId,
     queues: Vec<Queue<D>>,
     /// Requests that wait for memory.
-    waiting: VecDeque<(TagPlace, Request)>,
+    waiting: PerClass<VecDeque<(TagPlace, Request)>>,
     /// Requests of which data is being copied.
     copying: usize,
     /// Tags that the kernel has not ended.
@@ -97,7 +97,7 @@ impl<D: Descriptions> UblkService<D> {
             io,
             op_namespace: driver.op_namespace(),
             file,
-            waiting: VecDeque::new(),
+            waiting: PerClass::default(),
             copying: 0,
             live: queues.iter().map(|queue| queue.tags.len()).sum(),
             again: false,
@@ -151,7 +151,7 @@ impl<D: Descriptions> UblkService<D> {
                 let class = by_rule.unwrap_or(self.shared.class);
                 queue.tags[usize::from(place.tag)].take(class);
                 match request {
-                    Some(request) => self.waiting.push_back((place, request)),
+                    Some(request) => self.waiting[class].push_back((place, request)),
                     None => self.answer(place, Err(Errno::OPNOTSUPP), cx),
                 }
             }
@@ -187,24 +187,30 @@ impl<D: Descriptions> UblkService<D> {
 
     /// Begins requests as far as there is memory; returns true if any was.
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
+        self.io.release();
+        let begun = Class::ALL.map(|class| self.begin_class(class, cx));
+        begun.contains(&true)
+    }
+
+    fn begin_class(&mut self, class: Class, cx: &mut Context<'_>) -> bool {
         let mut begun = false;
         while !self.quiescing
             && !self.leaving
-            && let Some(&(place, request)) = self.waiting.front()
+            && let Some(&(place, request)) = self.waiting[class].front()
         {
             let bytes = usize::try_from(request.data_bytes()).unwrap_or(usize::MAX);
             let bounded = bytes <= self.queues[place.queue].request_bytes
                 && (bytes > 0 || !request.operation.has_data());
             let memory = if bounded {
-                let class = self.tag(place).class;
                 self.io.memory(class, bytes, cx)
             } else {
                 Some(Vec::new())
             };
             let Some(memory) = memory else {
+                self.io.reserve(class, bytes, cx);
                 break;
             };
-            self.waiting.pop_front();
+            self.waiting[class].pop_front();
             begun = true;
             if !bounded || memory.len() > PIECES_MAX {
                 self.io.recycle(memory);
@@ -323,9 +329,11 @@ impl<D: Descriptions> UblkService<D> {
 
     /// Fails requests that wait for memory that is never free.
     fn refuse_waiting(&mut self, cx: &mut Context<'_>) {
-        while let Some((place, _)) = self.waiting.pop_front() {
-            self.again = true;
-            self.answer(place, Err(errno_of(BlockError::Internal)), cx);
+        for class in Class::ALL {
+            while let Some((place, _)) = self.waiting[class].pop_front() {
+                self.again = true;
+                self.answer(place, Err(errno_of(BlockError::Internal)), cx);
+            }
         }
     }
 
