@@ -11,6 +11,7 @@
 mod attached;
 mod front_end;
 mod lists;
+mod modified;
 mod process;
 mod reporter;
 mod running;

@@ -1,5 +1,6 @@
 //! The devices of an attachment: namespaces of a target, or a device of this machine.
 
+use crate::modified::Modified;
 use anyhow::{Context as _, Result, anyhow};
 use block::{Device, PathDevice};
 use control::attachments::AttachmentState;
@@ -71,6 +72,8 @@ pub(crate) struct Source {
     pub(crate) identity: u64,
     /// The volume is lost with the process.
     pub(crate) ends_with_process: bool,
+    /// The means to know the time of the last write.
+    pub(crate) modified: Modified,
 }
 
 impl Source {
@@ -87,6 +90,7 @@ impl Source {
             }
             SourceDevice::Local(kind) => {
                 let identity = identity_of(kind)?;
+                let modified = Modified::of_file(kind);
                 let device = model::Device::new(kind.clone());
                 let device = devices::open(&device).context("cannot open the device")?;
                 Self {
@@ -95,6 +99,7 @@ impl Source {
                     text: kind.to_string(),
                     identity,
                     ends_with_process: kind.is_volatile(),
+                    modified,
                 }
             }
         };
@@ -119,10 +124,10 @@ impl Source {
                 .collect()
         };
         let nsids = nsid.map_or_else(all, |nsid| vec![nsid]);
-        let mut identity = None;
+        let mut volumes = Vec::new();
         let open = |nsid| -> Result<(u32, Devices)> {
             let namespace = subsystem.namespace(nsid)?;
-            identity.get_or_insert_with(|| volume(&remote.nqn, namespace.info()));
+            volumes.push((nsid, volume(&remote.nqn, namespace.info())));
             let device = |class: Class| -> Arc<dyn Device> {
                 let device = namespace.device().with_queues(1, REMOTE_DEPTH);
                 let device = device.with_class(class);
@@ -141,9 +146,11 @@ impl Source {
             },
             ..remote.clone()
         };
+        let namespaces = nsids.into_iter().map(open).collect::<Result<_>>()?;
         Ok(Self {
-            namespaces: nsids.into_iter().map(open).collect::<Result<_>>()?,
-            identity: identity.unwrap_or_default(),
+            namespaces,
+            identity: volumes.first().map_or(0, |&(_, identity)| identity),
+            modified: Modified::OfVolumes(volumes),
             ends_with_process: false,
             subsystem: Some(subsystem),
             text: opened.to_string(),

@@ -1,6 +1,7 @@
 //! Attachments as files.
 
 use super::{End, FrontEnd, Started};
+use crate::modified::Modified;
 use crate::source::Source;
 use anyhow::{Context as _, Result, ensure};
 use frontend::IoCounts;
@@ -12,9 +13,22 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use switch::{Class, PerClass};
 
-impl FrontEnd for Attachment {
+/// A mount, and the means to keep when its files were changed last.
+#[derive(Debug)]
+struct Mounted {
+    attachment: Attachment,
+    modified: Modified,
+}
+
+impl Mounted {
+    fn keep_times(&self) {
+        self.modified.keep(&self.attachment.modified());
+    }
+}
+
+impl FrontEnd for Mounted {
     fn clients(&self) -> usize {
-        self.open_files()
+        self.attachment.open_files()
     }
 
     fn clients_in_words(&self, count: usize) -> String {
@@ -25,26 +39,28 @@ impl FrontEnd for Attachment {
     }
 
     fn counts(&self) -> PerClass<IoCounts> {
-        Self::counts(self)
+        self.attachment.counts()
     }
 
     fn detach(&mut self, force: bool) -> Result<()> {
         if force {
-            self.detach_forced();
-            return Ok(());
+            self.attachment.detach_forced();
+        } else {
+            self.attachment.detach()?;
         }
-        Ok(Self::detach(self)?)
+        self.keep_times();
+        Ok(())
     }
 
     fn was_forced(&self) -> bool {
-        Self::was_forced(self)
+        self.attachment.was_forced()
     }
 
     fn end(&self) -> Option<End> {
-        if self.has_failed() {
+        if self.attachment.has_failed() {
             return Some(End::Failed);
         }
-        self.has_ended().then_some(End::Removed)
+        self.attachment.has_ended().then_some(End::Removed)
     }
 }
 
@@ -53,7 +69,11 @@ impl FrontEnd for Attachment {
 /// # Errors
 /// A device that cannot be used, or a mount point that cannot be.
 pub(crate) fn start(options: &Options, source: Source) -> Result<Started> {
-    let attachment = Attachment::start(source.namespaces.clone(), options)?;
+    let options = Options {
+        modified: source.modified.take(),
+        ..options.clone()
+    };
+    let attachment = Attachment::start(source.namespaces.clone(), &options)?;
     let mut ways = Vec::new();
     let mut files = Vec::new();
     for (nsid, devices) in &source.namespaces {
@@ -67,7 +87,10 @@ pub(crate) fn start(options: &Options, source: Source) -> Result<Started> {
         ways.push((path.display().to_string(), geometry.bytes()));
     }
     Ok(Started {
-        front_end: Box::new(attachment),
+        front_end: Box::new(Mounted {
+            attachment,
+            modified: source.modified.clone(),
+        }),
         read_only: options.read_only,
         source,
         ways,

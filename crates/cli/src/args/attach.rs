@@ -10,6 +10,7 @@ use frontend::nbd::{Address, NbdOptions, TlsOptions};
 use frontend::ublk::UblkOptions;
 use frontend::vhost::VhostOptions;
 use frontend::{ClassChoice, ClassRules, fuse};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use switch::knobs::Preset;
@@ -353,6 +354,7 @@ impl AttachFuseArgs {
             poll: self.poll.into(),
             allow_other: self.allow_other,
             read_only: self.read_only,
+            modified: BTreeMap::new(),
         })
     }
 }

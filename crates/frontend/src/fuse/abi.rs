@@ -8,6 +8,7 @@
 
 use super::limits::{ATTRIBUTES_AGE, BACKGROUND_MAX, CONGESTION_THRESHOLD, REQUEST_MAX_BYTES};
 use rustix::fs::OFlags;
+use std::time::Duration;
 
 /// Version of the protocol of which these messages are; kernels of other minor versions speak it.
 pub(super) const VERSION: (u32, u32) = (7, 40);
@@ -93,6 +94,9 @@ pub(super) enum Request<'a> {
         /// Mode, owner or group are to change.
         identity: bool,
         size: Option<u64>,
+        modified: Option<NewTime>,
+        /// The time of the last access is to change.
+        accessed: bool,
     },
     Open {
         flags: OFlags,
@@ -188,6 +192,16 @@ impl<'a> Request<'a> {
                 Self::SetAttributes {
                     identity: valid & 7 != 0,
                     size: (valid & 8 != 0).then_some(u64_at(body, 16)?),
+                    modified: match (valid & 1 << 5, valid & 1 << 8) {
+                        (0, _) => None,
+                        (_, 0) => {
+                            let seconds = Duration::from_secs(u64_at(body, 40)?);
+                            let part = Duration::from_nanos(u32_at(body, 60)?.into());
+                            Some(NewTime::At(seconds.saturating_add(part)))
+                        }
+                        _ => Some(NewTime::Now),
+                    },
+                    accessed: valid & (1 << 4 | 1 << 7) != 0,
                 }
             }
             // Symbolic links, nodes, directories, links, files; removed, renamed, made.
@@ -251,6 +265,14 @@ impl<'a> Request<'a> {
     }
 }
 
+/// A time that a file is to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NewTime {
+    Now,
+    /// Since the beginning of 1970.
+    At(Duration),
+}
+
 /// Attributes of a file or of the directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attributes {
@@ -260,6 +282,9 @@ pub(super) struct Attributes {
     pub(super) mode: u32,
     pub(super) links: u32,
     pub(super) owner: (u32, u32),
+    /// Times of the last change of the content and of any change, since the beginning of 1970.
+    pub(super) modified: Duration,
+    pub(super) changed: Duration,
 }
 
 /// The content of an answer.
@@ -323,8 +348,13 @@ impl Answer {
         self.u64(attributes.node)
             .u64(attributes.bytes)
             .u64(attributes.bytes / 512)
-            // Times: seconds and nanoseconds of three.
-            .zeroes(36)
+            // The time of the last access is that of the last change of the content.
+            .u64(attributes.modified.as_secs())
+            .u64(attributes.modified.as_secs())
+            .u64(attributes.changed.as_secs())
+            .u32(attributes.modified.subsec_nanos())
+            .u32(attributes.modified.subsec_nanos())
+            .u32(attributes.changed.subsec_nanos())
             .u32(attributes.mode)
             .u32(attributes.links)
             .u32(attributes.owner.0)
@@ -448,16 +478,19 @@ mod tests {
             readahead: 1 << 17,
             capabilities: 1 << 36 | 1 << 30 | 1,
         };
-        let set = Answer::default().u32(8 | 1 << 6).u32(0).u64(3).u64(99);
+        let set = Answer::default().u32(8 | 1 << 5 | 1 << 6).u32(0).u64(3);
+        let set = set.u64(99).zeroes(16).u64(1234).zeroes(12).u32(5);
         let set_of = Request::SetAttributes {
             identity: false,
             size: Some(99),
+            modified: Some(NewTime::At(Duration::new(1234, 5))),
+            accessed: false,
         };
         let open = Answer::default().u32(DIRECT.bits());
         let interrupt = Answer::default().u64(12);
         vec![
             (1, b"1\0".to_vec(), Request::Lookup { name: b"1" }),
-            (4, set.zeroes(64).0, set_of),
+            (4, set.zeroes(24).0, set_of),
             (14, open.0, Request::Open { flags: DIRECT }),
             (26, init.0, init_of),
             (36, interrupt.0, Request::Interrupt { unique: 12 }),
@@ -494,6 +527,8 @@ mod tests {
             mode: 0o100_600,
             links: 1,
             owner: (1, 2),
+            modified: Duration::new(3, 4),
+            changed: Duration::new(5, 6),
         };
         let sizes = [
             (Answer::init(1 << 20, u64::MAX, 4096), 64),

@@ -3,8 +3,8 @@
 //! Names and attributes are answered here; requests for data are checked, and handed on.
 
 use super::SharedMount;
-use super::abi::{Answer, Attributes, Header, ROOT, Request, opened};
-use super::job::{Job, JobPlace, Range, UnderWay, Work};
+use super::abi::{Answer, Attributes, Header, NewTime, ROOT, Request, opened};
+use super::job::{Job, JobPlace, Range, RangeWork, UnderWay, Work};
 use super::limits::REQUEST_MAX_BYTES;
 use super::thread_classes::{Asked, ThreadClasses};
 use crate::KnownLosses;
@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
 use switch::Class;
 
 /// A device as a file.
@@ -29,6 +30,55 @@ pub(super) struct FileEntry {
     pub(super) read_only: bool,
     /// The last size of the device in bytes: that of the file after the device went away.
     pub(super) size: u64,
+    pub(super) times: FileTimes,
+}
+
+/// The times of a file, since the beginning of 1970.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileTimes {
+    /// The content was changed last.
+    pub(super) modified: Duration,
+    /// Anything was changed last.
+    changed: Duration,
+}
+
+impl FileTimes {
+    /// The times of a file with this time of the last write; `None` for now.
+    pub(super) fn new(modified: Option<SystemTime>) -> Self {
+        let modified = modified.map_or_else(since_1970, since_1970_of);
+        Self {
+            modified,
+            changed: modified,
+        }
+    }
+
+    /// Notes a change of the content.
+    pub(super) fn wrote(&mut self) {
+        self.set(Some(NewTime::Now));
+    }
+
+    /// Changes the time of the last change of the content, or another time.
+    fn set(&mut self, modified: Option<NewTime>) {
+        self.changed = since_1970();
+        match modified {
+            Some(NewTime::Now) => self.modified = self.changed,
+            Some(NewTime::At(time)) => self.modified = time,
+            None => {}
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "times of files are those of the calendar"
+)]
+fn since_1970() -> Duration {
+    since_1970_of(SystemTime::now())
+}
+
+fn since_1970_of(time: SystemTime) -> Duration {
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 impl FileEntry {
@@ -62,6 +112,8 @@ pub(super) struct Files {
     /// Class of all requests; `None` where it depends on each.
     pub(super) class: Option<Class>,
     pub(super) threads: ThreadClasses,
+    /// The time of the start, since the beginning of 1970.
+    pub(super) began: Duration,
     /// Permission bits of a file that may be written.
     pub(super) mode: u32,
     /// Owner and group of the files.
@@ -127,14 +179,23 @@ impl Files {
                 Answer::entry(&self.attributes(found as u64 + FIRST_FILE)?)
             }
             Request::GetAttributes => Answer::attributes(&self.attributes(node)?),
-            // Refused is every change but those that leave all as it is: the size that the device
-            // has, and times, which are not kept.
-            Request::SetAttributes { identity, size } => {
+            // Refused is every change but that of times, and to the size that the device has.
+            Request::SetAttributes {
+                identity,
+                size,
+                modified,
+                accessed,
+            } => {
                 let attributes = self.attributes(node)?;
                 if identity || size.is_some_and(|size| size != attributes.bytes) {
                     return Err(Errno::PERM);
                 }
-                Answer::attributes(&attributes)
+                if (modified.is_some() || accessed)
+                    && let Some(index) = self.index(node)
+                {
+                    self.entries[index].times.set(modified);
+                }
+                Answer::attributes(&self.attributes(node)?)
             }
             Request::Open { flags } => self.open(node, flags)?,
             Request::Release { handle } => {
@@ -169,6 +230,8 @@ impl Files {
             mode: DIRECTORY | 0o755,
             links: 2,
             owner: self.owner,
+            modified: self.began,
+            changed: self.began,
         };
         if node != ROOT {
             let index = self.index(node).ok_or(Errno::NOENT)?;
@@ -176,6 +239,8 @@ impl Files {
             attributes.bytes = entry.bytes();
             attributes.mode = REGULAR | if entry.read_only { 0o444 } else { self.mode };
             attributes.links = 1;
+            attributes.modified = entry.times.modified;
+            attributes.changed = entry.times.changed;
         }
         Ok(attributes)
     }
@@ -255,7 +320,7 @@ impl Files {
             }
             Request::Allocate { offset, len, mode } => {
                 match Self::allocation(entry, offset, len, mode)? {
-                    Some((operation, range)) => (Work::Plain(operation), Some(range)),
+                    Some((work, range)) => (work, Some(range)),
                     None => return Ok(RequestStep::Answer(Answer::default())),
                 }
             }
@@ -310,14 +375,14 @@ impl Files {
         Ok((Work::Write { durable }, range))
     }
 
-    /// The operation and the range of a change of the file's space; `None` where nothing is to be
-    /// done.
+    /// The work of a change of the file's space; `None` if there is nothing to do. Blocks that are only
+    /// partly in the range are read, changed and written.
     fn allocation(
         entry: &FileEntry,
         offset: u64,
         length: u64,
         mode: u32,
-    ) -> Result<Option<(Operation, Range)>, Errno> {
+    ) -> Result<Option<RangeWork>, Errno> {
         let mode = FallocateFlags::from_bits_retain(mode);
         let geometry = entry.geometry()?;
         let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
@@ -348,18 +413,26 @@ impl Files {
             return Err(Errno::NOSPC);
         }
         let end = end.min(geometry.bytes());
-        if offset >= end {
-            return Ok(None);
-        }
         let block = u64::from(geometry.block_bytes);
-        if !offset.is_multiple_of(block) || !end.is_multiple_of(block) {
-            return Err(Errno::INVAL);
-        }
-        let range = Range {
-            start: offset,
-            span: end - offset,
-            ..Range::default()
+        // Whole blocks lie between the first part, if there is one, and the last one.
+        let first = offset.next_multiple_of(block).min(end);
+        let last = (end - end % block).max(first);
+        let part = |from: u64, to: u64, then: Option<RangeWork>| {
+            let len = usize::try_from(to.saturating_sub(from)).expect("less than a block");
+            match Range::clamped(from, len, geometry) {
+                Some(range) => Some((Work::ZeroPart(then.map(Box::new)), range)),
+                None => then,
+            }
         };
-        Ok(Some((operation, range)))
+        let mut step = part(last, end, None);
+        if first < last {
+            let range = Range {
+                start: first,
+                span: last - first,
+                ..Range::default()
+            };
+            step = Some((Work::Plain(operation, step.map(Box::new)), range));
+        }
+        Ok(part(offset, first, step))
     }
 }

@@ -72,6 +72,9 @@ pub(super) struct Job {
     pub(super) place: JobPlace,
 }
 
+/// Work on a range of blocks.
+pub(super) type RangeWork = (Work, Range);
+
 /// The work of a request.
 #[derive(Debug)]
 pub(super) enum Work {
@@ -81,8 +84,20 @@ pub(super) enum Work {
         durable: bool,
     },
     Flush(KnownLosses),
-    /// Write Zeroes.
-    Plain(Operation),
+    /// Zeroes for part of a block, and the work on later blocks after it.
+    ZeroPart(Option<Box<RangeWork>>),
+    /// Write Zeroes, and the work on later blocks after it.
+    Plain(Operation, Option<Box<RangeWork>>),
+}
+
+impl Work {
+    /// Returns the work after this one.
+    fn then(&self) -> Option<&RangeWork> {
+        match self {
+            Self::ZeroPart(then) | Self::Plain(_, then) => then.as_deref(),
+            Self::Read | Self::Write { .. } | Self::Flush(_) => None,
+        }
+    }
 }
 
 /// A range of bytes within the whole blocks that contain it.
@@ -137,9 +152,9 @@ impl Job {
             Work::Write { durable } if self.range.is_whole() => {
                 Operation::Write { durable: *durable }
             }
-            Work::Write { .. } => Operation::Read,
+            Work::Write { .. } | Work::ZeroPart(_) => Operation::Read,
             Work::Flush(_) => Operation::Flush,
-            Work::Plain(operation) => *operation,
+            Work::Plain(operation, _) => *operation,
         }
     }
 
@@ -147,9 +162,36 @@ impl Job {
     pub(super) const fn is_write(&self) -> bool {
         match &self.work {
             Work::Read | Work::Flush(_) => false,
-            Work::Write { .. } => true,
-            Work::Plain(operation) => operation.is_write(),
+            Work::Write { .. } | Work::ZeroPart(_) => true,
+            Work::Plain(operation, _) => operation.is_write(),
         }
+    }
+
+    /// Returns its work after the present one, in order.
+    fn steps(&self) -> impl Iterator<Item = &RangeWork> {
+        std::iter::successors(self.work.then(), |(work, _)| work.then())
+    }
+
+    /// Returns the bytes of all blocks that a write touches.
+    pub(super) fn blocks(&self) -> std::ops::Range<u64> {
+        let last = self.steps().last().map_or(self.range, |&(_, last)| last);
+        self.range.start..last.start + last.span
+    }
+
+    /// Returns true if a write changes part of a block, which it reads first.
+    pub(super) fn changes_parts(&self) -> bool {
+        let mut steps = self.steps();
+        let part = |(work, _): &RangeWork| matches!(work, Work::ZeroPart(_));
+        self.operation() == Operation::Read || steps.any(part)
+    }
+
+    /// Goes on with the work after the present one; returns false if there is none.
+    pub(super) fn next_step(&mut self) -> bool {
+        let (Work::ZeroPart(then) | Work::Plain(_, then)) = &mut self.work else {
+            return false;
+        };
+        let next = then.take();
+        next.map(|next| (self.work, self.range) = *next).is_some()
     }
 
     /// Keeps a copy of the data of a write that cannot begin yet, or that changes part of a block.
@@ -194,7 +236,7 @@ impl Job {
                 let written = u32::try_from(self.range.len).expect("a write is bounded");
                 self.send(Answer::written(written).bytes(), session);
             }
-            Work::Flush(_) | Work::Plain(_) => self.send(&[], session),
+            Work::Flush(_) | Work::ZeroPart(_) | Work::Plain(..) => self.send(&[], session),
         }
     }
 

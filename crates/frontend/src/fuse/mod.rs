@@ -37,7 +37,7 @@ use crate::{ClassRules, IoCounters, IoCounts};
 use abi::MINOR_COHERENT_BYPASS;
 use base::units::CoreId;
 use block::Device;
-use filesystem::{FileEntry, Files, Handles};
+use filesystem::{FileEntry, FileTimes, Files, Handles};
 use limits::NAMESPACES_MAX;
 use mount::{Connection, Mount, MountOptions};
 use reactor::uring::{Options as DriverOptions, UringDriver};
@@ -45,14 +45,14 @@ use reactor::{Core, MailboxSender, PollPolicy, placement, start_core};
 use rustix::process::{getgid, getuid};
 use service::{Dataplane, Message};
 use session::Session;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use switch::{Class, PerClass};
 use thread_classes::ThreadClasses;
 
@@ -75,6 +75,8 @@ pub struct Options {
     pub allow_other: bool,
     /// Refuses writes to all files.
     pub read_only: bool,
+    /// Times of the last writes to namespaces, by identifier; that of the start for all others.
+    pub modified: BTreeMap<u32, SystemTime>,
 }
 
 impl Options {
@@ -89,6 +91,7 @@ impl Options {
             poll: PollPolicy::default(),
             allow_other: false,
             read_only: false,
+            modified: BTreeMap::new(),
         }
     }
 }
@@ -102,6 +105,8 @@ struct SharedMount {
     drained: AtomicBool,
     /// The dataplane thread cannot carry out requests any more.
     failed: AtomicBool,
+    /// In the end, when each file was last written to, in the order of the files.
+    modified: Mutex<Vec<SystemTime>>,
 }
 
 /// Devices that are files of a mount. Dropping it ends it, also while files are open.
@@ -168,6 +173,13 @@ impl Attachment {
     #[must_use]
     pub fn counts(&self) -> PerClass<IoCounts> {
         IoCounters::total(&self.counters)
+    }
+
+    /// Returns when each file was last written to, after the end; nothing before it.
+    #[must_use]
+    pub fn modified(&self) -> Vec<SystemTime> {
+        let modified = self.shared.modified.lock();
+        modified.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns true if the ring of the dataplane thread broke: all requests fail.
@@ -298,7 +310,8 @@ fn open_core(
         placement::pin_to(core)?;
     }
     let names = Files {
-        entries: entries(namespaces, options.read_only),
+        entries: entries(namespaces, options),
+        began: FileTimes::new(None).modified,
         shared,
         under_way: Rc::default(),
         shut: false,
@@ -319,13 +332,14 @@ fn open_core(
 }
 
 /// The files of the namespaces.
-fn entries(namespaces: &[(u32, PerClass<Arc<dyn Device>>)], read_only: bool) -> Vec<FileEntry> {
+fn entries(namespaces: &[(u32, PerClass<Arc<dyn Device>>)], options: &Options) -> Vec<FileEntry> {
     let entries = namespaces.iter().map(|(nsid, devices)| {
         let device = Arc::clone(&devices[Class::DEFAULT]);
         FileEntry {
             name: nsid.to_string(),
-            read_only: read_only || device.capabilities().read_only,
+            read_only: options.read_only || device.capabilities().read_only,
             size: served(&*device).bytes(),
+            times: FileTimes::new(options.modified.get(nsid).copied()),
             device,
         }
     });

@@ -17,8 +17,9 @@ use block::{Device, Operation};
 use reactor::{Completion, Context, Driver, Op, OpKey, Outcome, PollPolicy};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
 use switch::{Class, PerClass};
 
 /// A message to the dataplane thread.
@@ -61,6 +62,8 @@ struct File {
     order: WriteOrder<Job>,
     /// Requests that wait for memory or for a place in the device.
     ready: PerClass<VecDeque<Ready>>,
+    /// A write has ended since the last turn.
+    wrote: bool,
 }
 
 /// The work of the dataplane thread.
@@ -105,6 +108,7 @@ impl Dataplane {
                 io: io.map_err(|source| FuseError::Device { nsid, source })?,
                 order: WriteOrder::new(),
                 ready: PerClass::default(),
+                wrote: false,
             });
         }
         let file = driver.open_file(Arc::clone(session.file()));
@@ -240,6 +244,26 @@ impl Dataplane {
         next.map_or(Time::NEVER, |next| next.ask_at)
     }
 
+    /// Notes the time for files that were written to in this turn: before the next request is read.
+    fn note_writes(&mut self) {
+        for (file, entry) in self.files.iter_mut().zip(&mut self.names.entries) {
+            if std::mem::take(&mut file.wrote) {
+                entry.times.wrote();
+            }
+        }
+    }
+
+    /// Tells the owner of the mount when files were last written to.
+    fn tell_times(&self) {
+        let times = self.names.entries.iter();
+        let begin = SystemTime::UNIX_EPOCH;
+        // One that a program has set may be later than this machine can say.
+        let time = |modified| begin.checked_add(modified).unwrap_or(begin);
+        let times = times.map(|entry| time(entry.times.modified)).collect();
+        let modified = self.names.shared.modified.lock();
+        *modified.unwrap_or_else(PoisonError::into_inner) = times;
+    }
+
     fn close(&mut self, cx: &mut Context<'_>) {
         if !std::mem::replace(&mut self.closing, true) {
             self.files.iter_mut().for_each(|file| file.io.close(cx));
@@ -268,8 +292,7 @@ impl File {
         let mut data = Some(data);
         let mut ticket = None;
         if job.is_write() {
-            let range = job.range.start..job.range.start + job.range.span;
-            let alone = job.operation() == Operation::Read;
+            let (range, alone) = (job.blocks(), job.changes_parts());
             if alone || self.order.has_parts() {
                 job.hold(data.take().expect("it was just put there"));
             }
@@ -432,8 +455,18 @@ impl File {
             result,
             mut data,
         } = finished;
-        if let (true, Ok(()), &Work::Write { durable }) = (reads_first, result, &ready.job.work) {
-            ready.job.fill(None, &mut data);
+        if reads_first && result.is_ok() {
+            let mut durable = false;
+            let zeroes = match ready.job.work {
+                Work::Write {
+                    durable: is_durable,
+                } => {
+                    durable = is_durable;
+                    None
+                }
+                _ => Some(vec![0; ready.job.range.len]),
+            };
+            ready.job.fill(zeroes.as_deref(), &mut data);
             let range = (ready.job.range.start, ready.job.range.span);
             let running = Running {
                 ready,
@@ -445,6 +478,13 @@ impl File {
             self.io.submit(class, operation, range, data, running);
             return;
         }
+        if result.is_ok() && ready.job.next_step() {
+            self.io.recycle(data);
+            self.ready[ready.job.class].push_back(ready);
+            return;
+        }
+        // One that failed may have been done in part.
+        self.wrote |= ready.ticket.is_some();
         self.leave(ready.ticket);
         ready.job.answer(result, &data, scratch, session);
         self.io.recycle(data);
@@ -500,6 +540,10 @@ impl reactor::Service for Dataplane {
             }
             progress
         });
+        self.note_writes();
+        if self.closing {
+            self.tell_times();
+        }
         self.session.flush();
         let nothing_runs = self.files.iter().all(|file| file.io.under_way() == 0);
         if nothing_runs && !self.again {

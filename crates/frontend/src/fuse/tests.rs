@@ -10,7 +10,7 @@ use super::limits::REQUESTS_MAX;
 use super::service::{Dataplane, Message};
 use super::session::Session;
 use super::thread_classes::ThreadClasses;
-use super::{ClassChoice, ClassRules, SharedMount, entries};
+use super::{ClassChoice, ClassRules, Options as Mounting, SharedMount, entries};
 use base::Time;
 use block::Device;
 use block::layer::fault::{Fault, FaultEffect, FaultOptions, FaultRule};
@@ -23,6 +23,7 @@ use std::io::{Read as _, Write as _};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use switch::{Class, PerClass};
 
 /// A dataplane and the kernel's end of its session.
@@ -79,7 +80,8 @@ impl Bed {
             .map(|(device, nsid)| (nsid, PerClass::from_fn(|_| Arc::clone(device))))
             .collect();
         let names = Files {
-            entries: entries(&namespaces, false),
+            entries: entries(&namespaces, &Mounting::new("unused")),
+            began: Duration::ZERO,
             shared: Arc::new(SharedMount::default()),
             under_way: Rc::default(),
             shut: false,
