@@ -6,6 +6,7 @@ use crate::wanted::{FrontEndOptions, Wanted};
 use anyhow::{Context as _, Result};
 use control::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState};
 use frontend::IoCounts;
+use frontend::nbd::Address;
 use reactor::placement;
 use std::time::Instant;
 use switch::Class;
@@ -146,12 +147,22 @@ fn start_here(wanted: &Wanted, may_offer: &dyn Fn() -> Result<()>) -> Result<Sta
     let is_fuse = matches!(wanted.front_end, FrontEndOptions::Fuse(_));
     let source = Source::open(&wanted.device, wanted.path, (!is_fuse).then_some(1))?;
     may_offer()?;
-    match &wanted.front_end {
-        FrontEndOptions::Nbd(options) => nbd::start(options, source),
-        FrontEndOptions::Fuse(options) => fuse::start(options, source),
-        FrontEndOptions::Vhost(options) => vhost::start(options, source),
-        FrontEndOptions::Ublk(options) => ublk::start(options, source),
+    let (socket, started) = match &wanted.front_end {
+        FrontEndOptions::Nbd(options) => {
+            let socket = match &options.address {
+                Address::Unix(path) => Some(path),
+                Address::Tcp(_) => None,
+            };
+            (socket, nbd::start(options, source)?)
+        }
+        FrontEndOptions::Fuse(options) => (None, fuse::start(options, source)?),
+        FrontEndOptions::Vhost(options) => (Some(&options.socket), vhost::start(options, source)?),
+        FrontEndOptions::Ublk(options) => (None, ublk::start(options, source)?),
+    };
+    if let Some(path) = socket {
+        wanted.socket_access.apply(path)?;
     }
+    Ok(started)
 }
 
 pub(crate) fn of_class(class: Class, counts: IoCounts) -> AttachmentClass {

@@ -7,9 +7,9 @@ pub(crate) mod vhost;
 
 use crate::source::Source;
 use anyhow::Result;
-use frontend::IoCounts;
 use frontend::fuse::FuseError;
 use frontend::ublk::UblkError;
+use frontend::{IoCounts, Ping};
 use serde_json::Value;
 use std::fmt::Debug;
 use switch::PerClass;
@@ -40,6 +40,9 @@ pub(crate) trait FrontEnd: Debug + Send {
     fn leave(&mut self) -> Result<()> {
         self.detach(true)
     }
+
+    /// Asks its threads whether they take messages.
+    fn ping(&self, ping: &Ping);
 
     /// Returns true if it ended while clients used it, or gave up their requests.
     fn was_forced(&self) -> bool {

@@ -15,6 +15,7 @@ mod modified;
 mod process;
 mod reporter;
 mod running;
+mod socket_access;
 mod source;
 #[cfg(test)]
 mod test_front_end;
@@ -22,5 +23,6 @@ mod wanted;
 
 pub use process::{Origin, run};
 pub use reporter::{Ready, Reporter};
+pub use socket_access::SocketAccess;
 pub use source::{RemoteNamespaces, SourceDevice};
 pub use wanted::{File, FrontEndOptions, ReadFile, Wanted};

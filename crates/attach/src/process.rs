@@ -2,7 +2,7 @@
 
 use crate::reporter::Reporter;
 use crate::running::Running;
-use crate::wanted::{File, ReadFile, Wanted};
+use crate::wanted::{File, FileReader, ReadFile, Wanted};
 use anyhow::{Context as _, Result, bail};
 use control::attachments::Attachments as _;
 use control::model::ApiAddress;
@@ -27,6 +27,9 @@ pub enum Origin {
         path: PathBuf,
         /// Reads it.
         read: ReadFile,
+        /// The name of the one attachment that this process serves, without the interface of the file;
+        /// `None` for all.
+        only: Option<String>,
     },
 }
 
@@ -39,8 +42,13 @@ pub enum Origin {
 pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>) -> Result<bool> {
     let (path, of_file, wanted) = match origin {
         Origin::One(wanted) => (None, None, vec![*wanted]),
-        Origin::File { path, read } => {
-            let File { interface, wanted } = read(&path, true)?;
+        Origin::File { path, read, only } => {
+            let read = FileReader { read, only };
+            let File { interface, wanted } = read.read(&path, true)?;
+            if let (Some(name), true) = (&read.only, wanted.is_empty()) {
+                let path = path.display();
+                bail!("{path} has no attachment {name:?}; see its keys \"name\"");
+            }
             (Some(path), Some((interface, read)), wanted)
         }
     };
@@ -64,9 +72,13 @@ pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>)
             return Err(error);
         }
     };
+    let watched = Arc::clone(&running);
+    let watch = manager.watch(move |time| watched.responds(time));
+    let watch = watch.context("cannot start the thread of the watchdog")?;
     running.serve(&receiver);
     manager.tell("STOPPING=1");
     running.drain(&receiver, patience);
+    drop(watch);
     server.stop();
     if running.has_failed() {
         bail!("an attachment could not serve any more; the log says why: start it again");

@@ -4,10 +4,11 @@ use crate::attached::Attached;
 use crate::front_end::{End, is_in_use};
 use crate::lists::SharedLists;
 use crate::reporter::{Ready, Reporter};
-use crate::wanted::{ReadFile, Wanted};
+use crate::wanted::{FileReader, Wanted};
 use anyhow::Result;
 use control::attachments::{Attachments, AttachmentsAnswer, Interface};
 use control::{ApplyError, server, with_causes};
+use frontend::Ping;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -41,13 +42,13 @@ pub(crate) struct Running {
     began: Instant,
     /// The interface as the file says it, and how that is read; `None` outside where the attachment
     /// is the one that was asked for without a file.
-    of_file: Option<(Interface, ReadFile)>,
+    of_file: Option<(Interface, FileReader)>,
     reporter: Arc<dyn Reporter>,
 }
 
 impl Running {
     pub(crate) fn new(
-        of_file: Option<(Interface, ReadFile)>,
+        of_file: Option<(Interface, FileReader)>,
         signals: Sender<()>,
         reporter: Arc<dyn Reporter>,
     ) -> Self {
@@ -155,6 +156,16 @@ impl Running {
     /// Returns true if the attachment of the command line could not serve any more: another process may.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if all threads that serve take a message within `time`.
+    pub(crate) fn responds(&self, time: Duration) -> bool {
+        let (ping, pinged) = Ping::new();
+        for attached in &self.shared.lock().attached {
+            attached.started.front_end.ping(&ping);
+        }
+        drop(ping);
+        pinged.wait(time)
     }
 
     /// Returns true if the end of the process cut clients off, or gave up their requests.
@@ -399,7 +410,7 @@ impl Attachments for Running {
         let Some((interface, read)) = &self.of_file else {
             return;
         };
-        let file = match read(path, false) {
+        let file = match read.read(path, false) {
             Ok(file) => file,
             Err(error) => {
                 server::log_refused(path, &error);
@@ -460,7 +471,7 @@ mod tests {
         };
         let attached = attached(&format!("ended-{end:?}-{has_file}"), front_end);
         let (sender, signals) = mpsc::channel();
-        let of_file = has_file.then(|| (Interface::default(), no_file as ReadFile));
+        let of_file = has_file.then(|| (Interface::default(), no_file()));
         let running = Running::new(of_file, sender, Arc::new(Silent));
         running.shared.lock().insert(attached);
         if has_file {
@@ -487,12 +498,30 @@ mod tests {
             assert_eq!(fails(End::Removed, has_file), (false, vec![]));
         }
     }
+    #[test]
+    fn one_that_takes_no_messages_is_seen() {
+        for hangs in [false, true] {
+            let (sender, _signals) = mpsc::channel();
+            let running = Running::new(None, sender, Arc::new(Silent));
+            for hangs in [false, hangs] {
+                let front_end = TestFrontEnd {
+                    hangs,
+                    ..TestFrontEnd::default()
+                };
+                let attached = attached(&format!("ping-{hangs}"), front_end);
+                running.shared.lock().insert(attached);
+            }
+            let time = Duration::from_millis(if hangs { 1 } else { 60_000 });
+            assert_eq!(running.responds(time), !hangs);
+        }
+    }
+
     /// The process heard of a signal only when the first attempts of its attachments had ended.
     #[test]
     fn a_signal_ends_the_wait_for_attachments_that_start() {
         let (sender, signals) = mpsc::channel();
         let running = Running::new(
-            Some((Interface::default(), no_file)),
+            Some((Interface::default(), no_file())),
             sender,
             Arc::new(Silent),
         );
@@ -518,7 +547,7 @@ mod tests {
     fn detaches_that_take_their_time_hold_up_no_question_and_no_end() {
         let names = ["a", "b", "c", "d", "e"];
         let (sender, signals) = mpsc::channel();
-        let of_file = Some((Interface::default(), no_file as ReadFile));
+        let of_file = Some((Interface::default(), no_file()));
         let running = Arc::new(Running::new(of_file, sender, Arc::new(Silent)));
         let gate = Arc::new(Gate::default());
         for name in names {

@@ -3,14 +3,15 @@
 use crate::attached::Attached;
 use crate::front_end::{End, FrontEnd};
 use crate::reporter::{Ready, Reporter};
+use crate::socket_access::SocketAccess;
 use crate::source::SourceDevice;
-use crate::wanted::{File, FrontEndOptions, Wanted};
+use crate::wanted::{File, FileReader, FrontEndOptions, Wanted};
 use anyhow::Result;
 use control::ConfigError;
 use control::attachments::Entry;
 use control::model::ApiAddress;
 use frontend::nbd::{Address, NbdOptions};
-use frontend::{ClassRules, IoCounts};
+use frontend::{ClassRules, IoCounts, Ping};
 use reactor::PollPolicy;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,6 +24,9 @@ use switch::{Class, PerClass};
 pub(crate) struct TestFrontEnd {
     pub(crate) end: Option<End>,
     pub(crate) refuses: bool,
+    /// Takes no messages.
+    pub(crate) hangs: bool,
+    pub(crate) pings: Mutex<Vec<Ping>>,
     pub(crate) gate: Option<Arc<Gate>>,
 }
 
@@ -80,6 +84,15 @@ impl FrontEnd for TestFrontEnd {
         PerClass::default()
     }
 
+    fn ping(&self, ping: &Ping) {
+        if self.hangs {
+            self.pings
+                .lock()
+                .expect("no test panics with it")
+                .push(ping.clone());
+        }
+    }
+
     fn detach(&mut self, force: bool) -> Result<()> {
         anyhow::ensure!(force || !self.refuses, "in use");
         if let Some(gate) = &self.gate {
@@ -110,8 +123,11 @@ impl Reporter for Silent {
 }
 
 /// The file of tests that read none.
-pub(crate) fn no_file(_: &Path, _: bool) -> Result<File, ConfigError> {
-    unreachable!("no test reads the file again")
+pub(crate) fn no_file() -> FileReader {
+    fn read(_: &Path, _: bool) -> Result<File, ConfigError> {
+        unreachable!("no test reads the file again")
+    }
+    FileReader { read, only: None }
 }
 
 /// An attachment of a file.
@@ -122,6 +138,7 @@ pub(crate) fn wanted(test: &str) -> Wanted {
         device: SourceDevice::Local("null:1M".parse().expect("a device")),
         path: None,
         nice: 0,
+        socket_access: SocketAccess::default(),
         front_end: FrontEndOptions::Nbd(NbdOptions {
             address: Address::Unix(std::env::temp_dir().join(name)),
             class: Class::DEFAULT,

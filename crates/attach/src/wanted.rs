@@ -1,5 +1,6 @@
 //! Descriptions of attachments.
 
+use crate::socket_access::SocketAccess;
 use crate::source::SourceDevice;
 use control::ConfigError;
 use control::attachments::{Entry, Interface};
@@ -23,6 +24,26 @@ pub struct File {
 /// to a pipe there.
 pub type ReadFile = fn(&Path, bool) -> Result<File, ConfigError>;
 
+/// Reads the attachments of a file that a process serves.
+#[derive(Clone, Debug)]
+pub(crate) struct FileReader {
+    pub(crate) read: ReadFile,
+    /// The name of the only one; `None` for all.
+    pub(crate) only: Option<String>,
+}
+
+impl FileReader {
+    /// Reads them; the interface of the file belongs to the process that serves all.
+    pub(crate) fn read(&self, path: &Path, waits: bool) -> Result<File, ConfigError> {
+        let mut file = (self.read)(path, waits)?;
+        if let Some(name) = &self.only {
+            file.wanted.retain(|wanted| wanted.name == *name);
+            file.interface = Interface::default();
+        }
+        Ok(file)
+    }
+}
+
 /// An attachment to be made.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -34,6 +55,8 @@ pub struct Wanted {
     pub path: Option<PathSpec>,
     /// Nice value of its threads.
     pub nice: u8,
+    /// Access to its Unix socket, if it has one.
+    pub socket_access: SocketAccess,
     /// The front end that serves it.
     pub front_end: FrontEndOptions,
     /// Its entry in the file, if there is a file.

@@ -159,7 +159,9 @@ impl Serving {
     pub fn run(self) -> Result<bool, ServingError> {
         self.manager.tell("READY=1");
         let target = Arc::clone(&self.running.handle);
-        let _watch: Option<mpsc::Sender<()>> = self.manager.watch(&target)?;
+        let watched = Arc::clone(&target);
+        let _watch: Option<mpsc::Sender<()>> =
+            self.manager.watch(move |time| watched.responds(time))?;
         self.running.join().map_err(ServingError::Core)?;
         self.server.stop();
         Ok(!target.gave_up_commands() && caches_are_written(&self.control))

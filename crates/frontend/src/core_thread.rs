@@ -10,7 +10,9 @@ use reactor::{
     Core, Driver as _, MailboxSender, OpNamespace, PollPolicy, Service, placement, start_core,
 };
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use switch::PerClass;
 
 /// Makes the driver of the calling thread, which stays on `core` from now on if there is one.
@@ -51,6 +53,36 @@ const PASSES_MAX: usize = 4;
 /// more to do, as the last one of the turn made some.
 pub(crate) fn passes(mut pass: impl FnMut() -> bool) -> bool {
     (0..PASSES_MAX).all(|_| pass())
+}
+
+/// A question whether a thread takes messages: the thread answers by dropping it.
+#[derive(Clone, Debug)]
+pub struct Ping(
+    /// Dropped with it, which the owner of the other end sees.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    mpsc::Sender<()>,
+);
+
+impl Ping {
+    /// Makes a question to any number of threads. [`Pinged::wait`] waits for the answers once the
+    /// question itself was dropped.
+    #[must_use]
+    pub fn new() -> (Self, Pinged) {
+        let (sender, receiver) = mpsc::channel();
+        (Self(sender), Pinged(receiver))
+    }
+}
+
+/// The other end of a [`Ping`].
+#[derive(Debug)]
+pub struct Pinged(mpsc::Receiver<()>);
+
+impl Pinged {
+    /// Waits for at most `time`. Returns true if all threads have answered, or have ended.
+    #[must_use]
+    pub fn wait(self, time: Duration) -> bool {
+        self.0.recv_timeout(time) == Err(RecvTimeoutError::Disconnected)
+    }
 }
 
 /// The cores of a server. `M` is the message to one.
@@ -160,6 +192,18 @@ impl<M: Send + 'static> Cores<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ping_is_answered_when_all_that_had_it_let_it_go() {
+        let (ping, pinged) = Ping::new();
+        let held = ping.clone();
+        drop(ping);
+        assert!(!pinged.wait(Duration::from_millis(1)));
+        let (ping, pinged) = Ping::new();
+        drop(held);
+        std::thread::spawn(move || drop(ping));
+        assert!(pinged.wait(Duration::from_secs(60)));
+    }
 
     #[test]
     fn the_thread_of_a_core_waits_for_no_writes_to_get_memory() {

@@ -28,6 +28,7 @@ pub mod virtio_blk;
 pub use block::IoCounts;
 pub use class_choice::ClassChoice;
 pub use class_rules::{ClassRule, ClassRules};
+pub use core_thread::{Ping, Pinged};
 pub use device_io::{DeviceIo, Finished};
 pub use error::FrontendError;
 pub use io_counters::IoCounters;

@@ -4,8 +4,8 @@ use super::{End, FrontEnd, Started};
 use crate::modified::Modified;
 use crate::source::Source;
 use anyhow::{Context as _, Result, ensure};
-use frontend::IoCounts;
 use frontend::fuse::{Attachment, Options};
+use frontend::{IoCounts, Ping};
 use rustix::fs::statfs;
 use serde_json::json;
 use std::fs;
@@ -40,6 +40,10 @@ impl FrontEnd for Mounted {
 
     fn counts(&self) -> PerClass<IoCounts> {
         self.attachment.counts()
+    }
+
+    fn ping(&self, ping: &Ping) {
+        self.attachment.ping(ping);
     }
 
     fn detach(&mut self, force: bool) -> Result<()> {

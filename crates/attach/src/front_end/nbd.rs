@@ -3,8 +3,8 @@
 use super::{FrontEnd, Started};
 use crate::source::Source;
 use anyhow::{Context as _, Result};
-use frontend::IoCounts;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
+use frontend::{IoCounts, Ping};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -24,6 +24,10 @@ impl FrontEnd for NbdServer {
 
     fn counts(&self) -> PerClass<IoCounts> {
         Self::counts(self)
+    }
+
+    fn ping(&self, ping: &Ping) {
+        Self::ping(self, ping);
     }
 
     fn detach(&mut self, _: bool) -> Result<()> {

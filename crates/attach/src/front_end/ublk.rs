@@ -3,8 +3,8 @@
 use super::{End, FrontEnd, Started};
 use crate::source::Source;
 use anyhow::Result;
-use frontend::IoCounts;
 use frontend::ublk::{UblkOptions, UblkServer};
+use frontend::{IoCounts, Ping};
 use serde_json::json;
 use switch::{Class, PerClass};
 
@@ -19,6 +19,10 @@ impl FrontEnd for UblkServer {
 
     fn counts(&self) -> PerClass<IoCounts> {
         Self::counts(self)
+    }
+
+    fn ping(&self, ping: &Ping) {
+        Self::ping(self, ping);
     }
 
     fn detach(&mut self, force: bool) -> Result<()> {

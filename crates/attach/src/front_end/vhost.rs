@@ -3,8 +3,8 @@
 use super::{FrontEnd, Started};
 use crate::source::Source;
 use anyhow::{Context as _, Result};
-use frontend::IoCounts;
 use frontend::vhost::{VhostOptions, VhostServer};
+use frontend::{IoCounts, Ping};
 use serde_json::json;
 use switch::{Class, PerClass};
 
@@ -19,6 +19,10 @@ impl FrontEnd for VhostServer {
 
     fn counts(&self) -> PerClass<IoCounts> {
         Self::counts(self)
+    }
+
+    fn ping(&self, ping: &Ping) {
+        Self::ping(self, ping);
     }
 
     fn detach(&mut self, _: bool) -> Result<()> {

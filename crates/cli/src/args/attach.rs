@@ -1,7 +1,7 @@
 //! `switchyard attach`.
 
 use super::{Cores, HostArgs, Poll, block_size, device, for_target};
-use attach::{FrontEndOptions, RemoteNamespaces, SourceDevice, Wanted};
+use attach::{FrontEndOptions, RemoteNamespaces, SocketAccess, SourceDevice, Wanted};
 use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use control::attachments::Entry;
@@ -29,13 +29,19 @@ use switch::{Class, PathSpec};
   switchyard attach --config /etc/switchyard/attach.toml
   switchyard attachments --api unix:/run/switchyard-attach/api.sock
 
-Exit codes: 0 detached, 2 an error")]
+Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
 pub struct AttachArgs {
     #[command(subcommand)]
     pub kind: Option<AttachCommand>,
     /// Attach all devices of this TOML file
     #[arg(long, value_name = "FILE", conflicts_with = "api")]
     pub config: Option<PathBuf>,
+    /// Attach only this one of the file
+    ///
+    /// One process for each attachment keeps a fault in one of them from ending the others. There is no
+    /// HTTP interface then: the file's key "api" is for the process that attaches all.
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub only: Option<String>,
     /// Serve the HTTP interface and metrics here: unix:/PATH, such as
     /// unix:/run/switchyard-attach/api.sock
     ///
@@ -67,12 +73,18 @@ impl AttachCommand {
             Self::Vhost(args) => (&args.source, args.serving.read_only, args.options(rules)),
             Self::Ublk(args) => (&args.source, args.serving.read_only, args.options(rules)),
         };
+        let socket_access = match self {
+            Self::Nbd(args) => args.access.get(),
+            Self::Vhost(args) => args.access.get(),
+            Self::Fuse(_) | Self::Ublk(_) => SocketAccess::default(),
+        };
         let name = entry.as_ref().map(|entry| entry.name.clone());
         Wanted {
             name: name.unwrap_or_else(|| front_end.kind().to_owned()),
             device: source.device(read_only),
             path: source.path,
             nice: source.nice,
+            socket_access,
             front_end,
             entry,
         }
@@ -116,7 +128,7 @@ pub struct AttachmentsArgs {
   switchyard detach vm1
   switchyard detach vm1 --force --api unix:/run/attach.sock
 
-Exit codes: 0 detached, 2 an error, such as one in use")]
+Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error, such as one in use")]
 pub struct DetachArgs {
     /// Name of the attachment
     #[arg(value_name = "NAME")]
@@ -204,6 +216,46 @@ impl SourceArgs {
     }
 }
 
+/// Access to the Unix socket of a front end.
+#[derive(Args, Clone, Debug)]
+pub struct SocketAccessArgs {
+    /// Permission bits of the socket, in octal [default: 0600, or 0660 with --socket-group]
+    #[arg(long, value_name = "MODE", value_parser = socket_mode, requires = "socket")]
+    pub socket_mode: Option<u32>,
+    /// Group of the socket: a name of /etc/group, or a number
+    #[arg(long, value_name = "GROUP", value_parser = group_number, requires = "socket")]
+    pub socket_group: Option<u32>,
+}
+
+impl SocketAccessArgs {
+    const fn get(&self) -> SocketAccess {
+        SocketAccess {
+            mode: self.socket_mode,
+            group: self.socket_group,
+        }
+    }
+}
+
+fn socket_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok();
+    let mode = mode.filter(|&mode| mode <= 0o777);
+    mode.ok_or_else(|| "write permission bits in octal, for example 0660".to_owned())
+}
+
+fn group_number(text: &str) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let groups = std::fs::read_to_string("/etc/group")
+        .map_err(|error| format!("/etc/group: {error}; write the number of the group"))?;
+    let number = groups.lines().find_map(|line| {
+        let mut words = line.split(':');
+        let is_it = words.next() == Some(text);
+        words.nth(1).filter(|_| is_it)?.parse().ok()
+    });
+    number.ok_or_else(|| "no group in /etc/group; write its number".to_owned())
+}
+
 /// The service of a front end that may have several cores.
 #[derive(Args, Clone, Debug)]
 pub struct ServingArgs {
@@ -241,11 +293,13 @@ impl ServingArgs {
   switchyard attach nbd --listen 192.0.2.1:10809 --file disk.img \\
       --tls-certificates /etc/pki/nbd --tls-verify-peer
 
-Exit codes: 0 detached, 2 an error")]
+Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
 pub struct AttachNbdArgs {
-    /// Listen on this Unix socket, which only this user may open
+    /// Listen on this Unix socket
     #[arg(long, value_name = "PATH", group = "address")]
     pub socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub access: SocketAccessArgs,
     /// Listen on this address; port 0 takes a free one
     ///
     /// A loopback address, or any where TLS is required and verifies clients.
@@ -316,7 +370,7 @@ pub enum TlsPolicy {
   fio --name=a --filename=/mnt/disks/1 --direct=1 --ioengine=io_uring --rw=randread --bs=4k
   losetup --find --show --direct-io=on --sector-size 4096 /mnt/disks/1
 
-Exit codes: 0 detached, 2 an error")]
+Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
 pub struct AttachFuseArgs {
     /// An empty directory
     #[arg(value_name = "DIRECTORY")]
@@ -373,11 +427,13 @@ impl AttachFuseArgs {
   cloud-hypervisor --memory size=4G,shared=on --disk vhost_user=true,socket=/run/disk.sock …
   switchyard bench --device vhost:/run/disk.sock --app 'a:rw=randread,bs=4k,depth=32'
 
-Exit codes: 0 detached, 2 an error")]
+Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
 pub struct AttachVhostArgs {
-    /// Listen on this Unix socket, which only this user may open
+    /// Listen on this Unix socket
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
+    #[command(flatten)]
+    pub access: SocketAccessArgs,
     #[command(flatten)]
     pub source: SourceArgs,
     /// Class of the requests: L (latency), T (throughput), or auto: L for those of processes with a
@@ -422,7 +478,7 @@ impl AttachVhostArgs {
   mkfs.ext4 /dev/ublkb0
   fio --name=a --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --rw=randread --bs=4k
 
-Exit codes: 0 detached, 2 an error")]
+Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
 pub struct AttachUblkArgs {
     #[command(flatten)]
     pub source: SourceArgs,
@@ -494,6 +550,20 @@ mod tests {
         }
         let error = parse("--cores", "0-1").expect_err("two processors");
         assert!(error.to_string().contains("name one processor"), "{error}");
+    }
+
+    #[test]
+    fn the_access_to_a_socket_is_read() {
+        assert_eq!(socket_mode("0660"), Ok(0o660));
+        for wrong in ["", "1777", "8", "rw", "-1"] {
+            socket_mode(wrong).expect_err(wrong);
+        }
+        assert_eq!(group_number("root"), Ok(0));
+        assert_eq!(group_number("12"), Ok(12));
+        group_number("no such group").expect_err("it is not there");
+        let line = ["attach", "nbd", "--ram", "1M", "--listen", "127.0.0.1:0"];
+        let line = [&line[..], &["--socket-mode", "0660"]].concat();
+        Line::try_parse_from(line).expect_err("there is no socket");
     }
 
     /// They were taken and had no effect.

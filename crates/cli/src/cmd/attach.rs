@@ -24,6 +24,7 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
         (None, Some(path)) => Origin::File {
             path: path.clone(),
             read: attach_file::load,
+            only: args.only.clone(),
         },
         (Some(_), Some(_)) => bail!("--config FILE names the attachments; omit the kind"),
         (None, None) => bail!("name a kind, or a file with --config FILE; see --help"),

@@ -1,8 +1,8 @@
-//! Messages to the service manager: the target is ready, it ends, it lives.
+//! Messages to the service manager: the process is ready, it ends, it lives.
 //!
 //! The protocol of sd_notify(3): datagrams to the socket that the environment names; without one
 //! there is no service manager. A watchdog is fed only while every core of the dataplane takes
-//! messages; one that hangs has the service manager start the target again.
+//! messages; one that hangs has the service manager start the process again.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +11,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use target::Target;
 
 /// The service manager, if there is one.
 #[derive(Clone, Debug)]
@@ -42,11 +41,15 @@ impl ServiceManager {
         }
     }
 
-    /// Feeds its watchdog while `target` works, until what is returned is dropped.
+    /// Feeds its watchdog while `responds` returns true, until what is returned is dropped. `responds`
+    /// is called once in half the limit of the watchdog, which is its time to answer.
     ///
     /// # Errors
     /// A thread that cannot be started.
-    pub fn watch(&self, target: &Arc<Target>) -> io::Result<Option<mpsc::Sender<()>>> {
+    pub fn watch(
+        &self,
+        responds: impl Fn(Duration) -> bool + Send + 'static,
+    ) -> io::Result<Option<mpsc::Sender<()>>> {
         let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
         let meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         // 0 is no time, and no watchdog.
@@ -54,18 +57,22 @@ impl ServiceManager {
             return Ok(None);
         };
         // Twice within the limit, as sd_watchdog_enabled(3) recommends.
-        self.feed(target, Duration::from_micros(limit / 2))
+        self.feed(responds, Duration::from_micros(limit / 2))
             .map(Some)
     }
 
-    /// Feeds the watchdog once in each period in which all cores of `target` take a message.
-    fn feed(&self, target: &Arc<Target>, period: Duration) -> io::Result<mpsc::Sender<()>> {
+    /// Feeds the watchdog once in each period in which `responds` returns true.
+    fn feed(
+        &self,
+        responds: impl Fn(Duration) -> bool + Send + 'static,
+        period: Duration,
+    ) -> io::Result<mpsc::Sender<()>> {
         let (watch, ended) = mpsc::channel::<()>();
-        let (manager, target) = (self.clone(), Arc::clone(target));
+        let manager = self.clone();
         let feed = move || {
             loop {
                 let began = Instant::now();
-                if target.responds(period) {
+                if responds(period) {
                     manager.tell("WATCHDOG=1");
                 } else {
                     tracing::error!("a core takes no messages: the watchdog is not fed");
@@ -97,7 +104,7 @@ mod tests {
     use super::*;
     use reactor::{Mailbox, Wake};
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use target::Limits;
+    use target::{Limits, Target};
 
     /// A core that counts its messages.
     #[derive(Debug, Default)]
@@ -118,7 +125,8 @@ mod tests {
         let mut mailbox = Mailbox::new(Arc::clone(&core) as Arc<dyn Wake>);
         target.attach(vec![mailbox.sender()]);
         let period = Duration::from_millis(20);
-        let _watch = manager.feed(&target, period).expect("room for a thread");
+        let responds = move |time| target.responds(time);
+        let _watch = manager.feed(responds, period).expect("room for a thread");
         let wait = Some(Duration::from_millis(1));
         theirs.set_read_timeout(wait).expect("a socket");
         let fed = || {

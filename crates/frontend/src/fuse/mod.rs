@@ -33,7 +33,7 @@ pub use error::FuseError;
 use crate::core_thread;
 use crate::limits::DRAIN_TIME;
 use crate::served_size::served;
-use crate::{ClassRules, IoCounters, IoCounts};
+use crate::{ClassRules, IoCounters, IoCounts, Ping};
 use abi::MINOR_COHERENT_BYPASS;
 use base::units::CoreId;
 use block::Device;
@@ -222,6 +222,11 @@ impl Attachment {
             self.mount.abort();
             self.end_thread();
         }
+    }
+
+    /// Asks its thread whether it takes messages.
+    pub fn ping(&self, ping: &Ping) {
+        self.sender.send_always(Message::Ping(ping.clone()));
     }
 
     /// Returns true if it ended while files were open, or gave requests up.

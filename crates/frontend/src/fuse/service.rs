@@ -11,7 +11,7 @@ use super::limits::{
 use super::session::Session;
 use super::write_order::WriteOrder;
 use crate::core_thread::passes;
-use crate::{DeviceIo, Finished, IoCounters};
+use crate::{DeviceIo, Finished, IoCounters, Ping};
 use base::{Nanos, SlabKey, Time};
 use block::{Device, Operation};
 use reactor::{Completion, Context, Driver, Op, OpKey, Outcome, PollPolicy};
@@ -25,6 +25,8 @@ use switch::{Class, PerClass};
 /// A message to the dataplane thread.
 #[derive(Debug)]
 pub(super) enum Message {
+    /// Answer by dropping it.
+    Ping(Ping),
     /// Refuse requests for data from now on, and say when none is under way.
     Shut,
     /// End; requests under way are aborted.
@@ -516,6 +518,7 @@ impl reactor::Service for Dataplane {
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
+            Message::Ping(ping) => drop(ping),
             Message::Shut => self.names.shut = true,
             Message::End => self.close(cx),
         }

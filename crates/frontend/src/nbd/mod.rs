@@ -24,12 +24,12 @@ pub use listener::Address;
 pub use tls::TlsOptions;
 
 use crate::ClassRules;
-use crate::IoCounts;
 use crate::class_rules::SizeRules;
 use crate::core_thread::{self, Cores};
 use crate::error::FrontendError;
 use crate::limits::{LANE_SOCKETS, NBD_CONNECTIONS_MAX, NBD_NEGOTIATIONS_MAX};
 use crate::unix_socket;
+use crate::{IoCounts, Ping};
 use base::units::CoreId;
 use block::Device;
 use export::Export;
@@ -166,6 +166,11 @@ impl NbdServer {
             // By it the next server knows that clients may rely on writes that were not flushed.
             unix_socket::leave_behind(&path);
         }
+    }
+
+    /// Asks its threads whether they take messages.
+    pub fn ping(&self, ping: &Ping) {
+        self.cores.tell(|| Message::Ping(ping.clone()));
     }
 
     /// Returns true if [`detach`](Self::detach) gave requests up, or could not flush the device.

@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::export::Export;
 use super::requests::Requests;
 use super::tls::Tls;
+use crate::Ping;
 use crate::limits::{DRAIN_TIME, NBD_CONNECTIONS_MAX, NBD_CROWDED_TIME};
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Received, Service, Stream};
@@ -23,6 +24,8 @@ pub(super) enum Message {
     Connection(Stream),
     /// A write with this ticket may begin that waited for overlapping ones.
     Begin(u64),
+    /// Answer by dropping it.
+    Ping(Ping),
     /// The server detaches.
     Drain,
 }
@@ -322,6 +325,7 @@ impl Service for NbdService {
         match message {
             Message::Connection(stream) => self.adopt(stream, cx),
             Message::Begin(ticket) => self.requests.begin(ticket),
+            Message::Ping(ping) => drop(ping),
             Message::Drain => {
                 self.draining = Some(cx.now + DRAIN_TIME);
                 self.look_at = self.look_at.min(cx.now + LOOK);

@@ -25,7 +25,7 @@ use crate::limits::{
     DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
 };
 use crate::served_size::served;
-use crate::{ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, KnownLosses};
+use crate::{ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, KnownLosses, Ping};
 use abi::{ANY_ID, Control, DeviceInfo, DeviceState, Parameters, features};
 use base::Nanos;
 use base::units::CoreId;
@@ -294,6 +294,11 @@ impl UblkServer {
             tracing::warn!("/dev/{name} stays, and waits for the next server with --id {id}");
         }
         self.end(keep);
+    }
+
+    /// Asks its threads whether they take messages.
+    pub fn ping(&self, ping: &Ping) {
+        self.cores.tell(|| Message::Ping(ping.clone()));
     }
 
     /// Returns true if it ended while the block device was in use, or gave requests up.

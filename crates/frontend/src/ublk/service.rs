@@ -9,7 +9,7 @@ use super::queue::{Copying, Descriptions, Queue, Tag};
 use crate::class_rules::SizeRules;
 use crate::core_thread::passes;
 use crate::errno::errno_of;
-use crate::{DeviceIo, Finished, KnownLosses};
+use crate::{DeviceIo, Finished, KnownLosses, Ping};
 use base::{SlabKey, Time};
 use block::{BlockError, Operation};
 use reactor::{
@@ -28,6 +28,8 @@ use switch::{Class, PerClass};
 pub(super) enum Message {
     /// Abort the requests under way, and refuse later ones; the tags stay with the kernel.
     Abort,
+    /// Answer by dropping it.
+    Ping(Ping),
     /// Begin no further request, and end when those in the device are answered: the kernel gives all
     /// others to the next server.
     Quiesce,
@@ -377,6 +379,7 @@ impl<D: Descriptions> Service for UblkService<D> {
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
             Message::Abort => self.close(cx),
+            Message::Ping(ping) => drop(ping),
             Message::Quiesce => self.quiescing = true,
             Message::Leave => self.leave(cx),
         }

@@ -142,6 +142,11 @@ impl VhostServer {
         self.cores.counts()
     }
 
+    /// Asks its threads whether they take messages.
+    pub fn ping(&self, ping: &crate::Ping) {
+        self.cores.tell(|| Message::Ping(ping.clone()));
+    }
+
     /// Finishes the requests under way, for ten seconds at most, and ends. Does nothing the second
     /// time.
     pub fn detach(&mut self) {

@@ -5,7 +5,7 @@ use crate::class_rules::SizeRules;
 use crate::log_budget::LogBudget;
 use crate::virtio_blk::ID_BYTES;
 use crate::virtio_blk::config::Properties;
-use crate::{ClassChoice, KnownLosses};
+use crate::{ClassChoice, KnownLosses, Ping};
 use block::{Device, Geometry};
 use reactor::MailboxSender;
 use std::fs::File;
@@ -26,6 +26,8 @@ pub(super) enum Message {
     Call(u16, Option<File>, SyncSender<()>),
     /// Tell the front end of a broken queue by another event counter.
     Error(u16, Option<File>, SyncSender<()>),
+    /// Answer by dropping it.
+    Ping(Ping),
     /// End: what is under way is no longer answered.
     End,
 }

@@ -448,6 +448,7 @@ impl Service for VhostService {
                 }
                 let _ = done.send(());
             }
+            Message::Ping(ping) => drop(ping),
             Message::End => self.end(cx),
         }
     }
