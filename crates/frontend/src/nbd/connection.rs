@@ -14,6 +14,7 @@ use super::export::Export;
 use super::memory::ClientMemory;
 use super::negotiation::{Encryption, HandshakeStep, Negotiation};
 use super::payload::Payload;
+use super::peer::Peer;
 use super::protocol::{
     Form, NbdError, REPLY_HEADER_MAX, RequestHeader, Session, Writer, command, writes,
 };
@@ -26,9 +27,7 @@ use crate::limits::{
 use crate::{Finished, KnownLosses};
 use base::{SlabKey, Time};
 use reactor::{Context, IoSlice, SendList, SocketId};
-use rustix::net::{RecvFlags, recv};
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use switch::Class;
 
@@ -37,9 +36,6 @@ const NEGOTIATION_OUTPUT: usize = 2048;
 
 /// Data that is shorter comes through the receive buffer, where its neighbours come along.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
-
-/// Bytes that are passed over when a connection is closed: more than the kernel's buffer holds.
-const CLOSING_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug)]
 enum Phase {
@@ -54,8 +50,8 @@ pub(super) struct Connection {
     pub(super) socket: SocketId,
     /// Its number in the order of writes.
     number: u64,
-    /// The socket again, to ask if the client has closed it; `None` once it is being closed here.
-    peer: Option<OwnedFd>,
+    /// The client's end; `None` once the socket is being closed.
+    peer: Option<Peer>,
     /// Requests have waited in its socket or its stash, so that its client may have given up before
     /// they are read.
     pub(super) is_late: bool,
@@ -97,7 +93,7 @@ impl Connection {
     /// A connection of which the client may begin TLS, or must, as `tls` says. `peer` is another
     /// descriptor of its socket.
     pub(super) fn new(
-        (socket, peer): (SocketId, OwnedFd),
+        (socket, peer): (SocketId, Peer),
         number: u64,
         exports: &Arc<[Export]>,
         tls: Option<&Tls>,
@@ -444,26 +440,10 @@ impl Connection {
         self.in_flight += 1;
     }
 
-    /// Its socket is to be reset: no other descriptor of it may be left.
-    pub(super) fn resets(&mut self) {
+    /// Takes the client's end, because the socket is to be closed or reset.
+    pub(super) const fn closes(&mut self) -> Option<Peer> {
         self.close_sent = true;
-        self.peer = None;
-    }
-
-    /// The same before it is closed. Bytes that were not read are passed over: with some left the
-    /// kernel would reset the connection, and its client could lose the last replies.
-    pub(super) fn closes(&mut self) {
-        if let Some(peer) = &self.peer {
-            let mut bytes = [0; 4096];
-            let mut left = CLOSING_BYTES_MAX;
-            while let Ok((count @ 1.., _)) = recv(peer, &mut bytes, RecvFlags::DONTWAIT) {
-                left = left.saturating_sub(count);
-                if left == 0 {
-                    break;
-                }
-            }
-        }
-        self.resets();
+        self.peer.take()
     }
 
     /// The memory into which the next bytes may be received; it comes back by

@@ -1,7 +1,7 @@
 //! The thread that accepts clients.
 
-use super::SharedServer;
-use super::service::Message;
+use super::message::Message;
+use super::shared::SharedServer;
 use crate::acceptor::{Acceptor, PAUSE, Woken, pause, wait};
 use crate::error::FrontendError;
 use crate::limits::NBD_CONNECTIONS_MAX;

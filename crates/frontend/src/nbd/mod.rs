@@ -9,12 +9,15 @@ mod connection;
 mod export;
 mod listener;
 mod memory;
+mod message;
 mod negotiation;
 mod payload;
+mod peer;
 mod protocol;
 mod reply;
 mod requests;
 mod service;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -34,13 +37,14 @@ use base::units::CoreId;
 use block::Device;
 use export::Export;
 use listener::Listener;
+use message::Message;
 use reactor::PollPolicy;
 use requests::Requests;
-use service::{Message, NbdService};
+use service::NbdService;
+use shared::SharedServer;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use switch::{Class, PerClass};
-use write_order::WriteOrder;
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -59,22 +63,6 @@ pub struct NbdOptions {
     pub cores: Vec<CoreId>,
     /// Policy of idle cores.
     pub poll: PollPolicy,
-}
-
-/// State that the threads of a server share.
-#[derive(Debug, Default)]
-struct SharedServer {
-    /// Connections at present.
-    open: AtomicUsize,
-    order: WriteOrder,
-    /// The end gave requests up, or could not flush the device.
-    forced: AtomicBool,
-}
-
-impl SharedServer {
-    fn connection_ended(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A running server. Dropped, it ends as by [`detach`](Self::detach), but leaves a Unix socket behind that

@@ -1,15 +1,15 @@
 //! The requests of all connections of one core.
 
-use super::SharedServer;
+use super::peer::Peer;
 use super::protocol::command;
 use super::reply::Owner;
+use super::shared::SharedServer;
 use super::write_order::WriteRange;
 use crate::limits::CORE_REQUESTS_MAX;
 use crate::{DeviceIo, Finished, KnownLosses};
 use block::Operation;
 use reactor::{Context, IoSlice};
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use switch::Class;
@@ -69,12 +69,7 @@ impl Requests {
     /// Takes a write of a connection, which begins once earlier ones of other connections that overlap
     /// it have ended. Returns false, and begins nothing, if `peer` is given and its client has closed
     /// it.
-    pub(super) fn write(
-        &mut self,
-        connection: u64,
-        peer: Option<&OwnedFd>,
-        mut write: Write,
-    ) -> bool {
+    pub(super) fn write(&mut self, connection: u64, peer: Option<&Peer>, mut write: Write) -> bool {
         let (start, bytes) = write.range;
         let range = WriteRange {
             start,

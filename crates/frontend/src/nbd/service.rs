@@ -2,9 +2,10 @@
 
 use super::connection::Connection;
 use super::export::Export;
+use super::message::Message;
+use super::peer::Peer;
 use super::requests::Requests;
 use super::tls::Tls;
-use crate::Ping;
 use crate::limits::{DRAIN_TIME, NBD_CONNECTIONS_MAX, NBD_CROWDED_TIME};
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Received, Service, Stream};
@@ -16,19 +17,6 @@ const LOOK: Nanos = Nanos::from_secs(1);
 const RECEIVE: u8 = 0;
 const SEND: u8 = 1;
 const CLOSE: u8 = 2;
-
-/// A message to a core of the server.
-#[derive(Debug)]
-pub(super) enum Message {
-    /// A client connected.
-    Connection(Stream),
-    /// A write with this ticket may begin that waited for overlapping ones.
-    Begin(u64),
-    /// Answer by dropping it.
-    Ping(Ping),
-    /// The server detaches.
-    Drain,
-}
 
 /// The connections of one core.
 #[derive(Debug)]
@@ -147,7 +135,9 @@ impl NbdService {
             cx.submit(send, Op::Send { socket, list });
         }
         if connection.is_over() {
-            connection.closes();
+            if let Some(peer) = connection.closes() {
+                peer.pass_over_unread();
+            }
             cx.submit(close, Op::Close { socket });
             return;
         }
@@ -218,7 +208,7 @@ impl NbdService {
         }
         tracing::trace!("a client {reason}: its connection is reset");
         connection.abandon();
-        connection.resets();
+        drop(connection.closes());
         let socket = connection.socket;
         let key = OpKey::new(self.op_namespace, CLOSE, key);
         cx.submit(key, Op::Reset { socket });
@@ -263,7 +253,7 @@ impl NbdService {
             return;
         }
         let peer = match &stream {
-            Stream::Socket(fd) => fd.try_clone(),
+            Stream::Socket(fd) => fd.try_clone().map(Peer),
             Stream::Simulated(_) => unreachable!("clients are the kernel's sockets"),
         };
         let Ok(peer) = peer else {

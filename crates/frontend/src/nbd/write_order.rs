@@ -6,11 +6,10 @@
 //! write lands after one that was acknowledged later. Overlapping writes of one connection are its
 //! client's to order.
 
-use super::service::Message;
+use super::message::Message;
+use super::peer::Peer;
 use reactor::MailboxSender;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The longest write of each size class, in bytes: an overlapping write of a class begins at most
@@ -89,17 +88,17 @@ impl WriteOrder {
     /// Enters a write, which `core` carries out. Returns its ticket, and true if it may begin; if not,
     /// the core receives [`Message::Begin`] when it may.
     ///
-    /// `peer` is the socket of a connection whose writes have waited to be read: returns `None` if
-    /// its client has closed it, and may have repeated the write on another connection.
+    /// `peer` is given for a write that has waited to be read: returns `None` if the client has closed
+    /// the connection, since it may have repeated the write on another one.
     pub(super) fn enter(
         &self,
         range: WriteRange,
         core: usize,
-        peer: Option<&OwnedFd>,
+        peer: Option<&Peer>,
     ) -> Option<(Ticket, bool)> {
         let mut writes = self.lock();
         // Under the lock, so that a repetition comes later in the order than a write that passes.
-        if writes.last_connection > 1 && peer.is_some_and(has_closed) {
+        if writes.last_connection > 1 && peer.is_some_and(Peer::has_closed) {
             return None;
         }
         Some(writes.enter(range, core))
@@ -175,14 +174,6 @@ impl Writes {
             waiting.conflicts > 0
         });
     }
-}
-
-/// Returns true if the other end of a socket has closed it, also where bytes that it sent before
-/// have not been read.
-fn has_closed(peer: &OwnedFd) -> bool {
-    let mut ready = [PollFd::new(peer, PollFlags::RDHUP)];
-    let at_once = Timespec::default();
-    poll(&mut ready, Some(&at_once)).is_ok_and(|closed| closed > 0)
 }
 
 #[cfg(test)]
