@@ -15,18 +15,16 @@ impl Target {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let configuration = self.shared.configuration();
-        let subsystems = configuration
-            .subsystems
-            .values()
-            .map(|s| subsystem_snapshot(s))
-            .collect();
+        let subsystems: Vec<_> = configuration.subsystems.values().cloned().collect();
         let generation = configuration.generation;
         let listeners = configuration.listeners.clone();
         let referrals = configuration.referrals.clone();
         drop(configuration);
+        // Cores wait for these locks in Connect, Identify and Discovery: counters are summed without.
+        let subsystems = subsystems.iter().map(|s| subsystem_snapshot(s)).collect();
         let devices = self.devices();
-        let registry = self.shared.controllers();
-        let controllers = registry.iter();
+        let controllers: Vec<_> = self.shared.controllers().iter().cloned().collect();
+        let controllers = controllers.iter();
         let controllers = controllers.map(|controller| self.controller(controller));
         let controllers = controllers.collect();
         let cores = self
@@ -107,7 +105,11 @@ impl Target {
 
 fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
     let changing = subsystem.lock();
-    let namespaces = changing.namespaces.values().map(|namespace| {
+    let namespaces: Vec<_> = changing.namespaces.values().cloned().collect();
+    let allow_any_host = changing.allow_any_host;
+    let allowed_hosts = changing.allowed_hosts.iter().cloned().collect();
+    drop(changing);
+    let namespaces = namespaces.iter().map(|namespace| {
         let device = &namespace.options.device;
         let geometry = device.geometry();
         let (stats, latency) = (namespace.total(), namespace.total_latency());
@@ -143,8 +145,8 @@ fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
         nqn: subsystem.nqn.clone(),
         serial: subsystem.serial.clone(),
         model: subsystem.model.clone(),
-        allow_any_host: changing.allow_any_host,
-        allowed_hosts: changing.allowed_hosts.iter().cloned().collect(),
+        allow_any_host,
+        allowed_hosts,
         namespaces: namespaces.collect(),
     }
 }
