@@ -249,6 +249,8 @@ pub(crate) struct Transfer {
     pub(crate) damaged: bool,
     /// The payload of a read is sent from the device's own memory.
     pub(crate) direct: bool,
+    /// An R2T of the command waits for space in the lists.
+    pub(crate) r2t_waits: bool,
 }
 
 /// Requests to the device that a command with parts is made of.

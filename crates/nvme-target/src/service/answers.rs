@@ -160,13 +160,16 @@ pub(crate) fn send_r2ts(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    if !connection.answers() {
+    // Each PDU of data gets here: where an R2T waits already, it is the next one.
+    let waits = connection.session.commands.slot(slot).transfer.r2t_waits;
+    if waits || !connection.answers() {
         return;
     }
     while connection.session.has_r2t(slot) {
         let output = &mut connection.session.output;
         if !output.make_room(0, &mut core.sends(), cx) {
             output.wait(Unsent::OfSlot(slot), &mut core.sends());
+            connection.session.commands.slot(slot).transfer.r2t_waits = true;
             return;
         }
         let Some(r2t) = connection.session.next_r2t(slot) else {
@@ -297,6 +300,7 @@ pub(crate) fn resume(connection: &mut Connection, core: &mut CoreState, cx: &mut
                 push_answer(connection, slot, core, cx);
             }
             (Unsent::OfSlot(slot), CommandState::Transferring) => {
+                connection.session.commands.slot(slot).transfer.r2t_waits = false;
                 send_r2ts(connection, slot, core, cx);
             }
             (Unsent::OfSlot(_), _) => {}
