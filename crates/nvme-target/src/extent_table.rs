@@ -72,6 +72,16 @@ impl ExtentTable {
         each.fold(0, u32::saturating_add)
     }
 
+    /// Returns the bytes of the extent with this index.
+    fn length(&self, at: usize) -> usize {
+        (self.extents[at].blocks as usize) << self.block_shift
+    }
+
+    /// Returns the bytes of each extent.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.extents.len()).map(|at| self.length(at))
+    }
+
     /// Takes a buffer for the data of each extent with `take`, which returns one and the bytes of the
     /// core's that it is. Returns the bytes of all; `None` while there are too few, and then none is
     /// taken.
@@ -81,8 +91,7 @@ impl ExtentTable {
     ) -> Option<u32> {
         let mut held = 0;
         for at in 0..self.extents.len() {
-            let extent = &self.extents[at];
-            let length = (extent.blocks as usize) << self.block_shift;
+            let length = self.length(at);
             let Some((data, bytes)) = take(length) else {
                 self.drop_data();
                 return None;

@@ -45,8 +45,8 @@ pub const DATASET_PARALLEL_MAX: u16 = 8;
 pub const KEEP_ALIVE_GRANULARITY_100_MS: u16 = 1;
 
 /// Time that Identify reports in units of 100 ms for a host to wait before it sends an interrupted
-/// command again: the shortest that there is, as buffers come back within milliseconds. Linux tries
-/// five times, so it waits for half a second. `[NVMe Base 2.0 §5.17.2.1 CRDT1]`
+/// command again: the shortest that there is. Linux tries five times, so it waits for half a second.
+/// `[NVMe Base 2.0 §5.17.2.1 CRDT1]`
 pub const RETRY_DELAY_100_MS: u16 = 1;
 
 /// Extents of one command: the C2HData PDUs of its answer, one for each, fit into one send list,
@@ -62,6 +62,10 @@ pub const ATTEMPTS_MAX: u8 = 16;
 /// a second by default, which even 16,384 hosts behind one link of 1 Gbit/s have. So an answer waits no
 /// longer than what is before it takes at that rate; one send after the other could be in time for ever.
 pub const PACE_BYTES: usize = 128 * 1024;
+
+/// Buffers of a core, each as large as the data of a capsule, for data in capsules behind which data of
+/// R2Ts arrives. Such a command goes to its device and gives its buffer back, whatever its host does.
+pub const CAPSULE_BUFFERS: usize = 64;
 
 /// Interval at which a core that is at work publishes its counters.
 pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
@@ -197,9 +201,6 @@ base::with_defaults! {
         /// them for admin commands and keep-alives, discovery a sixteenth, and admin queues one in 64 for
         /// connections before Connect. Discovery has half at most.
         pub send_lists: usize = 1024,
-        /// Input that connections put aside while no buffer is free, for all of a core, in bytes, to
-        /// within one receive. A command beyond it is answered with a status that asks for a retry.
-        pub stash_bytes: usize = 16 * MIB,
         /// Interval at which queues give back the memory of commands that they did not have lately.
         pub trim_interval: Nanos = Nanos::from_secs(10),
         /// From the start of a connection to the end of Connect.

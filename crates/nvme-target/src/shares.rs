@@ -45,8 +45,8 @@ pub(crate) enum Purpose {
 /// that [`Purpose::Data`] leaves: one in so many.
 pub(crate) const RESERVE_PART: usize = 8;
 
-/// The part of the buffers that data in capsules leaves that goes beyond its share, and that hosts
-/// leave that have nothing, while their tenant or network has its share: one in so many. Several
+/// The part of the buffers that hosts leave that have nothing, while their tenant or network has its
+/// share: one in so many. Several
 /// hosts that each have their share leave more. Also the part of the send lists that
 /// [`Purpose::Discovery`] leaves.
 const BEYOND_PART: usize = 16;
@@ -465,15 +465,40 @@ impl Holding {
         pool: &BufferPool,
         limits: &Limits,
     ) -> Result<(), Share> {
-        let Some(Room {
-            bytes,
-            free,
-            plenty,
-        }) = Room::of(bytes, pool)
-        else {
-            // Not for lack of a share: it waits with all others.
-            return Ok(());
-        };
+        // Without room it waits with all others, not for lack of a share.
+        let room = Room::of(bytes, pool);
+        room.map_or(Ok(()), |room| self.may_have(&room, limits))
+    }
+
+    /// Checks the same of a buffer for each of `lengths`.
+    ///
+    /// # Errors
+    /// The share that is used up.
+    pub(crate) fn may_take_all(
+        &self,
+        lengths: impl Iterator<Item = usize>,
+        pool: &BufferPool,
+        limits: &Limits,
+    ) -> Result<(), Share> {
+        let (mut least, mut bytes) = (usize::MAX, 0);
+        for length in lengths {
+            let class = pool.classes().find(|class| class.bytes >= length);
+            bytes += class.map_or(length, |class| class.bytes) as u64;
+            least = least.min(length);
+        }
+        let room = Room::of(least, pool).and_then(|room| {
+            let free = (room.bytes + room.free).checked_sub(bytes)?;
+            Some(Room {
+                bytes,
+                free,
+                ..room
+            })
+        });
+        room.map_or(Ok(()), |room| self.may_have(&room, limits))
+    }
+
+    fn may_have(&self, room: &Room, limits: &Limits) -> Result<(), Share> {
+        let (bytes, free, plenty) = (room.bytes, room.free, room.plenty);
         let has = |account: &Account| account.bytes.get();
         if let Some(all) = &self.parties.discovery {
             // As many parts less one are free beside what they have.
@@ -489,17 +514,9 @@ impl Holding {
         self.parties.check(has, bytes, free, limits)
     }
 
-    /// Returns true if enough of the pool is free for a buffer of `bytes` that is beyond the share:
-    /// for data in a capsule behind which other data has to arrive. Discovery never goes beyond.
-    pub(crate) fn may_exceed(&self, bytes: usize, pool: &BufferPool) -> bool {
-        let (all, _) = pool.bytes();
-        let left = |room: Room| room.free >= (all / BEYOND_PART) as u64;
-        self.parties.discovery.is_none() && Room::of(bytes, pool).is_none_or(left)
-    }
-
-    /// Returns true for a connection to discovery.
-    pub(crate) fn is_of_discovery(&self) -> bool {
-        self.parties.discovery.is_some()
+    /// Returns true if it holds no buffer.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.bytes == 0
     }
 
     /// Checks that a command without a buffer may have a device work on `bytes` more: as much is

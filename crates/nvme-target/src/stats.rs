@@ -189,8 +189,6 @@ counters! {
         tenant_share_waits,
         /// Those where all queues of class `Throughput` did.
         throughput_share_waits,
-        /// Commands refused because as much input was put aside as may be.
-        stash_refusals,
         /// Commands over extents refused because their queue had as many as it may.
         extents_in_flight_refused,
         /// Commands over extents refused because no table was left for their host.
@@ -243,8 +241,6 @@ counters! {
         send_lists_used,
         /// Tables of commands over extents in use now.
         extent_tables_used,
-        /// Bytes of input put aside now.
-        stashed_bytes,
         /// Connections that have not got through Connect now.
         fresh_connections,
         /// Bytes of buffers that commands which wait for barriers keep, now.

@@ -528,8 +528,8 @@ fn the_kernel_gives_up_a_host_that_takes_nothing_as_configured() {
     assert_eq!(core().stall_timeouts, 0);
 }
 
-/// Input does not wait while a command waits for data in it: so one command whose data was withheld
-/// freed the data in all capsules behind it from every share.
+/// Data in capsules behind which other data comes has buffers beside the pool: one command whose data is
+/// withheld does not free the data in all capsules behind it from every share.
 #[test]
 fn a_host_that_withholds_the_data_of_one_command_leaves_buffers_for_others() {
     let (bed, state) = late::bed_started(1, 1000, Limits::default(), |target| {
@@ -547,7 +547,8 @@ fn a_host_that_withholds_the_data_of_one_command_leaves_buffers_for_others() {
         }
     }
     let core = || bed.handle().snapshot().cores[0];
-    common::eventually("all its commands are taken", || core().io_commands == 260);
+    // Of what two have, there is not enough for all four.
+    common::eventually("input waits", || core().buffer_waiters >= 2);
     let (_other, mut neighbour) = bed.host();
     for slba in 0..10 {
         let written = neighbour.write(late::QUICK + slba, &data[..BLOCK]);
@@ -558,8 +559,7 @@ fn a_host_that_withholds_the_data_of_one_command_leaves_buffers_for_others() {
         queue.answer_r2t(r2t, &data);
         for _ in 0..65 {
             let status = queue.completion().status;
-            let retry = status.is(Status::COMMAND_INTERRUPTED) && !status.dnr();
-            assert!(status.is_success() || retry, "{status}");
+            assert!(status.is_success(), "{status}");
         }
     }
 }

@@ -9,9 +9,7 @@
 mod common;
 
 use base::Nanos;
-use base::units::{KIB, MIB};
-use common::{BLOCK, Bed, Client, Dialect, HOST, NQN, buffers, io, late, pattern, with_buffers};
-use std::sync::atomic::Ordering;
+use common::{BLOCK, Bed, Client, Dialect, HOST, NQN, pattern};
 use switchyard_target::{Limits, Tenancy, TenantOptions};
 use wire::fabrics::property::Configuration;
 use wire::nvme::feature::{CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect, HostBehavior};
@@ -23,9 +21,6 @@ use wire::nvme::{
     SglDescriptor, Status,
 };
 use wire::tcp::R2t;
-
-/// What a write of these tests writes.
-const BYTES: usize = 4 * BLOCK;
 
 fn get(select: FeatureSelect) -> GetFeatures {
     GetFeatures {
@@ -58,31 +53,28 @@ fn identify(admin: &mut Client) -> IdentifyController {
     IdentifyController::parse_prefix(&data).expect("4096 bytes")
 }
 
-/// A target of one core with three buffers of 16 KiB, and one of 1 MiB; small ones are for admin
-/// commands.
-fn short_of_buffers(limits: Limits) -> Bed {
-    let classes = vec![buffers(4 * KIB, 8), buffers(16 * KIB, 3), buffers(MIB, 1)];
-    let start = |target| with_buffers(target, classes);
-    let (bed, state) = late::bed_started(1, 1000, limits, start);
-    state.open.store(true, Ordering::SeqCst);
-    bed
+/// A target of one core whose queues have one command over extents at a time.
+fn bed_with(limits: Limits) -> Bed {
+    let limits = Limits {
+        extents_in_flight: 1,
+        ..limits
+    };
+    Bed::with(limits, 1)
 }
 
-/// Asks for the buffers of 16 KiB, for writes with data that is withheld.
-fn hold_buffers(queue: &mut Client) -> Vec<R2t> {
-    let asked = (0..3).map(|place| {
-        let mut write = io(IoOpcode::WRITE, place * 8, 4);
-        write.set_cid(queue.cid());
-        write.set_sgl(SglDescriptor::transport(BYTES as u32));
-        queue.capsule(&write, &[]);
-        queue.r2t()
-    });
-    asked.collect()
+/// Begins a command over extents, with data that is withheld.
+fn begin(queue: &mut Client) -> R2t {
+    let (mut write, table) = common::extents(IoOpcode::WRITE_EXTENTS, 1, &[(0, 1), (8, 1)]);
+    write.set_cid(queue.cid());
+    write.set_sgl(SglDescriptor::in_capsule(0, table.len() as u32));
+    queue.capsule(&write, &table);
+    queue.r2t()
 }
 
-/// A write for which no buffer is left, and that must not wait for one.
-fn starved(queue: &mut Client) -> Completion {
-    queue.execute(io(IoOpcode::WRITE, 100, 4), &pattern(1, BYTES))
+/// One more than the queue may have.
+fn beyond(queue: &mut Client) -> Completion {
+    let (read, table) = common::extents(IoOpcode::READ_EXTENTS, 1, &[(0, 1), (8, 1)]);
+    queue.execute(read, &table)
 }
 
 /// Sends a Barrier, and returns its identifier.
@@ -95,16 +87,16 @@ fn barrier(queue: &mut Client) -> u16 {
 /// Linux sent such a command again at once, five times, and its application got an error.
 #[test]
 fn an_interrupted_command_has_a_delay_once_its_host_enabled_delays() {
-    let bed = short_of_buffers(Limits::default());
+    let bed = bed_with(Limits::default());
     let (mut admin, mut queue) = bed.host();
     assert_eq!(identify(&mut admin).crdt, [1, 0, 0]);
-    let r2ts = hold_buffers(&mut queue);
+    let r2t = begin(&mut queue);
     let interrupted = Status::COMMAND_INTERRUPTED;
-    assert_eq!(starved(&mut queue).status, interrupted);
+    assert_eq!(beyond(&mut queue).status, interrupted);
     for (acre, expected) in [(1, interrupted.with_crd(1)), (0, interrupted)] {
         set_acre(&mut admin, acre);
         assert_eq!(behavior(&mut admin, FeatureSelect::CURRENT).acre, acre);
-        assert_eq!(starved(&mut queue).status, expected);
+        assert_eq!(beyond(&mut queue).status, expected);
         let get = GetLogPage::new(LogPageId::ERROR, 0, 0, 64).encode(0);
         let (_, errors) = admin.fetch(get, 64);
         let newest = ErrorEntry::parse_prefix(&errors).expect("64 bytes");
@@ -126,11 +118,9 @@ fn an_interrupted_command_has_a_delay_once_its_host_enabled_delays() {
     let ended = queue.completion();
     assert_eq!(ended.cid, waits);
     assert_eq!(ended.status, interrupted.with_crd(1));
-    for r2t in r2ts {
-        queue.answer_r2t(&r2t, &pattern(2, BYTES));
-        assert!(queue.completion().status.is_success());
-    }
-    assert_eq!(starved(&mut queue).status, Status::SUCCESS);
+    queue.answer_r2t(&r2t, &pattern(2, 2 * BLOCK));
+    assert!(queue.completion().status.is_success());
+    assert!(queue.write(0, &pattern(1, BLOCK)).status.is_success());
 }
 
 /// [NVMe Base 2.0 §3.3.3.2.1]: with DNR the field is reserved.
@@ -140,10 +130,10 @@ fn a_command_that_is_not_to_be_sent_again_has_no_delay() {
         barrier_timeout: Nanos::from_millis(100),
         ..Limits::default()
     };
-    let bed = short_of_buffers(limits);
+    let bed = bed_with(limits);
     let (mut admin, mut queue) = bed.host();
     set_acre(&mut admin, 1);
-    hold_buffers(&mut queue);
+    begin(&mut queue);
     let fails = barrier(&mut queue);
     let ended = queue.completion();
     assert_eq!(ended.cid, fails);
@@ -152,7 +142,7 @@ fn a_command_that_is_not_to_be_sent_again_has_no_delay() {
 
 #[test]
 fn a_reset_forgets_the_behavior_of_the_host() {
-    let bed = short_of_buffers(Limits::default());
+    let bed = bed_with(Limits::default());
     let (mut admin, queue) = bed.host();
     set_acre(&mut admin, 1);
     drop(queue);
@@ -163,8 +153,8 @@ fn a_reset_forgets_the_behavior_of_the_host() {
     assert_eq!(now, HostBehavior::default());
     let mut queue = Client::dial(bed.address(), Dialect::default());
     queue.connect_io(NQN, identify(&mut admin).cntlid, 1, 127);
-    let _r2ts = hold_buffers(&mut queue);
-    assert_eq!(starved(&mut queue).status, Status::COMMAND_INTERRUPTED);
+    begin(&mut queue);
+    assert_eq!(beyond(&mut queue).status, Status::COMMAND_INTERRUPTED);
 }
 
 #[test]

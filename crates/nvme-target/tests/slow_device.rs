@@ -416,55 +416,6 @@ fn a_shutdown_gives_up_a_command_whose_host_withholds_its_data_and_says_so() {
     assert!(client.try_receive().is_none(), "nobody says it was done");
 }
 
-/// The payload that came with a command was not counted, so there was no limit to it.
-#[test]
-fn what_waits_for_buffers_is_limited_with_its_payload() {
-    let bed = bed_with(Limits {
-        stash_bytes: 40 * KIB,
-        ..Limits::default()
-    });
-    let (_admin, mut holder) = bed.host();
-    let mut hosts: Vec<_> = (0..3).map(|_| bed.host()).collect();
-    // All four buffers wait for data that does not come; the last one of another host's.
-    let (_third, mut other) = bed.host_named("nqn.2026-11.io.example:other", 1);
-    let mut asked = Vec::new();
-    let mut ask = |client: &mut Client, cid: u16| {
-        let mut write = io(IoOpcode::WRITE, u64::from(cid) * 8, 4);
-        write.set_cid(cid);
-        write.set_sgl(SglDescriptor::transport(16 * KIB as u32));
-        client.capsule(&write, &[]);
-        asked.push(client.r2t());
-    };
-    for cid in 1..=3 {
-        ask(&mut holder, cid);
-    }
-    ask(&mut other[0], 4);
-    let data = pattern(3, 16 * KIB);
-    let mut write = io(IoOpcode::WRITE, 100, 4);
-    write.set_cid(1);
-    write.set_sgl(SglDescriptor::in_capsule(0, 16 * KIB as u32));
-    let commands = || bed.handle().snapshot().cores[0].io_commands;
-    // One after the other, after the four that have the buffers.
-    for ((_, client), count) in hosts.iter_mut().zip(5..) {
-        client.capsule(&write, &data);
-        common::eventually("the command is taken", || commands() == count);
-    }
-    // There is room for two of them.
-    let refused = hosts[2].1.completion().status;
-    assert!(refused.is(Status::COMMAND_INTERRUPTED), "{refused}");
-    for (r2t, client) in asked.iter().zip([0, 0, 0, 1]) {
-        let client = [&mut holder, &mut other[0]].into_iter().nth(client);
-        let client = client.expect("one of two");
-        client.answer_r2t(r2t, &data);
-        assert!(client.completion().status.is_success());
-    }
-    for (_, client) in &mut hosts[..2] {
-        assert!(client.completion().status.is_success());
-    }
-    // What was kept is counted no more: there is room again.
-    assert!(hosts[2].1.write(100, &data).status.is_success());
-}
-
 /// A queue that once had a thousand commands kept memory for as many for as long as it lived.
 #[test]
 fn a_queue_gives_back_the_memory_of_a_burst() {

@@ -9,7 +9,7 @@ type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
 /// Limits that refuse or delay, by the key in a configuration or a name of their own.
-const LIMITED: [Row; 32] = [
+const LIMITED: [Row; 31] = [
     ("connections", |s| {
         s.refused
             .saturating_sub(s.fresh_closed + s.refused_per_address)
@@ -42,7 +42,6 @@ const LIMITED: [Row; 32] = [
     ("sends_per_connection", |s| {
         s.output_waits.saturating_sub(s.list_waits)
     }),
-    ("stash_bytes", |s| s.stash_refusals),
     ("extents_in_flight", |s| s.extents_in_flight_refused),
     ("extent_tables", |s| s.extent_tables_refused),
     ("controller_idle_timeout_ms", |s| s.controller_idle_timeouts),
@@ -122,7 +121,7 @@ fn usage_of_target(snapshot: &Snapshot) -> [Usage; 6] {
 }
 
 /// Returns the use of what a core has.
-fn usage_of_core(stats: &CoreStats, limits: &Limits) -> [Usage; 6] {
+fn usage_of_core(stats: &CoreStats, limits: &Limits) -> [Usage; 5] {
     let buffers = usize::try_from(stats.buffer_bytes).unwrap_or(usize::MAX);
     usage! {
         "payload_buffer_bytes" => stats.buffer_bytes_used, buffers;
@@ -131,7 +130,6 @@ fn usage_of_core(stats: &CoreStats, limits: &Limits) -> [Usage; 6] {
         "barrier_held_bytes" => stats.barrier_held_bytes, limits.barrier_held_bytes;
         "send_lists" => stats.send_lists_used, limits.send_lists;
         "extent_tables" => stats.extent_tables_used, limits.extent_tables;
-        "stash_bytes" => stats.stashed_bytes, limits.stash_bytes;
     }
 }
 

@@ -222,10 +222,6 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
         least: 1,
         ..number!("send_lists", send_lists: usize, 64..=65_536)
     },
-    Limit {
-        least: 1,
-        ..number!("stash_bytes", stash_bytes: usize, MIB_64..=GIB_64)
-    },
     milliseconds!("trim_interval_ms", trim_interval, PATIENCE_MS),
     milliseconds!("connect_timeout_ms", connect_timeout, PATIENCE_MS),
     milliseconds!("tcp_user_timeout_ms", tcp_user_timeout, PATIENCE_MS),
@@ -264,4 +260,4 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
 ];
 
 /// Limits that an operator may tune.
-pub const LIMITS_COUNT: usize = 47;
+pub const LIMITS_COUNT: usize = 46;

@@ -52,9 +52,9 @@ fn try_begin(
     };
     let mut buffer = None;
     if length > 0 {
-        buffer = capsule_data::buffer(connection, length, core, cx)?;
-        if buffer.is_none() {
-            return Ok(Flow::Stall);
+        match capsule_data::buffer(connection, length, core, cx) {
+            Ok(taken) => buffer = Some(taken),
+            Err(list) => return Ok(Flow::Stall(list)),
         }
     }
     let slot = connection

@@ -8,7 +8,7 @@ use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
 use crate::session::output::Unsent;
 use base::mutation::{self, Mutation};
-use reactor::{Buffer, Context, IoSlice};
+use reactor::{BufferPool, Context, IoSlice};
 use switch::doorbell::Urgency;
 use wire::nvme::log_page::ErrorEntry;
 use wire::nvme::{Command, Completion, IoOpcode, Status};
@@ -308,10 +308,10 @@ pub(crate) fn resume(connection: &mut Connection, core: &mut CoreState, cx: &mut
     }
 }
 
-/// Returns a buffer for a command's data, exactly as long, and the bytes of the core's that it
-/// takes; `None` while none is free.
-pub(crate) fn take_buffer(cx: &Context<'_>, length: usize) -> Option<(IoSlice, u32)> {
-    let buffer: Buffer = cx.driver.buffers().take(length)?;
+/// Returns a buffer of a pool for data of this length, exactly as long, and the bytes of all of it;
+/// `None` while none is free.
+pub(crate) fn take_buffer(pool: &BufferPool, length: usize) -> Option<(IoSlice, u32)> {
+    let buffer = pool.take(length)?;
     let bytes = u32::try_from(buffer.len()).expect("a buffer is less than 4 GiB");
     Some((IoSlice::from_buffer(buffer, length), bytes))
 }

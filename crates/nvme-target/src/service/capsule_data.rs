@@ -1,44 +1,57 @@
 //! Data that comes in command capsules: a buffer for it first, then the data, whole or as it arrives.
 
 use crate::request::CommandState;
-use crate::service::answers;
-use crate::service::connection::Connection;
+use crate::service::answers::take_buffer;
+use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
 use crate::service::requests::arrived;
+use crate::service::wait_lists::WaitsFor;
 use crate::session::event::Payload;
 use crate::session::transfer::Incoming;
 use reactor::{Context, IoSlice};
-use wire::nvme::Status;
+use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
-/// Returns a buffer for the data of a command that has no slot yet, and the bytes of the core's that
-/// it takes; `None` where input has to wait for one. Connect has memory of its own.
+/// Returns a buffer for the data of a command that has no slot yet, and its bytes, which count for the
+/// connection.
+///
+/// An admin queue that holds no buffer always finds one of 8 KiB: Keep Alive would wait behind its
+/// command. For an I/O queue with outstanding R2Ts there are a few beside the pool: their data comes behind
+/// the command.
 ///
 /// # Errors
-/// Command Interrupted where input must not wait, because commands of this very connection wait for
-/// data in it, and too few buffers are left to take one beyond the share.
+/// The list in which input has to wait.
 pub(crate) fn buffer(
     connection: &Connection,
     length: u32,
-    core: &CoreState,
+    core: &mut CoreState,
     cx: &Context<'_>,
-) -> Result<Option<(IoSlice, u32)>, Status> {
+) -> Result<(IoSlice, u32), WaitsFor> {
     let (length, pool) = (length as usize, cx.driver.buffers());
     if connection.is_fresh() {
         // One at a time, so that others find theirs.
         let first = connection.session.commands.used() == 0;
-        let buffer = first.then(|| core.connects.take(length)).flatten();
-        return Ok(buffer.map(|buffer| (IoSlice::from_buffer(buffer, length), 0)));
+        let buffer = first.then(|| take_buffer(&core.admin_buffers, length));
+        let (buffer, _) = buffer.flatten().ok_or(WaitsFor::SHARE)?;
+        return Ok((buffer, 0));
     }
     let holding = &connection.holding;
-    if holding.may_take(length, pool, &core.limits).is_err() {
-        if connection.session.transferring == 0 {
-            return Ok(None);
-        }
-        if !holding.may_exceed(length, pool) {
-            return Err(Status::COMMAND_INTERRUPTED);
+    let mut list = WaitsFor::SHARE;
+    if holding.may_take(length, pool, &core.limits).is_ok() {
+        match core.waiters.may_take(length, pool) {
+            Ok(()) => return take_buffer(pool, length).ok_or(list),
+            Err(size) => list = size,
         }
     }
-    Ok(answers::take_buffer(cx, length))
+    let kept = match &connection.owner {
+        Owner::Admin(_) if length <= ADMIN_IN_CAPSULE_BYTES as usize => {
+            holding.is_empty().then_some(&core.admin_buffers)
+        }
+        Owner::Io(_) if connection.session.transferring > 0 => Some(&core.capsule_buffers),
+        _ => return Err(list),
+    };
+    // Otherwise it tries again whenever one of these may have come back.
+    let buffer = kept.and_then(|kept| take_buffer(kept, length));
+    buffer.ok_or(WaitsFor::SHARE)
 }
 
 /// Gives a command its buffer and the data that came `inside` of its capsule, with the bytes to skip

@@ -26,6 +26,7 @@ impl Connection {
         self.leave_fresh(core);
         let drains = self.state() == ConnectionState::Draining;
         self.enter(ConnectionState::Closing, core);
+        self.drop_input(core);
         let key = OpKey::new(core.op_namespace, CLOSE, self.key);
         cx.submit(
             key,
@@ -101,9 +102,6 @@ impl Connection {
             self.placement.counted = None;
             core.switch.load[class] -= self.placement.demand.forget();
         }
-        if self.session.stalled.is_none() {
-            self.session.stash = Vec::new();
-        }
         self.release_token_queues(core);
         for slot in self.session.commands.occupied() {
             let entry = self.session.commands.slot(slot);
@@ -126,9 +124,7 @@ impl Connection {
 
     /// Returns true once nothing of the connection is left.
     pub(crate) fn is_gone(&self) -> bool {
-        self.state() == ConnectionState::Closed
-            && self.session.commands.used() == 0
-            && self.session.stalled.is_none()
+        self.state() == ConnectionState::Closed && self.session.commands.used() == 0
     }
 
     /// Carries out no further command, answers those under way, then closes.

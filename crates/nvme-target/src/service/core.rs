@@ -9,7 +9,7 @@ use crate::controller::registers::ControllerState;
 use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::controller::reply::View;
 use crate::extent_table::TablePool;
-use crate::limits::{Limits, PUBLISH_INTERVAL};
+use crate::limits::{CAPSULE_BUFFERS, Limits, PUBLISH_INTERVAL};
 use crate::log_budget::LogBudget;
 use crate::message::CoreMessage;
 use crate::namespace::{CoreNamespace, DeviceCommand};
@@ -56,30 +56,54 @@ pub(crate) enum Action {
 /// Commands and connections that wait for something that the core has few of.
 #[derive(Debug)]
 pub(crate) struct Waiters {
-    /// Commands that wait for a buffer, or for a share of them that is used up, in order.
-    pub(crate) commands: WaitLists,
-    /// Connections that hold back their input until a buffer is free, in order.
-    pub(crate) input: VecDeque<SlabKey>,
-    /// So many of the share's, and of the input, have to try before the core may sleep: since
+    /// Commands, and input of connections, that wait for a buffer or for a share of them.
+    pub(crate) lists: WaitLists,
+    /// The one that tries to take a buffer was the first of its list: it waits for none behind it.
+    pub(crate) first: bool,
+    /// Number of those that wait for a share, and have to try before the core may sleep: since
     /// something was brought, or one of them went on, what they wait for may be free.
     pub(crate) untried: usize,
-    /// Bytes of input held back.
-    pub(crate) stashed_bytes: usize,
     /// Commands that pass their gates again: their namespace opened, or their tenant is another.
     pub(crate) released: VecDeque<Ticket>,
 }
 
 impl Waiters {
-    /// A share or a buffer may be free: all that ask for one have to try.
+    /// A share may be free: all that wait for one have to try.
     pub(crate) fn try_all(&mut self) {
-        self.untried = self.commands.len(WaitsFor::Share).max(self.input.len());
+        self.untried = self.lists.len(WaitsFor::SHARE);
+    }
+
+    /// Checks that a buffer of `bytes` or more may be taken from the pool: one is free, and nothing has
+    /// waited for it longer.
+    ///
+    /// # Errors
+    /// The list to wait in.
+    pub(crate) fn may_take(&mut self, bytes: usize, pool: &BufferPool) -> Result<(), WaitsFor> {
+        let is_first = std::mem::take(&mut self.first);
+        let mut own = None;
+        let sizes = pool.classes().zip(pool.usage()).enumerate();
+        // The pool gives out the smallest one that is free.
+        for (number, (_, (_, free, _))) in
+            sizes.filter(|(_, (class, _))| class.bytes >= bytes && class.count > 0)
+        {
+            let list = WaitsFor::buffer(number);
+            let own = *own.get_or_insert(list);
+            let ahead = self.lists.len(list) > 0 && !(is_first && list == own);
+            if ahead {
+                return Err(own);
+            }
+            if free > 0 {
+                return Ok(());
+            }
+        }
+        Err(own.unwrap_or(WaitsFor::SHARE))
     }
 
     /// A command does not wait for a buffer or a share, or no longer.
     pub(crate) fn forget(&mut self, entry: &mut Slot) {
         let place = std::mem::take(&mut entry.order.waits);
         if place != 0 {
-            self.commands.remove(place);
+            self.lists.remove(place);
         }
     }
 }
@@ -139,8 +163,11 @@ pub(crate) struct CoreState {
     /// Tables of commands over extents.
     pub(crate) tables: TablePool,
     pub(crate) accounts: Accounts,
-    /// Memory for the data of Connect, one buffer for each connection that may be before it.
-    pub(crate) connects: BufferPool,
+    /// Buffers for the data of Connect and of admin commands: one for each connection that may be before
+    /// Connect, and for each admin queue.
+    pub(crate) admin_buffers: BufferPool,
+    /// Buffers for data in capsules behind which data of R2Ts arrives.
+    pub(crate) capsule_buffers: BufferPool,
     pub(crate) waiters: Waiters,
     pub(crate) connections: ConnectionLists,
     pub(crate) actions: Vec<Action>,
@@ -155,18 +182,30 @@ pub(crate) struct CoreState {
     pub(crate) log_budget: LogBudget,
 }
 
-/// Returns the buffers for the data of Connect on a core: of the first one, which accepts connections,
-/// as many as there may be connections before Connect. Address space only, until they are used.
-fn connect_buffers(index: usize, limits: &Limits) -> BufferPool {
+/// Returns the buffers of a core for admin queues, which are the first core's. Address space only, until
+/// they are used.
+fn admin_buffers(index: usize, limits: &Limits) -> BufferPool {
+    let queues = limits.fresh_max() + limits.controllers;
     let class = BufferClass {
         bytes: ADMIN_IN_CAPSULE_BYTES as usize,
         count: if index == 0 {
-            limits.fresh_max().min(u16::MAX.into())
+            queues.min(u16::MAX.into())
         } else {
             0
         },
     };
     BufferPool::new(&[class]).expect("there is address space for some MiB")
+}
+
+/// Returns the buffers of a core for data in capsules that must not wait. Address space only, until they
+/// are used.
+fn capsule_buffers(limits: &Limits) -> BufferPool {
+    let class = BufferClass {
+        // A list of ranges has 4 KiB at most.
+        bytes: (limits.in_capsule_bytes as usize).max(4096),
+        count: CAPSULE_BUFFERS,
+    };
+    BufferPool::new(&[class]).expect("there is address space for a MiB")
 }
 
 impl CoreState {
@@ -186,12 +225,12 @@ impl CoreState {
             stores: UnorderedStores::default(),
             tables: TablePool::default(),
             accounts: Accounts::default(),
-            connects: connect_buffers(index, &limits),
+            admin_buffers: admin_buffers(index, &limits),
+            capsule_buffers: capsule_buffers(&limits),
             waiters: Waiters {
-                commands: WaitLists::with_capacity(2048),
-                input: VecDeque::with_capacity(64),
+                lists: WaitLists::with_capacity(2048),
+                first: false,
                 untried: 0,
-                stashed_bytes: 0,
                 released: VecDeque::new(),
             },
             connections: ConnectionLists {
@@ -356,12 +395,9 @@ impl CoreState {
         let (all, used) = buffers.bytes();
         self.stats.buffer_bytes = all as u64;
         self.stats.buffer_bytes_used = used as u64;
-        let commands = &self.waiters.commands;
-        let waiters = commands.len(WaitsFor::Share) + commands.len(WaitsFor::Buffer);
-        self.stats.buffer_waiters = waiters as u64;
+        self.stats.buffer_waiters = self.waiters.lists.len_all() as u64;
         self.stats.send_lists_used = self.lists.used() as u64;
         self.stats.extent_tables_used = self.accounts.tables();
-        self.stats.stashed_bytes = self.waiters.stashed_bytes as u64;
         self.stats.fresh_connections = self.connections.fresh as u64;
         self.stats.barrier_held_bytes = self.barriers.held_bytes() as u64;
         self.stats.work_bytes = self.accounts.work_bytes();

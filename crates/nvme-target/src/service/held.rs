@@ -13,8 +13,8 @@ pub struct Held {
     pub send_lists: usize,
     /// Tables of commands over extents.
     pub extent_tables: u64,
-    /// Input put aside until a buffer is free, in bytes.
-    pub stashed_bytes: usize,
+    /// Commands, and connections with input, that wait for buffers or shares.
+    pub waiting: usize,
     /// I/O queues, of whatever class.
     pub queues: usize,
     /// Namespaces with commands under way, or requests that wait for their device.
@@ -41,7 +41,7 @@ impl PollGroup {
             fresh_connections: core.connections.fresh,
             send_lists: core.lists.used(),
             extent_tables: core.accounts.tables(),
-            stashed_bytes: core.waiters.stashed_bytes,
+            waiting: core.waiters.lists.len_all(),
             queues: core.switch.queues.iter().map(|(_, &queues)| queues).sum(),
             busy_namespaces: namespaces.filter(|namespace| !namespace.is_quiet()).count(),
         }

@@ -4,9 +4,10 @@ use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
 use crate::service::flow::Flow;
+use crate::service::wait_lists::{INPUT, WaitsFor};
 use crate::service::{admin, answers, io, requests};
+use crate::session::Stalled;
 use crate::session::event::{Delivery, Event, Payload, Violation};
-use crate::shares::RESERVE_PART;
 use base::Time;
 use reactor::limits::BOUNDED_SEND_BYTES;
 use reactor::{Context, Op, OpKey, Received};
@@ -53,7 +54,10 @@ impl Connection {
                 None => &[][..],
             };
             received_bytes = bytes.len() as u64;
-            self.consume(bytes, core, cx);
+            let left = self.consume(bytes, core, cx);
+            if let Some(stalled) = &mut self.session.stalled {
+                stalled.input = bytes[bytes.len() - left..].to_vec();
+            }
         }
         drop(received.rest);
         let demand = &self.placement.demand;
@@ -142,18 +146,18 @@ impl Connection {
         *load = *load - before + after;
     }
 
-    /// Works on input until it is used up, or a command has to wait for a buffer.
-    pub(crate) fn consume(&mut self, bytes: &[u8], core: &mut CoreState, cx: &mut Context<'_>) {
+    /// Works on input until it is used up, or a command has to wait for a buffer. Returns the number of
+    /// bytes behind that command; 0 without one.
+    fn consume(&mut self, bytes: &[u8], core: &mut CoreState, cx: &mut Context<'_>) -> usize {
         let mut input = bytes;
+        let mut left = 0;
         self.session.begin_input();
         while self.state() < ConnectionState::Terminating {
             match self.session.next(&mut input) {
                 Ok(None) => break,
                 Ok(Some(event)) => {
-                    if self.take_event(event, core, cx) == Flow::Stall {
-                        self.session.stash.extend_from_slice(input);
-                        core.waiters.stashed_bytes += self.session.stash.len();
-                        core.waiters.input.push_back(self.key);
+                    if self.take_event(event, core, cx) != Flow::Continue {
+                        left = input.len();
                         break;
                     }
                 }
@@ -170,6 +174,7 @@ impl Connection {
             self.arm(core, cx.now + core.limits.pdu_timeout);
         }
         core.touch();
+        left
     }
 
     #[inline]
@@ -201,30 +206,47 @@ impl Connection {
         Flow::Continue
     }
 
-    /// Tries again a command that had to wait for a buffer. Returns true if the connection goes on.
+    /// Tries again the command that input waits for, which has left its list. Returns true if input goes
+    /// on; otherwise it is the last of a list again.
     pub(crate) fn resume_input(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> bool {
-        let Some(stalled) = self.session.stalled.take() else {
+        let Some(mut stalled) = self.session.stalled.take() else {
             return true;
         };
-        if self.state() >= ConnectionState::Terminating {
-            core.waiters.stashed_bytes -= self.session.stash.len() + stalled.bytes();
-            self.session.stash = Vec::new();
-            return true;
-        }
         let payload = match &stalled.data {
             Some((data, digest_ok)) => Payload::Whole(data, *digest_ok),
             None if stalled.arriving == 0 => Payload::None,
             None => Payload::Arriving(stalled.arriving),
         };
-        if dispatch(self, &stalled.command, payload, core, cx) == Flow::Stall {
+        if let Flow::Stall(list) = dispatch(self, &stalled.command, payload, core, cx) {
+            stalled.waits = core.waiters.lists.push(list, self.ticket(INPUT));
             self.session.stalled = Some(stalled);
             return false;
         }
-        let stash = std::mem::take(&mut self.session.stash);
-        core.waiters.stashed_bytes -= stash.len() + stalled.bytes();
-        self.consume(&stash, core, cx);
+        core.waiters.first = false;
+        // The host was not late while its input waited.
+        (self.session.last_input, self.session.resumed) = (cx.now, cx.now);
+        if self.session.transferring > 0 {
+            let limits = &core.limits;
+            let patience = limits.stall_timeout.min(limits.transfer_timeout);
+            self.arm(core, cx.now + patience);
+        }
+        let Stalled { input, taken, .. } = *stalled;
+        let left = self.consume(&input[taken..], core, cx);
+        if let Some(next) = &mut self.session.stalled {
+            next.taken = input.len() - left;
+            next.input = input;
+        }
         self.arm_receive(core, cx);
         true
+    }
+
+    /// Drops input that waits. Returns true if there was any.
+    pub(super) fn drop_input(&mut self, core: &mut CoreState) -> bool {
+        let stalled = self.session.stalled.take();
+        if let Some(stalled) = &stalled {
+            core.waiters.lists.remove(stalled.waits);
+        }
+        stalled.is_some()
     }
 
     /// Starts the next receive, straight into the memory of a command where a big payload arrives.
@@ -266,6 +288,9 @@ impl Connection {
         core.touch();
         self.leave_fresh(core);
         self.enter(ConnectionState::Terminating, core);
+        if self.drop_input(core) {
+            self.arm_receive(core, cx);
+        }
         if self.session.output.make_room(0, &mut core.sends(), cx) {
             self.session.output.push_bytes(violation.request());
             self.appended(0, Urgency::Urgent, core, cx);
@@ -318,33 +343,16 @@ fn take_command(
         core.stats.admin_commands += 1;
     }
     let flow = dispatch(connection, command, payload, core, cx);
-    if flow == Flow::Stall {
-        return stall(connection, command, payload, core, cx);
+    if let Flow::Stall(list) = flow {
+        let waits = core.waiters.lists.push(list, connection.ticket(INPUT));
+        connection.session.stall(command, payload, waits);
+        if list == WaitsFor::SHARE {
+            core.stats.share_waits += 1;
+        } else {
+            core.stats.buffer_waits += 1;
+        }
     }
     flow
-}
-
-/// Keeps a command that waits for a buffer, within the limit of what is put aside.
-fn stall(
-    connection: &mut Connection,
-    command: &Command,
-    payload: Payload<'_>,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Flow {
-    let most = match connection.holding.is_of_discovery() {
-        true => core.limits.stash_bytes / RESERVE_PART,
-        false => core.limits.stash_bytes,
-    };
-    let left = most.checked_sub(core.waiters.stashed_bytes);
-    let kept = left.and_then(|left| connection.session.stall(command, payload, left));
-    if let Some(bytes) = kept {
-        core.waiters.stashed_bytes += bytes;
-        return Flow::Stall;
-    }
-    core.stats.stash_refusals += 1;
-    answers::refuse(connection, command, Status::COMMAND_INTERRUPTED, core, cx);
-    Flow::Continue
 }
 
 /// Gives a command to the room that carries it out. Without effect where it returns

@@ -272,8 +272,9 @@ fn with_data(
     };
     // Also where the device is memory: a reader must never see half a block of what is arriving
     // (docs/decisions/0005-whole-blocks.md).
-    let Some(buffer) = capsule_data::buffer(connection, bytes, core, cx)? else {
-        return Ok(Flow::Stall);
+    let buffer = match capsule_data::buffer(connection, bytes, core, cx) {
+        Ok(buffer) => buffer,
+        Err(list) => return Ok(Flow::Stall(list)),
     };
     let slot = take(connection, kind, command, asked, buffer.1, core, cx)?;
     capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
@@ -322,8 +323,9 @@ fn begin_pieces(
     };
     let list = range.to_bytes();
     let length = u32::try_from(list.len()).expect("16");
-    let Some(buffer) = capsule_data::buffer(connection, length, core, cx)? else {
-        return Ok(Flow::Stall);
+    let buffer = match capsule_data::buffer(connection, length, core, cx) {
+        Ok(buffer) => buffer,
+        Err(list) => return Ok(Flow::Stall(list)),
     };
     let asked = (run.nsid, incarnation);
     let slot = connection.begin(command, CommandKind::Dataset, asked, core, cx.now)?;
@@ -353,9 +355,9 @@ fn begin_dataset(
     let (management, length) = (checked.management, checked.length);
     let mut buffer = None;
     if checked.inside.is_some() {
-        buffer = capsule_data::buffer(connection, length, core, cx)?;
-        if buffer.is_none() {
-            return Ok(Flow::Stall);
+        match capsule_data::buffer(connection, length, core, cx) {
+            Ok(taken) => buffer = Some(taken),
+            Err(list) => return Ok(Flow::Stall(list)),
         }
     }
     let asked = (management.nsid, incarnation);
@@ -399,8 +401,9 @@ fn begin_extents(
         return Err(Status::COMMAND_INTERRUPTED);
     }
     // As the data of any write.
-    let Some(buffer) = capsule_data::buffer(connection, checked.length, core, cx)? else {
-        return Ok(Flow::Stall);
+    let buffer = match capsule_data::buffer(connection, checked.length, core, cx) {
+        Ok(buffer) => buffer,
+        Err(list) => return Ok(Flow::Stall(list)),
     };
     let asked = (checked.command.nsid, incarnation);
     let slot = connection.begin(command, kind, asked, core, cx.now)?;

@@ -9,7 +9,7 @@ use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::wait_lists::WaitsFor;
 use crate::shares::{Share, WORK_PART};
-use reactor::Context;
+use reactor::{BufferPool, Context};
 
 /// Gets a command what it needs before it is executed: a buffer and its data, or its share of what
 /// devices do without buffers.
@@ -62,33 +62,54 @@ fn get_buffer(
         return true;
     }
     let pool = cx.driver.buffers();
-    let share = connection
-        .holding
-        .may_take(length as usize, pool, &core.limits);
+    let holding = &connection.holding;
+    // Each extent of a read has a buffer of its own.
+    let table = entry.extents.as_deref();
+    let (largest, share) = match table.filter(|_| kind == CommandKind::Read) {
+        Some(table) => (
+            table.lengths().max().unwrap_or_default(),
+            holding.may_take_all(table.lengths(), pool, &core.limits),
+        ),
+        None => (
+            length as usize,
+            holding.may_take(length as usize, pool, &core.limits),
+        ),
+    };
     if let Err(share) = share {
         wait_for_share(connection, slot, share, core);
         return false;
     }
-    let ticket = connection.ticket(slot);
-    let entry = connection.session.commands.slot(slot);
-    let take = |length| answers::take_buffer(cx, length);
-    let taken = match &mut entry.extents {
-        Some(table) if kind == CommandKind::Read => {
-            table.take_buffers(take).map(|held| (None, held))
-        }
-        _ => take(length as usize).map(|(data, held)| (Some(data), held)),
-    };
-    let Some((data, held)) = taken else {
-        if entry.state() != CommandState::WaitingForBuffer {
-            entry.enter(CommandState::WaitingForBuffer, &mut core.states);
-        }
-        entry.order.waits = core.waiters.commands.push(WaitsFor::Buffer, ticket);
+    let turn = core.waiters.may_take(largest, pool);
+    if let Err(list) = turn.and_then(|()| take_buffers(connection, slot, largest, pool)) {
+        wait(connection, slot, list, core);
         core.stats.buffer_waits += 1;
         return false;
+    }
+    true
+}
+
+/// Takes a buffer for the data of a command, or one for each extent of a read.
+///
+/// # Errors
+/// The list to wait in, where too few are free.
+fn take_buffers(
+    connection: &mut Connection,
+    slot: u16,
+    largest: usize,
+    pool: &BufferPool,
+) -> Result<(), WaitsFor> {
+    let entry = connection.session.commands.slot(slot);
+    let taken = match &mut entry.extents {
+        Some(table) if entry.kind == CommandKind::Read => {
+            let held = table.take_buffers(|length| answers::take_buffer(pool, length));
+            held.map(|held| (None, held))
+        }
+        _ => answers::take_buffer(pool, largest).map(|(data, held)| (Some(data), held)),
     };
+    let (data, held) = taken.ok_or_else(|| WaitsFor::buffer_of(largest, pool))?;
     entry.transfer.data = data;
     connection.hold(slot, held);
-    true
+    Ok(())
 }
 
 /// Counts what a device works on for a command without a buffer for it. Returns false if the command
@@ -126,13 +147,21 @@ fn get_work(
 
 /// Lets a command wait for a share that is used up.
 fn wait_for_share(connection: &mut Connection, slot: u16, share: Share, core: &mut CoreState) {
-    let ticket = connection.ticket(slot);
     let entry = connection.session.commands.slot(slot);
     if entry.state() != CommandState::WaitingForBuffer {
         share.count(&mut core.stats);
+    }
+    wait(connection, slot, WaitsFor::SHARE, core);
+}
+
+/// Lets a command wait in a list.
+fn wait(connection: &mut Connection, slot: u16, list: WaitsFor, core: &mut CoreState) {
+    let ticket = connection.ticket(slot);
+    let entry = connection.session.commands.slot(slot);
+    if entry.state() != CommandState::WaitingForBuffer {
         entry.enter(CommandState::WaitingForBuffer, &mut core.states);
     }
-    entry.order.waits = core.waiters.commands.push(WaitsFor::Share, ticket);
+    entry.order.waits = core.waiters.lists.push(list, ticket);
 }
 
 /// Requests a command's data from the host, by R2T.
@@ -153,5 +182,11 @@ pub(crate) fn request_data(
     let limits = &core.limits;
     let patience = limits.stall_timeout.min(limits.transfer_timeout);
     connection.arm(core, cx.now + patience);
+    if let Some(stalled) = &mut connection.session.stalled {
+        // The data comes behind the input that waits, which has buffers of its own from now on.
+        let input = core.waiters.lists.remove(stalled.waits);
+        stalled.waits = core.waiters.lists.push(WaitsFor::SHARE, input);
+        core.waiters.try_all();
+    }
     answers::send_r2ts(connection, slot, core, cx);
 }

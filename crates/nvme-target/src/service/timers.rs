@@ -23,10 +23,12 @@ impl Connection {
         let limits = &core.limits;
         let commands = &mut self.session.commands;
         let (mut silent, mut asked) = (Time::NEVER, Time::NEVER);
-        if self.session.transferring > 0 {
+        // Where input is held back, its host is not late.
+        if self.session.transferring > 0 && self.session.stalled.is_none() {
             silent = self.session.last_input + limits.stall_timeout;
             let since = commands.asked().map(|(since, _)| since).min();
-            asked = since.unwrap_or(Time::NEVER) + limits.transfer_timeout;
+            let since = since.unwrap_or(Time::NEVER).max(self.session.resumed);
+            asked = since + limits.transfer_timeout;
         }
         let subsystem = self.access.subsystem;
         let changes = |nsid| {

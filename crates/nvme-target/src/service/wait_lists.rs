@@ -1,4 +1,5 @@
-//! Commands that wait for a buffer, or for their share of what a core has few of, in order.
+//! Commands, and input of connections, that wait for a buffer or for their share of what a core has few
+//! of, in order: a list for each size of buffers, and one for all that wait for a share.
 //!
 //! The lists are linked both ways through places. A command that waits knows its own place
 //! ([`Order::waits`](crate::request::Order::waits)) and leaves it without a look at the others: hosts
@@ -7,14 +8,52 @@
 
 use crate::request::Ticket;
 use base::SlabKey;
+use reactor::BufferPool;
 
-/// Need that a waiting command has.
+/// Sizes of buffers with a list of their own; larger ones share the last list.
+const SIZES: usize = 8;
+
+/// Number of lists.
+const LISTS: usize = 1 + SIZES;
+
+/// Slot in the ticket of a connection's input, of which the first command waits.
+pub(crate) const INPUT: u16 = u16::MAX;
+
+/// A list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitsFor {
-    /// Any buffer that is large enough.
-    Buffer,
-    /// Its share.
-    Share,
+pub(crate) struct WaitsFor(u8);
+
+impl WaitsFor {
+    /// Those that wait for their share. They try again in turn whenever something came back.
+    pub(crate) const SHARE: Self = Self(0);
+
+    /// Returns the list of those that wait for a buffer of the pool's size with this number, or of a
+    /// larger one.
+    pub(crate) fn buffer(size: usize) -> Self {
+        let size = u8::try_from(size.min(SIZES - 1)).expect("less than 8");
+        Self(1 + size)
+    }
+
+    /// Returns the list of those that wait for a buffer of `bytes` or more.
+    pub(crate) fn buffer_of(bytes: usize, pool: &BufferPool) -> Self {
+        let mut sizes = pool.classes();
+        let size = sizes.position(|class| class.bytes >= bytes && class.count > 0);
+        Self::buffer(size.unwrap_or(SIZES))
+    }
+
+    /// Returns the lists of those that wait for buffers, of small ones first.
+    pub(crate) fn buffers() -> impl Iterator<Item = Self> {
+        (0..SIZES).map(Self::buffer)
+    }
+
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the place that is the end of the list.
+    const fn end(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +76,14 @@ const NO_TICKET: Ticket = Ticket {
     slot: 0,
 };
 
-/// The lists of commands that wait.
+/// The lists.
 #[derive(Debug)]
 pub(crate) struct WaitLists {
     /// The end of each list, before its first place and after its last; then the places.
     places: Vec<WaitPlace>,
     /// A free place; 0 for none.
     free: u32,
-    lengths: [usize; 2],
+    lengths: [usize; LISTS],
     /// Accesses to places.
     #[cfg(test)]
     looks: usize,
@@ -55,16 +94,16 @@ impl WaitLists {
     pub(crate) fn with_capacity(capacity: usize) -> Self {
         let end = |list| WaitPlace {
             ticket: NO_TICKET,
-            list,
-            before: list as u32,
-            after: list as u32,
+            list: WaitsFor(list),
+            before: list.into(),
+            after: list.into(),
         };
-        let mut places = Vec::with_capacity(capacity + 2);
-        places.extend([WaitsFor::Buffer, WaitsFor::Share].map(end));
+        let mut places = Vec::with_capacity(capacity + LISTS);
+        places.extend((0..).take(LISTS).map(end));
         Self {
             places,
             free: 0,
-            lengths: [0; 2],
+            lengths: [0; LISTS],
             #[cfg(test)]
             looks: 0,
         }
@@ -80,7 +119,12 @@ impl WaitLists {
 
     /// Returns the number of commands in a list.
     pub(crate) const fn len(&self, list: WaitsFor) -> usize {
-        self.lengths[list as usize]
+        self.lengths[list.index()]
+    }
+
+    /// Returns the number of commands in all lists.
+    pub(crate) fn len_all(&self) -> usize {
+        self.lengths.iter().sum()
     }
 
     /// Puts a command at the back of a list. Returns its place, which is not 0.
@@ -99,21 +143,21 @@ impl WaitLists {
             self.free = std::mem::replace(self.at(place), new).after;
             place
         };
-        let last = self.at(list as u32).before;
+        let last = self.at(list.end()).before;
         self.link(place, last);
-        self.lengths[list as usize] += 1;
+        self.lengths[list.index()] += 1;
         place
     }
 
     /// Takes the first command out of a list.
     pub(crate) fn pop(&mut self, list: WaitsFor) -> Option<Ticket> {
-        let first = self.at(list as u32).after;
-        (first != list as u32).then(|| self.remove(first))
+        let first = self.at(list.end()).after;
+        (first != list.end()).then(|| self.remove(first))
     }
 
     /// Takes out the command at a place.
     pub(crate) fn remove(&mut self, place: u32) -> Ticket {
-        assert!(place > WaitsFor::Share as u32, "the ends of the lists stay");
+        assert!(place as usize >= LISTS, "the ends of the lists stay");
         let is_linked = self.places[place as usize].before != place;
         assert!(is_linked, "a command leaves its place once");
         self.unlink(place);
@@ -122,7 +166,7 @@ impl WaitLists {
         (left.before, left.after) = (place, free);
         let WaitPlace { ticket, list, .. } = *left;
         self.free = place;
-        self.lengths[list as usize] -= 1;
+        self.lengths[list.index()] -= 1;
         ticket
     }
 
@@ -130,17 +174,17 @@ impl WaitLists {
     pub(crate) fn bring_forward(&mut self, list: WaitsFor, ticket: Ticket) -> bool {
         let is_last = self.is_last(list, ticket);
         if is_last {
-            let last = self.at(list as u32).before;
+            let last = self.at(list.end()).before;
             self.unlink(last);
-            self.link(last, list as u32);
+            self.link(last, list.end());
         }
         is_last
     }
 
     /// Returns true if a command is the last of a list.
     pub(crate) fn is_last(&mut self, list: WaitsFor, ticket: Ticket) -> bool {
-        let last = self.at(list as u32).before;
-        last != list as u32 && self.at(last).ticket == ticket
+        let last = self.at(list.end()).before;
+        last != list.end() && self.at(last).ticket == ticket
     }
 
     fn link(&mut self, place: u32, before: u32) {
@@ -178,7 +222,7 @@ mod tests {
     fn a_command_leaves_without_a_look_at_the_others() {
         const COMMANDS: usize = 10_000;
         let mut lists = WaitLists::with_capacity(0);
-        let push = |lists: &mut WaitLists, number| lists.push(WaitsFor::Buffer, ticket(number));
+        let push = |lists: &mut WaitLists, number| lists.push(WaitsFor::buffer(0), ticket(number));
         let places: Vec<_> = (0..COMMANDS)
             .map(|number| push(&mut lists, number))
             .collect();
@@ -191,8 +235,8 @@ mod tests {
             assert_eq!(lists.remove(places[number]), ticket(number));
         }
         assert!(lists.looks <= 4 * COMMANDS, "{} looks", lists.looks);
-        assert_eq!(lists.len(WaitsFor::Buffer), 0);
-        assert_eq!(lists.pop(WaitsFor::Buffer), None);
+        assert_eq!(lists.len_all(), 0);
+        assert_eq!(lists.pop(WaitsFor::buffer(0)), None);
         // Those that come later, while the first one stays, take no further memory.
         push(&mut lists, 0);
         for number in 1..10 * COMMANDS {
@@ -200,18 +244,19 @@ mod tests {
             lists.remove(place);
         }
         assert_eq!(lists.places.len(), memory);
-        assert_eq!(lists.pop(WaitsFor::Buffer), Some(ticket(0)));
+        assert_eq!(lists.pop(WaitsFor::buffer(0)), Some(ticket(0)));
     }
 
     #[test]
-    fn both_lists_keep_their_order_whatever_leaves() {
+    fn all_lists_keep_their_order_whatever_leaves() {
         let mut random = Prng::from_seed(3);
         let mut lists = WaitLists::with_capacity(8);
-        let mut model = [VecDeque::new(), VecDeque::new()];
+        let mut model = [(); LISTS].map(|()| VecDeque::new());
+        let all: Vec<_> = WaitsFor::buffers().chain([WaitsFor::SHARE]).collect();
         let mut most = 0;
         for number in 0..20_000 {
-            let list = [WaitsFor::Buffer, WaitsFor::Share][usize::from(random.chance(1, 2))];
-            let expected = &mut model[list as usize];
+            let list = all[usize::try_from(random.below(LISTS as u64)).expect("an index")];
+            let expected = &mut model[list.index()];
             match random.below(5) {
                 0 | 1 => {
                     let place = lists.push(list, ticket(number));
@@ -237,11 +282,11 @@ mod tests {
                     }
                 }
             }
-            for list in [WaitsFor::Buffer, WaitsFor::Share] {
-                assert_eq!(lists.len(list), model[list as usize].len());
+            for &list in &all {
+                assert_eq!(lists.len(list), model[list.index()].len());
             }
-            most = most.max(model[0].len() + model[1].len());
-            assert_eq!(lists.places.len(), most + 2);
+            most = most.max(lists.len_all());
+            assert_eq!(lists.places.len(), most + LISTS);
         }
     }
 }

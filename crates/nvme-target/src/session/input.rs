@@ -109,32 +109,24 @@ impl Session {
         false
     }
 
-    /// Keeps a command that waits for a buffer, within `most` bytes. Returns the bytes kept; `None`
-    /// where that would be more.
-    pub(crate) fn stall(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        most: usize,
-    ) -> Option<usize> {
-        let (bytes, arriving) = match payload {
-            Payload::None => (0, 0),
-            Payload::Whole(data, _) => (data.len(), 0),
-            Payload::Arriving(length) => (0, length),
+    /// Keeps a command that waits for a buffer, at a place among those that wait.
+    pub(crate) fn stall(&mut self, command: &Command, payload: Payload<'_>, waits: u32) {
+        let arriving = match payload {
+            Payload::Arriving(length) => length,
+            Payload::None | Payload::Whole(..) => 0,
         };
-        if bytes > most {
-            return None;
-        }
         let data = match payload {
             Payload::Whole(data, digest_ok) => Some((data.to_vec(), digest_ok)),
             Payload::None | Payload::Arriving(_) => None,
         };
         self.stalled = Some(Box::new(Stalled {
+            waits,
             command: *command,
             data,
             arriving,
+            input: Vec::new(),
+            taken: 0,
         }));
-        Some(bytes)
     }
 
     /// Begins a receive: returns the memory of a command that it goes straight into; `None` for a

@@ -25,4 +25,4 @@ pub(crate) mod send_lists;
 mod state;
 pub(crate) mod transfer;
 
-pub(crate) use state::Session;
+pub(crate) use state::{Session, Stalled};

@@ -28,31 +28,32 @@ pub(crate) struct Session {
     pub(crate) digest_errors: u64,
     /// Bytes that one receive takes at most, beside hosts that ask for little.
     pub(crate) receive_quantum: Option<NonZeroUsize>,
-    /// Input after a command that waits for a buffer.
-    pub(crate) stash: Vec<u8>,
+    /// The command that waits for a buffer, with the input behind it.
     pub(crate) stalled: Option<Box<Stalled>>,
+    /// Time of the last input, or at which input went on that had waited.
     pub(crate) last_input: Time,
+    /// Time at which input went on that had waited; zero if none has.
+    pub(crate) resumed: Time,
     /// Time at which a PDU began that is not complete; never, between PDUs.
     pub(crate) pdu_since: Time,
     /// A PDU ended in the input at hand.
     pub(super) pdu_ended: bool,
 }
 
-/// A command that was parsed and waits for a buffer, with all input behind it.
+/// A command that was parsed and waits for a buffer, with all input behind it: what one receive brought
+/// at most, because nothing is received meanwhile.
 #[derive(Debug)]
 pub(crate) struct Stalled {
+    /// Place of the input among those that wait.
+    pub(crate) waits: u32,
     pub(crate) command: Command,
     /// The payload, where it was complete, and true if its digest matches.
     pub(crate) data: Option<(Vec<u8>, bool)>,
     /// Bytes of payload that will arrive otherwise.
     pub(crate) arriving: u32,
-}
-
-impl Stalled {
-    /// Returns the bytes of payload that it keeps.
-    pub(crate) fn bytes(&self) -> usize {
-        self.data.as_ref().map_or(0, |(data, _)| data.len())
-    }
+    /// Input that was received with the command; that behind it begins at `taken`.
+    pub(crate) input: Vec<u8>,
+    pub(crate) taken: usize,
 }
 
 impl Session {
@@ -72,9 +73,9 @@ impl Session {
             transferring: 0,
             digest_errors: 0,
             receive_quantum: None,
-            stash: Vec::new(),
             stalled: None,
             last_input: now,
+            resumed: Time::ZERO,
             pdu_since: Time::NEVER,
             pdu_ended: false,
         }

@@ -82,8 +82,21 @@ fn a_connection_to_discovery_leaves_something_for_others() {
     let neighbour = queue(&mut accounts, "n", None, Class::Latency);
     assert!(neighbour.parties.may_take_list(lists, 800, &limits));
     assert!(lists > 800 / RESERVE_PART && pool.free(0) > 800 / 2);
-    // Nor do they go beyond their share for what comes in capsules.
-    assert!(!late.may_exceed(4096, &pool) && neighbour.may_exceed(4096, &pool));
+}
+
+/// A Read Extents was judged by the bytes that it reads, and took a buffer for each of its extents.
+#[test]
+fn many_small_buffers_are_judged_by_the_bytes_that_they_are() {
+    let (pool, limits) = (pool(80), Limits::default());
+    let mut accounts = Accounts::default();
+    let mut queue = queue(&mut accounts, "a", None, Class::Latency);
+    let _one = pool.take(4096).expect("a buffer");
+    queue.take(4096);
+    let of = |count| std::iter::repeat_n(512, count);
+    // 65 are more than twice the 15 that would be left.
+    let judged = queue.may_take_all(of(64), &pool, &limits);
+    assert_eq!(judged, Err(Share::Connection));
+    assert_eq!(queue.may_take_all(of(40), &pool, &limits), Ok(()));
 }
 
 #[test]

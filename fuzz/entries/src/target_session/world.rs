@@ -21,7 +21,6 @@ pub(super) fn target(how: u8, neighbour_host: &str) -> Arc<Target> {
     }
     if how & 4 != 0 {
         limits.send_lists = 16;
-        limits.stash_bytes = 8192;
     }
     let target = Target::new(limits, 1 + usize::from(how & 1)).expect("legal limits");
     let open = SubsystemOptions::open_to_all(NQN);
