@@ -30,6 +30,7 @@ use base::{SlabKey, Time};
 use block::{BlockError, Operation};
 use qos::access::Need;
 use reactor::IoSlice;
+use std::num::NonZeroU16;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::{Command, IoOpcode, Status};
 
@@ -225,6 +226,10 @@ pub(crate) struct BlockRange {
     pub(crate) durable: bool,
     /// DEAC.
     pub(crate) deallocate: bool,
+    /// The device flushes first what the command is to read from its medium.
+    pub(crate) commits: bool,
+    /// FUA on a device with a volatile write cache: a flush is to be paid for as well.
+    pub(crate) pays_flush: bool,
 }
 
 /// Progress of the data of a command.
@@ -260,8 +265,31 @@ pub(crate) struct Parts {
     pub(crate) outstanding: u16,
     /// Index of the next part to begin, or to pay for: a range, or a namespace.
     pub(crate) next: u32,
-    /// The device flushes first what the command is to read from its medium.
-    pub(crate) commits: bool,
+    /// Blocks that are paid for and not begun, where the command pays part by part.
+    pub(crate) paid_blocks: Option<PaidBlocks>,
+}
+
+/// A number of blocks, 0 to [`MAX`](Self::MAX), in two bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PaidBlocks(NonZeroU16);
+
+impl PaidBlocks {
+    /// The highest number.
+    pub(crate) const MAX: u32 = u16::MAX as u32 - 1;
+
+    /// Returns this number, or the highest.
+    pub(crate) fn new(blocks: u32) -> Self {
+        let next = u16::try_from(blocks.min(Self::MAX) + 1);
+        Self(
+            next.ok()
+                .and_then(NonZeroU16::new)
+                .unwrap_or(NonZeroU16::MAX),
+        )
+    }
+
+    pub(crate) const fn get(self) -> u32 {
+        self.0.get() as u32 - 1
+    }
 }
 
 /// Places of a command in the order that barriers make, and among those that wait for buffers.

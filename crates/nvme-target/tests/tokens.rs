@@ -10,16 +10,18 @@ mod common;
 
 use base::Nanos;
 use base::units::MIB;
+use block::{Channel, Request, Submit, TestDevice};
 use common::{
     BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, deallocate_all, eventually, io, pattern,
 };
 use qos::cost::Price;
 use qos::curve::Point;
 use qos::{CostModel, Curve, Declaration, Percentile, Slo, TokenPoolRules, TokenRate, Weight};
+use reactor::Context;
 use std::sync::Arc;
 use switchyard_target::{
-    DeviceQos, Limits, OperationSnapshot, Others, SubsystemOptions, Target, TargetError, Tenancy,
-    TenantEventKind, TenantOptions, TenantSnapshot, TenantStats,
+    DeviceQos, Limits, NamespaceOptions, OperationSnapshot, Others, SubsystemOptions, Target,
+    TargetError, Tenancy, TenantEventKind, TenantOptions, TenantSnapshot, TenantStats,
 };
 use wire::fabrics::ConnectData;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
@@ -349,7 +351,7 @@ fn a_namespace_can_be_removed_while_commands_wait() {
         assert!(completion.status.is(Status::INVALID_NAMESPACE));
     }
     // Another one over the same device, under the same identifier.
-    let again = switchyard_target::NamespaceOptions {
+    let again = NamespaceOptions {
         qos: Some(Arc::clone(&device)),
         ..common::namespace(1, Arc::clone(&bed.ram) as Arc<dyn block::Device>)
     };
@@ -450,7 +452,7 @@ fn a_refused_tenants_second_connection_is_refused_too() {
     // Nor can a namespace come over a device that cannot keep what its tenants are promised.
     let bed = Bed::new();
     set(bed.handle(), vec![tenant(HOST, too_much)]).expect("no device is scheduled");
-    let second = || switchyard_target::NamespaceOptions {
+    let second = || NamespaceOptions {
         qos: Some(Arc::clone(&device)),
         ..common::namespace(2, Arc::clone(&bed.ram) as Arc<dyn block::Device>)
     };
@@ -469,7 +471,7 @@ fn a_subsystem_comes_with_promises_on_all_of_its_devices_or_not_at_all() {
     let (cheap, dear) = (device(1), device(DEAR));
     let bed = Bed::new();
     let with = || {
-        let namespace = |nsid, qos| switchyard_target::NamespaceOptions {
+        let namespace = |nsid, qos| NamespaceOptions {
             qos: Some(Arc::clone(qos)),
             ..common::namespace(nsid, Arc::clone(&bed.ram) as Arc<dyn block::Device>)
         };
@@ -764,4 +766,109 @@ fn late_reads_are_counted_and_nothing_is_forgotten_with_a_connection() {
     eventually("the promise is judged", || {
         tenant_of(&bed, HOST).windows.missed > 0
     });
+}
+
+/// A device with a volatile write cache, of which nothing is done while commands are parsed.
+#[derive(Debug)]
+struct Cached(Box<dyn Channel>);
+
+impl Channel for Cached {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        self.0.submit(request, cx)
+    }
+
+    fn closed(&self) -> bool {
+        self.0.closed()
+    }
+}
+
+/// It cost no more than a write that ends in the cache.
+#[test]
+fn fua_costs_a_flush_where_there_is_a_cache() {
+    let device = device(1);
+    let cached = TestDevice::new(common::ram(MIB), |ram| Box::new(Cached(ram)));
+    let cached = cached.with(|capabilities| {
+        capabilities.volatile_cache = true;
+        capabilities.extents_max = 0;
+    });
+    let namespace = NamespaceOptions {
+        qos: Some(Arc::clone(&device)),
+        ..common::namespace(1, Arc::new(cached))
+    };
+    let target = common::run(common::target_with(Limits::default(), 1, [namespace]), 1);
+    let ram = common::ram(MIB);
+    let bed = Bed { target, ram };
+    set(bed.handle(), vec![tenant(HOST, Declaration::default())]).expect("admitted");
+    let (_admin, mut client) = host(&bed, HOST);
+    let data = pattern(1, BLOCK);
+    let mut expected = 0;
+    for (opcode, fua, cost) in [
+        (IoOpcode::WRITE, false, 1),
+        (IoOpcode::WRITE, true, 2),
+        (IoOpcode::READ, false, 1),
+        (IoOpcode::READ, true, 2),
+        (IoOpcode::WRITE_ZEROES, true, 2),
+    ] {
+        let mut command = io(opcode, 0, 1);
+        command.set_cdw(12, command.cdw(12) | u32::from(fua) << 30);
+        let status = match opcode {
+            IoOpcode::READ => client.fetch(command, BLOCK).0.status,
+            IoOpcode::WRITE => client.execute(command, &data).status,
+            _ => client.execute(command, &[]).status,
+        };
+        assert!(status.is_success(), "{status}");
+        expected += cost;
+        eventually("it is counted", || {
+            tenant_of(&bed, HOST).stats.spent_milli >= expected
+        });
+        assert_eq!(
+            tenant_of(&bed, HOST).stats.spent_milli,
+            expected,
+            "{opcode} {fua}"
+        );
+    }
+}
+
+/// All of it was paid for at once: a tenant with a promise was in debt for minutes, and its reads waited.
+#[test]
+fn zeroes_of_any_length_are_paid_for_piece_by_piece() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
+    let (mut admin, mut client) = host(&bed, HOST);
+    let data = pattern(3, BLOCK);
+    for cid in [1, 2] {
+        let mut zeroes = io(IoOpcode::WRITE_ZEROES, 0, (4 * MIB / BLOCK) as u32);
+        zeroes.set_cid(cid);
+        client.capsule(&zeroes, &[]);
+        // The first piece, which overdraws; the others would take four minutes each.
+        let piece = u64::from(DEAR) * (MIB / BLOCK) as u64;
+        let stats = || tenant_of(&bed, HOST).stats;
+        eventually("a piece is paid for", || {
+            stats().spent_milli == piece && stats().waiting == u64::from(cid)
+        });
+    }
+    assert!(client.is_silent());
+    // A pause does not wait for it, and an Abort ends it.
+    let blocks = (8 * MIB / BLOCK) as u64;
+    bed.handle()
+        .resize_namespace(NQN, 1, blocks)
+        .expect("a pause that does not wait for tokens");
+    let told = admin.execute(Abort { sq_id: 1, cid: 1 }.encode(0), &[]);
+    assert_eq!(told.dword0() & ABORT_NOT_ABORTED, 0);
+    let completion = client.completion();
+    assert_eq!(completion.cid, 1);
+    assert!(completion.status.is(Status::ABORTED_BY_REQUEST));
+    open(&device);
+    let completion = client.completion();
+    assert_eq!(completion.cid, 2);
+    assert!(completion.status.is_success(), "{}", completion.status);
+    assert!(
+        client
+            .write((4 * MIB / BLOCK) as u64, &data)
+            .status
+            .is_success()
+    );
+    let last = client.read((4 * MIB / BLOCK) as u64 - 1, 2).1;
+    assert!(last[..BLOCK].iter().all(|&byte| byte == 0) && last[BLOCK..] == data);
 }

@@ -8,7 +8,7 @@
 
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};
-use crate::limits::{LATENCY_RESERVE_PERMILLE, TENANTS_MAX};
+use crate::limits::{LATENCY_RESERVE_PERMILLE, RATE_MAX, TENANTS_MAX};
 use crate::slo::{Declaration, Percentile, Slo, SloError, TenantId};
 use crate::token_pool::round_for;
 use crate::tokens::TokenRate;
@@ -156,7 +156,7 @@ impl Admission {
     #[must_use]
     pub fn reservation(&self, declaration: &Declaration) -> TokenRate {
         match declaration {
-            Declaration::LatencyCritical(slo) => slo.reservation(&self.model).unwrap_or_default(),
+            Declaration::LatencyCritical(slo) => self.reserved(slo),
             Declaration::BestEffort(_) => TokenRate::default(),
         }
     }
@@ -323,8 +323,15 @@ impl Admission {
             plan.strictest = Some(promise);
         }
         plan.round = plan.round.min(round_for(Some(slo.latency)));
-        plan.reserved = plan.reserved + slo.reservation(&self.model).unwrap_or_default();
+        plan.reserved = plan.reserved + self.reserved(slo);
         plan
+    }
+
+    /// Returns the rate that an SLO reserves. One that was admitted may need more than any device has once
+    /// prices are higher: it has the highest rate then, not none.
+    fn reserved(&self, slo: &Slo) -> TokenRate {
+        let rate = slo.reservation(&self.model);
+        rate.unwrap_or(TokenRate(RATE_MAX))
     }
 
     /// Returns the rate at which the device keeps a promise.

@@ -6,9 +6,12 @@ use block::Operation;
 use qos::{PricedOperation, units};
 
 /// Returns the operation that a command is priced as, and its units, on a device with blocks of
-/// 2^`block_shift` bytes. A device that is not `thin` writes zeroes to deallocate.
+/// 2^`block_shift` bytes; of one that works through a list, those of the blocks that it pays for next. A
+/// device that is not `thin` writes zeroes to deallocate.
 pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u32) {
     let (operation, bytes) = of_bytes(entry, block_shift, thin);
+    let paid = entry.parts.paid_blocks;
+    let bytes = paid.map_or(bytes, |blocks| u64::from(blocks.get()) << block_shift);
     let extents = entry.extents.as_ref();
     let units = extents.map_or_else(|| units(bytes), |table| table.units());
     (operation, units)

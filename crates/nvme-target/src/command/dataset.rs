@@ -8,7 +8,7 @@ use crate::command::step::Step;
 use crate::limits::{DATASET_PARALLEL_MAX, Limits};
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
-use crate::request::{Slot, Ticket};
+use crate::request::{CommandKind, PaidBlocks, Slot, Ticket};
 use crate::session::event::Payload;
 use base::mutation::{self, Mutation};
 use block::Operation;
@@ -64,6 +64,33 @@ pub(crate) fn check<'a>(
 pub(crate) fn blocks_named(data: &IoSlice, ranges: u32) -> u64 {
     let blocks = |index| u64::from(range(data, index).blocks);
     (0..ranges).map(blocks).sum()
+}
+
+/// Returns the number of blocks that a command pays for next, if it works through a list of ranges: as many
+/// as a request has at most, of all ranges together. One price for all of them would put a tenant into
+/// debt for minutes.
+pub(crate) fn blocks_to_pay(entry: &Slot, shift: u32, limits: &Limits) -> Option<PaidBlocks> {
+    if entry.kind != CommandKind::Dataset {
+        return None;
+    }
+    entry.range_operation()?;
+    let data = entry.transfer.data.as_ref()?;
+    let ranges = entry.parts.next..entry.range.blocks;
+    let blocks = ranges.map(|index| u64::from(range(data, index).blocks));
+    // Some of the range at hand were begun.
+    let left = blocks.sum::<u64>().saturating_sub(entry.range.lba);
+    let most = piece_blocks(entry, shift, limits);
+    let blocks = u32::try_from(left).map_or(most, |left| left.min(most));
+    Some(PaidBlocks::new(blocks))
+}
+
+/// Returns the blocks of a request for a piece of a command, at most.
+fn piece_blocks(entry: &Slot, shift: u32, limits: &Limits) -> u32 {
+    let bytes = match entry.range_operation() {
+        Some(Operation::Deallocate) | None => limits.deallocate_piece_bytes,
+        Some(_) => limits.transfer_bytes,
+    };
+    (bytes >> shift).max(1)
 }
 
 /// Returns range `index` of a command.
@@ -132,11 +159,7 @@ pub(crate) fn next(
     let paused = namespace.is_some_and(|namespace| !namespace.is_open());
     let shift = namespace.map_or(0, |namespace| namespace.block_shift);
     let operation = entry.range_operation().unwrap_or(Operation::Deallocate);
-    let piece_bytes = match operation {
-        Operation::Deallocate => limits.deallocate_piece_bytes,
-        _ => limits.transfer_bytes,
-    };
-    let piece_blocks = (piece_bytes >> shift).max(1);
+    let piece_blocks = piece_blocks(entry, shift, limits);
     let begins = answers && !paused;
     while begins && is_open(entry) && entry.parts.outstanding < DATASET_PARALLEL_MAX {
         let Some(data) = &entry.transfer.data else {
@@ -144,7 +167,14 @@ pub(crate) fn next(
         };
         let DatasetRange { slba, blocks, .. } = range(data, entry.parts.next);
         let begun = u32::try_from(entry.range.lba).expect("fewer blocks than the range has");
-        let count = piece_blocks.min(blocks - begun);
+        let mut count = piece_blocks.min(blocks - begun);
+        if let Some(paid) = entry.parts.paid_blocks {
+            if paid.get() == 0 && count > 0 {
+                break;
+            }
+            count = count.min(paid.get());
+            entry.parts.paid_blocks = Some(PaidBlocks::new(paid.get() - count));
+        }
         if begun + count == blocks {
             entry.parts.next += 1;
             entry.range.lba = 0;
@@ -171,6 +201,10 @@ pub(crate) fn next(
     if answers && paused && is_open(entry) {
         return Step::WaitForNamespace(entry.nsid);
     }
+    let paid = entry.parts.paid_blocks;
+    if answers && is_open(entry) && paid.is_some_and(|paid| paid.get() == 0) {
+        return Step::PayAgain;
+    }
     let unfinished = is_open(entry).then_some(Status::ABORTED_BY_REQUEST);
     Step::Answer(entry.status.or(unfinished).unwrap_or(Status::SUCCESS))
 }
@@ -178,6 +212,9 @@ pub(crate) fn next(
 /// Takes back a piece of `blocks` blocks that the device had no room for, one of those that were
 /// begun last: they are to be begun again.
 pub(crate) fn put_back(entry: &mut Slot, blocks: u32) {
+    if let Some(paid) = &mut entry.parts.paid_blocks {
+        *paid = PaidBlocks::new(paid.get() + blocks);
+    }
     let mut left = u64::from(blocks);
     while left > 0 {
         if entry.range.lba == 0 {

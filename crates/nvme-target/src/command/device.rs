@@ -29,7 +29,7 @@ pub(crate) fn commit(
         return None;
     }
     entry.range.durable = false;
-    entry.parts.commits = true;
+    entry.range.commits = true;
     Some(Step::Submit(
         entry.nsid,
         part(ticket, Operation::Flush, 0, 0),

@@ -18,6 +18,8 @@ pub(crate) enum Step {
     SubmitExtents(u32, Extents),
     /// The next part of the command, if it has one.
     Continue,
+    /// The command pays for its next part; until then it is not in flight in its namespace.
+    PayAgain,
     /// The command waits until a namespace opens.
     WaitForNamespace(u32),
     /// The command waits for an event that is certain: a completion, a buffer, data, tokens.

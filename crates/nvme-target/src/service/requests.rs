@@ -7,7 +7,7 @@
 
 use crate::command::step::Step;
 use crate::command::{cost, dataset, device, extents, flush};
-use crate::namespace::Waiting;
+use crate::namespace::{CoreNamespace, Waiting};
 use crate::qos::core::{Done, Priced};
 use crate::request::{CommandKind, CommandState, Slot, StateCounts, Ticket, status_of_result};
 use crate::service::connection::{Connection, Owner};
@@ -41,6 +41,7 @@ pub(crate) fn advance(
                 submit_extents(connection, slot, nsid, command, core, cx)
             }
             Step::Continue => next_part(connection, slot, core),
+            Step::PayAgain => pay_again(connection, slot, core),
             Step::WaitForNamespace(nsid) => {
                 return wait_for_namespace(connection, slot, nsid, core);
             }
@@ -140,8 +141,8 @@ pub(crate) fn put_back(
 ) {
     let entry = connection.session.commands.slot(slot);
     match waiting {
-        Waiting::Request(_) if entry.parts.commits => {
-            entry.parts.commits = false;
+        Waiting::Request(_) if entry.range.commits => {
+            entry.range.commits = false;
             entry.range.durable = true;
         }
         Waiting::Request(request) if entry.kind.has_parts() => {
@@ -182,6 +183,10 @@ pub(crate) fn paid(
     let entry = connection.session.commands.slot(slot);
     if entry.nsid == NSID_BROADCAST {
         entry.parts.next += 1;
+    } else if std::mem::take(&mut entry.range.pays_flush) {
+        entry.enter(CommandState::Dispatched, &mut core.states);
+        let step = wait_for_tokens(connection, slot, PricedOperation::Flush, 1, core);
+        return advance(connection, slot, step, core, cx);
     } else {
         entry.accounting.paid = true;
     }
@@ -199,7 +204,7 @@ pub(crate) fn completed(
     let entry = connection.session.commands.slot(slot);
     let step = match part {
         Some(part) => extents::part_completed(entry, part, result, data),
-        None if entry.parts.commits => committed(entry, result, &mut core.states),
+        None if entry.range.commits => committed(entry, result, &mut core.states),
         None => device::completed(entry, result, data),
     };
     advance(connection, slot, step, core, cx);
@@ -207,7 +212,7 @@ pub(crate) fn completed(
 
 /// The device has committed what a command is to read, which goes on then.
 fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut StateCounts) -> Step {
-    entry.parts.commits = false;
+    entry.range.commits = false;
     let status = status_of_result(result, CommandKind::Flush);
     if !status.is_success() {
         return Step::Answer(status);
@@ -284,11 +289,25 @@ fn pay(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
         return Step::Admit;
     }
     dataset::clip(entry, &core.limits);
-    let namespace = core.namespace(subsystem, entry.nsid);
+    let namespace = core.namespaces.get(subsystem, entry.nsid);
     let shape = namespace.map(|namespace| (namespace.block_shift, namespace.thin));
     let (shift, thin) = shape.unwrap_or((0, true));
+    entry.range.pays_flush = entry.range.durable && namespace.is_some_and(CoreNamespace::has_cache);
+    entry.parts.paid_blocks = dataset::blocks_to_pay(entry, shift, &core.limits);
     let (operation, units) = cost::of(entry, shift, thin);
     wait_for_tokens(connection, slot, operation, units, core)
+}
+
+/// Lets a command pass its gates once more to pay for its next part. A pause does not wait for that.
+fn pay_again(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
+    let subsystem = connection.access.subsystem;
+    let entry = connection.session.commands.slot(slot);
+    (entry.accounting.paid, entry.parts.paid_blocks) = (false, None);
+    entry.enter(CommandState::Dispatched, &mut core.states);
+    if std::mem::take(&mut entry.accounting.in_flight) {
+        core.namespaces.end_flight(subsystem, entry.nsid);
+    }
+    Step::Admit
 }
 
 /// A Flush of all namespaces pays for each of them, one after the other; a namespace that is paused
@@ -419,7 +438,7 @@ fn submit(
     let done = core.submit(connection.access.subsystem, nsid, class, request, cx);
     let entry = connection.session.commands.slot(slot);
     entry.order.line = done.as_ref().err().copied().unwrap_or_default();
-    if entry.parts.commits {
+    if entry.range.commits {
         return done.map_or(Step::Wait, |done| {
             committed(entry, done.result, &mut core.states)
         });

@@ -3,6 +3,7 @@
 use super::*;
 use crate::cost::Price;
 use crate::curve::{LOOK_UPS, Point};
+use crate::limits::PRICE_MILLI_MAX;
 use crate::slo::Weight;
 use proptest::prelude::*;
 
@@ -184,6 +185,21 @@ fn whose_promises_a_worse_device_cannot_keep_is_named() {
     let said = refusal.to_string();
     assert!(said.contains("20000 requests a second"), "{said}");
     assert_eq!(admission.tenants().len(), 3, "and all stay");
+}
+
+/// What it needed was more than any device has: it was given nothing, and stopped.
+#[test]
+fn dearer_prices_never_leave_a_promise_without_tokens() {
+    let (_, curve) = device_a_parts();
+    let priced = |milli| CostModel::new(Price::milli(milli).unwrap(), Price::READ);
+    let mut admission = Admission::new(priced(1), curve.clone());
+    let writes = critical(300_000_000, 0, 500);
+    admission.admit(TenantId(1), writes).unwrap();
+    assert_eq!(admission.reservation(&writes), TokenRate(300_000));
+    let plan = admission.recalibrate(priced(PRICE_MILLI_MAX), curve);
+    assert!(plan.is_overcommitted());
+    assert_eq!(admission.reservation(&writes), TokenRate(RATE_MAX));
+    assert_eq!(admission.unkept().len(), 1);
 }
 
 /// Each tenant is judged beside the sum of those before it, and not beside every one of them.
