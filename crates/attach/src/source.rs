@@ -222,7 +222,8 @@ fn identity_of(kind: &DeviceKind) -> Result<u64> {
 /// Returns the identity of a namespace's volume: by its identifier, or its place in the subsystem
 /// where it has none.
 fn volume(nqn: &str, info: &NamespaceInfo) -> u64 {
-    if let Some(nguid) = info.nguid {
+    // A target may announce the UUID as NGUID too, and may not have done so before: the same volume.
+    if let Some(nguid) = info.nguid.filter(|_| info.nguid != info.uuid) {
         hash("nguid", &nguid)
     } else if let Some(eui64) = info.eui64 {
         hash("eui64", &eui64)

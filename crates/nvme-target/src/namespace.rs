@@ -29,7 +29,7 @@ pub struct NamespaceOptions {
     pub device: Arc<dyn Device>,
     /// UUID, which hosts recognise the namespace by. `[RFC 4122]`
     pub uuid: [u8; 16],
-    /// NGUID, or zeroes for none.
+    /// NGUID; zeroes for the UUID's bytes.
     pub nguid: [u8; 16],
     /// EUI64, or zeroes for none.
     pub eui64: [u8; 8],
@@ -41,7 +41,7 @@ pub struct NamespaceOptions {
 }
 
 impl NamespaceOptions {
-    /// The options of a namespace without NGUID and EUI64, which may be written and is not
+    /// The options of a namespace without EUI64, and with the UUID as its NGUID, which may be written and is not
     /// scheduled.
     #[must_use]
     pub const fn new(nsid: u32, device: Arc<dyn Device>, uuid: [u8; 16]) -> Self {
@@ -53,6 +53,15 @@ impl NamespaceOptions {
             eui64: [0; 8],
             read_only: false,
             qos: None,
+        }
+    }
+
+    /// Returns the NGUID that hosts see: some use no namespace without one, or without an EUI64.
+    pub(crate) fn announced_nguid(&self) -> [u8; 16] {
+        if self.nguid == [0; 16] {
+            self.uuid
+        } else {
+            self.nguid
         }
     }
 }

@@ -105,7 +105,8 @@ fn descriptors(
     let found = found.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
     let options = &found.options;
     let eui64 = (options.eui64 != [0; 8]).then_some(NamespaceId::Eui64(options.eui64));
-    let nguid = (options.nguid != [0; 16]).then_some(NamespaceId::Nguid(options.nguid));
+    let nguid = options.announced_nguid();
+    let nguid = (nguid != [0; 16]).then_some(NamespaceId::Nguid(nguid));
     let uuid = (options.uuid != [0; 16]).then_some(NamespaceId::Uuid(options.uuid));
     let ids = eui64
         .into_iter()
@@ -262,7 +263,7 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
         nmic: IdentifyNamespace::NMIC_SHARED,
         dlfeat: IdentifyNamespace::DLFEAT_READS_ZERO
             | IdentifyNamespace::DLFEAT_WRITE_ZEROES_DEALLOCATES,
-        nguid: namespace.options.nguid,
+        nguid: namespace.options.announced_nguid(),
         eui64: namespace.options.eui64,
         nvmcap: u128::from(geometry.bytes()),
         ..IdentifyNamespace::default()
