@@ -207,13 +207,12 @@ fn describe_io(kind: io::ErrorKind) -> &'static str {
     }
 }
 
-/// Returns the name of a status, without the other meaning that its number has for other commands
-/// than Connect.
+/// Returns the name of a status: Connect has names of its own for some numbers.
 fn of_command(command: &str, status: Status) -> String {
-    let text = status.to_string();
-    match text.split_once(", or Connect ") {
-        Some((_, name)) if command == "Connect" => format!("Connect {name}"),
-        _ => text,
+    if command == "Connect" {
+        status.of_connect().to_string()
+    } else {
+        status.to_string()
     }
 }
 

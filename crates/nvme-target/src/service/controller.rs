@@ -240,7 +240,7 @@ fn refused(
         limit.count(&mut core.stats);
     }
     if let Some(suppressed) = core.log_budget.allow(connection.peer.ip(), cx.now) {
-        let (peer, status) = (connection.peer, refusal.status);
+        let (peer, status) = (connection.peer, refusal.status.of_connect());
         let parameter = refusal.parameter.map(tracing::field::display);
         let host = data.hostnqn().ok();
         let host = host.as_ref().map(|name| name.as_str());

@@ -105,10 +105,14 @@ impl Status {
     }
 }
 
-impl core::fmt::Display for Status {
-    /// `LBA Out of Range (0x080), do not retry`.
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.name() {
+impl Status {
+    /// Writes the status under a name.
+    pub(super) fn write(
+        self,
+        name: Option<&str>,
+        f: &mut core::fmt::Formatter<'_>,
+    ) -> core::fmt::Result {
+        match name {
             Some(name) => write!(f, "{name} ({:#05x})", self.type_and_code())?,
             None => write!(f, "status {:#05x}", self.type_and_code())?,
         }
@@ -122,6 +126,13 @@ impl core::fmt::Display for Status {
             f.write_str(", do not retry")?;
         }
         Ok(())
+    }
+}
+
+impl core::fmt::Display for Status {
+    /// `LBA Out of Range (0x080), do not retry`.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.write(self.name(), f)
     }
 }
 

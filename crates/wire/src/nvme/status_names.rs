@@ -1,7 +1,8 @@
 //! The status codes by name.
 //!
 //! `[NVMe Base 2.0 §3.3.3.2.1]`, `[NVMe NVM 1.0 §3.1.2]`. A command-specific code means different
-//! things for different commands; where two share a number, the name gives both.
+//! things for different commands: where Connect shares a number with I/O commands, [`Status::name`] is the
+//! I/O commands', and [`Status::of_connect`] Connect's.
 
 use crate::nvme::status::Status;
 
@@ -204,14 +205,14 @@ status_codes! {
     INVALID_IO_COMMAND_SET = 0x12c, "Invalid I/O Command Set";
     /// Identifier Unavailable.
     IDENTIFIER_UNAVAILABLE = 0x12d, "Identifier Unavailable";
-    /// Conflicting Attributes, or Connect Incompatible Format.
-    CONFLICTING_ATTRIBUTES = 0x180, "Conflicting Attributes, or Connect Incompatible Format";
-    /// Invalid Protection Information, or Connect Controller Busy.
-    INVALID_PROTECTION_INFORMATION = 0x181, "Invalid Protection Information, or Connect Controller Busy";
-    /// Attempted Write to Read Only Range, or Connect Invalid Parameters.
-    WRITE_TO_READ_ONLY_RANGE = 0x182, "Attempted Write to Read Only Range, or Connect Invalid Parameters";
-    /// Command Size Limit Exceeded, or Connect Restart Discovery.
-    COMMAND_SIZE_LIMIT_EXCEEDED = 0x183, "Command Size Limit Exceeded, or Connect Restart Discovery";
+    /// Conflicting Attributes.
+    CONFLICTING_ATTRIBUTES = 0x180, "Conflicting Attributes";
+    /// Invalid Protection Information.
+    INVALID_PROTECTION_INFORMATION = 0x181, "Invalid Protection Information";
+    /// Attempted Write to Read Only Range.
+    WRITE_TO_READ_ONLY_RANGE = 0x182, "Attempted Write to Read Only Range";
+    /// Command Size Limit Exceeded.
+    COMMAND_SIZE_LIMIT_EXCEEDED = 0x183, "Command Size Limit Exceeded";
     /// Connect Invalid Host.
     CONNECT_INVALID_HOST = 0x184, "Connect Invalid Host";
     /// Invalid Queue Type.
@@ -268,4 +269,33 @@ impl Status {
     pub const CONNECT_INVALID_PARAMETERS: Self = Self(0x182);
     /// Connect: the host's picture is stale, let it discover again.
     pub const CONNECT_RESTART_DISCOVERY: Self = Self(0x183);
+
+    /// The status of a Connect, for people.
+    #[must_use]
+    pub const fn of_connect(self) -> ConnectStatus {
+        ConnectStatus(self)
+    }
+}
+
+/// The status of a Connect: as [`Status`], by the name that it has for this command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectStatus(Status);
+
+impl ConnectStatus {
+    /// The specification's name, when this crate knows the code.
+    pub const fn name(self) -> Option<&'static str> {
+        match self.0.type_and_code() {
+            0x180 => Some("Connect Incompatible Format"),
+            0x181 => Some("Connect Controller Busy"),
+            0x182 => Some("Connect Invalid Parameters"),
+            0x183 => Some("Connect Restart Discovery"),
+            _ => self.0.name(),
+        }
+    }
+}
+
+impl core::fmt::Display for ConnectStatus {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.write(self.name(), f)
+    }
 }

@@ -57,3 +57,20 @@ fn names_and_numbers_agree() {
     }
     assert!(Status::CONNECT_INVALID_PARAMETERS.is(Status::from_type_and_code(1, 0x82)));
 }
+
+#[test]
+fn a_number_that_commands_share_is_named_by_the_command() {
+    let status = Status(0x182).with_dnr();
+    assert_eq!(
+        status.to_string(),
+        "Attempted Write to Read Only Range (0x182), do not retry"
+    );
+    assert_eq!(
+        status.of_connect().to_string(),
+        "Connect Invalid Parameters (0x182), do not retry"
+    );
+    assert_eq!(
+        Status(0x184).of_connect().to_string(),
+        "Connect Invalid Host (0x184)"
+    );
+}
