@@ -21,8 +21,8 @@ use wire::nvme::identify_lists::{
 use wire::nvme::log_page::{ErrorEntry, LogPageId, SmartLog, SupportedFeatures};
 use wire::nvme::vendor::{EndController, Extensions};
 use wire::nvme::{
-    Abort, AsyncEvent, Command, Completion, GetFeatures, GetLogPage, Identify, IdentifyController,
-    IdentifyNamespace, IoOpcode, SetFeatures, SglDescriptor, Status,
+    Abort, AsyncEvent, Command, Completion, FabricsType, GetFeatures, GetLogPage, Identify,
+    IdentifyController, IdentifyNamespace, IoOpcode, SetFeatures, SglDescriptor, Status,
 };
 use wire::nvme::{AdminCommand, AdminOpcode};
 
@@ -236,6 +236,90 @@ fn features_are_set_read_and_refused() {
     assert_eq!(data, HOST_ID);
 }
 
+/// It was allowed again once no queue was connected any more.
+#[test]
+fn the_number_of_queues_stays_from_the_first_queue_to_a_reset() {
+    let bed = Bed::new();
+    let (mut admin, cntlid) = bed.controller(Dialect::default());
+    let asked = NumberOfQueues::of(3).to_dword();
+    assert!(
+        set(&mut admin, FeatureId::NUMBER_OF_QUEUES, asked)
+            .status
+            .is_success()
+    );
+    let mut queue = Client::dial(bed.address(), Dialect::default());
+    queue.connect_io(NQN, cntlid, 1, 127);
+    let disconnect = common::fabrics(FabricsType::DISCONNECT);
+    assert!(queue.execute(disconnect, &[]).status.is_success());
+    let late = set(&mut admin, FeatureId::NUMBER_OF_QUEUES, asked).status;
+    assert!(late.is(Status::COMMAND_SEQUENCE_ERROR), "{late}");
+    for configuration in [Configuration(0), Configuration::ENABLE] {
+        assert!(admin.configure(configuration).status.is_success());
+    }
+    assert!(
+        set(&mut admin, FeatureId::NUMBER_OF_QUEUES, asked)
+            .status
+            .is_success()
+    );
+}
+
+/// It was one value for all namespaces.
+#[test]
+fn error_recovery_is_a_namespaces_own() {
+    let bed = Bed::new();
+    let second = common::namespace(2, Arc::clone(&bed.ram) as Arc<dyn block::Device>);
+    bed.handle()
+        .add_namespace(NQN, second)
+        .expect("a new namespace");
+    let mut admin = bed.admin();
+    let set = |admin: &mut Client, nsid, value| {
+        let set = SetFeatures {
+            nsid,
+            ..SetFeatures::new(FeatureId::ERROR_RECOVERY, value)
+        };
+        admin.execute(set.encode(0), &[]).status
+    };
+    let get = |admin: &mut Client, nsid, select| {
+        let get = GetFeatures {
+            nsid,
+            feature: FeatureId::ERROR_RECOVERY,
+            select,
+            dword11: 0,
+            uuid_index: 0,
+        };
+        admin.execute(get.encode(0), &[])
+    };
+    let values =
+        |admin: &mut Client| [1, 2].map(|nsid| get(admin, nsid, FeatureSelect::CURRENT).dword0());
+    assert!(set(&mut admin, 2, 7).is_success());
+    assert_eq!(values(&mut admin), [0, 7]);
+    assert!(set(&mut admin, u32::MAX, 9).is_success());
+    assert_eq!(values(&mut admin), [9, 9]);
+    assert_eq!(get(&mut admin, 2, FeatureSelect::DEFAULT).dword0(), 0);
+    let capabilities = get(&mut admin, 0, FeatureSelect::CAPABILITIES);
+    assert_eq!(capabilities.dword0(), 0b110);
+    for nsid in [0, 3] {
+        let status = set(&mut admin, nsid, 1);
+        assert!(status.is(Status::INVALID_NAMESPACE), "{status}");
+    }
+    for nsid in [0, 3, u32::MAX] {
+        let status = get(&mut admin, nsid, FeatureSelect::CURRENT).status;
+        assert!(status.is(Status::INVALID_NAMESPACE), "{status}");
+    }
+}
+
+/// CAP.CSS of a discovery controller says that it has one command set.
+#[test]
+fn a_controller_starts_with_the_command_sets_that_it_has() {
+    let bed = Bed::new();
+    let all = Configuration(Configuration::ENABLE.0 | 0b110 << 4);
+    for (nqn, starts) in [(NQN, true), (wire::nvme::DISCOVERY_NQN, false)] {
+        let mut admin = Client::dial(bed.address(), Dialect::default());
+        admin.connect_admin(nqn, 0);
+        assert_eq!(admin.configure(all).status.is_success(), starts, "{nqn}");
+    }
+}
+
 #[test]
 fn log_pages_have_real_content() {
     let bed = Bed::new();
@@ -378,7 +462,7 @@ fn a_silent_host_loses_its_controller_with_all_queues() {
 fn disconnect_ends_one_queue_and_its_identifier_serves_again() {
     let bed = Bed::new();
     let (_admin, mut client) = bed.host();
-    let completion = client.execute(common::fabrics(wire::nvme::FabricsType::DISCONNECT), &[]);
+    let completion = client.execute(common::fabrics(FabricsType::DISCONNECT), &[]);
     assert!(completion.status.is_success(), "{}", completion.status);
     assert!(client.try_receive().is_none());
     let cntlid = bed.handle().snapshot().controllers[0].id;

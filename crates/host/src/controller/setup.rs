@@ -52,7 +52,7 @@ pub(super) enum SetupStep {
 #[derive(Debug, Default)]
 pub(super) struct Setup {
     pub(super) step: SetupStep,
-    capabilities: Option<Capabilities>,
+    pub(super) capabilities: Option<Capabilities>,
     identified: Option<Box<ControllerInfo>>,
     pub(super) parameters: Parameters,
     wanted_events: AsyncEventConfiguration,
@@ -141,7 +141,7 @@ impl Controller {
         self.setup.ready_by = cx.now + patience;
         self.setup.capabilities = Some(capabilities);
         self.setup.step = SetupStep::Enable;
-        let set = PropertySet::configure(Configuration::ENABLE);
+        let set = PropertySet::configure(Configuration::enable(capabilities.command_sets));
         self.ask_fabrics(Purpose::SetUp, &FabricsCommand::PropertySet(set), cx);
     }
 

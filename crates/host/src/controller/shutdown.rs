@@ -5,6 +5,7 @@ use crate::limits::{SHUTDOWN_TIME, STATUS_POLL};
 use crate::recovery::epoch::{Epoch, Phase};
 use base::Time;
 use reactor::Context;
+use wire::fabrics::property::Configuration;
 use wire::fabrics::{FabricsCommand, Property, PropertyGet, PropertySet, PropertySize};
 use wire::nvme::Completion;
 
@@ -40,7 +41,12 @@ impl Controller {
         if !self.setup.shutdown_asked && (!channels_open || self.deadline <= cx.now) {
             self.setup.shutdown_asked = true;
             self.deadline = Time::NEVER;
-            let normal = wire::fabrics::property::Configuration::ENABLE.with_shutdown(0b01);
+            // CSS is as it was set: it changes in a reset alone.
+            let command_sets = self
+                .setup
+                .capabilities
+                .map_or(0, |found| found.command_sets);
+            let normal = Configuration::enable(command_sets).with_shutdown(0b01);
             let set = PropertySet::configure(normal);
             self.ask_fabrics(Purpose::ShutDown, &FabricsCommand::PropertySet(set), cx);
         } else if self.setup.shutdown_asked && self.deadline <= cx.now {

@@ -14,6 +14,7 @@ use crate::qos::access::{AccessDecision, AccessRules, Rights};
 use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use switch::Class;
@@ -167,6 +168,7 @@ pub(crate) fn admin(
         registers: Registers::default(),
         keep_alive: keep_alive.with_patience(patience),
         features: Features::default(),
+        error_recovery: BTreeMap::new(),
         events: AsyncEvents::default(),
         aborts: 0,
         uncached: Cell::default(),
@@ -294,9 +296,7 @@ pub(crate) fn io(
     if host != controller.host_nqn {
         return Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET));
     }
-    if data.host_id != controller.host_id {
-        return Err(Refusal::in_data(ConnectData::HOSTID_OFFSET));
-    }
+    // HOSTID is that of the admin queue's Connect: some hosts send another one, or none, for I/O queues.
     let Some(subsystem) = controller.subsystem.clone() else {
         // [NVMe Base 2.0 §3.1.2.3]: a discovery controller has no I/O queues.
         return Err(Refusal::in_command(Connect::QID_OFFSET));
@@ -347,6 +347,7 @@ fn enter_queue(
         return Err(Refusal::QUEUE_IN_USE);
     }
     enter(connect, controller.tenant.as_ref(), origin, view)?;
+    queues.created = true;
     queues.places.insert(connect.queue_id, origin.place);
     let terms = QueueTerms::of(connect, origin.format);
     queues.terms.insert(connect.queue_id, terms);

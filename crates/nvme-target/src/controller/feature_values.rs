@@ -11,7 +11,6 @@ pub(crate) struct Features {
     pub(super) power_management: u32,
     /// Thresholds of the composite temperature: over and under, kelvin.
     pub(super) temperature: [u32; 2],
-    pub(super) error_recovery: u32,
     pub(super) volatile_write_cache: u32,
     pub(super) write_atomicity: u32,
     /// Timestamp in milliseconds, and when it was set.
@@ -24,7 +23,6 @@ impl Default for Features {
             arbitration: 0,
             power_management: 0,
             temperature: [343, 0],
-            error_recovery: 0,
             volatile_write_cache: VOLATILE_WRITE_CACHE_ENABLE,
             write_atomicity: 0,
             timestamp: None,

@@ -4,9 +4,11 @@ use crate::controller::feature_values::Features;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
 use base::Time;
+use wire::limits::NSID_BROADCAST;
 use wire::nvme::feature::{
-    AsyncEventConfiguration, CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect,
-    HOST_IDENTIFIER_EXTENDED, HostBehavior, NumberOfQueues, VOLATILE_WRITE_CACHE_ENABLE,
+    AsyncEventConfiguration, CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE_SPECIFIC, FeatureId,
+    FeatureSelect, HOST_IDENTIFIER_EXTENDED, HostBehavior, NumberOfQueues,
+    VOLATILE_WRITE_CACHE_ENABLE,
 };
 use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{GetFeatures, SetFeatures, Status};
@@ -62,7 +64,7 @@ pub(crate) fn get(
         FeatureId::ARBITRATION => features.arbitration,
         FeatureId::POWER_MANAGEMENT => features.power_management,
         FeatureId::TEMPERATURE_THRESHOLD => features.temperature[threshold(get.dword11)?],
-        FeatureId::ERROR_RECOVERY => features.error_recovery,
+        FeatureId::ERROR_RECOVERY => error_recovery(controller, get.nsid, current)?,
         FeatureId::VOLATILE_WRITE_CACHE if controller.has_volatile_cache() => {
             features.volatile_write_cache
         }
@@ -121,11 +123,11 @@ pub(crate) fn has(controller: &Controller, feature: FeatureId) -> bool {
 fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, Status> {
     let changeable = match feature {
         FeatureId::HOST_IDENTIFIER => 0,
+        FeatureId::ERROR_RECOVERY => CAPABILITY_CHANGEABLE | CAPABILITY_NAMESPACE_SPECIFIC,
         FeatureId::VOLATILE_WRITE_CACHE if !controller.has_volatile_cache() => return Err(INVALID),
         FeatureId::ARBITRATION
         | FeatureId::POWER_MANAGEMENT
         | FeatureId::TEMPERATURE_THRESHOLD
-        | FeatureId::ERROR_RECOVERY
         | FeatureId::VOLATILE_WRITE_CACHE
         | FeatureId::NUMBER_OF_QUEUES
         | FeatureId::WRITE_ATOMICITY
@@ -174,7 +176,7 @@ pub(crate) fn set(
         FeatureId::TEMPERATURE_THRESHOLD => {
             features.temperature[threshold(value)?] = value & 0xffff;
         }
-        FeatureId::ERROR_RECOVERY if value >> 16 == 0 => features.error_recovery = value,
+        FeatureId::ERROR_RECOVERY if value >> 16 == 0 => set_recovery(controller, set.nsid, value)?,
         FeatureId::VOLATILE_WRITE_CACHE if cached => {
             // The cache belongs to what is behind the device: it cannot be switched off for one
             // host. [NVMe Base 2.0 §5.27.1.4]
@@ -224,14 +226,44 @@ pub(crate) fn set(
     Ok(Reply::Bare(0))
 }
 
-/// Number of Queues: before the first I/O queue, and as many as we have. `[NVMe Base 2.0 §5.27.1.5]`
+/// Returns an NSID that names a namespace which the host sees.
+fn known(controller: &Controller, nsid: u32) -> Result<u32, Status> {
+    let found = controller.namespace(nsid);
+    found.map_or(Err(Status::INVALID_NAMESPACE.with_dnr()), |_| Ok(nsid))
+}
+
+/// Returns the value of Error Recovery of a namespace: the current one, or the default.
+fn error_recovery(controller: &Controller, nsid: u32, current: bool) -> Result<u32, Status> {
+    let nsid = known(controller, nsid)?;
+    let value = controller.error_recovery.get(&nsid).filter(|_| current);
+    Ok(value.copied().unwrap_or_default())
+}
+
+/// Sets Error Recovery of one namespace, or of all. `[NVMe NVM 1.0 §4.1.3]`
+fn set_recovery(controller: &mut Controller, nsid: u32, value: u32) -> Result<(), Status> {
+    let nsids: Vec<_> = match nsid {
+        NSID_BROADCAST => controller.namespaces().map(|n| n.nsid()).collect(),
+        one => vec![known(controller, one)?],
+    };
+    for nsid in nsids {
+        if value == 0 {
+            controller.error_recovery.remove(&nsid);
+        } else {
+            controller.error_recovery.insert(nsid, value);
+        }
+    }
+    Ok(())
+}
+
+/// Number of Queues: before the first I/O queue since the controller was reset, also where none is
+/// connected any more, and as many as we have. `[NVMe Base 2.0 §5.27.1.5]`
 fn number_of_queues(controller: &Controller, value: u32, view: &View<'_>) -> Result<Reply, Status> {
     let asked = NumberOfQueues::from_dword(value);
     if asked.submission == u16::MAX || asked.completion == u16::MAX {
         return Err(INVALID);
     }
     let mut queues = controller.shared.queues();
-    if !queues.places.is_empty() {
+    if queues.created {
         return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
     }
     let pairs = u16::try_from(asked.pairs()).unwrap_or(u16::MAX);

@@ -124,8 +124,12 @@ fn supported(discovery: bool) -> SupportedLogPages {
 fn supported_features(controller: &Controller) -> SupportedFeatures {
     let mut log = SupportedFeatures::default();
     for (id, entry) in (0..=u8::MAX).zip(&mut log.features) {
+        let scope = match FeatureId(id) {
+            FeatureId::ERROR_RECOVERY => SupportedFeatures::OF_NAMESPACE,
+            _ => SupportedFeatures::OF_CONTROLLER,
+        };
         if features::has(controller, FeatureId(id)) {
-            *entry = SupportedFeatures::SUPPORTED | SupportedFeatures::OF_CONTROLLER;
+            *entry = SupportedFeatures::SUPPORTED | scope;
         }
     }
     log

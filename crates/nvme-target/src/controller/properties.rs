@@ -84,10 +84,12 @@ pub(crate) fn set(
     if changes.disabled {
         // A reset: I/O queues end, settings return to their defaults. [NVMe Base 2.0 §3.7.2]
         controller.features = Features::default();
+        controller.error_recovery.clear();
         controller.events = AsyncEvents::default();
         let mut queues = controller.shared.queues();
         queues.ready = false;
         queues.granted = view.limits.io_queues;
+        queues.created = false;
         // Of Host Extensions and Host Behavior Support, as the features above.
         queues.classes = false;
         queues.behavior = HostBehavior::default();
@@ -111,5 +113,6 @@ fn is_supported(wanted: Configuration, discovery: bool) -> bool {
     entries
         && wanted.page_shift() == 0
         && wanted.arbitration() == 0
-        && matches!(wanted.command_set(), 0b000 | 0b110)
+        // 110b where CAP.CSS has bit 6.
+        && (wanted.command_set() == 0b000 || (wanted.command_set() == 0b110 && !discovery))
 }

@@ -233,6 +233,8 @@ pub(crate) struct Queues {
     pub(crate) dead: bool,
     /// Number of queues that were granted (Number of Queues).
     pub(crate) granted: u16,
+    /// A queue was connected since the controller was reset: the number of queues stays.
+    pub(crate) created: bool,
     /// The host means the priority class that it connects a queue with.
     pub(crate) classes: bool,
     /// The host's behavior (Host Behavior Support).
@@ -291,6 +293,7 @@ impl SharedController {
             ready: false,
             dead: false,
             granted,
+            created: false,
             classes: false,
             behavior: HostBehavior::default(),
             places: BTreeMap::new(),

@@ -9,6 +9,7 @@ use crate::namespace::Namespace;
 use crate::qos::access::Rights;
 use base::Time;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub(crate) struct Controller {
     pub(crate) registers: Registers,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) features: Features,
+    /// Values of Error Recovery that are not 0, by namespace.
+    pub(crate) error_recovery: BTreeMap<u32, u32>,
     pub(crate) events: AsyncEvents,
     /// Aborts that wait.
     pub(crate) aborts: u8,

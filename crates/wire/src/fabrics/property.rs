@@ -244,6 +244,17 @@ impl Configuration {
     /// the NVM command set, 4 KiB pages.
     pub const ENABLE: Self = Self(1 | (6 << 16) | (4 << 20));
 
+    /// The value with which a host starts a controller with these command sets (CAP.CSS): CSS 110b where
+    /// it has the NVM command set only as one of several.
+    #[must_use]
+    pub const fn enable(command_sets: u8) -> Self {
+        let nvm = command_sets & Capabilities::CSS_NVM != 0;
+        if nvm || command_sets & Capabilities::CSS_COMMAND_SETS == 0 {
+            return Self::ENABLE;
+        }
+        Self(Self::ENABLE.0 | 0b110 << 4)
+    }
+
     /// EN.
     pub const fn enabled(self) -> bool {
         self.0 & 1 != 0

@@ -74,6 +74,9 @@ code_names! {
     }
 }
 
+/// Answer to SEL 011b, bit 1: each namespace has a value of its own.
+pub const CAPABILITY_NAMESPACE_SPECIFIC: u32 = 1 << 1;
+
 /// Answer to SEL 011b, bit 2: the value can be changed.
 pub const CAPABILITY_CHANGEABLE: u32 = 1 << 2;
 

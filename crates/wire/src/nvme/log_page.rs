@@ -71,6 +71,9 @@ impl SupportedFeatures {
     /// FSUPP: the feature is supported.
     pub const SUPPORTED: u32 = 1 << 0;
 
+    /// FSP: each namespace has the feature.
+    pub const OF_NAMESPACE: u32 = 1 << 20;
+
     /// FSP: the feature is the controller's.
     pub const OF_CONTROLLER: u32 = 1 << 21;
 }

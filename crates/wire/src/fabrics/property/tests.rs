@@ -71,3 +71,16 @@ fn a_property_has_four_or_eight_bytes() {
         );
     }
 }
+
+/// A controller with several command sets, and without CSS 000b, was started with it.
+#[test]
+fn a_host_selects_command_sets_that_the_controller_has() {
+    let all = Capabilities::CSS_COMMAND_SETS;
+    let started = |sets| Configuration::enable(sets).command_set();
+    assert_eq!(
+        [Capabilities::CSS_NVM, Capabilities::CSS_NVM | all].map(started),
+        [0, 0]
+    );
+    assert_eq!(started(all), 0b110);
+    assert!(Configuration::enable(all).enabled());
+}
