@@ -41,8 +41,6 @@ pub struct Scenario {
     pub target_cores: usize,
     /// Cores of the host.
     pub cores: usize,
-    /// Each class has a dataplane core of its own, as where priorities may be raised.
-    pub apart: bool,
     /// Application threads of each class. They take turns with targets and namespaces.
     pub apps: PerClass<usize>,
     /// Workload of each thread, by class.
@@ -193,7 +191,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
         knobs: scenario.host,
     };
     let host = &remotes[0].controlling.driver;
-    let (board, dataplane) = switchboard(&world, host, &options, scenario.apart);
+    let (board, dataplane) = switchboard(&world, host, &options);
     let turns = Rc::new(Cell::new(Turns::default()));
     let over = Rc::new(Cell::new(false));
     let knob_changer = (scenario.turn_every > Nanos::ZERO).then(|| {
@@ -356,10 +354,9 @@ pub(crate) fn switchboard(
     world: &World,
     host: &SimDriver,
     options: &SwitchboardOptions,
-    apart: bool,
 ) -> (Switchboard, Vec<Core<SimDriver, EgressService>>) {
     let mut dataplane = Vec::new();
-    let board = Switchboard::run_by(options, apart, |place| {
+    let board = Switchboard::run_by(options, |place| {
         let mut driver = world.driver();
         driver.belongs_to(host);
         let service = place.service(&driver);

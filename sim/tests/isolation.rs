@@ -44,7 +44,6 @@ fn scenario(knobs: Knobs, targets: usize) -> Scenario {
         targets,
         target_cores: 1,
         cores: 1,
-        apart: false,
         apps: PerClass::of([targets, 2 * targets]),
         workload: PerClass::of([LATENCY, THROUGHPUT]),
         move_one_in: 0,

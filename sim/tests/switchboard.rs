@@ -10,7 +10,7 @@ use sim::switched::{ALL_CLASSES, Changes, Ending, Scenario, run};
 use sim::{NetworkFaults, Pace, Workload};
 use std::ops::Range;
 use switch::application_steering::Hysteresis;
-use switch::knobs::{Lanes, Preset};
+use switch::knobs::Preset;
 use switch::limits::COMPLETION_HOLD;
 use switch::{Knobs, PerClass};
 
@@ -52,7 +52,6 @@ fn scenario(faults: NetworkFaults) -> Scenario {
         targets: 2,
         target_cores: 2,
         cores: 3,
-        apart: false,
         apps: PerClass::of([2, 4]),
         workload: PerClass::of([SMALL, BULK]),
         move_one_in: 0,
@@ -87,7 +86,6 @@ fn total(endings: &[Ending], count: impl Fn(&Ending) -> u64) -> u64 {
 fn requests_that_are_steered_are_answered_once_and_right() {
     let endings = check(1_000..1_008, |seed| Scenario {
         targets: 1 + usize::try_from(seed % 3).expect("small"),
-        apart: seed % 2 == 0,
         ..scenario(NetworkFaults::ROUGH)
     });
     assert!(total(&endings, |ending| ending.steered) > 200);
@@ -97,7 +95,6 @@ fn requests_that_are_steered_are_answered_once_and_right() {
 fn threads_that_move_get_their_answers() {
     let endings = check(1_100..1_108, |seed| Scenario {
         targets: 1 + usize::try_from(seed % 3).expect("small"),
-        apart: seed % 2 == 0,
         move_one_in: 3,
         pace: HELD_UP,
         ..scenario(NetworkFaults::CALM)
@@ -124,7 +121,6 @@ fn turning(seed: u64, faults: NetworkFaults) -> Scenario {
         targets: 1 + below(&mut prng, 3),
         target_cores: 1 + below(&mut prng, 3),
         cores: 1 + below(&mut prng, 4),
-        apart: host.lanes == Lanes::PerClass && prng.chance(1, 2),
         move_one_in: 8,
         host,
         turn_every: Nanos::from_micros(500),
@@ -160,8 +156,7 @@ fn knobs_that_turn_on_a_network_that_cuts_lose_nothing() {
 
 #[test]
 fn lost_connections_lose_no_request_behind_a_switchboard() {
-    let endings = check(1_400..1_410, |seed| Scenario {
-        apart: seed % 2 == 0,
+    let endings = check(1_400..1_410, |_| Scenario {
         move_one_in: 8,
         ..scenario(NetworkFaults::HOSTILE)
     });
@@ -183,7 +178,6 @@ fn flush_and_durable_writes_keep_their_promise_across_lanes() {
         cached: true,
         blocks: 64,
         move_one_in: 4,
-        apart: seed % 2 == 0,
         pace: HELD_UP,
         ..scenario(if seed < 1_505 {
             NetworkFaults::ROUGH

@@ -2,6 +2,7 @@
 //!
 //! Pure: nothing in here reads a clock, does I/O or knows what a request is.
 
+mod bounded_queue;
 mod defaults;
 mod latencies;
 pub mod mutation;
@@ -15,6 +16,7 @@ pub mod timer;
 pub mod units;
 mod wake_flag;
 
+pub use bounded_queue::BoundedQueue;
 pub use latencies::Latencies;
 pub use mutation::Mutation;
 pub use prng::Prng;

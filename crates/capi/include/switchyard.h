@@ -515,7 +515,7 @@ int sw_switchboard_destroy(struct sw_switchboard *switchboard);
  *
  * Returns 0, -EBADF, -ESHUTDOWN where the switchboard has ended, or -EINVAL for a name or a value that
  * there is not (sw_error_message() lists those that there are), a knob that counts only with another
- * one, or one that stays as it was when the switchboard was made: lanes, latency_threads, threads and
+ * one, or one that stays as it was when the switchboard was made: lanes, latency_threads and
  * polling. Nothing has changed then.
  *
  * # Safety

@@ -153,7 +153,7 @@ pub struct CoreSnapshot {
 pub struct SwitchSnapshot {
     /// The processor's number.
     pub core: u32,
-    /// The privilege with which its thread runs: "real-time", "nice" or "unprivileged".
+    /// The privilege with which its thread runs: "nice" or "unprivileged".
     pub privilege: String,
     /// The reason for which it lacks a privilege that was asked for, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -54,8 +54,8 @@ pub struct AppReport {
     pub software_us: Option<SoftwareTime>,
     /// CPU seconds of the app's threads, user and system.
     pub cpu_seconds: f64,
-    /// By what the app's `Latency` threads went before others: "real-time", "nice" or
-    /// "unprivileged", the least that one of them got.
+    /// The priority of the app's `Latency` threads: "nice" (−20) or "unprivileged", the least that
+    /// one of them got.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privilege: Option<String>,
     /// The rate that was asked for, in requests per second.

@@ -13,7 +13,7 @@ use block::{CacheOptions, Device};
 use reactor::clock::monotonic;
 use reactor::priority::{self, Privilege};
 use reactor::uring::{self, UringDriver};
-use reactor::{BufferClass, Core, Driver as _, IdleSpinner, MailboxSender, PollPolicy, placement};
+use reactor::{BufferClass, Core, Driver as _, MailboxSender, PollPolicy, placement};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -317,54 +317,25 @@ fn run_thread(
     });
     let pool = driver.buffers().clone();
     let worker = Worker::new(job, channel, &pool, progress, on_ready)?;
-    let scheduling = ThreadScheduling::take(&load.app, options);
-    let mut core =
-        Core::new(driver, worker, scheduling.poll).with_idle_spinner(scheduling.idle_spinner);
+    let privilege = raise(&load.app, options);
+    let mut core = Core::new(driver, worker, options.poll());
     let _ = events.send(Event::Opened(thread, core.sender()));
     core.run().context("io_uring failed")?;
     let mut measured = core.service.into_result()?;
-    measured.privilege = scheduling.privilege;
+    measured.privilege = privilege;
     Ok(measured)
 }
 
-/// Scheduling state of a thread on its processor.
-struct ThreadScheduling {
-    poll: PollPolicy,
-    /// Priority that it got, if it has work that may not wait.
-    privilege: Option<Privilege>,
-    idle_spinner: Option<IdleSpinner>,
-}
-
-impl ThreadScheduling {
-    /// Lets the calling thread go before others as far as the knobs say, if it has work that may
-    /// not wait. One in real time must not poll, or the others on its processor would starve: an
-    /// idle spinner polls in its place.
-    fn take(app: &App, options: &LoadOptions) -> Self {
-        let poll = options.poll();
-        let mut scheduling = Self {
-            poll,
-            privilege: None,
-            idle_spinner: None,
-        };
-        if app.class.is_none_or(|class| class.properties().may_wait) {
-            return scheduling;
-        }
-        let privilege = match options.knobs.latency_threads {
-            ThreadPriority::Nice => priority::raise_nice().privilege(),
-            ThreadPriority::Best if poll != PollPolicy::Always => {
-                let privilege = priority::raise().privilege();
-                if privilege != Privilege::Unprivileged {
-                    scheduling.idle_spinner =
-                        app.cpu.and_then(|cpu| IdleSpinner::start(CoreId(cpu)).ok());
-                    scheduling.poll = PollPolicy::Never;
-                }
-                privilege
-            }
-            ThreadPriority::Best | ThreadPriority::Default => Privilege::Unprivileged,
-        };
-        scheduling.privilege = Some(privilege);
-        scheduling
+/// Gives the calling thread the priority that the knobs ask for, if it has work that may not wait.
+/// Returns the priority that it has, or `None` for other work.
+fn raise(app: &App, options: &LoadOptions) -> Option<Privilege> {
+    if app.class.is_none_or(|class| class.properties().may_wait) {
+        return None;
     }
+    Some(match options.knobs.latency_threads {
+        ThreadPriority::Nice => priority::raise_nice().privilege(),
+        ThreadPriority::Default => Privilege::Unprivileged,
+    })
 }
 
 pub(super) fn driver_options(job: &Job) -> uring::Options {

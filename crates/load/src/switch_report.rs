@@ -13,8 +13,6 @@ pub struct SwitchReport {
     pub cores: Vec<CoreSwitchReport>,
     /// Threads that application steering moved, by class.
     pub moved_threads: BTreeMap<String, u64>,
-    /// By what the threads that serve a class go before others.
-    pub privileges: BTreeMap<String, String>,
     /// Knobs that were turned while the load was measured, in that order.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub turned: Vec<Turned>,
@@ -36,11 +34,10 @@ pub struct Turned {
 pub struct CoreSwitchReport {
     /// The core's number.
     pub core: u32,
-    /// By what the thread that serves a class there goes before others: "real-time", "nice" or
-    /// "unprivileged".
+    /// The priority of its thread: "nice" (−20) or "unprivileged".
     #[serde(default)]
-    pub privileges: BTreeMap<String, String>,
-    /// Reason why nothing did although it was asked for, and the remedy.
+    pub privilege: String,
+    /// The reason for which it is not nice although that was requested, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub privilege_refused: Option<String>,
     /// Latency requests that their threads sent themselves, beside those of the ingress.
@@ -91,11 +88,7 @@ impl SwitchReport {
         let counters = board.counters();
         let priorities = board.priorities();
         let cores = board.cores().iter().zip(&counters).zip(&priorities);
-        let cores = cores.map(|((core, did), priorities)| {
-            let privileges = priorities
-                .iter()
-                .map(|(class, status)| (class.to_string(), status.privilege().name().to_owned()));
-            let refused = priorities.iter().find_map(|(_, status)| status.refusal());
+        let cores = cores.map(|((core, did), priority)| {
             let classes = did.requests.iter().map(|(class, &requests)| {
                 let departures = &did.caravans[class];
                 let rang = |reason: Reason| {
@@ -115,8 +108,8 @@ impl SwitchReport {
             });
             CoreSwitchReport {
                 core: core.0,
-                privileges: privileges.collect(),
-                privilege_refused: refused,
+                privilege: priority.privilege().name().to_owned(),
+                privilege_refused: priority.refusal(),
                 direct: did.direct_requests,
                 steered: did.steering.steered,
                 stayed: did.steering.stayed,
@@ -128,16 +121,11 @@ impl SwitchReport {
             }
         });
         let moved = board.moved_threads();
-        let privileges = board.privileges();
         Self {
             cores: cores.collect(),
             moved_threads: moved
                 .iter()
                 .map(|(class, &threads)| (class.to_string(), threads))
-                .collect(),
-            privileges: privileges
-                .iter()
-                .map(|(class, privilege)| (class.to_string(), privilege.name().to_owned()))
                 .collect(),
             turned: Vec::new(),
         }
@@ -157,20 +145,18 @@ impl fmt::Display for SwitchReport {
                 )?;
             }
             writeln!(f, " {} direct, {} steered", core.direct, core.steered)?;
-            if let Some(reason) = &core.privilege_refused {
-                writeln!(
-                    f,
-                    "switchboard, core {}: unprivileged ({reason})",
-                    core.core
-                )?;
+            write!(
+                f,
+                "switchboard, core {}: served {}",
+                core.core, core.privilege
+            )?;
+            match &core.privilege_refused {
+                Some(reason) => writeln!(f, " ({reason})")?,
+                None => writeln!(f)?,
             }
         }
-        for (class, privilege) in &self.privileges {
-            let moved = self.moved_threads.get(class).copied().unwrap_or(0);
-            writeln!(
-                f,
-                "switchboard, {class}: served {privilege}, {moved} moves of threads"
-            )?;
+        for (class, moved) in &self.moved_threads {
+            writeln!(f, "switchboard, {class}: {moved} moves of threads")?;
         }
         for Turned {
             at_seconds,

@@ -1,8 +1,7 @@
 //! Priorities of threads.
 //!
-//! A thread that carries `Latency` work must run as soon as that arrives, whatever else wants its
-//! processor. How far that can be had depends on the privileges of the process: real time, a better
-//! nice value, or nothing. The callers decide which threads get it.
+//! A thread that carries `Latency` work runs at nice −20 if the process may have that. The callers
+//! decide which threads get it.
 #![allow(unsafe_code)] // `sched_setscheduler`, `setpriority` and `ioprio_get` for a single thread.
 
 use base::{Nanos, Time};
@@ -14,9 +13,7 @@ base::named! {
     /// The means by which a thread goes before others; the best first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Privilege {
-        /// `SCHED_FIFO`: before every ordinary thread. The kernel keeps 5 % for those.
-        RealTime = "real-time",
-        /// Nice −20: before ordinary threads, but not at once.
+        /// Nice −20: a larger share of the processor than other threads.
         Nice = "nice",
         /// No means: the process may not raise priorities.
         Unprivileged = "unprivileged",
@@ -69,20 +66,7 @@ impl fmt::Display for PriorityStatus {
     }
 }
 
-/// The lowest real-time priority is before every ordinary thread, and behind whatever the machine
-/// itself runs in real time.
-const REAL_TIME_PRIORITY: libc::c_int = 1;
-
-/// Lets the calling thread go before ordinary ones, as far as the process may; says how far.
-pub fn raise() -> PriorityStatus {
-    if schedule(libc::SCHED_FIFO, REAL_TIME_PRIORITY).is_ok() {
-        return PriorityStatus::Raised(Privilege::RealTime);
-    }
-    raise_nice()
-}
-
-/// Lets the calling thread have as much of its processor as a better nice value gives, and no real
-/// time; says whether the process may.
+/// Gives the calling thread nice −20 if the process may; returns whether it may.
 pub fn raise_nice() -> PriorityStatus {
     // SAFETY: plain numbers; on Linux "process 0" is the calling thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0 {
@@ -100,7 +84,15 @@ pub fn raise_nice() -> PriorityStatus {
 /// # Errors
 /// The kernel's, such as under a seccomp profile.
 pub fn yield_to_all() -> io::Result<()> {
-    schedule(libc::SCHED_IDLE, 0)
+    // SAFETY: a parameter of zeroes is valid; it has no pointers.
+    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the parameter lives during the call; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Time for which an I/O priority is remembered: a change counts within this time, and the kernel
@@ -141,19 +133,6 @@ pub fn io_class_of(thread: u32) -> Class {
     u16::try_from(value).map_or(Class::DEFAULT, Class::from_io_priority)
 }
 
-fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
-    // SAFETY: a parameter of zeroes is valid; it has no pointers.
-    let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
-    parameter.sched_priority = priority;
-    // SAFETY: the parameter lives during the call; 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,15 +163,15 @@ mod tests {
     #[test]
     fn a_thread_can_be_raised_as_far_as_allowed_and_always_be_lowered() {
         let thread = std::thread::spawn(|| {
-            let status = raise();
+            let status = raise_nice();
             let privilege = status.privilege();
             let refused = privilege == Privilege::Unprivileged;
             assert_eq!(refused, status.refusal().is_some(), "{status}");
-            // SAFETY: asks for a number.
-            let policy = unsafe { libc::sched_getscheduler(0) };
-            assert_eq!(privilege == Privilege::RealTime, policy == libc::SCHED_FIFO);
+            // SAFETY: asks for a number; 0 is the calling thread.
+            let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            assert_eq!(privilege == Privilege::Nice, nice == -20);
             yield_to_all().expect("no privilege is needed");
-            // SAFETY: as above.
+            // SAFETY: asks for a number; 0 is the calling thread.
             assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_IDLE);
         });
         thread.join().expect("it ends");

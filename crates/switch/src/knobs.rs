@@ -50,15 +50,6 @@ pub enum Polling {
     Never,
 }
 
-/// The threads of a core's dataplane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Threads {
-    /// One, which serves the classes in order, and polls while that pays.
-    PerCore,
-    /// One for each class, of which that of `Latency` goes first by its priority; none polls.
-    PerClass,
-}
-
 /// The priority that threads which do `Latency` work ask the kernel for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadPriority {
@@ -66,8 +57,6 @@ pub enum ThreadPriority {
     Default,
     /// Nice −20: the "SPDK+priority" of the figures. `[blk-switch §2.2]`
     Nice,
-    /// The best that the process may have: real time, else nice −20, else none.
-    Best,
 }
 
 /// Limits of caravans.
@@ -111,8 +100,6 @@ pub struct Knobs {
     pub prioritisation: bool,
     /// The priority of threads that do `Latency` work.
     pub latency_threads: ThreadPriority,
-    /// The threads of a host core's dataplane, for switchboards started from then on.
-    pub threads: Threads,
     /// The behaviour of an idle core.
     pub polling: Polling,
     /// Parameters of request steering: the core through which a request leaves. `[blk-switch §3.2]`
@@ -160,7 +147,6 @@ impl Knobs {
             lanes: Lanes::PerClass,
             prioritisation: true,
             latency_threads: ThreadPriority::Nice,
-            threads: Threads::PerCore,
             polling: Polling::Adaptive,
             request_steering: request_steering::RequestSteeringRules {
                 enabled: true,
@@ -301,11 +287,10 @@ impl Knobs {
         }
     }
 
-    /// Returns true if dataplane threads ask for a better priority. Those that serve all classes
-    /// poll, so they go no further than nice −20: in real time, no other thread would run.
+    /// Returns true if dataplane threads ask for nice −20.
     #[must_use]
     pub const fn raises_dataplane(&self) -> bool {
-        self.prioritisation && !matches!(self.latency_threads, ThreadPriority::Default)
+        self.prioritisation && matches!(self.latency_threads, ThreadPriority::Nice)
     }
 
     /// Checks that every knob is within its range.

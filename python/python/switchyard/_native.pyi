@@ -55,7 +55,7 @@ class Switchboard:
     def set_knobs(self, knobs: Mapping[str, bool | int | str]) -> None:
         """Changes knobs together, while requests are under way. Raises ValueError for a name or a
         value that there is not, knobs that do not go together, and those that stay as they were when
-        the switchboard was made (``lanes``, ``latency_threads``, ``threads``, ``polling``); nothing
+        the switchboard was made (``lanes``, ``latency_threads``, ``polling``); nothing
         has changed then."""
 
     def counters(self, core: int | None = None) -> dict[str, int]:

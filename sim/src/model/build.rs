@@ -14,7 +14,7 @@ use base::Latencies;
 use reactor::PollPolicy;
 use std::collections::VecDeque;
 use std::ops::Range;
-use switch::knobs::{Lanes, Polling, ThreadPriority, Threads};
+use switch::knobs::{Lanes, Polling, ThreadPriority};
 use switch::load::CoreLoad;
 use switch::{
     ApplicationSteering, Class, ClassScheduler, Doorbell, Knobs, PerClass, RequestSteering,
@@ -22,9 +22,6 @@ use switch::{
 
 /// Applications begin within this time: no two at the same moment.
 const START_NS: u64 = 200_000;
-
-/// Real-time priority of every thread that carries `Latency` work.
-const RANK: u8 = 1;
 
 /// A world in which nothing has happened yet.
 pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
@@ -57,7 +54,6 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
         threads: Vec::new(),
         engines: Vec::new(),
         target_engines: 0..0,
-        teams: 1,
         apps: Vec::new(),
         ends: Vec::new(),
         lanes: Vec::new(),
@@ -113,7 +109,6 @@ fn raise(thread: &mut Thread, knobs: &Knobs) {
     match knobs.latency_threads {
         ThreadPriority::Default => {}
         ThreadPriority::Nice => thread.weight = WEIGHT_NICEST,
-        ThreadPriority::Best => thread.rank = RANK,
     }
 }
 
@@ -124,20 +119,11 @@ fn raise_shared(thread: &mut Thread, knobs: &Knobs) {
     }
 }
 
-/// Returns true if each class has a dataplane thread of its own on every host core, as behind the
-/// production switchboard.
-fn apart(knobs: &Knobs) -> bool {
-    knobs.lanes == Lanes::PerClass && knobs.prioritisation && knobs.threads == Threads::PerClass
-}
-
 impl World<'_> {
     fn populate(&mut self) {
         if self.config.hosting == Hosting::Worker {
-            self.teams = if apart(&self.knobs) { Class::COUNT } else { 1 };
             for core in self.host_cores.clone() {
-                for class in &Class::ALL[..self.teams] {
-                    self.add_loop(Side::Host, core, *class == Class::Latency);
-                }
+                self.add_loop(Side::Host, core, true);
             }
         }
         let config = self.config;
@@ -162,7 +148,7 @@ impl World<'_> {
     /// A loop with a thread of its own.
     fn add_loop(&mut self, side: Side, core: usize, latency: bool) -> usize {
         let mut thread = Thread::new(Role::Engine(self.engines.len()), core);
-        let own = self.config.hosting == Hosting::Inline || self.teams > 1;
+        let own = self.config.hosting == Hosting::Inline;
         if side == Side::Target || !own {
             raise_shared(&mut thread, &self.knobs);
         } else if latency {
@@ -245,10 +231,7 @@ impl World<'_> {
         let it = &self.engines[engine];
         let served = match (self.config.hosting, it.way) {
             (Hosting::Worker, Way::Direct) => class == Class::Latency,
-            _ => {
-                let own = self.teams == 1 || engine % self.teams == class.index();
-                own && self.lane_class[class] == class
-            }
+            _ => self.lane_class[class] == class,
         };
         if !served {
             return None;

@@ -2,10 +2,9 @@
 //! waking.
 //!
 //! A thread works in steps: what it is about to do is decided when it gets the core, costs time,
-//! and takes effect when that time is over. Real-time threads go before fair ones and interrupt
-//! them within a step; fair threads share by weighted virtual run time, a slice at a time, and one
-//! that was woken and has had less than the one that runs waits no longer than the kernel lets that
-//! one keep its core, and for the end of a call into the kernel. What the network interrupts for goes
+//! and takes effect when that time is over. Threads share a core by weighted virtual run time, a
+//! slice at a time. One that was woken and has had less than the one that runs waits no longer than
+//! the kernel lets that one keep its core, and for the end of a call into the kernel. What the network interrupts for goes
 //! before every thread and stretches the step that it interrupts.
 
 mod schedule;
@@ -101,8 +100,6 @@ pub(super) enum ThreadState {
 pub(super) struct Thread {
     pub(super) role: Role,
     pub(super) core: usize,
-    /// 0 for fair threads; more for real-time ones, the higher the sooner.
-    pub(super) rank: u8,
     pub(super) weight: u64,
     pub(super) state: ThreadState,
     vruntime: u64,
@@ -125,7 +122,6 @@ impl Thread {
         Self {
             role,
             core,
-            rank: 0,
             weight: WEIGHT_NORMAL,
             state: ThreadState::Asleep,
             vruntime: 0,

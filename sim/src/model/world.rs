@@ -31,8 +31,6 @@ pub(super) struct World<'a> {
     pub(super) threads: Vec<Thread>,
     pub(super) engines: Vec<Engine>,
     pub(super) target_engines: Range<usize>,
-    /// Dataplane threads of each host core: one for all classes, or one for each.
-    pub(super) teams: usize,
     pub(super) apps: Vec<App>,
     pub(super) ends: Vec<End>,
     /// The host ends by engine, target and class.
@@ -162,16 +160,6 @@ impl World<'_> {
     #[inline]
     pub(super) fn host_index(&self, core: usize) -> usize {
         core - self.host_cores.start
-    }
-
-    /// The dataplane loop of a host core that serves a class.
-    #[inline]
-    pub(super) const fn engine_of(&self, core: usize, class: Class) -> usize {
-        if self.teams == 1 {
-            core
-        } else {
-            core * self.teams + class.index()
-        }
     }
 
     /// The host end of an engine's lane.

@@ -2,8 +2,7 @@
 //! that is handed to it.
 
 use super::done::Done;
-#[cfg(loom)]
-use super::loom_done_list::DoneList;
+use base::BoundedQueue;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
 use reactor::{Region, Sleeper, Wake};
@@ -11,14 +10,11 @@ use std::sync::Arc;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering};
 
-#[cfg(not(loom))]
-type DoneList = crossbeam_queue::ArrayQueue<Done>;
-
 /// One submitter's inbox.
 #[derive(Debug)]
 pub(super) struct Inbox {
     /// Never full: it holds as many as the submitter may have outstanding.
-    done: DoneList,
+    done: BoundedQueue<Done>,
     /// The queues that this submitter shall run, one bit for each.
     handed: AtomicU32,
     pub(super) sleeper: Sleeper,
@@ -29,7 +25,7 @@ pub(super) struct Inbox {
 impl Inbox {
     pub(super) fn new(depth: usize, region: Region, waker: Arc<dyn Wake>) -> Self {
         Self {
-            done: DoneList::new(depth),
+            done: BoundedQueue::new(depth),
             handed: AtomicU32::new(0),
             sleeper: Sleeper::new(waker),
             region,
@@ -63,7 +59,7 @@ impl Inbox {
 
     /// Takes the next request that is over.
     pub(super) fn take(&self) -> Option<Done> {
-        self.done.pop()
+        self.done.take()
     }
 
     /// The submitter wants to sleep; returns whether it may.

@@ -11,8 +11,6 @@ mod command;
 mod dispatcher;
 mod done;
 mod inbox;
-#[cfg(loom)]
-mod loom_done_list;
 #[cfg(test)]
 #[cfg(loom)]
 pub(crate) mod loom_tests;

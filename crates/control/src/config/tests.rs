@@ -630,6 +630,11 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
             ":2: switch.colour: is not a known knob; `switchyard switch knobs` lists them",
         ),
         (
+            "[switch]\nthreads = \"per-core\"",
+            ":2: switch.threads: was removed; omit it: a core of a switchboard has one thread, which \
+             serves all classes",
+        ),
+        (
             "[switch]\nbaseline = \"windows\"",
             ":2: switch.baseline: the text \"windows\" cannot stand here; write one of switchyard, \
              linux, ",

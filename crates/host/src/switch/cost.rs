@@ -13,7 +13,7 @@ use reactor::clock::thread_cpu;
 use reactor::uring::UringDriver;
 use reactor::{Context, Driver as _, Region, Service as _};
 use std::sync::Arc;
-use switch::{Class, Knobs, PerClass};
+use switch::{Class, Knobs};
 
 /// Processor time of one `Latency` request through ingress, steering, accounts and egress and back
 /// to its submitter, with `depth` of them (1 to 128) between two turns of the dataplane thread,
@@ -24,15 +24,15 @@ use switch::{Class, Knobs, PerClass};
 /// When the machine refuses an io_uring or memory.
 pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
     let mut driver = UringDriver::new(&super::driver_options())?;
-    let ingress = Arc::new(Ingress::new(INGRESS_ENTRIES));
+    let ingresses = Arc::new(vec![Ingress::new(INGRESS_ENTRIES)]);
+    let ingress = &ingresses[0];
     let region = Region::new(4 * KIB).map_err(|error| HostError::Option(error.to_string()))?;
     let depth = depth.clamp(1, 128);
     let submitter = Arc::new(Submitter::new(depth as usize, region, driver.waker()));
     let mut service = EgressService::new(DataplaneConfig {
         id: driver.core(),
         core: 0,
-        classes: Class::ALL.to_vec(),
-        ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
+        ingresses: Arc::clone(&ingresses),
         loads: Arc::new(LoadTable::new(1)),
         published: Arc::default(),
         knobs: Knobs::switchyard(),

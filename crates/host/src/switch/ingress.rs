@@ -8,10 +8,9 @@
 use super::abandoned::AbandonedWrites;
 use super::given_up::{GivenUpSlots, LookFlag};
 use super::request_count::Account;
-use base::Time;
 use base::units::Lba;
+use base::{BoundedQueue, Time};
 use block::{BlockError, Operation};
-use crossbeam_queue::ArrayQueue;
 use reactor::{Region, Sleeper, Wake};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use switch::{Class, PerClass};
@@ -52,7 +51,7 @@ pub(super) struct IngressCompletion {
 /// The ingress queues that one dataplane thread serves.
 #[derive(Debug)]
 pub(super) struct Ingress {
-    queues: PerClass<ArrayQueue<IngressRequest>>,
+    queues: PerClass<BoundedQueue<IngressRequest>>,
     /// The thread. It is woken after a run of [`put`](Self::put).
     pub(super) sleeper: Sleeper,
     /// A submitter gave requests up, wherever they are.
@@ -62,7 +61,7 @@ pub(super) struct Ingress {
 impl Ingress {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
-            queues: PerClass::from_fn(|_| ArrayQueue::new(capacity)),
+            queues: PerClass::from_fn(|_| BoundedQueue::new(capacity)),
             sleeper: Sleeper::default(),
             given_up: LookFlag::new(),
         }
@@ -89,7 +88,7 @@ impl Ingress {
     /// The oldest request of a class.
     #[inline]
     pub(super) fn take(&self, class: Class) -> Option<IngressRequest> {
-        self.queues[class].pop()
+        self.queues[class].take()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -107,7 +106,7 @@ impl Ingress {
 #[derive(Debug)]
 pub(super) struct Submitter {
     /// Never full: it holds as many as the submitter may have outstanding.
-    done: ArrayQueue<IngressCompletion>,
+    done: BoundedQueue<IngressCompletion>,
     account: Account,
     /// The submitter's thread. It is woken after a run of [`finish`](Self::finish).
     pub(super) sleeper: Sleeper,
@@ -122,7 +121,7 @@ pub(super) struct Submitter {
 impl Submitter {
     pub(super) fn new(depth: usize, region: Region, waker: Arc<dyn Wake>) -> Self {
         Self {
-            done: ArrayQueue::new(depth),
+            done: BoundedQueue::new(depth),
             account: Account::new(),
             sleeper: Sleeper::new(waker),
             region,
@@ -199,7 +198,7 @@ impl Submitter {
 
     #[inline]
     pub(super) fn take(&self) -> Option<IngressCompletion> {
-        self.done.pop()
+        self.done.take()
     }
 
     pub(super) fn may_sleep(&self) -> bool {

@@ -7,7 +7,7 @@ use std::sync::{MutexGuard, PoisonError};
 use switch::Knobs;
 
 /// The keys of the knobs by which a switchboard is made: they stay as they were then.
-pub const FIXED_KNOBS: [&str; 4] = ["lanes", "latency_threads", "threads", "polling"];
+pub const FIXED_KNOBS: [&str; 3] = ["lanes", "latency_threads", "polling"];
 
 impl Switchboard {
     /// Returns the knobs that count.
@@ -64,7 +64,6 @@ impl Switchboard {
         let knobs = Knobs {
             lanes: current.lanes,
             latency_threads: current.latency_threads,
-            threads: current.threads,
             polling: current.polling,
             ..wanted
         };

@@ -8,7 +8,7 @@ use crate::association::namespace_state::NamespaceState;
 use base::units::CoreId;
 use block::Capabilities;
 use std::sync::Arc;
-use switch::{Class, Knobs, PerClass};
+use switch::Knobs;
 
 /// A message of a switchboard to one of its dataplane cores.
 #[derive(Debug)]
@@ -41,10 +41,8 @@ pub struct DataplaneConfig {
     pub(super) id: CoreId,
     /// The core's number on the switchboard.
     pub(super) core: usize,
-    /// The classes that it serves, earlier ones first.
-    pub(super) classes: Vec<Class>,
-    /// The ingress queues of every core: those of this one, and where steered requests go.
-    pub(super) ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
+    /// The ingress of every core: that of this one, and where steered requests go.
+    pub(super) ingresses: Arc<Vec<Ingress>>,
     pub(super) loads: Arc<LoadTable>,
     pub(super) published: Arc<PublishedCounters>,
     pub(super) knobs: Knobs,
@@ -55,16 +53,5 @@ impl DataplaneConfig {
     #[must_use]
     pub const fn id(&self) -> CoreId {
         self.id
-    }
-
-    /// The classes that it serves, earlier ones first.
-    #[must_use]
-    pub fn classes(&self) -> &[Class] {
-        &self.classes
-    }
-
-    /// Returns what its switchboard keeps of it: the core's number, the classes, the counters.
-    pub(super) fn known_by(&self) -> (usize, Vec<Class>, Arc<PublishedCounters>) {
-        (self.core, self.classes.clone(), Arc::clone(&self.published))
     }
 }

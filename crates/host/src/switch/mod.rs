@@ -9,8 +9,7 @@
 //!
 //! Each core has a dataplane thread that serves the classes in strict order. It shares the core
 //! with the applications that it serves, so it polls only as long as that pays, and gives way to
-//! them between two looks (docs/decisions/0010-switchboard.md). A thread for each class instead, of
-//! which the kernel lets that of `Latency` go first, can be had by a knob.
+//! them between two looks (docs/decisions/0010-switchboard.md).
 
 mod abandoned;
 mod application_steering;
@@ -46,14 +45,14 @@ use base::units::{CoreId, KIB};
 use counters::PublishedCounters;
 use health::Health;
 use ingress::Ingress;
-use reactor::priority::{self, PriorityStatus, Privilege};
+use reactor::priority::{self, PriorityStatus};
 use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, IdleSpinner, MailboxSender, PollPolicy, placement};
 use registry::Registry;
 use request_steering::LoadTable;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use switch::knobs::{Lanes, Polling, Threads};
+use switch::knobs::{Lanes, Polling};
 use switch::{Class, Knobs, PerClass};
 
 /// Options of a switchboard.
@@ -76,9 +75,10 @@ pub struct Switchboard {
 #[derive(Debug)]
 struct Inner {
     cores: Vec<CoreId>,
-    ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
+    ingresses: Arc<Vec<Ingress>>,
     loads: Arc<LoadTable>,
     health: Arc<Health>,
+    /// By core.
     threads: Vec<DataplaneThread>,
     /// Lanes, which are I/O queues, to each controller.
     lanes_per_target: usize,
@@ -94,8 +94,6 @@ struct Inner {
 /// A dataplane core, with its thread unless it is run by the caller.
 #[derive(Debug)]
 struct DataplaneThread {
-    core: usize,
-    classes: Vec<Class>,
     priority: PriorityStatus,
     sender: MailboxSender<Message>,
     published: Arc<PublishedCounters>,
@@ -117,16 +115,14 @@ impl Switchboard {
             let message = format!("core {} is named twice; name each once", core.0);
             return Err(HostError::Option(message));
         }
-        let apart = wants_threads_apart(&options.knobs) && may_raise();
         let health = Arc::new(Health::default());
         let run = |config| DataplaneThread::start(config, Arc::clone(&health));
-        Self::assemble(options, apart, &options.cores, Arc::clone(&health), run)
+        Self::assemble(options, &options.cores, Arc::clone(&health), run)
     }
 
     /// A switchboard without threads: `run` is given each [`DataplaneConfig`] and returns the
     /// mailbox of the core that runs its [service](DataplaneConfig::service) from then on, as a
-    /// simulator does. `apart` says whether each class has a core of its own, as where priorities
-    /// may be raised. Threads that opt in to application steering are not moved.
+    /// simulator does. Threads that opt in to application steering are not moved.
     ///
     /// Whatever changes the switchboard tells every core; one that is never run takes only so many
     /// messages ([`MAILBOX_CAPACITY`](reactor::limits::MAILBOX_CAPACITY)). An update that one of
@@ -136,47 +132,32 @@ impl Switchboard {
     /// As [`start`](Self::start), or what `run` returns.
     pub fn run_by(
         options: &SwitchboardOptions,
-        apart: bool,
         mut run: impl FnMut(DataplaneConfig) -> Result<MailboxSender<Message>, HostError>,
     ) -> Result<Self, HostError> {
         options.check()?;
         let run = |config: DataplaneConfig| {
-            let (core, classes, published) = config.known_by();
+            let published = Arc::clone(&config.published);
             Ok(DataplaneThread {
-                core,
-                classes,
                 priority: PriorityStatus::Ordinary,
                 sender: run(config)?,
                 published,
                 thread: None,
             })
         };
-        Self::assemble(options, apart, &[], Arc::default(), run)
+        Self::assemble(options, &[], Arc::default(), run)
     }
 
     /// Puts a switchboard together; `steered` are the cores among which its steering moves
     /// threads.
     fn assemble(
         options: &SwitchboardOptions,
-        apart: bool,
         steered: &[CoreId],
         health: Arc<Health>,
         mut run: impl FnMut(DataplaneConfig) -> Result<DataplaneThread, HostError>,
     ) -> Result<Self, HostError> {
         let knobs = options.knobs;
-        let thread_groups = thread_groups(apart);
-        let ingresses = options.cores.iter().map(|_| {
-            let queues: Vec<_> = thread_groups
-                .iter()
-                .map(|_| Arc::new(Ingress::new(limits::INGRESS_ENTRIES)))
-                .collect();
-            PerClass::from_fn(|class| {
-                let group = thread_groups
-                    .iter()
-                    .position(|group| group.contains(&class));
-                Arc::clone(&queues[group.expect("every class is served")])
-            })
-        });
+        let ingresses = options.cores.iter();
+        let ingresses = ingresses.map(|_| Ingress::new(limits::INGRESS_ENTRIES));
         let ingresses: Arc<Vec<_>> = Arc::new(ingresses.collect());
         let loads = Arc::new(LoadTable::new(options.cores.len()));
         loads.set_direct_submitters_max(knobs.direct_submitters);
@@ -199,18 +180,15 @@ impl Switchboard {
             left: Mutex::default(),
         };
         for (core, &id) in options.cores.iter().enumerate() {
-            for group in &thread_groups {
-                let config = DataplaneConfig {
-                    id,
-                    core,
-                    classes: group.clone(),
-                    ingresses: Arc::clone(&inner.ingresses),
-                    loads: Arc::clone(&inner.loads),
-                    published: Arc::default(),
-                    knobs,
-                };
-                inner.threads.push(run(config)?);
-            }
+            let config = DataplaneConfig {
+                id,
+                core,
+                ingresses: Arc::clone(&inner.ingresses),
+                loads: Arc::clone(&inner.loads),
+                published: Arc::default(),
+                knobs,
+            };
+            inner.threads.push(run(config)?);
         }
         Ok(Self {
             inner: Arc::new(inner),
@@ -247,14 +225,12 @@ impl Switchboard {
     /// Returns the counters of each core; at most 10 ms old.
     #[must_use]
     pub fn counters(&self) -> Vec<CoreCounters> {
-        let mut cores = vec![CoreCounters::default(); self.inner.cores.len()];
-        for thread in &self.inner.threads {
-            cores[thread.core].merge(&thread.published.read());
-        }
-        for (core, counters) in cores.iter_mut().enumerate() {
-            counters.direct_requests = self.inner.loads.direct(core).requests();
-        }
-        cores
+        let threads = self.inner.threads.iter().enumerate();
+        let counters = threads.map(|(core, thread)| CoreCounters {
+            direct_requests: self.inner.loads.direct(core).requests(),
+            ..thread.published.read()
+        });
+        counters.collect()
     }
 
     /// Returns the [counters by name](CoreCounters::named) of one core, or the sums of all cores
@@ -290,30 +266,11 @@ impl Switchboard {
         Ok(named)
     }
 
-    /// By what privilege each class goes before others: that of the thread that serves it.
+    /// Returns the priority of each core's thread, in the order of [`counters`](Self::counters).
     #[must_use]
-    pub fn privileges(&self) -> PerClass<Privilege> {
-        PerClass::from_fn(|class| {
-            let mut serving = self.inner.threads.iter();
-            serving
-                .find(|thread| thread.classes.contains(&class))
-                .map_or(Privilege::Unprivileged, |thread| {
-                    thread.priority.privilege()
-                })
-        })
-    }
-
-    /// The same of each core, in the order of [`counters`](Self::counters), and why where that was
-    /// refused.
-    #[must_use]
-    pub fn priorities(&self) -> Vec<PerClass<PriorityStatus>> {
-        let mut cores = vec![PerClass::default(); self.inner.cores.len()];
-        for thread in &self.inner.threads {
-            for &class in &thread.classes {
-                cores[thread.core][class] = thread.priority;
-            }
-        }
-        cores
+    pub fn priorities(&self) -> Vec<PriorityStatus> {
+        let threads = self.inner.threads.iter();
+        threads.map(|thread| thread.priority).collect()
     }
 }
 
@@ -344,31 +301,10 @@ impl SwitchboardOptions {
     }
 }
 
-/// Returns true if each class is to have a thread, where priorities may be raised.
-fn wants_threads_apart(knobs: &Knobs) -> bool {
-    knobs.threads == Threads::PerClass && knobs.lanes == Lanes::PerClass && knobs.prioritisation
-}
-
 /// The classes that have a lane to each controller; the others use that of the default class.
 fn classes_with_lanes(lanes: Lanes) -> impl Iterator<Item = Class> {
     let has_lane = move |class: &Class| lanes == Lanes::PerClass || *class == Class::DEFAULT;
     Class::ALL.into_iter().filter(has_lane)
-}
-
-/// Which classes share a thread.
-fn thread_groups(apart: bool) -> Vec<Vec<Class>> {
-    if apart {
-        Class::ALL.iter().map(|&class| vec![class]).collect()
-    } else {
-        vec![Class::ALL.to_vec()]
-    }
-}
-
-/// Returns true if the process may raise a thread's priority; tried on a thread that ends at once.
-fn may_raise() -> bool {
-    let tried =
-        std::thread::spawn(|| priority::raise().privilege() != Privilege::Unprivileged).join();
-    tried.unwrap_or(false)
 }
 
 type Started = Result<(MailboxSender<Message>, PriorityStatus), HostError>;
@@ -377,11 +313,10 @@ impl DataplaneThread {
     /// Starts its thread. The driver must be made on the thread that uses it.
     fn start(config: DataplaneConfig, health: Arc<Health>) -> Result<Self, HostError> {
         let id = config.id;
-        let (core, classes, published) = config.known_by();
-        let names: Vec<_> = classes.iter().map(|c| c.properties().letter).collect();
+        let published = Arc::clone(&config.published);
         let (started, starting) = mpsc::channel::<Started>();
         let thread = std::thread::Builder::new()
-            .name(format!("switch-{}/{}", names.concat(), id.0))
+            .name(format!("switch-LT/{}", id.0))
             .spawn(move || run(config, &health, &started))
             .map_err(|source| HostError::Io {
                 what: "cannot start a thread",
@@ -389,8 +324,6 @@ impl DataplaneThread {
             })?;
         let (sender, priority) = starting.recv().map_err(|_| HostError::Closed)??;
         Ok(Self {
-            core,
-            classes,
             priority,
             sender,
             published,
@@ -403,7 +336,6 @@ impl DataplaneThread {
 fn run(config: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
     let id = config.id;
     let knobs = config.knobs;
-    let serves_all = config.classes.len() == Class::COUNT;
     let made = placement::pin_to(id)
         .map_err(|error| HostError::Option(error.to_string()))
         .and_then(|()| UringDriver::new(&driver_options()).map_err(HostError::from));
@@ -414,20 +346,18 @@ fn run(config: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Sta
             return;
         }
     };
-    let urgent = config.classes.iter().any(|c| !c.properties().may_wait);
-    let priority = match (urgent, serves_all) {
-        (true, true) if knobs.raises_dataplane() => priority::raise_nice(),
-        // Chosen together with threads apart, whatever applications ask for.
-        (true, false) => priority::raise(),
-        _ => PriorityStatus::Ordinary,
+    let priority = if knobs.raises_dataplane() {
+        priority::raise_nice()
+    } else {
+        PriorityStatus::Ordinary
     };
     let service = config.service(&driver);
     // While it sleeps, the idle spinner polls in its config, and gives way to all other threads.
     let idle_spinner = IdleSpinner::start(id).ok();
     let poll = match knobs.polling {
-        Polling::Always if priority.privilege() != Privilege::RealTime => PollPolicy::Always,
-        Polling::Adaptive if serves_all => PollPolicy::Auto,
-        _ => PollPolicy::Never,
+        Polling::Always => PollPolicy::Always,
+        Polling::Adaptive => PollPolicy::Auto,
+        Polling::Never => PollPolicy::Never,
     };
     // Outlives the ring: submitters hear of its end when it is closed.
     let serving = health.serve();

@@ -303,7 +303,7 @@ impl SwitchedChannel {
     }
 
     fn ingress(&self) -> &Ingress {
-        &self.device.board.inner.ingresses[self.core][self.device.class]
+        &self.device.board.inner.ingresses[self.core]
     }
 
     /// A dataplane thread broke: whatever is outstanding ends without an answer.

@@ -26,7 +26,7 @@ fn board() -> (Switchboard, Vec<Mailbox<Message>>) {
         knobs: Knobs::switchyard(),
     };
     let mut mailboxes = Vec::new();
-    let board = Switchboard::run_by(&options, false, |_| {
+    let board = Switchboard::run_by(&options, |_| {
         let mailbox = Mailbox::new(Arc::new(Nobody));
         let sender = mailbox.sender();
         mailboxes.push(mailbox);

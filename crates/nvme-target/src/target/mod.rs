@@ -107,9 +107,8 @@ impl Target {
     /// returns. What changes the lanes ([`Lanes`](switch::knobs::Lanes)) counts for connections made from
     /// then on: whether the class that a host names when it connects an I/O queue counts at
     /// all. `polling` replaces [`TargetOptions::poll`](crate::TargetOptions::poll).
-    /// `latency_threads` counts when the cores start. `threads` and `request_steering` mean the
-    /// host alone: a thread of the target serves all classes, and the target answers where it was
-    /// asked. `[blk-switch §3.2]`
+    /// `latency_threads` counts when the cores start. `request_steering` means the host alone: the
+    /// target answers where it was asked. `[blk-switch §3.2]`
     ///
     /// # Errors
     /// [`TargetError::Knobs`] where one is out of its range, and nothing is turned;

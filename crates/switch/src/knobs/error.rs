@@ -51,6 +51,13 @@ pub enum KnobError {
         /// The keys of all knobs.
         expected: String,
     },
+    /// A knob of an earlier version.
+    Removed {
+        /// The knob.
+        knob: &'static str,
+        /// The remedy.
+        remedy: &'static str,
+    },
     /// A value that the knob has not.
     NoValue {
         /// The knob.
@@ -81,6 +88,7 @@ impl KnobError {
         match self {
             Self::OutOfRange { knob, .. }
             | Self::DelayTooShort { knob, .. }
+            | Self::Removed { knob, .. }
             | Self::NoValue { knob, .. }
             | Self::NotInUse { knob, .. }
             | Self::ChangedTwice { knob } => Some(knob),
@@ -104,6 +112,7 @@ impl KnobError {
             }
             Self::NoPreset { word, .. } => format!("{word:?} is no preset"),
             Self::NoKnob { word, .. } => format!("{word:?} is no knob"),
+            Self::Removed { knob, .. } => format!("the knob {knob} was removed"),
             Self::NoValue { knob, word, .. } => format!("{knob} cannot be {word:?}"),
             Self::NotInUse { knob, with } => format!("{knob} counts only with {with}"),
             Self::ChangedTwice { knob } => {
@@ -129,6 +138,7 @@ impl KnobError {
             Self::BoundsCross { max, .. } => format!("the least can be 0 to {max}"),
             Self::NoPreset { expected, .. } => format!("say one of {expected}"),
             Self::NoKnob { expected, .. } => format!("the knobs are {expected}"),
+            Self::Removed { remedy, .. } => (*remedy).to_owned(),
             Self::NotInUse { .. } => "say that, too, or omit this".to_owned(),
             Self::ChangedTwice { .. } => "keep one of them".to_owned(),
         }

@@ -8,7 +8,7 @@
 use super::{KnobError, Knobs, Preset};
 use crate::limits;
 use base::Nanos;
-use list::{DOORBELL_DELAY, KNOBS};
+use list::{DOORBELL_DELAY, KNOBS, REMOVED};
 use std::fmt;
 
 mod list;
@@ -149,8 +149,11 @@ impl Knob {
     /// The knob with this key.
     ///
     /// # Errors
-    /// [`KnobError::NoKnob`].
+    /// [`KnobError::NoKnob`], or [`KnobError::Removed`].
     pub fn find(key: &str) -> Result<&'static Self, KnobError> {
+        if let Some(&(knob, remedy)) = REMOVED.iter().find(|(removed, _)| *removed == key) {
+            return Err(KnobError::Removed { knob, remedy });
+        }
         Self::ALL
             .iter()
             .find(|knob| knob.key == key)

@@ -18,7 +18,6 @@ use crate::switched::switchboard;
 use base::units::CoreId;
 use host::{ConnectOptions, ReplayPolicy, Switchboard, SwitchboardOptions};
 use reactor::{Core, PollPolicy};
-use switch::knobs::Lanes;
 use switch::{Class, Knobs};
 
 /// Longest that the connections of a host take to close: they have the memory of requests until then.
@@ -248,9 +247,7 @@ impl Machine {
             cores: (0..SWITCHED_CORES).map(CoreId).collect(),
             knobs,
         };
-        // One thread for all classes may have a lane for each, and not the other way round.
-        let apart = knobs.lanes == Lanes::PerClass && self.prng.chance(1, 2);
-        let (board, dataplane) = switchboard(&self.world, &controlling[0].driver, &board, apart);
+        let (board, dataplane) = switchboard(&self.world, &controlling[0].driver, &board);
         let threads = Threads {
             board: Some(board.clone()),
             dataplane,

@@ -226,7 +226,7 @@ impl World<'_> {
         };
         let engine = match way {
             Way::Direct => app.engine.expect("it has lanes of its own"),
-            Way::Ingress => self.engine_of(egress, class),
+            Way::Ingress => egress,
         };
         if class.properties().steered {
             self.egress_bytes[target][egress] += u64::from(bytes);

@@ -104,10 +104,8 @@ impl World<'_> {
         if at > now || self.outranks(thread, current) {
             self.calendar.push(at, Event::Reschedule { core });
         }
-        if self.threads[current].rank == self.threads[thread].rank {
-            let kept_until = self.cores[core].on_cpu_since + self.keeps_ns(thread);
-            self.end_poll(core, at.max(kept_until));
-        }
+        let kept_until = self.cores[core].on_cpu_since + self.keeps_ns(thread);
+        self.end_poll(core, at.max(kept_until));
     }
 
     /// A core that was idle has something to do: its rule for polling learns from that.
@@ -180,11 +178,8 @@ impl World<'_> {
     /// Returns true if a ready thread goes before the one that runs.
     fn outranks(&self, ready: usize, running: usize) -> bool {
         let (new, old) = (&self.threads[ready], &self.threads[running]);
-        if new.rank != old.rank {
-            return new.rank > old.rank;
-        }
         let had = self.now - self.cores[old.core].on_cpu_since;
-        new.rank == 0 && had >= self.keeps_ns(ready) && new.vruntime < old.vruntime
+        had >= self.keeps_ns(ready) && new.vruntime < old.vruntime
     }
 
     /// Returns the time for which a fair thread keeps its core when `ready` wants it.
@@ -203,9 +198,7 @@ impl World<'_> {
         if let Some(current) = it.current {
             let thread = &mut self.threads[current];
             thread.vruntime += (self.now - it.accounted) * WEIGHT_NORMAL / thread.weight;
-            if thread.rank == 0 {
-                it.vruntime = it.vruntime.max(thread.vruntime);
-            }
+            it.vruntime = it.vruntime.max(thread.vruntime);
         }
         it.accounted = self.now;
     }
@@ -234,8 +227,7 @@ impl World<'_> {
             return;
         };
         let best = self.cores[core].ready[best];
-        let fair = self.threads[best].rank == self.threads[current].rank;
-        if !self.outranks(best, current) || fair && self.cores[core].step.is_call() {
+        if !self.outranks(best, current) || self.cores[core].step.is_call() {
             return;
         }
         let it = &mut self.cores[core];
@@ -288,7 +280,6 @@ impl World<'_> {
     /// slice otherwise.
     fn yield_core(&mut self, core: usize, thread: usize) {
         let now = Time(self.now);
-        let it = &self.threads[thread];
         let Some(engine) = self.awaited(thread) else {
             return;
         };
@@ -298,7 +289,7 @@ impl World<'_> {
         }
         let ready = self.cores[core].ready.iter();
         let others = ready.map(|&other| &self.threads[other]);
-        let others = others.filter(|other| other.rank == it.rank && other.ready_at <= self.now);
+        let others = others.filter(|other| other.ready_at <= self.now);
         let Some(first) = others.map(|other| other.vruntime).min() else {
             self.cores[core].idle.yielded(now, now, || false);
             return;
@@ -357,8 +348,7 @@ impl World<'_> {
             }
             let better = best.is_none_or(|best| {
                 let (new, old) = (&self.threads[thread], &self.threads[ready[best]]);
-                new.rank > old.rank
-                    || new.rank == old.rank && new.rank == 0 && new.vruntime < old.vruntime
+                new.vruntime < old.vruntime
             });
             if better {
                 best = Some(place);
@@ -427,11 +417,7 @@ impl World<'_> {
         let slice_ns = self.costs.core.slice_ns;
         let it = &mut self.cores[core];
         let mut end = if step == ThreadStep::Poll {
-            let rivals = it.ready.iter().any(|&ready| {
-                let current = it.current.expect("somebody runs");
-                self.threads[ready].rank == self.threads[current].rank
-            });
-            if rivals {
+            if !it.ready.is_empty() {
                 // A thread that keeps the core after a slice is looked at again after the next.
                 let slice_over = it.on_cpu_since + slice_ns;
                 let next_look = self.now + slice_ns;

@@ -43,7 +43,12 @@ fn preset(found: &FoundNode<'_>) -> Option<Preset> {
 
 /// The text of a knob's value, which the knob has taken on trial.
 fn value(key: &str, found: &FoundNode<'_>) -> Option<String> {
-    let Ok(knob) = Knob::find(key) else {
+    let found_knob = Knob::find(key);
+    if let Err(error @ KnobError::Removed { .. }) = &found_knob {
+        found.place.report("was removed", error.remedy());
+        return None;
+    }
+    let Ok(knob) = found_knob else {
         let keys = Knob::ALL.iter().map(|knob| knob.key);
         let what_to_do = match nearest(key, keys.chain([BASELINE])) {
             Some(name) => format!("did you mean \"{name}\"?"),

@@ -53,7 +53,7 @@ impl EgressService {
 
     /// Answers what was given up, as far as it is here.
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
-        if self.ingress.has_given_up() {
+        if self.ingress().has_given_up() {
             self.give_up_cancelled(cx);
         }
         for index in 0..self.egresses.list.len() {

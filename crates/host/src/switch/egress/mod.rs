@@ -1,4 +1,4 @@
-//! One dataplane thread of a switchboard: the egresses of a core, for one class or for all.
+//! One dataplane thread of a switchboard: the egresses of a core.
 //!
 //! Takes requests from its ingress, earlier classes first, steers them, hands each to the egress
 //! of its (class, target), and brings completions back to their submitters. An egress is a lane of
@@ -29,7 +29,7 @@ impl DataplaneConfig {
     #[must_use]
     pub fn service(self, driver: &dyn Driver) -> EgressService {
         let service = EgressService::new(self);
-        service.ingress.sleeper.serve(driver.waker());
+        service.ingress().sleeper.serve(driver.waker());
         service
     }
 }
@@ -122,7 +122,6 @@ impl Statistics {
 #[derive(Debug)]
 pub struct EgressService {
     config: DataplaneConfig,
-    ingress: Arc<Ingress>,
     intake: Intake,
     steering: RequestSteering,
     egresses: Egresses,
@@ -134,11 +133,9 @@ pub struct EgressService {
 
 impl EgressService {
     pub(super) fn new(config: DataplaneConfig) -> Self {
-        let first = *config.classes.first().expect("a thread serves a class");
         let cores = config.ingresses.len();
         let seed = config.core as u64;
         Self {
-            ingress: Arc::clone(&config.ingresses[config.core][first]),
             intake: Intake::default(),
             steering: RequestSteering::new(config.knobs.request_steering, cores, seed),
             egresses: Egresses {
@@ -165,11 +162,13 @@ impl EgressService {
         }
     }
 
+    #[inline]
+    fn ingress(&self) -> &Ingress {
+        &self.config.ingresses[self.config.core]
+    }
+
     fn add_target(&mut self, target: u16, association: &Arc<Association>, cx: &mut Context<'_>) {
         for class in crate::switch::classes_with_lanes(self.config.knobs.lanes) {
-            if !self.config.classes.contains(&class) {
-                continue;
-            }
             let mut channel =
                 RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
             let knobs = &self.config.knobs;
@@ -274,14 +273,13 @@ impl EgressService {
         {
             return;
         }
-        for index in 0..self.config.classes.len() {
-            let class = self.config.classes[index];
+        for class in Class::ALL {
             for taken in 0.. {
                 if taken >= ENTRIES_PER_TURN {
                     self.intake.more = true;
                     break;
                 }
-                let Some(entry) = self.ingress.take(class) else {
+                let Some(entry) = self.ingress().take(class) else {
                     break;
                 };
                 self.intake.took = true;
@@ -304,7 +302,7 @@ impl EgressService {
                     steered: true,
                     ..entry
                 };
-                let ingress = &self.config.ingresses[chosen][entry.class];
+                let ingress = &self.config.ingresses[chosen];
                 if ingress.put(steered).is_ok() {
                     ingress.sleeper.ring();
                     return true;
@@ -378,7 +376,7 @@ impl EgressService {
         self.statistics.publish_at = now + COUNTERS_PERIOD;
         self.forget_closed();
         let outstanding = self.config.loads.outstanding(self.config.core);
-        for &class in &self.config.classes {
+        for class in Class::ALL {
             self.statistics.load.sample(now, class, outstanding[class]);
         }
         let mut counters = self.statistics.counters.clone();
@@ -498,7 +496,7 @@ impl Service for EgressService {
     }
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
-        self.ingress.sleeper.awake();
+        self.ingress().sleeper.awake();
         for egress in &mut self.egresses.list {
             egress.channel.tick(cx);
         }
@@ -514,7 +512,7 @@ impl Service for EgressService {
 
     fn deadline(&self) -> Time {
         // Asked before a sleep: from now on a submitter with a request wakes this thread.
-        if self.intake.more || !self.ingress.may_sleep() {
+        if self.intake.more || !self.ingress().may_sleep() {
             return Time::ZERO;
         }
         let lanes = self
@@ -531,7 +529,7 @@ impl Service for EgressService {
     }
 
     fn stays_awake(&mut self) {
-        self.ingress.sleeper.awake();
+        self.ingress().sleeper.awake();
     }
 
     fn finished(&self) -> bool {
@@ -553,7 +551,6 @@ mod tests {
     use base::units::CoreId;
     use reactor::Wake;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use switch::PerClass;
 
     #[derive(Debug, Default)]
     struct Wakes(AtomicUsize);
@@ -568,14 +565,14 @@ mod tests {
     /// requests from another core.
     #[test]
     fn a_core_that_polls_is_not_woken() {
-        let ingress = Arc::new(Ingress::new(4));
+        let ingresses = Arc::new(vec![Ingress::new(4)]);
+        let ingress = &ingresses[0];
         let wakes = Arc::new(Wakes::default());
         ingress.sleeper.serve(Arc::clone(&wakes) as Arc<dyn Wake>);
         let mut service = EgressService::new(DataplaneConfig {
             id: CoreId(0),
             core: 0,
-            classes: Class::ALL.to_vec(),
-            ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
+            ingresses: Arc::clone(&ingresses),
             loads: Arc::new(LoadTable::new(1)),
             published: Arc::default(),
             knobs: Knobs::switchyard(),

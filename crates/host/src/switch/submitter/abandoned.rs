@@ -20,8 +20,8 @@ impl SwitchedChannel {
         slots
             .into_iter()
             .for_each(|slot| self.submitter.give_up(slot));
-        for ingresses in self.device.board.inner.ingresses.iter() {
-            ingresses[self.device.class].look_for_given_up();
+        for ingress in self.device.board.inner.ingresses.iter() {
+            ingress.look_for_given_up();
         }
     }
 }

@@ -49,8 +49,8 @@ impl SwitchedChannel {
             }
         }
         if found {
-            for ingresses in self.device.board.inner.ingresses.iter() {
-                ingresses[self.device.class].look_for_given_up();
+            for ingress in self.device.board.inner.ingresses.iter() {
+                ingress.look_for_given_up();
             }
         }
         found

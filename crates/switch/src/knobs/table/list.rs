@@ -7,7 +7,7 @@ use crate::class::Class;
 use crate::class_scheduler::Window;
 use crate::doorbell::Mode;
 use crate::knobs::error::TARGET_THREADS_MIN;
-use crate::knobs::{Lanes, Polling, ThreadPriority, Threads};
+use crate::knobs::{Lanes, Polling, ThreadPriority};
 use crate::limits;
 use crate::request_steering::Preference;
 use base::Nanos;
@@ -113,16 +113,20 @@ macro_rules! floor {
     };
 }
 
+/// Knobs of earlier versions, and the remedy of each.
+pub(super) const REMOVED: &[(&str, &str)] = &[(
+    "threads",
+    "omit it: a core of a switchboard has one thread, which serves all classes",
+)];
+
 pub(super) const KNOBS: &[Knob] = &[
     always!("lanes", "lanes of a core to a target, for connections made from then on",
         words ["per-class" = Lanes::PerClass, "shared" = Lanes::Shared], lanes),
     always!("prioritisation", "latency work goes before throughput work on every core",
         switch => prioritisation),
     always!("latency_threads", "the priority that threads with latency work ask the kernel for",
-        words ["default" = ThreadPriority::Default, "nice" = ThreadPriority::Nice,
-            "best" = ThreadPriority::Best], latency_threads),
-    always!("threads", "dataplane threads of a host's core, for switchboards started from then on",
-        words ["per-core" = Threads::PerCore, "per-class" = Threads::PerClass], threads),
+        words ["default" = ThreadPriority::Default, "nice" = ThreadPriority::Nice],
+        latency_threads),
     always!(TARGET_THREADS_MIN, "threads that a target uses at least; 0 for all of the cores that it \
          was given, and one where it was given none",
         number KnobRange::Number(0, limits::TARGET_THREADS_MAX as u64), target_threads.min),

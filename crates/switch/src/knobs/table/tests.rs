@@ -38,6 +38,21 @@ fn every_knob_counts_in_some_preset_or_says_what_it_needs() {
 }
 
 #[test]
+fn a_knob_that_was_removed_says_so() {
+    let mut knobs = Knobs::switchyard();
+    let error = knobs.set("threads", "per-class").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the knob threads was removed: omit it: a core of a switchboard has one thread, which \
+         serves all classes"
+    );
+    assert_eq!(error.knob(), Some("threads"));
+    let error = knobs.set("latency_threads", "best").unwrap_err();
+    assert!(error.to_string().contains("default or nice"), "{error}");
+    assert_eq!(knobs, Knobs::switchyard());
+}
+
+#[test]
 fn a_knob_is_turned_by_text() {
     let mut knobs = Knobs::switchyard();
     for (key, text) in [
