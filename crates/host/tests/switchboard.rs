@@ -394,6 +394,21 @@ fn requests_fail_when_the_controller_is_gone_and_submitters_end() {
     assert!(device.geometry().block_bytes == 4096);
 }
 
+/// There were no lanes to a 65th controller, although the earlier ones had been closed.
+#[test]
+fn controllers_come_and_go_without_end() {
+    let running = start();
+    let board = board(Knobs::switchyard());
+    for _ in 0..70 {
+        let (_host, subsystem) = connect(&running);
+        let namespace = subsystem.namespace(1).unwrap();
+        let device = board.namespace(&namespace.device()).unwrap();
+        let mut bench = Bench::open(driver(), &device).unwrap();
+        bench.read(0, 1).unwrap();
+        bench.shut();
+    }
+}
+
 /// A submitter that is dropped with requests on their way must hold nobody up, wherever those are.
 #[test]
 fn who_leaves_in_a_hurry_holds_nobody_up() {

@@ -8,6 +8,7 @@
 use super::abandoned::AbandonedWrites;
 use super::given_up::{GivenUpSlots, LookFlag};
 use super::request_count::Account;
+use super::target_number::TargetNumber;
 use base::units::Lba;
 use base::{BoundedQueue, Time};
 use block::{BlockError, Operation};
@@ -116,6 +117,8 @@ pub(super) struct Submitter {
     given_up: GivenUpSlots,
     /// Writes that it left behind.
     abandoned: Mutex<Option<AbandonedWrites>>,
+    /// The number that its requests name: in use while one of them is on its way.
+    _target: Option<Arc<TargetNumber>>,
 }
 
 impl Submitter {
@@ -127,7 +130,14 @@ impl Submitter {
             region,
             given_up: GivenUpSlots::new(depth),
             abandoned: Mutex::new(None),
+            _target: None,
         }
+    }
+
+    /// The same; its requests go to this controller.
+    pub(super) fn with_target(mut self, target: &Arc<TargetNumber>) -> Self {
+        self._target = Some(Arc::clone(target));
+        self
     }
 
     /// The submitter gives up the request in the slot.

@@ -3,6 +3,7 @@
 use super::counters::PublishedCounters;
 use super::ingress::{Ingress, Submitter};
 use super::request_steering::LoadTable;
+use super::target_number::TargetNumber;
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
 use base::units::CoreId;
@@ -17,7 +18,7 @@ pub struct Message(pub(super) Update);
 #[derive(Debug)]
 pub(super) enum Update {
     /// There is a controller with this number.
-    Target(u16, Arc<Association>),
+    Target(Arc<TargetNumber>, Arc<Association>),
     /// A controller has a namespace with this number.
     Namespace {
         target: u16,

@@ -28,6 +28,7 @@ mod registry;
 mod request_count;
 mod request_steering;
 mod submitter;
+mod target_number;
 #[cfg(test)]
 mod tests;
 

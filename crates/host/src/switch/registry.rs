@@ -5,6 +5,7 @@
 
 use super::ingress::Submitter;
 use super::message::{Message, Update};
+use super::target_number::TargetNumber;
 use super::{DataplaneThread, Inner, limits};
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
@@ -19,17 +20,32 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     /// Controllers by their numbers.
-    targets: Vec<Target>,
+    targets: Vec<Option<Target>>,
     /// Submitters by theirs.
     submitters: Vec<Option<Arc<Submitter>>>,
 }
 
 #[derive(Debug)]
 struct Target {
+    number: Arc<TargetNumber>,
     association: Arc<Association>,
     /// The namespaces that are known, by their numbers. An NSID that came to name another volume
     /// is another namespace.
     namespaces: Vec<Arc<NamespaceState>>,
+}
+
+impl Registry {
+    /// Forgets submitters that left and controllers that are gone, once the threads have let go of
+    /// them as well.
+    fn forget(&mut self) {
+        for place in &mut self.submitters {
+            place.take_if(|known| Arc::strong_count(known) == 1);
+        }
+        // After the submitters, which hold the numbers of their controllers.
+        for place in &mut self.targets {
+            place.take_if(|target| Arc::get_mut(&mut target.number).is_some());
+        }
+    }
 }
 
 /// Pause between two attempts to put a message into a full mailbox.
@@ -89,34 +105,60 @@ impl Inner {
         }
     }
 
-    /// The numbers of a namespace and its controller, which every core knows from now on.
-    pub(super) fn register(&self, remote: &RemoteNamespace) -> Result<(u16, u16), HostError> {
-        let mut registry = self.registry();
-        let association = remote.association();
-        let mut targets = registry.targets.iter();
-        let known = targets.position(|target| Arc::ptr_eq(&target.association, association));
-        let target = known.unwrap_or(registry.targets.len());
-        let number = u16::try_from(target).expect("at most 64");
-        if known.is_none() {
-            if registry.targets.len() >= limits::TARGETS_MAX {
-                return Err(HostError::Limit(
-                    "this switchboard has lanes to 64 controllers already; make another one",
-                ));
-            }
-            if association.free_queues() < self.lanes_per_target {
-                return Err(HostError::Limit(
-                    "the controller has fewer free I/O queues than the switchboard has lanes to it \
-                     (one for each core and class); use fewer cores, or raise the target's limit",
-                ));
-            }
-            self.tell(|| Update::Target(number, Arc::clone(association)))?;
-            registry.targets.push(Target {
-                association: Arc::clone(association),
-                namespaces: Vec::new(),
-            });
+    /// Makes a controller known to every core. Returns its place in the registry.
+    fn add_target(
+        &self,
+        registry: &mut Registry,
+        association: &Arc<Association>,
+    ) -> Result<usize, HostError> {
+        let free = registry.targets.iter().position(Option::is_none);
+        let index = free.unwrap_or(registry.targets.len());
+        if index >= limits::TARGETS_MAX {
+            return Err(HostError::Limit(
+                "this switchboard has lanes to 64 controllers already; make another one",
+            ));
         }
-        let all: usize = registry.targets.iter().map(|t| t.namespaces.len()).sum();
-        let namespaces = &mut registry.targets[target].namespaces;
+        if association.free_queues() < self.lanes_per_target {
+            return Err(HostError::Limit(
+                "the controller has fewer free I/O queues than the switchboard has lanes to it \
+                 (one for each core and class); use fewer cores, or raise the target's limit",
+            ));
+        }
+        let number = u16::try_from(index).expect("at most 64");
+        let number = Arc::new(TargetNumber(number));
+        self.tell(|| Update::Target(Arc::clone(&number), Arc::clone(association)))?;
+        if free.is_none() {
+            registry.targets.push(None);
+        }
+        registry.targets[index] = Some(Target {
+            number,
+            association: Arc::clone(association),
+            namespaces: Vec::new(),
+        });
+        Ok(index)
+    }
+
+    /// The numbers of a namespace and its controller, which every core knows from now on.
+    pub(super) fn register(
+        &self,
+        remote: &RemoteNamespace,
+    ) -> Result<(Arc<TargetNumber>, u16), HostError> {
+        let mut registry = self.registry();
+        registry.forget();
+        let association = remote.association();
+        let is_it = |target: &Target| Arc::ptr_eq(&target.association, association);
+        let mut targets = registry.targets.iter();
+        let known = targets.position(|target| target.as_ref().is_some_and(is_it));
+        let index = match known {
+            Some(index) => index,
+            None => self.add_target(&mut registry, association)?,
+        };
+        let targets = registry.targets.iter().flatten();
+        let all: usize = targets.map(|target| target.namespaces.len()).sum();
+        let target = registry.targets[index].as_mut();
+        let Target {
+            number, namespaces, ..
+        } = target.expect("it is known");
         let state = remote.state();
         let known = namespaces
             .iter()
@@ -136,23 +178,20 @@ impl Inner {
                 ..remote.capabilities()
             };
             self.tell(|| Update::Namespace {
-                target: number,
+                target: number.0,
                 namespace,
                 state: Arc::clone(state),
                 capabilities,
             })?;
             namespaces.push(Arc::clone(state));
         }
-        Ok((number, namespace))
+        Ok((Arc::clone(number), namespace))
     }
 
     /// Makes a submitter known to every core; its number.
     pub(super) fn join(&self, submitter: &Arc<Submitter>) -> Result<u32, HostError> {
         let mut registry = self.registry();
-        // One that left is forgotten when the threads have let go of it as well.
-        for place in &mut registry.submitters {
-            place.take_if(|known| Arc::strong_count(known) == 1);
-        }
+        registry.forget();
         let free = registry.submitters.iter().position(Option::is_none);
         let index = free.unwrap_or(registry.submitters.len());
         if index >= limits::SUBMITTERS_MAX {

@@ -105,6 +105,14 @@ impl LoadTable {
         self.cores[core].refused[class][target].store(refused, Ordering::Release);
     }
 
+    /// The core has no egress to a target any more: the number may be another one's.
+    pub(super) fn forget(&self, core: usize, target: usize) {
+        self.note_waiting(core, target, 0);
+        for class in Class::ALL {
+            self.note_refused(core, target, class, false);
+        }
+    }
+
     /// Returns true if requests of this class find no queue there.
     pub(super) fn is_refused(&self, core: usize, target: usize, class: Class) -> bool {
         self.cores[core].refused[class][target].load(Ordering::Acquire)

@@ -11,6 +11,7 @@ use super::limits::{
     DEPTH_MAX, MEMORY_BYTES_MAX, ROOM_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH,
 };
 use super::request_steering::LoadTable;
+use super::target_number::TargetNumber;
 use crate::channel::OtherWay;
 use crate::namespace::RemoteNamespace;
 use crate::recovery::epoch::Phase;
@@ -31,7 +32,7 @@ use switch::Class;
 pub struct SwitchedNamespace {
     board: Switchboard,
     remote: RemoteNamespace,
-    target: u16,
+    target: Arc<TargetNumber>,
     namespace: u16,
     class: Class,
     depth: u32,
@@ -44,7 +45,7 @@ impl SwitchedNamespace {
     pub(super) fn new(
         board: Switchboard,
         remote: RemoteNamespace,
-        target: u16,
+        target: Arc<TargetNumber>,
         namespace: u16,
     ) -> Self {
         let bytes = SUBMITTER_BYTES.min(remote.capabilities().max_transfer_bytes);
@@ -197,7 +198,8 @@ impl SwitchedChannel {
         let (depth, bytes) = (device.depth as usize, device.bytes as usize);
         let memory = SubmitterMemory::with_room(device.depth, bytes, device.room)?;
         let region = memory.region().clone();
-        let submitter = Arc::new(Submitter::new(depth, region, driver.waker()));
+        let submitter = Submitter::new(depth, region, driver.waker());
+        let submitter = Arc::new(submitter.with_target(&device.target));
         device.board.inner.health.watch(&submitter);
         let number = device
             .board
@@ -407,7 +409,7 @@ impl SwitchedChannel {
         let entry = IngressRequest {
             submitter: self.number,
             slot,
-            target: self.device.target,
+            target: self.device.target.0,
             namespace: self.device.namespace,
             class: self.device.class,
             steered: false,
@@ -548,7 +550,7 @@ impl Channel for SwitchedChannel {
         }
         // The lanes follow the association: a request that comes before they do waits for them. Those
         // that the controller refuses a queue say so.
-        let (target, class) = (usize::from(self.device.target), self.device.class);
+        let (target, class) = (usize::from(self.device.target.0), self.device.class);
         !self.loads().is_refused(self.core, target, class)
     }
 

@@ -42,9 +42,22 @@ fn fill_the_second(board: &Switchboard, mailboxes: &mut [Mailbox<Message>]) {
     assert_eq!(emptied, MAILBOX_CAPACITY);
 }
 
+/// The messages to a core that lets go of every controller at once.
 fn told(mailbox: &mut Mailbox<Message>) -> Vec<String> {
+    told_to(mailbox, &mut Vec::new())
+}
+
+/// The messages to a core that has lanes to the controllers in `known`.
+fn told_to(
+    mailbox: &mut Mailbox<Message>,
+    known: &mut Vec<Arc<target_number::TargetNumber>>,
+) -> Vec<String> {
     let notes = std::iter::from_fn(|| mailbox.pop()).map(|Message(note)| match note {
-        Update::Target(target, _) => format!("target {target}"),
+        Update::Target(number, _) => {
+            let note = format!("target {}", number.0);
+            known.push(number);
+            note
+        }
         Update::Namespace {
             target, namespace, ..
         } => format!("namespace {target}.{namespace}"),
@@ -81,6 +94,12 @@ fn submitter() -> Arc<ingress::Submitter> {
     Arc::new(ingress::Submitter::new(1, region, Arc::new(Nobody)))
 }
 
+fn submitter_to(target: &Arc<target_number::TargetNumber>) -> Arc<ingress::Submitter> {
+    let region = Region::new(4096).unwrap();
+    let submitter = ingress::Submitter::new(1, region, Arc::new(Nobody));
+    Arc::new(submitter.with_target(target))
+}
+
 #[test]
 fn what_one_core_cannot_be_told_no_core_is_told() {
     let (board, mut mailboxes) = board();
@@ -99,17 +118,60 @@ fn what_one_core_cannot_be_told_no_core_is_told() {
     mailboxes[1].pop().unwrap();
     board.namespace(&one).unwrap_err();
     // There was room for the controller, not for its namespace.
-    assert_eq!(told(&mut mailboxes[0]), ["target 0"]);
-    assert_eq!(told(&mut mailboxes[1]), ["target 0"]);
+    let mut known = Vec::new();
+    for mailbox in &mut mailboxes {
+        assert_eq!(told_to(mailbox, &mut known), ["target 0"]);
+    }
     for (namespace, number) in [(&two, 0), (&one, 1), (&two, 0)] {
-        let switched = board.inner.register(namespace).unwrap();
-        assert_eq!(switched, (0, number));
+        let (target, switched) = board.inner.register(namespace).unwrap();
+        assert_eq!((target.0, switched), (0, number));
     }
     assert_eq!(board.inner.join(&late).unwrap(), 0);
     assert_eq!(board.inner.join(&early).unwrap(), 1);
     let all = ["namespace 0.0", "namespace 0.1", "join 0", "join 1"];
     assert_eq!(told(&mut mailboxes[0]), all);
     assert_eq!(told(&mut mailboxes[1]), all);
+}
+
+/// A switchboard was full after 64 controllers, however many of them had been closed.
+#[test]
+fn a_controller_is_forgotten_when_nobody_needs_its_number() {
+    let (board, mut mailboxes) = board();
+    let mut add = |namespace: &RemoteNamespace| {
+        let device = board.namespace(namespace).unwrap();
+        let [first, second] = &mut mailboxes[..] else {
+            panic!("two cores")
+        };
+        let notes = told(first);
+        assert_eq!(notes, told(second));
+        (device, notes)
+    };
+    for _ in 0..2 * limits::TARGETS_MAX {
+        let [one, _] = namespaces();
+        let (_, notes) = add(&one);
+        assert_eq!(notes, ["target 0", "namespace 0.0"]);
+    }
+    let [held, _] = namespaces();
+    let (device, _) = add(&held);
+    let [other, _] = namespaces();
+    let (other, notes) = add(&other);
+    assert_eq!(notes, ["target 1", "namespace 1.0"], "number 0 is in use");
+    // Its submitter has requests on their way for as long as a core knows it.
+    let (number, _) = board.inner.register(&held).unwrap();
+    let waits = submitter_to(&number);
+    drop((device, number));
+    assert_eq!(board.inner.join(&waits).unwrap(), 0);
+    assert_eq!(
+        add(&namespaces()[0]).1,
+        ["join 0", "target 2", "namespace 2.0"]
+    );
+    board.inner.leave(0);
+    drop(waits);
+    assert_eq!(
+        add(&namespaces()[0]).1,
+        ["leave 0", "target 0", "namespace 0.0"]
+    );
+    drop(other);
 }
 
 #[test]

@@ -9,11 +9,13 @@ mod backlog;
 mod completions;
 
 use crate::association::Association;
-use crate::channel::RemoteChannel;
+use crate::channel::{ChannelState, RemoteChannel};
+use crate::recovery::epoch::Phase;
 use crate::switch::counters::CoreCounters;
 use crate::switch::ingress::{Ingress, IngressRequest, Submitter};
 use crate::switch::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
 use crate::switch::message::{DataplaneConfig, Message, Update};
+use crate::switch::target_number::TargetNumber;
 use base::Time;
 use block::{BlockError, Channel, Request, Submit};
 use completions::pack;
@@ -38,6 +40,8 @@ impl DataplaneConfig {
 #[derive(Debug)]
 struct Egress {
     target: u16,
+    /// Its number is in use as long as there is an egress.
+    _number: Arc<TargetNumber>,
     class: Class,
     channel: RemoteChannel,
     /// It finds no queue, as submitters were told.
@@ -167,14 +171,20 @@ impl EgressService {
         &self.config.ingresses[self.config.core]
     }
 
-    fn add_target(&mut self, target: u16, association: &Arc<Association>, cx: &mut Context<'_>) {
+    fn add_target(
+        &mut self,
+        number: &Arc<TargetNumber>,
+        association: &Arc<Association>,
+        cx: &mut Context<'_>,
+    ) {
         for class in crate::switch::classes_with_lanes(self.config.knobs.lanes) {
             let mut channel =
                 RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
             let knobs = &self.config.knobs;
             channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency.level));
             self.egresses.list.push(Egress {
-                target,
+                target: number.0,
+                _number: Arc::clone(number),
                 class,
                 channel,
                 refused: false,
@@ -368,13 +378,15 @@ impl EgressService {
     }
 
     /// Publishes the counters and updates the load average.
-    fn publish(&mut self, now: Time) {
+    fn publish(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
         self.statistics.unpublished = now < self.statistics.publish_at;
         if self.statistics.unpublished {
             return;
         }
         self.statistics.publish_at = now + COUNTERS_PERIOD;
         self.forget_closed();
+        self.forget_gone(cx);
         let outstanding = self.config.loads.outstanding(self.config.core);
         for class in Class::ALL {
             self.statistics.load.sample(now, class, outstanding[class]);
@@ -393,6 +405,24 @@ impl EgressService {
     }
 }
 
+impl EgressService {
+    /// Lets go of lanes to controllers that will not come back.
+    fn forget_gone(&mut self, cx: &mut Context<'_>) {
+        let (loads, core) = (&self.config.loads, self.config.core);
+        let caravans = &mut self.statistics.counters.caravans;
+        self.egresses.list.retain_mut(|egress| {
+            if !egress.is_over(cx) {
+                return true;
+            }
+            loads.forget(core, usize::from(egress.target));
+            egress
+                .channel
+                .add_doorbell_counters(&mut caravans[egress.class]);
+            false
+        });
+    }
+}
+
 /// Answer of an egress to a request.
 enum Outcome {
     Taken,
@@ -401,6 +431,17 @@ enum Outcome {
 }
 
 impl Egress {
+    /// Returns true if the association is over, and the lane has no request and no connection left.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_gone = self.channel.state() == ChannelState::Gone
+            && self.channel.association().phase() == Phase::Gone;
+        if !is_gone || self.channel.outstanding() > 0 || !self.backlog.is_empty() {
+            return false;
+        }
+        self.channel.close(cx);
+        self.channel.closed()
+    }
+
     #[inline]
     fn submit(
         &mut self,
@@ -448,7 +489,7 @@ impl Service for EgressService {
 
     fn message(&mut self, Message(note): Message, cx: &mut Context<'_>) {
         match note {
-            Update::Target(target, association) => self.add_target(target, &association, cx),
+            Update::Target(number, association) => self.add_target(&number, &association, cx),
             Update::Namespace {
                 target,
                 namespace,
@@ -507,7 +548,7 @@ impl Service for EgressService {
         self.watch_latency(cx.now);
         self.send(cx);
         self.take_completions(cx.now);
-        self.publish(cx.now);
+        self.publish(cx);
     }
 
     fn deadline(&self) -> Time {
@@ -544,53 +585,4 @@ impl Service for EgressService {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::completions::unpack;
-    use super::*;
-    use crate::switch::request_steering::LoadTable;
-    use base::units::CoreId;
-    use reactor::Wake;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[derive(Debug, Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// A core that only looked whether it might sleep was woken, while it polled, for each run of
-    /// requests from another core.
-    #[test]
-    fn a_core_that_polls_is_not_woken() {
-        let ingresses = Arc::new(vec![Ingress::new(4)]);
-        let ingress = &ingresses[0];
-        let wakes = Arc::new(Wakes::default());
-        ingress.sleeper.serve(Arc::clone(&wakes) as Arc<dyn Wake>);
-        let mut service = EgressService::new(DataplaneConfig {
-            id: CoreId(0),
-            core: 0,
-            ingresses: Arc::clone(&ingresses),
-            loads: Arc::new(LoadTable::new(1)),
-            published: Arc::default(),
-            knobs: Knobs::switchyard(),
-        });
-        assert_eq!(service.deadline(), Time::NEVER);
-        service.stays_awake();
-        ingress.sleeper.ring();
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
-        assert_eq!(service.deadline(), Time::NEVER);
-        ingress.sleeper.ring();
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "it sleeps");
-    }
-
-    #[test]
-    fn a_tag_holds_submitter_slot_and_class() {
-        for class in Class::ALL {
-            let tag = pack(0xffff_fffe, 0x00ab_cdef, class);
-            assert_eq!(unpack(tag), (0xffff_fffe, 0x00ab_cdef, class));
-        }
-    }
-}
+mod tests;
