@@ -241,11 +241,16 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
     /// Closes the channel in order, for `limit` at the longest.
     pub(super) fn close(&mut self, limit: base::Nanos) {
         self.with(Channel::close);
-        let end = self.driver.now() + limit;
-        while !self.channel.closed() && self.driver.now() < end {
-            if self.turn(Wait::Until(end)).is_err() {
+        let mut now = self.driver.now();
+        let end = now + limit;
+        while !self.channel.closed() && now < end {
+            // Asked before each sleep: a switchboard wakes only threads that are about to sleep.
+            let deadline = self.channel.deadline().min(end);
+            let wait = self.idle.decide(now, deadline);
+            if self.turn(wait).is_err() {
                 return;
             }
+            now = yield_core(&mut self.idle, &self.driver, Some(self.driver.now()));
         }
     }
 }
@@ -297,5 +302,63 @@ impl Iterator for Completions<'_> {
 impl Drop for Completions<'_> {
     fn drop(&mut self) {
         self.queue.rest();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+    use reactor::Wake;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A channel with requests that other threads carry out. They wake a thread that sleeps.
+    #[derive(Debug)]
+    struct Elsewhere(Arc<Progress>);
+
+    #[derive(Debug, Default)]
+    struct Progress {
+        may_sleep: AtomicBool,
+        is_done: AtomicBool,
+    }
+
+    impl Channel for Elsewhere {
+        fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+            Submit::Busy(request)
+        }
+
+        fn deadline(&self) -> Time {
+            self.0.may_sleep.store(true, Ordering::Release);
+            Time::NEVER
+        }
+
+        fn closed(&self) -> bool {
+            self.0.is_done.load(Ordering::Acquire)
+        }
+    }
+
+    /// It was not woken, and waited for as long as a close may take.
+    #[test]
+    fn a_thread_that_closes_says_that_it_sleeps() {
+        let channel = Arc::new(Progress::default());
+        let open = |_: &mut UringDriver| Ok(Box::new(Elsewhere(Arc::clone(&channel))));
+        let options = Options::default();
+        let mut own = OwnChannel::open(&options, PollPolicy::Never, open).unwrap();
+        let (waker, other) = (own.driver.waker(), Arc::clone(&channel));
+        let other = std::thread::spawn(move || {
+            while !other.may_sleep.load(Ordering::Acquire) {
+                if other.is_done.load(Ordering::Acquire) {
+                    return;
+                }
+                std::thread::yield_now();
+            }
+            other.is_done.store(true, Ordering::Release);
+            Wake::wake(&*waker);
+        });
+        own.close(Nanos::from_secs(60));
+        let was_woken = channel.is_done.swap(true, Ordering::AcqRel);
+        other.join().unwrap();
+        assert!(was_woken, "it slept through its end");
     }
 }
