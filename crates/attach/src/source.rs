@@ -6,7 +6,7 @@ use block::{Device, PathDevice};
 use control::attachments::AttachmentState;
 use control::model::{self, DeviceKind};
 use control::plane::devices;
-use host::{HostBuilder, NamespaceInfo, Phase, Subsystem};
+use host::{HostBuilder, NamespaceInfo, Phase, RemoteNamespace, Subsystem};
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
@@ -126,10 +126,11 @@ impl Source {
         let nsids = nsid.map_or_else(all, |nsid| vec![nsid]);
         let mut volumes = Vec::new();
         let open = |nsid| -> Result<(u32, Devices)> {
-            let namespace = subsystem.namespace(nsid)?;
+            // Without the channel for blocking calls, which would take an I/O queue.
+            let namespace = RemoteNamespace::new(subsystem.association(), nsid)?;
             volumes.push((nsid, volume(&remote.nqn, namespace.info())));
             let device = |class: Class| -> Arc<dyn Device> {
-                let device = namespace.device().with_queues(1, REMOTE_DEPTH);
+                let device = namespace.clone().with_queues(1, REMOTE_DEPTH);
                 let device = device.with_class(class);
                 if by_path {
                     Arc::new(device.below_path())

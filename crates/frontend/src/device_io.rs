@@ -4,6 +4,7 @@
 //! complete when all of them are. Its memory is taken as a whole before it begins, so requests that
 //! wait for memory hold none.
 
+use crate::class_channel::{ClassChannel, NoChannel};
 use crate::limits::{CORE_REQUESTS_RESERVE, DEVICE_BYTES_MAX};
 use crate::served_size::served;
 use crate::{IoCounters, KnownLosses};
@@ -44,17 +45,6 @@ struct Pending<T> {
     data: Vec<Option<IoSlice>>,
 }
 
-/// The way to the device for one class.
-#[derive(Debug)]
-struct ClassChannel {
-    channel: Box<dyn Channel>,
-    /// Pieces that wait for room in the channel.
-    unsent: VecDeque<Request>,
-    /// Pieces in the channel.
-    in_flight: usize,
-    submitted: bool,
-}
-
 /// The requests of one core. `T` is the front end's name for a request.
 #[derive(Debug)]
 pub struct DeviceIo<T> {
@@ -63,6 +53,8 @@ pub struct DeviceIo<T> {
     /// The most bytes of one piece.
     piece_bytes: usize,
     channels: PerClass<ClassChannel>,
+    /// The class with the channel that carries the requests of a class.
+    ways: PerClass<Class>,
     requests: Slab<Pending<T>>,
     requests_max: usize,
     finished: PerClass<VecDeque<Finished<T>>>,
@@ -82,7 +74,8 @@ const SPARE_MAX: usize = 1024;
 
 impl<T> DeviceIo<T> {
     /// Opens the devices on the calling core, one for each class, which are ways to the same
-    /// blocks; for at most `requests` requests at a time.
+    /// blocks; for at most `requests` requests at a time. All classes share the channel of the
+    /// default class where the target grants no further queue.
     ///
     /// # Errors
     /// What a device answers; [`DeviceError::Invalid`] for one of more than [`DEVICE_BYTES_MAX`].
@@ -99,16 +92,23 @@ impl<T> DeviceIo<T> {
                  of NBD clients end at 2^63 - 1; attach one of at most {DEVICE_BYTES_MAX} bytes"
             )));
         }
-        let mut open = |class: Class| -> Result<ClassChannel, DeviceError> {
-            Ok(ClassChannel {
-                channel: devices[class].open(driver)?,
-                unsent: VecDeque::new(),
-                in_flight: 0,
-                submitted: false,
-            })
-        };
-        let [latency, throughput] = [open(Class::Latency)?, open(Class::Throughput)?];
-        let mut channels = [Some(latency), Some(throughput)];
+        let mut opened: PerClass<Option<Box<dyn Channel>>> = PerClass::default();
+        opened[Class::DEFAULT] = Some(device.open(driver)?);
+        for class in Class::ALL {
+            if opened[class].is_none() {
+                match devices[class].open(driver) {
+                    Ok(channel) => opened[class] = Some(channel),
+                    Err(DeviceError::NoQueue(reason)) => {
+                        tracing::warn!("requests of class {class} share a queue: {reason}");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let ways = PerClass::from_fn(|class| match opened[class] {
+            Some(_) => class,
+            None => Class::DEFAULT,
+        });
         let capabilities = device.capabilities();
         let block = device.geometry().block_bytes as usize;
         let largest = driver.buffers().largest();
@@ -116,10 +116,13 @@ impl<T> DeviceIo<T> {
         Ok(Self {
             capabilities,
             piece_bytes: (piece - piece % block).max(block),
-            channels: PerClass::from_fn(|class| {
-                let channel = channels[class.index()].take();
-                channel.expect("each class is asked for once")
+            channels: PerClass::from_fn(|class| ClassChannel {
+                channel: opened[class].take().unwrap_or_else(|| Box::new(NoChannel)),
+                unsent: VecDeque::new(),
+                in_flight: 0,
+                submitted: false,
             }),
+            ways,
             requests: Slab::with_capacity(requests + CORE_REQUESTS_RESERVE),
             requests_max: requests,
             finished: PerClass::default(),
@@ -205,7 +208,7 @@ impl<T> DeviceIo<T> {
         let mut left = bytes;
         while left > 0 {
             let len = left.min(self.piece_bytes);
-            let own = self.channels[class].channel.memory(len);
+            let own = self.channels[self.ways[class]].channel.memory(len);
             let piece = own.or_else(|| {
                 let buffer = cx.driver.buffers().take(len)?;
                 Some(IoSlice::from_buffer(buffer, len))
@@ -319,7 +322,7 @@ impl<T> DeviceIo<T> {
         let Ok(key) = self.requests.insert(pending) else {
             panic!("the caller asked whether there is room for a request");
         };
-        let unsent = &mut self.channels[class].unsent;
+        let unsent = &mut self.channels[self.ways[class]].unsent;
         let before = unsent.len();
         let mut piece = |at: u64, blocks: u64, data: Option<IoSlice>, number: usize| {
             unsent.push_back(Request {
@@ -461,7 +464,8 @@ impl<T> DeviceIo<T> {
         let result = match &pending.flush {
             // The channel tells of the completion that was taken last.
             Some((client, known)) => {
-                let losses = self.channels[pending.class].channel.losses();
+                let way = self.ways[pending.class];
+                let losses = self.channels[way].channel.losses();
                 client.judge(completion.result, losses, *known)
             }
             None => completion.result,
@@ -518,7 +522,7 @@ impl<T> DeviceIo<T> {
         let Some((key, class, pieces)) = found else {
             return;
         };
-        let entry = &mut self.channels[class];
+        let entry = &mut self.channels[self.ways[class]];
         for number in 0..pieces {
             entry.channel.cancel(tag_of(key, number), cx);
         }
@@ -579,3 +583,6 @@ fn piece_of(tag: u64) -> (SlabKey, usize) {
     let piece = usize::try_from(tag >> SlabKey::TAG_BITS);
     (SlabKey::from_tag(tag), piece.expect("24 bits"))
 }
+
+#[cfg(test)]
+mod tests;

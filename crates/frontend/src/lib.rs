@@ -7,6 +7,7 @@
 
 mod acceptor;
 mod cache_life;
+mod class_channel;
 mod class_choice;
 mod class_rules;
 mod core_thread;

@@ -61,7 +61,7 @@ fn device_errno(error: &DeviceError) -> i32 {
         DeviceError::Io { source, .. } => {
             return source.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
         }
-        DeviceError::Invalid(_) => Errno::BUSY,
+        DeviceError::Invalid(_) | DeviceError::NoQueue(_) => Errno::BUSY,
         DeviceError::Memory(_) => Errno::NOMEM,
     };
     errno.raw_os_error()

@@ -153,7 +153,7 @@ impl RemoteNamespace {
             driver,
         );
         if !channel.has_queue() {
-            return Err(DeviceError::Invalid(format!(
+            return Err(DeviceError::NoQueue(format!(
                 "{self:?}: all {} I/O queues that its controller grants are taken; use fewer \
                  queues, or raise the target's limit",
                 self.association.parameters().io_queues

@@ -79,6 +79,9 @@ pub enum DeviceError {
     /// The options ask for a device that cannot be.
     #[error("{0}")]
     Invalid(String),
+    /// Its target grants no further queue: channels that are open can be shared instead.
+    #[error("{0}")]
+    NoQueue(String),
     /// Memory is short.
     #[error(transparent)]
     Memory(#[from] reactor::memory::RegionError),
