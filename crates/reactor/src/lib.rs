@@ -4,6 +4,7 @@
 //! over a driver, a [`Service`] and a mailbox. No async runtime, no lock and no allocation on the
 //! I/O path after start.
 
+pub mod address;
 pub mod arrivals;
 pub mod clock;
 mod core;

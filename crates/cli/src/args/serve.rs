@@ -135,5 +135,5 @@ impl ServeArgs {
 fn listen(text: &str) -> Result<SocketAddr, String> {
     let what_to_do =
         "it is no IP address with a port; write one, such as 127.0.0.1:4420 or [::1]:4420";
-    text.parse().map_err(|_| what_to_do.to_owned())
+    reactor::address::parse(text).map_err(|_| what_to_do.to_owned())
 }

@@ -227,7 +227,11 @@ from_found! {
     u32: |found| integer(found, &(0..=Self::MAX));
     u64: |found| integer(found, &(0..=Self::MAX));
     String: |found| text(found, "a text in quotes").map(str::to_owned);
-    SocketAddr: |found| parsed(found, "an address with a port, like \"127.0.0.1:4420\" or \"[::1]:4420\"");
+    SocketAddr: |found| {
+        let expected = "an address with a port, like \"127.0.0.1:4420\" or \"[::1]:4420\"";
+        let value = reactor::address::parse(text(found, expected)?).ok();
+        value.or_else(|| found.wrong_type(expected))
+    };
     IpAddr: |found| parsed(found, "an IP address, like \"192.0.2.1\" or \"2001:db8::1\"");
     PathBuf: |found| parsed(found, "a path in quotes");
     Uuid: |found| parsed(found, Uuid::EXPECTED);

@@ -52,7 +52,9 @@ impl FromStr for Address {
 
     /// Reads HOST:PORT.
     fn from_str(text: &str) -> Result<Self, String> {
-        let resolved = text.to_socket_addrs().ok().and_then(|mut all| all.next());
+        let resolved = reactor::address::parse(text)
+            .ok()
+            .or_else(|| text.to_socket_addrs().ok()?.next());
         let address = resolved
             .ok_or_else(|| format!("write HOST:PORT, for example 127.0.0.1:10809, not {text}"))?;
         Ok(Self::Tcp(address))

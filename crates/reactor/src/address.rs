@@ -1,0 +1,144 @@
+//! Addresses as people write them.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+/// Reads an IP address with a port. An IPv6 address may have a zone, by name or number:
+/// `[fe80::1%eth0]:4420`.
+///
+/// # Errors
+/// When the text is nothing of the kind, or there is no such zone.
+pub fn parse(text: &str) -> io::Result<SocketAddr> {
+    if let Ok(found) = text.parse() {
+        return Ok(found);
+    }
+    let (host, port) = split(text)?;
+    let is_zoned = |host: &str| {
+        let address = host.split_once('%').map(|(address, _)| address);
+        address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+    };
+    match port {
+        Some(port) if is_zoned(host) => first(&look_up(host, port)?),
+        _ => Err(invalid("it is no IP address with a port")),
+    }
+}
+
+/// Finds every address of `HOST:PORT`, in the order of the system's resolver; without a port
+/// `default_port` is used. May wait for a name server.
+///
+/// # Errors
+/// When the text is nothing of the kind, or the resolver finds nothing.
+pub fn resolve(text: &str, default_port: u16) -> io::Result<Vec<SocketAddr>> {
+    let (host, port) = split(text)?;
+    let port = port.unwrap_or(default_port);
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let found = look_up(host, port)?;
+    first(&found)?;
+    Ok(found)
+}
+
+/// Returns true if the text has a name that [`resolve`] looks up, and not an IP address.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let host = split(text).map_or(text, |(host, _)| host);
+    let host = host.split_once('%').map_or(host, |(address, _)| address);
+    host.parse::<IpAddr>().is_err()
+}
+
+fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    // The system's resolver knows zones, too.
+    let mut found: Vec<SocketAddr> = Vec::new();
+    for address in (host, port).to_socket_addrs()? {
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    Ok(found)
+}
+
+fn first(found: &[SocketAddr]) -> io::Result<SocketAddr> {
+    found
+        .first()
+        .copied()
+        .ok_or_else(|| invalid("the name has no address"))
+}
+
+/// Splits `HOST:PORT`, `HOST`, or an IPv6 address in brackets with or without a port.
+fn split(text: &str) -> io::Result<(&str, Option<u16>)> {
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest
+            .split_once(']')
+            .ok_or_else(|| invalid("the bracket is not closed"))?;
+        match rest.strip_prefix(':') {
+            Some(port) => (host, Some(port)),
+            None if rest.is_empty() => (host, None),
+            None => return Err(invalid("only a port may follow the bracket")),
+        }
+    } else {
+        match text.split_once(':') {
+            // An IPv6 address has more than one colon.
+            Some((_, port)) if port.contains(':') => (text, None),
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        }
+    };
+    let port = port.map(|port| {
+        let number = port.parse::<u16>();
+        number.map_err(|_| invalid("the port is no number from 0 to 65535"))
+    });
+    Ok((host, port.transpose()?))
+}
+
+fn invalid(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_ports_brackets_and_zones() {
+        let zoned = |text: &str, port: u16| {
+            // The loopback interface has this name everywhere, and is the first one.
+            let SocketAddr::V6(found) = parse(text).expect(text) else {
+                panic!("{text} is an IPv6 address");
+            };
+            assert_eq!((found.port(), found.scope_id()), (port, 1), "{text}");
+        };
+        zoned("[fe80::1%lo]:4420", 4420);
+        zoned("[fe80::1%1]:4420", 4420);
+        let all = ["[fe80::1%lo]", "fe80::1%lo", "[fe80::1%lo]:7"].map(|text| resolve(text, 7));
+        for found in all {
+            let found = found.expect("an address");
+            assert_eq!(found, [parse("[fe80::1%lo]:7").expect("the same")]);
+        }
+        for (text, port) in [
+            ("127.0.0.1", 9),
+            ("127.0.0.1:1", 1),
+            ("::1", 9),
+            ("[::1]", 9),
+        ] {
+            let found = resolve(text, 9).expect(text);
+            assert_eq!((found.len(), found[0].port()), (1, port), "{text}");
+            assert!(!is_name(text), "{text}");
+        }
+        assert!(is_name("localhost:4420") && is_name("host") && !is_name("[fe80::1%lo]:1"));
+        for text in ["", "x:y", "[::1", "[::1]x", "127.0.0.1:65536"] {
+            parse(text).expect_err(text);
+            resolve(text, 9).expect_err(text);
+        }
+        // A name is no address, and an address to listen on has a port.
+        for text in [
+            "localhost:1",
+            "127.0.0.1",
+            "[fe80::1%lo]",
+            "[fe80::1%nowhere]:1",
+            "x%lo:1",
+        ] {
+            parse(text).expect_err(text);
+        }
+    }
+}
