@@ -72,6 +72,34 @@ fn check(seed: u64, dark: NetworkFaults) {
     assert_eq!(world.run(&mut alone, until, all), Outcome::Done);
 }
 
+/// The limit passed while the host was stopped: it was lost for good without one attempt.
+#[test]
+fn a_host_that_stands_still_tries_again_after_that() {
+    for seed in 0..8 {
+        let world = World::new(seed, NetworkFaults::CALM);
+        let (_, mut target, address) = serve_memory(&world, NQN);
+        let mut host = host(&world, address);
+        let association = Arc::clone(host.service.association());
+        let mut both: [&mut dyn Actor; 2] = [&mut target, &mut host];
+        reaches(&world, &mut both, &association, Phase::Live);
+        let unreachable = NetworkFaults {
+            unreachable: true,
+            ..NetworkFaults::CALM
+        };
+        world.set_faults(unreachable);
+        let mut alone: [&mut dyn Actor; 1] = [&mut host];
+        reaches(&world, &mut alone, &association, Phase::Recovering);
+        // It is stopped at another time of its attempts with each seed.
+        let until = world.now() + Nanos::from_millis(300 * seed);
+        world.run(&mut alone, until, || false);
+        assert_eq!(association.phase(), Phase::Recovering);
+        world.wait_until(world.now() + LOSS_TIMEOUT + Nanos::from_secs(1_000));
+        world.set_faults(NetworkFaults::CALM);
+        let mut both: [&mut dyn Actor; 2] = [&mut target, &mut host];
+        reaches(&world, &mut both, &association, Phase::Live);
+    }
+}
+
 #[test]
 fn a_target_that_lets_everybody_in_and_says_nothing() {
     for seed in 0..8 {

@@ -230,15 +230,27 @@ fn limits(configuration: &Configuration) -> Limits {
         header_digest: configuration.digests.header,
         data_digest: configuration.digests.data,
         cache_life: cache_life(),
-        incarnation: uuid::Uuid::new_v4().as_u64_pair().0,
+        incarnation: incarnation(),
         ..configuration.limits.for_target()
     }
+}
+
+/// Returns a number of this process: the upper half is that of the machine's boot, and the lower half
+/// is drawn.
+fn incarnation() -> u64 {
+    let drawn = uuid::Uuid::new_v4().as_u64_pair().0;
+    (boot() & !u64::from(u32::MAX)) | (drawn & u64::from(u32::MAX))
 }
 
 /// Returns the life of the write caches below the devices: what files have not flushed is with the
 /// kernel, so it outlives this process and not the machine. 0 where the kernel does not tell. The
 /// plane gives a subsystem with a device that has a `cache` another life.
 fn cache_life() -> u64 {
+    boot()
+}
+
+/// Returns a number of the machine's boot, or 0 where the kernel does not tell.
+fn boot() -> u64 {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let boot = boot.map(|id| uuid::Uuid::parse_str(id.trim()));
     let (high, low) = match boot {

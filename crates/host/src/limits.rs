@@ -1,6 +1,7 @@
 //! Every limit of this crate, with its unit in the name and its reason beside it.
 
 use base::Nanos;
+use reactor::BufferClass;
 use std::time::Duration;
 
 /// Commands outstanding on one queue. The command identifier holds the slot's number and, in the
@@ -124,9 +125,12 @@ const _: () = assert!(
 );
 const _: () = assert!(TRANSFER_BYTES_MAX.is_multiple_of(4096));
 
-/// Buffers of a core that requests leave to its controllers, which could not connect again without
-/// any while requests that wait for them hold all others.
-pub const CONTROLLER_BUFFERS: usize = 4;
+/// Buffers of a controller's own, for the data of admin commands. Three can be in use: the answer to
+/// a command of the set-up or an inquiry, the one for its next command, and the log of tenants' events.
+pub(crate) const ADMIN_BUFFERS: BufferClass = BufferClass {
+    bytes: 4096,
+    count: 4,
+};
 
 /// The longest command time-out, a year: with it, deadlines are times that come.
 pub const COMMAND_TIMEOUT_MAX: Nanos = Nanos::from_secs(365 * 24 * 60 * 60);

@@ -170,7 +170,9 @@ impl fmt::Debug for RemoteNamespace {
         write!(
             f,
             "namespace {} of {} at {}",
-            self.state.nsid, options.subsystem, options.address
+            self.state.nsid,
+            options.subsystem,
+            self.association.address()
         )
     }
 }

@@ -5,7 +5,7 @@ use crate::limits::{CHANNEL_QUEUES_MAX, QUEUE_DEPTH_MAX};
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::SocketOptions;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use switch::Knobs;
 use wire::nvme::{DISCOVERY_NQN, Nqn};
 
@@ -84,6 +84,11 @@ pub enum ReplayPolicy {
 pub struct ConnectOptions {
     /// Address at which the controller listens.
     pub address: SocketAddr,
+    /// Further addresses of it, tried in order where it cannot be reached at the one before.
+    pub further_addresses: Vec<SocketAddr>,
+    /// HOST:PORT that is resolved again at each reconnect, for other addresses than these; `None` for
+    /// an IP address.
+    pub name: Option<String>,
     /// The subsystem; [`DISCOVERY_NQN`] for discovery.
     pub subsystem: Nqn,
     /// Name and identifier of this host.
@@ -121,7 +126,8 @@ pub struct ConnectOptions {
     pub replay: ReplayPolicy,
     /// Options of the sockets.
     pub socket: SocketOptions,
-    /// Seeds the jitter of reconnects.
+    /// Seeds the jitter of reconnects. [`Host::connect_with`](crate::Host::connect_with) mixes the
+    /// number of the connect into it.
     pub seed: u64,
     /// Knobs of the host's side of the switch when the controller is connected.
     pub knobs: Knobs,
@@ -132,6 +138,11 @@ impl ConnectOptions {
     pub(crate) fn final_loss(&self) -> Option<Nanos> {
         let ends = !self.keep_reconnecting || mutation::active(Mutation::LossFinal);
         self.loss_timeout.filter(|_| ends)
+    }
+
+    /// Returns KATO in milliseconds, as Connect carries it.
+    pub(crate) fn kato_ms(&self) -> u32 {
+        u32::try_from(self.keep_alive.as_millis()).unwrap_or(u32::MAX)
     }
 
     /// Returns the time at which requests begin to fail after a loss at `lost_at` that is not final.
@@ -152,6 +163,8 @@ impl ConnectOptions {
             });
         Self {
             address,
+            further_addresses: Vec::new(),
+            name: None,
             subsystem,
             host,
             queues: 1,
@@ -172,6 +185,20 @@ impl ConnectOptions {
             seed,
             knobs: Knobs::default(),
         }
+    }
+
+    /// Resolves `HOST:PORT`, and takes the addresses that are found; without a port `default_port` is
+    /// used.
+    ///
+    /// # Errors
+    /// [`HostError::Address`].
+    pub(crate) fn resolve(&mut self, address: &str, default_port: u16) -> Result<(), HostError> {
+        let mut found = resolve_all(address, default_port)?;
+        self.address = found.remove(0);
+        self.name = reactor::address::is_name(address)
+            .then(|| format!("{}:{}", host_of(address), self.address.port()));
+        self.further_addresses = found;
+        Ok(())
     }
 
     /// Checks the ranges.
@@ -239,30 +266,25 @@ pub fn parse_nqn(text: &str) -> Result<Nqn, HostError> {
     })
 }
 
-/// Resolves `HOST:PORT`; without a port `default_port` is used.
+/// Resolves `HOST:PORT` to the first of its addresses; without a port `default_port` is used.
 ///
 /// # Errors
 /// [`HostError::Address`].
 pub fn resolve(address: &str, default_port: u16) -> Result<SocketAddr, HostError> {
-    let fail = |reason: String| HostError::Address {
+    Ok(resolve_all(address, default_port)?.remove(0))
+}
+
+/// Resolves `HOST:PORT` to at least one address.
+fn resolve_all(address: &str, default_port: u16) -> Result<Vec<SocketAddr>, HostError> {
+    reactor::address::resolve(address, default_port).map_err(|error| HostError::Address {
         address: address.to_owned(),
-        reason,
-    };
-    if let Ok(found) = address.parse::<SocketAddr>() {
-        return Ok(found);
-    }
-    if let Ok(ip) = address.parse::<std::net::IpAddr>() {
-        return Ok(SocketAddr::new(ip, default_port));
-    }
-    let found = if address.contains(':') {
-        address.to_socket_addrs()
-    } else {
-        (address, default_port).to_socket_addrs()
-    };
-    found
-        .map_err(|error| fail(error.to_string()))?
-        .next()
-        .ok_or_else(|| fail("the name has no address".into()))
+        reason: error.to_string(),
+    })
+}
+
+/// Returns the name in HOST:PORT.
+fn host_of(address: &str) -> &str {
+    address.split_once(':').map_or(address, |(host, _)| host)
 }
 
 #[cfg(test)]

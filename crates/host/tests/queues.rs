@@ -16,6 +16,7 @@ use reactor::placement::allowed_cores;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use switch::Knobs;
+use wire::nvme::Status;
 
 /// A controller that grants two queues.
 fn connect() -> (Peer, Host, Subsystem) {
@@ -60,6 +61,67 @@ fn a_channel_that_gets_no_queue_is_refused_and_the_others_go_on() {
     anew.write(1, 0, &[3; 512]).unwrap();
     assert_eq!(anew.wait(1).unwrap().count(), 1);
     assert_eq!(peer.memory()[..512], [3; 512]);
+}
+
+/// The refusal took the association of all channels with it, again and again.
+#[test]
+fn a_queue_that_is_granted_and_then_refused_costs_nobody_else_anything() {
+    let behaviour = Behaviour {
+        io_queues: 128,
+        queues_refused: Some((2, Status::CONNECT_CONTROLLER_BUSY)),
+        ..Behaviour::default()
+    };
+    let (peer, _host, subsystem) = connected(behaviour);
+    let namespace = subsystem.namespace(1).unwrap();
+    let options = QueueOptions {
+        connections: 2,
+        ..QueueOptions::default()
+    };
+    let mut queue = namespace.queue_with(&options).unwrap();
+    let error = subsystem.namespace(1).unwrap_err().to_string();
+    let status = Status::CONNECT_CONTROLLER_BUSY.to_string();
+    assert!(
+        error.contains("I/O queue") && error.contains(&status),
+        "{error}"
+    );
+    for tag in 0..8 {
+        queue.write(tag, tag * 512, &[2; 512]).unwrap();
+    }
+    while queue.outstanding() > 0 {
+        for done in queue.wait(1).unwrap() {
+            done.result.unwrap();
+        }
+        namespace.read(0, &mut [0; 512]).unwrap();
+    }
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+
+    // It has room for one more.
+    peer.change(|behaviour| behaviour.queues_refused = None);
+    let until = Instant::now() + Duration::from_secs(60);
+    while peer.seen.live_queues.load(Ordering::SeqCst) < 3 {
+        assert!(Instant::now() < until, "the queue is asked for again");
+        assert_eq!(queue.wait(0).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_namespace_whose_first_queue_is_refused_is_not_opened() {
+    let behaviour = Behaviour {
+        queues_refused: Some((0, Status::CONNECT_INVALID_HOST.with_dnr())),
+        ..Behaviour::default()
+    };
+    let (peer, _host, subsystem) = connected(behaviour);
+    let error = subsystem.namespace(1).unwrap_err().to_string();
+    assert!(error.contains("I/O queue 1"), "{error}");
+    let status = Status::CONNECT_INVALID_HOST.with_dnr().to_string();
+    assert!(error.contains(&status), "{error}");
+    peer.change(|behaviour| behaviour.queues_refused = None);
+    subsystem
+        .namespace(1)
+        .unwrap()
+        .read(0, &mut [0; 512])
+        .unwrap();
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
 /// A channel was closed and another one opened, and the target had not seen that yet: it took the

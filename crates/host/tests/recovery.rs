@@ -7,7 +7,9 @@ mod peer;
 
 use host::{Host, HostBuilder, Namespace, Phase, Queue, RequestError};
 use peer::{Behaviour, NQN, Peer, builder, connect};
+use std::future::Future;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// A short session on an I/O queue. The first connection is the admin queue, the second is cut.
@@ -122,6 +124,90 @@ fn a_thread_that_does_not_wait_for_a_while_costs_neither_its_requests_nor_anybod
     namespace.read(0, &mut [0; 512]).unwrap();
     assert_eq!(peer.seen.aborts.load(Ordering::SeqCst), 0);
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
+
+/// They had the same seed, and came back in the same milliseconds.
+#[test]
+fn each_controller_of_a_host_has_reconnect_delays_of_its_own() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let host = builder().build().unwrap();
+    let options = host.options(&peer.address.to_string(), NQN).unwrap();
+    let seeds = [(), ()].map(|()| {
+        let subsystem = host.connect_with(options.clone()).unwrap();
+        subsystem.association().options().seed
+    });
+    assert_ne!(seeds[0], seeds[1]);
+}
+
+/// Each look put the time-out off by nearly the whole time since the one before.
+#[test]
+fn a_command_times_out_also_where_its_thread_looks_seldom() {
+    let timeout = Duration::from_secs(2);
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder().command_timeout(timeout));
+    let mut queue = namespace.queue(4).unwrap();
+    queue.read(1, 0, 512).unwrap();
+    assert_eq!(queue.wait(1).unwrap().count(), 1);
+    peer.change(|behaviour| behaviour.swallow = 1);
+    queue.read(2, 0, 512).unwrap();
+    queue.kick();
+    for _ in 0..4 {
+        // How long nobody looks.
+        std::thread::sleep(timeout);
+        assert_eq!(queue.wait(0).unwrap().count(), 0);
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    while peer.seen.aborts.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < until, "it was aborted");
+        std::thread::yield_now();
+    }
+}
+
+/// The controller found no buffer for Identify, and lost each association for that.
+#[test]
+fn requests_that_hold_every_buffer_do_not_keep_their_host_from_connecting_again() {
+    // The host's thread has 672 buffers, and each namespace of it carries out 128 requests at a time.
+    let behaviour = Behaviour {
+        hold: 6 * 128,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    let host = builder().build().unwrap();
+    let connect = |_| host.connect(&peer.address.to_string(), NQN).unwrap();
+    let subsystems: Vec<_> = (0..6).map(connect).collect();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut reads = Vec::new();
+    for subsystem in &subsystems {
+        let disk = subsystem.namespace(1).unwrap().asynchronous();
+        for _ in 0..128 {
+            let mut read = Box::pin(disk.read(0, vec![0; 512]));
+            assert!(read.as_mut().poll(&mut cx).is_pending());
+            reads.push(read);
+        }
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    while peer.seen.held.load(Ordering::SeqCst) < 672 {
+        assert!(Instant::now() < until, "all buffers are taken");
+        // Some found the mailbox full.
+        for read in &mut reads {
+            assert!(read.as_mut().poll(&mut cx).is_pending());
+        }
+        std::thread::yield_now();
+    }
+    peer.change(|behaviour| behaviour.hold = 0);
+    peer.cut_all();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !reads.is_empty() {
+        assert!(Instant::now() < until, "{} reads are left", reads.len());
+        reads.retain_mut(|read| match read.as_mut().poll(&mut cx) {
+            Poll::Ready(result) => {
+                result.unwrap();
+                false
+            }
+            Poll::Pending => true,
+        });
+        std::thread::yield_now();
+    }
 }
 
 #[test]

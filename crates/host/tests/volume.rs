@@ -14,6 +14,7 @@ use reactor::placement::allowed_cores;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use switch::Knobs;
+use wire::nvme::Status;
 use wire::nvme::identify::Cns;
 
 /// The next write is lost with its connection; what is connected afterwards shows another volume.
@@ -46,27 +47,51 @@ fn a_lost_write_is_not_sent_to_another_volume() {
     assert_eq!(peer.memory()[..512], [4; 512]);
 }
 
-/// An Identify that fails for the moment, as one whose data arrived damaged, says nothing about
-/// the volume.
+/// An Identify that fails, as one whose data arrived damaged, says nothing about the volume: what is
+/// for it waits, and the other namespaces go on.
 #[test]
-fn a_volume_that_cannot_be_identified_for_the_moment_is_not_given_up() {
-    for unready in [Cns::NAMESPACE, Cns::NAMESPACE_DESCRIPTORS] {
-        let (peer, _host, subsystem) = connected(Behaviour::default());
-        let namespace = subsystem.namespace(1).unwrap();
+fn a_volume_that_cannot_be_identified_is_not_given_up_and_stops_no_other() {
+    let (not_ready, internal) = (
+        Status::from_type_and_code(0, 0x22),
+        Status::from_type_and_code(0, 0x06).with_dnr(),
+    );
+    for (cns, status) in [
+        (Cns::NAMESPACE, not_ready),
+        (Cns::NAMESPACE, internal),
+        (Cns::NAMESPACE_DESCRIPTORS, internal),
+    ] {
+        let two = Behaviour {
+            namespaces: 2,
+            ..Behaviour::default()
+        };
+        let (peer, _host, subsystem) = connected(two);
+        let [one, other] = [1, 2].map(|nsid| subsystem.namespace(nsid).unwrap());
+        one.write(0, &[1; 512]).unwrap();
         peer.change(|behaviour| {
             behaviour.mischief = Some(Mischief::Hangup);
-            behaviour.unready = Some(unready);
+            behaviour.unready = Some((cns, 1, status));
         });
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| namespace.write(0, &[2; 512]));
-            let met = || peer.seen.associations.load(Ordering::SeqCst) >= 4;
-            while !met() && !writer.is_finished() {
+            // The first one is lost.
+            let lost = scope.spawn(|| one.write(0, &[2; 512]));
+            while peer.seen.unready.load(Ordering::SeqCst) < 1 && !lost.is_finished() {
                 std::thread::yield_now();
             }
+            other.write(512, &[3; 512]).unwrap();
+            let new = scope.spawn(|| one.read(0, &mut [0; 512]));
+            // It is asked for again.
+            let met = || peer.seen.unready.load(Ordering::SeqCst) >= 2;
+            while !met() && !lost.is_finished() && !new.is_finished() {
+                std::thread::yield_now();
+            }
+            other.read(512, &mut [0; 512]).unwrap();
+            assert_eq!(peer.memory()[..512], [1; 512], "it may be another volume");
             peer.change(|behaviour| behaviour.unready = None);
-            writer.join().unwrap().unwrap();
+            lost.join().unwrap().unwrap();
+            new.join().unwrap().unwrap();
         });
         assert_eq!(peer.memory()[..512], [2; 512]);
+        assert_eq!(subsystem.association().generation(), 2, "lost once");
     }
 }
 

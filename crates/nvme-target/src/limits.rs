@@ -267,7 +267,9 @@ base::with_defaults! {
         /// [another one](crate::Target::set_cache_life).
         pub cache_life: u64 = 0,
         /// Number of this process, for Identify: another one at each start, so that hosts of ours do not
-        /// take controllers of this process for those that they had in one before. 0 says nothing.
+        /// take controllers of this process for those that they had in one before. Its upper 32 bits
+        /// name the boot of the machine: a process of the same boot has its volumes only when the one
+        /// before has ended. 0 in either part says nothing.
         pub incarnation: u64 = 0,
     }
 }

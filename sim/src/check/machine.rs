@@ -152,7 +152,8 @@ impl Machine {
         let known = &self.known[number];
         if !self.has(Feature::Foreign) {
             limits.cache_life = known.cache_life;
-            limits.incarnation = known.starts;
+            // A target whose caches have another life comes back as another machine with its storage.
+            limits.incarnation = (known.cache_life << 32) | known.starts;
         }
         let shared = Target::new(limits, count).expect("valid limits");
         for options in [self.subsystem(), SubsystemOptions::open_to_all(LIARS)] {

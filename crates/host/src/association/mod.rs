@@ -7,6 +7,7 @@
 //! The part that notices a loss first moves the epoch on and wakes all others. No request touches
 //! anything in here.
 
+mod addresses;
 pub(crate) mod namespace_state;
 pub(crate) mod parameters;
 mod queue_ids;
@@ -19,15 +20,18 @@ pub use crate::recovery::epoch::Phase;
 use crate::recovery::epoch::{Epoch, SharedEpoch};
 use crate::recovery::fences::{FenceSnapshot, Fences};
 use crate::recovery::span::Span;
+use addresses::Addresses;
 use base::mutation::{self, Mutation};
 use block::CacheLife;
 use namespace_state::NamespaceState;
 use parameters::Parameters;
 use queue_ids::QueueIds;
 use reactor::Wake;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 use tenant_event::{TenantEvent, TenantEventLog};
 use wire::nvme::log_page::TenantEvents;
@@ -50,12 +54,30 @@ struct Knowledge {
     unusable: BTreeMap<u32, &'static str>,
     discovery: Vec<DiscoveryEntry>,
     error: Option<ConnectionError>,
+    addresses: Addresses,
     fence_snapshot: FenceSnapshot,
     aborts: Vec<AbortRequest>,
     queue_ids: QueueIds,
     tenants: TenantEventLog,
     wakers: Vec<(u64, Arc<dyn Wake>)>,
     next_waker: u64,
+}
+
+/// Reason for which a namespace cannot be opened that the controller could not identify.
+const NOT_IDENTIFIED: &str = "the controller cannot identify it now; try again later, or see the \
+                              target's log";
+
+/// Results of identifying namespaces.
+#[derive(Debug, Default)]
+pub(crate) struct NamespacesFound {
+    /// Those that can be used.
+    pub(crate) found: Vec<NamespaceInfo>,
+    /// Those that cannot, each with the reason.
+    pub(crate) unusable: BTreeMap<u32, &'static str>,
+    /// Those of which nothing is known: the controller could not identify them.
+    pub(crate) unknown: BTreeSet<u32>,
+    /// The namespaces that it was asked for, where it is not all of them.
+    pub(crate) only: Option<BTreeSet<u32>>,
 }
 
 /// The shared state of one controller's associations.
@@ -71,6 +93,10 @@ pub struct Association {
     caches_lost: AtomicU64,
     /// There are aborts to send.
     aborts: AtomicBool,
+    /// A thread resolves the name of the controller.
+    is_resolving: AtomicBool,
+    /// The loss has lasted for as long as requests wait for a connection.
+    overdue: AtomicBool,
     /// The owner wants it to end.
     closing: AtomicBool,
     knowledge: Mutex<Knowledge>,
@@ -79,14 +105,20 @@ pub struct Association {
 
 impl Association {
     pub(crate) fn new(options: ConnectOptions) -> Arc<Self> {
+        let knowledge = Knowledge {
+            addresses: Addresses::new(&options),
+            ..Knowledge::default()
+        };
         Arc::new(Self {
             options,
+            is_resolving: AtomicBool::new(false),
             epoch: SharedEpoch::new(),
             fence_version: AtomicU64::new(0),
             caches_lost: AtomicU64::new(0),
             aborts: AtomicBool::new(false),
+            overdue: AtomicBool::new(false),
             closing: AtomicBool::new(false),
-            knowledge: Mutex::new(Knowledge::default()),
+            knowledge: Mutex::new(knowledge),
             changed: Condvar::new(),
         })
     }
@@ -102,6 +134,52 @@ impl Association {
     #[must_use]
     pub fn options(&self) -> &ConnectOptions {
         &self.options
+    }
+
+    /// The address of the controller that is connected, or was tried last.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.lock().addresses.current()
+    }
+
+    /// Takes the next address to be tried.
+    pub(crate) fn next_address(&self) -> SocketAddr {
+        self.lock().addresses.next()
+    }
+
+    /// Returns true if there are addresses that were not tried since the last round began.
+    pub(crate) fn has_further_address(&self) -> bool {
+        self.lock().addresses.has_further()
+    }
+
+    /// No further address is to be tried: there is a connection.
+    pub(crate) fn end_round(&self) {
+        self.lock().addresses.end_round();
+    }
+
+    /// All addresses are tried again from the first one on, and the name is resolved again meanwhile
+    /// by a thread of its own, for that may take long.
+    pub(crate) fn begin_round(self: &Arc<Self>) {
+        self.lock().addresses.begin_round();
+        let Some(name) = self.options.name.clone() else {
+            return;
+        };
+        if self.is_resolving.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let association = Arc::clone(self);
+        let resolve = move || {
+            // Without an answer the addresses from before are tried again.
+            if let Ok(found) = reactor::address::resolve(&name, association.options.address.port())
+            {
+                association.lock().addresses.replace(found);
+            }
+            association.is_resolving.store(false, Ordering::SeqCst);
+        };
+        let thread = Builder::new().name("switchyard-names".to_owned());
+        if thread.spawn(resolve).is_err() {
+            self.is_resolving.store(false, Ordering::SeqCst);
+        }
     }
 
     /// The phase now.
@@ -274,6 +352,19 @@ impl Association {
         self.lock().wakers.retain(|(other, _)| *other != id);
     }
 
+    /// Says whether requests fail because the loss has lasted too long, and is not final.
+    pub(crate) fn set_overdue(&self, overdue: bool) {
+        self.overdue.store(overdue, Ordering::SeqCst);
+        if overdue {
+            self.announce();
+        }
+    }
+
+    /// Returns true if requests fail because the loss has lasted too long, and is not final.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue.load(Ordering::SeqCst)
+    }
+
     /// Asks the controller to end everything in order.
     pub fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
@@ -406,19 +497,27 @@ impl Association {
         self.caches_lost.load(Ordering::SeqCst)
     }
 
-    /// The namespaces were identified anew: those that are missing went away, and channels are woken
-    /// for what they keep for them.
-    pub(crate) fn learn_namespaces(
-        &self,
-        found: Vec<NamespaceInfo>,
-        unusable: BTreeMap<u32, &'static str>,
-    ) {
-        let mut knowledge = self.lock();
+    /// Namespaces were identified anew: those that are missing went away, and channels are woken for
+    /// what they keep for them. Requests for those that could not be identified wait until they are:
+    /// they may be other volumes by now.
+    pub(crate) fn learn_namespaces(&self, namespaces: NamespacesFound) {
+        let NamespacesFound {
+            found,
+            mut unusable,
+            mut unknown,
+            only,
+        } = namespaces;
+        let is_left = |nsid: &u32| only.as_ref().is_some_and(|only| !only.contains(nsid));
+        let mut guard = self.lock();
+        let knowledge = &mut *guard;
         let controller = knowledge.controller.as_ref();
         let serial = controller.map_or_else(String::new, |info| info.serial.clone());
-        let found: BTreeMap<_, _> = found.into_iter().map(|info| (info.nsid, info)).collect();
+        let mut found: BTreeMap<_, _> = found.into_iter().map(|info| (info.nsid, info)).collect();
         let mut replaced = None;
         for (nsid, state) in &knowledge.states {
+            if is_left(nsid) || unknown.contains(nsid) {
+                continue;
+            }
             let info = found.get(nsid);
             if info.is_some_and(|info| !state.is_volume(info, &serial)) {
                 replaced = Some(ConnectionError::OtherVolume { nsid: *nsid });
@@ -431,17 +530,27 @@ impl Association {
         let before = knowledge.states.len();
         knowledge.states.retain(|_, state| !state.is_gone());
         let some_went = knowledge.states.len() < before;
-        if some_went {
-            self.fence_version.fetch_add(1, Ordering::SeqCst);
-        }
         for (nsid, info) in &found {
             let new = || Arc::new(NamespaceState::new(info, &serial));
             knowledge.states.entry(*nsid).or_insert_with(new);
         }
+        // Nobody waits for those that were never known.
+        for nsid in unknown.extract_if(.., |nsid| !knowledge.states.contains_key(nsid)) {
+            unusable.insert(nsid, NOT_IDENTIFIED);
+        }
+        let stays = |nsid: &u32| is_left(nsid) || unknown.contains(nsid);
+        let before = std::mem::take(&mut knowledge.namespaces).into_iter();
+        found.extend(before.filter(|(nsid, _)| stays(nsid)));
         knowledge.namespaces = found;
+        let before = std::mem::take(&mut knowledge.unusable).into_iter();
+        unusable.extend(before.filter(|(nsid, _)| is_left(nsid)));
         knowledge.unusable = unusable;
-        drop(knowledge);
-        if some_went {
+        let changes = knowledge.fence_snapshot.suspend(unknown, is_left) || some_went;
+        if changes {
+            self.fence_version.fetch_add(1, Ordering::SeqCst);
+        }
+        drop(guard);
+        if changes {
             self.announce();
         }
     }
@@ -480,19 +589,67 @@ mod tests {
         );
     }
 
+    fn learn(association: &Association, found: Vec<NamespaceInfo>) {
+        association.learn_namespaces(NamespacesFound {
+            found,
+            ..NamespacesFound::default()
+        });
+    }
+
+    #[test]
+    fn a_namespace_that_cannot_be_identified_keeps_its_state_and_its_requests_wait() {
+        let association = association();
+        let plain = |nsid| NamespaceInfo::plain(nsid, 10);
+        learn(&association, vec![plain(1), plain(2)]);
+        let states = [1, 2].map(|nsid| association.namespace_state(nsid).unwrap());
+        let suspends = |nsid| association.fence_snapshot().1.suspends(nsid);
+        association.learn_namespaces(NamespacesFound {
+            found: vec![plain(1)],
+            unknown: BTreeSet::from([2, 3]),
+            ..NamespacesFound::default()
+        });
+        assert!(states.iter().all(|state| !state.is_gone()));
+        assert!(!suspends(1) && suspends(2) && !suspends(3));
+        assert_eq!(association.namespaces().len(), 2);
+        assert!(association.unusable(3).is_some());
+        // Only these are asked for again.
+        let version = association.fence_version();
+        association.learn_namespaces(NamespacesFound {
+            found: vec![plain(3)],
+            unknown: BTreeSet::from([2]),
+            only: Some(BTreeSet::from([2, 3])),
+            ..NamespacesFound::default()
+        });
+        assert!(!states[0].is_gone() && suspends(2));
+        assert_eq!(association.fence_version(), version, "nothing to look at");
+        assert_eq!(association.namespaces().len(), 3);
+        assert_eq!(association.unusable(3), None);
+        association.learn_namespaces(NamespacesFound {
+            found: vec![plain(2)],
+            only: Some(BTreeSet::from([2])),
+            ..NamespacesFound::default()
+        });
+        assert!(states.iter().all(|state| !state.is_gone()) && !suspends(2));
+        association.learn_namespaces(NamespacesFound {
+            only: Some(BTreeSet::from([2])),
+            ..NamespacesFound::default()
+        });
+        assert!(!states[0].is_gone() && states[1].is_gone());
+    }
+
     #[test]
     fn a_resized_namespace_keeps_its_state_and_a_removed_one_is_gone_for_good() {
         let association = association();
-        association.learn_namespaces(
+        learn(
+            &association,
             vec![NamespaceInfo::plain(1, 10), NamespaceInfo::plain(2, 10)],
-            BTreeMap::new(),
         );
         let one = association.namespace_state(1).unwrap();
-        association.learn_namespaces(vec![NamespaceInfo::plain(1, 20)], BTreeMap::new());
+        learn(&association, vec![NamespaceInfo::plain(1, 20)]);
         assert_eq!(one.geometry().blocks, 20);
-        association.learn_namespaces(vec![], BTreeMap::new());
+        learn(&association, vec![]);
         assert!(one.is_gone());
-        association.learn_namespaces(vec![NamespaceInfo::plain(1, 30)], BTreeMap::new());
+        learn(&association, vec![NamespaceInfo::plain(1, 30)]);
         assert!(one.is_gone());
         assert_eq!(
             association.namespace_state(1).unwrap().geometry().blocks,
@@ -507,17 +664,17 @@ mod tests {
             uuid: Some([byte; 16]),
             ..NamespaceInfo::plain(1, 10)
         };
-        association.learn_namespaces(vec![volume(1)], BTreeMap::new());
+        learn(&association, vec![volume(1)]);
         let first = association.namespace_state(1).unwrap();
-        association.learn_namespaces(vec![volume(1)], BTreeMap::new());
+        learn(&association, vec![volume(1)]);
         assert!(!first.is_gone());
         assert_eq!(association.last_error(), None);
-        association.learn_namespaces(vec![volume(2)], BTreeMap::new());
+        learn(&association, vec![volume(2)]);
         assert!(first.is_gone());
         assert!(!association.namespace_state(1).unwrap().is_gone());
         let error = association.last_error().unwrap().to_string();
         assert!(error.contains("namespace 1"), "{error}");
-        association.learn_namespaces(vec![volume(1)], BTreeMap::new());
+        learn(&association, vec![volume(1)]);
         assert!(first.is_gone(), "who had it does not know what was missed");
     }
 

@@ -1,5 +1,6 @@
 //! Properties of the controller that channels need.
 
+use base::Nanos;
 use wire::nvme::ExtentTerms;
 
 /// Properties of the live association that I/O queues need.
@@ -24,6 +25,8 @@ pub(crate) struct Parameters {
     pub(crate) barrier: bool,
     /// The controller takes commands over extents, on these terms: its own, within ours.
     pub(crate) extents: Option<ExtentTerms>,
+    /// Time after the close of its connections in which it must have ended by itself.
+    pub(crate) quiet: Nanos,
     /// Which life of its write caches it is; 0 where it does not say.
     pub(crate) cache_life: u64,
     /// Which process of the target it is; 0 where it does not say.

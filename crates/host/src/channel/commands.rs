@@ -4,7 +4,6 @@ use crate::association::parameters::{Features, Parameters};
 use crate::command::BlockRequest;
 use crate::command::exchange::{Direction, Exchange, Work};
 use crate::command::extents::has_more_owners;
-use crate::limits::CONTROLLER_BUFFERS;
 use block::{BlockError, Geometry, Operation, Request};
 use reactor::{BufferPool, IoSlice};
 use wire::limits::BLOCKS_PER_COMMAND_MAX;
@@ -45,10 +44,7 @@ pub(super) fn exchange(
     };
     let private_data = request.operation == Operation::Deallocate;
     if private_data {
-        let free: usize = buffers.usage().map(|(_, free, _)| free).sum();
-        let spare = free > CONTROLLER_BUFFERS;
-        let buffer = spare.then(|| buffers.take(DatasetRange::SIZE)).flatten();
-        let Some(buffer) = buffer else {
+        let Some(buffer) = buffers.take(DatasetRange::SIZE) else {
             return Err(request);
         };
         request.data = Some(IoSlice::from_buffer(buffer, DatasetRange::SIZE));

@@ -119,8 +119,8 @@ impl RemoteChannel {
         let entry = table.slot(slot);
         let exchange = entry.exchange.as_mut().expect("it was found there");
         exchange.given_up = Some(error);
-        if !entry.aborting {
-            entry.aborting = true;
+        if !entry.is_aborting() {
+            entry.abort();
             entry.deadline = entry.deadline.min(cx.now + abort_time);
         }
         self.association.request_abort(AbortRequest {
@@ -195,7 +195,7 @@ impl RemoteChannel {
             if is_lost {
                 // The controller may still do it: nothing but the association's end says when it
                 // cannot, and until then the blocks are fenced.
-                let address = self.association.options().address;
+                let address = self.association.address();
                 let error = ConnectionError::GivenUp { address };
                 self.association.report_lost(generation, Some(error));
                 self.association.fence_blocks(generation, span);

@@ -4,7 +4,6 @@
 use super::{ChannelState, RemoteChannel};
 use crate::ConnectionError;
 use crate::association::AbortRequest;
-use crate::controller::quiet_time;
 use crate::limits::ABORT_TIME;
 use crate::qpair::Join;
 use crate::recovery::epoch::Phase;
@@ -71,17 +70,8 @@ impl RemoteChannel {
             Phase::Live if !self.closing && !self.is_deserted() => self.join(cx),
             Phase::Gone => self.gone(BlockError::Gone),
             _ => {
-                // A channel that was gone may not have seen the association that is lost now.
-                self.limit_loss(cx.now);
                 self.enter(ChannelState::Waiting);
             }
-        }
-    }
-
-    /// Requests fail when the loss has lasted too long, counted from now if it begins.
-    fn limit_loss(&mut self, now: Time) {
-        if self.lanes.fail_at == Time::NEVER {
-            self.lanes.fail_at = self.association.options().fail_at(now);
         }
     }
 
@@ -91,11 +81,10 @@ impl RemoteChannel {
             let first = self.lanes.unopened.map_or(cx.now, |(first, _)| first);
             self.lanes.unopened = Some((first, cx.now));
         }
-        self.limit_loss(cx.now);
         self.lanes.reopening.at = Time::NEVER;
         if self.state() == ChannelState::Live {
             // Nothing was sent on lanes that were not.
-            self.recovery.leave(cx.now);
+            self.recovery.leave(cx.now + self.parameters.quiet);
         }
         self.enter(ChannelState::Leaving);
         for lane in &mut self.lanes.all {
@@ -133,6 +122,7 @@ impl RemoteChannel {
             }
             return self.begin_to_displace(cx);
         }
+        self.lanes.reopening.refusal = None;
         self.enter(ChannelState::Joining);
         for index in 0..self.lanes.all.len() {
             if self.lanes.all[index].queue_id > 0 && !self.join_lane(index, cx) {
@@ -141,14 +131,11 @@ impl RemoteChannel {
         }
     }
 
-    /// Returns the time at which requests fail as long as no association is live.
-    pub(super) fn fail_at(&self) -> Time {
-        match self.state() {
-            // One is live, and is joined as soon as every lane is closed.
-            _ if self.epoch.phase == Phase::Live => Time::NEVER,
-            ChannelState::Waiting | ChannelState::Leaving => self.lanes.fail_at,
-            _ => Time::NEVER,
-        }
+    /// Returns true if requests fail although the association is still made again.
+    pub(super) fn is_lost_for_long(&self) -> bool {
+        let waits = matches!(self.state(), ChannelState::Waiting | ChannelState::Leaving);
+        // Where one is live, it is joined as soon as every lane is closed.
+        waits && self.epoch.phase != Phase::Live && self.association.is_overdue()
     }
 
     /// Returns true if the lanes could not be opened for as long as a loss may last, although the
@@ -211,16 +198,19 @@ impl RemoteChannel {
         }
         // The fence counts from when the connections were closed; where a core did not run then,
         // its own were later.
-        self.recovery.left_at() + quiet_time(self.association.options())
+        self.recovery.safe_at()
     }
 
     /// Opens a lane that has a queue; false when the epoch has moved.
     pub(super) fn join_lane(&mut self, index: usize, cx: &mut Context<'_>) -> bool {
         let lane = &mut self.lanes.all[index];
+        // Asked before it is known that this association is still live: another one may have another.
+        let address = self.association.address();
         if !self.association.enter_open(self.epoch) {
             return false;
         }
         lane.open = true;
+        lane.opening = true;
         let options = self.association.options();
         let data = ConnectData::new(
             options.host.id,
@@ -233,6 +223,7 @@ impl RemoteChannel {
         let depth = u16::try_from(lane.qpair.table().depth()).expect("at most 4096");
         let depth = depth.min(self.parameters.depth.max(1));
         let join = Join {
+            address,
             queue_id: lane.queue_id,
             sq_size: depth,
             keep_alive_ms: 0,
@@ -261,13 +252,17 @@ impl RemoteChannel {
             self.association.leave_open();
         }
         if lane.qpair.is_live() {
+            lane.opening = false;
             if self.state() == ChannelState::Joining {
                 self.joined(cx);
             }
             return;
         }
         if ended && matches!(state, ChannelState::Live | ChannelState::Joining) {
-            if lane.qpair.queue_in_use().is_some() {
+            // One that is opened again later, or failed on the association before, too.
+            let is_later = state == ChannelState::Live || self.lanes.unopened.is_some();
+            let fails_again = lane.opening && is_later;
+            if lane.qpair.refusal().is_some() || fails_again {
                 return self.lane_refused(index, cx);
             }
             let error = lane.qpair.take_error();
@@ -291,7 +286,6 @@ impl RemoteChannel {
             .all(|lane| lane.qpair.is_live() || !lane.open);
         if all {
             self.enter(ChannelState::Live);
-            self.lanes.fail_at = Time::NEVER;
             self.lanes.unopened = None;
             self.lanes.asks_again = false;
             self.lanes.reopening.joined(self.association.options());
@@ -317,7 +311,7 @@ impl RemoteChannel {
         while let Some(slot) = table.overdue(start, cx.now) {
             let cid = table.cid(slot);
             let entry = table.slot(slot);
-            if entry.aborting {
+            if entry.is_aborting() {
                 reset = true;
                 let exchange = entry.exchange.as_ref();
                 given_up &= exchange.is_some_and(|exchange| exchange.given_up.is_some());
@@ -325,7 +319,7 @@ impl RemoteChannel {
                 // Once for each time that it is sent.
                 exchange.timeouts = exchange.timeouts.saturating_add(1);
             }
-            entry.aborting = true;
+            entry.abort();
             entry.deadline = cx.now + abort_time;
             self.association.request_abort(AbortRequest {
                 generation: self.epoch.generation,
@@ -339,7 +333,7 @@ impl RemoteChannel {
         }
         if reset {
             let options = self.association.options();
-            let address = options.address;
+            let address = self.association.address();
             let error = if given_up {
                 ConnectionError::GivenUp { address }
             } else {

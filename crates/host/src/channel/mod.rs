@@ -13,14 +13,14 @@ mod displaced;
 mod extents;
 mod giving_up;
 mod lanes;
-mod queue_in_use;
+mod refused;
 mod state;
 mod submit;
 mod waiting;
 
 pub use barrier::QueueFull;
 pub(crate) use displaced::OtherWay;
-use queue_in_use::Reopening;
+use refused::Reopening;
 pub use state::ChannelState;
 
 use crate::ConnectionError;
@@ -54,6 +54,8 @@ struct Lane {
     queue_id: u16,
     /// The association counts it as open.
     open: bool,
+    /// It is being opened, and has not been live since.
+    opening: bool,
     /// It is among the busy ones.
     listed: bool,
 }
@@ -86,11 +88,8 @@ struct Lanes {
     ask_again_at: Time,
     /// It does so now. The association is not lost with the attempt: others have queues and go on.
     asks_again: bool,
-    /// Those of which the controller has the queue still.
+    /// Those that the controller has refused, which are opened again.
     reopening: Reopening,
-    /// Time at which requests fail although the association is still made again, unless the channel
-    /// is live before.
-    fail_at: Time,
     /// First and last time at which the lanes could not be opened, since the channel was live.
     unopened: Option<(Time, Time)>,
 }
@@ -197,6 +196,7 @@ impl RemoteChannel {
                 qpair: Qpair::new(config.clone(), op_namespace.id(), index, depth, lists),
                 queue_id: 0,
                 open: false,
+                opening: false,
                 listed: false,
             })
             .collect();
@@ -222,7 +222,6 @@ impl RemoteChannel {
                 ask_again_at: Time::NEVER,
                 asks_again: false,
                 reopening: Reopening::new(association.options()),
-                fail_at: association.options().fail_at(driver.now()),
                 unopened: None,
             },
             requests: Requests {
@@ -422,7 +421,7 @@ impl RemoteChannel {
             }
         }
         let generation = self.recovery.joined;
-        let address = self.association.options().address;
+        let address = self.association.address();
         for lane in &mut self.lanes.all {
             let is_left = |exchange: &Exchange| !exchange.detached;
             let mut start = 0;
@@ -502,9 +501,8 @@ impl Channel for RemoteChannel {
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.follow(cx);
-        if self.fail_at() <= cx.now {
+        if self.is_lost_for_long() {
             // The next association is followed as by a channel that got no queue.
-            self.lanes.fail_at = Time::NEVER;
             self.gone(BlockError::Gone);
         }
         if self.requests.next_limit <= cx.now {
@@ -554,7 +552,7 @@ impl Channel for RemoteChannel {
             ChannelState::Live if !self.recovery.is_empty() && !has_room() => Time::NEVER,
             ChannelState::Live => self.recovery.deadline(),
             ChannelState::Gone => self.recovery.deadline().min(self.lanes.ask_again_at),
-            _ => self.fail_at(),
+            _ => Time::NEVER,
         };
         let lanes = lanes.unwrap_or(Time::NEVER);
         let own = self.requests.next_limit.min(self.lanes.reopening.at);

@@ -26,16 +26,16 @@ use crate::association::Association;
 use crate::controller::Controller;
 use crate::error::{ConnectionError, HostError};
 use crate::limits::{COMMAND_TIMEOUT_MAX, CONTROLLERS_MAX, THREAD_LOOK};
-use crate::options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
+use crate::options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn};
 use crate::recovery::epoch::Phase;
-use base::Nanos;
 use base::units::{KIB, MIB};
+use base::{Nanos, Prng};
 use block::DeviceError;
 use reactor::uring::UringDriver;
 use reactor::{BufferClass, Core, MailboxSender, PollPolicy, SocketOptions, start_core};
 use service::{ClientService, Message};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -195,6 +195,7 @@ impl HostBuilder {
             path,
             sender,
             controllers: AtomicUsize::new(0),
+            connects: AtomicU64::new(0),
             thread: Some(thread),
         };
         Ok(Host {
@@ -210,10 +211,20 @@ struct HostInner {
     path: Option<PathSpec>,
     sender: MailboxSender<Message>,
     controllers: AtomicUsize,
+    /// Number of connects so far.
+    connects: AtomicU64,
     thread: Option<JoinHandle<()>>,
 }
 
 impl HostInner {
+    /// Gives a connection a seed of its own, so that the controllers of this host, lost together, do
+    /// not all come back at the same times.
+    fn stir(&self, options: &mut ConnectOptions) {
+        let number = self.connects.fetch_add(1, Ordering::Relaxed);
+        let mut draws = Prng::from_seed(options.seed ^ number);
+        options.seed = draws.next_u64();
+    }
+
     /// Returns true if the thread ended: it answers nothing any more.
     fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -318,7 +329,7 @@ impl Host {
     /// When the address or the name cannot be understood.
     pub fn options(&self, address: &str, subsystem: &str) -> Result<ConnectOptions, HostError> {
         let mut options = self.inner.template.clone();
-        options.address = resolve(address, IO_PORT)?;
+        options.resolve(address, IO_PORT)?;
         options.subsystem = parse_nqn(subsystem)?;
         Ok(options)
     }
@@ -335,8 +346,9 @@ impl Host {
     ///
     /// # Errors
     /// As [`connect`](Self::connect), and [`HostError::Option`].
-    pub fn connect_with(&self, options: ConnectOptions) -> Result<Subsystem, HostError> {
+    pub fn connect_with(&self, mut options: ConnectOptions) -> Result<Subsystem, HostError> {
         options.check()?;
+        self.inner.stir(&mut options);
         let before = self.inner.controllers.fetch_add(1, Ordering::Relaxed);
         let subsystem = Subsystem::new(self.clone(), Controller::associate(options));
         if before >= CONTROLLERS_MAX {
@@ -358,7 +370,8 @@ impl Host {
         let options = association.options();
         self.inner.send(Message::Connect(Arc::clone(association)))?;
         // TCP, ICResp, Connect, and a few admin commands, each with that time-out.
-        let limit = Duration::from(options.connect_timeout) * 8;
+        let addresses = 1 + u32::try_from(options.further_addresses.len()).unwrap_or(u32::MAX);
+        let limit = Duration::from(options.connect_timeout).saturating_mul(8 * addresses.min(64));
         let end = Instant::now() + limit;
         let mut phase = association.phase();
         while phase.is_making() && Instant::now() < end {
@@ -377,7 +390,7 @@ impl Host {
                 let error = association.last_error();
                 Err(error
                     .unwrap_or(ConnectionError::TimedOut {
-                        address: options.address,
+                        address: association.address(),
                         what: "the set-up of the controller",
                         seconds: limit.as_secs(),
                     })

@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(super) enum Message {
     /// Run this association.
     Connect(Arc<Association>),
-    /// Open a channel under this number, and tell whether there is one now.
+    /// Open a channel under this number, and tell whether it has an I/O queue.
     Open(u64, RemoteNamespace, Sender<Result<(), DeviceError>>),
     /// Close the channel with this number.
     Release(u64),
@@ -107,6 +107,8 @@ struct OpenChannel {
     backlog: VecDeque<BlockingRequest>,
     /// No caller of the backlog stops to wait before that.
     backlog_until: Time,
+    /// The caller that waits until the channel is open.
+    opening: Option<Sender<Result<(), DeviceError>>>,
     closing: bool,
 }
 
@@ -131,23 +133,57 @@ impl ClientService {
         &mut self,
         id: u64,
         namespace: &RemoteNamespace,
+        opened: Sender<Result<(), DeviceError>>,
         cx: &mut Context<'_>,
-    ) -> Result<(), DeviceError> {
-        let channel = namespace.open_remote(cx.driver)?;
+    ) {
+        let channel = match namespace.open_remote(cx.driver) {
+            Ok(channel) => channel,
+            Err(error) => {
+                // A caller that gave up does not want to know.
+                let _ = opened.send(Err(error));
+                return;
+            }
+        };
         let places = channel.capacity().min(BLOCKING_REQUESTS_MAX);
         let open = OpenChannel {
             channel,
             requests: Slab::with_capacity(places),
             backlog: VecDeque::new(),
             backlog_until: Time::NEVER,
+            opening: Some(opened),
             closing: false,
         };
         self.channels.insert(id, open);
-        Ok(())
     }
 }
 
 impl OpenChannel {
+    /// Tells the caller that opens the channel whether it has an I/O queue, once that is known.
+    fn tell_opened(&mut self, cx: &mut Context<'_>) {
+        if self.opening.is_none() {
+            return;
+        }
+        let result = match self.channel.opened() {
+            None => return,
+            Some(Ok(())) => Ok(()),
+            Some(Err((queue, status))) => {
+                self.closing = true;
+                self.channel.close(cx);
+                let association = self.channel.association();
+                Err(DeviceError::Invalid(format!(
+                    "{} at {} refuses Connect of I/O queue {queue}: {status}; use fewer queues, or \
+                     raise the target's limits",
+                    association.options().subsystem,
+                    association.address()
+                )))
+            }
+        };
+        if let Some(opening) = self.opening.take() {
+            // A caller that gave up does not want to know.
+            let _ = opening.send(result);
+        }
+    }
+
     /// Answers what waits and is given up.
     fn give_up(&mut self, now: Time) {
         let mut until = Time::NEVER;
@@ -279,8 +315,7 @@ impl Service for ClientService {
                 self.controllers.push(controller);
             }
             Message::Open(id, namespace, opened) => {
-                // A caller that gave up does not want to know.
-                let _ = opened.send(self.open(id, &namespace, cx));
+                self.open(id, &namespace, opened, cx);
             }
             Message::Release(id) => {
                 if let Some(open) = self.channels.get_mut(&id) {
@@ -323,6 +358,7 @@ impl Service for ClientService {
         self.controllers.retain(|controller| !controller.closed());
         for open in self.channels.values_mut() {
             open.channel.tick(cx);
+            open.tell_opened(cx);
             if open.backlog_until <= cx.now {
                 open.give_up(cx.now);
             }

@@ -144,6 +144,16 @@ impl Exchange {
         }
     }
 
+    /// Returns the NSID, where there is one.
+    pub(crate) fn nsid(&self) -> Option<u32> {
+        match &self.work {
+            Work::Block(request) => Some(request.nsid),
+            Work::Extents(request) => Some(request.nsid),
+            Work::Barrier(nsid) => Some(*nsid),
+            Work::Admin(_) => None,
+        }
+    }
+
     /// Returns the number of the namespace in its channel, where there are blocks.
     #[inline]
     pub(crate) fn namespace(&self) -> Option<u16> {

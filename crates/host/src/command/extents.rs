@@ -4,7 +4,7 @@
 //! that is small enough to be copied there. Any other data stays where the submitter has it.
 
 use crate::association::parameters::Parameters;
-use crate::limits::{CONTROLLER_BUFFERS, EXTENTS_MAX};
+use crate::limits::EXTENTS_MAX;
 use crate::recovery::span::Span;
 use block::{BlockError, Extent, Extents, Operation};
 use reactor::{BufferPool, IoSlice};
@@ -66,10 +66,6 @@ impl ExtentsRequest {
         let data = usize::try_from(data).expect("at most a transfer");
         let fits = table + data <= parameters.in_capsule_bytes as usize;
         let inside = fits && command.operation.is_write();
-        let free: usize = buffers.usage().map(|(_, free, _)| free).sum();
-        if free <= CONTROLLER_BUFFERS {
-            return Err(command);
-        }
         // A driver may have no buffers of that size, which waiting does not change.
         let whole = inside.then(|| buffers.take(data + table)).flatten();
         let inside = whole.is_some();
@@ -303,7 +299,7 @@ mod tests {
         for (bytes, inside) in [(BLOCK, false), (3 * BLOCK, true)] {
             let class = BufferClass {
                 bytes: bytes as usize,
-                count: CONTROLLER_BUFFERS + 3,
+                count: 3,
             };
             let buffers = BufferPool::new(&[class]).expect("a small mapping");
             let extent = |lba| Extent {

@@ -7,10 +7,10 @@
 
 use crate::command::exchange::{Direction, Exchange, Work};
 use crate::command::state::SlotState;
-use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX};
+use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX, TIMEOUT_SCAN};
 use base::mutation::{self, Mutation};
 use base::state::State as _;
-use base::{Nanos, ShortQueue, Time};
+use base::{ShortQueue, Time};
 use reactor::IoSlice;
 use wire::nvme::{Completion, Status};
 
@@ -102,13 +102,37 @@ pub(crate) struct Slot {
     has_transfers: bool,
     /// Time at which the command has taken too long.
     pub(crate) deadline: Time,
-    /// We asked the controller to abort it.
-    pub(crate) aborting: bool,
+    /// Number of times that its time-out may be [put off](CommandTable::excuse), and [`ABORTING`].
+    late: u8,
 }
+
+/// We asked the controller to abort the command.
+const ABORTING: u8 = 1 << 7;
 
 const _: () = assert!(size_of::<Slot>() == 128, "two lines of the cache");
 
 impl Slot {
+    /// Returns true if we asked the controller to abort it.
+    pub(crate) const fn is_aborting(&self) -> bool {
+        self.late & ABORTING != 0
+    }
+
+    /// We ask the controller to abort it; the Abort has a time-out of its own.
+    pub(crate) const fn abort(&mut self) {
+        self.late = ABORTING | 1;
+    }
+
+    /// Nobody waits for its answer any more; it has a new time-out.
+    pub(crate) const fn detach(&mut self, deadline: Time) {
+        self.late = 1;
+        self.deadline = deadline;
+    }
+
+    /// The controller has asked for data, which leaves only now: the answer comes after that.
+    pub(crate) const fn progress(&mut self) {
+        self.late = self.late & ABORTING | 2;
+    }
+
     const fn empty(next_free: u16) -> Self {
         Self {
             state: SlotState::Free,
@@ -120,7 +144,7 @@ impl Slot {
             damaged: false,
             has_transfers: false,
             deadline: Time::NEVER,
-            aborting: false,
+            late: 1,
         }
     }
 
@@ -225,7 +249,7 @@ impl CommandTable {
         slot.damaged = false;
         slot.has_transfers = false;
         slot.deadline = deadline;
-        slot.aborting = false;
+        slot.late = 1;
         if exchange.direction == Direction::Out {
             self.marks[usize::from(index)] = 0;
         }
@@ -338,7 +362,7 @@ impl CommandTable {
             self.answers[usize::from(index)] = completion;
             return false;
         }
-        let timed_out = slot.aborting && completion.status.is(Status::ABORTED_BY_REQUEST);
+        let timed_out = slot.is_aborting() && completion.status.is(Status::ABORTED_BY_REQUEST);
         let outcome = if timed_out {
             Outcome::TimedOut
         } else {
@@ -460,12 +484,20 @@ impl CommandTable {
         assert!(self.patient == 0, "no command is under way any more");
     }
 
-    /// Gives every command that can become [`overdue`](Self::overdue) so much more time, but none
-    /// until after `latest`.
-    pub(crate) fn postpone(&mut self, by: Nanos, latest: Time) {
-        let timed = |slot: &&mut Slot| slot.deadline != Time::NEVER;
-        for slot in self.slots.iter_mut().filter(timed) {
-            slot.deadline = (slot.deadline + by).min(latest);
+    /// Nobody looked at answers from `since` until `now`: gives commands that became
+    /// [`overdue`](Self::overdue) meanwhile as much more time, but none until after `latest`. Each has
+    /// that once, and once more after an R2T: what was answered by now is found by the next look,
+    /// however long that takes. `again`: that is not so, and nothing is counted.
+    pub(crate) fn excuse(&mut self, since: Time, now: Time, latest: Time, again: bool) {
+        let away = now.since(since);
+        let late = |slot: &&mut Slot| {
+            let has_excuse = again || slot.late & !ABORTING > 0;
+            slot.deadline <= now && slot.state != SlotState::Free && has_excuse
+        };
+        for slot in self.slots.iter_mut().filter(late) {
+            let least = now + TIMEOUT_SCAN;
+            slot.deadline = (slot.deadline + away).max(least).min(latest);
+            slot.late -= u8::from(!again);
         }
     }
 

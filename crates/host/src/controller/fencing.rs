@@ -10,8 +10,8 @@ use crate::options::{ConnectOptions, ReplayPolicy};
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::Context;
-use wire::nvme::Status;
 use wire::nvme::vendor::EndController;
+use wire::nvme::{IdentifyController, Status};
 
 /// Name of the command that confirms the end of a lost association.
 const END_CONTROLLER: &str = "End Controller (writes that were lost with a connection may still be \
@@ -22,15 +22,23 @@ const KEEP_ALIVE_EXPIRY: &str = "the keep-alive timer of a lost controller (writ
                                  with a connection may still be in the target's device)";
 
 /// Returns the time after the close of its connections in which a controller must have ended by
-/// itself (docs/decisions/0004-replay.md).
-pub(crate) fn quiet_time(options: &ConnectOptions) -> Nanos {
-    match (options.replay, options.keep_alive) {
-        _ if mutation::active(Mutation::FenceNotTimed) => Nanos::ZERO,
-        (ReplayPolicy::Immediate, _) => Nanos::ZERO,
-        // It notices the loss by the connection alone: be as patient as with a command.
-        (ReplayPolicy::WhenSafe, Nanos::ZERO) => options.command_timeout + REPLAY_MARGIN,
-        (ReplayPolicy::WhenSafe, keep_alive) => keep_alive + REPLAY_MARGIN,
+/// itself (docs/decisions/0004-replay.md): KATO, rounded up to the granularity of the controller's
+/// timer (KAS); twice that if any traffic restarts the timer (TBKAS), because the controller then
+/// checks once in each period whether there was some; and a margin. `[NVMe Base 2.0 §3.9]`
+pub(super) fn quiet_time(options: &ConnectOptions, identify: &IdentifyController) -> Nanos {
+    if options.replay == ReplayPolicy::Immediate || mutation::active(Mutation::FenceNotTimed) {
+        return Nanos::ZERO;
     }
+    if options.keep_alive == Nanos::ZERO {
+        // It notices the loss by the connection alone: be as patient as with a command.
+        return options.command_timeout + REPLAY_MARGIN;
+    }
+    let step = Nanos::from_millis(100 * u64::from(identify.kas.max(1)));
+    let kato = Nanos::from_millis(options.kato_ms().into());
+    let kato = kato.0.div_ceil(step.0) * step.0;
+    let traffic_based = identify.ctratt & IdentifyController::CTRATT_TRAFFIC_BASED_KEEP_ALIVE != 0;
+    let periods = if traffic_based { 2 } else { 1 };
+    Nanos(periods * kato) + REPLAY_MARGIN
 }
 
 impl Controller {
@@ -38,19 +46,9 @@ impl Controller {
     /// lost with them waits for that (docs/decisions/0004-replay.md).
     pub(super) fn fence(&mut self, cx: &mut Context<'_>) {
         self.setup.step = SetupStep::Fence;
-        if !self.setup.parameters.fenced {
-            let quiet = quiet_time(self.options());
-            self.quiet = Some(quiet);
-            self.fences.expire(cx.now, quiet);
-            self.association.set_fences(&self.fences);
-            return self.pass_fences(cx);
-        }
-        // An identifier that was given out anew is that of one controller alone. Those of a process
-        // that is gone are gone with it: by their identifiers the target would end others of ours.
-        self.fences.lower_controller(self.qpair.cntlid);
-        self.fences.lower_others(self.setup.parameters.incarnation);
+        self.fences.meet(&self.setup.parameters, cx.now);
+        self.fences.expire(cx.now);
         self.association.set_fences(&self.fences);
-        self.fences.ask_all(cx.now);
         if self.ask_for_ends(cx) {
             self.pass_fences(cx);
         }
@@ -108,13 +106,10 @@ impl Controller {
         }
     }
 
-    /// Lowers the fences of associations that must have ended by themselves, where the controller
-    /// does not confirm their end.
+    /// Lowers the fences of associations that must have ended by themselves, where this controller
+    /// cannot end them.
     pub(super) fn look_for_expired_fences(&mut self, cx: &mut Context<'_>) {
-        if self
-            .quiet
-            .is_some_and(|quiet| self.fences.expire(cx.now, quiet))
-        {
+        if self.fences.expire(cx.now) {
             self.fences_fell(cx);
         }
     }
@@ -124,17 +119,17 @@ impl Controller {
         if self.options().is_discovery() {
             return;
         }
-        let incarnation = self.setup.parameters.incarnation;
-        let cntlid = self.qpair.cntlid;
-        self.fences.raise(self.generation, cntlid, incarnation, now);
+        let parameters = &self.setup.parameters;
+        self.fences.raise(self.generation, parameters, now);
         self.association.set_fences(&self.fences);
     }
 
     /// Returns the name of what fences wait for.
     pub(super) fn fence_awaits(&self) -> &'static str {
-        match self.quiet {
-            Some(_) => KEEP_ALIVE_EXPIRY,
-            None => END_CONTROLLER,
+        if self.fences.any_expires() {
+            KEEP_ALIVE_EXPIRY
+        } else {
+            END_CONTROLLER
         }
     }
 
@@ -145,7 +140,7 @@ impl Controller {
         };
         if self.fences.mark_overdue(now, limit) {
             let error = ConnectionError::TimedOut {
-                address: self.options().address,
+                address: self.association.address(),
                 what: self.fence_awaits(),
                 seconds: limit.0 / 1_000_000_000,
             };
@@ -158,9 +153,48 @@ impl Controller {
     pub(super) fn next_fence(&self) -> Time {
         let limit = self.options().loss_timeout;
         let overdue = limit.map_or(Time::NEVER, |limit| self.fences.next_overdue(limit));
-        let expiry = self.quiet.map(|quiet| self.fences.next_expiry(quiet));
         overdue
-            .min(expiry.unwrap_or(Time::NEVER))
+            .min(self.fences.next_expiry())
             .min(self.fences.next_ask())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{HostIdentity, parse_nqn};
+
+    #[test]
+    fn lost_writes_wait_until_the_slowest_timer_of_the_controller_has_expired() {
+        let nqn = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();
+        let host = HostIdentity::generate();
+        let mut options = ConnectOptions::new(([127, 0, 0, 1], 4420).into(), nqn, host);
+        let traffic = IdentifyController::CTRATT_TRAFFIC_BASED_KEEP_ALIVE;
+        for (keep_alive_ms, kas, ctratt, expected_ms) in [
+            (15_000, 0, 0, 15_000),
+            (15_000, 1, 0, 15_000),
+            (15_050, 1, 0, 15_100),
+            (15_000, 100, 0, 20_000),
+            (15_000, 1, traffic, 30_000),
+            (15_000, 100, traffic, 40_000),
+            (u64::from(u32::MAX), u16::MAX, traffic, 8_598_192_000),
+            (0, 100, traffic, 30_000),
+        ] {
+            options.keep_alive = Nanos::from_millis(keep_alive_ms);
+            let identify = IdentifyController {
+                kas,
+                ctratt,
+                ..IdentifyController::default()
+            };
+            let expected = Nanos::from_millis(expected_ms) + REPLAY_MARGIN;
+            let quiet = quiet_time(&options, &identify);
+            assert_eq!(
+                quiet, expected,
+                "{keep_alive_ms} ms, KAS {kas}, {ctratt:#x}"
+            );
+        }
+        options.replay = ReplayPolicy::Immediate;
+        let quiet = quiet_time(&options, &IdentifyController::default());
+        assert_eq!(quiet, Nanos::ZERO);
     }
 }

@@ -5,7 +5,7 @@ pub(super) use crate::discovery::Progress;
 use crate::discovery::log::LogScan;
 use crate::info::NamespaceInfo;
 use crate::limits::NAMESPACES_MAX;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::limits::IDENTIFY_BYTES;
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_lists::{NamespaceId, parse_namespace_descriptors, parse_namespace_list};
@@ -29,6 +29,11 @@ impl Inquiry {
             Self::Namespaces(scan) => scan.command(),
             Self::Discovery(scan) => scan.command(),
         }
+    }
+
+    /// Returns true if the next command is about one namespace alone.
+    pub(super) fn is_of_one_namespace(&self) -> bool {
+        matches!(self, Self::Namespaces(scan) if scan.is_of_one())
     }
 
     pub(super) fn answer(&mut self, status: Status, data: &[u8]) -> Progress {
@@ -61,6 +66,10 @@ pub(super) struct NamespaceScan {
     todo: VecDeque<u32>,
     pub(super) found: Vec<NamespaceInfo>,
     pub(super) unusable: BTreeMap<u32, &'static str>,
+    /// Namespaces that the controller could not identify now: nothing is known of them.
+    pub(super) unknown: BTreeSet<u32>,
+    /// The namespaces that are identified, where it is not all of them.
+    pub(super) only: Option<BTreeSet<u32>>,
     /// The life of the controller's write caches, where it was asked for.
     pub(super) cache_life: Option<u64>,
 }
@@ -77,8 +86,31 @@ impl NamespaceScan {
             todo: VecDeque::new(),
             found: Vec::new(),
             unusable: BTreeMap::new(),
+            unknown: BTreeSet::new(),
+            only: None,
             cache_life: None,
         }
+    }
+
+    /// The scan of these namespaces alone, which the controller could not identify before; `None`
+    /// without any.
+    pub(super) fn of(namespaces: impl Iterator<Item = u32>) -> Option<Self> {
+        let only: BTreeSet<u32> = namespaces.collect();
+        let mut todo: VecDeque<u32> = only.iter().copied().collect();
+        Some(Self {
+            stage: ScanStage::Namespace(todo.pop_front()?),
+            todo,
+            only: Some(only),
+            ..Self::new(false)
+        })
+    }
+
+    /// Returns true if the next command is about one namespace alone.
+    const fn is_of_one(&self) -> bool {
+        matches!(
+            self.stage,
+            ScanStage::Namespace(_) | ScanStage::Descriptors(_)
+        )
     }
 
     fn command(&self) -> (AdminCommand, usize) {
@@ -121,7 +153,10 @@ impl NamespaceScan {
             }
             ScanStage::Namespace(nsid) => {
                 if !status.is_success() {
-                    // It went away between the list and the question.
+                    // It went away between the list and the question, or cannot be identified now.
+                    if !is_absence(status) {
+                        self.unknown.insert(nsid);
+                    }
                     return self.next();
                 }
                 match NamespaceInfo::from_identify(nsid, &IdentifyNamespace::parse(data)) {
@@ -134,11 +169,17 @@ impl NamespaceScan {
                 self.stage = ScanStage::Descriptors(nsid);
             }
             ScanStage::Descriptors(nsid) => {
-                // A controller of an old version may not know the descriptors.
-                let info = self.found.last_mut().filter(|info| info.nsid == nsid);
-                if let (true, Some(info)) = (status.is_success(), info) {
-                    describe(info, data);
+                if status.is_success() {
+                    let info = self.found.last_mut().filter(|info| info.nsid == nsid);
+                    if let Some(info) = info {
+                        describe(info, data);
+                    }
+                } else if !is_absence(status) {
+                    // Without its identifiers, it is not known which volume it is.
+                    self.found.pop_if(|info| info.nsid == nsid);
+                    self.unknown.insert(nsid);
                 }
+                // A controller of an old version does not know the descriptors.
                 return self.next();
             }
         }
@@ -175,6 +216,14 @@ impl NamespaceScan {
             None => Progress::Finished,
         }
     }
+}
+
+/// Returns true if a status of Identify says that there is no such namespace, or no such data. Any
+/// other error says nothing about that.
+fn is_absence(status: Status) -> bool {
+    let absent = [Status::INVALID_NAMESPACE, Status::INVALID_FIELD];
+    let absent = absent.map(Status::type_and_code);
+    absent.contains(&status.type_and_code())
 }
 
 fn describe(info: &mut NamespaceInfo, data: &[u8; IDENTIFY_BYTES]) {
@@ -227,6 +276,38 @@ mod tests {
         assert_eq!(scan.found[0].geometry.block_bytes, 4096);
         assert_eq!(scan.found[0].uuid, Some([7; 16]));
         assert!(scan.unusable.contains_key(&5));
+    }
+
+    #[test]
+    fn a_namespace_is_gone_only_where_the_controller_says_so() {
+        let gone = [
+            Status::INVALID_NAMESPACE.with_dnr(),
+            Status::INVALID_FIELD,
+            Status::INVALID_FIELD.with_dnr(),
+        ];
+        let unknown = [(0, 0x06), (0, 0x22), (0, 0x82), (2, 0x86)];
+        let unknown = unknown.map(|(kind, code)| Status::from_type_and_code(kind, code).with_dnr());
+        let statuses = gone.map(|status| (status, false));
+        for (status, is_unknown) in statuses.into_iter().chain(unknown.map(|s| (s, true))) {
+            let mut scan = NamespaceScan::new(false);
+            scan.answer(Status::SUCCESS, &list(&[1, 2]));
+            assert_eq!(scan.answer(status, &list(&[])), Progress::Continue);
+            scan.answer(Status::SUCCESS, &namespace(12));
+            assert_eq!(scan.answer(status, &list(&[])), Progress::Finished);
+            let expected = if is_unknown { vec![1, 2] } else { vec![] };
+            assert!(scan.unknown.iter().eq(&expected), "{status}");
+            assert_eq!(scan.found.is_empty(), is_unknown, "{status}");
+
+            let Some(mut again) = NamespaceScan::of(scan.unknown.iter().copied()) else {
+                assert!(!is_unknown);
+                continue;
+            };
+            for _ in 0..2 {
+                again.answer(Status::SUCCESS, &namespace(12));
+                again.answer(Status::SUCCESS, &list(&[]));
+            }
+            assert!(again.found.iter().map(|info| info.nsid).eq([1, 2]));
+        }
     }
 
     #[test]

@@ -14,24 +14,24 @@ mod setup;
 mod shutdown;
 mod state;
 
-pub(crate) use fencing::quiet_time;
 pub use state::ControllerState;
 
 use crate::association::Association;
 use crate::command::exchange::Exchange;
 use crate::command::table::{Finished, Outcome};
 use crate::error::ConnectionError;
-use crate::limits::{ABORTS_MAX, ADMIN_DEPTH, STABLE_TIME};
+use crate::limits::{ABORTS_MAX, ADMIN_BUFFERS, ADMIN_DEPTH, STABLE_TIME};
 use crate::options::ConnectOptions;
-use crate::qpair::{Join, Qpair, QpairConfig};
+use crate::qpair::{Join, Qpair, QpairConfig, was_away};
 use crate::recovery::backoff::Backoff;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::fences::Fences;
 use base::state::StateMachine;
 use base::{Nanos, Time};
 use inquiry::Inquiry;
-use reactor::{Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
+use reactor::{BufferPool, Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
 use setup::Setup;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::fabrics::{ConnectData, FabricsCommand};
 use wire::nvme::{Abort, AdminCommand};
@@ -79,18 +79,38 @@ pub struct Controller {
     lost_at: Option<Time>,
     /// Lost associations that are not known to be over.
     fences: Fences,
-    /// Time after which a lost controller must have ended by itself, counted from the close of its
-    /// connections, where the controller does not end others on demand. `None` until that is known.
-    quiet: Option<Nanos>,
     live_at: Time,
     keep_alive_at: Time,
     keep_alive_out: bool,
     aborts_out: usize,
     events: bool,
+    /// Namespaces that it could not identify, each with the time since which that is so.
+    unidentified: BTreeMap<u32, Time>,
+    /// Time at which it is asked for them again.
+    identify_at: Time,
+    /// Time at which [`tick`](Self::tick) had to run at the latest, while a limit runs.
+    due: Time,
+    /// The log of tenants' events is being read, and is to be read again after that.
+    tenant_events: TenantEventsRead,
+    /// Memory for the answers to admin commands: requests may hold every buffer of the core until
+    /// there is a new association.
+    buffers: BufferPool,
+}
+
+/// Progress of reading the log of tenants' events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TenantEventsRead {
+    Idle,
+    Asked,
+    /// Another event came since it was asked for.
+    AskedAgain,
 }
 
 impl Controller {
     /// A controller that starts to connect at its first [`tick`](Self::tick), on `driver`.
+    ///
+    /// # Panics
+    /// Where the process has no address space left for 16 KiB.
     #[must_use]
     pub fn new(association: Arc<Association>, driver: &mut dyn Driver) -> Self {
         let options = association.options();
@@ -122,12 +142,16 @@ impl Controller {
             limit: Time::NEVER,
             lost_at: None,
             fences: Fences::default(),
-            quiet: None,
             live_at: Time::ZERO,
             keep_alive_at: Time::NEVER,
             keep_alive_out: false,
             aborts_out: 0,
             events: false,
+            unidentified: BTreeMap::new(),
+            identify_at: Time::NEVER,
+            due: Time::NEVER,
+            tenant_events: TenantEventsRead::Idle,
+            buffers: BufferPool::new(&[ADMIN_BUFFERS]).expect("address space for four pages"),
             association,
         }
     }
@@ -212,7 +236,7 @@ impl Controller {
             tag if tag == Purpose::Abort as u64 => self.aborts_out -= 1,
             tag if tag == Purpose::Inquiry as u64 => self.inquiry_answered(&completion, data, cx),
             tag if tag == Purpose::TenantEvents as u64 => {
-                self.tenant_events_read(&completion, data);
+                self.tenant_events_read(&completion, data, cx);
             }
             fence if fence == Purpose::Fence as u64 => {
                 self.fence_answered(tag >> PURPOSE_BITS, completion.status, cx);
@@ -229,8 +253,12 @@ impl Controller {
         if self.association.is_closing() {
             self.begin_shut_down(cx);
         }
+        self.make_up_for_absence(cx.now);
         if self.give_up_at() <= cx.now && self.state().is_making() {
             self.give_up(cx);
+        }
+        if self.fail_at() <= cx.now {
+            self.association.set_overdue(true);
         }
         self.ask_for_ends(cx);
         self.look_for_expired_fences(cx);
@@ -245,13 +273,44 @@ impl Controller {
             _ => {}
         }
         self.proceed(cx);
+        let limits_run =
+            self.lost_at.is_some() || self.fences.len() > 0 || !self.unidentified.is_empty();
+        let step_ends = if self.state() == ControllerState::Connecting {
+            cx.now + self.options().connect_timeout
+        } else {
+            Time::NEVER
+        };
+        self.due = if limits_run {
+            self.deadline().min(step_ends)
+        } else {
+            Time::NEVER
+        };
+    }
+
+    /// Time in which the host stood still (stopped, or its machine frozen) does not count for the time
+    /// that a loss may last: no attempt was made in it. One is made now, and has time for a step.
+    fn make_up_for_absence(&mut self, now: Time) {
+        if !was_away(self.due, now) {
+            return;
+        }
+        let away = now.since(self.due);
+        let options = self.association.options();
+        let limit = options.loss_timeout.unwrap_or_default();
+        let least = now + options.connect_timeout - limit;
+        let extend = |since: &mut Time| *since = (*since + away).max(least);
+        self.lost_at.iter_mut().for_each(extend);
+        self.unidentified.values_mut().for_each(extend);
+        self.fences.extend(extend);
+        if self.state() == ControllerState::Waiting {
+            self.deadline = now;
+        }
     }
 
     /// Returns the time at which [`tick`](Self::tick) must run at the latest.
     #[must_use]
     pub fn deadline(&self) -> Time {
         let own = match self.state() {
-            ControllerState::Live => self.keep_alive_at,
+            ControllerState::Live => self.keep_alive_at.min(self.identify_at),
             ControllerState::SettingUp => self.deadline.min(self.keep_alive_at),
             ControllerState::Closed => return Time::NEVER,
             // Its own connection ends first, and says when.
@@ -264,6 +323,7 @@ impl Controller {
             Time::NEVER
         };
         own.min(self.limit)
+            .min(self.fail_at())
             .min(self.qpair.deadline())
             .min(give_up_at)
             .min(self.next_fence())
@@ -277,10 +337,12 @@ impl Controller {
             &options.subsystem,
             &options.host.nqn,
         );
+        let address = self.association.next_address();
         let join = Join {
+            address,
             queue_id: 0,
             sq_size: ADMIN_DEPTH,
-            keep_alive_ms: u32::try_from(options.keep_alive.as_millis()).unwrap_or(u32::MAX),
+            keep_alive_ms: options.kato_ms(),
             data: Box::new(data),
             // Nothing that we send on the admin queue carries data.
             in_capsule_bytes: 0,
@@ -303,6 +365,14 @@ impl Controller {
         }
     }
 
+    /// Returns the time at which requests begin to fail although the loss is not final.
+    fn fail_at(&self) -> Time {
+        match self.lost_at {
+            Some(lost_at) if !self.association.is_overdue() => self.options().fail_at(lost_at),
+            _ => Time::NEVER,
+        }
+    }
+
     /// The time for a new association is over.
     fn give_up(&mut self, cx: &mut Context<'_>) {
         if self.state() == ControllerState::Waiting {
@@ -311,7 +381,7 @@ impl Controller {
         let options = self.options();
         let limit = options.final_loss().unwrap_or(Nanos::ZERO);
         let error = ConnectionError::TimedOut {
-            address: options.address,
+            address: self.association.address(),
             what: self.awaited(),
             seconds: limit.0 / 1_000_000_000,
         };
@@ -338,8 +408,8 @@ impl Controller {
         self.limit = Time::NEVER;
     }
 
-    /// Sends an admin command; without a buffer or a slot for it the association is lost, as with
-    /// any other trouble.
+    /// Sends an admin command. There is no slot for it only where the connection is ending, and with
+    /// it the association.
     fn ask(
         &mut self,
         purpose: Purpose,
@@ -347,13 +417,11 @@ impl Controller {
         data_bytes: usize,
         cx: &mut Context<'_>,
     ) {
-        let mut data = None;
-        if data_bytes > 0 {
-            let Some(buffer) = cx.driver.buffers().take(data_bytes) else {
-                return self.lose(Some(ConnectionError::Unusable("no buffer is free")), cx);
-            };
-            data = Some(IoSlice::from_buffer(buffer, data_bytes));
-        }
+        let data = (data_bytes > 0).then(|| {
+            let buffer = self.buffers.take(data_bytes);
+            let buffer = buffer.expect("there is one for each command that may be outstanding");
+            IoSlice::from_buffer(buffer, data_bytes)
+        });
         let exchange = Exchange::admin(purpose as u64, command, data);
         if !self.qpair.has_room() {
             self.lose(None, cx);
@@ -385,6 +453,8 @@ impl Controller {
         self.lost_at = None;
         self.live_at = cx.now;
         self.aborts_out = 0;
+        self.association.set_overdue(false);
+        self.association.end_round();
         self.association.set_epoch(Epoch {
             generation: self.generation,
             phase: Phase::Live,
@@ -419,6 +489,7 @@ impl Controller {
         self.association.keep_aborts(later);
         if self.state() == ControllerState::Live {
             self.keep_alive(cx);
+            self.identify_again(cx);
         }
     }
 
@@ -426,7 +497,7 @@ impl Controller {
         if self.qpair.table().overdue(0, cx.now).is_some() {
             let options = self.options();
             let error = ConnectionError::TimedOut {
-                address: options.address,
+                address: self.association.address(),
                 what: self.awaited(),
                 seconds: options.connect_timeout.0 / 1_000_000_000,
             };
@@ -445,9 +516,9 @@ impl Controller {
         }
         self.lost_at.get_or_insert(cx.now);
         self.inquiry = None;
-        self.quiet = None;
-        // The next association asks for the end of all that are left.
-        self.fences.ask_all(Time::NEVER);
+        self.identify_at = Time::NEVER;
+        // The next association decides how those that are left end.
+        self.fences.part();
         self.qpair.close(cx);
         self.enter(ControllerState::Draining, cx.now + CHANNELS_CLOSE_TIME);
         if shutting_down {
@@ -470,10 +541,11 @@ impl Controller {
         let lost_for = cx.now.since(self.lost_at.unwrap_or(cx.now));
         let error = self.association.last_error();
         let refused = error.is_some_and(|error| error.is_permanent());
+        let has_further = self.association.has_further_address();
         let hopeless = match self.association.phase() {
             Phase::Gone => true,
             // A first attempt that fails is the caller's to judge.
-            Phase::Connecting => !self.options().persistent || refused,
+            Phase::Connecting => !(self.options().persistent || has_further) || refused,
             _ => {
                 let limit = self.options().final_loss();
                 limit.is_some_and(|limit| lost_for >= limit)
@@ -482,7 +554,12 @@ impl Controller {
         if hopeless || self.association.is_closing() {
             return self.end();
         }
-        let delay = self.backoff.next();
+        let delay = if has_further {
+            Nanos::ZERO
+        } else {
+            self.association.begin_round();
+            self.backoff.next()
+        };
         self.enter(ControllerState::Waiting, cx.now + delay);
     }
 

@@ -1,12 +1,14 @@
 //! Enabling and identifying a controller, step by step. `[NVMe Base 2.0 §3.5.2]`
 
+use super::fencing::quiet_time;
 use super::inquiry::{Inquiry, NamespaceScan, Progress};
-use super::{Controller, ControllerState, Purpose};
+use super::{Controller, ControllerState, Purpose, TenantEventsRead};
+use crate::association::NamespacesFound;
 use crate::association::parameters::{CommandLengths, Features, Parameters};
 use crate::discovery::log::LogScan;
 use crate::error::ConnectionError;
 use crate::info::ControllerInfo;
-use crate::limits::{EXTENTS_MAX, IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
+use crate::limits::{ASK_AGAIN, EXTENTS_MAX, IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
 use crate::recovery::status::is_passing;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
@@ -68,6 +70,7 @@ impl Controller {
     pub(super) fn begin_setup(&mut self, cx: &mut Context<'_>) {
         self.setup = Setup::default();
         self.keep_alive_out = false;
+        self.tenant_events = TenantEventsRead::Idle;
         self.keep_alive_at = Time::NEVER;
         self.enter(ControllerState::SettingUp, Time::NEVER);
         let get = PropertyGet {
@@ -193,7 +196,7 @@ impl Controller {
         if identify.maxcmd > 0 {
             info.queue_depth = info.queue_depth.min(identify.maxcmd);
         }
-        info.keep_alive_ms = u32::try_from(options.keep_alive.as_millis()).unwrap_or(u32::MAX);
+        info.keep_alive_ms = options.kato_ms();
         if info.queue_depth == 0 {
             let error = ConnectionError::Unusable("it allows no command on an I/O queue");
             return self.lose(Some(error), cx);
@@ -228,6 +231,7 @@ impl Controller {
             extents: extensions
                 .extents
                 .and_then(|terms| extent_terms(terms, &info)),
+            quiet: quiet_time(options, &identify),
             cache_life: extensions.cache_life,
             incarnation: extensions.incarnation,
         };
@@ -333,6 +337,43 @@ impl Controller {
         self.inquire(false, cx);
     }
 
+    /// Learns what a scan has found. Namespaces that the controller could not identify are asked for
+    /// again, and are gone when that has lasted for as long as a loss may last.
+    fn namespaces_found(&mut self, mut scan: NamespaceScan, now: Time) {
+        if let Some(life) = scan.cache_life {
+            self.association.learn_cache_life(life);
+        }
+        let limit = self.options().final_loss();
+        let unidentified = &mut self.unidentified;
+        unidentified.retain(|nsid, _| scan.unknown.contains(nsid));
+        scan.unknown.retain(|&nsid| {
+            let since = *unidentified.entry(nsid).or_insert(now);
+            limit.is_none_or(|limit| since + limit > now)
+        });
+        self.identify_at = if unidentified.is_empty() {
+            Time::NEVER
+        } else {
+            now + ASK_AGAIN
+        };
+        self.association.learn_namespaces(NamespacesFound {
+            found: scan.found,
+            unusable: scan.unusable,
+            unknown: scan.unknown,
+            only: scan.only,
+        });
+    }
+
+    /// Asks again for the namespaces that the controller could not identify, where that is due.
+    pub(super) fn identify_again(&mut self, cx: &mut Context<'_>) {
+        if self.identify_at > cx.now || self.inquiry.is_some() {
+            return;
+        }
+        self.identify_at = Time::NEVER;
+        let scan = NamespaceScan::of(self.unidentified.keys().copied());
+        self.inquiry = scan.map(Inquiry::Namespaces);
+        self.continue_inquiry(cx);
+    }
+
     fn inquire(&mut self, changed: bool, cx: &mut Context<'_>) {
         self.ask_again = false;
         self.inquiry = Some(if self.options().is_discovery() {
@@ -370,7 +411,7 @@ impl Controller {
             return;
         };
         let status = completion.status;
-        if is_passing(status) {
+        if is_passing(status) && !inquiry.is_of_one_namespace() {
             // What is not known now may not be taken for what is not there: a namespace would be
             // given up, or take another identity.
             let what = "Identify, or Get Log Page";
@@ -381,12 +422,7 @@ impl Controller {
             Progress::Failed(reason) => self.lose(Some(ConnectionError::Unusable(reason)), cx),
             Progress::Finished => {
                 match self.inquiry.take() {
-                    Some(Inquiry::Namespaces(scan)) => {
-                        if let Some(life) = scan.cache_life {
-                            self.association.learn_cache_life(life);
-                        }
-                        self.association.learn_namespaces(scan.found, scan.unusable);
-                    }
+                    Some(Inquiry::Namespaces(scan)) => self.namespaces_found(scan, cx.now),
                     Some(Inquiry::Discovery(scan)) => {
                         self.association.learn_discovery(scan.entries);
                     }

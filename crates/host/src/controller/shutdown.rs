@@ -27,7 +27,7 @@ impl Controller {
             phase: Phase::Gone,
         });
         // A controller that shuts down is asked for nothing else.
-        self.fences.ask_all(Time::NEVER);
+        self.fences.part();
         self.enter(ControllerState::ShuttingDown, cx.now + CHANNELS_CLOSE_TIME);
         self.limit = cx.now + SHUTDOWN_TIME;
         self.setup.shutdown_asked = false;

@@ -5,7 +5,7 @@ use crate::controller::Controller;
 use crate::error::HostError;
 use crate::info::{DiscoveryEntry, SubsystemKind};
 use crate::limits::{REFERRAL_DEPTH_MAX, REFERRALS_MAX};
-use crate::options::{HostIdentity, resolve};
+use crate::options::{ConnectOptions, HostIdentity};
 use base::Nanos;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,9 +20,11 @@ impl Host {
     /// When the first controller does not answer. One that was referred to and does not is left
     /// out: it may be down, and the rest is still true.
     pub fn discover(&self, address: &str) -> Result<Vec<DiscoveryEntry>, HostError> {
-        let first = resolve(address, DISCOVERY_PORT)?;
-        let mut entries = self.discover_one(first)?;
-        let mut asked = BTreeSet::from([first]);
+        let mut options = self.template().clone();
+        options.resolve(address, DISCOVERY_PORT)?;
+        let mut asked = BTreeSet::from([options.address]);
+        asked.extend(&options.further_addresses);
+        let mut entries = self.discover_one(options)?;
         let mut level = referrals(&entries);
         for _ in 0..REFERRAL_DEPTH_MAX {
             let mut next = Vec::new();
@@ -30,7 +32,11 @@ impl Host {
                 if asked.len() >= REFERRALS_MAX || !asked.insert(address) {
                     continue;
                 }
-                if let Ok(more) = self.discover_one(address) {
+                let options = ConnectOptions {
+                    address,
+                    ..self.template().clone()
+                };
+                if let Ok(more) = self.discover_one(options) {
                     next.extend(referrals(&more));
                     for entry in more {
                         if !entries.contains(&entry) {
@@ -44,9 +50,7 @@ impl Host {
         Ok(entries)
     }
 
-    fn discover_one(&self, address: SocketAddr) -> Result<Vec<DiscoveryEntry>, HostError> {
-        let mut options = self.template().clone();
-        options.address = address;
+    fn discover_one(&self, mut options: ConnectOptions) -> Result<Vec<DiscoveryEntry>, HostError> {
         options.subsystem = Nqn::discovery();
         // Asked once and left: there is nothing to keep alive.
         options.keep_alive = Nanos::ZERO;

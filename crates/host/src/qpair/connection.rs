@@ -47,6 +47,7 @@ pub(crate) struct QpairConfig {
 /// The Connect command of one opening. `[NVMe Base 2.0 §6.3]`
 #[derive(Debug)]
 pub(crate) struct Join {
+    pub(crate) address: SocketAddr,
     pub(crate) queue_id: u16,
     /// Zero-based.
     pub(crate) sq_size: u16,
@@ -92,6 +93,8 @@ pub(crate) struct Qpair {
     step_deadline: Time,
     /// Time at which the table is checked for time-outs.
     scan_at: Time,
+    /// Something was received since it was checked last.
+    pub(super) received: bool,
     pub(super) error: Option<ConnectionError>,
 }
 
@@ -122,6 +125,7 @@ impl Qpair {
             arriving: None,
             step_deadline: Time::NEVER,
             scan_at: Time::NEVER,
+            received: false,
             error: None,
         }
     }
@@ -177,6 +181,7 @@ impl Qpair {
         self.error = None;
         self.scan_at = Time::NEVER;
         self.room = self.table.depth().min(usize::from(join.sq_size));
+        self.config.address = join.address;
         self.join = Some(join);
         // The driver's own time-out ends the operation; ours only backs it up.
         self.enter(ConnectionState::Connecting, Time::NEVER);
@@ -516,9 +521,11 @@ impl Qpair {
         if was_away(self.scan_at, cx.now) {
             // Nothing was sent and no answer taken: that time was not the controller's.
             let latest = cx.now + self.config.command_timeout;
-            let away = cx.now.since(self.scan_at);
-            self.table.postpone(away, latest);
+            // Answers may still be behind the data that is coming in.
+            let is_behind = self.received && self.arriving.is_some();
+            self.table.excuse(self.scan_at, cx.now, latest, is_behind);
         }
+        self.received = false;
         self.scan_at = cx.now + TIMEOUT_SCAN;
         true
     }
@@ -557,7 +564,7 @@ impl Qpair {
 }
 
 /// Returns true if the core did not run for a while: it handles now what was due long ago.
-fn was_away(due: Time, now: Time) -> bool {
+pub(crate) fn was_away(due: Time, now: Time) -> bool {
     now.since(due) > TIMEOUT_SCAN
 }
 

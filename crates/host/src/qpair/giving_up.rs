@@ -36,8 +36,7 @@ impl Qpair {
         }
         exchange.detached = true;
         let data = exchange.take_data();
-        slot.aborting = false;
-        slot.deadline = deadline;
+        slot.detach(deadline);
         Some(data)
     }
 

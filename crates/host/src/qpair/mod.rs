@@ -5,11 +5,11 @@ mod giving_up;
 mod headers;
 mod outgoing;
 mod payload;
-mod queue_in_use;
 mod receive;
+mod refusal;
 mod state;
 #[cfg(test)]
 mod tests;
 mod transmit;
 
-pub(crate) use connection::{Join, Qpair, QpairConfig};
+pub(crate) use connection::{Join, Qpair, QpairConfig, was_away};

@@ -55,6 +55,7 @@ impl Qpair {
         if let Err(error) = received.result {
             return self.receive_failed(&error, cx);
         }
+        self.received = true;
         let mut outcome = match direct {
             Some(true) => self.parse(&[], cx.now),
             _ => Ok(()),
@@ -361,6 +362,7 @@ impl Qpair {
             });
         }
         slot.received += pdu.length;
+        slot.progress();
         let idle = !slot.has_transfers();
         let transfer = Transfer {
             tag: pdu.transfer_tag,

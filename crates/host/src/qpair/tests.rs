@@ -73,6 +73,7 @@ impl Bench {
             region: Region::new(1 << 20).expect("a small mapping"),
         };
         let join = Join {
+            address: SocketAddr::from(([127, 0, 0, 1], 4420)),
             queue_id: 1,
             sq_size: 4,
             keep_alive_ms: 0,

@@ -9,8 +9,10 @@
 //! written anew after it was reported, while its fence stands.
 
 use super::span::Span;
+use crate::association::parameters::Parameters;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
+use std::collections::BTreeSet;
 
 /// An association that was lost, and is not known to be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub(crate) struct Fence {
     pub(crate) cntlid: u16,
     /// The target's process that had it; 0 where it did not say.
     incarnation: u64,
+    /// Time after the close of its connections in which its controller ends by itself.
+    quiet: Nanos,
     lost_at: Time,
     /// Time at which its connections were closed; `None` until they are.
     left_at: Option<Time>,
@@ -29,11 +33,15 @@ pub(crate) struct Fence {
     /// Time at which the controller is asked for the end of it; [`Time::NEVER`] while an answer is
     /// awaited, and where nothing is asked.
     ask_at: Time,
+    /// The live association's controller cannot end it: it falls when its own controller must have
+    /// ended by itself.
+    expires: bool,
 }
 
 impl Fence {
-    fn expires(&self, quiet: Nanos) -> Time {
-        self.left_at.map_or(Time::NEVER, |left_at| left_at + quiet)
+    fn expiry(&self) -> Time {
+        let left_at = self.left_at.filter(|_| self.expires);
+        left_at.map_or(Time::NEVER, |left_at| left_at + self.quiet)
     }
 }
 
@@ -46,25 +54,55 @@ pub(crate) struct Fences {
 }
 
 impl Fences {
-    /// An association is lost.
-    pub(crate) fn raise(&mut self, generation: u64, cntlid: u16, incarnation: u64, now: Time) {
+    /// An association is lost; it was with a controller with these parameters.
+    pub(crate) fn raise(&mut self, generation: u64, lost: &Parameters, now: Time) {
         self.lost = generation;
         self.standing.push(Fence {
             generation,
-            cntlid,
-            incarnation,
+            cntlid: lost.cntlid,
+            incarnation: lost.incarnation,
+            quiet: lost.quiet,
             lost_at: now,
             left_at: None,
             overdue: false,
             ask_at: Time::NEVER,
+            expires: false,
         });
     }
 
-    /// The controller is asked for the end of all of them, at this time.
-    pub(crate) fn ask_all(&mut self, at: Time) {
+    /// The next association is being made, with a controller with these parameters: lowers the
+    /// fences that it shows to be over, and decides how each of the others ends.
+    pub(crate) fn meet(&mut self, controller: &Parameters, now: Time) {
+        self.standing.retain_mut(|fence| {
+            let is_known = fence.incarnation != 0 && controller.incarnation != 0;
+            let is_of_other = is_known && fence.incarnation != controller.incarnation;
+            // By their identifiers, another process would end other controllers of ours.
+            fence.expires = !controller.fenced || is_of_other;
+            fence.ask_at = if fence.expires { Time::NEVER } else { now };
+            if !controller.fenced {
+                return true;
+            }
+            if is_of_other {
+                // The process before may still serve the same storage from another machine; on the
+                // same one it has ended: only one process at a time can open a volume.
+                return !is_same_boot(fence.incarnation, controller.incarnation);
+            }
+            // An identifier that was given out anew is that of one controller alone.
+            fence.cntlid != controller.cntlid
+        });
+    }
+
+    /// There is no controller to ask, and none is known that cannot be asked.
+    pub(crate) fn part(&mut self) {
         for fence in &mut self.standing {
-            fence.ask_at = at;
+            fence.ask_at = Time::NEVER;
+            fence.expires = false;
         }
+    }
+
+    /// Returns true if some fence falls with time alone.
+    pub(crate) fn any_expires(&self) -> bool {
+        self.standing.iter().any(|fence| fence.expires)
     }
 
     /// The controller is asked for the end of this association, at this time.
@@ -95,21 +133,6 @@ impl Fences {
             .retain(|fence| fence.generation != generation && !others);
     }
 
-    /// This controller is a new one of ours: an old one with its identifier is no more.
-    pub(crate) fn lower_controller(&mut self, cntlid: u16) {
-        self.standing.retain(|fence| fence.cntlid != cntlid);
-    }
-
-    /// The target's process has this incarnation: controllers of another one are no more.
-    pub(crate) fn lower_others(&mut self, incarnation: u64) {
-        let is_known = |number: u64| number != 0;
-        self.standing.retain(|fence| {
-            fence.incarnation == incarnation
-                || !is_known(fence.incarnation)
-                || !is_known(incarnation)
-        });
-    }
-
     /// The connections of whatever was lost are closed.
     pub(crate) fn leave(&mut self, now: Time) {
         for fence in &mut self.standing {
@@ -117,22 +140,29 @@ impl Fences {
         }
     }
 
-    /// Lowers the fences of associations of which all connections were closed for `quiet`, where
-    /// the controller does not confirm their end. Returns true if there were any.
-    pub(crate) fn expire(&mut self, now: Time, quiet: Nanos) -> bool {
+    /// Lowers the fences of associations whose controllers must have ended by themselves, where the
+    /// live one cannot end them. Returns true if there were any.
+    pub(crate) fn expire(&mut self, now: Time) -> bool {
         let before = self.standing.len();
-        self.standing.retain(|fence| fence.expires(quiet) > now);
+        self.standing.retain(|fence| fence.expiry() > now);
         self.standing.len() < before
     }
 
-    /// Returns the time at which the next association will have been closed for `quiet`.
-    pub(crate) fn next_expiry(&self, quiet: Nanos) -> Time {
-        let times = self.standing.iter().map(|fence| fence.expires(quiet));
+    /// Returns the time at which the next fence falls with time alone.
+    pub(crate) fn next_expiry(&self) -> Time {
+        let times = self.standing.iter().map(Fence::expiry);
         times.min().unwrap_or(Time::NEVER)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.standing.len()
+    }
+
+    /// Moves the times from which is counted how long a fence has stood.
+    pub(crate) fn extend(&mut self, mut extend: impl FnMut(&mut Time)) {
+        for fence in &mut self.standing {
+            extend(&mut fence.lost_at);
+        }
     }
 
     /// Marks those that stand for `limit`; whether there are any that were not marked before.
@@ -148,6 +178,13 @@ impl Fences {
         let times = waiting.map(|fence| fence.lost_at + limit);
         times.min().unwrap_or(Time::NEVER)
     }
+}
+
+/// Returns true if two processes of a target are known to run under one boot of one machine, by
+/// their incarnations.
+fn is_same_boot(incarnation: u64, other: u64) -> bool {
+    let boot = |incarnation: u64| incarnation >> 32;
+    boot(incarnation) == boot(other) && boot(incarnation) != 0
 }
 
 /// Permission to send a lost write again.
@@ -173,9 +210,29 @@ pub(crate) struct FenceSnapshot {
     /// Blocks of writes that were given up, and that the live association, of this generation, has
     /// not answered.
     held: Vec<(u64, Span)>,
+    /// NSIDs that could not be identified: whatever is for them waits.
+    suspended: BTreeSet<u32>,
 }
 
 impl FenceSnapshot {
+    /// Requests for these namespaces wait, and for those from before that are `left`. Returns true if
+    /// that changes anything.
+    pub(crate) fn suspend(
+        &mut self,
+        mut namespaces: BTreeSet<u32>,
+        left: impl Fn(&u32) -> bool,
+    ) -> bool {
+        namespaces.extend(self.suspended.iter().copied().filter(left));
+        let changes = namespaces != self.suspended;
+        self.suspended = namespaces;
+        changes
+    }
+
+    /// Returns true if requests for a namespace wait until it is identified.
+    pub(crate) fn suspends(&self, nsid: u32) -> bool {
+        self.suspended.contains(&nsid)
+    }
+
     /// Takes over what stands now. Blocks behind fences that fell are open again.
     pub(crate) fn update(&mut self, fences: &Fences) {
         self.lost = fences.lost;
@@ -259,10 +316,10 @@ impl FenceSnapshot {
         self.held.iter().any(|(_, held)| held.overlaps(span))
     }
 
-    /// Returns true if some new write may have to wait.
+    /// Returns true if some new request may have to wait.
     #[inline]
     pub(crate) fn holds_any(&self) -> bool {
-        !self.held.is_empty()
+        !self.held.is_empty() || !self.suspended.is_empty()
     }
 
     /// Returns true if no block is fenced.
@@ -285,6 +342,17 @@ mod tests {
 
     const LIMIT: Nanos = Nanos::from_secs(10);
 
+    /// A controller that ends others on demand, of this process of a target.
+    fn controller(cntlid: u16, incarnation: u64) -> Parameters {
+        Parameters {
+            cntlid,
+            incarnation,
+            fenced: true,
+            quiet: LIMIT,
+            ..Parameters::default()
+        }
+    }
+
     fn at(seconds: u64) -> Time {
         Time::ZERO + Nanos::from_secs(seconds)
     }
@@ -292,8 +360,8 @@ mod tests {
     #[test]
     fn each_loss_has_a_fence_of_its_own() {
         let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
-        fences.raise(1, 7, 0, at(0));
-        fences.raise(2, 8, 0, at(3));
+        fences.raise(1, &controller(7, 0), at(0));
+        fences.raise(2, &controller(8, 0), at(3));
         fence_snapshot.update(&fences);
         assert_eq!(
             fence_snapshot.replay_permission(1),
@@ -313,7 +381,7 @@ mod tests {
             fence_snapshot.replay_permission(2),
             ReplayPermission::Allowed
         );
-        fences.lower_controller(7);
+        fences.meet(&controller(7, 0), at(4));
         fence_snapshot.update(&fences);
         assert_eq!(
             fence_snapshot.replay_permission(1),
@@ -321,40 +389,84 @@ mod tests {
         );
     }
 
+    /// Another process may be on another machine, and both have the same storage.
     #[test]
-    fn a_process_that_is_gone_leaves_no_fence() {
-        for (before, now, left) in [(5, 5, 1), (5, 6, 0), (0, 6, 1), (5, 0, 1), (0, 0, 1)] {
-            let mut fences = Fences::default();
-            fences.raise(1, 7, before, at(0));
-            fences.lower_others(now);
-            assert_eq!(fences.len(), left, "{before}, then {now}");
+    fn only_a_later_process_of_the_same_boot_shows_that_the_one_before_is_over() {
+        const BOOT: u64 = 9 << 32;
+        #[derive(Debug, PartialEq)]
+        enum End {
+            Over,
+            Asked,
+            Expires,
+        }
+        for (before, now, end) in [
+            (BOOT | 5, BOOT | 5, End::Asked),
+            (BOOT | 5, BOOT | 6, End::Over),
+            (BOOT | 5, (2 * BOOT) | 5, End::Expires),
+            (5, 6, End::Expires),
+            (0, BOOT | 6, End::Asked),
+            (BOOT | 5, 0, End::Asked),
+            (0, 0, End::Asked),
+        ] {
+            // The identifiers of another process say nothing.
+            for cntlid in [8, 7] {
+                let is_same_controller = cntlid == 7 && end == End::Asked;
+                let mut fences = Fences::default();
+                fences.raise(1, &controller(7, before), at(0));
+                fences.leave(at(1));
+                fences.meet(&controller(cntlid, now), at(2));
+                let found = if fences.len() == 0 {
+                    End::Over
+                } else if fences.take_due(at(2)).is_some() {
+                    assert!(!fences.expire(at(1000)), "only its answer says so");
+                    End::Asked
+                } else {
+                    assert_eq!(fences.next_expiry(), at(1) + LIMIT);
+                    End::Expires
+                };
+                let expected = if is_same_controller { &End::Over } else { &end };
+                assert_eq!(&found, expected, "{before:#x}, then {now:#x}, {cntlid}");
+            }
         }
     }
 
     #[test]
     fn where_nobody_says_so_a_fence_falls_when_its_connections_were_closed_for_long_enough() {
+        let foreign = Parameters {
+            fenced: false,
+            ..controller(9, 0)
+        };
         let mut fences = Fences::default();
-        fences.raise(1, 7, 0, at(0));
-        assert_eq!(fences.next_expiry(LIMIT), Time::NEVER);
-        assert!(!fences.expire(at(100), LIMIT), "it may still be sending");
+        fences.raise(1, &controller(7, 0), at(0));
+        fences.meet(&foreign, at(0));
+        assert_eq!(fences.next_expiry(), Time::NEVER);
+        assert!(!fences.expire(at(100)), "it may still be sending");
         fences.leave(at(2));
-        fences.raise(2, 8, 0, at(5));
+        let slower = Parameters {
+            quiet: Nanos::from_secs(20),
+            ..controller(8, 0)
+        };
+        fences.raise(2, &slower, at(5));
         fences.leave(at(6));
-        assert_eq!(fences.next_expiry(LIMIT), at(12));
-        assert!(!fences.expire(at(11), LIMIT));
-        assert!(fences.expire(at(12), LIMIT));
+        fences.part();
+        assert_eq!(fences.next_expiry(), Time::NEVER, "it may be asked for");
+        fences.meet(&foreign, at(7));
+        assert_eq!(fences.next_expiry(), at(12));
+        assert!(!fences.expire(at(11)));
+        assert!(fences.expire(at(12)));
         assert_eq!((fences.len(), fences.standing[0].generation), (1, 2));
-        assert!(fences.expire(at(6), Nanos::ZERO), "whoever does not wait");
+        assert!(!fences.expire(at(25)), "its controller has a slower timer");
+        assert!(fences.expire(at(26)));
         assert_eq!(fences.len(), 0);
     }
 
     #[test]
     fn the_end_of_each_is_asked_for_once_and_again_where_it_was_refused() {
         let mut fences = Fences::default();
-        fences.raise(1, 7, 0, at(0));
-        fences.raise(2, 8, 0, at(1));
+        fences.raise(1, &controller(7, 0), at(0));
+        fences.raise(2, &controller(8, 0), at(1));
         assert_eq!(fences.next_ask(), Time::NEVER);
-        fences.ask_all(at(2));
+        fences.meet(&controller(9, 0), at(2));
         assert_eq!(fences.next_ask(), at(2));
         let asked = |fences: &mut Fences, now| fences.take_due(now).map(|fence| fence.generation);
         assert_eq!(asked(&mut fences, at(1)), None);
@@ -376,8 +488,8 @@ mod tests {
     #[test]
     fn a_fence_is_overdue_once_and_closes_blocks_until_it_falls() {
         let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
-        fences.raise(1, 7, 0, at(0));
-        fences.raise(2, 8, 0, at(3));
+        fences.raise(1, &controller(7, 0), at(0));
+        fences.raise(2, &controller(8, 0), at(3));
         assert_eq!(fences.next_overdue(LIMIT), at(10));
         assert!(!fences.mark_overdue(at(9), LIMIT));
         assert!(fences.mark_overdue(at(10), LIMIT) && !fences.mark_overdue(at(10), LIMIT));
@@ -415,7 +527,7 @@ mod tests {
         let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
         fence_snapshot.hold(1, span(0, 4));
         assert!(fence_snapshot.holds(span(3, 5)) && fence_snapshot.is_open());
-        fences.raise(1, 7, 0, at(0));
+        fences.raise(1, &controller(7, 0), at(0));
         fence_snapshot.update(&fences);
         assert!(!fence_snapshot.holds_any() && fence_snapshot.closes(span(3, 5)));
         fence_snapshot.hold(2, span(0, 4));
@@ -435,7 +547,7 @@ mod tests {
         assert!(fence_snapshot.closes(span(0, 1)));
         let order = |snapshot: &FenceSnapshot| snapshot.order_permission();
         assert_eq!(order(&fence_snapshot), ReplayPermission::Fenced);
-        fences.raise(1, 7, 0, at(0));
+        fences.raise(1, &controller(7, 0), at(0));
         fence_snapshot.update(&fences);
         assert!(fence_snapshot.closes(span(0, 1)), "now it has a fence");
         assert_eq!(order(&fence_snapshot), ReplayPermission::Fenced);

@@ -51,8 +51,8 @@ pub(crate) struct Recovery {
     waits: usize,
     /// Time from which lost writes may leave.
     writes_at: Time,
-    /// Time at which the lanes were closed last.
-    left_at: Time,
+    /// Time at which the controllers of all lanes that were closed must have ended by themselves.
+    safe_at: Time,
     pub(crate) locks: RangeLocks,
 }
 
@@ -67,7 +67,7 @@ impl Recovery {
             due: Time::ZERO,
             waits: 0,
             writes_at: Time::ZERO,
-            left_at: Time::ZERO,
+            safe_at: Time::ZERO,
             locks: RangeLocks::with_capacity(capacity),
         }
     }
@@ -84,14 +84,15 @@ impl Recovery {
         self.due = Time::ZERO;
     }
 
-    /// Notes that the lanes are closed.
-    pub(crate) fn leave(&mut self, now: Time) {
-        self.left_at = now;
+    /// Notes that the lanes are closed; their controller ends by itself by `safe_at`.
+    pub(crate) fn leave(&mut self, safe_at: Time) {
+        self.safe_at = self.safe_at.max(safe_at);
     }
 
-    /// Returns the time at which the lanes were closed last.
-    pub(crate) const fn left_at(&self) -> Time {
-        self.left_at
+    /// Returns the time at which the controllers of all lanes that were closed must have ended by
+    /// themselves.
+    pub(crate) const fn safe_at(&self) -> Time {
+        self.safe_at
     }
 
     /// Takes over the fences of the association where they have changed.
@@ -114,15 +115,21 @@ impl Recovery {
         self.fences.order_permission()
     }
 
-    /// Returns true if some new write may have to wait for an older one.
+    /// Returns true if some new request may have to wait for an older write, or for its namespace.
     #[inline]
     pub(crate) fn has_rules(&self) -> bool {
         !self.locks.is_empty() || self.fences.holds_any()
     }
 
-    /// Returns true if a new request has to wait for an older write.
+    /// Returns true if a new request has to wait for an older write, or for its namespace.
     pub(crate) fn holds_back(&self, exchange: &Exchange) -> bool {
-        self.locks.blocks(exchange) || self.is_held(exchange)
+        self.locks.blocks(exchange) || self.is_held(exchange) || self.is_suspended(exchange)
+    }
+
+    /// Returns true if a request is for a namespace that could not be identified.
+    fn is_suspended(&self, exchange: &Exchange) -> bool {
+        let nsid = exchange.nsid();
+        nsid.is_some_and(|nsid| self.fences.suspends(nsid))
     }
 
     /// Returns true if an older write to blocks that it writes was given up, and may still be done.
@@ -257,7 +264,8 @@ impl Recovery {
             return Next::Report(replay, BlockError::Gone);
         }
         let permission = self.fences.replay_permission(replay.lost_with);
-        if self.not_before(&replay) > now || permission == ReplayPermission::Fenced {
+        let waits = permission == ReplayPermission::Fenced || self.is_suspended(&replay.exchange);
+        if waits || self.not_before(&replay) > now {
             self.lost.push_back(replay);
             self.waits += 1;
             if self.waits >= self.lost.len() {
@@ -291,10 +299,11 @@ impl Recovery {
     }
 
     /// Returns the time at which lost requests may be sent again, of those that do not wait for a
-    /// fence: a change of the fences wakes the channel.
+    /// fence or a namespace: a change of these wakes the channel.
     fn earliest(&self) -> Time {
         let free = self.lost.iter().filter(|replay| {
             self.fences.replay_permission(replay.lost_with) != ReplayPermission::Fenced
+                && !self.is_suspended(&replay.exchange)
         });
         let times = free.map(|replay| self.not_before(replay));
         times.min().unwrap_or(Time::NEVER)

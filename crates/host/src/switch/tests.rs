@@ -2,14 +2,13 @@
 
 use super::message::Update;
 use super::*;
-use crate::association::Association;
 use crate::association::parameters::Parameters;
+use crate::association::{Association, NamespacesFound};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::options::{ConnectOptions, HostIdentity, parse_nqn};
 use crate::recovery::epoch::{Epoch, Phase};
 use reactor::limits::MAILBOX_CAPACITY;
 use reactor::{Mailbox, Region, Wake};
-use std::collections::BTreeMap;
 use wire::nvme::IdentifyController;
 
 #[derive(Debug)]
@@ -81,7 +80,10 @@ fn namespaces() -> [RemoteNamespace; 2] {
     };
     let identify = IdentifyController::default();
     association.learn_controller(ControllerInfo::from_identify(&identify), parameters);
-    association.learn_namespaces(vec![info(1), info(2)], BTreeMap::new());
+    association.learn_namespaces(NamespacesFound {
+        found: vec![info(1), info(2)],
+        ..NamespacesFound::default()
+    });
     association.set_epoch(Epoch {
         generation: 1,
         phase: Phase::Live,

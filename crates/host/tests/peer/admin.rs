@@ -8,7 +8,7 @@ use wire::nvme::identify_lists::{
     NamespaceId, encode_namespace_descriptors, encode_namespace_list,
 };
 use wire::nvme::identify_namespace::LbaFormat;
-use wire::nvme::{AdminCommand, Command, IdentifyController, IdentifyNamespace, Status};
+use wire::nvme::{AdminCommand, Command, Identify, IdentifyController, IdentifyNamespace, Status};
 
 impl Connection {
     pub(super) fn admin(&mut self, command: &Command) -> Step {
@@ -31,10 +31,11 @@ impl Connection {
             return self.done(cid);
         }
         match AdminCommand::parse(command).unwrap() {
-            AdminCommand::Identify(identify) if self.behaviour.unready == Some(identify.cns) => {
-                self.complete(cid, Status::from_type_and_code(0, 0x22), 0)
-            }
             AdminCommand::Identify(identify) => {
+                if let Some(status) = self.unready(&identify) {
+                    self.state.seen.unready.fetch_add(1, Ordering::SeqCst);
+                    return self.complete(cid, status, 0);
+                }
                 std::thread::sleep(self.behaviour.slow_identify);
                 let Some(data) = self.identify(identify.cns, identify.nsid) else {
                     return self.complete(cid, Status::INVALID_NAMESPACE.with_dnr(), 0);
@@ -82,15 +83,23 @@ impl Connection {
         }
     }
 
+    /// The status of an Identify that fails.
+    fn unready(&self, identify: &Identify) -> Option<Status> {
+        let unready = self.state.behaviour.lock().unwrap().unready;
+        let unready =
+            unready.filter(|(cns, nsid, _)| (*cns, *nsid) == (identify.cns, identify.nsid));
+        unready.map(|(.., status)| status)
+    }
+
     fn identify(&self, cns: Cns, nsid: u32) -> Option<Vec<u8>> {
         let mut page = [0; 4096];
         match cns {
             Cns::CONTROLLER => page = self.identify_controller().to_bytes(),
             Cns::COMMAND_SET_CONTROLLER => page = self.behaviour.lengths.as_ref()?.to_bytes(),
             Cns::ACTIVE_NAMESPACES => {
-                encode_namespace_list((nsid < 1).then_some(1), &mut page);
+                encode_namespace_list(nsid + 1..=self.behaviour.namespaces, &mut page);
             }
-            Cns::NAMESPACE if nsid == 1 => {
+            Cns::NAMESPACE if (1..=self.behaviour.namespaces).contains(&nsid) => {
                 let mut identify = IdentifyNamespace {
                     nsze: self.state.blocks.load(Ordering::SeqCst),
                     ..IdentifyNamespace::default()
@@ -98,11 +107,10 @@ impl Connection {
                 identify.lba_formats[0] = LbaFormat::of_shift(9);
                 page = identify.to_bytes();
             }
-            Cns::NAMESPACE_DESCRIPTORS if nsid == 1 => {
-                encode_namespace_descriptors(
-                    [NamespaceId::Uuid([self.behaviour.volume; 16])],
-                    &mut page,
-                );
+            Cns::NAMESPACE_DESCRIPTORS if (1..=self.behaviour.namespaces).contains(&nsid) => {
+                let mut uuid = [self.behaviour.volume; 16];
+                uuid[0] += nsid as u8 - 1;
+                encode_namespace_descriptors([NamespaceId::Uuid(uuid)], &mut page);
             }
             _ => return None,
         }
@@ -127,7 +135,7 @@ impl Connection {
             } else {
                 0
             },
-            nn: 1,
+            nn: self.behaviour.namespaces,
             maxcmd: 128,
             ioccsz: 4 + self.behaviour.in_capsule_bytes / 16,
             iorcsz: 1,

@@ -133,6 +133,8 @@ pub struct Behaviour {
     pub refuse_connect: Option<Status>,
     /// Connect of an I/O queue is refused with this status.
     pub refuse_io_connect: Option<Status>,
+    /// Connect of I/O queues above this number is refused with this status, however many are granted.
+    pub queues_refused: Option<(u16, Status)>,
     /// Identifiers of I/O queues that it has still: a Connect of one of them is refused.
     pub queues_in_use: Vec<u16>,
     /// CAP.MQES, which an I/O queue does not exceed.
@@ -161,8 +163,10 @@ pub struct Behaviour {
     pub cache_life: Option<u64>,
     /// Every byte of the namespace's UUID.
     pub volume: u8,
-    /// An Identify of this kind cannot be answered for the moment.
-    pub unready: Option<Cns>,
+    /// Namespaces, which share one memory and have UUIDs of their own.
+    pub namespaces: u32,
+    /// An Identify of this kind, of this NSID, is answered with this status.
+    pub unready: Option<(Cns, u32, Status)>,
 }
 
 impl Default for Behaviour {
@@ -187,6 +191,7 @@ impl Default for Behaviour {
             aborts: false,
             refuse_connect: None,
             refuse_io_connect: None,
+            queues_refused: None,
             queues_in_use: Vec::new(),
             max_queue_entries: 1023,
             fences: true,
@@ -201,6 +206,7 @@ impl Default for Behaviour {
             traffic_based: false,
             cache_life: None,
             volume: 5,
+            namespaces: 1,
             unready: None,
         }
     }
@@ -216,8 +222,12 @@ pub struct Seen {
     pub forged: Mutex<Vec<u8>>,
     pub connections: AtomicUsize,
     pub associations: AtomicUsize,
+    /// Connects of I/O queues that succeeded.
+    pub live_queues: AtomicUsize,
     pub keep_alives: AtomicUsize,
     pub aborts: AtomicUsize,
+    /// Identifies that failed by [`Behaviour::unready`].
+    pub unready: AtomicUsize,
     pub shutdowns: AtomicUsize,
     /// CNTLIDs that End Controller named.
     pub ended: Mutex<Vec<u16>>,
@@ -704,6 +714,10 @@ impl Connection {
             if let Some(status) = self.behaviour.refuse_io_connect {
                 return self.complete(cid, status, 0);
             }
+            let refused = self.state.behaviour.lock().unwrap().queues_refused;
+            if let Some((_, status)) = refused.filter(|&(most, _)| connect.queue_id > most) {
+                return self.complete(cid, status, 0);
+            }
             let in_use = self.state.behaviour.lock().unwrap().queues_in_use.clone();
             if in_use.contains(&connect.queue_id) {
                 let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
@@ -712,6 +726,9 @@ impl Connection {
             if connect.sq_size > self.behaviour.max_queue_entries {
                 return self.complete(cid, Status::CONNECT_INVALID_PARAMETERS, 0);
             }
+        }
+        if connect.queue_id > 0 {
+            self.state.seen.live_queues.fetch_add(1, Ordering::SeqCst);
         }
         let response = ConnectResponse {
             cntlid: if connect.queue_id == 0 {

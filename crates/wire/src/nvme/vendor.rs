@@ -41,8 +41,9 @@ pub struct Extensions {
     /// Life of its volatile write caches, as a number: what was acknowledged and not flushed may be
     /// gone where a host finds another one than before. 0 says nothing.
     pub cache_life: u64,
-    /// Number of the target's process: under another one, every controller is gone that was there
-    /// before, and identifiers are given out anew. 0 says nothing.
+    /// Number of the target's process: under another one, identifiers of controllers are given out
+    /// anew. 0 says nothing. The upper 32 bits name the boot of the machine, or are 0: under another
+    /// number of the same boot, every controller of the process before is gone.
     pub incarnation: u64,
 }
 

@@ -1,5 +1,7 @@
-//! Lanes of which the controller has the queue still: it has not seen that the connection which had the
-//! identifier before is closed. The association is not lost with them, others have queues and go on.
+//! Lanes whose Connect the controller refuses: it has fewer queues than it grants, or has the queue
+//! still, because it has not seen that the connection which had the identifier before is closed. The
+//! association is not lost with them: other lanes and channels have queues, and go on. A connection
+//! that ends before Connect is answered, again on the next association, counts as refused.
 
 use super::{ChannelState, RemoteChannel};
 use crate::limits::ASK_AGAIN;
@@ -7,8 +9,9 @@ use crate::options::ConnectOptions;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::Context;
+use wire::nvme::Status;
 
-/// The lanes of which the controller has the queue still.
+/// The lanes that the controller has refused.
 #[derive(Debug)]
 pub(super) struct Reopening {
     /// Time at which they are opened again.
@@ -17,6 +20,9 @@ pub(super) struct Reopening {
     delay: Nanos,
     /// The identifier of the last such queue, or 0: others are tried before it.
     pub(super) queue_id: u16,
+    /// The queue and the status of the last refusal, of another queue than one that the controller
+    /// has still.
+    pub(super) refusal: Option<(u16, Status)>,
 }
 
 impl Reopening {
@@ -26,6 +32,7 @@ impl Reopening {
             at: Time::NEVER,
             delay: options.reconnect_delay_min,
             queue_id: 0,
+            refusal: None,
         }
     }
 
@@ -38,13 +45,17 @@ impl Reopening {
 }
 
 impl RemoteChannel {
-    /// A lane is refused because its queue is in use. It is opened again after a while; a channel of
-    /// which no lane is live waits for that no longer than a loss may last.
+    /// A lane is refused. It is opened again after a while; a channel of which no lane is live waits for
+    /// that no longer than a loss may last.
     pub(super) fn lane_refused(&mut self, index: usize, cx: &mut Context<'_>) {
         if !self.lanes.all[index].qpair.is_closed() {
             return;
         }
-        self.lanes.reopening.queue_id = self.lanes.all[index].queue_id;
+        let lane = &self.lanes.all[index];
+        let refusal = lane.qpair.refusal();
+        let refusal = refusal.filter(|status| !status.is(Status::COMMAND_SEQUENCE_ERROR));
+        self.lanes.reopening.queue_id = lane.queue_id;
+        self.lanes.reopening.refusal = refusal.map(|status| (lane.queue_id, status));
         let any_is_live = self.lanes.all.iter().any(|lane| lane.qpair.is_live());
         if any_is_live && self.state() == ChannelState::Joining {
             self.joined(cx);
@@ -52,8 +63,10 @@ impl RemoteChannel {
         if !any_is_live {
             let (first, _) = self.lanes.unopened.unwrap_or((cx.now, cx.now));
             self.lanes.unopened = Some((first, cx.now));
+            // Its requests go another way meanwhile.
+            self.lanes.asks_again |= refusal.is_some() && self.is_dispensable();
             if self.is_refused() {
-                let error = self.lanes.all[index].qpair.queue_in_use();
+                let error = self.lanes.all[index].qpair.error();
                 self.association.set_error(error.cloned());
                 self.leave(cx);
                 return self.follow(cx);
@@ -67,15 +80,27 @@ impl RemoteChannel {
         *delay = Nanos(delay.0.saturating_mul(2)).min(ASK_AGAIN.max(*delay));
     }
 
-    /// Opens lanes again of which the controller had the queue still, with another identifier where one
-    /// is free.
+    /// Returns the result of opening the channel: the queue and the status of the refusal if it has no
+    /// queue because of that; `None` while it is being opened.
+    pub(crate) fn opened(&self) -> Option<Result<(), (u16, Status)>> {
+        match (self.state(), self.lanes.reopening.refusal) {
+            (ChannelState::Joining, Some(refusal)) => {
+                let opening = |lane: &super::Lane| lane.open;
+                let waits = self.lanes.all.iter().any(opening);
+                (!waits).then_some(Err(refusal))
+            }
+            (ChannelState::Joining, None) => None,
+            _ => Some(Ok(())),
+        }
+    }
+
+    /// Opens lanes again that the controller has refused, with another identifier where one is free.
     pub(super) fn reopen(&mut self, cx: &mut Context<'_>) {
         self.lanes.reopening.at = Time::NEVER;
         let granted = self.parameters.io_queues;
         for index in 0..self.lanes.all.len() {
             let lane = &mut self.lanes.all[index];
-            let has_queue = lane.queue_id > 0;
-            if !has_queue || !lane.qpair.is_closed() || lane.qpair.queue_in_use().is_none() {
+            if lane.queue_id == 0 || !lane.qpair.is_closed() {
                 continue;
             }
             if let Some(other) = self.association.take_queue(granted, lane.queue_id) {
