@@ -50,16 +50,13 @@ impl Board {
             };
         }
         let connections = &later.connections;
-        let mut summary = format!(
+        let summary = format!(
             "up {uptime}, {} connections, {} controllers, {}/{} threads",
             connections.open,
             later.controllers.len(),
             later.threads.active,
             later.cores.len()
         );
-        if !later.erasing.is_empty() {
-            summary.push_str(&format!(", {} devices being erased", later.erasing.len()));
-        }
         Self {
             summary,
             tables: vec![

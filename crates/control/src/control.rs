@@ -135,19 +135,20 @@ impl Control {
         let mut file = configuration.clone();
         file.sort();
         let remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
-        let (in_force, left) = match remembered {
-            Some(state) => (merge(&state.file, &state.in_force, &file)?, state.erasing),
+        let (in_force, to_zero) = match remembered {
+            Some(state) => (merge(&state.file, &state.in_force, &file)?, state.to_zero),
             None => (file.clone(), Vec::new()),
         };
         config::validate(&in_force)?;
         // What is at a path may have changed since.
         check_folders(&file, in_force.devices.iter())?;
         let control = Self::new(&file, plane);
-        control.plane.leave_to_erase(left);
+        control.plane.set_to_zero(to_zero);
         control.carry_out(&file, &build(&in_force))?;
+        control.plane.settle();
         control.assert_in_force(&in_force);
         if let Some(store) = &store {
-            store.save(&file, &in_force, &control.plane.erasing())?;
+            store.save(&file, &in_force, &control.plane.to_zero())?;
         }
         lock(&control.change).store = store;
         Ok(control)
@@ -255,16 +256,23 @@ impl Control {
         if after == *before && *file == changes.file {
             return self.carry_out(file, actions);
         }
-        let mut erasing = self.plane.erasing();
+        for action in actions {
+            // Before the state file says that the range is shown: the next start must not zero a
+            // range that hosts have written.
+            let zeroed = self.plane.zero_before(action);
+            zeroed.map_err(|error| ChangeError::Plane {
+                error,
+                remaining: Vec::new(),
+            })?;
+        }
+        // The ranges that this change gives up follow when it is made: if it fails, they hold live
+        // data.
+        let to_zero = self.plane.to_zero();
         if let Some(store) = &changes.store {
-            let given_up = actions
-                .iter()
-                .filter_map(|action| self.plane.gives_up(action));
-            erasing.extend(given_up);
-            store.save(file, &after, &erasing)?;
+            store.save(file, &after, &to_zero)?;
         }
         let done = self.carry_out(file, actions);
-        self.plane.begin_erasing();
+        self.plane.settle();
         if done.is_ok() {
             self.assert_in_force(&after);
         }
@@ -276,37 +284,20 @@ impl Control {
         {
             tracing::error!("{error}; it says that a change was made which was not");
         }
-        // A device that was removed is not erased any more.
         if done.is_ok()
-            && self.plane.erasing() != erasing
+            && self.plane.to_zero() != to_zero
             && let Err(error) = self.save(store, file)
         {
-            tracing::error!("{error}; it says that more is to be erased than there is");
+            tracing::error!(
+                "{error}; unless a later change is written to it, a namespace that was made smaller \
+                 and grows after a restart shows its old content again"
+            );
         }
         done
     }
 
     fn save(&self, store: &StateFile, file: &Configuration) -> Result<(), StateError> {
-        store.save(file, &self.configuration(), &self.plane.erasing())
-    }
-
-    /// Begins to erase what the process before left, once the target serves, and remembers from now
-    /// on when something is erased.
-    pub(crate) fn begin_erasing(self: &Arc<Self>) {
-        let control = Arc::downgrade(self);
-        let erased = move || {
-            let Some(control) = control.upgrade() else {
-                return;
-            };
-            let changes = lock(&control.change);
-            if let Some(store) = &changes.store
-                && let Err(error) = control.save(store, &changes.file)
-            {
-                tracing::error!("{error}; the next start erases once more what is erased");
-            }
-        };
-        self.plane.when_erased(Box::new(erased));
-        self.plane.begin_erasing();
+        store.save(file, &self.configuration(), &self.plane.to_zero())
     }
 
     /// # Panics
@@ -389,7 +380,10 @@ impl Control {
         let begin = self.configuration();
         for action in actions {
             let before = self.configuration();
-            if let Err(error) = self.plane.apply(action, folders_of(file, action)) {
+            // At the start, which opens devices only here. A later change has zeroed them by now.
+            let zeroed = self.plane.zero_before(action);
+            let apply = |()| self.plane.apply(action, folders_of(file, action));
+            if let Err(error) = zeroed.and_then(apply) {
                 let remaining = self.undo(file, done);
                 assert!(
                     !remaining.is_empty() || self.configuration() == begin,

@@ -8,7 +8,7 @@ use crate::action::Action;
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::error::ApplyError;
 use crate::snapshot::{Snapshot, TenantEvent};
-use crate::state::Erasing;
+use crate::state::ToZero;
 use std::path::PathBuf;
 
 /// The dataplane: carries out actions, and shows its state.
@@ -23,33 +23,30 @@ pub trait DataPlane: Send + Sync + 'static {
     /// Why nothing has changed: an action that fails leaves the dataplane as it was.
     fn apply(&self, action: &Action, folders: Option<&[PathBuf]>) -> Result<(), ApplyError>;
 
-    /// Returns what would have to be erased of a device after `action`, so that no namespace sees it
-    /// again.
-    fn gives_up(&self, action: &Action) -> Option<Erasing> {
+    /// Zeroes the ranges of [`to_zero`](Self::to_zero) that `action` would show, on stable storage, and
+    /// removes them from the list. A device that is not open yet is left out. Blocks while it writes.
+    ///
+    /// # Errors
+    /// A device that cannot be zeroed; the ranges stay in the list.
+    fn zero_before(&self, action: &Action) -> Result<(), ApplyError> {
         let _ = action;
-        None
+        Ok(())
     }
 
-    /// Returns what is still to be erased.
-    fn erasing(&self) -> Vec<Erasing> {
+    /// Returns the ranges of devices that namespaces gave up when they were made smaller, and that have
+    /// not been zeroed since. No namespace shows any of them.
+    fn to_zero(&self) -> Vec<ToZero> {
         Vec::new()
     }
 
-    /// Takes what the process before has not erased, before any action. A namespace that is added to
-    /// it before [`begin_erasing`](Self::begin_erasing) waits for what it would show.
-    fn leave_to_erase(&self, left: Vec<Erasing>) {
-        let _ = left;
+    /// Sets that list, before any action: it is the list that the process before left.
+    fn set_to_zero(&self, ranges: Vec<ToZero>) {
+        let _ = ranges;
     }
 
-    /// Begins to erase what the actions before gave up, and returns at once: none of them is undone
-    /// from now on.
-    fn begin_erasing(&self) {}
-
-    /// Has `erased` called, on a thread that may block, whenever all of a device is erased that was to
-    /// be. Called once.
-    fn when_erased(&self, erased: Box<dyn Fn() + Send + Sync>) {
-        let _ = erased;
-    }
+    /// Ends a change: adds to that list what its actions gave up, and removes the ranges of devices
+    /// that are not open. None of the actions is undone after it.
+    fn settle(&self) {}
 
     /// Returns the state at this moment. May be called by several threads at a time; must not
     /// disturb I/O.

@@ -67,8 +67,8 @@ pub const CONFIGURATION_BYTES_MAX: usize = 1024 * 1024;
 /// or a body may say at once. It is written whole before each change.
 pub const STATE_BYTES_MAX: usize = 32 * CONFIGURATION_BYTES_MAX;
 
-/// Bytes of a device that are erased at once, and then synced: requests for the page in which they
-/// begin wait for that, and so does the removal of the device.
+/// Bytes of a device that are zeroed at once, and then synced: requests for the page in which they
+/// begin wait for that.
 pub const ERASE_PIECE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Bytes of a device's model: a curve of 256 points takes 32 KiB.

@@ -5,8 +5,6 @@
 //! target's snapshot into the control plane's. Never called on a dataplane core.
 
 pub mod devices;
-mod erasure;
-mod given_up;
 mod recalibration;
 mod removal;
 mod tenancy;
@@ -14,6 +12,7 @@ mod tenancy;
 mod tests;
 mod usage;
 mod view;
+mod zeroing;
 
 use crate::action::Action;
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
@@ -25,15 +24,13 @@ use crate::snapshot::{
     CacheSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot,
     TenantEvent,
 };
-use crate::state::Erasing;
+use crate::state::ToZero;
 use block::{Cache, Device};
-use erasure::{Erased, Erasure};
 use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use target::{
@@ -52,9 +49,6 @@ pub struct Plane {
     cores: Vec<u32>,
     started: Instant,
     opened: Mutex<Opened>,
-    /// True once all that there is at the start is in place, and cores may serve it.
-    serves: AtomicBool,
-    erased: Arc<Erased>,
     recalibrations: Recalibrations,
 }
 
@@ -63,11 +57,11 @@ pub struct Plane {
 struct Opened {
     devices: BTreeMap<String, OpenDevice>,
     users: BTreeMap<(String, u32), User>,
-    /// The namespaces that were resized since the last look at what was given up.
+    /// The namespaces that the change in progress resized.
     resized: Vec<(String, u32)>,
-    /// Ranges to be erased of devices that are not there, until the change is over that adds them: the
-    /// process before left them, or the devices were removed.
-    left: Vec<Erasing>,
+    /// Ranges that no namespace may show again before they are zeroed. A device that the change in
+    /// progress removes keeps its ranges until the end of that change, which may add it again.
+    to_zero: Vec<ToZero>,
 }
 
 /// A namespace, which uses a device.
@@ -88,7 +82,6 @@ struct OpenDevice {
     cache: Option<Cache>,
     /// The device below its layers, where it has the lock of a file.
     file: Option<Weak<dyn Device>>,
-    erasure: Arc<Erasure>,
     /// The accounts of its tenants and the model of its file, where it has a model.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
     /// More than one namespace may use it at a time.
@@ -116,8 +109,6 @@ impl Plane {
             cores,
             started: Instant::now(),
             opened: Mutex::default(),
-            serves: AtomicBool::new(false),
-            erased: Arc::default(),
             recalibrations: Recalibrations::default(),
         }
     }
@@ -208,7 +199,6 @@ impl Plane {
                 "choose a size that the device has",
             )
         })?;
-        self.erase_before(name, &opened, view.geometry().blocks)?;
         let view = Arc::new(view);
         let options = NamespaceOptions {
             nsid: namespace.nsid,
@@ -262,11 +252,10 @@ impl Plane {
             let remedy = "choose a multiple of the device's block size";
             ApplyError::invalid(error.to_string(), remedy)
         })?;
-        device.check_erased(&name, blocks)?;
         if device.device.capabilities().read_only && !view.given_up(blocks).is_empty() {
             return Err(ApplyError::invalid(
                 format!(
-                    "device {name:?} is read-only: what the namespace gives up cannot be erased"
+                    "device {name:?} is read-only: the blocks that the namespace gives up cannot be zeroed later"
                 ),
                 "remove the namespace and add a smaller one",
             ));
@@ -287,7 +276,7 @@ impl DataPlane for Plane {
         match action {
             Action::AddDevice { name, device } => {
                 let opened = open(name, device, folders)?;
-                self.opened().add_device(name, opened);
+                self.opened().devices.insert(name.clone(), opened);
                 Ok(())
             }
             Action::RemoveDevice { name } => self.remove_device(name),
@@ -328,25 +317,20 @@ impl DataPlane for Plane {
         }
     }
 
-    fn gives_up(&self, action: &Action) -> Option<Erasing> {
-        self.given_up_by(action)
+    fn zero_before(&self, action: &Action) -> Result<(), ApplyError> {
+        self.zero_shown_by(action)
     }
 
-    fn erasing(&self) -> Vec<Erasing> {
-        self.still_erasing()
+    fn to_zero(&self) -> Vec<ToZero> {
+        self.opened().to_zero.clone()
     }
 
-    fn leave_to_erase(&self, left: Vec<Erasing>) {
-        self.opened().left = left;
+    fn set_to_zero(&self, ranges: Vec<ToZero>) {
+        self.opened().to_zero = ranges;
     }
 
-    fn begin_erasing(&self) {
-        self.erase_given_up();
-    }
-
-    fn when_erased(&self, erased: Box<dyn Fn() + Send + Sync>) {
-        // Called once.
-        let _ = self.erased.0.set(erased);
+    fn settle(&self) {
+        self.note_given_up();
     }
 
     fn events(&self, after: u64) -> Vec<TenantEvent> {
@@ -379,7 +363,6 @@ impl DataPlane for Plane {
             listen: snapshot.listeners,
             devices: snapshot.devices,
             caches: self.caches(),
-            erasing: self.erasing_snapshots(),
             controllers: snapshot.controllers,
             attachments: None,
         }
@@ -492,7 +475,6 @@ fn open(
         content: opened.content,
         cache: opened.cache,
         file: matches!(model.kind, model::DeviceKind::File { .. }).then_some(opened.innermost),
-        erasure: Arc::default(),
         shared,
         used_by_many: model.shared,
         stated: model.kind.size().map(|size| size.bytes),

@@ -96,7 +96,6 @@ impl Serving {
                 ..TargetOptions::default()
             },
         )?;
-        control.begin_erasing();
         let mut others = available;
         others.retain(|core| !cores.contains(core));
         let server_options = ServerOptions {

@@ -40,8 +40,6 @@ pub struct Snapshot {
     pub devices: Vec<ScheduledDevice>,
     /// The caches of devices that have one, by the device's name.
     pub caches: Vec<CacheSnapshot>,
-    /// The devices that are being erased beyond namespaces that were made smaller, by name.
-    pub erasing: Vec<ErasingSnapshot>,
     /// The controllers that hosts have open, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
     /// The attachments of a process of front ends, which has nothing of the above but the uptime;
@@ -59,19 +57,6 @@ pub struct CacheSnapshot {
     /// Its counters.
     #[serde(flatten)]
     pub counters: block::CacheSnapshot,
-}
-
-/// A device that is being erased.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ErasingSnapshot {
-    /// The device's name.
-    pub device: String,
-    /// Bytes that are left.
-    pub bytes_left: u64,
-    /// The reason for which the last attempt failed; it is tried again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
 }
 
 /// Connections of all cores.

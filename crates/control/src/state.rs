@@ -1,5 +1,5 @@
 //! State that survives a restart of the target: the configuration in force, the file it came from,
-//! and what is still to be erased.
+//! and the ranges of devices that are to be zeroed before a namespace shows them.
 //!
 //! One JSON file, which is replaced in one step before each change (see [`crate::files`]). It keeps
 //! both configurations, so that what the interface changed can be told from what the file changed
@@ -27,14 +27,15 @@ pub struct State {
     pub file: Configuration,
     /// The configuration in force: the same with the changes of the interface.
     pub in_force: Configuration,
-    /// Ranges that namespaces gave up and that are not erased yet.
-    #[serde(default)]
-    pub erasing: Vec<Erasing>,
+    /// Ranges that namespaces gave up when they were made smaller. Named as in earlier programs, which
+    /// zeroed them in the background.
+    #[serde(default, rename = "erasing")]
+    pub to_zero: Vec<ToZero>,
 }
 
-/// A range of a device that is to read as zeroes before a namespace shows it again.
+/// A range of a device that is to be zeroed before a namespace shows it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Erasing {
+pub struct ToZero {
     /// The device's name.
     pub device: String,
     /// A text that names its content: another file under that name is left alone.
@@ -50,7 +51,8 @@ struct Written<'a> {
     version: u32,
     file: &'a Configuration,
     in_force: &'a Configuration,
-    erasing: &'a [Erasing],
+    #[serde(rename = "erasing")]
+    to_zero: &'a [ToZero],
 }
 
 /// The file of a target's state; no other process has it.
@@ -165,13 +167,13 @@ impl StateFile {
         &self,
         file: &Configuration,
         in_force: &Configuration,
-        erasing: &[Erasing],
+        to_zero: &[ToZero],
     ) -> Result<(), StateError> {
         let written = Written {
             version: VERSION,
             file,
             in_force,
-            erasing,
+            to_zero,
         };
         let text = serde_json::to_string(&written).expect("configurations have a form in JSON");
         if text.len() > STATE_BYTES_MAX {

@@ -1,13 +1,13 @@
-//! The caches of devices, and what of devices is being erased.
+//! The caches of devices.
 
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::family::{counters, family, metrics};
+use super::family::{counters, metrics};
 use crate::snapshot::Snapshot;
 use block::CacheSnapshot as Counters;
-use target::{Metric, MetricKind};
+use target::Metric;
 
 const CACHE: [Metric<Counters>; 7] = metrics![Counters:
     Counter "cache_hits" "Pages of reads that were in the cache" |cache| cache.hits;
@@ -27,12 +27,5 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
     counters(encoder, CACHE, || {
         let caches = snapshot.caches.iter();
         caches.map(|cache| (vec![("device", cache.device.clone())], &cache.counters))
-    })?;
-    let left = snapshot.erasing.iter().map(|erasing| {
-        let labels = vec![("device", erasing.device.clone())];
-        (labels, erasing.bytes_left)
-    });
-    let help = "Bytes that a namespace gave up and that are still to be erased";
-    let (kind, name) = (MetricKind::Gauge, "device_erasing_bytes");
-    family(encoder, kind, name, help, None, left)
+    })
 }

@@ -12,7 +12,6 @@ impl Plane {
     /// Removes a device that no namespace uses, once its cache has written everything back and, where
     /// it has a file, nothing else has it open: the next device may have the same file.
     pub(super) fn remove_device(&self, name: &str) -> Result<(), ApplyError> {
-        self.stop_erasing(name)?;
         let OpenDevice {
             device,
             cache,
@@ -70,7 +69,7 @@ impl Plane {
     }
 
     fn close_device(&self, name: &str) {
-        self.opened().remove_device(name);
+        self.opened().devices.remove(name);
         self.recalibrations.forget(name);
     }
 

@@ -172,76 +172,69 @@ fn a_calibration_above_a_cache_ends_with_its_device() {
     }
 }
 
-/// The promise went with the device, although the same change brought it back.
+/// The ranges went with the device, although the same change brought it back.
 #[test]
-fn a_device_that_a_change_adds_again_is_still_to_be_erased() {
+fn a_device_that_a_change_adds_again_keeps_its_ranges_to_zero() {
     let plane = plane(Nanos::from_secs(10));
-    let folder = std::env::temp_dir().join(format!("switchyard-again-{}", std::process::id()));
-    let kind = DeviceKind::File {
-        path: folder.clone(),
-        size: Some(SIZE),
-        create: true,
-        read_only: false,
-        block_size: BlockSize::B4096,
-    };
-    let device = || model::Device::new(kind.clone());
+    let path = path("again");
+    let device = || file(&path);
     drop(add(&plane, device()));
-    let erasure = plane.device("d").expect("it was added").erasure;
-    erasure.add(4096..8192);
-    let before = plane.erasing();
-    assert_eq!(before.len(), 1);
+    let content = plane.device("d").expect("it was added").content;
+    let before = vec![to_zero(content, 4096..8192)];
+    plane.set_to_zero(before.clone());
     remove(&plane).expect("nothing uses it");
-    assert_eq!(plane.erasing(), []);
     drop(add(&plane, device()));
-    assert_eq!(plane.erasing(), before);
+    plane.settle();
+    assert_eq!(plane.to_zero(), before);
     remove(&plane).expect("nothing uses it");
     // Another change: its file may have been used otherwise since.
-    plane.begin_erasing();
+    plane.settle();
     drop(add(&plane, device()));
-    assert_eq!(plane.erasing(), []);
-    let _ = std::fs::remove_file(folder);
+    assert_eq!(plane.to_zero(), []);
+    let _ = std::fs::remove_file(path);
+}
+
+fn to_zero(content: String, range: std::ops::Range<u64>) -> ToZero {
+    ToZero {
+        device: "d".to_owned(),
+        content,
+        first_byte: range.start,
+        end_byte: range.end,
+    }
 }
 
 /// Less than a block stayed at either end, which a namespace that grew showed again.
 #[test]
-fn a_device_with_larger_blocks_is_erased_to_the_byte() {
+fn a_device_with_larger_blocks_is_zeroed_to_the_byte() {
     let plane = plane(Nanos::from_secs(10));
     let path = path("larger-blocks");
     let length = usize::try_from(SIZE.bytes).expect("a small file");
     std::fs::write(&path, vec![7; length]).expect("it is written");
-    let device = |block_size| {
-        model::Device::new(DeviceKind::File {
-            path: path.clone(),
-            size: Some(SIZE),
-            block_size,
-            create: false,
-            read_only: false,
-        })
-    };
-    drop(add(&plane, device(BlockSize::B512)));
+    let device = model::Device::new(DeviceKind::File {
+        path: path.clone(),
+        size: Some(SIZE),
+        block_size: BlockSize::B4096,
+        create: false,
+        read_only: false,
+    });
+    drop(add(&plane, device));
     let content = plane.device("d").expect("it was added").content;
-    remove(&plane).expect("nothing uses it");
-    let erased = 512..4096 * 5 + 1024;
-    plane.leave_to_erase(vec![Erasing {
-        device: "d".to_owned(),
-        content,
-        first_byte: erased.start,
-        end_byte: erased.end,
-    }]);
-    let added = add(&plane, device(BlockSize::B4096));
-    let opened = plane.device("d").expect("it was added");
-    opened
-        .check_erased("d", 1)
-        .expect_err("a part of its first block is left");
-    while opened
-        .erasure
-        .erase_piece(&*added)
-        .expect("within the device")
-    {}
-    opened.check_erased("d", 1).expect("nothing is left");
-    let found = std::fs::read(&path).expect("it is there");
-    for (at, &byte) in (0..).zip(&found) {
-        assert_eq!(byte, if erased.contains(&at) { 0 } else { 7 }, "byte {at}");
-    }
+    let range = 512..4096 * 5 + 1024;
+    plane.set_to_zero(vec![to_zero(content, range.clone())]);
+    let mut subsystem = Subsystem::new("nqn.2026-11.com.example:a");
+    subsystem.namespaces.push(Namespace::new(1, "d"));
+    let mut shown = |size: Option<u64>, zeroed: std::ops::Range<u64>| {
+        subsystem.namespaces[0].size = size.map(Size::from_bytes);
+        let subsystem = subsystem.clone();
+        let add = Action::AddSubsystem { subsystem };
+        plane.zero_before(&add).expect("within the device");
+        let found = std::fs::read(&path).expect("it is there");
+        for (at, &byte) in (0..).zip(&found) {
+            assert_eq!(byte, if zeroed.contains(&at) { 0 } else { 7 }, "byte {at}");
+        }
+    };
+    shown(Some(4096), 512..4096);
+    shown(None, range);
+    assert_eq!(plane.to_zero(), []);
     let _ = std::fs::remove_file(path);
 }

@@ -1,8 +1,8 @@
 //! The beginning of a device, as a device of its own: what a namespace shows.
 //!
 //! A namespace may show less than its device has, and change how much while it is in use. Where the
-//! device is its own, the device grows with it, and what it gives up is to be erased
-//! ([`erasure`](super::erasure)), so that it never sees that again. A device that others may use stays as it is: each shows what all wrote.
+//! device is its own, the device grows with it, and blocks that it gives up are zeroed before it shows
+//! them again ([`zeroing`](super::zeroing)). A device that others may use stays as it is: each shows what all wrote.
 
 use block::{
     Capabilities, Channel, Completion, Device, DeviceError, Direct, Extents, Geometry, Request,
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct View {
     device: Arc<dyn Device>,
     blocks: AtomicU64,
-    /// End of the blocks that it has had since what it gave up was last taken to be erased.
+    /// End of the blocks that it has had since its given-up blocks were last taken.
     had: AtomicU64,
     /// Other namespaces may use the device, too.
     shared: bool,
@@ -44,8 +44,8 @@ impl View {
         })
     }
 
-    /// Returns the blocks that it gives up with a size of `blocks`. They keep their content until
-    /// they are erased, so that the resize can be undone.
+    /// Returns the blocks that it gives up with a size of `blocks`. They keep their content, so that
+    /// the resize can be undone.
     pub(super) fn given_up(&self, blocks: u64) -> Range<u64> {
         let end = if self.shared {
             blocks
@@ -55,7 +55,7 @@ impl View {
         blocks..end
     }
 
-    /// Returns the blocks that it has given up, once: its caller has them erased.
+    /// Returns the blocks that it has given up, once: the caller has them zeroed before they are shown.
     pub(super) fn take_given_up(&self) -> Range<u64> {
         let blocks = self.geometry().blocks;
         let given_up = self.given_up(blocks);
