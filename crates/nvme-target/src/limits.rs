@@ -218,7 +218,8 @@ base::with_defaults! {
         pub pdu_timeout: Nanos = Nanos::from_secs(30),
         /// From the R2T for a command's data to the last byte of it.
         pub transfer_timeout: Nanos = Nanos::from_secs(60),
-        /// The same, once a change waits for the command. A change waits for such data and for what the
+        /// The same, once a change waits for the command; also for reading answers that point into memory
+        /// which a change takes away. A change waits for such data and for what the
         /// devices have, and for nothing that waits itself: no host may hold up an operator for longer,
         /// nor with that the other hosts of a namespace.
         pub pause_patience: Nanos = Nanos::from_secs(5),

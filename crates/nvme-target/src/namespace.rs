@@ -263,7 +263,7 @@ pub(crate) enum Gate {
     /// New ones wait; those in flight, and every request in the channel, finish first.
     Pausing {
         /// Acknowledged, by being dropped, when the last of them has.
-        _debt: Pausing,
+        debt: Pausing,
     },
     /// New ones wait, and none is in flight.
     Paused,

@@ -370,7 +370,7 @@ impl HostTenants {
 }
 
 /// Rights of a host in a subsystem; by default, none.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     /// By namespace, in order: those that differ from the rest.
     named: Vec<(u32, Permissions)>,

@@ -50,10 +50,10 @@ impl PollGroup {
                     Ok(())
                 }
                 ChangeStep::Resume(subsystem, nsid, after) => {
-                    self.resume(subsystem, nsid, after, cx)
+                    self.resume(subsystem, nsid, after, &mut debt, cx)
                 }
                 ChangeStep::AskRules => {
-                    self.ask_rules(cx);
+                    self.ask_rules(&mut debt, cx);
                     Ok(())
                 }
                 ChangeStep::SetKnobs(knobs) => {
@@ -67,19 +67,27 @@ impl PollGroup {
         }
     }
 
-    /// Commands are checked by the rules now in force, from the next one on. Barriers were of the
-    /// tenants before.
-    fn ask_rules(&mut self, cx: &mut Context<'_>) {
+    /// Commands are checked by the rules now in force, from the next one on; answers that were made by
+    /// the rules before are sent first. Barriers were of the tenants before.
+    fn ask_rules(&mut self, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {
         if mutation::active(Mutation::RightsNotAsked) {
             return;
         }
         self.interrupt_barriers(cx);
         let rules = self.core.shared.rules();
-        for (_, connection) in self.connections.iter_mut() {
+        let mut restricted = Vec::new();
+        for (key, connection) in self.connections.iter_mut() {
             match &mut connection.owner {
                 Owner::Io(controller) => {
                     let decision = controller.decide_from(&rules, connection.peer.ip());
-                    connection.access.rights = decision.rights();
+                    let rights = decision.rights();
+                    if rights.is_some()
+                        && rights != connection.access.rights
+                        && Self::has_memory(&self.core, connection)
+                    {
+                        restricted.push(key);
+                    }
+                    connection.access.rights = rights;
                     connection.join_scopes(&mut self.core);
                     connection.set_purpose(Purpose::Data, &mut self.core);
                 }
@@ -96,6 +104,7 @@ impl PollGroup {
             }
         }
         self.assign_token_queues();
+        self.revoke(restricted.into_iter(), debt, cx);
     }
 
     /// Works by other knobs from now on.
@@ -155,6 +164,11 @@ impl PollGroup {
         if slot.is_none_or(Option::is_none) {
             return Err("the subsystem is gone".to_owned());
         }
+        if self.core.namespace_ref(subsystem, nsid).is_some() {
+            return Err(format!(
+                "the namespace {nsid} before is still being removed: its device has not answered"
+            ));
+        }
         let mut opened = CoreNamespace::open(shared, cx.driver)
             .map_err(|error| format!("namespace {nsid} cannot be opened: {error}"))?;
         if opened.device_transfer_bytes < transfer {
@@ -196,7 +210,7 @@ impl PollGroup {
             return;
         };
         namespace.gate = match debt.take() {
-            Some(debt) if !namespace.is_quiet() => Gate::Pausing { _debt: debt },
+            Some(debt) if !namespace.is_quiet() => Gate::Pausing { debt },
             _ => Gate::Paused,
         };
         self.put_back(subsystem, nsid);
@@ -213,30 +227,21 @@ impl PollGroup {
         subsystem: u32,
         nsid: u32,
         after: AfterPause,
+        debt: &mut Option<Pausing>,
         cx: &mut Context<'_>,
     ) -> Result<(), String> {
+        if after == AfterPause::Remove {
+            self.remove_namespace(subsystem, nsid, debt, cx);
+            return Ok(());
+        }
         let Some(namespace) = self.core.namespace(subsystem, nsid) else {
             return Ok(());
         };
         namespace.gate = Gate::Open;
         let waiting = std::mem::take(&mut namespace.waiting);
         let mut result = Ok(());
-        match after {
-            AfterPause::Keep => {}
-            AfterPause::Reopen => {
-                result = self.reopen(subsystem, nsid, cx);
-            }
-            AfterPause::Remove => {
-                let slot = self.core.namespaces.subsystems[subsystem as usize].as_mut();
-                let removed = slot.and_then(|slot| slot.namespaces[nsid as usize - 1].take());
-                if let Some(removed) = removed {
-                    self.assign_token_queues();
-                    if let Some(scheduler) = removed.scheduler {
-                        self.core.tokens.close(scheduler);
-                    }
-                    self.core.namespaces.close(removed.channel, cx);
-                }
-            }
+        if after == AfterPause::Reopen {
+            result = self.reopen(subsystem, nsid, cx);
         }
         self.core.waiters.released.extend(waiting);
         result

@@ -106,6 +106,7 @@ fn read(
         } else if let Some(slot) = session.commands.take(cid, &mut core.states) {
             let entry = session.commands.slot(slot);
             entry.kind = CommandKind::Read;
+            entry.nsid = nsid;
             entry.transfer.data = Some(data);
             entry.status = Some(Status::SUCCESS);
             answers::answer(connection, slot, core, cx);

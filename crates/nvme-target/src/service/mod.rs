@@ -63,6 +63,7 @@ mod tokens;
 mod turn;
 mod wait_lists;
 mod waiters;
+mod withdrawals;
 
 pub use held::Held;
 pub use poll_group::PollGroup;

@@ -7,6 +7,7 @@
 
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
+use crate::service::withdrawals::Withdrawal;
 use crate::shared::Shared;
 use crate::switch::scaling::Scaling;
 use crate::switch::steering::Steering;
@@ -41,6 +42,8 @@ pub struct PollGroup {
     pub(super) polls: Option<PollPolicy>,
     pub(super) steering: Steering,
     pub(super) scaling: Scaling,
+    /// Removals and revocations that wait.
+    pub(super) withdrawals: Vec<Withdrawal>,
 }
 
 impl PollGroup {
@@ -69,6 +72,7 @@ impl PollGroup {
             polls: None,
             steering: Steering::default(),
             scaling: Scaling::new(index, range),
+            withdrawals: Vec::new(),
         }
     }
 

@@ -105,6 +105,17 @@ impl Connection {
             self.arm(core, next);
             return;
         };
+        self.close_late(late, core, cx);
+    }
+
+    /// Closes the connection of a host that has not read answers for which a change waits.
+    pub(super) fn close_unread(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+        if self.state() < ConnectionState::Closing {
+            self.close_late(Late::ChangeUnread, core, cx);
+        }
+    }
+
+    fn close_late(&mut self, late: Late, core: &mut CoreState, cx: &mut Context<'_>) {
         core.touch();
         if let Some((reason, counter)) = late.reason(&mut core.stats) {
             *counter += 1;
@@ -173,6 +184,8 @@ enum Late {
     Pdu,
     /// Data that a change waits for.
     Change,
+    /// Reading answers that a change waits for.
+    ChangeUnread,
     /// Reading our answers.
     Unread,
     /// Keep Alive.
@@ -220,6 +233,10 @@ impl Late {
             ),
             Self::Change => (
                 "the host withheld data that a change waits for",
+                &mut stats.pause_timeouts,
+            ),
+            Self::ChangeUnread => (
+                "the host did not read answers that a change waits for",
                 &mut stats.pause_timeouts,
             ),
             Self::Unread => ("the host did not read in time", &mut stats.stall_timeouts),

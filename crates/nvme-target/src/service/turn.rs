@@ -110,6 +110,7 @@ impl Service for PollGroup {
         self.run_drain(cx);
         self.run_closing(cx);
         self.forget_silent(cx.now);
+        self.run_withdrawals(cx);
         self.trim(cx.now);
         self.steer(cx.now);
         self.scale(cx);
@@ -129,6 +130,7 @@ impl Service for PollGroup {
         let mut deadline = timers.into_iter().flatten().min().unwrap_or(Time::NEVER);
         if self.core.publication.due {
             deadline = deadline.min(self.core.publication.at);
+            Some(self.withdrawal_deadline()),
         }
         if self.core.switch.is_loaded() {
             deadline = deadline.min(self.core.switch.forget_at);

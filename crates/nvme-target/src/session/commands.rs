@@ -255,6 +255,15 @@ impl CommandTable {
         taken.any(|slot| slot.kind == CommandKind::Admin && slot.opcode == opcode.0)
     }
 
+    /// Returns true while answers with data to commands on a namespace (`None` for any) wait for room.
+    pub(crate) fn has_unsent_data(&self, nsid: Option<u32>) -> bool {
+        let mut answered = self
+            .slots
+            .iter()
+            .filter(|slot| slot.state() == CommandState::Answering);
+        answered.any(|slot| nsid.is_none_or(|nsid| slot.nsid == nsid) && slot.answer_bytes() > 0)
+    }
+
     /// Returns true while a command is under way that changes blocks.
     pub(crate) fn changes_data(&self) -> bool {
         let mut taken = self

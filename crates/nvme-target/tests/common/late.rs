@@ -119,6 +119,14 @@ pub fn bed_started(
     limits: Limits,
     start: impl FnOnce(Arc<Target>) -> RunningTarget,
 ) -> (Bed, Arc<State>) {
+    let ram = ram(16 * MIB);
+    let (late, state) = device(Arc::clone(&ram) as _, room);
+    let target = start(target_with(limits, cores, [namespace(1, late)]));
+    (Bed { target, ram }, state)
+}
+
+/// A device over `ram` with room for so many late requests on each core.
+pub fn device(ram: Arc<dyn Device>, room: usize) -> (Arc<dyn Device>, Arc<State>) {
     let state = Arc::new(State {
         room,
         open: AtomicBool::new(false),
@@ -126,9 +134,8 @@ pub fn bed_started(
         permits: AtomicUsize::new(0),
         taken: Mutex::new(Vec::new()),
     });
-    let ram = ram(16 * MIB);
     let own = Arc::clone(&state);
-    let late = TestDevice::new(Arc::clone(&ram) as Arc<dyn Device>, move |ram| {
+    let late = TestDevice::new(ram, move |ram| {
         Box::new(LateChannel {
             ram,
             state: Arc::clone(&own),
@@ -137,6 +144,5 @@ pub fn bed_started(
         })
     });
     let late = Arc::new(late.with(|capabilities| capabilities.volatile_cache = true));
-    let target = start(target_with(limits, cores, [namespace(1, late)]));
-    (Bed { target, ram }, state)
+    (late, state)
 }
