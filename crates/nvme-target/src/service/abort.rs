@@ -1,7 +1,8 @@
 //! Aborts of commands that wait. `[NVMe Base 2.0 §5.1]`
 
 use crate::command::dataset;
-use crate::request::{CommandKind, CommandState};
+use crate::message::CoreMessage;
+use crate::request::{CommandKind, CommandState, Ticket};
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::requests::finish;
@@ -9,19 +10,58 @@ use base::mutation::{self, Mutation};
 use reactor::Context;
 use wire::nvme::Status;
 
-/// Aborts a command that has not reached the device. Returns false if it is too late, or the
-/// command is unknown. `[NVMe Base 2.0 §5.1]`
+/// Outcome of an attempt to abort a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aborted {
+    /// The command was answered as aborted.
+    Yes,
+    /// It is too late, or there is no such command.
+    No,
+    /// The command begins no further piece, and is answered as aborted when the device has returned
+    /// the pieces that it has.
+    AtEnd(Ticket),
+}
+
+/// An Abort command that waits for the end of the command that it aborts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitingAbort {
+    /// The command that it aborts.
+    pub(crate) aborted: Ticket,
+    /// The core of the Abort command.
+    pub(crate) from: usize,
+    /// The Abort command.
+    pub(crate) asker: Ticket,
+}
+
+/// Answers the Abort commands that waited for the end of a command.
+pub(crate) fn ended(aborted: Ticket, core: &mut CoreState) {
+    let shared = &core.shared;
+    core.aborts.retain(|waiting| {
+        if waiting.aborted == aborted {
+            let asker = waiting.asker;
+            let note = CoreMessage::Aborted {
+                asker,
+                aborted: true,
+            };
+            shared.deliver(waiting.from, note);
+        }
+        waiting.aborted != aborted
+    });
+}
+
+/// Aborts a command of which the device has nothing, or of which it gets no further piece.
+/// `[NVMe Base 2.0 §5.1]`
 pub(crate) fn abort(
     connection: &mut Connection,
     cid: u16,
     core: &mut CoreState,
     cx: &mut Context<'_>,
-) -> bool {
+) -> Aborted {
     if !connection.answers() {
-        return false;
+        return Aborted::No;
     }
     let Some(slot) = connection.session.commands.find(cid) else {
-        return false;
+        return Aborted::No;
     };
     let ticket = connection.ticket(slot);
     let subsystem = connection.access.subsystem;
@@ -33,12 +73,11 @@ pub(crate) fn abort(
         | CommandState::WaitingForBarrier => true,
         CommandState::WaitingForTokens => withdraw_tokens(connection, slot, core),
         CommandState::Executing if kind == CommandKind::Dataset => {
-            // The pieces that the device has come to their end, and no more are begun.
-            let open = entry.parts.outstanding > 0 && dataset::is_open(entry);
-            if open {
-                entry.status = Some(Status::ABORTED_BY_REQUEST);
+            if entry.parts.outstanding == 0 || !dataset::is_open(entry) {
+                return Aborted::No;
             }
-            return open;
+            entry.status = Some(Status::ABORTED_BY_REQUEST);
+            return Aborted::AtEnd(ticket);
         }
         CommandState::Executing => {
             let namespace = (subsystem, entry.nsid);
@@ -54,8 +93,9 @@ pub(crate) fn abort(
     if aborted {
         core.waiters.forget(connection.session.commands.slot(slot));
         finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);
+        return Aborted::Yes;
     }
-    aborted
+    Aborted::No
 }
 
 /// Takes out a command that waits for tokens. Returns false if it does not.

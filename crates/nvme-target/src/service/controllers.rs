@@ -5,7 +5,7 @@ use crate::controller::async_events::Notice;
 use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::message::CoreMessage;
 use crate::request::{CommandState, Ticket};
-use crate::service::abort;
+use crate::service::abort::{self, Aborted, WaitingAbort};
 use crate::service::connection::Owner;
 use crate::service::core::Action;
 use crate::service::events;
@@ -94,12 +94,13 @@ impl PollGroup {
         cx: &mut Context<'_>,
     ) {
         let ConnectionPlace { core, connection } = queue;
-        if core == self.core.index {
-            let aborted = self.abort(connection, cid, cx);
-            self.aborted(asker, aborted, cx);
+        let from = self.core.index;
+        if core == from {
+            if let Some(aborted) = self.abort(connection, cid, (from, asker), cx) {
+                self.aborted(asker, aborted, cx);
+            }
             return;
         }
-        let from = self.core.index;
         let message = CoreMessage::Abort {
             connection,
             cid,
@@ -111,9 +112,30 @@ impl PollGroup {
         }
     }
 
-    pub(super) fn abort(&mut self, key: SlabKey, cid: u16, cx: &mut Context<'_>) -> bool {
-        let connection = self.connections.get_mut(key);
-        connection.is_some_and(|connection| abort::abort(connection, cid, &mut self.core, cx))
+    /// Aborts a command for an Abort command of the core `from`. Returns true if it is aborted; `None`
+    /// where that is known at the end of the command, which answers the Abort.
+    pub(super) fn abort(
+        &mut self,
+        key: SlabKey,
+        cid: u16,
+        (from, asker): (usize, Ticket),
+        cx: &mut Context<'_>,
+    ) -> Option<bool> {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return Some(false);
+        };
+        match abort::abort(connection, cid, &mut self.core, cx) {
+            Aborted::Yes => Some(true),
+            Aborted::No => Some(false),
+            Aborted::AtEnd(aborted) => {
+                self.core.aborts.push(WaitingAbort {
+                    aborted,
+                    from,
+                    asker,
+                });
+                None
+            }
+        }
     }
 
     /// Answers an Abort command.

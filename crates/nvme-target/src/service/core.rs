@@ -15,6 +15,7 @@ use crate::message::CoreMessage;
 use crate::namespace::{CoreNamespace, DeviceCommand};
 use crate::qos::core::CoreTokens;
 use crate::request::{CommandState, Slot, StateCounts, Ticket};
+use crate::service::abort::WaitingAbort;
 use crate::service::connection_state::ConnectionState;
 use crate::service::namespaces::{Namespaces, Submitted};
 use crate::service::wait_lists::{WaitLists, WaitsFor};
@@ -171,6 +172,8 @@ pub(crate) struct CoreState {
     pub(crate) waiters: Waiters,
     pub(crate) connections: ConnectionLists,
     pub(crate) actions: Vec<Action>,
+    /// Abort commands that wait for the end of a command of this core.
+    pub(crate) aborts: Vec<WaitingAbort>,
     pub(crate) stats: CoreStats,
     /// Commands that entered each state.
     pub(crate) states: StateCounts,
@@ -242,6 +245,7 @@ impl CoreState {
                 entered: [0; ConnectionState::COUNT],
             },
             actions: Vec::with_capacity(64),
+            aborts: Vec::new(),
             stats: CoreStats::default(),
             states: StateCounts::default(),
             publication: Publication::default(),

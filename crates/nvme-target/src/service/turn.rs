@@ -83,9 +83,10 @@ impl Service for PollGroup {
                 from,
                 asker,
             } => {
-                let aborted = self.abort(connection, cid, cx);
-                let answer = CoreMessage::Aborted { asker, aborted };
-                self.core.shared.deliver(from, answer);
+                if let Some(aborted) = self.abort(connection, cid, (from, asker), cx) {
+                    let answer = CoreMessage::Aborted { asker, aborted };
+                    self.core.shared.deliver(from, answer);
+                }
             }
             CoreMessage::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
             CoreMessage::Ended { asker } => self.answer_later(asker, 0, cx),
