@@ -1,7 +1,6 @@
 //! The end of a connection: it drains, closes, and is forgotten when no device has a command of it.
 
 use crate::controller::registry::{ConnectionPlace, SharedController};
-use crate::message::CoreMessage;
 use crate::request::{CommandKind, CommandState};
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
@@ -24,7 +23,6 @@ impl Connection {
             return;
         }
         self.leave_fresh(core);
-        let drains = self.state() == ConnectionState::Draining;
         self.enter(ConnectionState::Closing, core);
         self.drop_input(core);
         let key = OpKey::new(core.op_namespace, CLOSE, self.key);
@@ -42,29 +40,17 @@ impl Connection {
                 core.actions
                     .push(Action::EndController(Arc::clone(&controller.shared)));
             }
-            Owner::Io(controller) => self.leave_queues(controller, drains, core, cx.now),
+            Owner::Io(controller) => self.leave_queues(controller, core, cx.now),
         }
     }
 
     /// The queue is one of its controller's no longer: another one may have its identifier.
-    fn leave_queues(
-        &self,
-        controller: &SharedController,
-        drains: bool,
-        core: &CoreState,
-        now: Time,
-    ) {
+    fn leave_queues(&self, controller: &SharedController, core: &CoreState, now: Time) {
         let here = ConnectionPlace {
             core: core.index,
             connection: self.key,
         };
-        let mut queues = controller.queues();
-        queues.leave(self.session.commands.id, here, now);
-        if drains && queues.places.is_empty() {
-            // The admin queue may drain as well, and wait for this one.
-            core.shared
-                .deliver(controller.admin.core, CoreMessage::Look);
-        }
+        core.leave_queues(controller, self.session.commands.id, here, now);
     }
 
     /// Takes Disconnect: no further command of the queue is carried out, and the answer is the last one.
@@ -83,7 +69,7 @@ impl Connection {
         };
         if let Owner::Io(controller) = &self.owner {
             let controller = Arc::clone(controller);
-            self.leave_queues(&controller, true, core, cx.now);
+            self.leave_queues(&controller, core, cx.now);
             // End Controller does not find the queue any more, and need not wait for it.
             self.disarmed = true;
             core.disarm(&controller);

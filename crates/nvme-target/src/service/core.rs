@@ -299,6 +299,23 @@ impl CoreState {
             .collect()
     }
 
+    /// The I/O queue at `place` is its controller's no longer.
+    pub(crate) fn leave_queues(
+        &self,
+        controller: &SharedController,
+        queue: u16,
+        place: ConnectionPlace,
+        now: Time,
+    ) {
+        let mut queues = controller.queues();
+        queues.leave(queue, place, now);
+        if queues.places.is_empty() {
+            // The admin queue may drain, and wait for this one.
+            self.shared
+                .deliver(controller.admin.core, CoreMessage::Look);
+        }
+    }
+
     /// Nothing of a connection of a controller can change data any more; after the last one, the
     /// commands that wait for that are told.
     pub(crate) fn disarm(&self, controller: &SharedController) {

@@ -197,18 +197,23 @@ impl PollGroup {
     pub(super) fn run_moves(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(&(key, until)) = self.steering.leaving.get(index) {
-            let connection = self.connections.get_mut(key);
-            let Some(connection) = connection.filter(|c| c.state() == ConnectionState::Live) else {
+            let Some(connection) = self.connections.get_mut(key) else {
                 self.steering.leaving.swap_remove(index);
                 continue;
             };
+            let state = connection.state();
+            if state >= ConnectionState::Closing {
+                self.steering.leaving.swap_remove(index);
+                continue;
+            }
             if connection.is_quiet() {
                 // From here on nothing but its arrival elsewhere can happen to it.
                 connection.enter(ConnectionState::Closing, &mut self.core);
                 let socket = connection.socket;
                 let operation = OpKey::new(self.core.op_namespace, RELEASE, key);
                 cx.submit(operation, Op::Release { socket });
-            } else if cx.now >= until {
+            } else if state != ConnectionState::Live || cx.now >= until {
+                // One that ends receives again: it has to see its host close.
                 connection.cancel_move(self.core.index);
                 connection.arm_receive(&mut self.core, cx);
             } else {
@@ -303,9 +308,9 @@ impl PollGroup {
     /// A queue has no place to go: its connection closes, and its host connects again.
     fn lose(&mut self, handover: Handover, now: Time) {
         let controller = handover.controller.clone();
-        let queue = handover.terms.id;
-        controller.queues().leave(queue, handover.from, now);
+        let (queue, from) = (handover.terms.id, handover.from);
         drop(handover);
+        self.core.leave_queues(&controller, queue, from, now);
         self.core.disarm(&controller);
         self.core.detach(&controller);
     }
