@@ -46,6 +46,9 @@ pub(crate) enum CoreMessage {
     EndDenied,
     /// The connection of an I/O queue ends, because its controller does.
     EndQueue { connection: SlabKey, cntlid: u16 },
+    /// No command of an I/O queue of a controller can change data any more: its reset or shutdown, which
+    /// waited for that, is over.
+    QueuesEnded { connection: SlabKey, cntlid: u16 },
     /// A command of a queue of this core is to be aborted, and the Abort command answered.
     Abort {
         connection: SlabKey,

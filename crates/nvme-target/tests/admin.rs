@@ -148,7 +148,7 @@ fn properties_follow_the_controller_through_its_life() {
     );
     let mut queue = Client::dial(bed.address(), Dialect::default());
     queue.connect_io(NQN, cntlid, 1, 127);
-    assert!(admin.configure(Configuration(0)).status.is_success());
+    admin.disable();
     assert!(queue.try_receive().is_none(), "a reset ends the I/O queues");
     assert_eq!(admin.property(Property::CSTS), 0);
     admin.enable();
@@ -157,8 +157,10 @@ fn properties_follow_the_controller_through_its_life() {
     assert!(queue.read(0, 1).0.status.is_success());
     let off = Configuration::ENABLE.with_shutdown(1);
     assert!(admin.configure(off).status.is_success());
-    let status = ControllerStatus(admin.property(Property::CSTS) as u32);
-    assert_eq!(status.shutdown(), 2);
+    common::eventually("the shutdown is complete", || {
+        let status = ControllerStatus(admin.property(Property::CSTS) as u32);
+        status.shutdown() == 2
+    });
 }
 
 #[test]

@@ -11,7 +11,6 @@ mod common;
 use base::Nanos;
 use common::{BLOCK, Bed, Client, Dialect, HOST, NQN, pattern};
 use switchyard_target::{Limits, Tenancy, TenantOptions};
-use wire::fabrics::property::Configuration;
 use wire::nvme::feature::{CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect, HostBehavior};
 use wire::nvme::identify::Cns;
 use wire::nvme::log_page::{ErrorEntry, LogPageId};
@@ -146,9 +145,8 @@ fn a_reset_forgets_the_behavior_of_the_host() {
     let (mut admin, queue) = bed.host();
     set_acre(&mut admin, 1);
     drop(queue);
-    for configuration in [Configuration(0), Configuration::ENABLE] {
-        assert!(admin.configure(configuration).status.is_success());
-    }
+    admin.disable();
+    admin.enable();
     let now = behavior(&mut admin, FeatureSelect::CURRENT);
     assert_eq!(now, HostBehavior::default());
     let mut queue = Client::dial(bed.address(), Dialect::default());

@@ -18,7 +18,7 @@ pub(crate) fn execute(
     let parsed = AdminCommand::parse(command)?;
     // [NVMe Base 2.0 §3.5.3]: before CC.EN only Fabrics commands are processed. A discovery
     // controller serves some hosts that never enable it.
-    if !controller.registers.is_ready() && !controller.is_discovery() {
+    if !controller.registers.takes_commands() && !controller.is_discovery() {
         return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
     }
     match parsed {

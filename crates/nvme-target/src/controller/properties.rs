@@ -73,6 +73,10 @@ pub(crate) fn set(
     if starts && !is_supported(wanted, controller.is_discovery()) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
+    // CSTS.RDY is 1 until the reset before is over.
+    if starts && controller.registers.is_ready() {
+        return Err(Status::COMMAND_SEQUENCE_ERROR);
+    }
     let changes = controller.registers.configure(wanted);
     if changes.shutdown {
         controller.shared.queues().ready = false;
@@ -82,7 +86,7 @@ pub(crate) fn set(
         controller.shared.queues().ready = true;
     }
     if changes.disabled {
-        // A reset: I/O queues end, settings return to their defaults. [NVMe Base 2.0 §3.7.2]
+        // A reset: settings return to their defaults. [NVMe Base 2.0 §3.7.2]
         controller.features = Features::default();
         controller.error_recovery.clear();
         controller.events = AsyncEvents::default();
@@ -94,14 +98,15 @@ pub(crate) fn set(
         queues.classes = false;
         queues.behavior = HostBehavior::default();
     }
+    if !changes.disabled && !changes.shutdown {
+        return Ok(Reply::Bare(0));
+    }
+    controller.settle();
     let shared = Arc::clone(&controller.shared);
-    Ok(match (changes.disabled, changes.flushes) {
-        (false, false) => Reply::Bare(0),
-        (true, false) => Reply::EndQueues(shared),
-        (false, true) => Reply::Flush { ends_queues: None },
-        (true, true) => Reply::Flush {
-            ends_queues: Some(shared),
-        },
+    Ok(if changes.flushes {
+        Reply::Flush(shared)
+    } else {
+        Reply::EndQueues(shared)
     })
 }
 

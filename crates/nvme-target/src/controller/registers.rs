@@ -13,8 +13,11 @@
 //!    CC.SHN = 01b                         CC.SHN = 01b
 //! ```
 //!
-//! CC.SHN = 10b leads from every state to `ShutdownComplete`. During a shutdown and after it, CC.EN
-//! = 0 clears CSTS.RDY alone: CSTS.SHST stays as it is until CC.EN is set.
+//! CC.SHN = 10b leads from every state to `ShutdownComplete`, without a flush. During a shutdown and
+//! after it, CC.EN = 0 clears CSTS.RDY alone: CSTS.SHST stays as it is until CC.EN is set.
+//!
+//! A reset and a shutdown are over, by CSTS, when no command of an I/O queue can change data any more
+//! ([`settle`](Registers::settle)): a host may send its writes again then.
 
 use wire::fabrics::property::{Configuration, ControllerStatus};
 
@@ -26,6 +29,8 @@ const SHN_NORMAL: u8 = 0b01;
 pub(crate) struct Registers {
     pub(super) configuration: Configuration,
     pub(super) status: ControllerStatus,
+    /// A shutdown waits for the flush of the volatile caches.
+    flushes: bool,
 }
 
 base::named! {
@@ -85,7 +90,12 @@ impl Registers {
         }
     }
 
-    /// Takes a new value of CC.
+    /// Returns true while the controller carries out admin commands: it is enabled and ready.
+    pub(crate) const fn takes_commands(&self) -> bool {
+        self.configuration.enabled() && self.is_ready()
+    }
+
+    /// Takes a new value of CC. A reset and a shutdown wait for [`settle`](Self::settle).
     pub(super) fn configure(&mut self, wanted: Configuration) -> Changes {
         let (before, was) = (self.state(), self.configuration);
         let mut changes = Changes {
@@ -96,23 +106,32 @@ impl Registers {
         };
         if changes.shutdown {
             changes.flushes = wanted.shutdown() == SHN_NORMAL;
-            let state = if changes.flushes {
-                ControllerStatus::SHUTDOWN_OCCURRING
-            } else {
-                ControllerStatus::SHUTDOWN_COMPLETE
-            };
+            self.flushes = changes.flushes;
+            let state = ControllerStatus::SHUTDOWN_OCCURRING;
             self.status = self.status.with_shutdown(state);
         }
         if changes.enabled {
             self.status = ControllerStatus::READY;
-        }
-        if changes.disabled {
-            self.status = ControllerStatus(self.status.0 & !ControllerStatus::READY.0);
+            self.flushes = false;
         }
         self.configuration = wanted;
         assert!(!(changes.enabled && changes.disabled), "one or the other");
         self.moved(before);
         changes
+    }
+
+    /// No command of an I/O queue can change data any more: ends a reset, and a shutdown that waits for
+    /// no flush.
+    pub(super) fn settle(&mut self) {
+        let before = self.state();
+        if !self.configuration.enabled() {
+            self.status = ControllerStatus(self.status.0 & !ControllerStatus::READY.0);
+        }
+        if before == ControllerState::ShutdownOccurring && !self.flushes {
+            let complete = ControllerStatus::SHUTDOWN_COMPLETE;
+            self.status = self.status.with_shutdown(complete);
+        }
+        self.moved(before);
     }
 
     /// Checks a move that CSTS has made.
@@ -127,23 +146,20 @@ impl Registers {
         tracing::trace!(before = before.name(), state = state.name(), "controller");
     }
 
-    /// Ends a normal shutdown, unless the host has enabled the controller again meanwhile. Returns
-    /// true if I/O queues may connect from now on; `None` where that stays as it is.
-    pub(super) fn end_shutdown(&mut self, flushed: bool) -> Option<bool> {
+    /// Ends the flush of a normal shutdown, which [`settle`](Self::settle) completes, unless the host
+    /// has enabled the controller again meanwhile. One that failed ends the shutdown. Returns true if
+    /// I/O queues may connect from now on; `None` where that stays as it is.
+    pub(super) fn end_flush(&mut self, flushed: bool) -> Option<bool> {
         let before = self.state();
         if before != ControllerState::ShutdownOccurring {
             return None;
         }
-        let shutdown = if flushed {
-            ControllerStatus::SHUTDOWN_COMPLETE
-        } else {
-            ControllerStatus::default()
-        };
-        self.status = self.status.with_shutdown(shutdown);
-        self.moved(before);
+        self.flushes = false;
         if flushed {
             return None;
         }
+        self.status = self.status.with_shutdown(ControllerStatus::default());
+        self.moved(before);
         self.configuration = self.configuration.with_shutdown(0);
         Some(self.configuration.enabled())
     }
@@ -166,9 +182,13 @@ mod tests {
         let changes = registers.configure(enabled().with_shutdown(SHN_NORMAL));
         assert!(changes.shutdown && changes.flushes);
         assert_eq!(registers.state(), ControllerState::ShutdownOccurring);
-        assert_eq!(registers.end_shutdown(true), None);
+        registers.settle();
+        assert_eq!(registers.state(), ControllerState::ShutdownOccurring);
+        assert_eq!(registers.end_flush(true), None);
+        registers.settle();
         assert_eq!(registers.state(), ControllerState::ShutdownComplete);
         assert!(registers.configure(Configuration(0)).disabled);
+        registers.settle();
         assert!(!registers.is_ready());
         assert_eq!(registers.state(), ControllerState::ShutdownComplete);
         assert!(registers.configure(enabled()).enabled);
@@ -186,13 +206,29 @@ mod tests {
     }
 
     #[test]
+    fn a_reset_and_an_abrupt_shutdown_wait_until_no_command_can_change_data() {
+        let mut registers = Registers::default();
+        registers.configure(enabled());
+        assert!(registers.configure(Configuration(0)).disabled);
+        assert!(registers.is_ready() && !registers.takes_commands());
+        registers.settle();
+        assert_eq!(registers.state(), ControllerState::Disabled);
+        registers.configure(enabled());
+        let changes = registers.configure(enabled().with_shutdown(0b10));
+        assert!(changes.shutdown && !changes.flushes);
+        assert_eq!(registers.state(), ControllerState::ShutdownOccurring);
+        registers.settle();
+        assert_eq!(registers.state(), ControllerState::ShutdownComplete);
+    }
+
+    #[test]
     fn a_failed_flush_ends_the_shutdown_and_may_be_tried_again() {
         let mut registers = Registers::default();
         registers.configure(enabled());
         registers.configure(enabled().with_shutdown(SHN_NORMAL));
-        assert_eq!(registers.end_shutdown(false), Some(true));
+        assert_eq!(registers.end_flush(false), Some(true));
         assert_eq!(registers.state(), ControllerState::Ready);
-        assert_eq!(registers.end_shutdown(true), None, "none is under way");
+        assert_eq!(registers.end_flush(true), None, "none is under way");
         assert!(
             registers
                 .configure(enabled().with_shutdown(SHN_NORMAL))

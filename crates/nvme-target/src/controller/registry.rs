@@ -222,6 +222,8 @@ struct Attached {
     harmful: usize,
     /// End Controller commands that wait for the last harmful one, and their cores.
     waiting: Vec<(usize, Ticket)>,
+    /// A reset or shutdown waits until the admin queue is the last harmful one.
+    settles: bool,
 }
 
 /// The I/O queues of a controller.
@@ -398,15 +400,24 @@ impl SharedController {
     }
 
     /// Nothing of one of its connections can change data any more. After the last one, returns the
-    /// commands that wait for that.
-    pub(crate) fn disarm(&self) -> Vec<(usize, Ticket)> {
+    /// commands that wait for that; and true where a reset or a shutdown waited for this I/O queue.
+    pub(crate) fn disarm(&self) -> (Vec<(usize, Ticket)>, bool) {
         let mut attached = lock(&self.attached);
         assert!(attached.harmful > 0, "a connection is disarmed once");
         attached.harmful -= 1;
-        if attached.harmful > 0 {
-            return Vec::new();
+        match attached.harmful {
+            0 => (std::mem::take(&mut attached.waiting), false),
+            1 => (Vec::new(), std::mem::take(&mut attached.settles)),
+            _ => (Vec::new(), false),
         }
-        std::mem::take(&mut attached.waiting)
+    }
+
+    /// Lets a reset or a shutdown wait until nothing of its I/O queues can change data any more; false
+    /// where nothing can. Called by its admin queue, which counts itself.
+    pub(crate) fn wait_for_queues(&self) -> bool {
+        let mut attached = lock(&self.attached);
+        attached.settles = attached.harmful > 1;
+        attached.settles
     }
 
     /// Nothing of one of its connections is left; it was disarmed before. True for the last one.

@@ -29,13 +29,10 @@ pub(crate) enum Reply {
     Abort { queue: ConnectionPlace, cid: u16 },
     /// Answer when nothing of this controller can change data any more.
     EndController(Arc<SharedController>),
-    /// Answer after the I/O queues of this controller were told to end: it was disabled.
+    /// Answer after the I/O queues of this controller were told to end: it was disabled or shut down.
     EndQueues(Arc<SharedController>),
-    /// Answer after the volatile caches of all namespaces were flushed; first the I/O queues of this
-    /// controller are told to end, where it was disabled as well.
-    Flush {
-        ends_queues: Option<Arc<SharedController>>,
-    },
+    /// The same, after the volatile caches of all namespaces were flushed.
+    Flush(Arc<SharedController>),
     /// Let the connection drain, and answer last of all.
     Disconnect,
 }

@@ -106,11 +106,20 @@ impl Controller {
         self.uncached.get() && self.has_volatile_cache()
     }
 
-    /// Ends a normal shutdown: the caches are flushed, or one of them failed; then CSTS says so, and
-    /// the host may ask again. `[NVMe Base 2.0 §3.6.2]`
-    pub(crate) fn end_shutdown(&mut self, flushed: bool) {
-        if let Some(ready) = self.registers.end_shutdown(flushed) {
+    /// Ends the flush of a normal shutdown: the caches are flushed, or one of them failed; then CSTS
+    /// says so, and the host may ask again. `[NVMe Base 2.0 §3.6.2]`
+    pub(crate) fn end_flush(&mut self, flushed: bool) {
+        if let Some(ready) = self.registers.end_flush(flushed) {
             self.shared.queues().ready = ready;
+        }
+        self.settle();
+    }
+
+    /// Ends a reset or a shutdown, unless commands of its I/O queues may change data still: then it is
+    /// called again when none of them can.
+    pub(crate) fn settle(&mut self) {
+        if !self.shared.wait_for_queues() {
+            self.registers.settle();
         }
     }
 }

@@ -104,9 +104,8 @@ fn carry_out(
             return Step::Wait;
         }
         Reply::EndQueues(controller) => core.actions.push(Action::EndQueues(controller)),
-        Reply::Flush { ends_queues } => {
-            let ended = ends_queues.map(Action::EndQueues);
-            core.actions.extend(ended);
+        Reply::Flush(controller) => {
+            core.actions.push(Action::EndQueues(controller));
             let entry = connection.session.commands.slot(slot);
             entry.kind = CommandKind::Shutdown;
             entry.nsid = NSID_BROADCAST;

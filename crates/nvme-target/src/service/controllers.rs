@@ -74,6 +74,21 @@ impl PollGroup {
         }
     }
 
+    /// Ends the reset or shutdown of a controller, which waited for its I/O queues.
+    pub(super) fn queues_ended(&mut self, admin: SlabKey, cntlid: u16) {
+        let connection = self.connections.get_mut(admin);
+        if let Some(connection) = connection.filter(|connection| connection.answers())
+            && let Owner::Admin(controller) = &mut connection.owner
+            && controller.shared.id == cntlid
+        {
+            let before = controller.registers.state();
+            controller.settle();
+            self.core
+                .count_controller(before, controller.registers.state());
+            self.core.touch();
+        }
+    }
+
     /// Ends the controllers of hosts that may not use their subsystem any more.
     pub(super) fn end_denied(&mut self, cx: &mut Context<'_>) {
         let rules = self.core.shared.rules();

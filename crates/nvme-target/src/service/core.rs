@@ -44,7 +44,7 @@ pub(crate) enum Action {
         controller: Arc<SharedController>,
         asker: Ticket,
     },
-    /// Ends the I/O queues of a controller that was disabled.
+    /// Ends the I/O queues of a controller that was disabled or shut down.
     EndQueues(Arc<SharedController>),
     /// Aborts a command of another queue; the Abort command waits.
     Abort {
@@ -319,7 +319,15 @@ impl CoreState {
     /// Nothing of a connection of a controller can change data any more; after the last one, the
     /// commands that wait for that are told.
     pub(crate) fn disarm(&self, controller: &SharedController) {
-        for (core, asker) in controller.disarm() {
+        let (waiting, without_queues) = controller.disarm();
+        if without_queues {
+            let note = CoreMessage::QueuesEnded {
+                connection: controller.admin.connection,
+                cntlid: controller.id,
+            };
+            self.shared.deliver(controller.admin.core, note);
+        }
+        for (core, asker) in waiting {
             // To this core, too: the answer must not come before this turn's other work.
             self.shared.deliver(core, CoreMessage::Ended { asker });
         }

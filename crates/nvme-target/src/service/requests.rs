@@ -531,7 +531,7 @@ pub(crate) fn finish(
         && let Owner::Admin(controller) = &mut connection.owner
     {
         let before = controller.registers.state();
-        controller.end_shutdown(status.is_success());
+        controller.end_flush(status.is_success());
         core.count_controller(before, controller.registers.state());
     }
     if !matches!(kind, CommandKind::Admin | CommandKind::Barrier) {

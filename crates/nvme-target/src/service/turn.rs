@@ -77,6 +77,9 @@ impl Service for PollGroup {
             CoreMessage::TenantEvent(tenant) => self.notify_tenant(&tenant, cx),
             CoreMessage::EndDenied => self.end_denied(cx),
             CoreMessage::EndQueue { connection, cntlid } => self.end_queue(connection, cntlid, cx),
+            CoreMessage::QueuesEnded { connection, cntlid } => {
+                self.queues_ended(connection, cntlid)
+            }
             CoreMessage::Abort {
                 connection,
                 cid,
@@ -107,11 +110,11 @@ impl Service for PollGroup {
         self.run_tokens(cx);
         self.run_kicks(cx);
         self.run_actions(cx);
+        self.run_withdrawals(cx);
         self.run_output(cx);
         self.run_drain(cx);
         self.run_closing(cx);
         self.forget_silent(cx.now);
-        self.run_withdrawals(cx);
         self.trim(cx.now);
         self.steer(cx.now);
         self.scale(cx);
@@ -127,11 +130,11 @@ impl Service for PollGroup {
             Some(self.core.tokens.deadline()),
             Some(self.core.barriers.deadline()),
             Some(self.scaling_deadline()),
+            Some(self.withdrawal_deadline()),
         ];
         let mut deadline = timers.into_iter().flatten().min().unwrap_or(Time::NEVER);
         if self.core.publication.due {
             deadline = deadline.min(self.core.publication.at);
-            Some(self.withdrawal_deadline()),
         }
         if self.core.switch.is_loaded() {
             deadline = deadline.min(self.core.switch.forget_at);

@@ -23,7 +23,7 @@ use switchyard_target::{
     DeviceQos, Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions,
 };
 use wire::fabrics::connect::ConnectAttributes;
-use wire::fabrics::property::Configuration;
+use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::fabrics::{Connect, ConnectData, Property, PropertyGet, PropertySet, PropertySize};
 use wire::nvme::feature::FeatureId;
 use wire::nvme::io::{DatasetRange, LbaControl};
@@ -571,6 +571,16 @@ impl Client {
     pub fn configure(&mut self, configuration: Configuration) -> Completion {
         let set = PropertySet::configure(configuration);
         self.execute(set.encode(0), &[])
+    }
+
+    /// Resets the controller, and waits until it is no longer ready.
+    pub fn disable(&mut self) {
+        let completion = self.configure(Configuration(0));
+        assert!(completion.status.is_success(), "{}", completion.status);
+        eventually("the reset ends", || {
+            let status = ControllerStatus(self.property(Property::CSTS) as u32);
+            !status.ready()
+        });
     }
 
     pub fn enable(&mut self) {

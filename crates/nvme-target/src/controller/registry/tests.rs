@@ -51,7 +51,9 @@ fn who_waits_for_a_controller_is_told_after_the_last_connection_that_could_do_ha
     };
     controller.attach();
     controller.attach();
-    assert!(controller.disarm().is_empty());
+    assert!(controller.wait_for_queues(), "another queue");
+    assert_eq!(controller.disarm(), (Vec::new(), true));
+    assert!(!controller.wait_for_queues(), "the admin queue alone");
     assert!(controller.wait_for_end(0, asker(1)) && controller.wait_for_end(3, asker(1)));
     assert!(controller.wait_for_end(3, asker(2)));
     // One of them closed meanwhile: its command waits no longer.
@@ -60,7 +62,10 @@ fn who_waits_for_a_controller_is_told_after_the_last_connection_that_could_do_ha
         connection: asker(1).connection,
     });
     assert!(!controller.detach(), "another connection is left");
-    assert_eq!(controller.disarm(), [(0, asker(1)), (3, asker(2))]);
+    assert_eq!(
+        controller.disarm(),
+        (vec![(0, asker(1)), (3, asker(2))], false)
+    );
     assert!(!controller.wait_for_end(0, asker(1)), "it is over");
     assert!(controller.detach(), "the identifier is free");
 }
