@@ -192,6 +192,10 @@ impl Knobs {
     /// The system that the blk-switch paper compares with: one egress and lane per core for both
     /// classes, no priority, no steering, i10's caravans of 16 requests or 64 KiB and its fixed
     /// doorbell of 50 µs. `[blk-switch §5.1]`
+    ///
+    /// Idle cores poll adaptively as in [`Knobs::switchyard`], where the kernel's threads sleep: so
+    /// a comparison shows the mechanisms and not the cost of waking a core, and flatters no one but
+    /// the baseline. `polling=never` is the kernel's behaviour.
     #[must_use]
     pub const fn linux() -> Self {
         let mut knobs = Self::switchyard();
@@ -200,6 +204,8 @@ impl Knobs {
         knobs.latency_threads = ThreadPriority::Default;
         knobs.request_steering.enabled = false;
         knobs.application_steering.enabled = false;
+        knobs.application_steering.hysteresis = Hysteresis::Paper;
+        knobs.queue_affinity = false;
         knobs.light_hosts = false;
         knobs.caravan.alone = knobs.caravan.beside_latency;
         knobs.caravan.sparse_factor = 1;
@@ -210,7 +216,8 @@ impl Knobs {
         knobs
     }
 
-    /// [`Knobs::linux`] without batching: each request is sent when it comes.
+    /// [`Knobs::linux`] without batching: each request is sent when it comes. Idle cores poll
+    /// adaptively here, too.
     #[must_use]
     pub const fn nvme_tcp() -> Self {
         let mut knobs = Self::linux();
@@ -239,24 +246,32 @@ impl Knobs {
         knobs
     }
 
-    /// The steps of the ablation: each adds one mechanism to those before it. The doorbell stays
-    /// i10's all along, so that a step differs from the one before in one thing only.
-    /// `[blk-switch §5.4, Fig. 15]`
+    /// The steps of the ablation: [`Knobs::linux`], and each step adds one mechanism of the paper to
+    /// those before it. Application steering is Algorithm 2 without additions: no settled rule, no
+    /// queue affinity. `[blk-switch §5.4, Fig. 15]`
     #[must_use]
     pub const fn ablation(step: Ablation) -> Self {
+        let mut knobs = Self::linux();
         if matches!(step, Ablation::Nothing) {
-            return Self::linux();
+            return knobs;
         }
-        let mut knobs = Self::switchyard();
-        knobs.doorbell = Mode::FIXED;
-        knobs.direct_submitters = 0;
-        knobs.completion_hold = Nanos::ZERO;
-        knobs.light_hosts = false;
-        knobs.caravan.alone = knobs.caravan.beside_latency;
-        knobs.caravan.sparse_factor = 1;
-        knobs.floor_permille = PerClass::of([0, 0]);
+        knobs.lanes = Lanes::PerClass;
+        knobs.prioritisation = true;
+        knobs.latency_threads = ThreadPriority::Nice;
         knobs.request_steering.enabled = !matches!(step, Ablation::Prioritisation);
         knobs.application_steering.enabled = matches!(step, Ablation::ApplicationSteering);
+        knobs
+    }
+
+    /// The paper's blk-switch: the last step of the [ablation](Knobs::ablation) on threads as the
+    /// kernel's, which sleep when idle, and of which a target uses as many as it has cores. One
+    /// dataplane thread serves the classes of a core in strict order, where the paper has a kernel
+    /// thread for each egress. `[blk-switch §3, §4]`
+    #[must_use]
+    pub const fn blk_switch_paper() -> Self {
+        let mut knobs = Self::ablation(Ablation::ApplicationSteering);
+        knobs.polling = Polling::Never;
+        knobs.target_threads.min = limits::TARGET_THREADS_MAX;
         knobs
     }
 

@@ -16,7 +16,9 @@ pub struct SwitchArgs {
     /// "linux" has one lane per core for all requests, no priority and fixed batching; "nvme-tcp"
     /// is the same without batching; with "poll" every thread polls. Also: "poll-priority" (and
     /// threads with latency work at nice -20), the ablation's steps "blk-switch-p-rs-as",
-    /// "blk-switch-rs-as", "blk-switch-as", "blk-switch", and "switchyard", the default.
+    /// "blk-switch-rs-as", "blk-switch-as", "blk-switch", and "switchyard", the default. Idle cores
+    /// of all these but "poll" poll while that pays; "blk-switch-paper" is "blk-switch" on threads
+    /// that sleep when idle.
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<Preset>,
     /// Turn a knob of the switch (repeatable), such as doorbell=immediate

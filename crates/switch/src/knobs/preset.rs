@@ -1,4 +1,5 @@
-//! Positions of all knobs that have a name: the default, the baselines, and the ablation's steps.
+//! Positions of all knobs that have a name: the default, the baselines, the ablation's steps, and the
+//! paper's switch.
 
 use super::{KnobError, Knobs};
 use std::fmt;
@@ -32,10 +33,12 @@ pub enum Preset {
     PollWithPriority,
     /// [`Knobs::ablation`].
     Ablation(Ablation),
+    /// [`Knobs::blk_switch_paper`].
+    BlkSwitchPaper,
 }
 
 /// Presets and how people write them.
-const PRESETS: [(Preset, &str); 9] = [
+const PRESETS: [(Preset, &str); 10] = [
     (Preset::Switchyard, "switchyard"),
     (Preset::Linux, "linux"),
     (Preset::NvmeTcp, "nvme-tcp"),
@@ -51,6 +54,7 @@ const PRESETS: [(Preset, &str); 9] = [
         Preset::Ablation(Ablation::ApplicationSteering),
         "blk-switch",
     ),
+    (Preset::BlkSwitchPaper, "blk-switch-paper"),
 ];
 
 impl Preset {
@@ -67,6 +71,7 @@ impl Preset {
             Self::Poll => Knobs::poll(),
             Self::PollWithPriority => Knobs::poll_with_priority(),
             Self::Ablation(step) => Knobs::ablation(step),
+            Self::BlkSwitchPaper => Knobs::blk_switch_paper(),
         }
     }
 }

@@ -16,7 +16,7 @@ fn every_preset_is_valid_and_has_one_name() {
         .expect_err("no such preset")
         .to_string();
     assert!(
-        error.contains(" linux,") && error.ends_with("blk-switch"),
+        error.contains(" linux,") && error.ends_with("blk-switch-paper"),
         "{error}"
     );
     assert_eq!(Knobs::default(), Preset::Switchyard.knobs());
@@ -59,20 +59,55 @@ fn the_baselines_differ_in_what_they_are_for() {
 #[test]
 fn each_step_of_the_ablation_adds_one_mechanism() {
     use Ablation::{ApplicationSteering, Nothing, Prioritisation, RequestSteering};
-    let on = |step| {
+    let added = |step, before: Knobs| {
         let knobs = Knobs::ablation(step);
-        assert_eq!(knobs.doorbell, Mode::FIXED);
-        assert_eq!(knobs.caravan, Knobs::linux().caravan);
-        let steering = (
-            knobs.request_steering.enabled,
-            knobs.application_steering.enabled,
-        );
-        (knobs.prioritisation, steering.0, steering.1)
+        let added = knobs.differences(&before).map(|entry| {
+            let text = entry.text();
+            format!("{}={text}", entry.knob.key)
+        });
+        added.collect::<Vec<_>>()
     };
-    assert_eq!(on(Nothing), (false, false, false));
-    assert_eq!(on(Prioritisation), (true, false, false));
-    assert_eq!(on(RequestSteering), (true, true, false));
-    assert_eq!(on(ApplicationSteering), (true, true, true));
+    let [nothing, priority, steered, all] = [
+        Nothing,
+        Prioritisation,
+        RequestSteering,
+        ApplicationSteering,
+    ]
+    .map(Knobs::ablation);
+    assert_eq!(added(Nothing, Knobs::linux()), [""; 0]);
+    // An egress of its own for each class, served first, by threads that go first.
+    assert_eq!(
+        added(Prioritisation, nothing),
+        [
+            "lanes=per-class",
+            "prioritisation=on",
+            "latency_threads=nice"
+        ]
+    );
+    assert_eq!(added(RequestSteering, priority), ["request_steering=on"]);
+    assert_eq!(
+        added(ApplicationSteering, steered),
+        ["application_steering=on"]
+    );
+    // The last step is Algorithm 2 as it stands.
+    assert_eq!(all.application_steering.hysteresis, Hysteresis::Paper);
+    assert!(!all.queue_affinity && !all.light_hosts);
+}
+
+#[test]
+fn the_papers_switch_is_the_whole_ablation_on_threads_that_sleep() {
+    let paper = Knobs::blk_switch_paper();
+    let all = Knobs::ablation(Ablation::ApplicationSteering);
+    let keys: Vec<_> = paper
+        .differences(&all)
+        .map(|entry| entry.knob.key)
+        .collect();
+    assert_eq!(keys, ["target_threads_min", "polling"]);
+    assert_eq!(paper.polling, Polling::Never);
+    let steering = paper.application_steering;
+    assert_eq!(steering.period, Nanos::from_millis(10));
+    assert_eq!(paper.request_steering.threshold_bytes, 16 * 64 * 1024);
+    assert_eq!(paper.request_steering.preference, Preference::None);
 }
 
 #[test]
