@@ -8,7 +8,7 @@
 
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};
-use crate::limits::{LATENCY_RESERVE_PERMILLE, RATE_MAX, TENANTS_MAX};
+use crate::limits::{RATE_MAX, TENANTS_MAX};
 use crate::slo::{Declaration, Percentile, Slo, SloError, TenantId};
 use crate::token_pool::round_for;
 use crate::tokens::TokenRate;
@@ -114,16 +114,20 @@ pub enum Refusal {
 pub struct Admission {
     model: CostModel,
     curve: Curve,
+    /// Part of a promised latency that is kept back, in thousandths.
+    reserve_permille: u64,
     tenants: BTreeMap<TenantId, Declaration>,
 }
 
 impl Admission {
-    /// A device without tenants.
+    /// A device without tenants, which keeps `reserve_permille` thousandths of each promised latency
+    /// back.
     #[must_use]
-    pub fn new(model: CostModel, curve: Curve) -> Self {
+    pub fn new(model: CostModel, curve: Curve, reserve_permille: u64) -> Self {
         Self {
             model,
             curve,
+            reserve_permille: reserve_permille.min(999),
             tenants: BTreeMap::new(),
         }
     }
@@ -231,6 +235,7 @@ impl Admission {
         let with = |tenants| Self {
             model: self.model,
             curve: self.curve.clone(),
+            reserve_permille: self.reserve_permille,
             tenants,
         };
         let all = with(tenants.clone());
@@ -336,7 +341,8 @@ impl Admission {
 
     /// Returns the rate at which the device keeps a promise.
     fn rate_for(&self, slo: &Slo) -> Result<TokenRate, Unattainable> {
-        self.curve.rate_for(slo.percentile, of_device(slo.latency))
+        self.curve
+            .rate_for(slo.percentile, self.of_device(slo.latency))
     }
 
     /// The latency at which an SLO's requests would be admitted beside the others'.
@@ -347,12 +353,12 @@ impl Admission {
         }
         let device = self.curve.latency_at(slo.percentile, total)?;
         Some(Nanos(
-            (device.0 * 1000).div_ceil(1000 - LATENCY_RESERVE_PERMILLE),
+            (device.0 * 1000).div_ceil(1000 - self.reserve_permille),
         ))
     }
-}
 
-/// Returns the part of a promised latency that is left to the device.
-fn of_device(latency: Nanos) -> Nanos {
-    Nanos(latency.0 - latency.0 * LATENCY_RESERVE_PERMILLE / 1000)
+    /// Returns the part of a promised latency that is left to the device.
+    const fn of_device(&self, latency: Nanos) -> Nanos {
+        Nanos(latency.0 - latency.0 * self.reserve_permille / 1000)
+    }
 }

@@ -48,6 +48,6 @@ pub use curve::Curve;
 pub use fit::Fit;
 pub use slo::{Declaration, Percentile, Slo, TenantId, Weight};
 pub use tenants::Tenants;
-pub use token_pool::{TokenPool, TokenPoolRules};
+pub use token_pool::{Algorithm, TokenPool, TokenPoolRules};
 pub use token_scheduler::{TenantKey, TokenScheduler};
 pub use tokens::{TokenRate, Tokens};

@@ -31,7 +31,7 @@ impl Tenants {
     /// A device without tenants.
     #[must_use]
     pub fn new(rules: TokenPoolRules, model: CostModel, curve: Curve) -> Self {
-        let admission = Admission::new(model, curve);
+        let admission = Admission::new(model, curve, rules.latency_reserve_permille);
         let plan = admission.plan();
         let pool = Arc::new(TokenPool::new(rules, plan.rate, plan.round, &model));
         Self {

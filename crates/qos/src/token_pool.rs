@@ -21,8 +21,8 @@
 
 use crate::cost::{CostModel, DeviceLoad, Price, PricedOperation, Prices};
 use crate::limits::{
-    ADVANCE, DONATION_PERMILLE, NEG_LIMIT_TOKENS, POS_LIMIT_ROUNDS, RATE_MAX, ROUND_MAX, ROUND_MIN,
-    ROUND_PERMILLE, SPAN_ROUNDS, THREADS_MAX,
+    ADVANCE, DONATION_PERMILLE, LATENCY_RESERVE_PERMILLE, NEG_LIMIT_TOKENS, POS_LIMIT_ROUNDS,
+    RATE_MAX, ROUND_MAX, ROUND_MIN, ROUND_PERMILLE, SPAN_ROUNDS, THREADS_MAX,
 };
 use crate::share::ReadShare;
 use crate::tokens::{TokenRate, Tokens};
@@ -39,20 +39,53 @@ mod loom_tests;
 #[cfg(not(loom))]
 mod tests;
 
+/// The rules of the scheduler: the paper's, or those with additions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Algorithm 1 with additions: a latency-critical tenant at `neg_limit` is lent what no other
+    /// tenant wants, `pos_limit_rounds` are rounds of the longest length, and the bucket keeps a
+    /// round's tokens and its debt when a round of all threads ends.
+    Extended,
+    /// Algorithm 1 without them: a tenant at `neg_limit` waits, POS_LIMIT is what the tenant received
+    /// in its last three rounds, and the bucket is empty after each round of all threads.
+    /// `[ReFlex §3.2.2]`
+    Paper,
+}
+
 base::with_defaults! {
-    /// The scheduler's constants, by default those of the paper.
+    /// The scheduler's constants.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct TokenPoolRules {
         /// A latency-critical tenant with this much or less (a debt) is stopped.
         pub neg_limit: Tokens = Tokens::whole(-NEG_LIMIT_TOKENS),
         /// Rounds, of the longest allowed length, for which it may save tokens. The length of a round
         /// in fact depends on what else the core does, and that is no business of a tenant's.
+        /// ([`Algorithm::Paper`] counts its last three rounds as they were instead.)
         pub pos_limit_rounds: u64 = POS_LIMIT_ROUNDS,
         /// Part of its tokens beyond that which it gives away, in thousandths.
         pub donation_permille: i64 = DONATION_PERMILLE,
         /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns
         /// in so long: at most 10 s. Zero for the paper's rule, which stops it.
         pub advance: Nanos = ADVANCE,
+        /// Part of a promised latency that admission keeps back, in thousandths: below 1000.
+        pub latency_reserve_permille: u64 = LATENCY_RESERVE_PERMILLE,
+        /// The rules.
+        pub algorithm: Algorithm = Algorithm::Extended,
+    }
+}
+
+impl TokenPoolRules {
+    /// ReFlex's scheduler: Algorithm 1 with the paper's constants and nothing added. For
+    /// comparisons; the best-effort share is still divided by weight at the end of each round of all
+    /// threads, where the paper's tenants drain the bucket as they come. `[ReFlex §3.2.2]`
+    #[must_use]
+    pub fn reflex_paper() -> Self {
+        Self {
+            advance: Nanos::ZERO,
+            latency_reserve_permille: 0,
+            algorithm: Algorithm::Paper,
+            ..Self::default()
+        }
     }
 }
 
@@ -406,13 +439,21 @@ impl TokenPool {
     /// A debt is what latency-critical tenants of threads that come late draw of tokens that others
     /// were given meanwhile, so it stays, and the others wait: as much of it as can be owed while
     /// threads come at least every [`SPAN_ROUNDS`] rounds, and no more is promised than there is.
+    ///
+    /// By [`Algorithm::Paper`] nothing outlasts a close: no debt, and nothing unclaimed.
     fn close(&self, stale: Tokens) -> Closed {
         let flows = &self.flows;
         let amount = Tokens(flows.bucket.swap(0, Ordering::AcqRel)) + stale;
-        let burst = self.rate().over(self.round());
+        let resets = self.rules.algorithm == Algorithm::Paper;
+        let (burst, debt_max) = if resets {
+            (Tokens::ZERO, Tokens::ZERO)
+        } else {
+            let rate = self.rate();
+            (rate.over(self.round()), rate.over(self.longest()))
+        };
         let mut closed = Closed::default();
         if amount.0 <= 0 {
-            let debt = amount.max(-self.rate().over(self.longest()));
+            let debt = amount.max(-debt_max);
             closed.forgiven = debt - amount;
             self.give(debt);
             return closed;

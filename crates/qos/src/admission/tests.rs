@@ -3,7 +3,7 @@
 use super::*;
 use crate::cost::Price;
 use crate::curve::{LOOK_UPS, Point};
-use crate::limits::PRICE_MILLI_MAX;
+use crate::limits::{LATENCY_RESERVE_PERMILLE, PRICE_MILLI_MAX};
 use crate::slo::Weight;
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ pub(crate) fn device_a_parts() -> (CostModel, Curve) {
 
 fn device_a() -> Admission {
     let (model, curve) = device_a_parts();
-    Admission::new(model, curve)
+    Admission::new(model, curve, LATENCY_RESERVE_PERMILLE)
 }
 
 fn slo(iops: u64, read_permille: u16, micros: u64) -> Slo {
@@ -192,7 +192,7 @@ fn whose_promises_a_worse_device_cannot_keep_is_named() {
 fn dearer_prices_never_leave_a_promise_without_tokens() {
     let (_, curve) = device_a_parts();
     let priced = |milli| CostModel::new(Price::milli(milli).unwrap(), Price::READ);
-    let mut admission = Admission::new(priced(1), curve.clone());
+    let mut admission = Admission::new(priced(1), curve.clone(), LATENCY_RESERVE_PERMILLE);
     let writes = critical(300_000_000, 0, 500);
     admission.admit(TenantId(1), writes).unwrap();
     assert_eq!(admission.reservation(&writes), TokenRate(300_000));
@@ -271,4 +271,22 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn without_a_reserve_the_device_has_all_of_the_promised_latency() {
+    let (model, curve) = device_a_parts();
+    let slo = Declaration::LatencyCritical(Slo {
+        percentile: Percentile::P95,
+        latency: Nanos::from_micros(450),
+        iops: 100_000,
+        read_permille: 1000,
+        request_bytes: 4096,
+    });
+    let rate = |reserve| {
+        let mut admission = Admission::new(model, curve.clone(), reserve);
+        admission.admit(TenantId(1), slo).unwrap().rate
+    };
+    assert_eq!(rate(0), TokenRate(420_000));
+    assert!(rate(LATENCY_RESERVE_PERMILLE) < TokenRate(420_000));
 }

@@ -3,11 +3,15 @@
 use super::TenantKey;
 use super::queue::{Places, Queue};
 use crate::account::{Account, Contract};
-use crate::limits::SILENCE;
-use crate::token_pool::TokenPool;
+use crate::limits::{POS_LIMIT_ROUNDS, SILENCE};
+use crate::token_pool::{Algorithm, TokenPool};
 use crate::tokens::{TokenRate, Tokens};
 use base::{Nanos, Time};
 use std::sync::Arc;
+
+/// Rounds of which the received tokens are remembered.
+const RECEIVED_ROUNDS: usize = 3;
+const _: () = assert!(RECEIVED_ROUNDS as u64 == POS_LIMIT_ROUNDS);
 
 /// The tally of a tenant on one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +82,8 @@ pub(super) struct Entry {
     pub(super) part: Tokens,
     /// Latency-critical: when it had its part last.
     part_at: Time,
+    /// Latency-critical: tokens that it received in its last rounds, the newest first.
+    received: [Tokens; RECEIVED_ROUNDS],
     /// Latency-critical: the last round in which a request of it was there.
     asked_at: Time,
     pub(super) tally: Tally,
@@ -100,6 +106,7 @@ impl Entry {
             entered: false,
             part: Tokens::ZERO,
             part_at: Time::ZERO,
+            received: [Tokens::ZERO; RECEIVED_ROUNDS],
             asked_at: Time::ZERO,
             tally: Tally::default(),
         }
@@ -126,6 +133,8 @@ impl Entry {
         let most = saved(rate, pool.rules().pos_limit_rounds + 1, pool);
         let earned = self.account.earn(rate, now, most);
         self.tally.earned += earned;
+        self.received.rotate_right(1);
+        self.received[0] = earned;
         let threads = i64::from(self.account.threads());
         let part = Tokens(rate.over(now.since(self.part_at)).0 / threads);
         self.part = (self.part + part).min(most);
@@ -154,7 +163,10 @@ impl Entry {
     #[inline]
     pub(super) fn settle(&mut self, rate: TokenRate, pool: &TokenPool) -> Tokens {
         let rules = pool.rules();
-        let limit = saved(rate, rules.pos_limit_rounds, pool);
+        let limit = match rules.algorithm {
+            Algorithm::Extended => saved(rate, rules.pos_limit_rounds, pool),
+            Algorithm::Paper => self.received.iter().copied().sum(),
+        };
         let given = self.account.donate(limit, rules.donation_permille);
         self.tally.given += given;
         given

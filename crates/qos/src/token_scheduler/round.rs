@@ -7,7 +7,7 @@ use crate::account::Contract;
 use crate::cost::Prices;
 use crate::limits::{LOAN_REQUESTS, ROUND_MIN, WEIGHT_PARTS};
 use crate::slo::Weight;
-use crate::token_pool::TokenPool;
+use crate::token_pool::{Algorithm, TokenPool};
 use crate::tokens::{TokenRate, Tokens};
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
@@ -275,6 +275,11 @@ fn lend<T>(
     pool: &TokenPool,
     prices: &Prices,
 ) -> Tokens {
+    if pool.rules().algorithm == Algorithm::Paper {
+        entry.tally.limited_rounds += 1;
+        entry.account.note_limited();
+        return Tokens::ZERO;
+    }
     let limit = pool.rules().neg_limit;
     let most = rate.over(pool.rules().advance);
     let mut short = limit - entry.account.balance();

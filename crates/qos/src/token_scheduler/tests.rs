@@ -4,6 +4,7 @@ mod at_once;
 mod device_rate;
 mod meanwhile;
 mod places;
+mod reflex_paper;
 mod silence;
 
 use super::oracle::Oracle;
@@ -20,8 +21,8 @@ const RATE: TokenRate = TokenRate(420_000);
 const ROUND: Nanos = Nanos::from_micros(25);
 const WRITE: Tokens = Tokens::whole(10);
 
-/// Algorithm 1 to the letter.
-fn paper() -> TokenPoolRules {
+/// The scheduler without an advance, so that what a tenant gets is what it earns, or is lent.
+fn no_advance() -> TokenPoolRules {
     TokenPoolRules {
         advance: Nanos::ZERO,
         ..TokenPoolRules::default()
@@ -29,7 +30,7 @@ fn paper() -> TokenPoolRules {
 }
 
 fn pool() -> Arc<TokenPool> {
-    pool_under(paper())
+    pool_under(no_advance())
 }
 
 fn pool_under(rules: TokenPoolRules) -> Arc<TokenPool> {
@@ -77,7 +78,7 @@ struct World {
 
 impl World {
     fn new(threads: usize, contracts: &[Contract]) -> Self {
-        Self::under(paper(), threads, contracts)
+        Self::under(no_advance(), threads, contracts)
     }
 
     fn under(rules: TokenPoolRules, threads: usize, contracts: &[Contract]) -> Self {
@@ -227,7 +228,7 @@ proptest! {
     ) {
         let mut all = vec![best_effort(100)];
         all.extend(contracts);
-        let pool = pool_under(TokenPoolRules { advance, ..paper() });
+        let pool = pool_under(TokenPoolRules { advance, ..no_advance() });
         let mut oracle = Oracle::new(RATE.0, ROUND.0, pool.model().mixed, &all);
         oracle.advance = advance.0.into();
         let mut thread = scheduler::<u32>(&pool);
@@ -294,9 +295,10 @@ proptest! {
     fn tokens_are_conserved_to_the_last_fraction(
         contracts in prop::collection::vec(contract(), 5),
         events in prop::collection::vec(event(3, 5), 1..400),
-        advance in prop_oneof![Just(Nanos::ZERO), Just(crate::limits::ADVANCE)],
+        rules in prop::sample::select(vec![
+            TokenPoolRules::default(), no_advance(), TokenPoolRules::reflex_paper(),
+        ]),
     ) {
-        let rules = TokenPoolRules { advance, ..paper() };
         let mut world = World::under(rules, 3, &contracts);
         for event in events {
             match event {
@@ -634,7 +636,7 @@ fn a_load_at_its_promise_is_not_stopped_beside_best_effort() {
         let (most, limited) = waits(TokenPoolRules::default());
         assert!(most <= 16, "{most} requests waited on {threads} threads");
         assert_eq!(limited, 0, "its promise is not too small");
-        let (most, limited) = waits(paper());
+        let (most, limited) = waits(no_advance());
         assert!(most > 100, "without an advance, {most} waited");
         assert!(limited > 0);
     }

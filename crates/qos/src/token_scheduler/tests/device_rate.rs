@@ -58,7 +58,7 @@ proptest! {
         let rate = |part: u64| RATE.0 * reserved * part / (100 * all);
         let mut contracts: Vec<_> = parts.iter().map(|&part| critical(rate(part))).collect();
         contracts.push(best_effort(100));
-        let rules = TokenPoolRules { advance, ..paper() };
+        let rules = TokenPoolRules { advance, ..no_advance() };
         let mut world = World::under(rules, threads, &contracts);
         let mut prng = Prng::from_seed(seed);
         let start = world.now;
