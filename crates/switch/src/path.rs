@@ -12,7 +12,7 @@
 //! | `stm` | temporal | the elected submitter | at once | any requests |
 //! | `atm` | plugged | the submitter that unplugs it, the dispatcher when it is due | reads and awaited writes at once, others plugged | one read; any writes |
 //! | `htm`, `vfs_htm` | as `stm` for reads and awaited writes, else as `atm` | | | |
-//! | `2q` | shadow | a submitter while the device is idle, then the dispatcher | when the device is idle | any requests |
+//! | `2q` | shadow | as `atm`, and the dispatcher after a submitter | as `atm` | any requests |
 //!
 //! An awaited request is one for which a thread or a commit waits; a cache's write-back is not.
 //! Awaited requests of `2q` that do not read leave before write-back, in a batch of their own.
@@ -249,8 +249,8 @@ impl QueueKind {
     /// Returns true if a request does not wait in the plug.
     const fn at_once(self, request: Properties) -> bool {
         match self {
-            Self::Temporal | Self::Shadow => true,
-            Self::Plugged | Self::Dispatched => request.reads || request.awaited,
+            Self::Temporal => true,
+            Self::Plugged | Self::Dispatched | Self::Shadow => request.reads || request.awaited,
         }
     }
 
@@ -335,8 +335,8 @@ pub enum Next {
     At(Time),
 }
 
-/// Decides when a queue leaves, and which thread runs it: the election of `stm`, the plug of `atm`, the
-/// idleness of the device of `2q`.
+/// Decides when a queue leaves, and which thread runs it: the election of `stm`, the plug of `atm`
+/// and `2q`.
 ///
 /// One for each queue, under the queue's lock. Must never: let a request wait although no one runs
 /// the queue and it is due; have two run it at once.
@@ -421,7 +421,9 @@ impl Gate {
         Next::Run(match self.kind {
             QueueKind::Dispatched => Runner::Dispatcher,
             // No submitter is there when the time has come.
-            QueueKind::Plugged if self.at_once == 0 && !full => Runner::Dispatcher,
+            QueueKind::Plugged | QueueKind::Shadow if self.at_once == 0 && !full => {
+                Runner::Dispatcher
+            }
             QueueKind::Temporal | QueueKind::Plugged | QueueKind::Shadow => Runner::Submitter,
         })
     }
@@ -433,7 +435,7 @@ impl Gate {
             self.due = self.due.min(now);
         }
         match self.next(now) {
-            Next::Run(Runner::Dispatcher) if self.kind == QueueKind::Plugged => {
+            Next::Run(Runner::Dispatcher) if self.kind != QueueKind::Dispatched => {
                 Next::Run(Runner::Submitter)
             }
             next => next,

@@ -15,16 +15,36 @@ use std::ops::Range;
 /// Streams of one thread that are told apart.
 const STREAMS: usize = 8;
 
+/// The largest window in pages of 4 KiB: what a cache reads at once.
+pub const WINDOW_PAGES_MAX: u32 = 32;
+
+/// The first window in pages, where the largest is not smaller.
+const FIRST_PAGES: u32 = 4;
+
 base::with_defaults! {
     /// Rules of read-ahead.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReadAheadRules {
         /// Pages of a stream's first window; 0 turns read-ahead off.
-        pub first_pages: u32 = 4,
-        /// Pages of the largest window.
-        pub most_pages: u32 = 32,
+        pub first_pages: u32 = FIRST_PAGES,
+        /// Pages of the largest window: up to [`WINDOW_PAGES_MAX`].
+        pub most_pages: u32 = WINDOW_PAGES_MAX,
         /// A read counts as sequential also if the page before it is in the cache.
         pub context_look_up: bool = false,
+    }
+}
+
+impl ReadAheadRules {
+    /// Windows of up to `pages`, at most [`WINDOW_PAGES_MAX`]; 0 turns read-ahead off.
+    /// `[Yu §4.7, Fig. 13]`
+    #[must_use]
+    pub fn up_to(pages: u32) -> Self {
+        let most_pages = pages.min(WINDOW_PAGES_MAX);
+        Self {
+            first_pages: most_pages.min(FIRST_PAGES),
+            most_pages,
+            ..Self::default()
+        }
     }
 }
 
@@ -213,6 +233,18 @@ mod tests {
             assert_eq!(streams.read(7..8, || false), None);
         }
         assert_eq!(streams.read(8..9, || false), Some(9..13));
+    }
+
+    #[test]
+    fn the_largest_window_can_be_chosen() {
+        for (pages, expected) in [(0, [0, 0, 0]), (2, [2, 2, 2]), (8, [4, 8, 8])] {
+            let mut streams = ReadAhead::new(ReadAheadRules::up_to(pages));
+            let mut windows = (0..100)
+                .filter_map(|page| streams.read(page..page + 1, || unreachable!("off")))
+                .map(|ahead| ahead.end - ahead.start);
+            let first = [(); 3].map(|()| windows.next().unwrap_or(0));
+            assert_eq!(first, expected, "up to {pages}");
+        }
     }
 
     #[test]

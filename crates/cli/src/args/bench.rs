@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use switch::knobs::Preset;
-use switch::{PathRules, PathSpec};
+use switch::read_ahead::WINDOW_PAGES_MAX;
+use switch::{PathRules, PathSpec, ReadAheadRules};
 
 /// Load a target or a local device, and measure it
 ///
@@ -152,6 +153,12 @@ pub struct LoadArgs {
     /// Age at which a dirty page of the cache is written back, in milliseconds [default: 5000]
     #[arg(long, value_name = "MILLISECONDS", requires = "cache")]
     pub dirty_expire: Option<u64>,
+    /// Largest read-ahead window of the cache, in pages of 4 KiB; 0 turns read-ahead off [default: 32]
+    ///
+    /// A sequential stream's window begins with 4 pages and doubles up to this.
+    #[arg(long, value_name = "PAGES", requires = "cache")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=i64::from(WINDOW_PAGES_MAX)))]
+    pub read_ahead: Option<u32>,
     /// Let the cache take a read for sequential also if the page before it is cached
     ///
     /// Random reads that lie close together then look sequential, and the device reads pages ahead
@@ -222,6 +229,9 @@ impl LoadArgs {
         let mut options = devices::cache_options(size).context("--cache")?;
         if let Some(expire) = self.dirty_expire {
             options.dirty_expire = Nanos::from_millis(expire);
+        }
+        if let Some(pages) = self.read_ahead {
+            options.read_ahead = ReadAheadRules::up_to(pages);
         }
         options.read_ahead.context_look_up = self.context_look_up;
         options.check().context("--dirty-expire")?;

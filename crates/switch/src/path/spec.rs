@@ -78,14 +78,18 @@ impl PathSpec {
         let (key, value) = parameter.split_once('=').ok_or_else(wrong)?;
         let number: u32 = value.parse().map_err(|_| wrong())?;
         let (path, rules) = (self.path, &mut self.rules);
+        let plugs = path
+            .queues()
+            .iter()
+            .any(|kind| matches!(kind, QueueKind::Plugged | QueueKind::Shadow));
         let has_effect = match key {
             "unplug_threshold" => {
                 rules.unplug_threshold = number;
-                path.queues().contains(&QueueKind::Plugged)
+                plugs
             }
             "unplug_delay_us" => {
                 rules.unplug_delay = Nanos::from_micros(number.into());
-                path.queues().contains(&QueueKind::Plugged)
+                plugs
             }
             "table_entries" => {
                 rules.table_entries = number;

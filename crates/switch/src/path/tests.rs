@@ -48,7 +48,7 @@ fn a_path_with_parameters_comes_back_as_text() {
     for text in [
         "sync",
         "stm:handover_us=500",
-        "2q:table_entries=64",
+        "2q:unplug_threshold=8,table_entries=64",
         "poll:table_entries=8,handover_us=200",
         "atm:unplug_threshold=8,unplug_delay_us=0,table_entries=64,handover_us=1000000",
     ] {
@@ -68,7 +68,6 @@ fn parameters_without_effect_or_sense_are_refused() {
         ("interrupt:unplug_threshold=8", "no effect on interrupt"),
         ("poll:unplug_delay_us=8", "no effect on poll"),
         ("stm:unplug_threshold=8", "no effect on stm"),
-        ("2q:unplug_delay_us=8", "no effect on 2q"),
         ("sync:table_entries=8", "no effect on sync"),
         ("sync:handover_us=500", "no effect on sync"),
         ("fast:handover_us=500", "no I/O path"),
@@ -155,11 +154,11 @@ fn a_read_unplugs_and_no_second_one_joins_it() {
 }
 
 #[test]
-fn double_buffering_leaves_while_idle_and_hands_over_to_the_dispatcher() {
+fn double_buffering_hands_over_to_the_dispatcher() {
     let mut gate = Gate::new(QueueKind::Shadow, PathRules::default());
-    assert_eq!(gate.arrive(at(0), WRITE), Next::Run(Runner::Submitter));
+    assert_eq!(gate.arrive(at(0), AWAITED), Next::Run(Runner::Submitter));
     gate.begin();
-    gate.take(WRITE);
+    gate.take(AWAITED);
     assert_eq!(gate.arrive(at(1), READ), Next::Nothing);
     assert!(!gate.goes_on(at(2), Runner::Submitter));
     assert_eq!(gate.after(at(2)), Next::Run(Runner::Dispatcher));
@@ -170,6 +169,31 @@ fn double_buffering_leaves_while_idle_and_hands_over_to_the_dispatcher() {
     gate.take(READ);
     assert!(!gate.goes_on(at(5), Runner::Dispatcher));
     assert_eq!(gate.after(at(5)), Next::Nothing);
+}
+
+/// 2Q is ATM with another critical section, so write-back gathers in its plug. `[Yu §5.1]`
+#[test]
+fn double_buffering_plugs_write_back_as_atm_does() {
+    for kind in [QueueKind::Plugged, QueueKind::Shadow] {
+        let mut gate = Gate::new(kind, PathRules::default());
+        assert_eq!(gate.arrive(at(0), WRITE), Next::At(at(1_000)));
+        for _ in 1..31 {
+            assert_eq!(gate.arrive(at(1), WRITE), Next::Nothing);
+        }
+        assert_eq!(gate.arrive(at(2), WRITE), Next::Run(Runner::Submitter));
+        // Of fewer, the dispatcher takes care when they are due, and who waits for one at once.
+        let mut gate = Gate::new(kind, PathRules::default());
+        gate.arrive(at(0), WRITE);
+        assert_eq!(gate.next(at(1_000)), Next::Run(Runner::Dispatcher));
+        assert_eq!(gate.unplug(at(5)), Next::Run(Runner::Submitter));
+    }
+    // A read takes the writes along that have gathered.
+    let mut gate = Gate::new(QueueKind::Shadow, PathRules::default());
+    gate.arrive(at(0), WRITE);
+    gate.arrive(at(1), WRITE);
+    assert_eq!(gate.arrive(at(2), READ), Next::Run(Runner::Submitter));
+    let mut taking = gate.taking();
+    assert_eq!([WRITE, WRITE, READ].map(|one| taking.takes(one)), [true; 3]);
 }
 
 /// A write of a journal left with all that the caches wrote back meanwhile.
@@ -320,7 +344,7 @@ impl Oracle {
         // What waits without a runner is plugged, and an alarm will end that in time.
         assert!(matches!(
             self.kind,
-            QueueKind::Plugged | QueueKind::Dispatched
+            QueueKind::Plugged | QueueKind::Dispatched | QueueKind::Shadow
         ));
         let oldest = self.queue.iter().map(|(came, _)| *came).min();
         let oldest = oldest.expect("it is not empty");
