@@ -1,7 +1,7 @@
 //! A channel of a cache: requests of one thread, and the I/O that they take.
 
 use super::pending::{Pending, Phase};
-use super::table::{Found, Frame, PAGE_BYTES};
+use super::table::{Found, Frame, PAGE_BYTES, PLAN_PAGES_MAX};
 use super::transfers::{Io, Transfers};
 use super::{Bell, Cache, CacheState, SharedCache};
 use crate::device::copy::{copy_from_region, copy_to_region};
@@ -75,9 +75,12 @@ pub(super) struct CacheChannel {
     /// The losses of the Flush that was reaped last.
     losses: Option<u32>,
     read_ahead: ReadAhead,
-    /// Dirty pages to be written back, in ascending order, from `plan_at` on.
+    /// Dirty pages to be written back, in ascending order, from `plan_at` on: at most
+    /// [`PLAN_PAGES_MAX`].
     plan: Vec<u64>,
     plan_at: usize,
+    /// The last plan of its own accord had no room for all that is dirty for too long.
+    is_plan_cut: bool,
     scratch: Vec<(u64, Frame)>,
     paused_until: Time,
     /// Time before which it does not look for pages that are dirty for too long.
@@ -119,8 +122,9 @@ impl CacheChannel {
             losses: transfers.losses(),
             transfers,
             read_ahead: ReadAhead::new(shared.options.read_ahead),
-            plan: Vec::new(),
+            plan: Vec::with_capacity(PLAN_PAGES_MAX),
             plan_at: 0,
+            is_plan_cut: false,
             scratch: Vec::new(),
             paused_until: Time::ZERO,
             next_look: Time::ZERO,
@@ -272,9 +276,10 @@ impl CacheChannel {
                 self.pass(key, cx);
             }
             Ok(false) => {
-                state.table.collect_dirty(epoch, &range, &mut pages);
+                state.table.collect_range(epoch, &range, &mut pages);
                 state.block(&self.bell);
                 drop(state);
+                pages.sort_unstable();
                 self.pending(key).waits = true;
                 self.transfers.unplug(cx);
                 self.write_back(&pages, true, cx);

@@ -14,6 +14,9 @@ pub(super) const PAGE_BYTES: usize = 4096;
 /// Frames that a search for one to evict looks at, at most: it runs while other threads wait.
 const SWEEP_MAX: usize = 1024;
 
+/// Dirty pages of one plan of write-back, at most: they are collected while other threads wait.
+pub(super) const PLAN_PAGES_MAX: usize = 1024;
+
 /// End of a chain of frames.
 const NONE: u32 = u32::MAX;
 
@@ -71,6 +74,30 @@ const FREE: TableEntry = TableEntry {
     newer: NONE,
     next: NONE,
 };
+
+/// Which dirty pages a plan is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Of epochs up to this one.
+    pub(super) epoch: u64,
+    /// Dirty since then or longer.
+    pub(super) since: Time,
+}
+
+impl Wanted {
+    /// All of them.
+    pub(super) const ALL: Self = Self {
+        epoch: u64::MAX,
+        since: Time::NEVER,
+    };
+}
+
+/// A place in the list of dirty frames, from which a collection goes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    frame: Frame,
+    since: Time,
+}
 
 /// Name of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,6 +350,16 @@ impl Table {
         self.entry(frame).failed = false;
     }
 
+    /// Returns true if the write-back of a page can begin: it is dirty, and neither written back nor
+    /// claimed.
+    pub(super) fn may_write_back(&self, page: u64) -> bool {
+        let Found::Frame(frame) = self.find(page) else {
+            return false;
+        };
+        let entry = &self.entries[frame as usize];
+        entry.dirty.is_some() && entry.writing.is_none() && !self.is_claimed(page)
+    }
+
     /// Begins the write-back of a page, if it is dirty and neither written back nor claimed;
     /// returns its frame.
     pub(super) fn begin_write_back(&mut self, page: u64) -> Option<Frame> {
@@ -386,33 +423,60 @@ impl Table {
             || mutation::active(Mutation::WriteBackNotAwaited)
     }
 
-    /// Collects the dirty pages of a range, in ascending order, of epochs up to `epoch`.
-    pub(super) fn collect_dirty(&self, epoch: u64, range: &Range<u64>, pages: &mut Vec<u64>) {
+    /// Collects the dirty pages of a range of epochs up to `epoch`.
+    pub(super) fn collect_range(&self, epoch: u64, range: &Range<u64>, pages: &mut Vec<u64>) {
         pages.clear();
-        let chosen = self.dirty_entries().filter(|entry| {
-            entry.dirty.is_some_and(|since| since <= epoch) && range.contains(&entry.page)
-        });
-        pages.extend(chosen.map(|entry| entry.page));
-        pages.sort_unstable();
+        let dirty = |frame: Frame| self.entries[frame as usize].dirty;
+        let chosen = self
+            .cached(range)
+            .filter(|&(_, frame)| dirty(frame).is_some_and(|since| since <= epoch));
+        pages.extend(chosen.map(|(page, _)| page));
     }
 
-    /// Dirty frames' entries, the oldest first.
-    fn dirty_entries(&self) -> impl Iterator<Item = &TableEntry> {
-        let at = |frame: Frame| self.entries.get(frame as usize);
-        std::iter::successors(at(self.dirty.oldest), move |entry| at(entry.newer))
+    /// Collects up to [`PLAN_PAGES_MAX`] dirty pages, the oldest first: from `from` on, or from the
+    /// oldest one if that place is no more. Returns the place to go on from, if there are more.
+    pub(super) fn collect_dirty(
+        &self,
+        wanted: Wanted,
+        from: Option<Mark>,
+        pages: &mut Vec<u64>,
+    ) -> Option<Mark> {
+        pages.clear();
+        let is_there = |mark: &Mark| {
+            let entry = &self.entries[mark.frame as usize];
+            entry.dirty.is_some() && entry.since == mark.since
+        };
+        let from = from.filter(is_there).map(|mark| mark.frame);
+        let mut frame = from.unwrap_or(self.dirty.oldest);
+        // Epochs and times ascend along the list.
+        while let Some(entry) = self.entries.get(frame as usize) {
+            let is_wanted = entry.dirty.is_some_and(|epoch| epoch <= wanted.epoch);
+            if !is_wanted || entry.since > wanted.since {
+                return None;
+            }
+            if pages.len() == PLAN_PAGES_MAX {
+                let since = entry.since;
+                return Some(Mark { frame, since });
+            }
+            pages.push(entry.page);
+            frame = entry.newer;
+        }
+        None
+    }
+
+    /// Returns the first page of the run of pages that can be written back, of `most` at most, that
+    /// ends with `page`.
+    pub(super) fn run_start(&self, page: u64, most: u64) -> u64 {
+        let lowest = (page + 1).saturating_sub(most);
+        let before = (lowest..page).rev();
+        let before = before.take_while(|page| self.may_write_back(*page));
+        before.last().unwrap_or(page)
     }
 
     /// Returns the time since which the oldest dirty page is dirty.
     pub(super) fn dirty_since(&self) -> Option<Time> {
-        self.dirty_entries().next().map(|entry| entry.since)
-    }
-
-    /// Collects the pages that are dirty since `time` or longer, in ascending order.
-    pub(super) fn collect_older(&self, time: Time, pages: &mut Vec<u64>) {
-        pages.clear();
-        let older = self.dirty_entries().take_while(|entry| entry.since <= time);
-        pages.extend(older.map(|entry| entry.page));
-        pages.sort_unstable();
+        let oldest = self.entries.get(self.dirty.oldest as usize);
+        oldest.map(|entry| entry.since)
     }
 
     /// The state of what was written to a range until the end of an epoch: `Ok(true)` if all of it

@@ -2,13 +2,22 @@
 
 use super::Time;
 use super::ends::copy_page;
-use super::{Bell, CacheChannel, Context, Io, Nanos, Operation, PAGE_BYTES, Phase, RETRY_PAUSE};
+use super::{
+    Bell, CacheChannel, Context, Io, IoSlice, Nanos, Operation, PAGE_BYTES, Phase, RETRY_PAUSE,
+};
 use super::{CacheState, Stage};
+use crate::cache::table::{Mark, Wanted};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// All pages.
-const EVERYWHERE: Range<u64> = 0..u64::MAX;
+/// The result of a pass over pages to be written back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pass {
+    /// Pages that were looked at: fewer than all while there is no memory for more.
+    looked: usize,
+    /// Write-backs that it began.
+    begun: usize,
+}
 
 impl CacheState {
     /// Notes that the channel with this bell runs, if it is the one that writes back for all.
@@ -36,50 +45,62 @@ impl CacheState {
 }
 
 impl CacheChannel {
-    /// Writes pages back, in the order given, neighbours as one request. Pages that are clean, on
-    /// their way or claimed are passed over. Where a request waits for them (`awaited`) they are
-    /// written as its own data is, by the way that does not gather. Returns how many of them were
-    /// looked at: fewer than all while there is no memory for more.
+    /// Writes pages back, in the order given, each with the dirty pages next to it as one request.
+    /// Pages that are clean, on their way or claimed are passed over. Where a request waits for them
+    /// (`awaited`) they are written as its own data is, by the way that does not gather.
     pub(super) fn write_back(
         &mut self,
         pages: &[u64],
         awaited: bool,
         cx: &mut Context<'_>,
-    ) -> usize {
+    ) -> Pass {
         let most = self.transfers.most_pages();
-        let mut at = 0;
-        while at < pages.len() {
-            let Some(mut memory) = self.transfers.write_memory() else {
+        let mut pass = Pass::default();
+        let mut spare = None;
+        while let Some(&page) = pages.get(pass.looked) {
+            let Some(mut memory) = spare.take().or_else(|| self.transfers.write_memory()) else {
                 break;
             };
-            let mut run: Range<u64> = 0..0;
-            while let Some(&page) = pages.get(at) {
-                let is_first = run.is_empty();
-                if !is_first && (page != run.end || run.end - run.start >= most) {
-                    break;
-                }
-                at += 1;
-                let mut state = self.shared.lock();
-                let Some(frame) = state.table.begin_write_back(page) else {
-                    continue;
-                };
-                if is_first {
-                    run = page..page;
-                }
-                let offset = usize::try_from(run.end - run.start).expect("a few pages");
-                copy_page(&self.region, frame, &mut memory, offset * PAGE_BYTES);
-                run.end += 1;
-            }
-            if run.is_empty() {
+            let Some(run) = self.begin_run(page, most, &mut memory) else {
+                pass.looked += 1;
+                spare = Some(memory);
                 continue;
-            }
+            };
+            // Of the pages in the order, the run has taken the next ones along. None where another
+            // thread took one between its first page and this one.
+            let rest = &pages[pass.looked..];
+            pass.looked += rest.iter().take_while(|page| run.contains(*page)).count();
+            pass.begun += 1;
             let operation = Operation::Write { durable: false };
             let request = self.page_request(operation, &run, &memory);
             drop(memory);
             let io = Io::WriteBack { pages: run };
             self.transfers.submit(io, !awaited, request, cx);
         }
-        at
+        pass
+    }
+
+    /// Begins the write-back of a page, and of the dirty pages next to it, up to `most` in all;
+    /// copies them to `memory`. `None` where that page is not to be written.
+    fn begin_run(&self, page: u64, most: u64, memory: &mut IoSlice) -> Option<Range<u64>> {
+        let mut state = self.shared.lock();
+        if !state.table.may_write_back(page) {
+            return None;
+        }
+        let first = state.table.run_start(page, most);
+        let mut run = first..first;
+        while run.end - run.start < most {
+            let Some(frame) = state.table.begin_write_back(run.end) else {
+                break;
+            };
+            let offset = usize::try_from(run.end - run.start).expect("a few pages");
+            copy_page(&self.region, frame, memory, offset * PAGE_BYTES);
+            run.end += 1;
+            // Other threads wait for a page's copy, and not for all of them.
+            drop(state);
+            state = self.shared.lock();
+        }
+        Some(run)
     }
 
     /// Returns the last epoch that this channel has to see written back.
@@ -108,9 +129,14 @@ impl CacheChannel {
         if self.plan_at < self.plan.len() {
             self.follow_plan(cx);
         }
-        // Pages that could not be written are planned again after the next change.
-        if self.plan_at == self.plan.len() && self.make_plan(cx) {
-            self.follow_plan(cx);
+        // Pages that could not be written are planned again after the next change. Where no page of
+        // a plan could be, the younger ones are not to wait for that.
+        let mut mark = None;
+        while self.plan_at == self.plan.len() {
+            mark = self.make_plan(mark, cx);
+            if self.follow_plan(cx) > 0 || mark.is_none() {
+                break;
+            }
         }
     }
 
@@ -122,15 +148,26 @@ impl CacheChannel {
         !self.is_stale() && (!state.held || self.wanted_epoch().is_some())
     }
 
-    fn follow_plan(&mut self, cx: &mut Context<'_>) {
+    /// Returns how many write-backs it began.
+    fn follow_plan(&mut self, cx: &mut Context<'_>) -> usize {
         let plan = std::mem::take(&mut self.plan);
         let awaited = self.wanted_epoch().is_some();
-        self.plan_at += self.write_back(&plan[self.plan_at..], awaited, cx);
+        let pass = self.write_back(&plan[self.plan_at..], awaited, cx);
+        self.plan_at += pass.looked;
         self.plan = plan;
+        pass.begun
     }
 
-    /// Collects the pages to be written back; returns whether there are any.
-    fn make_plan(&mut self, cx: &Context<'_>) -> bool {
+    /// Collects pages to be written back, from `mark` on; returns where to go on if there are more
+    /// than a plan takes.
+    fn make_plan(&mut self, mark: Option<Mark>, cx: &Context<'_>) -> Option<Mark> {
+        let more = self.collect_plan(mark, cx);
+        // Not under the lock.
+        self.plan.sort_unstable();
+        more
+    }
+
+    fn collect_plan(&mut self, mark: Option<Mark>, cx: &Context<'_>) -> Option<Mark> {
         let epoch = self.wanted_epoch();
         let options = self.shared.options;
         let mut state = self.shared.lock();
@@ -138,33 +175,40 @@ impl CacheChannel {
         self.plan_at = 0;
         let unsaved = epoch.filter(|&epoch| !state.table.is_saved(epoch));
         if let Some(epoch) = unsaved {
-            state
-                .table
-                .collect_dirty(epoch, &EVERYWHERE, &mut self.plan);
+            let wanted = Wanted {
+                epoch,
+                ..Wanted::ALL
+            };
+            let more = state.table.collect_dirty(wanted, mark, &mut self.plan);
             // Others may have pages on their way.
             state.block(&self.bell);
-            return !self.plan.is_empty();
+            return more;
         }
         let many = state.table.dirty_pages() > options.dirty_background;
         let since = state.table.dirty_since();
         let expired = since.is_some_and(|since| since + options.dirty_expire <= cx.now)
-            && cx.now >= self.next_look;
+            && (cx.now >= self.next_look || self.is_plan_cut);
         let wants = self.stage == Stage::Open && cx.now >= self.paused_until && (many || expired);
         if !wants || state.writer_from(&self.bell) > cx.now {
             state.resign(&self.bell);
-            return false;
+            self.is_plan_cut = false;
+            return None;
         }
         state.writer = Some((Arc::clone(&self.bell), cx.now));
-        self.next_look = cx.now + RETRY_PAUSE;
-        if many {
-            let table = &state.table;
-            table.collect_dirty(u64::MAX, &EVERYWHERE, &mut self.plan);
+        let wanted = if many {
+            Wanted::ALL
         } else {
             // Few looks: what is young is left to a later one.
             let half = Nanos(options.dirty_expire.0 / 2);
-            state.table.collect_older(cx.now - half, &mut self.plan);
-        }
-        !self.plan.is_empty()
+            Wanted {
+                since: cx.now - half,
+                ..Wanted::ALL
+            }
+        };
+        self.next_look = cx.now + RETRY_PAUSE;
+        let more = state.table.collect_dirty(wanted, mark, &mut self.plan);
+        self.is_plan_cut = more.is_some();
+        more
     }
 
     /// Returns the time at which a page will be dirty for too long, and this channel is to write it

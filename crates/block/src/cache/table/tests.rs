@@ -67,7 +67,13 @@ fn an_epoch_is_saved_when_its_writes_are_and_later_ones_do_not_count() {
     table.dirty(frames[1], Time::ZERO);
     assert!(!table.is_saved(epoch));
     let mut pages = Vec::new();
-    table.collect_dirty(epoch, &(0..100), &mut pages);
+    table.collect_range(epoch, &(0..100), &mut pages);
+    assert_eq!(pages, [0]);
+    let wanted = Wanted {
+        epoch,
+        ..Wanted::ALL
+    };
+    assert!(table.collect_dirty(wanted, None, &mut pages).is_none());
     assert_eq!(pages, [0]);
     table.begin_write_back(0).expect("it is dirty");
     table.dirty(frames[0], Time::ZERO);
@@ -87,7 +93,12 @@ fn dirty_pages_are_kept_by_age() {
     }
     let older = |table: &Table, time| {
         let mut pages = Vec::new();
-        table.collect_older(Time(time), &mut pages);
+        let wanted = Wanted {
+            since: Time(time),
+            ..Wanted::ALL
+        };
+        assert!(table.collect_dirty(wanted, None, &mut pages).is_none());
+        pages.sort_unstable();
         pages
     };
     assert_eq!(
@@ -145,4 +156,53 @@ fn claims_exclude_each_other_and_write_backs() {
     table.release(claim);
     assert!(table.begin_write_back(7).is_some());
     assert!(!table.is_quiet(&(0..u64::MAX)) && table.is_quiet(&(0..7)));
+}
+
+/// A plan took all dirty pages at once, while all other threads waited for the table.
+#[test]
+fn a_plan_looks_at_so_many_pages_however_many_are_dirty() {
+    let dirty = 5 * PLAN_PAGES_MAX + 7;
+    let frames = u32::try_from(dirty).expect("a few thousand");
+    let mut table = Table::new(frames, frames);
+    for page in 0..u64::from(frames) {
+        let frame = put(&mut table, page);
+        table.dirty(frame, Time(page));
+    }
+    let (mut mark, mut all, mut pages) = (None, Vec::new(), Vec::new());
+    for left in (0..=5).rev() {
+        mark = table.collect_dirty(Wanted::ALL, mark, &mut pages);
+        assert!(pages.len() <= PLAN_PAGES_MAX);
+        assert_eq!(mark.is_some(), left > 0);
+        all.append(&mut pages);
+    }
+    assert_eq!(all, (0..u64::from(frames)).collect::<Vec<_>>());
+    // A place that is no more is one at the beginning.
+    let mark = table.collect_dirty(Wanted::ALL, None, &mut pages);
+    table
+        .begin_write_back(PLAN_PAGES_MAX as u64)
+        .expect("it is dirty");
+    table.collect_dirty(Wanted::ALL, mark, &mut pages);
+    assert_eq!(pages[0], 0);
+    // What is too young, or of a later epoch, ends the walk.
+    let young = Wanted {
+        since: Time(9),
+        ..Wanted::ALL
+    };
+    assert!(table.collect_dirty(young, None, &mut pages).is_none());
+    assert_eq!(pages, (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_run_begins_where_its_dirty_pages_do() {
+    let mut table = Table::new(64, 64);
+    for page in 10..30 {
+        let frame = put(&mut table, page);
+        if page != 15 {
+            table.dirty(frame, Time::ZERO);
+        }
+    }
+    assert_eq!(table.run_start(29, 32), 16);
+    assert_eq!(table.run_start(29, 8), 22);
+    assert_eq!(table.run_start(16, 32), 16);
+    assert_eq!(table.run_start(12, 32), 10);
 }

@@ -139,3 +139,30 @@ fn a_device_is_changed_when_the_pages_on_their_way_have_arrived() {
     assert_eq!(bench.read(5, 1), Ok(vec![0; 4096]));
     bench.close();
 }
+
+/// A plan has room for some of the dirty pages only: those that it cannot write keep no others back.
+#[test]
+fn younger_pages_do_not_wait_for_old_ones_that_are_claimed() {
+    const CLAIMED: u32 = 1_500;
+    const OTHERS: u32 = 300;
+    let cache = cache(
+        ram(4096),
+        CacheOptions {
+            dirty_expire: Nanos::from_millis(100),
+            ..options(4096, 4000, 4096)
+        },
+    );
+    let mut bench = open(&cache);
+    cache.shared.lock().held = true;
+    for page in 0..u64::from(CLAIMED + OTHERS) {
+        bench.write(page, &[5; 4096]).expect("it is in the cache");
+    }
+    let claim = cache.shared.lock().table.claim(&(0..u64::from(CLAIMED)));
+    cache.shared.lock().held = false;
+    bench.turn_until("write-back", |_| cache.snapshot().dirty == CLAIMED);
+    assert_eq!(cache.snapshot().written_back, u64::from(OTHERS));
+    let claim = claim.expect("there is no other claim");
+    cache.shared.lock().table.release(claim);
+    bench.turn_until("the rest", |_| cache.snapshot().dirty == 0);
+    bench.close();
+}
