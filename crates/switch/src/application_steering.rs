@@ -1,8 +1,8 @@
 //! Application steering: on which core a thread runs. `[blk-switch §3.3, Algorithm 2]`
 //!
-//! For the load that stays, which steering request by request would only chase. Every period one
-//! class has its turn, `Latency` first: its threads gather on cores with a `Latency` load that is
-//! small but not zero; `Throughput` threads leave for cores with less `Latency` load. One
+//! For the load that stays, which steering request by request would only chase. Every period each
+//! class is steered, `Latency` first: its threads gather on cores with a `Latency` load that is
+//! small but not zero; then `Throughput` threads leave for cores with less `Latency` load. One
 //! [`ApplicationSteering`] per process and side, owned by the component that may set affinities:
 //! for the application threads that opted in on the host, and for the threads that serve
 //! connections on the target. It only decides the moves; the caller makes them and knows how to
@@ -84,11 +84,11 @@ pub struct ApplicationSteeringRules {
 /// Counters of application steering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationSteeringCounters {
-    /// Steps, of all classes.
+    /// Steps. Each steers every class.
     pub steps: u64,
     /// Threads moved, by class.
     pub moved: PerClass<u64>,
-    /// Steps that found more threads to move than a step may.
+    /// Classes, summed over steps, that had more threads to move than a step may.
     pub cut_short: u64,
 }
 
@@ -137,8 +137,6 @@ impl View {
 pub struct ApplicationSteering {
     rules: ApplicationSteeringRules,
     next: Time,
-    /// Index of the class that has its turn next.
-    turn: usize,
     /// Start of the class's next step among the threads: after the last one that moved, where a
     /// step was cut short.
     begin: PerClass<usize>,
@@ -154,10 +152,9 @@ impl ApplicationSteering {
         Self {
             rules,
             next: Time::ZERO,
-            turn: 0,
             begin: PerClass::default(),
             view: Vec::with_capacity(CORES_MAX),
-            moves: Vec::with_capacity(MOVES_PER_STEP_MAX),
+            moves: Vec::with_capacity(MOVES_PER_STEP_MAX * Class::COUNT),
             counters: ApplicationSteeringCounters::default(),
         }
     }
@@ -172,11 +169,12 @@ impl ApplicationSteering {
         }
     }
 
-    /// The moves of one step, at most [`MOVES_PER_STEP_MAX`]; none before the step is due.
+    /// The moves of one step, at most [`MOVES_PER_STEP_MAX`] of each class; none before the step is
+    /// due.
     ///
     /// `loads` are the average loads of the cores by their number, per class, in bytes: what the
-    /// threads that run there submit (on the target: what their connections ask for). Cores beyond
-    /// its end, or beyond [`CORES_MAX`], are not considered.
+    /// core's egresses have outstanding (on the target: what the queues that it serves request).
+    /// Cores beyond its end, or beyond [`CORES_MAX`], are not considered.
     pub fn step(
         &mut self,
         now: Time,
@@ -191,9 +189,9 @@ impl ApplicationSteering {
         self.counters.steps += 1;
         self.view.clear();
         self.view.extend(loads.iter().take(CORES_MAX).map(View::of));
-        let class = Class::ALL[self.turn];
-        self.turn = (self.turn + 1) % Class::COUNT;
-        self.decide(class, threads);
+        for class in Class::ALL {
+            self.decide(class, threads);
+        }
         &self.moves
     }
 
@@ -216,6 +214,7 @@ impl ApplicationSteering {
     }
 
     fn decide(&mut self, class: Class, threads: &[SteeredThread]) {
+        let limit = self.moves.len() + MOVES_PER_STEP_MAX;
         let begin = self.begin[class].min(threads.len());
         let (later, first) = threads.split_at(begin);
         self.begin[class] = 0;
@@ -224,7 +223,7 @@ impl ApplicationSteering {
             let Some(to) = steered.then(|| self.better_core(thread)).flatten() else {
                 continue;
             };
-            if self.moves.len() == MOVES_PER_STEP_MAX {
+            if self.moves.len() == limit {
                 self.counters.cut_short += 1;
                 self.begin[class] = (begin + offset) % threads.len();
                 return;

@@ -10,7 +10,7 @@
 //! - [`light_hosts`]: how much of what a host asks for one turn may take beside lighter hosts.
 //! - [`coalescing`]: when an application is notified of completions that may wait.
 //! - [`class_scheduler`]: what a core serves next, and how much of it.
-//! - [`load`]: how busy each class keeps each core.
+//! - [`load`], [`demand`]: how busy each class keeps each core.
 //! - [`request_steering`]: by which core a request leaves.
 //! - [`application_steering`]: on which core a thread runs; [`cpuset`]: where it may run.
 //! - [`affinity`]: when a target's queue is served where its packets come in.
@@ -35,6 +35,7 @@ pub mod class;
 pub mod class_scheduler;
 pub mod coalescing;
 pub mod cpuset;
+pub mod demand;
 pub mod doorbell;
 pub mod knobs;
 pub mod latency_activity;

@@ -163,7 +163,7 @@ pub const LATENCY_LOAD_MAX_BYTES: u64 = 24 * 4 * KIB as u64;
 /// The largest L*, so that sums of loads fit 64 bits with ease.
 pub const LATENCY_LOAD_MAX_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
 
-/// Moves of one step of application steering: each is a system call and cold caches.
+/// Moves of one class in a step of application steering: each is a system call and cold caches.
 pub const MOVES_PER_STEP_MAX: usize = 64;
 
 // Thread scaling.

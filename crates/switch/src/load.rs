@@ -1,14 +1,14 @@
 //! The load of each class on each core: moving averages in integers. `[blk-switch §3.3, §4]`
 //!
-//! A sample is the number of bytes that a class has outstanding on the core, taken whenever a
-//! request comes or goes; its average, with weight 1/8 for the newest, is the load that application
-//! steering compares. Owned by the core that is measured, read by application steering. Must never:
-//! keep a load alive without traffic (it is none after [`LOAD_RESET`]), or lose what is below one
-//! byte (the fraction is carried).
+//! A sample is the number of bytes that a class has outstanding on the core, taken as each request
+//! comes, with that request; its average, with weight 1/8 for the newest, is the load that
+//! application steering compares. (The target takes one sample for each receive that brings
+//! commands: [`demand`](crate::demand).) Owned by the core that is measured, read by application
+//! steering. Must never: keep a load alive without traffic (it is none after [`LOAD_RESET`]), or
+//! lose what is below one byte (the fraction is carried).
 
-use crate::class::{Class, PerClass};
 use crate::limits::{EWMA_SHIFT, LOAD_RESET};
-use base::Time;
+use base::{Nanos, Time};
 
 /// A moving average of whole numbers, the newest weighing 1/8. The fraction is carried, so that a
 /// constant input is reached exactly.
@@ -45,60 +45,72 @@ impl Ewma {
     }
 }
 
-/// The load of one core, per class, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CoreLoad {
-    classes: PerClass<ClassLoad>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct ClassLoad {
+/// The load of one class on one core, or of one thread, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassLoad {
     average: Ewma,
     last: Time,
 }
 
-impl CoreLoad {
-    /// A core without traffic so far.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A request of `class` came or went, and now so many bytes of it are outstanding. After
-    /// [`LOAD_RESET`] without traffic of the class the average starts from nothing.
+impl ClassLoad {
+    /// A request came; with it `outstanding_bytes` are outstanding. After [`LOAD_RESET`] without a
+    /// request the average starts from nothing.
     #[inline]
-    pub fn sample(&mut self, now: Time, class: Class, outstanding_bytes: u64) {
-        let load = &mut self.classes[class];
-        if now.since(load.last) >= LOAD_RESET {
-            load.average = Ewma::default();
+    pub fn sample(&mut self, now: Time, outstanding_bytes: u64) {
+        if now.since(self.last) >= LOAD_RESET {
+            self.average = Ewma::default();
         }
-        load.last = now;
-        load.average.add(outstanding_bytes);
+        self.last = now;
+        self.average.add(outstanding_bytes);
     }
 
-    /// The average in bytes; none after [`LOAD_RESET`] without traffic of the class.
+    /// The average in bytes; 0 after [`LOAD_RESET`] without a request.
     #[inline]
     #[must_use]
-    pub fn bytes(&self, now: Time, class: Class) -> u64 {
-        let load = &self.classes[class];
-        if now.since(load.last) >= LOAD_RESET {
+    pub fn bytes(&self, now: Time) -> u64 {
+        self.bytes_within(LOAD_RESET, now)
+    }
+
+    /// The average in bytes; 0 if no request came in the last `span`.
+    #[inline]
+    #[must_use]
+    pub fn bytes_within(&self, span: Nanos, now: Time) -> u64 {
+        if now.since(self.last) >= span {
             0
         } else {
-            load.average.value()
+            self.average.value()
         }
     }
 
-    /// The averages of all classes in bytes, as application steering takes them.
+    /// The average in bytes as of the last request, however long ago that was.
+    #[inline]
     #[must_use]
-    pub fn all(&self, now: Time) -> PerClass<u64> {
-        PerClass::from_fn(|class| self.bytes(now, class))
+    pub const fn last_bytes(&self) -> u64 {
+        self.average.value()
+    }
+
+    /// The load as two words, for a caller that publishes it to other cores.
+    #[inline]
+    #[must_use]
+    pub const fn to_words(self) -> [u64; 2] {
+        [self.average.scaled, self.last.0]
+    }
+
+    /// The load that these two words of [`ClassLoad::to_words`] are.
+    #[inline]
+    #[must_use]
+    pub const fn from_words([scaled, last]: [u64; 2]) -> Self {
+        Self {
+            average: Ewma { scaled },
+            last: Time(last),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Nanos, Prng};
+    use base::Prng;
 
     #[test]
     fn a_constant_is_reached_exactly_from_below_and_from_above() {
@@ -125,28 +137,29 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_silence_is_no_load_for_that_class_alone() {
-        let mut load = CoreLoad::new();
+    fn a_second_without_a_request_is_no_load() {
+        let mut load = ClassLoad::default();
         let start = Time(5_000_000_000);
         for _ in 0..100 {
-            load.sample(start, Class::Latency, 4096);
-            load.sample(start + Nanos::from_millis(600), Class::Throughput, 65_536);
+            load.sample(start, 4096);
         }
-        let almost = start + Nanos(999_999_999);
-        assert_eq!(load.bytes(almost, Class::Latency), 4096);
+        assert_eq!(load.bytes(start + Nanos(999_999_999)), 4096);
         let silent = start + LOAD_RESET;
-        assert_eq!(
-            load.all(silent),
-            PerClass::from_fn(|class| match class {
-                Class::Latency => 0,
-                Class::Throughput => 65_536,
-            })
-        );
-        load.sample(silent, Class::Latency, 4096);
-        assert_eq!(
-            load.bytes(silent, Class::Latency),
-            512,
-            "it starts from nothing"
-        );
+        assert_eq!(load.bytes(silent), 0);
+        assert_eq!(load.last_bytes(), 4096);
+        assert_eq!(ClassLoad::from_words(load.to_words()), load);
+        load.sample(silent, 4096);
+        assert_eq!(load.bytes(silent), 512, "it starts from nothing");
+    }
+
+    #[test]
+    fn a_depth_is_learned_within_some_requests() {
+        // A closed loop: each request comes when one has gone, so the depth is outstanding.
+        let mut load = ClassLoad::default();
+        for request in 1..=40 {
+            load.sample(Time(request), 16 * 65_536);
+        }
+        let whole = 16 * 65_536;
+        assert!(load.bytes(Time(40)) > whole * 9 / 10 && load.bytes(Time(40)) <= whole);
     }
 }

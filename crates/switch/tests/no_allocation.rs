@@ -6,7 +6,7 @@ mod tests {
     use base::{Nanos, Prng, Time};
     use switch::application_steering::SteeredThread;
     use switch::doorbell::{Decision, Urgency};
-    use switch::load::CoreLoad;
+    use switch::load::ClassLoad;
     use switch::request_steering::{EgressLoad, Preference};
     use switch::{
         ApplicationSteering, Class, ClassScheduler, CoreSet, Doorbell, Knobs, PerClass,
@@ -21,7 +21,7 @@ mod tests {
         steering: RequestSteering,
         applications: ApplicationSteering,
         scheduler: ClassScheduler,
-        load: CoreLoad,
+        load: PerClass<ClassLoad>,
         egresses: Vec<Option<EgressLoad>>,
         loads: Vec<PerClass<u64>>,
         threads: Vec<SteeredThread>,
@@ -51,7 +51,7 @@ mod tests {
                 steering: RequestSteering::new(knobs.request_steering, 16, 1),
                 applications: ApplicationSteering::new(knobs.application_steering),
                 scheduler: ClassScheduler::new(knobs.service()),
-                load: CoreLoad::new(),
+                load: PerClass::default(),
                 egresses: (0..16).map(|core| Some(egress(core))).collect(),
                 loads: (0..16)
                     .map(|core| PerClass::of([4096 * core, (core * 7 % 16) << 18]))
@@ -66,7 +66,7 @@ mod tests {
             let class = Class::ALL[usize::from(self.prng.chance(1, 2))];
             let local = 15 - usize::from(self.prng.chance(1, 2)) * 15;
             self.steering.steer(class, local, &self.egresses[..]);
-            self.load.sample(self.now, class, 65_536);
+            self.load[class].sample(self.now, 65_536);
             let decision = self
                 .doorbell
                 .on_request(self.now, 72, 1, Urgency::of(class), 64);

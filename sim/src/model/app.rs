@@ -31,7 +31,7 @@ pub(super) struct App {
     pub(super) target: usize,
     pub(super) outstanding: u32,
     pub(super) outstanding_bytes: u64,
-    pub(super) load: switch::load::Ewma,
+    pub(super) load: switch::load::ClassLoad,
     /// Completions to take.
     pub(super) completed: Vec<usize>,
     /// Completions that it was not notified of.

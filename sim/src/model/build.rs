@@ -15,7 +15,6 @@ use reactor::PollPolicy;
 use std::collections::VecDeque;
 use std::ops::Range;
 use switch::knobs::{Lanes, Polling, ThreadPriority};
-use switch::load::CoreLoad;
 use switch::{
     ApplicationSteering, Class, ClassScheduler, Doorbell, Knobs, PerClass, RequestSteering,
 };
@@ -27,7 +26,7 @@ const START_NS: u64 = 200_000;
 pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
     let mut random = Random::new(config.seed);
     let (host_cores, target_cores) = places(config);
-    let (hosts, targets) = (host_cores.len(), target_cores.len());
+    let hosts = host_cores.len();
     let all = host_cores.end.max(target_cores.end);
     let knobs = config.knobs;
     let cores = (0..all)
@@ -69,9 +68,7 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
         egress_bytes: vec![vec![0; hosts]; config.targets],
         host_outstanding: vec![PerClass::default(); hosts],
         latency_apps: vec![0; hosts],
-        host_loads: vec![CoreLoad::new(); hosts],
-        target_outstanding: vec![PerClass::default(); targets],
-        target_loads: vec![CoreLoad::new(); targets],
+        host_loads: vec![PerClass::default(); hosts],
         steering,
         application_steering: [
             ApplicationSteering::new(knobs.application_steering),
@@ -208,7 +205,7 @@ impl World<'_> {
             target: place % self.config.targets,
             outstanding: 0,
             outstanding_bytes: 0,
-            load: switch::load::Ewma::default(),
+            load: switch::load::ClassLoad::default(),
             completed: Vec::new(),
             unnotified: switch::Coalescer::default(),
             intended: VecDeque::new(),

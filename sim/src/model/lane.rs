@@ -3,6 +3,7 @@
 use super::app::Way;
 use super::config::Link;
 use std::collections::VecDeque;
+use switch::demand::Demand;
 use switch::doorbell::{DoorbellCounters, Mode};
 use switch::{Class, Doorbell, Knobs};
 
@@ -60,9 +61,7 @@ pub(super) struct Request {
     pub(super) write: bool,
     /// The time at which the application wanted it.
     pub(super) since: u64,
-    /// The host core to the load of which it counts.
-    pub(super) origin: usize,
-    /// The host core with the egress by which it leaves.
+    /// The host core with the egress by which it leaves, to the load of which it counts.
     pub(super) egress: usize,
     pub(super) way: Way,
     /// Quanta that had begun when it came to its present queue, for the isolation of classes.
@@ -126,9 +125,8 @@ pub(super) struct End {
     pub(super) wire: VecDeque<usize>,
     /// Packets sent so far.
     pub(super) packets: u64,
-    /// Bytes that its peer has asked for and not got: its load, as the target sees it.
-    pub(super) load: switch::load::Ewma,
-    pub(super) outstanding_bytes: u64,
+    /// Of a target's end: the bytes that its peer requests.
+    pub(super) demand: Demand,
 }
 
 impl End {
@@ -148,8 +146,7 @@ impl End {
             timer: None,
             wire: VecDeque::new(),
             packets: 0,
-            load: switch::load::Ewma::default(),
-            outstanding_bytes: 0,
+            demand: Demand::default(),
         }
     }
 }

@@ -8,7 +8,8 @@ use super::world::World;
 use base::Time;
 use base::units::CoreId;
 use switch::application_steering::SteeredThread;
-use switch::{Class, CoreSet};
+use switch::limits::LOAD_RESET;
+use switch::{Class, CoreSet, PerClass};
 
 impl World<'_> {
     /// The period of a side's application steering is over.
@@ -32,7 +33,11 @@ impl World<'_> {
         }
         let now = Time(self.now);
         let allowed = CoreSet::first(self.host_loads.len());
-        let loads: Vec<_> = self.host_loads.iter().map(|load| load.all(now)).collect();
+        let loads: Vec<_> = self
+            .host_loads
+            .iter()
+            .map(|core| core.map(|load| load.bytes(now)))
+            .collect();
         let threads: Vec<_> = self
             .apps
             .iter()
@@ -43,7 +48,7 @@ impl World<'_> {
                 core: core_id(self.host_index(self.threads[app.thread].core)),
                 allowed,
                 pinned_by_user: false,
-                load_bytes: app.load.value(),
+                load_bytes: app.load.bytes(now),
             })
             .collect();
         for step in self.application_steering[0]
@@ -64,9 +69,12 @@ impl World<'_> {
 
     fn steer_lanes(&mut self) {
         let now = Time(self.now);
-        let allowed = CoreSet::first(self.target_loads.len());
-        let loads: Vec<_> = self.target_loads.iter().map(|load| load.all(now)).collect();
+        let allowed = CoreSet::first(self.target_engines.len());
         let first = self.target_engines.start;
+        let mut loads = vec![PerClass::<u64>::default(); self.target_engines.len()];
+        for end in self.ends.iter().filter(|end| end.side == Side::Target) {
+            loads[end.engine - first][end.class] += end.demand.load_within(LOAD_RESET, now);
+        }
         let threads: Vec<_> = self
             .ends
             .iter()
@@ -78,7 +86,7 @@ impl World<'_> {
                 core: core_id(end.engine - first),
                 allowed,
                 pinned_by_user: false,
-                load_bytes: end.load.value(),
+                load_bytes: end.demand.load_within(LOAD_RESET, now),
             })
             .collect();
         for step in self.application_steering[1]
@@ -86,31 +94,8 @@ impl World<'_> {
             .to_vec()
         {
             let end = usize::try_from(step.id).expect("it was a place in the list");
-            let bytes = self.ends[end].outstanding_bytes;
-            let class = self.ends[end].class;
-            let (from, to) = (step.from.0 as usize, step.to.0 as usize);
-            self.target_outstanding[from][class] -= bytes;
-            self.target_outstanding[to][class] += bytes;
-            self.move_lane(end, first + to);
+            self.move_lane(end, first + step.to.0 as usize);
         }
-    }
-
-    /// A command has come to the target, or its answer is about to leave.
-    pub(super) fn sample_target(&mut self, end: usize, request: usize, came: bool) {
-        let bytes = u64::from(self.requests[request].bytes);
-        let it = &mut self.ends[end];
-        let core = it.engine - self.target_engines.start;
-        let outstanding = &mut self.target_outstanding[core][it.class];
-        if came {
-            *outstanding += bytes;
-            it.outstanding_bytes += bytes;
-        } else {
-            *outstanding -= bytes;
-            it.outstanding_bytes -= bytes;
-        }
-        let outstanding = *outstanding;
-        it.load.add(it.outstanding_bytes);
-        self.target_loads[core].sample(Time(self.now), it.class, outstanding);
     }
 }
 

@@ -12,7 +12,7 @@ use super::report::{Caravans, ClassReport, Counters, ModelReport};
 use crate::calendar::Calendar;
 use base::{Latencies, Nanos};
 use std::ops::Range;
-use switch::load::CoreLoad;
+use switch::load::ClassLoad;
 use switch::{ApplicationSteering, Class, Knobs, PerClass, RequestSteering};
 
 #[derive(Debug)]
@@ -44,12 +44,11 @@ pub(super) struct World<'a> {
     pub(super) spare_packets: Vec<usize>,
     /// For each target: bytes outstanding in each host core's egress of the steered class.
     pub(super) egress_bytes: Vec<Vec<u64>>,
+    /// Bytes outstanding in each host core's egresses.
     pub(super) host_outstanding: Vec<PerClass<u64>>,
     /// Applications with `Latency` work on each host core.
     pub(super) latency_apps: Vec<u32>,
-    pub(super) host_loads: Vec<CoreLoad>,
-    pub(super) target_outstanding: Vec<PerClass<u64>>,
-    pub(super) target_loads: Vec<CoreLoad>,
+    pub(super) host_loads: Vec<PerClass<ClassLoad>>,
     /// One for each host core.
     pub(super) steering: Vec<RequestSteering>,
     /// Of the host and of the target.

@@ -8,30 +8,33 @@
 //! while no thread has opted in.
 
 use super::request_steering::LoadTable;
+use super::shared_load::SharedLoad;
+use base::Time;
 use base::units::CoreId;
-use base::{Nanos, Time};
+use reactor::clock::monotonic;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use switch::application_steering::{ApplicationSteeringRules, SteeredThread};
-use switch::load::{CoreLoad, Ewma};
 use switch::{ApplicationSteering, Class, CoreSet, PerClass};
 
 /// A thread that may be moved, as it says itself.
 #[derive(Debug)]
 pub(super) struct SteeredMember {
     class: Class,
-    /// Bytes that it has outstanding; written by the thread alone.
-    outstanding_bytes: AtomicU64,
+    /// Its load; written by the thread alone.
+    load: SharedLoad,
     /// The number of the core that it runs on, as it saw it last.
     core: AtomicU64,
 }
 
 impl SteeredMember {
-    pub(super) fn note_bytes(&self, bytes: u64) {
-        self.outstanding_bytes.store(bytes, Ordering::Relaxed);
+    /// It submitted a request, with which so many bytes are outstanding.
+    #[inline]
+    pub(super) fn note_request(&self, now: Time, outstanding_bytes: u64) {
+        self.load.sample(now, outstanding_bytes);
     }
 
     pub(super) fn note_core(&self, core: CoreId) {
@@ -47,7 +50,6 @@ struct Member {
     before: CpuSet,
     allowed: CoreSet,
     pinned: bool,
-    load: Ewma,
     moved: bool,
 }
 
@@ -141,7 +143,7 @@ impl SteeringThread {
         }
         let steered = Arc::new(SteeredMember {
             class,
-            outstanding_bytes: AtomicU64::new(0),
+            load: SharedLoad::default(),
             core: AtomicU64::new(u64::from(self.shared.cores.first()?.0)),
         });
         let mut members = self.shared.members();
@@ -153,7 +155,6 @@ impl SteeringThread {
             pinned: before.count() == 1,
             before,
             allowed,
-            load: Ewma::default(),
             moved: false,
         };
         members.list.push((number, member));
@@ -203,10 +204,8 @@ impl Drop for Registration {
 
 /// Steers until it is over.
 fn steer(shared: &SteeringState) {
-    let began = Instant::now();
     let mut members = shared.members();
     let mut steering = ApplicationSteering::new(members.rules);
-    let mut cores: Vec<_> = shared.cores.iter().map(|_| CoreLoad::new()).collect();
     while !shared.over.load(Ordering::Relaxed) {
         if members.list.is_empty() || !members.rules.enabled {
             for (_, member) in &mut members.list {
@@ -218,8 +217,7 @@ fn steer(shared: &SteeringState) {
             continue;
         }
         steering.reconfigure(members.rules);
-        let now = Time(Nanos::from(began.elapsed()).0);
-        step(shared, &mut members, &mut steering, &mut cores, now);
+        step(shared, &mut members, &mut steering, monotonic());
         let period = Duration::from(members.rules.period);
         let waited = shared.changed.wait_timeout(members, period);
         members = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -231,23 +229,17 @@ fn step(
     shared: &SteeringState,
     members: &mut Members,
     steering: &mut ApplicationSteering,
-    cores: &mut [CoreLoad],
     now: Time,
 ) {
     let highest = shared.cores.iter().map(|core| core.0).max().unwrap_or(0);
     let mut loads = vec![PerClass::<u64>::default(); highest as usize + 1];
     for (place, core) in shared.cores.iter().enumerate() {
-        for (class, &bytes) in shared.loads.outstanding(place).iter() {
-            cores[place].sample(now, class, bytes);
-        }
-        loads[core.0 as usize] = cores[place].all(now);
+        loads[core.0 as usize] = shared.loads.averages(place, now);
     }
     let threads: Vec<_> = members
         .list
-        .iter_mut()
+        .iter()
         .map(|(number, member)| {
-            let bytes = member.steered.outstanding_bytes.load(Ordering::Relaxed);
-            member.load.add(bytes);
             let core = member.steered.core.load(Ordering::Relaxed);
             SteeredThread {
                 id: *number,
@@ -255,7 +247,7 @@ fn step(
                 core: CoreId(u32::try_from(core).unwrap_or(0)),
                 allowed: member.allowed,
                 pinned_by_user: member.pinned,
-                load_bytes: member.load.value(),
+                load_bytes: member.steered.load.bytes(now),
             }
         })
         .collect();
@@ -295,14 +287,21 @@ mod tests {
             return;
         }
         let loads = Arc::new(LoadTable::new(cores.len()));
-        loads.note(0, 0, Class::Latency, 4_096, true);
-        loads.note(0, 0, Class::Throughput, 1 << 20, true);
-        let steering = SteeringThread::start(&cores, loads, rules()).unwrap();
+        let steering = SteeringThread::start(&cores, Arc::clone(&loads), rules()).unwrap();
         let registration = steering.join(Class::Throughput).unwrap();
-        registration.steered.note_bytes(1 << 20);
         registration.steered.note_core(cores[0]);
-        while steering.moved()[Class::Throughput] == 0 {
+        // Requests that come and go, so that the loads stay.
+        let work = || {
+            let now = monotonic();
+            for (class, bytes) in [(Class::Latency, 4_096), (Class::Throughput, 1 << 20)] {
+                loads.note_came(0, 0, class, bytes, now);
+                loads.note_over(0, 0, class, bytes);
+            }
+            registration.steered.note_request(now, 1 << 20);
             std::thread::yield_now();
+        };
+        while steering.moved()[Class::Throughput] == 0 {
+            work();
         }
         let now = sched_getaffinity(None).unwrap();
         assert_eq!(now.count(), 1);
@@ -320,7 +319,7 @@ mod tests {
         steering.reconfigure(rules());
         registration.steered.note_core(cores[0]);
         while steering.moved()[Class::Throughput] == moved {
-            std::thread::yield_now();
+            work();
         }
         drop(registration);
         assert_eq!(sched_getaffinity(None).unwrap(), before);

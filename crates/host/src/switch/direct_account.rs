@@ -1,5 +1,7 @@
 //! The account of a core's submitters that may send for themselves.
 
+use crate::switch::shared_load::SharedLoad;
+use base::Time;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// An account of one core's submitters with `Latency` work; on cache lines of its own, because they
@@ -11,6 +13,8 @@ pub(super) struct DirectAccount {
     submitters: AtomicU32,
     /// Bytes outstanding in lanes of their own.
     bytes: AtomicU64,
+    /// Moving average of those bytes.
+    average: SharedLoad,
     /// Requests that such lanes took.
     requests: AtomicU64,
 }
@@ -33,8 +37,9 @@ impl DirectAccount {
 
     /// A request goes by a lane of its submitter's own.
     #[inline]
-    pub(super) fn begin(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    pub(super) fn begin(&self, bytes: u64, now: Time) {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.average.sample(now, before + bytes);
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -47,6 +52,11 @@ impl DirectAccount {
     /// Bytes outstanding.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Average load of such lanes in bytes.
+    pub(super) fn load_bytes(&self, now: Time) -> u64 {
+        self.average.bytes(now)
     }
 
     /// Requests since the start.

@@ -65,7 +65,7 @@ impl DirectLane {
             }
             self.outstanding += 1;
             self.bytes += bytes;
-            loads.direct(self.core).begin(bytes);
+            loads.direct(self.core).begin(bytes, cx.now);
         }
         submit
     }

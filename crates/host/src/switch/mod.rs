@@ -27,6 +27,7 @@ mod message;
 mod registry;
 mod request_count;
 mod request_steering;
+mod shared_load;
 mod submitter;
 mod target_number;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Loads of the egresses for request steering, as every core may read them. `[blk-switch §3.2]`
+//! Loads of the egresses for request and application steering, as every core may read them.
+//! `[blk-switch §3.2, §3.3]`
 //!
 //! Each number has one writer, the dataplane thread of its core, and is read without any order
 //! towards anything else: a steering decision is as good as its numbers are fresh, and right with
@@ -6,6 +7,8 @@
 
 use crate::switch::direct_account::DirectAccount;
 use crate::switch::limits::TARGETS_MAX;
+use crate::switch::shared_load::SharedLoad;
+use base::Time;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use switch::request_steering::Loads;
 use switch::{Class, PerClass};
@@ -20,6 +23,8 @@ struct CoreNumbers {
     waiting: [AtomicU32; TARGETS_MAX],
     /// Bytes outstanding in all egresses, by class.
     outstanding: PerClass<AtomicU64>,
+    /// Moving average of those bytes, sampled as each request comes.
+    average: PerClass<SharedLoad>,
     /// The egress to a target finds no queue: what it is given fails.
     refused: PerClass<[AtomicBool; TARGETS_MAX]>,
 }
@@ -39,6 +44,7 @@ impl LoadTable {
             throughput: [const { AtomicU64::new(0) }; TARGETS_MAX],
             waiting: [const { AtomicU32::new(0) }; TARGETS_MAX],
             outstanding: PerClass::from_fn(|_| AtomicU64::new(0)),
+            average: PerClass::from_fn(|_| SharedLoad::default()),
             refused: PerClass::from_fn(|_| [const { AtomicBool::new(false) }; TARGETS_MAX]),
         };
         Self {
@@ -75,22 +81,40 @@ impl LoadTable {
         self.has_few_submitters(core) && throughput.load(Ordering::Relaxed) == 0
     }
 
-    /// The core's own account of an egress changed by this request: it left, or came back.
+    /// A request came to the core's egress to a target.
     #[inline]
-    pub(super) fn note(&self, core: usize, target: usize, class: Class, bytes: u64, left: bool) {
+    pub(super) fn note_came(
+        &self,
+        core: usize,
+        target: usize,
+        class: Class,
+        bytes: u64,
+        now: Time,
+    ) {
         let numbers = &self.cores[core];
-        let change = |number: &AtomicU64| {
-            let old = number.load(Ordering::Relaxed);
-            let new = if left {
-                old.saturating_add(bytes)
-            } else {
-                old.saturating_sub(bytes)
-            };
+        let add = |number: &AtomicU64| {
+            let new = number.load(Ordering::Relaxed).saturating_add(bytes);
+            number.store(new, Ordering::Relaxed);
+            new
+        };
+        let outstanding = add(&numbers.outstanding[class]);
+        numbers.average[class].sample(now, outstanding);
+        if class.properties().steered {
+            add(&numbers.throughput[target]);
+        }
+    }
+
+    /// A request of the core's egress to a target is over.
+    #[inline]
+    pub(super) fn note_over(&self, core: usize, target: usize, class: Class, bytes: u64) {
+        let numbers = &self.cores[core];
+        let subtract = |number: &AtomicU64| {
+            let new = number.load(Ordering::Relaxed).saturating_sub(bytes);
             number.store(new, Ordering::Relaxed);
         };
-        change(&numbers.outstanding[class]);
+        subtract(&numbers.outstanding[class]);
         if class.properties().steered {
-            change(&numbers.throughput[target]);
+            subtract(&numbers.throughput[target]);
         }
     }
 
@@ -118,15 +142,19 @@ impl LoadTable {
         self.cores[core].refused[class][target].load(Ordering::Acquire)
     }
 
-    /// Bytes outstanding on a core, by class.
-    pub(super) fn outstanding(&self, core: usize) -> PerClass<u64> {
-        PerClass::from_fn(|class| match class {
-            Class::Latency => self.latency_bytes(core),
-            Class::Throughput => self.cores[core].outstanding[class].load(Ordering::Relaxed),
+    /// The average load of a core in bytes, by class, direct lanes included.
+    pub(super) fn averages(&self, core: usize, now: Time) -> PerClass<u64> {
+        PerClass::from_fn(|class| {
+            let shared = self.cores[core].average[class].bytes(now);
+            match class {
+                Class::Latency => shared + self.direct[core].load_bytes(now),
+                Class::Throughput => shared,
+            }
         })
     }
 
-    fn latency_bytes(&self, core: usize) -> u64 {
+    /// `Latency` bytes outstanding on a core, direct lanes included.
+    pub(super) fn latency_bytes(&self, core: usize) -> u64 {
         let shared = self.cores[core].outstanding[Class::Latency].load(Ordering::Relaxed);
         shared + self.direct[core].bytes()
     }
@@ -174,16 +202,47 @@ mod tests {
     #[test]
     fn each_target_and_class_has_its_own_number() {
         let board = LoadTable::new(2);
-        board.note(0, 3, Class::Throughput, 65_536, true);
-        board.note(0, 3, Class::Latency, 4_096, true);
-        board.note(1, 4, Class::Throughput, 10, true);
+        let now = Time(5_000_000_000);
+        board.note_came(0, 3, Class::Throughput, 65_536, now);
+        board.note_came(0, 3, Class::Latency, 4_096, now);
+        board.note_came(1, 4, Class::Throughput, 10, now);
         assert_eq!(board.to(3).throughput_bytes(0), Some(65_536));
         assert_eq!(board.to(4).throughput_bytes(0), Some(0));
         assert_eq!(board.to(4).throughput_bytes(1), Some(10));
         assert_eq!(board.to(3).latency_bytes(0), 4_096);
-        assert_eq!(board.outstanding(0), PerClass::of([4_096, 65_536]));
-        board.note(0, 3, Class::Throughput, 65_536, false);
-        assert_eq!(board.outstanding(0), PerClass::of([4_096, 0]));
+        board.note_over(0, 3, Class::Throughput, 65_536);
+        assert_eq!(board.to(3).throughput_bytes(0), Some(0));
+    }
+
+    #[test]
+    fn loads_are_sampled_as_requests_come_and_not_at_a_look() {
+        let board = LoadTable::new(1);
+        let now = Time(5_000_000_000);
+        // Bursts of 16 requests that are over before the next look.
+        for _ in 0..10 {
+            for _ in 0..16 {
+                board.note_came(0, 0, Class::Throughput, 65_536, now);
+            }
+            for _ in 0..16 {
+                board.note_over(0, 0, Class::Throughput, 65_536);
+            }
+        }
+        let load = board.averages(0, now)[Class::Throughput];
+        assert!(load > 8 * 65_536 && load <= 16 * 65_536, "{load}");
+        assert_eq!(
+            board.averages(0, now)[Class::Throughput],
+            load,
+            "a look changes nothing"
+        );
+        // A direct lane counts for its core, and is forgotten with its traffic.
+        for _ in 0..40 {
+            board.direct(0).begin(4_096, now);
+            board.direct(0).end(4_096);
+        }
+        let latency = board.averages(0, now)[Class::Latency];
+        assert!(latency > 4_000 && latency <= 4_096, "{latency}");
+        let silent = now + base::Nanos::from_secs(1);
+        assert_eq!(board.averages(0, silent), PerClass::of([0, 0]));
     }
 
     #[test]
@@ -193,11 +252,11 @@ mod tests {
         assert!(!board.is_alone(0), "none may send for itself");
         board.set_direct_submitters_max(1);
         assert!(board.is_alone(0));
-        board.note(1, 0, Class::Throughput, 512, true);
+        board.note_came(1, 0, Class::Throughput, 512, Time::ZERO);
         assert!(board.is_alone(0), "another core's");
-        board.note(0, 0, Class::Throughput, 512, true);
+        board.note_came(0, 0, Class::Throughput, 512, Time::ZERO);
         assert!(!board.is_alone(0));
-        board.note(0, 0, Class::Throughput, 512, false);
+        board.note_over(0, 0, Class::Throughput, 512);
         assert!(board.is_alone(0));
         board.direct(0).enter();
         assert!(!board.is_alone(0));

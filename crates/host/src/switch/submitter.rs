@@ -265,11 +265,17 @@ impl SwitchedChannel {
             self.loads().direct(core).enter();
         }
         if let Some(registration) = &self.registration {
-            let direct = self.direct.as_ref().map_or(0, DirectLane::bytes);
             registration.steered.note_core(here);
-            registration
-                .steered
-                .note_bytes(self.outstanding_bytes + direct);
+        }
+    }
+
+    /// Samples the load of a thread that may be moved, with a request that it just submitted.
+    #[inline]
+    fn note_load(&self, now: Time) {
+        if let Some(registration) = &self.registration {
+            let direct = self.direct.as_ref().map_or(0, DirectLane::bytes);
+            let steered = &registration.steered;
+            steered.note_request(now, self.outstanding_bytes + direct);
         }
     }
 
@@ -382,12 +388,15 @@ impl SwitchedChannel {
         if let Some(direct) = &mut self.direct
             && direct.is_better(request.operation, self.core, loads)
         {
-            return direct.submit(request, limit, self.core, loads, cx);
+            let submit = direct.submit(request, limit, self.core, loads, cx);
+            self.note_load(cx.now);
+            return submit;
         }
         match self.put(request, limit) {
-            Ok(()) => Submit::Queued,
-            Err(request) => Submit::Busy(request),
+            Ok(()) => self.note_load(cx.now),
+            Err(request) => return Submit::Busy(request),
         }
+        Submit::Queued
     }
 
     /// Puts a request into the ingress; hands it back where there is no room.

@@ -10,11 +10,11 @@ use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::permit::ConnectionPermit;
 use crate::session::commands::Terms;
 use crate::session::transfer::R2tTerms;
-use crate::switch::demand::Demand;
 use crate::switch::threads::Counted;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use switch::Class;
+use switch::demand::Demand;
 use wire::tcp::PduFormat;
 use wire::tcp::framer::Framer;
 

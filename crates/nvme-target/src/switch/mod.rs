@@ -1,7 +1,6 @@
 //! The switch of a core: egress order, loads, threads in use. `[blk-switch §3]`
 
 pub(crate) mod core;
-pub(crate) mod demand;
 pub(crate) mod scaling;
 pub(crate) mod stats;
 pub(crate) mod steering;

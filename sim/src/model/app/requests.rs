@@ -132,16 +132,13 @@ impl World<'_> {
     pub(in crate::model) fn complete(&mut self, request: usize, near: bool) {
         let it = &self.requests[request];
         let (number, bytes) = (it.app, u64::from(it.bytes));
-        let (class, origin, egress, way) = (it.class, it.origin, it.egress, it.way);
+        let (class, egress, way) = (it.class, it.egress, it.way);
         if class.properties().steered {
             self.egress_bytes[self.apps[number].target][egress] -= bytes;
         }
-        self.host_outstanding[origin][class] -= bytes;
-        let outstanding = self.host_outstanding[origin][class];
-        self.host_loads[origin].sample(Time(self.now), class, outstanding);
+        self.host_outstanding[egress][class] -= bytes;
         let app = &mut self.apps[number];
         app.outstanding_bytes -= bytes;
-        app.load.add(app.outstanding_bytes);
         if self.config.hosting == Hosting::Inline {
             self.take(request);
             self.issue(number, Way::Direct);
@@ -205,7 +202,7 @@ impl World<'_> {
             };
             app.outstanding += 1;
             app.outstanding_bytes += u64::from(app.bytes);
-            app.load.add(app.outstanding_bytes);
+            app.load.sample(Time(self.now), app.outstanding_bytes);
             self.make(number, since, way);
         }
     }
@@ -231,9 +228,9 @@ impl World<'_> {
         if class.properties().steered {
             self.egress_bytes[target][egress] += u64::from(bytes);
         }
-        self.host_outstanding[origin][class] += u64::from(bytes);
-        let outstanding = self.host_outstanding[origin][class];
-        self.host_loads[origin].sample(Time(self.now), class, outstanding);
+        let outstanding = &mut self.host_outstanding[egress][class];
+        *outstanding += u64::from(bytes);
+        self.host_loads[egress][class].sample(Time(self.now), *outstanding);
         let request = Request {
             stage: Stage::Ingress,
             app: number,
@@ -241,7 +238,6 @@ impl World<'_> {
             bytes,
             write,
             since,
-            origin,
             egress,
             way,
             quanta_before: 0,

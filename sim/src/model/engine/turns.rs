@@ -464,8 +464,14 @@ impl World<'_> {
             let (now, engine) = (Time(self.now), self.ends[end].engine);
             self.latency_of(engine).arrived(now);
         }
+        let bytes: u64 = batch
+            .iter()
+            .map(|&request| u64::from(self.requests[request].bytes))
+            .sum();
+        let demand = &mut self.ends[end].demand;
+        demand.outstanding += bytes;
+        demand.sample(Time(self.now));
         for &request in batch {
-            self.sample_target(end, request, true);
             self.advance(request, Stage::Sent, Stage::Device);
             if self.config.device == Nanos::ZERO {
                 self.answer(end, request);
@@ -479,7 +485,7 @@ impl World<'_> {
     /// The device is done with a request.
     pub(in crate::model) fn answer(&mut self, end: usize, request: usize) {
         self.ends[end].in_flight -= 1;
-        self.sample_target(end, request, false);
+        self.ends[end].demand.outstanding -= u64::from(self.requests[request].bytes);
         self.put(end, request, Stage::Device, Stage::Answered);
     }
 

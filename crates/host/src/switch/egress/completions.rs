@@ -23,7 +23,7 @@ impl EgressService {
                 let target = usize::from(egress.target);
                 self.config
                     .loads
-                    .note(self.config.core, target, class, bytes, false);
+                    .note_over(self.config.core, target, class, bytes);
                 self.completed(
                     now,
                     class,

@@ -23,7 +23,6 @@ use reactor::{Completion, Context, Driver, IoSlice, Memory, RegionHandle, Servic
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
-use switch::load::CoreLoad;
 use switch::{Class, Coalescer, Knobs, LatencyActivity, LatencyWatch, RequestSteering};
 
 impl DataplaneConfig {
@@ -105,7 +104,6 @@ struct LatencyMonitor {
 #[derive(Debug)]
 struct Statistics {
     counters: CoreCounters,
-    load: CoreLoad,
     publish_at: Time,
     /// The core did something since it published them.
     unpublished: bool,
@@ -157,7 +155,6 @@ impl EgressService {
             },
             statistics: Statistics {
                 counters: CoreCounters::default(),
-                load: CoreLoad::new(),
                 publish_at: Time::ZERO,
                 unpublished: false,
             },
@@ -216,8 +213,7 @@ impl EgressService {
     /// Looks how active `Latency` work is, of all that the core has; how close its requests are is
     /// known where they pass.
     fn watch_latency(&mut self, now: Time) {
-        let outstanding = self.config.loads.outstanding(self.config.core);
-        if outstanding[Class::Latency] > 0 {
+        if self.config.loads.latency_bytes(self.config.core) > 0 {
             self.latency.watch.present(now);
         }
         let latency_activity = if self.config.knobs.prioritisation {
@@ -337,7 +333,7 @@ impl EgressService {
         let target = usize::from(entry.target);
         self.config
             .loads
-            .note(core, target, entry.class, bytes, true);
+            .note_came(core, target, entry.class, bytes, cx.now);
         self.statistics.counters.requests[entry.class] += 1;
         self.statistics.counters.bytes[entry.class] += bytes;
         let egress = self
@@ -373,11 +369,11 @@ impl EgressService {
         let (core, target) = (self.config.core, usize::from(entry.target));
         self.config
             .loads
-            .note(core, target, entry.class, bytes, false);
+            .note_over(core, target, entry.class, bytes);
         self.answer(entry.submitter, entry.slot, result);
     }
 
-    /// Publishes the counters and updates the load average.
+    /// Publishes the counters.
     fn publish(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         self.statistics.unpublished = now < self.statistics.publish_at;
@@ -387,13 +383,9 @@ impl EgressService {
         self.statistics.publish_at = now + COUNTERS_PERIOD;
         self.forget_closed();
         self.forget_gone(cx);
-        let outstanding = self.config.loads.outstanding(self.config.core);
-        for class in Class::ALL {
-            self.statistics.load.sample(now, class, outstanding[class]);
-        }
         let mut counters = self.statistics.counters.clone();
         counters.steering = *self.steering.counters();
-        counters.load_bytes = self.statistics.load.all(now);
+        counters.load_bytes = self.config.loads.averages(self.config.core, now);
         counters.sparse_arrivals = self.latency.watch.sparse_arrivals();
         for egress in &mut self.egresses.list {
             let class = egress.class;

@@ -1,0 +1,78 @@
+//! Demand of an I/O queue on its core, as a target sees it: bytes outstanding, and their moving
+//! average. `[blk-switch §3.3]`
+//!
+//! Owned by the queue's connection. A sample is taken for each receive that brought commands: what
+//! was outstanding, and what came. That counts what memory answers at once, too, which is never
+//! outstanding for long. The core's load is the sum over its queues. Must never: keep a load
+//! without commands alive (it is none after [`LOAD_RESET`](crate::limits::LOAD_RESET)).
+
+use crate::load::ClassLoad;
+use base::{Nanos, Time};
+
+/// Demand of an I/O queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Demand {
+    /// Bytes of data of commands that take their time.
+    pub outstanding: u64,
+    /// Bytes of data of commands that were answered at once, since the last sample.
+    pub answered: u64,
+    load: ClassLoad,
+}
+
+impl Demand {
+    /// Commands came. Returns the load before and after, in bytes.
+    #[inline]
+    pub fn sample(&mut self, now: Time) -> (u64, u64) {
+        let before = self.load.last_bytes();
+        let answered = std::mem::take(&mut self.answered);
+        let bytes = self.outstanding.saturating_add(answered);
+        self.load.sample(now, bytes);
+        (before, self.load.last_bytes())
+    }
+
+    /// The load in bytes, as of the last sample.
+    #[must_use]
+    pub const fn load(&self) -> u64 {
+        self.load.last_bytes()
+    }
+
+    /// Returns true if no commands have come for so long that the load counts for nothing.
+    #[must_use]
+    pub fn is_stale(&self, now: Time) -> bool {
+        self.load.last_bytes() > 0 && self.load.bytes(now) == 0
+    }
+
+    /// The load in bytes, if commands came in the last `span`.
+    #[must_use]
+    pub fn load_within(&self, span: Nanos, now: Time) -> u64 {
+        self.load.bytes_within(span, now)
+    }
+
+    /// There is no load any more. Returns what it was.
+    pub fn forget(&mut self) -> u64 {
+        std::mem::take(&mut self.load).last_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::LOAD_RESET;
+
+    #[test]
+    fn a_load_is_learned_from_what_waits_and_what_does_not_and_forgotten() {
+        let mut demand = Demand::default();
+        let now = Time(5_000_000_000);
+        for _ in 0..200 {
+            demand.outstanding = 65_536;
+            demand.answered = 4096;
+            demand.sample(now);
+        }
+        assert_eq!(demand.load(), 69_632);
+        assert!(!demand.is_stale(now));
+        let silent = now + LOAD_RESET;
+        assert!(demand.is_stale(silent));
+        assert_eq!(demand.forget(), 69_632);
+        assert!(!demand.is_stale(silent));
+    }
+}
