@@ -43,6 +43,17 @@ pub(crate) struct Ticket {
     pub(crate) slot: u16,
 }
 
+/// An Abort command that waits for the end of the command that it aborts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitingAbort {
+    /// The command that it aborts.
+    pub(crate) aborted: Ticket,
+    /// The core of the Abort command.
+    pub(crate) from: usize,
+    /// The Abort command.
+    pub(crate) asker: Ticket,
+}
+
 /// Bits of a tag from here on name the extent that a request is for.
 const PART_SHIFT: u32 = 56;
 

@@ -4,3 +4,4 @@
 pub(crate) mod ack;
 pub(crate) mod step;
 pub(crate) mod waiting;
+pub(crate) mod withdrawal;

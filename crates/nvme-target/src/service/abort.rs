@@ -1,7 +1,6 @@
 //! Aborts of commands that wait. `[NVMe Base 2.0 §5.1]`
 
 use crate::command::dataset;
-use crate::message::CoreMessage;
 use crate::request::{CommandKind, CommandState, Ticket};
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
@@ -20,33 +19,6 @@ pub(crate) enum Aborted {
     /// The command begins no further piece, and is answered as aborted when the device has returned
     /// the pieces that it has.
     AtEnd(Ticket),
-}
-
-/// An Abort command that waits for the end of the command that it aborts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitingAbort {
-    /// The command that it aborts.
-    pub(crate) aborted: Ticket,
-    /// The core of the Abort command.
-    pub(crate) from: usize,
-    /// The Abort command.
-    pub(crate) asker: Ticket,
-}
-
-/// Answers the Abort commands that waited for the end of a command.
-pub(crate) fn ended(aborted: Ticket, core: &mut CoreState) {
-    let shared = &core.shared;
-    core.aborts.retain(|waiting| {
-        if waiting.aborted == aborted {
-            let asker = waiting.asker;
-            let note = CoreMessage::Aborted {
-                asker,
-                aborted: true,
-            };
-            shared.deliver(waiting.from, note);
-        }
-        waiting.aborted != aborted
-    });
 }
 
 /// Aborts a command of which the device has nothing, or of which it gets no further piece.

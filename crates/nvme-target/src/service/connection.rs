@@ -364,6 +364,9 @@ impl Connection {
             self.holding.give_back_table();
             core.tables.give_back(table);
         }
+        if !core.aborts.is_empty() {
+            core.end_aborts(self.ticket(slot));
+        }
         self.session.commands.give_back(slot);
         if !core.barriers.is_idle() {
             core.barriers.passed(self.ticket(slot));

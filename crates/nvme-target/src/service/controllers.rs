@@ -4,8 +4,8 @@
 use crate::controller::async_events::Notice;
 use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::message::CoreMessage;
-use crate::request::{CommandState, Ticket};
-use crate::service::abort::{self, Aborted, WaitingAbort};
+use crate::request::{CommandState, Ticket, WaitingAbort};
+use crate::service::abort::{self, Aborted};
 use crate::service::connection::Owner;
 use crate::service::core::Action;
 use crate::service::events;

@@ -14,8 +14,7 @@ use crate::log_budget::LogBudget;
 use crate::message::CoreMessage;
 use crate::namespace::{CoreNamespace, DeviceCommand};
 use crate::qos::core::CoreTokens;
-use crate::request::{CommandState, Slot, StateCounts, Ticket};
-use crate::service::abort::WaitingAbort;
+use crate::request::{CommandState, Slot, StateCounts, Ticket, WaitingAbort};
 use crate::service::connection_state::ConnectionState;
 use crate::service::namespaces::{Namespaces, Submitted};
 use crate::service::wait_lists::{WaitLists, WaitsFor};
@@ -370,6 +369,22 @@ impl CoreState {
                 Err(number)
             }
         }
+    }
+
+    /// Answers the Abort commands that waited for the end of a command.
+    pub(crate) fn end_aborts(&mut self, ended: Ticket) {
+        let shared = &self.shared;
+        self.aborts.retain(|waiting| {
+            if waiting.aborted == ended {
+                let asker = waiting.asker;
+                let note = CoreMessage::Aborted {
+                    asker,
+                    aborted: true,
+                };
+                shared.deliver(waiting.from, note);
+            }
+            waiting.aborted != ended
+        });
     }
 
     /// A barrier's command is gone: the commands that it holds go on.

@@ -5,9 +5,9 @@
 //! poll group also owns the listeners and all admin queues, deals I/O queues out, and decides how
 //! many cores are in use.
 
+use crate::change::withdrawal::Withdrawal;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
-use crate::service::withdrawals::Withdrawal;
 use crate::shared::Shared;
 use crate::switch::scaling::Scaling;
 use crate::switch::steering::Steering;

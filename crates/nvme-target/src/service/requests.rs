@@ -13,7 +13,7 @@ use crate::request::{CommandKind, CommandState, Slot, StateCounts, Ticket, statu
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
 use crate::service::prepare::prepare;
-use crate::service::{abort, answers, controller, events};
+use crate::service::{answers, controller, events};
 use base::Time;
 use base::mutation::{self, Mutation};
 use block::{BlockError, Completion, Extents, Request};
@@ -524,9 +524,6 @@ pub(crate) fn finish(
     }
     let in_flight = std::mem::take(&mut entry.accounting.in_flight);
     let (kind, nsid, cid, opcode) = (entry.kind, entry.nsid, entry.cid, entry.opcode);
-    if kind == CommandKind::Dataset {
-        abort::ended(connection.ticket(slot), core);
-    }
     if kind == CommandKind::Shutdown
         && let Owner::Admin(controller) = &mut connection.owner
     {
@@ -590,10 +587,8 @@ pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreStat
     if entry.state() == CommandState::Transferring {
         connection.session.transferring -= 1;
     }
-    match entry.kind {
-        CommandKind::Barrier => core.withdraw_barrier(ticket),
-        CommandKind::Dataset => abort::ended(ticket, core),
-        _ => {}
+    if entry.kind == CommandKind::Barrier {
+        core.withdraw_barrier(ticket);
     }
     connection.free(slot, core);
     if in_flight {

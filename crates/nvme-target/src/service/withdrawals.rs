@@ -5,6 +5,7 @@
 //! connections of hosts that do not read theirs in time: the memory may be another host's next.
 
 use crate::change::ack::Pausing;
+use crate::change::withdrawal::{Holder, Withdrawal};
 use crate::namespace::{CoreNamespace, Gate};
 use crate::service::connection::Connection;
 use crate::service::connection_state::ConnectionState;
@@ -13,27 +14,6 @@ use crate::service::poll_group::PollGroup;
 use base::{SlabKey, Time};
 use block::Direct;
 use reactor::Context;
-
-/// A removal or a revocation that waits.
-#[derive(Debug)]
-pub(crate) struct Withdrawal {
-    /// The namespace that is to be removed, by subsystem and identifier; `None` for rights.
-    removes: Option<(u32, u32)>,
-    /// Connections with answers that point into the memory and are not sent.
-    holders: Vec<Holder>,
-    /// Time at which the connections close that hold some still.
-    until: Time,
-    /// Acknowledged, by being dropped, when the change is through on this core.
-    _debt: Option<Pausing>,
-}
-
-/// A connection with answers that are not sent.
-#[derive(Debug)]
-pub(crate) struct Holder {
-    connection: SlabKey,
-    /// Number of the send with which the last of them leaves; `None` while some wait for room.
-    mark: Option<u64>,
-}
 
 /// Returns true while answers of a connection that point into the memory of a namespace (`None` for
 /// any) are not sent.
