@@ -559,8 +559,7 @@ mod tests {
             name.clone_into(&mut attached.wanted.name);
             running.shared.lock().insert(attached);
         }
-        let socket = format!("switchyard-slow-{}.sock", std::process::id());
-        let socket = std::env::temp_dir().join(socket);
+        let socket = block::temporary("slow.sock");
         let api = ApiAddress::Unix(socket.clone());
         let options = ServerOptions {
             api: Some(api.clone()),

@@ -252,8 +252,7 @@ mod tests {
 
     #[test]
     fn a_file_is_the_same_by_each_of_its_names_and_no_other_one() {
-        let folder = std::env::temp_dir().join(format!("switchyard-source-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        let folder = block::temporary_folder("folder");
         let [one, other, link] = ["one", "other", "link"].map(|name| folder.join(name));
         for path in [&one, &other] {
             fs::write(path, [0; 4096]).expect("it is written");
@@ -267,7 +266,6 @@ mod tests {
         assert_eq!(identity(link).expect("it is there"), first);
         assert_ne!(identity(other).expect("it is there"), first);
         identity(folder.join("none")).expect_err("it is not there");
-        fs::remove_dir_all(&folder).expect("it is removed");
     }
 
     /// A block device of ublk that a killed process left was served on as one of zeroes.

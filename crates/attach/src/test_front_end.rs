@@ -132,7 +132,6 @@ pub(crate) fn no_file() -> FileReader {
 
 /// An attachment of a file.
 pub(crate) fn wanted(test: &str) -> Wanted {
-    let name = format!("switchyard-{test}-{}.sock", std::process::id());
     Wanted {
         name: "a".to_owned(),
         device: SourceDevice::Local("null:1M".parse().expect("a device")),
@@ -140,7 +139,7 @@ pub(crate) fn wanted(test: &str) -> Wanted {
         nice: 0,
         socket_access: SocketAccess::default(),
         front_end: FrontEndOptions::Nbd(NbdOptions {
-            address: Address::Unix(std::env::temp_dir().join(name)),
+            address: Address::Unix(block::temporary(&format!("{test}.sock"))),
             class: Class::DEFAULT,
             rules: ClassRules::default(),
             tls: None,

@@ -17,6 +17,8 @@ pub mod request;
 mod skipped;
 mod submitter_memory;
 #[cfg(any(test, feature = "testing"))]
+mod temporary;
+#[cfg(any(test, feature = "testing"))]
 mod test_device;
 #[cfg(test)]
 mod test_driver;
@@ -35,5 +37,7 @@ pub use request::{BlockError, Completion, IoCounts, Operation, Request};
 #[cfg(any(test, feature = "testing"))]
 pub use skipped::skipped;
 pub use submitter_memory::{Placed, SubmitterMemory};
+#[cfg(any(test, feature = "testing"))]
+pub use temporary::{Folder, temporary, temporary_folder};
 #[cfg(any(test, feature = "testing"))]
 pub use test_device::TestDevice;

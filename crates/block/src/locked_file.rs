@@ -66,9 +66,8 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     /// A file that has no name any more, and a way to open it again.
-    fn file(name: &str) -> (File, impl Fn() -> File) {
-        let path = format!("switchyard-lock-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(path);
+    fn file() -> (File, impl Fn() -> File) {
+        let path = crate::temporary("file");
         let file = File::create(&path).expect("a new file");
         std::fs::remove_file(&path).expect("it is there");
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -77,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_lock_ends_with_its_holder_though_others_have_the_open_file() {
-        let (file, again) = file("forked");
+        let (file, again) = file();
         // As a process that was forked has it.
         let forked = file.try_clone().expect("a descriptor");
         let other = again();
@@ -92,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_forked_process_does_not_end_the_lock_of_its_parent() {
-        let (file, again) = file("parent");
+        let (file, again) = file();
         let held = LockedFile::exclusive(file).expect("nothing else has it");
         let file = held.try_clone().expect("a descriptor");
         let holder = held.holder;
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn readers_share_a_lock_and_hold_off_a_writer() {
-        let (file, again) = file("readers");
+        let (file, again) = file();
         let (second, third) = (again(), again());
         let first = LockedFile::shared(file).expect("nothing else has it");
         let second = LockedFile::shared(second).expect("readers share it");

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{NQN, Serving, code, json, run, stderr, stdout};
+use common::{Folder, NQN, Serving, code, json, run, stderr, stdout};
 
 #[test]
 fn controller_and_namespaces_are_shown() {
@@ -78,17 +78,11 @@ fn uuid_of_a_target_with(args: &[&str]) -> String {
 
 #[test]
 fn a_volume_keeps_its_uuid_and_another_in_its_place_has_its_own() {
-    let directory = std::env::temp_dir().join(format!("switchyard-uuid-{}", std::process::id()));
-    std::fs::create_dir(&directory).unwrap();
-    let path = |name| directory.join(name).to_str().unwrap().to_owned();
-    let [first, second] = ["first", "second"].map(|name| {
-        std::fs::write(path(name), [0; 4096]).unwrap();
-        path(name)
-    });
+    let folder = Folder::new();
+    let [first, second] = ["first", "second"].map(|name| folder.write(name, [0; 4096]));
     let uuid = uuid_of_a_target_with(&["--file", &first]);
     assert_eq!(uuid_of_a_target_with(&["--file", &first]), uuid);
     assert_ne!(uuid_of_a_target_with(&["--file", &second]), uuid);
-    std::fs::remove_dir_all(&directory).unwrap();
 
     // What was in memory is gone with the target.
     let memory = ["--ram", "1M"];

@@ -194,8 +194,7 @@ mod tests {
     /// The new content was there, and the caller was told that the old one was.
     #[test]
     fn a_directory_that_cannot_be_synchronized_has_the_old_content() {
-        let folder = std::env::temp_dir().join(format!("switchyard-files-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
+        let folder = block::temporary_folder("folder");
         let file = folder.join("state.json");
         replace_by(&file, "new", &Access::Owner, refuse).expect_err("it is not durable");
         assert!(!file.exists());
@@ -204,15 +203,12 @@ mod tests {
         let read = read_regular(&file, 100).expect("a file");
         assert_eq!(read, "old");
         assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1);
-        std::fs::remove_dir_all(&folder).expect("it is ours");
     }
 
     /// A service that runs as a user of its own could not read its configuration any more.
     #[test]
     fn a_shared_file_keeps_its_owner_its_mode_and_the_link_to_it() {
-        let name = format!("switchyard-shared-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).expect("a folder");
+        let folder = block::temporary_folder("folder");
         let [file, link, other] = ["target.toml", "link", "other"].map(|name| folder.join(name));
         let of = |path: &Path| {
             let found = std::fs::symlink_metadata(path).expect("it is there");
@@ -240,6 +236,5 @@ mod tests {
         assert!(link.is_symlink());
         replace_shared(&folder, "").expect_err("it is a folder");
         assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 3);
-        std::fs::remove_dir_all(&folder).expect("it is ours");
     }
 }

@@ -102,8 +102,7 @@ mod tests {
     /// Two servers replaced one stale socket, and the first of them was reached by no client any more.
     #[test]
     fn of_two_servers_at_one_socket_that_was_left_one_listens() {
-        let name = format!("switchyard-unix-socket-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = block::temporary("socket");
         for _ in 0..500 {
             // It never listened: of a listener, a process that another test starts has a copy until
             // it executes its program.

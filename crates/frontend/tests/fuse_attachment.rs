@@ -161,6 +161,7 @@ fn a_process_of_tests_that_is_killed_leaves_no_mount() {
     let mut tests = Command::new(std::env::current_exe().unwrap());
     tests.args(["--exact", name, "--nocapture"]);
     tests.env(IS_KILLED, "").stdout(Stdio::piped());
+    tests.env("TMPDIR", block::temporary_folder("tmp"));
     let mut tests = tests.spawn().unwrap();
     let lines = BufReader::new(tests.stdout.take().unwrap()).lines();
     let mut lines = lines.map(|line| line.unwrap());
@@ -201,7 +202,7 @@ fn be_killed() {
 #[test]
 fn options_that_cannot_be_are_refused() {
     let device = || same(ram(4096, 512));
-    let directory = std::env::temp_dir();
+    let directory = block::temporary_folder("empty");
     let start = |namespaces, path: &std::path::Path| {
         Attachment::start(namespaces, &Options::new(path)).unwrap_err()
     };

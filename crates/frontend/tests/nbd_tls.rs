@@ -23,7 +23,6 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassRules;
@@ -62,10 +61,7 @@ impl Bed {
 
     /// One with a server that is not started.
     fn stopped() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("switchyard-nbd-tls-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
+        let folder = block::temporary("tls");
         let authority = Authority::new(&folder);
         authority.issue("server", "server");
         Self {
@@ -122,13 +118,6 @@ impl Bed {
     fn client(&self) -> StreamOwned<ClientConnection, UnixStream> {
         let connection = tls(&self.authority.path("server"), None);
         StreamOwned::new(connection, self.ask())
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        self.server = None;
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

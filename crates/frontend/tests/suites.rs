@@ -50,8 +50,7 @@ fn the_device_suite_passes_through_a_file_of_fuse() {
 #[test]
 fn the_device_suite_passes_through_nbd() {
     for (block_bytes, poll) in [(512, PollPolicy::Never), (4096, PollPolicy::Auto)] {
-        let name = format!("switchyard-suite-{}-{block_bytes}", std::process::id());
-        let socket = std::env::temp_dir().join(name);
+        let socket = block::temporary("nbd.sock");
         let device = ram(BYTES, block_bytes);
         let options = NbdOptions {
             address: Address::Unix(socket.clone()),

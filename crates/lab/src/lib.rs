@@ -8,6 +8,7 @@ mod by_hand;
 pub mod calibrate;
 pub mod check;
 pub mod figure;
+mod folder;
 pub mod hostile;
 pub mod limit;
 pub mod model;

@@ -89,9 +89,8 @@ fn a_load_on_memory_allocates_nothing_per_request() {
 
 #[test]
 fn a_load_on_a_file_allocates_nothing_per_request() {
-    let path = std::env::temp_dir().join(format!("switchyard-load-{}", std::process::id()));
     let file = FileDevice::open(FileOptions {
-        path: path.clone(),
+        path: block::temporary("device"),
         block_bytes: 4096,
         size: Some(4 << 20),
         create: true,
@@ -99,7 +98,6 @@ fn a_load_on_a_file_allocates_nothing_per_request() {
         direct: true,
     })
     .unwrap();
-    std::fs::remove_file(path).unwrap();
     assert_eq!(
         allocations("file:rw=randrw,depth=8", Arc::new(file), false),
         0

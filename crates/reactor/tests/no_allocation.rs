@@ -55,10 +55,9 @@ impl Exchange {
                 }
             }
         }
-        let path = std::env::temp_dir().join(format!("switchyard-alloc-{}", std::process::id()));
-        let file = std::fs::File::create(&path).expect("a temporary file");
-        std::fs::remove_file(path).expect("removed");
-        let file = driver.open_file(Arc::new(file)).expect("opened");
+        let file = rustix::fs::memfd_create("temporary", rustix::fs::MemfdFlags::CLOEXEC);
+        let file = Arc::new(file.expect("a file in memory").into());
+        let file = driver.open_file(file).expect("opened");
         Self {
             near: near.expect("connected"),
             far: far.expect("accepted"),

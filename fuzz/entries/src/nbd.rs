@@ -1,8 +1,8 @@
 //! Clients of the NBD server, over its socket.
 
 use arbitrary::{Result, Unstructured};
-use block::Device;
 use block::device::Ram;
+use block::{Device, Folder};
 use frontend::ClassRules;
 use frontend::nbd::{Address, NbdOptions, NbdServer};
 use reactor::PollPolicy;
@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use switch::{Class, PerClass};
 
@@ -23,16 +23,18 @@ const INPUT_BYTES_MAX: usize = 64 * 1024;
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server for all inputs of the process; the device is read-only and zero.
+/// A server for all inputs of a thread; the device is read-only and zero.
 struct Served {
     path: PathBuf,
+    // Ends before its folder.
     _server: NbdServer,
+    _folder: Folder,
 }
 
-fn served() -> &'static Served {
-    static SERVED: OnceLock<Served> = OnceLock::new();
-    SERVED.get_or_init(|| {
-        let path = std::env::temp_dir().join(format!("switchyard-fuzz-nbd-{}", std::process::id()));
+impl Served {
+    fn start() -> Self {
+        let folder = Folder::new();
+        let path = folder.path().join("nbd.sock");
         let device: Arc<dyn Device> = Arc::new(Ram::new(BYTES, 512).expect("memory"));
         let devices = PerClass::from_fn(|_| Arc::clone(&device));
         let options = NbdOptions {
@@ -45,20 +47,25 @@ fn served() -> &'static Served {
             poll: PollPolicy::Never,
         };
         let server = NbdServer::start(&devices, &options).expect("a free path");
-        Served {
+        Self {
             path,
             _server: server,
+            _folder: folder,
         }
-    })
+    }
+}
+
+thread_local! {
+    static SERVED: Served = Served::start();
 }
 
 /// A client that says whatever the input makes of it: the server answers or closes, and serves the
 /// next client as before.
 pub fn nbd(input: &[u8]) {
     let input = &input[..input.len().min(INPUT_BYTES_MAX)];
-    let served = served();
+    let path = SERVED.with(|served| served.path.clone());
     let connect = || {
-        let stream = UnixStream::connect(&served.path).expect("the server listens");
+        let stream = UnixStream::connect(&path).expect("the server listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time");
         stream
     };

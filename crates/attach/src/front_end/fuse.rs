@@ -130,13 +130,11 @@ mod tests {
     /// The content of the directory was hidden without a word.
     #[test]
     fn a_mount_point_is_an_empty_directory() {
-        let folder = std::env::temp_dir().join(format!("switchyard-fuse-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        let folder = block::temporary_folder("folder");
         check_empty(&folder).expect("it is empty");
         check_empty(&folder.join("missing")).expect("the front end's own error says it");
         fs::write(folder.join("file"), "").expect("a file");
         let error = check_empty(&folder).expect_err("it is not empty");
-        fs::remove_dir_all(&folder).expect("it is there");
         assert!(error.to_string().contains("is not empty"), "{error}");
     }
 }

@@ -147,10 +147,8 @@ fn not_fresh() -> Suite {
 
 #[test]
 fn it_passes_over_a_file() {
-    let name = format!("switchyard-cache-{}", std::process::id());
-    let path = std::env::temp_dir().join(name);
     let file = FileDevice::open(FileOptions {
-        path: path.clone(),
+        path: crate::temporary("device"),
         block_bytes: 4096,
         size: Some(SIZE),
         create: true,
@@ -161,7 +159,6 @@ fn it_passes_over_a_file() {
     for size in sizes() {
         conformance::run(driver, &cache(file.clone(), size), not_fresh());
     }
-    std::fs::remove_file(path).expect("it is there");
 }
 
 #[test]

@@ -66,10 +66,8 @@ fn emulated_flash_passes_by_every_path() {
 #[test]
 fn a_file_passes_by_every_path() {
     for path in Path::ALL {
-        let name = format!("switchyard-path-{}-{path}", std::process::id());
-        let file = std::env::temp_dir().join(name);
         let options = FileOptions {
-            path: file.clone(),
+            path: crate::temporary("device"),
             block_bytes: BLOCK,
             size: Some(16 * MIB as u64),
             create: true,
@@ -78,7 +76,6 @@ fn a_file_passes_by_every_path() {
         };
         let device = FileDevice::open(options).expect("a file");
         conformance::run(driver, &start(Arc::new(device), path), suite());
-        std::fs::remove_file(file).expect("it is there");
     }
 }
 

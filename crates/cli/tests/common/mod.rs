@@ -8,7 +8,7 @@ pub mod attaching;
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -19,8 +19,14 @@ pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_switchyard"));
+    alone(Command::new(env!("CARGO_BIN_EXE_switchyard")))
+}
+
+/// Without input, and without the settings of whoever runs the tests. Its temporary files are gone
+/// when the test is, also if it was killed.
+fn alone(mut command: Command) -> Command {
     command.env_remove("SWITCHYARD_LOG").stdin(Stdio::null());
+    command.env("TMPDIR", block::temporary_folder("tmp"));
     command
 }
 
@@ -28,11 +34,8 @@ pub fn program() -> Command {
 pub fn limited_program(ulimit: &str) -> Command {
     let mut command = Command::new("sh");
     let script = format!("{ulimit} && exec \"$0\" \"$@\"");
-    command
-        .args(["-c", &script, env!("CARGO_BIN_EXE_switchyard")])
-        .env_remove("SWITCHYARD_LOG")
-        .stdin(Stdio::null());
-    command
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_switchyard")]);
+    alone(command)
 }
 
 /// The program with its log in this file.
@@ -41,10 +44,8 @@ pub fn logging_program(log: &str) -> Command {
     let script = "exec \"$0\" \"$@\" 2>\"$LOG\"";
     command
         .args(["-c", script, env!("CARGO_BIN_EXE_switchyard")])
-        .env_remove("SWITCHYARD_LOG")
-        .env("LOG", log)
-        .stdin(Stdio::null());
-    command
+        .env("LOG", log);
+    alone(command)
 }
 
 /// Runs it to its end.
@@ -282,20 +283,16 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A folder of a test's own, removed when dropped.
-pub struct Folder(PathBuf);
+pub struct Folder(block::Folder);
 
 impl Folder {
     pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("switchyard-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a folder can be made");
-        Self(path)
+        Self(block::Folder::new())
     }
 
     pub fn path(&self, name: &str) -> String {
         self.0
+            .path()
             .join(name)
             .to_str()
             .expect("a path of ours is text")
@@ -306,12 +303,6 @@ impl Folder {
         let path = self.path(name);
         std::fs::write(Path::new(&path), content).expect("a file can be written");
         path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -535,10 +535,9 @@ fn each_file_that_is_no_configuration_has_its_own_remedy() {
             .ends_with("; name a regular file: a configuration, written in TOML"),
         "{folder}"
     );
-    let path = std::env::temp_dir().join(format!("switchyard-long-{}", std::process::id()));
+    let path = block::temporary("long");
     std::fs::write(&path, "#".repeat(CONFIGURATION_BYTES_MAX + 1)).expect("a file");
     let long = load(&path).expect_err("too large");
-    std::fs::remove_file(&path).expect("it is there");
     assert!(
         long.to_string()
             .ends_with("it is larger than 1048576 bytes; shorten it, or name another file"),
@@ -548,7 +547,7 @@ fn each_file_that_is_no_configuration_has_its_own_remedy() {
 
 #[test]
 fn a_pipe_is_read_by_what_may_wait_for_it() {
-    let path = std::env::temp_dir().join(format!("switchyard-pipe-{}", std::process::id()));
+    let path = block::temporary("pipe");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
     let refused = load(&path).expect_err("nothing writes to it").to_string();
@@ -558,7 +557,6 @@ fn a_pipe_is_read_by_what_may_wait_for_it() {
     let read = load_waiting(&path).expect("a configuration");
     assert!(!read.default_tenant);
     writer.join().expect("it ends").expect("it is read");
-    std::fs::remove_file(&path).expect("it is ours");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn memory_is_removed_without_a_wait() {
 }
 
 fn path(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("switchyard-{name}-{}", std::process::id()))
+    block::temporary(name)
 }
 
 fn file(path: &Path) -> model::Device {
@@ -90,7 +90,6 @@ fn a_file_that_stays_locked_is_not_removed() {
     remove(&plane).expect("nothing uses it");
     drop(add(&plane, file(&path)));
     remove(&plane).expect("nothing uses it");
-    std::fs::remove_file(&path).expect("it is ours");
 }
 
 /// A file and a model of its costs, which end with the test.
@@ -110,14 +109,6 @@ impl Calibrated {
         model::Device {
             model: Some(self.model.clone()),
             ..file(&self.disk)
-        }
-    }
-}
-
-impl Drop for Calibrated {
-    fn drop(&mut self) {
-        for path in [&self.disk, &self.model] {
-            let _ = std::fs::remove_file(path);
         }
     }
 }

@@ -393,10 +393,7 @@ mod tests {
     };
 
     fn directory(name: &str) -> PathBuf {
-        let name = format!("switchyard-mount-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).expect("it is new");
-        path
+        block::temporary_folder(name)
     }
 
     /// It had to be removed by hand before the next process could start.

@@ -8,16 +8,14 @@ use block::device::Ram;
 use reactor::PollPolicy;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use switch::PerClass;
 use switchyard_frontend::vhost::{VhostOptions, VhostServer};
 
 pub(crate) const BYTES: u64 = 64 << 20;
 
 pub(crate) fn socket() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("switchyard-vhost-{}-{number}", std::process::id()))
+    block::temporary("vhost.sock")
 }
 
 pub(crate) fn ram() -> Arc<dyn Device> {

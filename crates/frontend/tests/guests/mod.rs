@@ -4,7 +4,7 @@
 use load::vhost::messages::{Connection, F_PROTOCOL_FEATURES, code, protocol, vring_state};
 use load::vhost::ring::{AREA_BYTES, DriverRing, ENTRIES};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io::Read as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -260,15 +260,9 @@ impl Guest {
 
     /// Ends the connection, and keeps the rest.
     pub(crate) fn leave(&mut self) {
-        let name = format!(
-            "switchyard-away-{}-{}",
-            std::process::id(),
-            self.file.as_raw_fd()
-        );
-        let path = std::env::temp_dir().join(name);
+        let path = block::temporary("away.sock");
         let _listener = UnixListener::bind(&path).unwrap();
         self.connection = Connection::open(&path).unwrap();
-        std::fs::remove_file(path).unwrap();
     }
 
     /// Goes on with a back end after so many requests, with the record of those under way if there

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use switch::{Class, PerClass};
 use switchyard_frontend::fuse::{Attachment, FuseError, Options};
 
@@ -77,14 +77,6 @@ impl Drop for Watcher {
     }
 }
 
-/// A directory that is not there yet.
-fn fresh_directory() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("switchyard-fuse-{}-{number}", std::process::id());
-    std::env::temp_dir().join(name)
-}
-
 /// The reason for which nothing can be mounted here.
 fn refusal(error: &FuseError) -> Option<String> {
     let missing = matches!(error, FuseError::NoFuse(_) | FuseError::NoHelper(_));
@@ -99,9 +91,7 @@ pub(crate) fn attach(
     namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
     change: impl FnOnce(&mut Options),
 ) -> Option<Mounted> {
-    let directory = fresh_directory();
-    std::fs::create_dir(&directory).unwrap();
-    let directory = directory.canonicalize().unwrap();
+    let directory = block::temporary_folder("fuse").canonicalize().unwrap();
     let mut options = Options::new(&directory);
     change(&mut options);
     let mut mounted = Mounted {

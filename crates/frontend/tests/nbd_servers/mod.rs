@@ -7,7 +7,6 @@ use block::device::{FileDevice, FileOptions, Ram};
 use reactor::PollPolicy;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassRules;
 use switchyard_frontend::nbd::{Address, NbdOptions, NbdServer};
@@ -17,9 +16,7 @@ pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const BYTES: u64 = 64 << 20;
 
 pub(crate) fn socket() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("switchyard-nbd-{}-{number}", std::process::id()))
+    block::temporary("nbd.sock")
 }
 
 pub(crate) fn options(socket: &Path) -> NbdOptions {

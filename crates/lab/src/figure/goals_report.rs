@@ -2,6 +2,7 @@
 
 use super::goals::{self, Goal, Judged, QuotientVerdict};
 use super::{Disturbances, Effort, Progress, Quiet, aligned, measure, short};
+use crate::folder::Folder;
 use crate::process::MachineRunner;
 use anyhow::Result;
 use load::{Machine, RunSummary};
@@ -29,7 +30,8 @@ pub fn measure_goals(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<GoalsReport> {
     let plan = goals::plan(rows);
-    let mut runner = Quiet::new(MachineRunner::new(&std::env::temp_dir()), tries);
+    let folder = Folder::new("goals")?;
+    let mut runner = Quiet::new(MachineRunner::new(folder.path()), tries);
     let measured = measure(&plan, effort, &mut runner, progress)?;
     let mut cost = |depth| goals::cost_of_passing(depth, effort.measured);
     Ok(GoalsReport {

@@ -582,12 +582,9 @@ fn a_long_title_ends_within_its_picture() {
 #[test]
 fn a_picture_can_be_a_png() {
     let report = report(named("i10-6")[0], Extent::Full);
-    let path = std::env::temp_dir().join(format!("figure-test-{}.png", std::process::id()));
-    let drawn = plot::png(&report, &path);
-    let bytes = std::fs::read(&path);
-    let _ = std::fs::remove_file(&path);
-    drawn.unwrap();
-    let bytes = bytes.unwrap();
+    let path = block::temporary("figure.png");
+    plot::png(&report, &path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
     assert_eq!(bytes[1..4], *b"PNG");
     // Width and height, big-endian in the header.
     assert_eq!(bytes[16..24], [0, 0, 4, 16, 0, 0, 2, 246]);

@@ -7,6 +7,7 @@
 //! is talked to or ended.
 
 use crate::figure::{AppSample, Effort, LOAD_CORE, Sample, Scenario, Stack, TARGET_CORE, Workload};
+use crate::folder::Folder;
 use crate::remote::{Iscsi, Nbd, OneByOne, Plain, PlainServer, Remote, Wait};
 use anyhow::{Context as _, Result, bail, ensure};
 use base::units::CoreId;
@@ -199,8 +200,8 @@ fn average(text: &str) -> Option<f64> {
 struct Server {
     process: Child,
     address: SocketAddr,
-    /// Folder of its control socket, removed with it.
-    folder: Option<PathBuf>,
+    /// Folder of its control socket.
+    folder: Option<Folder>,
 }
 
 impl Server {
@@ -219,10 +220,7 @@ impl Server {
 
     /// `tgtd` with the file as its only unit.
     fn tgtd(file: &SharedFile) -> Result<Self> {
-        let name = format!("switchyard-tgtd-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
+        let folder = Folder::new("tgtd")?;
         let server = Self::start(Some(folder), |command, address| {
             command
                 .arg(program("tgtd").get_program())
@@ -251,7 +249,7 @@ impl Server {
     /// Has `tgtadm` do an operation in a mode to target 1.
     fn tgtadm(&self, words: &[&str]) -> Result<()> {
         let mut command = program("tgtadm");
-        set_control_socket(&mut command, self.folder.as_deref());
+        set_control_socket(&mut command, self.folder.as_ref());
         let output = command
             .args(["--control-port", CONTROL, "--lld", "iscsi", "--tid", "1"])
             .args(["--mode", words[0], "--op", words[1]])
@@ -270,7 +268,7 @@ impl Server {
 
     /// Starts a server on the target's core, and waits until it listens at a port that was free.
     fn start(
-        folder: Option<PathBuf>,
+        folder: Option<Folder>,
         arguments: impl FnOnce(&mut Command, SocketAddr),
     ) -> Result<Self> {
         // It cannot be told to choose one and say which. Should another process take it in between,
@@ -287,7 +285,7 @@ impl Server {
             "--",
         ]);
         arguments(&mut command, address);
-        set_control_socket(&mut command, folder.as_deref());
+        set_control_socket(&mut command, folder.as_ref());
         let process = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -328,9 +326,9 @@ impl Server {
 }
 
 /// Sets the socket at which `tgtd` and `tgtadm` meet.
-fn set_control_socket(command: &mut Command, folder: Option<&Path>) {
+fn set_control_socket(command: &mut Command, folder: Option<&Folder>) {
     if let Some(folder) = folder {
-        command.env("TGT_IPC_SOCKET", folder.join("control"));
+        command.env("TGT_IPC_SOCKET", folder.path().join("control"));
     }
 }
 
@@ -342,9 +340,6 @@ impl Drop for Server {
         // It has nothing to lose: what it shares is memory.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        if let Some(folder) = &self.folder {
-            let _ = std::fs::remove_dir_all(folder);
-        }
     }
 }
 

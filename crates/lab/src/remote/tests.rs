@@ -5,25 +5,18 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
-/// A file of random content, removed when dropped.
+/// A file of random content.
 struct Disk(PathBuf);
 
 impl Disk {
     const BYTES: u64 = 1 << 20;
 
     fn new(name: &str) -> Self {
-        let name = format!("switchyard-remote-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = block::temporary(name);
         let mut content = vec![0; 1 << 20];
         Prng::from_seed(9).fill(&mut content);
         std::fs::write(&path, content).unwrap();
         Self(path)
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

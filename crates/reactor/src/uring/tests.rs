@@ -447,21 +447,8 @@ fn a_wake_ends_a_sleep_from_another_thread() {
 }
 
 fn temporary() -> Arc<File> {
-    let path = std::env::temp_dir().join(format!(
-        "switchyard-uring-{}-{:?}",
-        std::process::id(),
-        std::thread::current().id()
-    ));
-    let mut options = File::options();
-    let file = options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&path);
-    let file = file.expect("a temporary file");
-    std::fs::remove_file(path).expect("removed");
-    Arc::new(file)
+    let file = rustix::fs::memfd_create("temporary", rustix::fs::MemfdFlags::CLOEXEC);
+    Arc::new(file.expect("a file in memory").into())
 }
 
 fn filled(driver: &UringDriver, byte: u8) -> Buffer {

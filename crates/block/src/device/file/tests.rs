@@ -3,13 +3,12 @@
 use super::{BufferedReason, FileDevice, FileOptions, IoMode, open as opening};
 use crate::conformance::{Bench, Suite, run};
 use crate::test_driver::driver;
-use crate::{BlockError, Device, DeviceError, LockedFile, Operation};
+use crate::{BlockError, Device, DeviceError, Folder, LockedFile, Operation};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 const SIZE: u64 = 8 << 20;
 
@@ -18,37 +17,26 @@ const FULL_DIRECTORY: &str = "SWITCHYARD_TEST_FULL_DIRECTORY";
 
 /// A directory that is removed with everything in it.
 #[derive(Debug)]
-struct Directory(PathBuf);
+struct Directory(Folder);
 
 impl Directory {
     fn new(parent: &Path) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("switchyard-block-{}-{number}", std::process::id());
-        let path = parent.join(name);
-        fs::create_dir(&path).expect("a new directory");
-        Self(path)
+        Self(Folder::within(parent))
     }
 
     fn temporary() -> Self {
-        Self::new(&std::env::temp_dir())
+        Self(Folder::new())
     }
 
     fn options(&self, block_bytes: u32) -> FileOptions {
         FileOptions {
-            path: self.0.join("device"),
+            path: self.0.path().join("device"),
             block_bytes,
             size: Some(SIZE),
             create: true,
             read_only: false,
             direct: true,
         }
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -210,7 +198,7 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
         ),
         (
             FileOptions {
-                path: directory.0.clone(),
+                path: directory.0.path().to_path_buf(),
                 ..good.clone()
             },
             "neither a regular file",
@@ -224,7 +212,7 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
         ),
         (
             FileOptions {
-                path: directory.0.join("no/file"),
+                path: directory.0.path().join("no/file"),
                 ..good.clone()
             },
             "check the path",
@@ -592,14 +580,18 @@ fn in_a_small_file_system(test: &str) {
             command.args(namespaces);
             command
         };
-        if let Err(error) = output(unshare().args(probe).arg(&directory.0)) {
+        if let Err(error) = output(unshare().args(probe).arg(directory.0.path())) {
             why = error;
             continue;
         }
         let mut command = unshare();
         command.args(["--mount", "sh", "-c", script, "sh"]);
-        command.args([directory.0.as_os_str(), binary.as_os_str(), name.as_ref()]);
-        let result = output(command.env(FULL_DIRECTORY, &directory.0));
+        command.args([
+            directory.0.path().as_os_str(),
+            binary.as_os_str(),
+            name.as_ref(),
+        ]);
+        let result = output(command.env(FULL_DIRECTORY, directory.0.path()));
         let text = result.unwrap_or_else(|error| panic!("{error}"));
         println!("{text}");
         assert!(text.contains("1 passed"), "the test ran: {text}");
@@ -711,7 +703,7 @@ fn a_file_keeps_its_identity_and_another_in_its_place_has_its_own() {
     let options = directory.options(512);
     let identity = |options| open(options).identity().expect("a file that is there");
     let first = identity(&options);
-    let moved = directory.0.join("moved");
+    let moved = directory.0.path().join("moved");
     fs::rename(&options.path, &moved).expect("a file that is there");
     // While the first one is there, its inode is no other file's.
     assert_ne!(identity(&options), first);
