@@ -1,5 +1,6 @@
 //! The exit code of the program, and its last message.
 
+use base::printable_lines;
 use control::with_causes;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -29,7 +30,8 @@ pub fn code(result: anyhow::Result<Outcome>) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Without stderr there is no reader left.
-            let _ = writeln!(io::stderr(), "error: {}", with_causes(&error));
+            let message = with_causes(&error);
+            let _ = writeln!(io::stderr(), "error: {}", printable_lines(&message));
             ExitCode::from(2)
         }
     }

@@ -5,12 +5,17 @@
 //! dropped and counted, and so are those that stderr refuses, as a full disk does.
 
 use anyhow::{Context as _, Result};
+use base::printable;
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::format::{self, Writer};
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 
 /// Lines that wait at one time: more than a start or a storm of connections says at once.
 const LINES_MAX: usize = 4096;
@@ -38,6 +43,19 @@ pub struct Log(());
 /// A line that is being made.
 #[derive(Debug, Default)]
 pub struct LogLine(Vec<u8>);
+
+/// The form of an event's message and fields: on one line and without commands to a terminal, as
+/// text of peers may be in them.
+pub fn fields() -> impl for<'a> FormatFields<'a> + 'static {
+    let field = |line: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
+        let value = format!("{value:?}");
+        match field.name() {
+            "message" => line.write_str(&printable(&value)),
+            name => write!(line, "{name}={}", printable(&value)),
+        }
+    };
+    format::debug_fn(field).delimited(" ")
+}
 
 /// Makes the queue; lines wait there until [`begin`] is called.
 pub fn start() -> Log {
@@ -132,6 +150,29 @@ impl Drop for LogLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::sync::Arc;
+
+    /// A peer's name could forge lines of the log.
+    #[test]
+    fn text_of_a_peer_neither_makes_lines_nor_commands_a_terminal() {
+        let path = block::temporary("log");
+        let file = File::create(&path).expect("a file");
+        let subscriber = tracing_subscriber::fmt()
+            .fmt_fields(fields())
+            .with_ansi(false)
+            .with_writer(Arc::new(file))
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let name = "a\nERROR b\u{1b}[2J\u{9b}";
+            tracing::warn!(host = name, peer = %name, "{name} is refused");
+        });
+        let log = std::fs::read_to_string(&path).expect("a file");
+        let shown = r"a\nERROR b\u{1b}[2J\u{9b}";
+        let end = format!(" {shown} is refused host=\"{shown}\" peer={shown}\n");
+        assert!(log.ends_with(&end), "{log}");
+        assert_eq!(log.lines().count(), 1, "{log}");
+    }
 
     /// Refuses everything at first, as a full disk does, and then nothing.
     struct Disk {

@@ -115,6 +115,7 @@ fn start_log(cli: &Cli) -> anyhow::Result<()> {
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(parsed)
+        .fmt_fields(log::fields())
         .with_writer(log::start())
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();

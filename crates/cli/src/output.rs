@@ -2,6 +2,7 @@
 
 use crate::exit::OutputClosed;
 use anyhow::{Context as _, Result};
+use base::{printable_json, printable_lines};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fs::{self, OpenOptions};
@@ -24,16 +25,16 @@ impl Output {
     pub fn result(self, value: &impl Serialize, text: impl std::fmt::Display) -> Result<()> {
         if self.json {
             let json = serde_json::to_string_pretty(value).context("cannot make JSON")?;
-            print(format_args!("{json}\n"))
+            print(format_args!("{}\n", printable_json(&json)))
         } else {
-            print(format_args!("{text}\n"))
+            print(format_args!("{}\n", printable_lines(&text.to_string())))
         }
     }
 
     /// Tells a person something that is not a result, on stderr.
     pub fn note(self, text: impl std::fmt::Display) {
         // Without stderr there is no reader.
-        let _ = writeln!(io::stderr(), "{text}");
+        let _ = writeln!(io::stderr(), "{}", printable_lines(&text.to_string()));
     }
 
     /// Passes lines on to stderr as they are.
@@ -142,8 +143,7 @@ mod tests {
     /// A model that took minutes was lost, because its file was tried only then.
     #[test]
     fn files_are_checked_and_left_as_they_are() {
-        let folder = std::env::temp_dir().join(format!("switchyard-output-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        let folder = block::temporary_folder("folder");
         let (old, new) = (folder.join("old"), folder.join("new"));
         fs::write(&old, "content").expect("a file");
         let output = Output { json: false };
@@ -151,7 +151,6 @@ mod tests {
         let content = fs::read_to_string(&old).expect("a file");
         let is_left = new.exists();
         let error = output.check_files([&folder]).expect_err("no file");
-        fs::remove_dir_all(&folder).expect("it is there");
         assert_eq!((&*content, is_left), ("content", false));
         assert!(error.to_string().starts_with("cannot write"), "{error}");
     }

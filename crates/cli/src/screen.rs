@@ -1,6 +1,7 @@
 //! The visible part of a board on a terminal, and the effects of keys. Looks, keys and the terminal are
 //! the command's (`cmd/top.rs`).
 
+use base::printable;
 use control::board::{Board, GAP, Row, Table, padded};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -82,9 +83,7 @@ impl Screen {
 
     /// Shows the reason for which there is no new look; the last one stays.
     pub fn fail(&mut self, error: &str) {
-        // One line, whatever the target says.
-        let shown = error.chars().map(|c| if c.is_control() { ' ' } else { c });
-        self.error = Some(shown.collect());
+        self.error = Some(printable(error).into_owned());
     }
 
     /// Does what a key asks for.

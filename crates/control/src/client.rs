@@ -9,6 +9,7 @@ pub use token::token;
 
 use crate::model::ApiAddress;
 use anyhow::{Context as _, Result, bail, ensure};
+use base::printable;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::HeaderValue;
@@ -156,12 +157,12 @@ impl Answer {
         let problems = body["problems"].as_array().into_iter().flatten();
         let problems: Vec<String> = problems
             .map(|problem| {
-                let part = |key: &str| problem[key].as_str().unwrap_or_default().to_owned();
+                let part = |key: &str| printable(problem[key].as_str().unwrap_or_default());
                 format!("{}: {}; {}", part("key"), part("error"), part("what_to_do"))
             })
             .collect();
         ensure!(problems.is_empty(), "{}", problems.join("\n"));
-        bail!("{error}; {remedy}")
+        bail!("{}; {}", printable(error), printable(remedy))
     }
 }
 

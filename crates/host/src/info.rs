@@ -4,7 +4,14 @@ use block::Geometry;
 use std::net::SocketAddr;
 use wire::fabrics::DiscoveryLogEntry;
 use wire::nvme::{IdentifyController, IdentifyNamespace};
-use wire::text::field_text;
+
+/// Returns the text of a field without its padding, whatever the peer sent: U+FFFD takes the place
+/// of bytes that are no UTF-8. It may have control characters.
+pub(crate) fn text(field: &[u8]) -> String {
+    let end = field.iter().position(|&byte| byte == 0);
+    let text = String::from_utf8_lossy(&field[..end.unwrap_or(field.len())]);
+    text.trim_end_matches(' ').to_owned()
+}
 
 /// A controller. `[NVMe Base 2.0 §5.17.2.1]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +56,7 @@ pub struct ControllerInfo {
 
 impl ControllerInfo {
     pub(crate) fn from_identify(identify: &IdentifyController) -> Self {
-        let text = |field: &[u8]| field_text(field).trim().to_owned();
+        let text = |field: &[u8]| text(field).trim().to_owned();
         let oncs = |bit| identify.oncs & bit != 0;
         Self {
             cntlid: identify.cntlid,
@@ -250,6 +257,15 @@ pub struct DiscoveryEntry {
 }
 
 impl DiscoveryEntry {
+    /// TRADDR and TRSVCID as one text, such as `[::1]:8009`.
+    #[must_use]
+    pub fn address_text(&self) -> String {
+        match self.address.contains(':') {
+            true => format!("[{}]:{}", self.address, self.service),
+            false => format!("{}:{}", self.address, self.service),
+        }
+    }
+
     pub(crate) fn from_log(entry: &DiscoveryLogEntry) -> Self {
         let transport = match entry.trtype {
             1 => "rdma".to_owned(),
@@ -260,9 +276,9 @@ impl DiscoveryEntry {
         };
         Self {
             transport,
-            address: entry.address_text().to_owned(),
-            service: entry.service_text().to_owned(),
-            subsystem: field_text(&entry.subnqn_field).to_owned(),
+            address: text(&entry.traddr),
+            service: text(&entry.trsvcid),
+            subsystem: text(&entry.subnqn_field),
             kind: match entry.subtype {
                 DiscoveryLogEntry::SUBTYPE_REFERRAL => SubsystemKind::Referral,
                 DiscoveryLogEntry::SUBTYPE_NVM => SubsystemKind::Nvm,
@@ -330,5 +346,12 @@ mod tests {
             ..NAMELESS
         };
         assert!(named("1").is_same(&named("2")));
+    }
+
+    /// Two names looked the same: each was cut off before the first byte that is no UTF-8.
+    #[test]
+    fn text_that_is_no_utf8_is_shown_as_such() {
+        assert_eq!(text(b"nqn.a\xff\nb  \0c"), "nqn.a\u{fffd}\nb");
+        assert_eq!(text(b"full"), "full");
     }
 }

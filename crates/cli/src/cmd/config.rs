@@ -4,6 +4,7 @@ use crate::args::{ConfigArgs, ConfigCommand};
 use crate::exit::Outcome;
 use crate::output::{Output, print};
 use anyhow::{Context as _, Result, ensure};
+use base::printable;
 use control::client::{self, Method, ask};
 use control::model::ApiAddress;
 use control::{Configuration, Difference, config, differences, files};
@@ -113,7 +114,7 @@ impl fmt::Display for List<'_> {
             if number > 0 {
                 f.write_str("\n")?;
             }
-            f.write_str(&difference.key)?;
+            f.write_str(&printable(&difference.key))?;
             if difference.needs_restart() {
                 f.write_str(" (needs a restart)")?;
             }
@@ -133,7 +134,7 @@ struct Plain<'a>(&'a Value);
 impl fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Value::String(text) => f.write_str(text),
+            Value::String(text) => f.write_str(&printable(text)),
             other => write!(f, "{other}"),
         }
     }

@@ -4,6 +4,7 @@ use crate::args::IdentifyArgs;
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes};
 use anyhow::Result;
+use base::printable;
 use host::{ControllerInfo, NamespaceInfo};
 use serde::Serialize;
 use std::fmt;
@@ -103,7 +104,10 @@ impl fmt::Display for Identity {
         writeln!(
             f,
             "controller       {} ({} {}, serial {})",
-            c.cntlid, c.model, c.firmware, c.serial
+            c.cntlid,
+            printable(&c.model),
+            printable(&c.firmware),
+            printable(&c.serial)
         )?;
         writeln!(f, "NVMe version     {}", c.version)?;
         writeln!(f, "largest transfer {}", size(c.max_transfer_bytes))?;

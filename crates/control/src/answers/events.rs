@@ -1,6 +1,7 @@
 //! Answers about events of tenants.
 
 use crate::snapshot::{TenantEvent, TenantEventKind};
+use base::printable;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -29,13 +30,8 @@ pub struct EventLine<'a>(pub &'a TenantEvent);
 
 impl fmt::Display for EventLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TenantEvent {
-            number,
-            tenant,
-            device,
-            demand,
-            ..
-        } = self.0;
+        let TenantEvent { number, demand, .. } = self.0;
+        let [tenant, device] = [&self.0.tenant, &self.0.device].map(|name| printable(name));
         match self.0.kind {
             TenantEventKind::OverrunBegan => write!(
                 f,

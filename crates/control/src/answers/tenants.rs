@@ -2,6 +2,7 @@
 
 use crate::model::{Allow, Tenant};
 use crate::snapshot::{Latency, ServiceClass, TenantSnapshot};
+use base::printable;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -56,7 +57,9 @@ impl fmt::Display for TenantList {
             writeln!(
                 f,
                 "device {}: {} tokens/s, {} of them promised",
-                device.device, device.tokens_per_second, device.reserved_tokens_per_second
+                printable(&device.device),
+                device.tokens_per_second,
+                device.reserved_tokens_per_second
             )?;
         }
         if self.devices.is_empty() {
@@ -66,9 +69,10 @@ impl fmt::Display for TenantList {
             if index > 0 || self.devices.is_empty() {
                 f.write_str("\n")?;
             }
-            write!(f, "{}: {}", one.tenant.name, Promise(&one.tenant))?;
+            let name = printable(&one.tenant.name);
+            write!(f, "{name}: {}", Promise(&one.tenant))?;
             for ServedTenant { device, served } in &one.devices {
-                write!(f, "\n  {device}: {}", ServiceLine(served))?;
+                write!(f, "\n  {}: {}", printable(device), ServiceLine(served))?;
             }
         }
         if !self.default_tenant {
@@ -84,7 +88,7 @@ impl fmt::Display for TenantList {
 impl fmt::Display for TenantAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenant = &self.tenant;
-        write!(f, "{}: {}", tenant.name, Promise(tenant))?;
+        write!(f, "{}: {}", printable(&tenant.name), Promise(tenant))?;
         let namespaces: Vec<_> = tenant.namespaces.iter().map(u32::to_string).collect();
         let hosts: Vec<_> = tenant.hosts.iter().cloned().collect();
         let networks: Vec<_> = tenant.networks.iter().map(ToString::to_string).collect();
@@ -100,7 +104,7 @@ impl fmt::Display for TenantAnswer {
             } else {
                 names.join(", ")
             };
-            write!(f, "\n{what}: {names}")?;
+            write!(f, "\n{what}: {}", printable(&names))?;
         }
         for allow in Allow::of(tenant.permissions.as_deref()) {
             write!(f, "\nallow: {allow}")?;
@@ -108,7 +112,8 @@ impl fmt::Display for TenantAnswer {
         for ServedTenant { device, served } in &self.devices {
             write!(
                 f,
-                "\ndevice {device}: {}{}",
+                "\ndevice {}: {}{}",
+                printable(device),
                 ServiceLine(served),
                 Details(served)
             )?;

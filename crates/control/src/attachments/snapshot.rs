@@ -1,5 +1,6 @@
 //! State and counters of attachments, as the interface tells them and commands print them.
 
+use base::printable;
 use block::IoCounts;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -115,7 +116,7 @@ impl AttachmentSnapshot {
             self.device.clone(),
         ];
         // Another program chose them: no terminal may take them for commands.
-        cells.map(|cell| cell.replace(char::is_control, "?"))
+        cells.map(|cell| printable(&cell).into_owned())
     }
 }
 
@@ -180,7 +181,7 @@ mod tests {
             .filter(|w| !w.is_empty())
             .collect();
         let expected = [
-            "vm1?",
+            r"vm1\u{1b}",
             "vhost",
             "not connected",
             "1",

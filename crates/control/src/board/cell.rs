@@ -1,5 +1,6 @@
 //! One value of a table.
 
+use base::printable;
 use serde::{Serialize, Serializer};
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
@@ -27,8 +28,7 @@ impl Cell {
     /// Creates a text that no terminal takes for a command, whatever its origin.
     #[must_use]
     pub fn text(text: &str) -> Self {
-        let shown = text.chars().map(|c| if c.is_control() { '?' } else { c });
-        Self::Text(shown.collect())
+        Self::Text(printable(text).into_owned())
     }
 
     /// The sum, where both are of a kind that adds up.
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_name_commands_no_terminal() {
         let cell = Cell::text("nqn\u{1b}[2J\n\u{9b}x");
-        assert_eq!(cell.to_string(), "nqn?[2J??x");
+        assert_eq!(cell.to_string(), r"nqn\u{1b}[2J\n\u{9b}x");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Events that a Switchyard target reports to this host about its tenant.
 
+use crate::info::text;
+use base::printable;
 use std::collections::VecDeque;
 use std::fmt;
 use wire::nvme::log_page::{TenantEvent as Entry, TenantEvents};
@@ -46,16 +48,9 @@ impl TenantEvent {
     }
 }
 
-/// Returns the text of a field without control characters.
-fn text(field: &[u8]) -> String {
-    let end = field.iter().position(|&byte| byte == 0);
-    let text = String::from_utf8_lossy(&field[..end.unwrap_or(field.len())]);
-    text.chars().filter(|char| !char.is_control()).collect()
-}
-
 impl fmt::Display for TenantEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tenant, device, .. } = self;
+        let [tenant, device] = [&self.tenant, &self.device].map(|name| printable(name));
         if !self.overruns {
             return write!(f, "tenant {tenant} keeps to its promise on {device} again");
         }
@@ -131,8 +126,11 @@ mod tests {
         let all = heard.take();
         assert_eq!(all.iter().map(|e| e.number).collect::<Vec<_>>(), [3, 4]);
         assert!(all[0].overruns && !all[1].overruns);
-        assert_eq!((all[0].tenant.as_str(), all[0].device.len()), ("db", 72));
-        assert!(all[0].to_string().contains("9 of 5 tokens/s"));
+        assert_eq!(
+            (all[0].tenant.as_str(), all[0].device.len()),
+            ("db\u{7}", 72)
+        );
+        assert!(all[0].to_string().contains("tenant db\\u{7} asks"));
         assert!(heard.take().is_empty());
         // Another target, or the same one begun anew.
         heard.note(&TenantEvents::of([entry(1, Entry::BEGAN)]));
