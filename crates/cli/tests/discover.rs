@@ -5,7 +5,8 @@
 
 mod common;
 
-use common::{NQN, Serving, code, json, run, stderr, stdout};
+use common::{Folder, NQN, Serving, code, json, run, stderr, stdout};
+use std::net::TcpListener;
 
 #[test]
 fn the_default_subsystem_is_listed_for_people_and_scripts() {
@@ -29,6 +30,35 @@ fn the_default_subsystem_is_listed_for_people_and_scripts() {
         format!("{}:{}", "127.0.0.1", entry["service"].as_str().unwrap()),
         serving.address()
     );
+}
+
+/// What a referral leads to was missing from the list without a word.
+#[test]
+fn a_referral_that_fails_is_told() {
+    let folder = Folder::new();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = closed.local_addr().unwrap().port();
+    let file = folder.write(
+        "target.toml",
+        format!(
+            "listen = [\"127.0.0.1:0\"]\n\
+             [devices.d]\ntype = \"ram\"\nsize = \"1M\"\n\
+             [[subsystems]]\nnqn = \"nqn.2026-11.com.example:a\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"d\" }}]\n\
+             [[discovery.referrals]]\naddress = \"127.0.0.1\"\nport = {port}\n"
+        ),
+    );
+    let serving = Serving::start(&["--config", &file]);
+    // Nothing else gets the port while it is bound; it closes each connection at once.
+    std::thread::spawn(move || drop(closed.accept()));
+    let output = run(&["discover", serving.address(), "--json"]);
+    code(&output, 0);
+    let failed = &json(&output)["failed_referrals"];
+    let address = format!("127.0.0.1:{port}");
+    assert_eq!(failed[0]["address"], address.as_str(), "{failed}");
+    assert_eq!(failed.as_array().unwrap().len(), 1, "{failed}");
+    let told = format!("the referral to {address} is left out: ");
+    assert!(stderr(&output).contains(&told), "{}", stderr(&output));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub use client::{
     SubmitError, Subsystem, SwitchedQueueOptions, Transfer,
 };
 pub use controller::{Controller, ControllerState};
-pub use discovery::referrals::discover;
+pub use discovery::referrals::{Discovery, FailedReferral, discover};
 pub use errno::block_errno;
 pub use error::{ConnectionError, HostError, ProtocolError, RequestError};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, SubsystemKind};

@@ -200,8 +200,10 @@ fn a_partial_failure_says_which_extents_failed() {
 fn discovery_finds_the_subsystem() {
     let running = start(1);
     let host = Host::builder().build().unwrap();
-    let entries = host.discover(&running.addresses[0].to_string()).unwrap();
-    let found = entries.iter().find(|entry| entry.subsystem == NQN).unwrap();
+    let found = host.discover(&running.addresses[0].to_string()).unwrap();
+    assert_eq!(found.failed, []);
+    let mut entries = found.entries.iter();
+    let found = entries.find(|entry| entry.subsystem == NQN).unwrap();
     assert_eq!(found.kind, SubsystemKind::Nvm);
     assert_eq!(found.transport, "tcp");
     assert_eq!(

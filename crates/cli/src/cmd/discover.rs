@@ -4,6 +4,7 @@ use crate::args::DiscoverArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::Result;
+use base::printable;
 use host::{DiscoveryEntry, SubsystemKind};
 use serde::Serialize;
 use std::fmt;
@@ -12,6 +13,14 @@ use std::fmt;
 #[derive(Debug, Serialize)]
 struct Offers {
     entries: Vec<Offer>,
+    failed_referrals: Vec<FailedReferral>,
+}
+
+/// A referral that was not followed.
+#[derive(Debug, Serialize)]
+struct FailedReferral {
+    address: String,
+    reason: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -42,28 +51,32 @@ impl Offer {
             secure_channel: entry.secure_channel,
         }
     }
+
+    /// Its columns, in which nothing of the target's text is a line or a command to a terminal.
+    fn row(&self) -> [String; 4] {
+        let [nqn, transport, address, service] =
+            [&self.nqn, &self.transport, &self.address, &self.service]
+                .map(|text| printable(text).into_owned());
+        let at = match address.contains(':') {
+            true => format!("[{address}]:{service}"),
+            false => format!("{address}:{service}"),
+        };
+        [nqn, self.kind.to_owned(), transport, at]
+    }
 }
 
 impl fmt::Display for Offers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lengths = self.entries.iter().map(|offer| offer.nqn.len());
+        // A target chose them.
+        let rows: Vec<_> = self.entries.iter().map(Offer::row).collect();
+        let lengths = rows.iter().map(|[nqn, ..]| nqn.chars().count());
         let nqn = lengths.max().unwrap_or(0).max("SUBSYSTEM".len());
         write!(
             f,
             "{:nqn$}  {:9}  {:9}  ADDRESS",
             "SUBSYSTEM", "KIND", "TRANSPORT"
         )?;
-        for offer in &self.entries {
-            let at = match offer.address.contains(':') {
-                true => format!("[{}]:{}", offer.address, offer.service),
-                false => format!("{}:{}", offer.address, offer.service),
-            };
-            let Offer {
-                nqn: name,
-                kind,
-                transport,
-                ..
-            } = offer;
+        for [name, kind, transport, at] in rows {
             write!(f, "\n{name:nqn$}  {kind:9}  {transport:9}  {at}")?;
         }
         Ok(())
@@ -76,11 +89,20 @@ impl fmt::Display for Offers {
 /// When the discovery controller does not answer.
 pub fn run(args: &DiscoverArgs, output: Output) -> Result<Outcome> {
     let host = args.host.builder().build()?;
-    let entries = host.discover(&args.address)?;
+    let found = host.discover(&args.address)?;
+    let failed = |host::FailedReferral { address, reason }| FailedReferral { address, reason };
     let offers = Offers {
-        entries: entries.into_iter().map(Offer::of).collect(),
+        entries: found.entries.into_iter().map(Offer::of).collect(),
+        failed_referrals: found.failed.into_iter().map(failed).collect(),
     };
     output.result(&offers, &offers)?;
+    for FailedReferral { address, reason } in &offers.failed_referrals {
+        output.note(format_args!(
+            "the referral to {} is left out: {}",
+            printable(address),
+            printable(reason)
+        ));
+    }
     let leads_somewhere = |offer: &Offer| offer.kind != "discovery";
     if offers.entries.iter().any(leads_somewhere) {
         return Ok(Outcome::Done);
@@ -90,4 +112,40 @@ pub fn run(args: &DiscoverArgs, output: Output) -> Result<Outcome> {
         host.identity().nqn
     ));
     Ok(Outcome::Negative)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A discovery log could forge lines of the table, and command the terminal.
+    #[test]
+    fn text_of_a_target_stays_in_its_column() {
+        let offer = |nqn: &str, address: &str| Offer {
+            nqn: nqn.to_owned(),
+            kind: "nvm",
+            transport: "tcp".to_owned(),
+            address: address.to_owned(),
+            service: "44\u{9b}20".to_owned(),
+            port_id: 1,
+            secure_channel: false,
+        };
+        let entries = vec![
+            offer("nqn.a\nnqn.forged  nvm", "10.0.0.1\u{1b}[2J"),
+            offer("nqn.\u{fffd}", "::1"),
+        ];
+        let shown = Offers {
+            entries,
+            failed_referrals: Vec::new(),
+        }
+        .to_string();
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(
+            lines[1..],
+            [
+                r"nqn.a\nnqn.forged  nvm  nvm        tcp        10.0.0.1\u{1b}[2J:44\u{9b}20",
+                "nqn.\u{fffd}                   nvm        tcp        [::1]:44\\u{9b}20",
+            ]
+        );
+    }
 }
