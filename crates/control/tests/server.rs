@@ -179,6 +179,13 @@ fn over_tcp_only_those_who_know_the_token_are_served() {
         refused.error(401);
     }
     assert_eq!(get(&server, "/v1/config").status, 200);
+    for scheme in ["bearer", "BEARER  "] {
+        let text = format!(
+            "GET /v1/config HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Authorization: {scheme} {TOKEN}\r\n\r\n"
+        );
+        assert_eq!(exchange(address, text.as_bytes()).status, 200, "{scheme}");
+    }
     for bad in [
         "",
         "short",

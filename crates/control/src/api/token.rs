@@ -61,8 +61,14 @@ impl Token {
         let Some(shown) = headers.get(header::AUTHORIZATION) else {
             return false;
         };
-        let expected = self.header();
-        let (shown, expected) = (shown.as_bytes(), expected.as_bytes());
+        // `[RFC 9110 §11.4]`: the name of the scheme in letters of either case, and blanks.
+        let Some((scheme, shown)) = shown.as_bytes().split_at_checked("Bearer ".len()) else {
+            return false;
+        };
+        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+            return false;
+        }
+        let (shown, expected) = (shown.trim_ascii_start(), self.0.as_bytes());
         let differing = shown
             .iter()
             .zip(expected)
