@@ -1,8 +1,8 @@
-//! A [`Snapshot`] as Prometheus reads it: OpenMetrics text, with help, type and unit of each
-//! metric. Nothing is kept between two scrapes; counting happens on the cores.
+//! A [`Snapshot`] as Prometheus reads it: text with help and type of each metric. Nothing is kept between two scrapes; counting happens on the cores.
 
 mod attachments;
 mod caches;
+mod exposition;
 mod family;
 mod limits;
 mod switch;
@@ -16,20 +16,17 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::snapshot::{ControllerSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot};
+pub(crate) use exposition::Exposition;
 use family::{Labels, counters, histogram, metrics, uptime, with};
 use target::{Metric, OperationSnapshot};
 
-/// The media type of [`render`]'s text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The snapshot as OpenMetrics text.
-#[must_use]
-pub fn render(snapshot: Snapshot) -> String {
+/// The snapshot as text of this format.
+pub(crate) fn render(snapshot: Snapshot, format: Exposition) -> String {
     let mut registry = Registry::with_prefix("switchyard");
     registry.register_collector(Box::new(Scrape { snapshot }));
     let mut out = String::new();
     text::encode(&mut out, &registry).expect("writing to a string does not fail");
-    out
+    format.convert(out)
 }
 
 #[derive(Debug)]
@@ -226,7 +223,7 @@ mod tests {
 
     #[test]
     fn every_metric_has_its_help_type_unit_and_values() {
-        let text = render(snapshot());
+        let text = render(snapshot(), Exposition::OpenMetrics);
         let read =
             "nqn=\"nqn.2026-11.com.example:a\",nsid=\"1\",device=\"fast\",operation=\"read\"";
         for line in [
@@ -262,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_host_cannot_write_lines_of_its_own() {
-        let text = render(snapshot());
+        let text = render(snapshot(), Exposition::OpenMetrics);
         let escaped = r#"host="nqn.2026-11.com.example:\"h\\\n",cntlid="7""#;
         assert!(text.contains(escaped), "{text}");
     }

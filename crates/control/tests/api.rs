@@ -468,17 +468,26 @@ fn statistics_and_metrics_tell_what_the_dataplane_knows() {
         get(&server, "/v1/controllers").json()["controllers"][0]["cntlid"],
         1
     );
-    let metrics = get(&server, "/metrics");
-    assert!(
-        metrics
-            .head
-            .contains("content-type: application/openmetrics-text")
-    );
-    assert!(
-        metrics.body.contains("\nswitchyard_connections 5\n"),
-        "{}",
-        metrics.body
-    );
+    for (accept, content_type, family, end) in [
+        (
+            "",
+            "content-type: text/plain; version=0.0.4",
+            "\n# TYPE switchyard_connections_accepted_total counter\n",
+            "\n",
+        ),
+        (
+            "Accept: application/openmetrics-text; version=1.0.0\r\n",
+            "content-type: application/openmetrics-text; version=1.0.0",
+            "\n# TYPE switchyard_connections_accepted counter\n",
+            "\n# EOF\n",
+        ),
+    ] {
+        let metrics = request(&server, "GET", "/metrics", accept, "");
+        assert!(metrics.head.contains(content_type), "{}", metrics.head);
+        let lines = ["\nswitchyard_connections 5\n", family];
+        let has = lines.iter().all(|line| metrics.body.contains(line));
+        assert!(has && metrics.body.ends_with(end), "{}", metrics.body);
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `/v1/attachments`: attachments of a process of front ends, and its measurements.
 
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
@@ -11,9 +11,8 @@ use serde_json::Value;
 use super::body::PathParts;
 use super::clients::OfClients;
 use super::error::ApiError;
-use super::stats::health;
+use super::stats::{health, scraped};
 use crate::attachments::{AttachmentSnapshot, AttachmentsAnswer, SharedAttachments};
-use crate::metrics;
 use crate::snapshot::Snapshot;
 
 pub(super) fn routes() -> Router<SharedAttachments> {
@@ -73,6 +72,7 @@ async fn detach(
 async fn scrape(
     State(attachments): State<SharedAttachments>,
     OfClients(clients): OfClients,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let AttachmentsAnswer {
         uptime_ms,
@@ -84,8 +84,7 @@ async fn scrape(
         ..Snapshot::default()
     };
     clients.tell(&mut snapshot);
-    let text = metrics::render(snapshot);
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    Ok(scraped(snapshot, &headers))
 }
 
 async fn is_healthy(State(attachments): State<SharedAttachments>) -> (StatusCode, Json<Value>) {

@@ -1,7 +1,7 @@
 //! Measurements: `/v1/stats`, `/v1/controllers`, `/metrics` and `/healthz`.
 
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::clients::OfClients;
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::metrics;
+use crate::metrics::{self, Exposition};
 use crate::snapshot::Snapshot;
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -39,9 +39,19 @@ async fn controllers(State(state): State<ApiState>) -> Result<Json<Value>, ApiEr
     Ok(Json(json!({ "controllers": controllers })))
 }
 
-async fn scrape(State(state): State<ApiState>, clients: OfClients) -> Result<Response, ApiError> {
-    let text = metrics::render(snapshot(&state, clients).await?);
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+async fn scrape(
+    State(state): State<ApiState>,
+    clients: OfClients,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    Ok(scraped(snapshot(&state, clients).await?, &headers))
+}
+
+/// Returns the metrics in the format that the client accepts.
+pub(super) fn scraped(snapshot: Snapshot, headers: &HeaderMap) -> Response {
+    let format = Exposition::negotiated(headers);
+    let text = metrics::render(snapshot, format);
+    ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
 async fn is_healthy(State(state): State<ApiState>) -> (StatusCode, Json<Value>) {

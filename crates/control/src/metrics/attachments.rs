@@ -81,7 +81,7 @@ fn requests(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::render;
+    use crate::metrics::{Exposition, render};
     use block::IoCounts;
 
     #[test]
@@ -104,11 +104,12 @@ mod tests {
             classes: vec![latency],
             ..AttachmentSnapshot::default()
         };
-        let text = render(Snapshot {
+        let snapshot = Snapshot {
             uptime_ms: 2_500,
             attachments: Some(vec![attachment]),
             ..Snapshot::default()
-        });
+        };
+        let text = render(snapshot, Exposition::OpenMetrics);
         let of = "attachment=\"vm1\",kind=\"nbd\"";
         let read = format!("{of},class=\"latency\",operation=\"read\"");
         for line in [

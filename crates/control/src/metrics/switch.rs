@@ -105,7 +105,7 @@ fn sizes(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resul
 
 #[cfg(test)]
 mod tests {
-    use super::super::render;
+    use super::super::{Exposition, render};
     use super::*;
     use switch::Class;
 
@@ -132,7 +132,7 @@ mod tests {
         class.caravans.sizes.record(1);
         class.caravans.sizes.record(8);
         class.caravans.rings[Reason::Timer.index()] = 2;
-        let text = render(Snapshot {
+        let snapshot = Snapshot {
             switch: vec![core],
             threads: ThreadsSnapshot {
                 active: 2,
@@ -143,7 +143,8 @@ mod tests {
                 balanced: 6,
             },
             ..Snapshot::default()
-        });
+        };
+        let text = render(snapshot, Exposition::OpenMetrics);
         let of = "core=\"2\",class=\"throughput\"";
         for line in [
             format!("switchyard_class_queues{{{of}}} 3"),
