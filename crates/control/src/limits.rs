@@ -113,6 +113,9 @@ pub const BODY_MS_DEFAULT: u64 = 30_000;
 /// Changes and snapshots that wait for the dataplane at one time; the rest queue behind them.
 pub const API_BLOCKING_THREADS_MAX: usize = 4;
 
+/// Time between two lines of the log about connections that the HTTP interface cannot accept.
+pub const API_ACCEPT_LOG_PERIOD_MS: u64 = 60_000;
+
 /// Time for which a stop waits for responses that are being written.
 pub const API_STOP_GRACE_MS: u64 = 1_000;
 

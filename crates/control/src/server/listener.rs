@@ -31,6 +31,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::ServerError;
 use crate::api::{ClientLimit, Clients};
+use crate::limits::API_ACCEPT_LOG_PERIOD_MS;
 use crate::model::ApiAddress;
 
 /// Connections that the kernel keeps for us until we accept them.
@@ -192,6 +193,7 @@ impl Bound {
             address: self.address,
             clients,
             fresh: Vec::new(),
+            errors: AcceptErrors::default(),
         };
         Ok((listener, file))
     }
@@ -204,6 +206,29 @@ pub(super) struct ApiListener {
     clients: Arc<Clients>,
     /// Connections that have not had a request, oldest first, and some that have.
     fresh: Vec<Weak<ClientState>>,
+    errors: AcceptErrors,
+}
+
+/// Bounds the log lines about connections that cannot be accepted: descriptors may be used up for
+/// long.
+#[derive(Debug, Default)]
+struct AcceptErrors {
+    /// Time of the next line.
+    next: Option<Instant>,
+    /// Errors without a line since the last one.
+    suppressed: u64,
+}
+
+impl AcceptErrors {
+    /// Returns the number of errors that had no line since the last one, if this one may have one.
+    fn allow(&mut self, now: Instant) -> Option<u64> {
+        if self.next.is_some_and(|next| now < next) {
+            self.suppressed += 1;
+            return None;
+        }
+        self.next = Some(now + Duration::from_millis(API_ACCEPT_LOG_PERIOD_MS));
+        Some(std::mem::take(&mut self.suppressed))
+    }
 }
 
 enum AsyncSocket {
@@ -255,7 +280,12 @@ impl axum::serve::Listener for ApiListener {
                     return (connection, ());
                 }
                 Err(error) => {
-                    tracing::warn!("the HTTP interface cannot accept a connection: {error}");
+                    if let Some(suppressed) = self.errors.allow(Instant::now()) {
+                        tracing::warn!(
+                            suppressed,
+                            "the HTTP interface cannot accept a connection: {error}"
+                        );
+                    }
                     // Out of files: others must close theirs first.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
@@ -419,5 +449,24 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One line a second, for as long as descriptors were used up.
+    #[test]
+    fn errors_of_accepting_are_logged_once_in_a_while_and_counted() {
+        let mut errors = AcceptErrors::default();
+        let begun = Instant::now();
+        let period = Duration::from_millis(API_ACCEPT_LOG_PERIOD_MS);
+        assert_eq!(errors.allow(begun), Some(0));
+        for _ in 0..100 {
+            assert_eq!(errors.allow(begun + period / 2), None);
+        }
+        assert_eq!(errors.allow(begun + period), Some(100));
+        assert_eq!(errors.allow(begun + period), None);
     }
 }

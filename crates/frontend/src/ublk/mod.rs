@@ -24,6 +24,7 @@ use crate::core_thread::{self, Cores};
 use crate::limits::{
     DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
 };
+use crate::log_budget::LogBudget;
 use crate::served_size::served;
 use crate::{ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, KnownLosses, Ping};
 use abi::{ANY_ID, Control, DeviceInfo, DeviceState, Parameters, features};
@@ -173,6 +174,7 @@ impl UblkServer {
                 client,
                 rules: options.rules.of_unknown(),
                 broken: AtomicBool::new(false),
+                log: LogBudget::default(),
             }),
             cores: Cores::new(),
         };

@@ -9,6 +9,7 @@ use super::queue::{Copying, Descriptions, Queue, Tag};
 use crate::class_rules::SizeRules;
 use crate::core_thread::passes;
 use crate::errno::errno_of;
+use crate::log_budget::LogBudget;
 use crate::{DeviceIo, Finished, KnownLosses, Ping};
 use base::{SlabKey, Time};
 use block::{BlockError, Operation};
@@ -47,6 +48,7 @@ pub(super) struct SharedServer {
     pub(super) client: KnownLosses,
     /// The kernel refused a command that waits for requests.
     pub(super) broken: AtomicBool,
+    pub(super) log: LogBudget,
 }
 
 /// A request's place: the queue's index among those of the core, and the tag.
@@ -284,7 +286,12 @@ impl<D: Descriptions> UblkService<D> {
         let whole = match result {
             Ok(bytes) => bytes == slice.len(),
             Err(error) => {
-                tracing::warn!("data of a ublk device's request cannot be copied: {error}");
+                if let Some(suppressed) = self.shared.log.allow() {
+                    tracing::warn!(
+                        suppressed,
+                        "data of a ublk device's request cannot be copied: {error}"
+                    );
+                }
                 false
             }
         };

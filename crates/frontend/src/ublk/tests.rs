@@ -5,6 +5,7 @@ use super::abi::{DESCRIPTOR_BYTES, data_offset};
 use super::queue::{Descriptions, Queue};
 use super::service::{Message, SharedServer, UblkService};
 use crate::class_rules::SizeRules;
+use crate::log_budget::LogBudget;
 use crate::{ClassRule, ClassRules, DeviceIo, IoCounters, KnownLosses};
 use base::Nanos;
 use block::Device;
@@ -117,18 +118,12 @@ impl Bed {
             Queue::new(number, DEPTH, REQUEST_BYTES, shown)
         };
         let queues = (0..QUEUES).map(queue).collect();
-        let name = std::env::temp_dir().join(format!(
-            "switchyard-ublk-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        ));
         let data = File::options()
             .read(true)
             .write(true)
             .create_new(true)
-            .open(&name)
+            .open(block::temporary("data"))
             .expect("a temporary file");
-        std::fs::remove_file(&name).expect("it was just made");
         let file = driver.open_file(Arc::new(data.try_clone().expect("a descriptor")));
         let shared = Arc::new(SharedServer {
             class: Class::Latency,
@@ -136,6 +131,7 @@ impl Bed {
             client: client.clone(),
             rules,
             broken: AtomicBool::new(false),
+            log: LogBudget::default(),
         });
         let file = file.expect("there is room");
         let service = UblkService::start(shared, io, queues, file, &mut driver);
