@@ -101,9 +101,7 @@ mod tests {
 
     #[test]
     fn a_time_is_kept_between_two_processes_and_no_longer() {
-        let name = format!("switchyard-modified-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir(&folder).expect("it is new");
+        let folder = block::temporary_folder("modified");
         let time = |seconds| SystemTime::UNIX_EPOCH + Duration::new(seconds, 5);
         assert_eq!(take(&folder, 7), None);
         keep(&folder, 7, time(12));

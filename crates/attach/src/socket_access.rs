@@ -45,8 +45,7 @@ mod tests {
 
     #[test]
     fn a_socket_gets_mode_and_group() {
-        let name = format!("switchyard-access-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = block::temporary("access.sock");
         let _listener = UnixListener::bind(&path).expect("it is new");
         fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is there");
         let own = fs::metadata(&path).expect("it is there").gid();
