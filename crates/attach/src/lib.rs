@@ -24,5 +24,5 @@ mod wanted;
 pub use process::{Origin, run};
 pub use reporter::{Ready, Reporter};
 pub use socket_access::SocketAccess;
-pub use source::{RemoteNamespaces, SourceDevice};
+pub use source::{RemoteNamespaces, SourceDevice, block_size_of};
 pub use wanted::{File, FrontEndOptions, ReadFile, Wanted};

@@ -4,10 +4,11 @@ use crate::modified::Modified;
 use anyhow::{Context as _, Result, anyhow};
 use block::{Device, PathDevice};
 use control::attachments::AttachmentState;
-use control::model::{self, DeviceKind};
+use control::model::{self, BlockSize, DeviceKind};
 use control::plane::devices;
 use host::{HostBuilder, NamespaceInfo, Phase, RemoteNamespace, Subsystem};
 use std::fmt;
+use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -235,6 +236,21 @@ fn volume(nqn: &str, info: &NamespaceInfo) -> u64 {
     }
 }
 
+/// Returns the block size of a device of this machine where none is given: that of a block device, and
+/// 512 bytes otherwise. Images of disks are made for that, and firmware starts from no other.
+#[must_use]
+pub fn block_size_of(kind: &DeviceKind) -> BlockSize {
+    let DeviceKind::File { path, .. } = kind else {
+        return BlockSize::B512;
+    };
+    // One that is not there is an error when it is opened.
+    let is_block = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    let device = is_block.then(|| File::open(path).ok()).flatten();
+    let bytes = device.and_then(|device| rustix::fs::ioctl_blksszget(device).ok());
+    let size = bytes.and_then(|bytes| BlockSize::try_from(u64::from(bytes)).ok());
+    size.unwrap_or(BlockSize::B512)
+}
+
 /// The hash of an identifier of a kind (FNV-1a), which is the same in every version.
 fn hash(kind: &str, identifier: &[u8]) -> u64 {
     let bytes = kind.bytes().chain([0]).chain(identifier.iter().copied());
@@ -278,6 +294,15 @@ mod tests {
         assert_ne!(identity("ram:1M"), identity("ram:1M"));
         assert_ne!(identity("flash:A/8:1M"), identity("flash:A/8:1M"));
         assert_eq!(identity("null:1M"), identity("null:1M"));
+    }
+
+    /// Firmware started from none of them, and an image's partitions were not found.
+    #[test]
+    fn a_device_without_a_block_size_has_that_of_disk_images() {
+        for text in ["ram:1M", "file:/dev/null", "file:/nothing/there"] {
+            let kind = text.parse().expect("a device");
+            assert_eq!(block_size_of(&kind), BlockSize::B512, "{text}");
+        }
     }
 
     #[test]

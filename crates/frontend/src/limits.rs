@@ -98,11 +98,19 @@ pub const VRING_ENTRIES_MAX: u16 = 1024;
 /// Request queues of one vhost-user device.
 pub const VRINGS_MAX: u16 = 64;
 
-/// Regions of a guest's memory, as many as a message of vhost-user has descriptors for.
-pub const GUEST_REGIONS_MAX: usize = 32;
+/// Regions of a guest's memory: as many as other back ends take. Machines with hot-plugged memory have
+/// one for each module.
+pub const GUEST_REGIONS_MAX: usize = 509;
 
 /// Time for which a vhost-user front end may be silent in the middle of a message.
 pub const VHOST_MESSAGE_TIME: Nanos = Nanos::from_secs(10);
+
+/// Time for the device to answer the requests of a virtqueue that stops: the machine's monitor, and with
+/// it the machine, stands still meanwhile.
+pub const VHOST_STOP_TIME: Nanos = Nanos::from_secs(2);
+
+/// Time for a machine to disconnect after another one has connected, which is disconnected otherwise.
+pub const VHOST_SECOND_TIME: Nanos = Nanos::from_secs(2);
 
 /// Lines that clients or guests of a server can make it log in each [`LOG_PERIOD`]: enough to see
 /// what goes on, too few to fill a disk.

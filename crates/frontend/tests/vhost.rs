@@ -34,6 +34,8 @@ use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassChoice;
 use switchyard_frontend::vhost::{VhostOptions, VhostServer};
+use vm_memory::mmap::MmapRegion;
+use vm_memory::{Bytes as _, VolatileMemory as _};
 
 fn slow(latency: Nanos) -> DelayOptions {
     DelayOptions {
@@ -222,7 +224,7 @@ fn wrong_requests_are_refused_and_the_queue_lives() {
         guest.ring.add(0, WRITE_ZEROES, 0, 0, Data::Out(16));
         assert_eq!(guest.answers(1), [expected], "{range:?}");
     }
-    // Data outside of the guest's memory, and more of it than a request may have.
+    // Data outside of the guest's memory.
     for (address, len) in [(1 << 50, 4096), (u64::MAX - 100, 4096), (0, 1 << 30)] {
         guest.ring.add(0, IN, 0, 0, Data::In(4096));
         guest
@@ -294,9 +296,151 @@ fn a_broken_queue_stops_and_the_next_guest_is_served() {
     assert_eq!(guest.answers(1), [OK], "one indirect table is right");
 }
 
+/// A request with a data segment of this size at the start of `memory`, which is at `at` for the guest.
+/// Returns its status.
+fn one_segment(guest: &mut Guest, memory: &MmapRegion, kind: u32, sector: u64, len: u32) -> u8 {
+    let at = 1 << 40;
+    let slice = memory.as_volatile_slice();
+    let place = memory.size() - 4096;
+    let address = |offset: usize| at + (place + offset) as u64;
+    slice.write_obj(kind, place).unwrap();
+    slice.write_obj(sector, place + 8).unwrap();
+    slice.write_obj(u8::MAX, place + 16).unwrap();
+    let writes = if kind == IN { guests::WRITE } else { 0 };
+    guest.ring.describe(0, address(0), 16, guests::NEXT, 1);
+    guest.ring.describe(1, at, len, guests::NEXT | writes, 2);
+    guest.ring.describe(2, address(16), 1, guests::WRITE, 0);
+    guest.ring.offer(0);
+    assert_eq!(guest.answers(1).len(), 1);
+    slice.read_obj(place + 16).unwrap()
+}
+
+/// Firmware read files of up to 1 GiB by one descriptor, and failed above 31.5 MiB.
+#[test]
+fn a_segment_may_be_larger_than_a_driver_is_told() {
+    const LEN: usize = 63 << 20;
+    let server = serve(&ram(), &options());
+    let mut guest = Guest::connect(server.socket());
+    let memory = guest.add_memory(1 << 40, LEN + 4096);
+    let slice = memory.as_volatile_slice();
+    let block = |number: usize| [u8::try_from(number % 251).unwrap(); 4096];
+    let bytes = u32::try_from(LEN).unwrap();
+    for number in 0..LEN / 4096 {
+        slice.write_slice(&block(number), 4096 * number).unwrap();
+    }
+    assert_eq!(one_segment(&mut guest, &memory, OUT, 8, bytes), OK);
+    for number in 0..LEN / 4096 {
+        slice.write_slice(&[255; 4096], 4096 * number).unwrap();
+    }
+    assert_eq!(one_segment(&mut guest, &memory, IN, 8, bytes), OK);
+    let mut found = [0; 4096];
+    for number in 0..LEN / 4096 {
+        slice.read_slice(&mut found, 4096 * number).unwrap();
+        assert!(found == block(number), "{number}");
+    }
+    // None of it is carried out where the last part is beyond the end, or is no block.
+    let end = BYTES / 512;
+    for (sector, len) in [(end - 8 * (LEN as u64 / 4096) + 8, bytes), (0, bytes - 512)] {
+        let status = one_segment(&mut guest, &memory, OUT, sector, len);
+        assert_eq!(status, IO_ERROR, "{sector} {len}");
+    }
+    slice.write_slice(&[255; 4096], 0).unwrap();
+    assert_eq!(one_segment(&mut guest, &memory, IN, 0, 4096), OK);
+    slice.read_slice(&mut found, 0).unwrap();
+    assert!(found == [0; 4096]);
+}
+
+/// Windows' driver sends up to 515, and got an error.
+#[test]
+fn a_request_may_have_as_many_segments_as_a_queue_has_entries() {
+    const SEGMENTS: usize = 1022;
+    let device: Arc<dyn Device> = Arc::new(Ram::new(BYTES, 512).unwrap());
+    let server = serve(&device, &options());
+    let mut guest = Guest::connect(server.socket());
+    let at: u64 = 1 << 40;
+    let memory = guest.add_memory(at, 2 << 20);
+    let slice = memory.as_volatile_slice();
+    let [table, header, status] = [1 << 20, 3 << 19, (3 << 19) + 64];
+    for (kind, sector) in [(OUT, 8u64), (IN, 8)] {
+        slice.write_obj(kind, header).unwrap();
+        slice.write_obj(sector, header + 8).unwrap();
+        slice.write_obj(u8::MAX, status).unwrap();
+        let writes = if kind == IN { guests::WRITE } else { 0 };
+        // The data from the last block to the first, and back.
+        let data = (0..SEGMENTS).map(|number| {
+            let place = if kind == IN {
+                number
+            } else {
+                SEGMENTS - 1 - number
+            };
+            (512 * place, 512u32, guests::NEXT | writes)
+        });
+        let first = [(header, 16, guests::NEXT)];
+        let last = [(status, 1, guests::WRITE)];
+        let chain = first.into_iter().chain(data).chain(last);
+        for (number, (place, len, flags)) in chain.enumerate() {
+            let entry = table + 16 * number;
+            slice.write_obj(at + place as u64, entry).unwrap();
+            slice.write_obj(len, entry + 8).unwrap();
+            slice.write_obj(flags, entry + 12).unwrap();
+            slice
+                .write_obj(u16::try_from(number + 1).unwrap(), entry + 14)
+                .unwrap();
+        }
+        if kind == OUT {
+            for number in 0..SEGMENTS {
+                let byte = u8::try_from(number % 251).unwrap();
+                slice.write_slice(&[byte; 512], 512 * number).unwrap();
+            }
+        }
+        let len = u32::try_from(16 * (SEGMENTS + 2)).unwrap();
+        guest
+            .ring
+            .describe(0, at + table as u64, len, guests::INDIRECT, 0);
+        guest.ring.offer(0);
+        assert_eq!(guest.answers(1).len(), 1);
+        assert_eq!(slice.read_obj::<u8>(status).unwrap(), OK, "{kind}");
+    }
+    let mut block = [0; 512];
+    for number in 0..SEGMENTS {
+        slice.read_slice(&mut block, 512 * number).unwrap();
+        let byte = u8::try_from((SEGMENTS - 1 - number) % 251).unwrap();
+        assert!(block == [byte; 512], "{number}");
+    }
+}
+
+#[test]
+fn a_machine_may_have_many_modules_of_memory() {
+    let server = serve(&ram(), &options());
+    let mut guest = Guest::connect(server.socket());
+    let most = guest.connection.ask_number(guests::GET_MAX_MEM_SLOTS);
+    assert_eq!(most.unwrap(), 509);
+    // With the first one, as many as there may be.
+    for module in 1..509u64 {
+        let memory = guest.add_memory((1 << 40) + (module << 20), 4096);
+        drop(memory);
+    }
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+}
+
+/// A machine with two processors wants two queues, and got one.
+#[test]
+fn a_machine_finds_a_queue_for_each_of_its_processors() {
+    let server = serve(&ram(), &options());
+    assert_eq!(server.queues(), 64);
+    let mut guest = Guest::connect(server.socket());
+    let queues = guest.connection.ask_number(code::GET_QUEUE_NUM);
+    assert_eq!(queues.unwrap(), 64);
+}
+
 #[test]
 fn wrong_messages_end_the_connection_and_nothing_else() {
-    let server = serve(&ram(), &options());
+    let one_queue = VhostOptions {
+        queues: Some(1),
+        ..options()
+    };
+    let server = serve(&ram(), &one_queue);
     let state = load::vhost::messages::vring_state;
     for (request, payload) in [
         (code::SET_VRING_NUM, state(0, 3)),

@@ -38,8 +38,14 @@ impl FrontEnd for VhostServer {
 pub(crate) fn start(options: &VhostOptions, source: Source) -> Result<Started> {
     let socket =
         std::path::absolute(&options.socket).context("cannot find the working directory")?;
+    let id = match &*options.id {
+        "" => format!("{:016x}", source.identity),
+        given => given.to_owned(),
+    };
     let options = VhostOptions {
         socket,
+        id,
+        identity: source.identity,
         ..options.clone()
     };
     let server = VhostServer::start(source.device(), &options)?;

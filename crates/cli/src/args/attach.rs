@@ -1,7 +1,9 @@
 //! `switchyard attach`.
 
 use super::{Cores, HostArgs, Poll, block_size, device, for_target};
-use attach::{FrontEndOptions, RemoteNamespaces, SocketAccess, SourceDevice, Wanted};
+use attach::{
+    FrontEndOptions, RemoteNamespaces, SocketAccess, SourceDevice, Wanted, block_size_of,
+};
 use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use control::attachments::Entry;
@@ -166,9 +168,10 @@ pub struct SourceArgs {
     /// A device of this size that forgets writes and reads as zeroes
     #[arg(long, value_name = "SIZE", group = "source", value_parser = device::null)]
     pub null: Option<DeviceKind>,
-    /// Logical block of a device of this machine: 512 or 4096 bytes
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
-    pub block_size: BlockSize,
+    /// Logical block of a device of this machine: 512 or 4096 bytes [default: that of a block device,
+    /// otherwise 512]
+    #[arg(long, value_name = "BYTES", value_parser = block_size)]
+    pub block_size: Option<BlockSize>,
     /// The I/O path of its requests: interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q, and its
     /// parameters, as stm:table_entries=64,handover_us=1000
     ///
@@ -202,7 +205,8 @@ impl SourceArgs {
     fn device(&self, read_only: bool) -> SourceDevice {
         let local = [&self.ram, &self.null, &self.flash, &self.file];
         if let Some(kind) = local.into_iter().flatten().next() {
-            return SourceDevice::Local(kind.clone().with(self.block_size, read_only));
+            let block_size = self.block_size.unwrap_or_else(|| block_size_of(kind));
+            return SourceDevice::Local(kind.clone().with(block_size, read_only));
         }
         let timeout = Some(self.io_timeout).filter(|timeout| !timeout.is_zero());
         let knobs = self.baseline.unwrap_or(Preset::Switchyard).knobs();
@@ -423,7 +427,7 @@ impl AttachFuseArgs {
   switchyard attach vhost --socket /run/disk.sock --target 127.0.0.1:4420
   qemu-system-x86_64 -m 4G -object memory-backend-memfd,id=ram,size=4G,share=on \\
       -machine memory-backend=ram -chardev socket,id=disk,path=/run/disk.sock,reconnect=1 \\
-      -device vhost-user-blk-pci,chardev=disk,num-queues=1 …
+      -device vhost-user-blk-pci,chardev=disk …
   cloud-hypervisor --memory size=4G,shared=on --disk vhost_user=true,socket=/run/disk.sock …
   switchyard bench --device vhost:/run/disk.sock --app 'a:rw=randread,bs=4k,depth=32'
 
@@ -440,12 +444,13 @@ pub struct AttachVhostArgs {
     /// real-time I/O priority in the guest (ionice -c1), T for others
     #[arg(long, value_name = "CLASS", default_value = "auto")]
     pub class: ClassChoice,
-    /// Request queues of the disk [default: one for each processor of --cores]
+    /// Request queues of the disk, of which a machine may use fewer [default: 64]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
-    /// The disk's serial number in the guest, of at most 20 bytes
-    #[arg(long, value_name = "TEXT", default_value = "switchyard")]
-    pub serial: String,
+    /// The disk's serial number in the guest, of at most 20 bytes [default: 16 hexadecimal digits
+    /// that follow from the namespace's NGUID, EUI-64 or UUID, or from the file]
+    #[arg(long, value_name = "TEXT")]
+    pub serial: Option<String>,
     #[command(flatten)]
     pub serving: ServingArgs,
 }
@@ -453,14 +458,14 @@ pub struct AttachVhostArgs {
 impl AttachVhostArgs {
     fn options(&self, rules: ClassRules) -> FrontEndOptions {
         FrontEndOptions::Vhost(VhostOptions {
-            socket: self.socket.clone(),
             class: self.class,
             rules,
             read_only: self.serving.read_only,
             queues: self.queues,
-            id: self.serial.clone(),
+            id: self.serial.clone().unwrap_or_default(),
             cores: self.serving.cores(),
             poll: self.serving.poll.into(),
+            ..VhostOptions::new(&self.socket)
         })
     }
 }

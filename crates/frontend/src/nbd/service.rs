@@ -126,6 +126,9 @@ impl NbdService {
         if connection.is_gone() {
             self.connections.remove(key);
             self.requests.shared.connection_ended();
+            if self.connections.is_empty() {
+                cx.driver.buffers().release_free();
+            }
             return;
         }
         if connection.close_sent {

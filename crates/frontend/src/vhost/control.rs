@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::served_disk::ServedDisk;
 use super::session::Session;
 use crate::acceptor::{PAUSE, Woken, pause, wait};
-use crate::limits::VHOST_MESSAGE_TIME;
+use crate::limits::{VHOST_MESSAGE_TIME, VHOST_SECOND_TIME};
 use crate::served_size::served;
 use block::Geometry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,18 +35,22 @@ const PAYLOAD_MAX: u64 = 4096;
 /// Serves front ends until the other end of `end` is closed.
 pub(super) fn serve_all(socket: &Socket, end: &UnixStream, shared: &Arc<ServedDisk>) {
     let mut last = Machine::new();
+    let mut door = Door {
+        socket,
+        second: None,
+    };
     loop {
+        if let Some((client, _)) = door.second.take() {
+            serve(client, end, shared, &mut door, &mut last);
+            continue;
+        }
         match wait(end, Some(socket), Some(LOOK)) {
             Woken::End => return,
             Woken::Time => continue,
             Woken::Socket => {}
         }
-        match socket.accept() {
-            Ok((client, _)) => {
-                let client = OwnedFd::from(client);
-                serve(client.into(), end, shared, &mut last);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        match door.accept() {
+            Ok(()) => {}
             // Short of descriptors or memory, or the front end is gone already.
             Err(_) if pause(end, PAUSE) => return,
             Err(_) => {}
@@ -54,9 +58,57 @@ pub(super) fn serve_all(socket: &Socket, end: &UnixStream, shared: &Arc<ServedDi
     }
 }
 
-/// Serves one front end until it disconnects, and everything that it asked for is finished. Its machine
-/// is the `last` one then.
-fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<ServedDisk>, last: &mut Machine) {
+/// The socket, with a front end that has connected and is not served yet.
+struct Door<'a> {
+    socket: &'a Socket,
+    /// With the time of its connection.
+    second: Option<(UnixStream, Instant)>,
+}
+
+impl Door<'_> {
+    /// Accepts the next front end, if there is one.
+    fn accept(&mut self) -> io::Result<()> {
+        match self.socket.accept() {
+            Ok((client, _)) => {
+                let client = OwnedFd::from(client);
+                self.second = Some((client.into(), Instant::now()));
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Disconnects a second front end unless the first one leaves soon, as that of a machine that
+    /// connects again does: without an answer it would wait for ever.
+    fn refuse_second(&mut self, shared: &ServedDisk) {
+        match &self.second {
+            // It is tried again at the next look.
+            None => drop(self.accept()),
+            Some((_, since)) if since.elapsed() < Duration::from(VHOST_SECOND_TIME) => {}
+            Some(_) => {
+                self.second = None;
+                if let Some(suppressed) = shared.log.allow() {
+                    tracing::warn!(
+                        suppressed,
+                        "a second vhost-user front end is disconnected: a machine has the disk already; \
+                         stop that one, or attach another disk at a socket of its own"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Serves one front end until it disconnects, and its queues have stopped. Its machine is the `last` one
+/// then.
+fn serve(
+    client: UnixStream,
+    end: &UnixStream,
+    shared: &Arc<ServedDisk>,
+    door: &mut Door<'_>,
+    last: &mut Machine,
+) {
     let geometry = served(&*shared.device);
     if geometry.is_gone() {
         if let Some(suppressed) = shared.log.allow() {
@@ -73,7 +125,7 @@ fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<ServedDisk>, last: &
     // Where the server ends, the connection lasts until everything is finished: its end tells that
     // nothing comes any more.
     let kept = client.try_clone();
-    match exchange(client, end, shared, &session) {
+    match exchange(client, end, shared, door, &session) {
         // The front end is gone, or it has to go.
         Ok(()) | Err(Error::Disconnected) => {}
         Err(error) => {
@@ -87,13 +139,17 @@ fn serve(client: UnixStream, end: &UnixStream, shared: &Arc<ServedDisk>, last: &
         }
     }
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
-    if session.stop_all().is_err()
-        && let Some(suppressed) = shared.log.allow()
-    {
-        tracing::warn!(
-            suppressed,
-            "requests of a vhost-user front end are left unfinished"
-        );
+    match session.stop_all() {
+        Ok(_) if shared.holds_writes() => {}
+        Ok(_) => shared.writers.strike_out(),
+        Err(_) => {
+            if let Some(suppressed) = shared.log.allow() {
+                tracing::warn!(
+                    suppressed,
+                    "requests of a vhost-user front end are left unfinished"
+                );
+            }
+        }
     }
     *last = session.machine();
     shared.connected.store(false, Ordering::Relaxed);
@@ -103,6 +159,7 @@ fn exchange(
     client: UnixStream,
     end: &UnixStream,
     shared: &ServedDisk,
+    door: &mut Door<'_>,
     session: &Arc<Mutex<Session>>,
 ) -> Result<(), Error> {
     let failed = Error::SocketError;
@@ -124,6 +181,7 @@ fn exchange(
             }
             Woken::Time => {}
         }
+        door.refuse_second(shared);
         let geometry = served(&*shared.device);
         // The disk of a device that went away keeps its size, and its requests fail.
         if geometry != known

@@ -3,6 +3,7 @@
 //! The front end keeps the memory, and hands it to the next back end, which carries out what the
 //! last one did not finish. `[vhost-user, "Inflight I/O tracking", split virtqueues]`
 
+use super::succession::{CONTROLLERS_MAX, Writers};
 use crate::limits::{VRING_ENTRIES_MAX, VRINGS_MAX};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
@@ -34,11 +35,22 @@ const STATE_COUNTER_AT: usize = 8;
 const ALIGNMENT: usize = 64;
 
 /// Bytes behind the areas, which the specification leaves to the back end, and places of fields in
-/// them: the [mark](crate::cache_life::mark) of the life of the device's caches, and the number that
-/// the back end has for the machine.
-const TAIL_BYTES: usize = ALIGNMENT;
+/// them: the [mark](crate::cache_life::mark) of the life of the device's caches, the number that the back
+/// end has for the machine, the identity of the volume, the number of the back end, its host identifier,
+/// and its controllers.
+const TAIL_BYTES: usize = CONTROLLERS_AT + CONTROLLERS_MAX * CONTROLLER_BYTES;
 const LIFE_AT: usize = 0;
 const NUMBER_AT: usize = 4;
+const VOLUME_AT: usize = 8;
+const PROCESS_AT: usize = 16;
+const HOST_AT: usize = 24;
+const CONTROLLERS_AT: usize = ALIGNMENT;
+
+/// Bytes of a controller's place: the incarnation of the target's process, the identifier, and a bit that
+/// says that there is one.
+const CONTROLLER_BYTES: usize = 16;
+const IDENTIFIER_AT: usize = 8;
+const IS_THERE: u32 = 1 << 31;
 
 /// The memory, with an area for each queue.
 #[derive(Clone, Debug)]
@@ -112,18 +124,76 @@ impl Inflight {
         })
     }
 
-    /// Returns the number that the last back end had for the machine, and the mark that it left.
-    pub(super) fn left(&self) -> Option<(NonZeroU32, u32)> {
+    /// Returns what the last back end left, if any.
+    pub(super) fn left(&self) -> Option<Left> {
         let tail = self.tail.as_ref()?;
-        let number = NonZeroU32::new(tail.load(NUMBER_AT))?;
-        Some((number, tail.load(LIFE_AT)))
+        Some(Left {
+            number: NonZeroU32::new(tail.load(NUMBER_AT))?,
+            mark: tail.load(LIFE_AT),
+            volume: tail.load(VOLUME_AT),
+        })
     }
 
-    /// Leaves the number that this back end has for the machine, and a mark.
-    pub(super) fn leave(&self, number: NonZeroU32, mark: u32) {
+    /// Leaves what the next back end finds.
+    pub(super) fn leave(&self, left: Left) {
         if let Some(tail) = &self.tail {
-            tail.store(LIFE_AT, mark);
-            tail.store(NUMBER_AT, number.get());
+            tail.store(LIFE_AT, left.mark);
+            tail.store(VOLUME_AT, left.volume);
+            tail.store(NUMBER_AT, left.number.get());
+        }
+    }
+
+    /// Returns the number of the back end that left its controllers, and these.
+    pub(super) fn left_writers(&self) -> (u64, Writers) {
+        let mut writers = Writers::default();
+        let Some(tail) = &self.tail else {
+            return (0, writers);
+        };
+        let slice = tail.memory.as_volatile_slice();
+        let read = slice.read_slice(&mut writers.host_id, tail.at + HOST_AT);
+        read.expect("the tail lies within the memory");
+        let controllers = (0..CONTROLLERS_MAX).filter_map(|place| tail.controller(place));
+        writers.controllers = controllers.collect();
+        (tail.load(PROCESS_AT), writers)
+    }
+
+    /// Leaves the controllers of the back end with this number. Those of another one have ended. A back
+    /// end that is killed meanwhile has left the new ones, or the old ones, or both.
+    pub(super) fn leave_writers(&self, process: u64, writers: &Writers) {
+        let Some(tail) = &self.tail else { return };
+        if tail.load::<u64>(PROCESS_AT) != process {
+            for place in 0..CONTROLLERS_MAX {
+                tail.remove_controller(place);
+            }
+            let slice = tail.memory.as_volatile_slice();
+            let written = slice.write_slice(&writers.host_id, tail.at + HOST_AT);
+            written.expect("the tail lies within the memory");
+            tail.store(PROCESS_AT, process);
+        }
+        let excess = writers.controllers.len().saturating_sub(CONTROLLERS_MAX);
+        let wanted = &writers.controllers[excess..];
+        let is_there = |controller| {
+            let mut places = 0..CONTROLLERS_MAX;
+            places.any(|place| tail.controller(place) == Some(controller))
+        };
+        let mut added = 0u32;
+        for &controller in wanted.iter().filter(|&&controller| !is_there(controller)) {
+            // Where none is free, one goes that is no longer wanted.
+            let is_free = |&place: &usize| {
+                let here = tail.controller(place);
+                here.is_none_or(|here| !wanted.contains(&here)) && added >> place & 1 == 0
+            };
+            let empty = (0..CONTROLLERS_MAX).find(|&place| tail.controller(place).is_none());
+            let place = empty.or_else(|| (0..CONTROLLERS_MAX).find(is_free));
+            let place = place.expect("there are as many places as controllers");
+            tail.add_controller(place, controller);
+            added |= 1 << place;
+        }
+        for place in 0..CONTROLLERS_MAX {
+            let here = tail.controller(place);
+            if here.is_some_and(|here| !wanted.contains(&here)) {
+                tail.remove_controller(place);
+            }
         }
     }
 
@@ -144,14 +214,44 @@ fn check(queues: u16, entries: u16) -> Result<(), Error> {
     fits.then_some(()).ok_or(Error::InvalidParam)
 }
 
+/// What a back end leaves for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    /// The number that it has for the machine.
+    pub(super) number: NonZeroU32,
+    /// The [mark](crate::cache_life::mark) of the life of the device's caches.
+    pub(super) mark: u32,
+    /// The identity of the volume; 0 where it is not known.
+    pub(super) volume: u64,
+}
+
 impl Tail {
-    fn load(&self, at: usize) -> u32 {
+    fn controller(&self, place: usize) -> Option<(u16, u64)> {
+        let at = CONTROLLERS_AT + CONTROLLER_BYTES * place;
+        let identifier: u32 = self.load(at + IDENTIFIER_AT);
+        let cntlid = u16::try_from(identifier & !IS_THERE).ok()?;
+        (identifier & IS_THERE != 0).then(|| (cntlid, self.load(at)))
+    }
+
+    fn add_controller(&self, place: usize, (cntlid, incarnation): (u16, u64)) {
+        self.remove_controller(place);
+        let at = CONTROLLERS_AT + CONTROLLER_BYTES * place;
+        self.store(at, incarnation);
+        self.store(at + IDENTIFIER_AT, u32::from(cntlid) | IS_THERE);
+    }
+
+    fn remove_controller(&self, place: usize) {
+        let at = CONTROLLERS_AT + CONTROLLER_BYTES * place;
+        self.store(at + IDENTIFIER_AT, 0u32);
+    }
+
+    fn load<T: vm_memory::AtomicAccess + Default>(&self, at: usize) -> T {
         let slice = self.memory.as_volatile_slice();
         let value = slice.load(self.at + at, Ordering::SeqCst);
         value.expect("the tail lies within the memory, aligned")
     }
 
-    fn store(&self, at: usize, value: u32) {
+    fn store<T: vm_memory::AtomicAccess>(&self, at: usize, value: T) {
         let slice = self.memory.as_volatile_slice();
         let stored = slice.store(value, self.at + at, Ordering::SeqCst);
         stored.expect("the tail lies within the memory, aligned");
@@ -187,6 +287,12 @@ impl InflightQueue {
         // The last ones became visible to the driver together, and were not struck off any more.
         let mut head = self.load::<u16>(LAST_HEAD_AT);
         let last = used.wrapping_sub(self.load::<u16>(USED_AT));
+        if last > self.entries {
+            // The driver has begun anew, and relies on nothing from before.
+            for head in 0..self.entries {
+                self.store(Self::state(head), 0u8);
+            }
+        }
         for _ in 0..last.min(self.entries) {
             if head >= self.entries {
                 break;
@@ -299,19 +405,64 @@ mod tests {
             Inflight::open(given, file).expect("its own")
         };
         let [one, other] = [3, 5].map(|number| NonZeroU32::new(number).expect("not 0"));
+        let left = |number, mark| Left {
+            number,
+            mark,
+            volume: 0x1234_5678_9abc_def0,
+        };
         assert_eq!(open(&given).left(), None, "nothing was left");
-        open(&given).leave(one, 7);
-        assert_eq!(open(&given).left(), Some((one, 7)));
+        open(&given).leave(left(one, 7));
+        assert_eq!(open(&given).left(), Some(left(one, 7)));
         open(&given).queue(1, 8).expect("its own").flushed(9);
-        assert_eq!(open(&given).left(), Some((one, 9)));
-        open(&given).leave(other, 9);
+        assert_eq!(open(&given).left(), Some(left(one, 9)));
+        open(&given).leave(left(other, 9));
         // As an earlier version made it.
         let bytes = given.mmap_size - TAIL_BYTES as u64;
         let short = VhostUserInflight::new(bytes, 0, 2, 8);
         assert_eq!(open(&short).left(), None);
-        open(&short).leave(one, 7);
+        open(&short).leave(left(one, 7));
         open(&short).queue(1, 8).expect("its own").flushed(1);
-        assert_eq!(open(&given).left(), Some((other, 9)), "untouched");
+        assert_eq!(open(&given).left(), Some(left(other, 9)), "untouched");
+    }
+
+    #[test]
+    fn the_controllers_of_a_back_end_are_what_it_left_last() {
+        let wanted = VhostUserInflight::new(0, 0, 2, 8);
+        let (given, file) = Inflight::create(&wanted).expect("a small memory");
+        let record = Inflight::open(&given, file).expect("its own");
+        let mut writers = Writers {
+            host_id: [7; 16],
+            controllers: Vec::new(),
+        };
+        assert_eq!(record.left_writers(), (0, Writers::default()));
+        for count in [1, 3, CONTROLLERS_MAX, 2, 0] {
+            let numbers = 0..u16::try_from(count).expect("few");
+            writers.controllers = numbers.map(|number| (number, u64::MAX)).collect();
+            record.leave_writers(5, &writers);
+            let (process, mut left) = record.left_writers();
+            left.controllers.sort_unstable();
+            assert_eq!((process, &left), (5, &writers));
+        }
+        // As many others, and more than there are places for.
+        let numbers = 100..118;
+        writers.controllers = numbers.map(|number| (number, 1)).collect();
+        record.leave_writers(5, &writers);
+        let (_, mut left) = record.left_writers();
+        left.controllers.sort_unstable();
+        assert_eq!(left.controllers, writers.controllers[2..]);
+        (writers.host_id, writers.controllers) = ([8; 16], vec![(1, 1)]);
+        record.leave_writers(6, &writers);
+        assert_eq!(record.left_writers(), (6, writers));
+    }
+
+    /// Requests of a driver that had been reset were carried out for it.
+    #[test]
+    fn a_driver_that_begins_anew_has_nothing_unfinished() {
+        let (mut first, mut second) = queue();
+        assert!(first.recover(20).is_empty());
+        first.began(5);
+        assert!(second.recover(0).is_empty());
+        assert!(first.recover(0).is_empty());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! The machine's monitor (QEMU, Cloud Hypervisor, crosvm), the *front end*, connects to the socket
 //! and shares the guest's memory and the event counters of its virtqueues. A control thread answers
 //! its messages; the queues are served by the core threads, which own the device's channels. Front
-//! ends come one after the other, and the next one is served when everything that the last one asked
-//! for is finished.
+//! ends come one after the other, and the next one is served when the queues of the last one have
+//! stopped.
 //!
 //! A guest is trusted with nothing but the device. Its monitor is trusted not to shrink the memory
 //! that it shares, as every back end has to.
@@ -19,12 +19,15 @@ mod ring;
 mod served_disk;
 mod service;
 mod session;
+mod succession;
 
 use crate::acceptor::Acceptor;
 use crate::core_thread::{self, Cores};
 use crate::limits::{DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
 use crate::virtio_blk::ID_BYTES;
 use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses, unix_socket};
+pub use succession::{NoteWriters, Succession, Writers};
+
 use base::units::CoreId;
 use block::Device;
 use reactor::PollPolicy;
@@ -32,9 +35,10 @@ use served_disk::{Message, ServedDisk};
 use service::VhostService;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use succession::OwnWriters;
 use switch::{Class, PerClass};
 
 /// Options of a server.
@@ -48,10 +52,15 @@ pub struct VhostOptions {
     pub rules: ClassRules,
     /// Refuses writes.
     pub read_only: bool,
-    /// Request queues: 1 to [`VRINGS_MAX`]; `None` for one each core.
+    /// Request queues, of which a machine may use fewer: 1 to [`VRINGS_MAX`], which is the default.
     pub queues: Option<u16>,
     /// The device's name in the guest, of at most 20 bytes.
     pub id: String,
+    /// The identity of the volume: a machine that had another one before is refused. 0 for none.
+    pub identity: u64,
+    /// The way to the controllers that a killed back end had: writes are held until they have ended.
+    /// `None` for a device of this machine.
+    pub succession: Option<Arc<dyn Succession>>,
     /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
     pub cores: Vec<CoreId>,
     /// Policy of idle cores.
@@ -59,7 +68,7 @@ pub struct VhostOptions {
 }
 
 impl VhostOptions {
-    /// The default options for a socket: class by I/O priority, writable, one core, one queue.
+    /// The default options for a socket: class by I/O priority, writable, one core, all queues.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
@@ -69,6 +78,8 @@ impl VhostOptions {
             read_only: false,
             queues: None,
             id: "switchyard".to_owned(),
+            identity: 0,
+            succession: None,
             cores: Vec::new(),
             poll: PollPolicy::Auto,
         }
@@ -96,7 +107,7 @@ impl VhostServer {
         options: &VhostOptions,
     ) -> Result<Self, FrontendError> {
         let cores = core_thread::places(&options.cores)?;
-        let shared = Arc::new(share(devices, options, cores.len())?);
+        let shared = Arc::new(share(devices, options)?);
         let mut server = Self {
             shared,
             socket: None,
@@ -114,6 +125,14 @@ impl VhostServer {
         }
         let senders = server.cores.senders().to_vec();
         server.shared.cores.set(senders).expect("set once");
+        if let Some(succession) = &options.succession {
+            let shared = Arc::downgrade(&server.shared);
+            succession.watch(Box::new(move |writers| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.writers.note(writers);
+                }
+            }));
+        }
         server.listen(&options.socket)?;
         Ok(server)
     }
@@ -204,11 +223,9 @@ impl VhostServer {
 fn share(
     devices: &PerClass<Arc<dyn Device>>,
     options: &VhostOptions,
-    cores: usize,
 ) -> Result<ServedDisk, FrontendError> {
     let device = Arc::clone(&devices[Class::DEFAULT]);
-    let each_core = || u16::try_from(cores).unwrap_or(u16::MAX).min(VRINGS_MAX);
-    let queues = options.queues.unwrap_or_else(each_core);
+    let queues = options.queues.unwrap_or(VRINGS_MAX);
     if !(1..=VRINGS_MAX).contains(&queues) {
         return Err(FrontendError::Option(format!(
             "{queues} queues are not possible: choose 1 to {VRINGS_MAX}"
@@ -232,6 +249,10 @@ fn share(
         id,
         client: KnownLosses::of(&*device),
         connected: AtomicBool::new(false),
+        late_writes: AtomicUsize::new(0),
+        volume: options.identity,
+        succession: options.succession.clone(),
+        writers: OwnWriters::new(),
         cores: OnceLock::new(),
         end_by: Mutex::new(None),
         log: Arc::default(),

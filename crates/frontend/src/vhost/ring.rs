@@ -2,6 +2,7 @@
 
 use super::guest_memory::Regions;
 use super::inflight::InflightQueue;
+use super::served_disk::Stopped;
 use crate::log_budget::LogBudget;
 use crate::virtio_blk::Status;
 use reactor::FileId;
@@ -77,13 +78,18 @@ pub(super) struct Ring {
     unpublished: Vec<u16>,
     /// Index of the used ring when the driver was told last.
     told: u16,
-    /// Waits for the end of what is under way; gets the index of the next chain.
-    pub(super) stopping: Option<SyncSender<u16>>,
+    /// Waits for the end of what is under way.
+    pub(super) stopping: Option<SyncSender<Stopped>>,
+    /// Heads of chains that stay unanswered, of a ring that stops.
+    pub(super) unfinished: Vec<u16>,
+    /// Number of the start, of all starts of rings on this core. Requests with another number are not
+    /// answered here.
+    pub(super) start: u64,
     log: Arc<LogBudget>,
 }
 
 impl Ring {
-    pub(super) fn new(setup: RingSetup, kick: Kick) -> Self {
+    pub(super) fn new(setup: RingSetup, kick: Kick, start: u64) -> Self {
         Self {
             unpublished: Vec::with_capacity(PUBLISHED_TOGETHER),
             told: setup.queue.next_used(),
@@ -98,6 +104,8 @@ impl Ring {
             broken: false,
             armed: false,
             stopping: None,
+            unfinished: Vec::new(),
+            start,
             log: setup.log,
         }
     }

@@ -1,6 +1,7 @@
 //! The disk that a server serves, as its threads share it, and the messages to its cores.
 
 use super::ring::RingSetup;
+use super::succession::{OwnWriters, Succession};
 use crate::class_rules::SizeRules;
 use crate::log_budget::LogBudget;
 use crate::virtio_blk::ID_BYTES;
@@ -9,7 +10,7 @@ use crate::{ClassChoice, KnownLosses, Ping};
 use block::{Device, Geometry};
 use reactor::MailboxSender;
 use std::fs::File;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -19,9 +20,12 @@ use std::time::Instant;
 pub(super) enum Message {
     /// Serve a virtqueue.
     Start(Box<RingSetup>),
-    /// Take no further chain, and answer with the index of the next one once all that were taken
-    /// are answered.
-    Stop(u16, SyncSender<u16>),
+    /// Take no further chain, and report once all that were taken are answered.
+    Stop(u16, SyncSender<Stopped>),
+    /// Report at once, if the queue stops: chains that are not answered by now stay unanswered.
+    Abandon(u16),
+    /// Writes may no longer be [held](ServedDisk::holds_writes).
+    Look,
     /// Tell the driver by another event counter.
     Call(u16, Option<File>, SyncSender<()>),
     /// Tell the front end of a broken queue by another event counter.
@@ -30,6 +34,15 @@ pub(super) enum Message {
     Ping(Ping),
     /// End: what is under way is no longer answered.
     End,
+}
+
+/// A virtqueue that has stopped.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    /// Index of the next chain in the available ring.
+    pub(super) base: u16,
+    /// Heads of the chains that were taken and not answered.
+    pub(super) unfinished: Vec<u16>,
 }
 
 /// The disk that a server serves: state that its threads share.
@@ -45,6 +58,15 @@ pub(super) struct ServedDisk {
     pub(super) client: KnownLosses,
     /// A machine is connected.
     pub(super) connected: AtomicBool,
+    /// Writes that the device has still of queues that stopped without their answers, and one for the
+    /// writes of another process that is gone. Until they are done, a later write to their blocks could
+    /// be overwritten by them.
+    pub(super) late_writes: AtomicUsize,
+    /// The identity of the volume; 0 where it is not known.
+    pub(super) volume: u64,
+    /// The way to the controllers behind the device, and those of this process.
+    pub(super) succession: Option<Arc<dyn Succession>>,
+    pub(super) writers: OwnWriters,
     /// The cores, once all have started.
     pub(super) cores: OnceLock<Vec<MailboxSender<Message>>>,
     /// Time at which nothing is waited for any more.
@@ -56,6 +78,27 @@ impl ServedDisk {
     pub(super) fn core_of(&self, queue: u16) -> &MailboxSender<Message> {
         let cores = self.cores.get().expect("front ends come later");
         &cores[usize::from(queue) % cores.len()]
+    }
+
+    /// Returns true if writes have to wait, because an earlier one that nobody waits for may still be
+    /// carried out.
+    #[inline]
+    pub(super) fn holds_writes(&self) -> bool {
+        self.late_writes.load(Ordering::SeqCst) > 0
+    }
+
+    /// Holds writes until each of `count` earlier ones [is over](Self::write_is_over).
+    pub(super) fn hold_writes(&self, count: usize) {
+        self.late_writes.fetch_add(count, Ordering::SeqCst);
+    }
+
+    /// One of the writes that others are held for is over.
+    pub(super) fn write_is_over(&self) {
+        if self.late_writes.fetch_sub(1, Ordering::SeqCst) == 1 {
+            for core in self.cores.get().into_iter().flatten() {
+                core.send_always(Message::Look);
+            }
+        }
     }
 
     pub(super) fn end_by(&self) -> Option<Instant> {

@@ -2,11 +2,11 @@
 
 use super::guest_memory::Regions;
 use super::ring::{Kick, Ring, RingSetup, recovered, signal};
-use super::served_disk::{Message, ServedDisk};
+use super::served_disk::{Message, ServedDisk, Stopped};
 use crate::cache_life::{ABSENT, mark};
 use crate::core_thread::passes;
 use crate::virtio_blk::{
-    Command, Request, SEGMENTS_TAKEN, Segment, Status, copy_in, copy_out, parse,
+    Command, PART_BYTES_MAX, Request, SEGMENTS_KEPT, Segment, Status, copy_in, copy_out, parse,
 };
 use crate::{ClassChoice, DeviceIo, Finished};
 use base::{SlabKey, Time};
@@ -21,9 +21,13 @@ use virtio_queue::{QueueOwnedT as _, QueueT as _};
 #[derive(Debug)]
 pub(super) struct Taken {
     ring: u16,
+    /// The [start](Ring::start) of the ring that it was taken from.
+    start: u64,
     class: Class,
     command: Command,
     request: Request,
+    /// Bytes of a Read or Write that were carried out: it is carried out in parts.
+    done: u64,
     /// Of a Flush that has begun: the [mark](crate::cache_life::mark) of the life of the device's
     /// caches at that time.
     life: u32,
@@ -31,6 +35,11 @@ pub(super) struct Taken {
 
 /// Vectors that are kept for reuse.
 const SPARE_MAX: usize = 1024;
+
+/// Segments of data of the requests that are not answered: no ring has a further one taken from it
+/// beyond that. As many as those of [`CORE_REQUESTS_MAX`](crate::limits::CORE_REQUESTS_MAX) requests
+/// of a driver that keeps to what it is told; 8 MiB.
+const SEGMENTS_MAX: usize = 512 * 1024;
 
 /// The work of one core.
 #[derive(Debug)]
@@ -40,8 +49,16 @@ pub(super) struct VhostService {
     op_namespace: OpNamespace,
     /// By number; those that other cores serve are absent.
     rings: Vec<Option<Ring>>,
+    /// Numbers of the rings that are there.
+    served: Vec<u16>,
+    /// Segments of data of the requests that are not answered.
+    segments: usize,
     /// Requests that wait for memory or room.
     ready: PerClass<VecDeque<Taken>>,
+    /// Writes that wait because the disk [holds](ServedDisk::holds_writes) them.
+    held: PerClass<VecDeque<Taken>>,
+    /// Rings that were started.
+    starts: u64,
     spare: Vec<Vec<Segment>>,
     other: Vec<Segment>,
     /// Room for data that cannot be borrowed.
@@ -65,7 +82,11 @@ impl VhostService {
             io,
             op_namespace,
             rings: Vec::new(),
+            served: Vec::with_capacity(rings.into()),
+            segments: 0,
             ready: PerClass::default(),
+            held: PerClass::default(),
+            starts: 0,
             spare: Vec::new(),
             other: Vec::new(),
             scratch: Vec::new(),
@@ -96,7 +117,8 @@ impl VhostService {
             }
         };
         let unfinished = setup.unfinished.clone();
-        let mut ring = Ring::new(setup, kick);
+        self.starts += 1;
+        let mut ring = Ring::new(setup, kick, self.starts);
         // The driver may wait for what another back end did.
         ring.call.iter().for_each(signal);
         if !unfinished.is_empty() {
@@ -109,6 +131,9 @@ impl VhostService {
             }
         }
         self.rings[usize::from(index)] = Some(ring);
+        if !self.served.contains(&index) {
+            self.served.push(index);
+        }
         // What was asked for before the watch.
         self.again = true;
     }
@@ -124,15 +149,16 @@ impl VhostService {
     /// Takes what the guests made available. Returns true if there was something.
     fn take(&mut self) -> bool {
         let mut any = false;
-        for index in 0..self.rings.len() {
+        for place in 0..self.served.len() {
+            let number = self.served[place];
+            let index = usize::from(number);
             let Some(mut ring) = self.rings[index].take() else {
                 continue;
             };
-            if ring.takes() {
+            if ring.takes() && self.segments < SEGMENTS_MAX {
                 ring.disarm();
                 let room = usize::from(ring.queue.size()) - ring.outstanding;
                 let memory = Arc::clone(&ring.memory);
-                let number = u16::try_from(index).expect("a few rings");
                 // The ring's own queue, for as long as chains are taken from it.
                 let mut queue = std::mem::take(&mut ring.queue);
                 any |= self.take_from(number, &mut ring, &mut queue, &memory, room);
@@ -167,7 +193,7 @@ impl VhostService {
             match parse(chain, memory, data, &mut self.other) {
                 Ok(request) => {
                     ring.took(request.head);
-                    self.sort(index, request, ring.outstanding);
+                    self.sort((index, ring.start), request, ring.outstanding);
                 }
                 Err(malformed) => {
                     ring.break_off(&malformed);
@@ -179,7 +205,7 @@ impl VhostService {
     }
 
     /// Queues a request by its class; so many of its ring are under way.
-    fn sort(&mut self, ring: u16, request: Request, depth: usize) {
+    fn sort(&mut self, (ring, start): (u16, u64), request: Request, depth: usize) {
         let bytes = match request.command {
             Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => bytes,
             _ => 0,
@@ -189,9 +215,12 @@ impl VhostService {
             ClassChoice::Fixed(class) => class,
             ClassChoice::ByIoPriority => request.class(),
         });
+        self.segments += request.data.len();
         self.ready[class].push_back(Taken {
             ring,
+            start,
             class,
+            done: 0,
             // One that is refused is answered in its turn.
             command: request.command.unwrap_or(Command::Flush),
             request,
@@ -202,15 +231,21 @@ impl VhostService {
     /// Hands requests to the device, as far as there is memory; returns true if any was.
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let mut begun = false;
+        let holds_writes = self.shared.holds_writes();
         for class in Class::ALL {
+            if !holds_writes && !self.held[class].is_empty() {
+                let mut first = std::mem::take(&mut self.held[class]);
+                first.append(&mut self.ready[class]);
+                self.ready[class] = first;
+            }
             while !self.io.is_full()
                 && let Some(taken) = self.ready[class].front()
             {
-                let bytes = match taken.request.command {
-                    Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => bytes,
-                    _ => 0,
-                };
-                let bytes = usize::try_from(bytes).expect("a request is bounded");
+                if holds_writes && taken.changes() {
+                    self.held[class].extend(self.ready[class].pop_front());
+                    continue;
+                }
+                let bytes = usize::try_from(taken.part_bytes()).expect("a part is bounded");
                 let Some(memory) = self.io.memory(class, bytes, cx) else {
                     // What others would take, this class needs first.
                     return begun;
@@ -233,9 +268,15 @@ impl VhostService {
                 taken.life = mark(&*self.shared.device);
                 (Operation::Flush, (0, 0))
             }
-            (_, Command::Read { offset, bytes }) => (Operation::Read, (offset, bytes)),
-            (_, Command::Write { offset, bytes }) => {
-                (Operation::Write { durable }, (offset, bytes))
+            (_, Command::Read { offset, bytes }) if self.fits(offset, bytes) => {
+                (Operation::Read, (offset + taken.done, taken.part_bytes()))
+            }
+            (_, Command::Write { offset, bytes }) if self.fits(offset, bytes) => {
+                let part = (offset + taken.done, taken.part_bytes());
+                (Operation::Write { durable }, part)
+            }
+            (_, Command::Read { .. } | Command::Write { .. }) => {
+                return self.refuse(taken, Status::IoError, memory);
             }
             (_, Command::Discard { offset, bytes }) => (Operation::Deallocate, (offset, bytes)),
             (_, command) => {
@@ -260,7 +301,7 @@ impl VhostService {
         if matches!(operation, Operation::Write { .. }) {
             let ring = self.rings[usize::from(taken.ring)].as_ref();
             let ring = ring.expect("a ring outlives its requests");
-            let segments = &taken.request.data;
+            let segments = (&*taken.request.data, taken.done);
             let copied = copy_in(&*ring.memory, segments, &mut memory, &mut self.scratch);
             if let Err(status) = copied {
                 return self.refuse(taken, status, memory);
@@ -268,6 +309,18 @@ impl VhostService {
         }
         let class = taken.class;
         self.io.submit(class, operation, range, memory, taken);
+    }
+
+    /// Returns true unless a request of several parts is refused, of which the first ones would be
+    /// carried out.
+    fn fits(&self, offset: u64, bytes: u64) -> bool {
+        if bytes <= PART_BYTES_MAX {
+            return true;
+        }
+        let geometry = self.io.geometry();
+        let is_whole = bytes.is_multiple_of(geometry.block_bytes.into());
+        let end = offset.checked_add(bytes);
+        is_whole && end.is_some_and(|end| end <= geometry.bytes())
     }
 
     fn tell_id(&mut self, taken: Taken, memory: Vec<reactor::IoSlice>) {
@@ -306,32 +359,41 @@ impl VhostService {
         if let Some(ring) = &mut self.rings[usize::from(ring)] {
             ring.answer((request.head, at_once), request.status, status, len);
         }
-        if self.spare.len() < SPARE_MAX && request.data.capacity() <= SEGMENTS_TAKEN {
+        self.recycle(request);
+    }
+
+    fn recycle(&mut self, request: Request) {
+        self.segments -= request.data.len();
+        if self.spare.len() < SPARE_MAX && request.data.capacity() <= SEGMENTS_KEPT {
             self.spare.push(request.data);
         }
     }
 
     fn finish(&mut self, finished: Finished<Taken>) {
         let Finished {
-            owner: taken,
+            owner: mut taken,
             result,
             data,
         } = finished;
-        let Some(ring) = &self.rings[usize::from(taken.ring)] else {
-            // The core ends.
+        let ring = self.rings[usize::from(taken.ring)].as_ref();
+        let Some(ring) = ring.filter(|ring| ring.start == taken.start) else {
             self.io.recycle(data);
-            return;
+            return self.finish_late(taken, result);
         };
         let mut len = 0;
         let mut status = status_of(result);
         if let (Command::Read { bytes, .. }, Status::Ok) = (taken.command, status) {
-            let segments = &taken.request.data;
+            let segments = (&*taken.request.data, taken.done);
             match copy_out(&*ring.memory, segments, &data, &mut self.scratch) {
                 Ok(()) => len = u32::try_from(bytes).expect("a request is bounded"),
                 Err(failed) => status = failed,
             }
         }
         self.io.recycle(data);
+        taken.done += taken.part_bytes();
+        if status == Status::Ok && taken.part_bytes() > 0 {
+            return self.ready[taken.class].push_front(taken);
+        }
         let ring = usize::from(taken.ring);
         let is_told = taken.life != ABSENT && matches!(result, Ok(()) | Err(BlockError::CacheLost));
         let life = taken.life;
@@ -339,6 +401,54 @@ impl VhostService {
         if is_told && let Some(ring) = &self.rings[ring] {
             ring.flushed(life);
         }
+    }
+
+    /// A request is finished that nobody waits for: its ring was [abandoned](Self::abandon), or the core
+    /// ends.
+    fn finish_late(&mut self, taken: Taken, result: Result<(), BlockError>) {
+        if self.closing {
+            return;
+        }
+        if taken.changes() {
+            self.shared.write_is_over();
+        }
+        self.recycle(taken.request);
+        if result == Err(BlockError::CacheLost) {
+            // It was the Flush that reports the loss: the next one does.
+            self.shared.client.lost_before();
+        }
+    }
+
+    /// Leaves the chains of a ring that stops unanswered. Those that the device has are not waited for,
+    /// but by later writes.
+    fn abandon(&mut self, index: u16) {
+        let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) else {
+            // It has stopped meanwhile.
+            return;
+        };
+        let start = std::mem::replace(&mut ring.start, 0);
+        let is_its = |taken: &Taken| (taken.ring, taken.start) == (index, start);
+        let unfinished = &mut ring.unfinished;
+        for class in Class::ALL {
+            for queue in [&mut self.ready[class], &mut self.held[class]] {
+                queue.retain(|taken| {
+                    let keeps = !is_its(taken);
+                    if !keeps {
+                        unfinished.push(taken.request.head);
+                        self.segments -= taken.request.data.len();
+                    }
+                    keeps
+                });
+            }
+        }
+        let mut late_writes = 0;
+        for taken in self.io.owners().filter(|taken| is_its(taken)) {
+            unfinished.push(taken.request.head);
+            late_writes += usize::from(taken.changes());
+        }
+        assert_eq!(unfinished.len(), ring.outstanding, "each is somewhere");
+        ring.outstanding = 0;
+        self.shared.hold_writes(late_writes);
     }
 
     /// Fails requests that wait for memory that is never free.
@@ -353,11 +463,14 @@ impl VhostService {
 
     /// Ends rings that are to stop and have nothing under way.
     fn settle(&mut self, cx: &mut Context<'_>) {
-        for slot in &mut self.rings {
-            let Some(ring) = slot else { continue };
+        let served = self.served.len();
+        let rings = &mut self.rings;
+        self.served.retain(|&index| {
+            let slot = &mut rings[usize::from(index)];
+            let Some(ring) = slot else { return false };
             ring.notify();
             if ring.outstanding > 0 || ring.stopping.is_none() {
-                continue;
+                return true;
             }
             match ring.kick {
                 Kick::Watched(file) => {
@@ -368,10 +481,19 @@ impl VhostService {
                 Kick::Absent => {
                     let ring = slot.take().expect("it was just there");
                     let done = ring.stopping.expect("asked above");
+                    let stopped = Stopped {
+                        base: ring.queue.next_avail(),
+                        unfinished: ring.unfinished,
+                    };
                     // One that does not wait any more has given up.
-                    let _ = done.send(ring.queue.next_avail());
+                    let _ = done.send(stopped);
+                    return false;
                 }
             }
+            true
+        });
+        if served > 0 && self.served.is_empty() {
+            cx.driver.buffers().release_free();
         }
     }
 
@@ -379,10 +501,32 @@ impl VhostService {
         self.closing = true;
         for class in Class::ALL {
             self.ready[class].clear();
+            self.held[class].clear();
         }
         // The driver forgets their watches when it ends.
         self.rings.iter_mut().for_each(|ring| *ring = None);
+        self.served.clear();
         self.io.close(cx);
+    }
+}
+
+impl Taken {
+    /// Bytes of data of the next part of a Read or Write; otherwise 0.
+    fn part_bytes(&self) -> u64 {
+        match self.request.command {
+            Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => {
+                (bytes - self.done).min(PART_BYTES_MAX)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns true if it changes what the device has.
+    const fn changes(&self) -> bool {
+        matches!(
+            self.request.command,
+            Ok(Command::Write { .. } | Command::Discard { .. } | Command::WriteZeroes { .. })
+        )
     }
 }
 
@@ -434,6 +578,9 @@ impl Service for VhostService {
                     ring.stopping = Some(done);
                 }
             }
+            Message::Abandon(index) => self.abandon(index),
+            // The turn that follows looks.
+            Message::Look => {}
             Message::Call(index, call, done) => {
                 if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
                     call.iter().for_each(signal);
@@ -485,9 +632,14 @@ impl Service for VhostService {
 
     fn may_sleep(&mut self) -> bool {
         let mut idle = true;
-        for ring in self.rings.iter_mut().flatten() {
+        // Where requests have too many segments, their ends go on with the rings.
+        let has_room = self.segments < SEGMENTS_MAX;
+        for &index in &self.served {
+            let Some(ring) = &mut self.rings[usize::from(index)] else {
+                continue;
+            };
             // A full one goes on when a request of its is finished.
-            if ring.takes() {
+            if ring.takes() && has_room {
                 idle &= !ring.arm() && ring.kick != Kick::Absent;
             }
         }

@@ -1,12 +1,13 @@
 //! One front end's requests: what it shares, and which queues run.
 
-use super::inflight::Inflight;
+use super::inflight::{Inflight, Left};
 use super::machine::Machine;
 use super::memory::GuestRegions;
 use super::ring::RingSetup;
-use super::served_disk::{Message, ServedDisk};
+use super::served_disk::{Message, ServedDisk, Stopped};
+use super::succession;
 use crate::cache_life::{ABSENT, mark, take_over};
-use crate::limits::{GUEST_REGIONS_MAX, VRING_ENTRIES_MAX};
+use crate::limits::{GUEST_REGIONS_MAX, VHOST_STOP_TIME, VRING_ENTRIES_MAX};
 use crate::served_size::served;
 use crate::virtio_blk::config::{driver_flushes, features, space};
 use block::Geometry;
@@ -38,6 +39,8 @@ struct Vring {
     addresses: Option<[u64; 3]>,
     /// Index of the next chain.
     base: u16,
+    /// Heads of the chains before it that were not answered when the queue stopped.
+    unfinished: Vec<u16>,
     kick: Option<Arc<File>>,
     call: Option<File>,
     error: Option<File>,
@@ -48,6 +51,14 @@ struct Vring {
     runs: bool,
     /// A core has served it.
     served: bool,
+}
+
+impl Vring {
+    /// Index of the used ring when the queue stopped.
+    fn used(&self) -> u16 {
+        let unfinished = u16::try_from(self.unfinished.len()).expect("at most the entries");
+        self.base.wrapping_sub(unfinished)
+    }
 }
 
 /// The state of a connection.
@@ -64,6 +75,9 @@ pub(super) struct Session {
     known: bool,
     /// Size and block size of the device when it was there last.
     geometry: Geometry,
+    /// Time until which queues that stop wait for the device: one for all that stop one after the
+    /// other.
+    stop_by: Option<Instant>,
 }
 
 impl Session {
@@ -80,6 +94,7 @@ impl Session {
             machine: last,
             known: false,
             geometry,
+            stop_by: None,
         }
     }
 
@@ -89,7 +104,7 @@ impl Session {
         machine.used.resize(self.vrings.len(), 0);
         let vrings = machine.used.iter_mut().zip(&self.vrings);
         for (used, vring) in vrings.filter(|(_, vring)| vring.served) {
-            (machine.files, *used) = (self.regions.files(), vring.base);
+            (machine.files, *used) = (self.regions.files(), vring.used());
         }
         machine
     }
@@ -127,6 +142,7 @@ impl Session {
         let core = self.shared.core_of(number);
         core.send_always(Message::Start(Box::new(setup)));
         self.vrings[index].runs = true;
+        self.stop_by = None;
         Ok(())
     }
 
@@ -142,8 +158,17 @@ impl Session {
         if let Some(inflight) = &self.inflight {
             // It may not have been told yet of what was lost before.
             let mark = if goes_on { ABSENT } else { self.mark() };
-            inflight.leave(self.machine.number, mark);
+            self.leave(inflight, mark);
         }
+    }
+
+    /// Leaves this mark for the next back end.
+    fn leave(&self, inflight: &Inflight, mark: u32) {
+        inflight.leave(Left {
+            number: self.machine.number,
+            mark,
+            volume: self.shared.volume,
+        });
     }
 
     /// Begins to serve another machine than the last one; its last back end left this mark.
@@ -205,6 +230,9 @@ impl Session {
             // answered, and those that are left.
             let taken = u16::try_from(unfinished.len()).map_err(|_| Error::InvalidParam)?;
             queue.set_next_avail(next_used.wrapping_add(taken));
+        } else if vring.used() == next_used {
+            // Otherwise the driver has begun anew, and relies on nothing from before.
+            unfinished.clone_from(&vring.unfinished);
         }
         Ok(RingSetup {
             index: number,
@@ -220,21 +248,50 @@ impl Session {
         })
     }
 
-    /// Stops a queue once everything that was taken from it is answered.
+    /// Stops a queue once everything that was taken from it is answered, or
+    /// [`VHOST_STOP_TIME`] is over: the front end, and with it the machine, stands still meanwhile.
     fn stop(&mut self, index: usize) -> Result<()> {
         let stopped = self.begin_stop(index)?;
-        self.vrings[index].base = self.wait(&stopped)?;
-        Ok(())
+        self.wait_stopped(index, &stopped)
     }
 
-    /// Has a core stop a queue. What is returned gets the index of the next chain.
-    fn begin_stop(&mut self, index: usize) -> Result<Receiver<u16>> {
+    /// Has a core stop a queue.
+    fn begin_stop(&mut self, index: usize) -> Result<Receiver<Stopped>> {
         let number = u16::try_from(index).map_err(|_| Error::InvalidParam)?;
         let (done, stopped) = sync_channel(1);
         let core = self.shared.core_of(number);
         core.send_always(Message::Stop(number, done));
         self.vrings[index].runs = false;
         Ok(stopped)
+    }
+
+    /// Waits until a core has stopped a queue.
+    fn wait_stopped(&mut self, index: usize, stopped: &Receiver<Stopped>) -> Result<()> {
+        let (now, limit) = (Instant::now(), Duration::from(VHOST_STOP_TIME));
+        let last = self.stop_by.filter(|&last| last + limit > now);
+        let stop_by = *self.stop_by.insert(last.unwrap_or(now + limit));
+        let answer = match self.wait_until(stopped, Some(stop_by))? {
+            Some(answer) => answer,
+            None => {
+                let number = u16::try_from(index).map_err(|_| Error::InvalidParam)?;
+                let core = self.shared.core_of(number);
+                core.send_always(Message::Abandon(number));
+                self.wait(stopped)?
+            }
+        };
+        if !answer.unfinished.is_empty()
+            && let Some(suppressed) = self.shared.log.allow()
+        {
+            tracing::warn!(
+                suppressed,
+                requests = answer.unfinished.len(),
+                "a queue of a virtual machine stops with requests that the device has not answered; \
+                 they are carried out again when it continues"
+            );
+        }
+        let vring = &mut self.vrings[index];
+        (vring.base, vring.unfinished) = (answer.base, answer.unfinished);
+        Ok(())
     }
 
     /// Tells the core of a queue that runs, and waits until the message has its effect.
@@ -252,18 +309,28 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for a core, which may wait for a target that is away; until the server ends at most.
+    /// Waits for a core; until the server ends at most.
     fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
+        let answer = self.wait_until(answer, None)?;
+        answer.ok_or(Error::BackendInternalError)
+    }
+
+    /// Waits for a core until `by` at most, which is `None` for no limit. A server that ends waits for
+    /// its own limit instead, and fails then.
+    fn wait_until<T>(&self, answer: &Receiver<T>, by: Option<Instant>) -> Result<Option<T>> {
         loop {
             let end = self.shared.end_by();
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let left = |by: Instant| by.saturating_duration_since(Instant::now());
+            let left = end.or(by).map(left);
             match answer.recv_timeout(left.map_or(LOOK, |left| left.min(LOOK))) {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return Ok(Some(answer)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::BackendInternalError),
             }
-            if left.is_some_and(|left| left.is_zero()) {
-                return Err(Error::BackendInternalError);
+            match left {
+                Some(Duration::ZERO) if end.is_some() => return Err(Error::BackendInternalError),
+                Some(Duration::ZERO) => return Ok(None),
+                _ => {}
             }
         }
     }
@@ -276,9 +343,8 @@ impl Session {
         let begun = begun.collect::<Result<Vec<_>>>()?;
         let mut result = Ok(());
         for (&index, stopped) in running.iter().zip(&begun) {
-            match self.wait(stopped) {
-                Ok(base) => self.vrings[index].base = base,
-                Err(error) => result = Err(error),
+            if let Err(error) = self.wait_stopped(index, stopped) {
+                result = Err(error);
             }
         }
         result.map(|()| running)
@@ -489,15 +555,27 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         let inflight = Inflight::open(given, file)?;
-        if let Some((number, mark)) = inflight.left() {
+        if let Some(Left {
+            number,
+            mark,
+            volume,
+        }) = inflight.left()
+        {
+            if volume != 0 && self.shared.volume != 0 && volume != self.shared.volume {
+                return Err(Error::InvalidOperation(
+                    "the machine had another volume at this socket, and may rely on its content: \
+                     attach that volume here, or start the machine anew",
+                ));
+            }
             self.known = true;
             if number != self.machine.number {
                 self.change_machine(Some(mark));
             }
-            inflight.leave(self.machine.number, mark);
+            self.leave(&inflight, mark);
         } else if self.known || self.vrings.iter().any(|vring| vring.served) {
-            inflight.leave(self.machine.number, self.mark());
+            self.leave(&inflight, self.mark());
         }
+        succession::take_over(&self.shared, inflight.clone())?;
         // An empty one of a machine that is not known yet stays empty until its first queue starts.
         self.inflight = Some(inflight);
         Ok(())

@@ -4,18 +4,18 @@ use super::{Segment, Status};
 use reactor::IoSlice;
 use vm_memory::{Address as _, Bytes as _, GuestMemory};
 
-/// Copies the data of a write from the guest's `segments` into `slices`, which are as long together.
-/// `scratch` is room for memory that cannot be borrowed.
+/// Copies the data of a write from the guest's `segments`, behind their first `skip` bytes, into
+/// `slices`, which are no longer than the rest of them together. `scratch` is room for memory that cannot be borrowed.
 ///
 /// # Errors
-/// [`Status::IoError`] where a segment is not in the guest's memory, or the lengths differ.
+/// [`Status::IoError`] where a segment is not in the guest's memory, or they are too short.
 pub fn copy_in<M: GuestMemory>(
     memory: &M,
-    segments: &[Segment],
+    (segments, skip): (&[Segment], u64),
     slices: &mut [IoSlice],
     scratch: &mut Vec<u8>,
 ) -> Result<(), Status> {
-    let mut cursor = Cursor::new(segments);
+    let mut cursor = Cursor::new(segments, skip);
     for slice in slices {
         let len = slice.len();
         if let Some(bytes) = slice.bytes_mut() {
@@ -33,17 +33,17 @@ pub fn copy_in<M: GuestMemory>(
     Ok(())
 }
 
-/// Copies the data of a read from `slices` into the guest's `segments`, which are as long together.
+/// Copies the data of a read from `slices` into the guest's `segments`, behind their first `skip` bytes.
 ///
 /// # Errors
 /// As [`copy_in`].
 pub fn copy_out<M: GuestMemory>(
     memory: &M,
-    segments: &[Segment],
+    (segments, skip): (&[Segment], u64),
     slices: &[IoSlice],
     scratch: &mut Vec<u8>,
 ) -> Result<(), Status> {
-    let mut cursor = Cursor::new(segments);
+    let mut cursor = Cursor::new(segments, skip);
     for slice in slices {
         let bytes = if let Some(bytes) = slice.bytes() {
             bytes
@@ -67,8 +67,21 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    const fn new(segments: &'a [Segment]) -> Self {
-        Self { segments, done: 0 }
+    fn new(segments: &'a [Segment], skip: u64) -> Self {
+        let mut cursor = Self { segments, done: 0 };
+        let mut left = skip;
+        while left > 0
+            && let Some(segment) = cursor.segments.first()
+        {
+            let len = u64::from(segment.len);
+            if left < len {
+                cursor.done = u32::try_from(left).expect("less than 32 bits");
+                break;
+            }
+            left -= len;
+            cursor.segments = &cursor.segments[1..];
+        }
+        cursor
     }
 
     /// Calls `copy` for each piece of the next `len` bytes: its range within them, and its address.

@@ -19,19 +19,20 @@ pub const SECTOR_BYTES: u64 = 512;
 /// Bytes of the answer to [`Command::GetId`]. `[virtio 1.2 §5.2.6]`
 pub const ID_BYTES: usize = 20;
 
-/// The most data segments of one request: with header and status as many descriptors as the queues
-/// of most machines have (128).
+/// The most data segments of one request that a driver is told: with header and status as many
+/// descriptors as the queues of most machines have (128). Some drivers send more, up to
+/// [`DESCRIPTORS_MAX`].
 pub const SEGMENTS_MAX: u32 = 126;
 
-/// The most data segments of a request that is carried out: some more than a driver is told, which
-/// may cut the first or the last one at the header or the status.
-pub const SEGMENTS_TAKEN: usize = SEGMENTS_MAX as usize + 2;
+/// Segments for which a vector that is kept for reuse has room at most.
+pub const SEGMENTS_KEPT: usize = SEGMENTS_MAX as usize + 2;
 
-/// The most bytes of one segment. With [`SEGMENTS_MAX`] it bounds the memory of a request.
+/// The most bytes of one segment that a driver is told. Firmware sends segments of up to 1 GiB.
 pub const SEGMENT_BYTES_MAX: u32 = 256 * 1024;
 
-/// The most data of one request, in bytes.
-pub const REQUEST_BYTES_MAX: u64 = SEGMENTS_MAX as u64 * SEGMENT_BYTES_MAX as u64;
+/// The most data of a part of a request, in bytes: larger requests are carried out in parts, one after
+/// the other. No request that keeps to what the driver is told is larger.
+pub const PART_BYTES_MAX: u64 = SEGMENTS_MAX as u64 * SEGMENT_BYTES_MAX as u64;
 
 /// The most descriptors of a chain, those of an indirect table included: a driver makes none longer
 /// than its queue. `[virtio 1.2 §2.7.5.3.1]`

@@ -1,6 +1,6 @@
 //! One request: its header, the segments of its data, and the byte of its status.
 
-use super::{DESCRIPTORS_MAX, RANGE_SECTORS_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES, SEGMENTS_TAKEN};
+use super::{DESCRIPTORS_MAX, RANGE_SECTORS_MAX, SECTOR_BYTES, SEGMENTS_KEPT};
 use switch::Class;
 use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_DISCARD,
@@ -184,7 +184,7 @@ where
     ) {
         data.clear();
         // A guest can have many wait, each with as many descriptors as it likes.
-        if data.capacity() > SEGMENTS_TAKEN {
+        if data.capacity() > SEGMENTS_KEPT {
             data = Vec::new();
         }
     }
@@ -328,7 +328,7 @@ impl Parts {
     }
 }
 
-/// Returns the sum of the segments, which are not too many and lie within the guest's memory.
+/// Returns the sum of the segments, which lie within the guest's memory.
 fn check<M: GuestMemory>(
     segments: &[Segment],
     memory: &M,
@@ -339,10 +339,6 @@ fn check<M: GuestMemory>(
         let len = usize::try_from(segment.len).expect("32 bits");
         memory.check_range(segment.address, len, access)
     };
-    let few = segments.len() <= SEGMENTS_TAKEN && bytes <= REQUEST_BYTES_MAX;
-    if few && segments.iter().all(inside) {
-        Ok(bytes)
-    } else {
-        Err(Status::IoError)
-    }
+    let all_inside = segments.iter().all(inside);
+    all_inside.then_some(bytes).ok_or(Status::IoError)
 }

@@ -31,6 +31,11 @@ pub(crate) const INDIRECT: u16 = 4;
 /// Event index, version 1, flush, and the protocol's own.
 const FEATURES: u64 = 1 << 29 | 1 << 32 | 1 << 9 | F_PROTOCOL_FEATURES;
 
+/// A feature of the protocol, and its messages.
+const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
+pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
+const ADD_MEM_REG: u32 = 37;
+
 /// Where an indirect table lies: within the data of a slot that is not used otherwise.
 const TABLE_AT: usize = AREA_BYTES - 4096;
 
@@ -68,7 +73,8 @@ fn negotiate(connection: &mut Connection) {
         | protocol::REPLY_ACK
         | protocol::BACKEND_REQ
         | protocol::CONFIG
-        | protocol::INFLIGHT_SHMFD;
+        | protocol::INFLIGHT_SHMFD
+        | CONFIGURE_MEM_SLOTS;
     assert_eq!(offered & wanted, wanted);
     let features = wanted.to_le_bytes();
     connection
@@ -256,6 +262,40 @@ impl Guest {
             }
             std::thread::yield_now();
         }
+    }
+
+    /// Has a copy of the record as it is now from here on, as if the back end were killed now: what that
+    /// one does to its own changes nothing.
+    pub(crate) fn take_record(&mut self) {
+        let (_, file) = self.tracked.as_mut().unwrap();
+        let bytes = rustix::fs::fstat(&*file).unwrap().st_size;
+        let mut record = vec![0; usize::try_from(bytes).unwrap()];
+        assert_eq!(rustix::io::pread(&*file, &mut record, 0), Ok(record.len()));
+        let copy = memfd_create(c"record", MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(rustix::io::write(&copy, &record), Ok(record.len()));
+        *file = copy;
+    }
+
+    /// Connects to another back end, and returns true if that refuses the record.
+    pub(crate) fn is_refused_at(&mut self, path: &Path) -> bool {
+        self.connect_anew(path);
+        let (given, file) = self.tracked.as_ref().unwrap();
+        let files = [file.as_fd()];
+        let told = self.connection.tell(code::SET_INFLIGHT_FD, given, &files);
+        told.is_err()
+    }
+
+    /// Adds memory at this address to the guest's.
+    pub(crate) fn add_memory(&mut self, at: u64, bytes: usize) -> MmapRegion {
+        let file = memfd_create(c"module", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, bytes as u64).unwrap();
+        // Padding, guest address, size, user address, offset in the file.
+        let fields = [0, at, bytes as u64, at, 0].map(u64::to_le_bytes);
+        let files = [file.as_fd()];
+        self.connection
+            .tell(ADD_MEM_REG, &fields.concat(), &files)
+            .unwrap();
+        MmapRegion::from_file(FileOffset::new(file.into(), 0), bytes).unwrap()
     }
 
     /// Ends the connection, and keeps the rest.

@@ -181,6 +181,24 @@ impl BufferPool {
         None
     }
 
+    /// Gives the memory of free buffers back to the machine. Takes a system call for each run of them.
+    pub fn release_free(&self) {
+        for class in &self.inner.classes {
+            let mut free = class.free.borrow().clone();
+            free.sort_unstable();
+            for run in free.chunk_by(|&one, &next| one + 1 == next) {
+                let first = class.first.wrapping_add(usize::from(run[0]) * class.bytes);
+                let len = class.bytes * run.len();
+                // SAFETY: the range is whole buffers of the mapping that nobody has, so that nobody
+                // sees that their content, which is unspecified, changes.
+                let released = unsafe {
+                    rustix::mm::madvise(first.cast(), len, rustix::mm::Advice::LinuxDontNeed)
+                };
+                debug_assert!(released.is_ok(), "our own memory is not locked");
+            }
+        }
+    }
+
     /// Size of the largest buffer in bytes.
     #[must_use]
     pub fn largest(&self) -> usize {
@@ -330,6 +348,28 @@ mod tests {
         drop((a, c));
         let usage: Vec<_> = pool.usage().collect();
         assert_eq!(usage, [(4096, 2, 0), (65_536, 1, 0)]);
+    }
+
+    #[test]
+    fn free_buffers_are_given_back_to_the_machine_and_others_stay() {
+        let class = BufferClass {
+            bytes: 8192,
+            count: 5,
+        };
+        let pool = BufferPool::new(&[class]).expect("a small mapping");
+        let mut taken: Vec<_> = (0..5).map_while(|_| pool.take(1)).collect();
+        for buffer in &mut taken {
+            buffer.fill(7);
+        }
+        let kept = taken.remove(2);
+        drop(taken);
+        pool.release_free();
+        assert!(kept.iter().all(|&byte| byte == 7));
+        let again: Vec<_> = (0..4).map_while(|_| pool.take(1)).collect();
+        assert_eq!(again.len(), 4);
+        for buffer in &again {
+            assert!(buffer.iter().all(|&byte| byte == 0), "new pages");
+        }
     }
 
     #[test]
