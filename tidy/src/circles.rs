@@ -27,12 +27,8 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = rows! {
         "the mount starts its service, and all share one description of what is mounted";
     "crates/frontend" => &["ublk/mod.rs", "ublk/recovery.rs"],
         "a device is attached anew or recovered, by the same steps and with the same errors";
-    "crates/host" => &["channel/mod.rs", "channel/queue_in_use.rs"],
-        "the channel's fields, and their part of its methods";
     "crates/host" => &["client/blocking.rs", "client/queue.rs"],
         "a namespace opens queues, and a queue keeps its subsystem connected";
-    "crates/host" => &["controller/mod.rs", "controller/setup.rs"],
-        "the controller's fields, and their part of its methods";
     "crates/host" => &["switch/egress/completions.rs", "switch/egress/mod.rs"],
         "the egress service's fields, and their part of its methods";
     "crates/host" => &["switch/mod.rs", "switch/registry.rs"],

@@ -152,7 +152,8 @@ impl Machine {
         let known = &self.known[number];
         if !self.has(Feature::Foreign) {
             limits.cache_life = known.cache_life;
-            // A target whose caches have another life comes back as another machine with its storage.
+            // A target that comes back with another life of its caches is another machine with the same
+            // storage.
             limits.incarnation = (known.cache_life << 32) | known.starts;
         }
         let shared = Target::new(limits, count).expect("valid limits");

@@ -12,6 +12,8 @@ pub(crate) mod namespace_state;
 pub(crate) mod parameters;
 mod queue_ids;
 pub(crate) mod tenant_event;
+#[cfg(test)]
+mod tests;
 
 use crate::error::ConnectionError;
 use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
@@ -534,7 +536,7 @@ impl Association {
             let new = || Arc::new(NamespaceState::new(info, &serial));
             knowledge.states.entry(*nsid).or_insert_with(new);
         }
-        // Nobody waits for those that were never known.
+        // No request waits for those that were never known.
         for nsid in unknown.extract_if(.., |nsid| !knowledge.states.contains_key(nsid)) {
             unusable.insert(nsid, NOT_IDENTIFIED);
         }
@@ -557,140 +559,5 @@ impl Association {
 
     pub(crate) fn learn_discovery(&self, entries: Vec<DiscoveryEntry>) {
         self.lock().discovery = entries;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::{HostIdentity, parse_nqn};
-
-    fn association() -> Arc<Association> {
-        let nqn = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();
-        let host = HostIdentity::generate();
-        Association::new(ConnectOptions::new(([127, 0, 0, 1], 1).into(), nqn, host))
-    }
-
-    #[test]
-    fn only_the_first_report_of_a_loss_counts() {
-        let association = association();
-        association.set_epoch(Epoch {
-            generation: 3,
-            phase: Phase::Live,
-        });
-        association.report_lost(2, None);
-        assert_eq!(association.phase(), Phase::Live);
-        association.report_lost(3, Some(ConnectionError::Unusable("first")));
-        association.report_lost(3, Some(ConnectionError::Unusable("second")));
-        assert_eq!(association.phase(), Phase::Recovering);
-        assert_eq!(
-            association.last_error(),
-            Some(ConnectionError::Unusable("first"))
-        );
-    }
-
-    fn learn(association: &Association, found: Vec<NamespaceInfo>) {
-        association.learn_namespaces(NamespacesFound {
-            found,
-            ..NamespacesFound::default()
-        });
-    }
-
-    #[test]
-    fn a_namespace_that_cannot_be_identified_keeps_its_state_and_its_requests_wait() {
-        let association = association();
-        let plain = |nsid| NamespaceInfo::plain(nsid, 10);
-        learn(&association, vec![plain(1), plain(2)]);
-        let states = [1, 2].map(|nsid| association.namespace_state(nsid).unwrap());
-        let suspends = |nsid| association.fence_snapshot().1.suspends(nsid);
-        association.learn_namespaces(NamespacesFound {
-            found: vec![plain(1)],
-            unknown: BTreeSet::from([2, 3]),
-            ..NamespacesFound::default()
-        });
-        assert!(states.iter().all(|state| !state.is_gone()));
-        assert!(!suspends(1) && suspends(2) && !suspends(3));
-        assert_eq!(association.namespaces().len(), 2);
-        assert!(association.unusable(3).is_some());
-        // Only these are asked for again.
-        let version = association.fence_version();
-        association.learn_namespaces(NamespacesFound {
-            found: vec![plain(3)],
-            unknown: BTreeSet::from([2]),
-            only: Some(BTreeSet::from([2, 3])),
-            ..NamespacesFound::default()
-        });
-        assert!(!states[0].is_gone() && suspends(2));
-        assert_eq!(association.fence_version(), version, "nothing to look at");
-        assert_eq!(association.namespaces().len(), 3);
-        assert_eq!(association.unusable(3), None);
-        association.learn_namespaces(NamespacesFound {
-            found: vec![plain(2)],
-            only: Some(BTreeSet::from([2])),
-            ..NamespacesFound::default()
-        });
-        assert!(states.iter().all(|state| !state.is_gone()) && !suspends(2));
-        association.learn_namespaces(NamespacesFound {
-            only: Some(BTreeSet::from([2])),
-            ..NamespacesFound::default()
-        });
-        assert!(!states[0].is_gone() && states[1].is_gone());
-    }
-
-    #[test]
-    fn a_resized_namespace_keeps_its_state_and_a_removed_one_is_gone_for_good() {
-        let association = association();
-        learn(
-            &association,
-            vec![NamespaceInfo::plain(1, 10), NamespaceInfo::plain(2, 10)],
-        );
-        let one = association.namespace_state(1).unwrap();
-        learn(&association, vec![NamespaceInfo::plain(1, 20)]);
-        assert_eq!(one.geometry().blocks, 20);
-        learn(&association, vec![]);
-        assert!(one.is_gone());
-        learn(&association, vec![NamespaceInfo::plain(1, 30)]);
-        assert!(one.is_gone());
-        assert_eq!(
-            association.namespace_state(1).unwrap().geometry().blocks,
-            30
-        );
-    }
-
-    #[test]
-    fn another_volume_under_the_same_identifier_is_another_namespace() {
-        let association = association();
-        let volume = |byte| NamespaceInfo {
-            uuid: Some([byte; 16]),
-            ..NamespaceInfo::plain(1, 10)
-        };
-        learn(&association, vec![volume(1)]);
-        let first = association.namespace_state(1).unwrap();
-        learn(&association, vec![volume(1)]);
-        assert!(!first.is_gone());
-        assert_eq!(association.last_error(), None);
-        learn(&association, vec![volume(2)]);
-        assert!(first.is_gone());
-        assert!(!association.namespace_state(1).unwrap().is_gone());
-        let error = association.last_error().unwrap().to_string();
-        assert!(error.contains("namespace 1"), "{error}");
-        learn(&association, vec![volume(1)]);
-        assert!(first.is_gone(), "who had it does not know what was missed");
-    }
-
-    #[test]
-    fn a_connection_that_comes_too_late_does_not_open() {
-        let association = association();
-        let epoch = Epoch {
-            generation: 1,
-            phase: Phase::Live,
-        };
-        association.set_epoch(epoch);
-        assert!(association.enter_open(epoch));
-        association.report_lost(1, None);
-        assert!(!association.enter_open(epoch));
-        assert_eq!(association.open_connections(), 1);
-        association.leave_open();
-        assert_eq!(association.open_connections(), 0);
     }
 }

@@ -14,13 +14,14 @@ mod extents;
 mod giving_up;
 mod lanes;
 mod refused;
+mod reopening;
 mod state;
 mod submit;
 mod waiting;
 
 pub use barrier::QueueFull;
 pub(crate) use displaced::OtherWay;
-use refused::Reopening;
+use reopening::Reopening;
 pub use state::ChannelState;
 
 use crate::ConnectionError;
@@ -31,8 +32,7 @@ use crate::command::apart::ApartCommands;
 use crate::command::exchange::Exchange;
 use crate::command::extents::ExtentsRequest;
 use crate::command::state::SlotState;
-use crate::controller::qpair_config;
-use crate::qpair::Qpair;
+use crate::qpair::{Qpair, QpairConfig};
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::replay::Recovery;
 use base::mutation::{self, Mutation};
@@ -188,7 +188,7 @@ impl RemoteChannel {
     ) -> Self {
         let op_namespace = driver.lease_op_namespace();
         let waker = association.add_waker(driver.waker());
-        let config = qpair_config(association.options(), false);
+        let config = QpairConfig::new(association.options(), false);
         let depth = depth.min(association.parameters().depth.max(1));
         let lists = driver.send_lists();
         let lanes: Vec<_> = (0..u32::from(queues))

@@ -1,48 +1,15 @@
-//! Lanes whose Connect the controller refuses: it has fewer queues than it grants, or has the queue
+//! Lanes that the controller refuses at Connect: it has fewer queues than it grants, or has the queue
 //! still, because it has not seen that the connection which had the identifier before is closed. The
 //! association is not lost with them: other lanes and channels have queues, and go on. A connection
 //! that ends before Connect is answered, again on the next association, counts as refused.
 
+use super::reopening::Reopening;
 use super::{ChannelState, RemoteChannel};
 use crate::limits::ASK_AGAIN;
-use crate::options::ConnectOptions;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::Context;
 use wire::nvme::Status;
-
-/// The lanes that the controller has refused.
-#[derive(Debug)]
-pub(super) struct Reopening {
-    /// Time at which they are opened again.
-    pub(super) at: Time,
-    /// Wait after which that is tried the next time.
-    delay: Nanos,
-    /// The identifier of the last such queue, or 0: others are tried before it.
-    pub(super) queue_id: u16,
-    /// The queue and the status of the last refusal, of another queue than one that the controller
-    /// has still.
-    pub(super) refusal: Option<(u16, Status)>,
-}
-
-impl Reopening {
-    /// None are.
-    pub(super) const fn new(options: &ConnectOptions) -> Self {
-        Self {
-            at: Time::NEVER,
-            delay: options.reconnect_delay_min,
-            queue_id: 0,
-            refusal: None,
-        }
-    }
-
-    /// The channel is live. Single lanes may be opened later.
-    pub(super) const fn joined(&mut self, options: &ConnectOptions) {
-        let at = self.at;
-        *self = Self::new(options);
-        self.at = at;
-    }
-}
 
 impl RemoteChannel {
     /// A lane is refused. It is opened again after a while; a channel of which no lane is live waits for

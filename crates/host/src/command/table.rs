@@ -122,7 +122,7 @@ impl Slot {
         self.late = ABORTING | 1;
     }
 
-    /// Nobody waits for its answer any more; it has a new time-out.
+    /// Its request waits for the answer no longer; the command has a new time-out.
     pub(crate) const fn detach(&mut self, deadline: Time) {
         self.late = 1;
         self.deadline = deadline;
@@ -484,7 +484,7 @@ impl CommandTable {
         assert!(self.patient == 0, "no command is under way any more");
     }
 
-    /// Nobody looked at answers from `since` until `now`: gives commands that became
+    /// The core took no answers from `since` until `now`: gives commands that became
     /// [`overdue`](Self::overdue) meanwhile as much more time, but none until after `latest`. Each has
     /// that once, and once more after an R2T: what was answered by now is found by the next look,
     /// however long that takes. `again`: that is not so, and nothing is counted.

@@ -10,7 +10,9 @@ mod events;
 mod fencing;
 mod inquiry;
 mod keep_alive;
+mod quiet_time;
 mod setup;
+mod setup_step;
 mod shutdown;
 mod state;
 
@@ -30,7 +32,7 @@ use base::state::StateMachine;
 use base::{Nanos, Time};
 use inquiry::Inquiry;
 use reactor::{BufferPool, Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
-use setup::Setup;
+use setup_step::Setup;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::fabrics::{ConnectData, FabricsCommand};
@@ -116,7 +118,7 @@ impl Controller {
         let options = association.options();
         let op_namespace = driver.lease_op_namespace();
         let qpair = Qpair::new(
-            qpair_config(options, true),
+            QpairConfig::new(options, true),
             op_namespace.id(),
             0,
             ADMIN_DEPTH,
@@ -584,22 +586,5 @@ impl Drop for Controller {
         if self.state() != ControllerState::Closed {
             self.be_gone();
         }
-    }
-}
-
-/// Returns the configuration of a connection of this association.
-pub(crate) fn qpair_config(options: &ConnectOptions, admin: bool) -> QpairConfig {
-    QpairConfig {
-        address: options.address,
-        socket: options.socket.clone(),
-        header_digest: options.header_digest,
-        data_digest: options.data_digest,
-        sq_flow_control: options.sq_flow_control,
-        step_timeout: options.connect_timeout,
-        command_timeout: if admin {
-            options.connect_timeout
-        } else {
-            options.command_timeout
-        },
     }
 }

@@ -1,7 +1,8 @@
 //! Enabling and identifying a controller, step by step. `[NVMe Base 2.0 §3.5.2]`
 
-use super::fencing::quiet_time;
 use super::inquiry::{Inquiry, NamespaceScan, Progress};
+use super::quiet_time::quiet_time;
+use super::setup_step::{Setup, SetupStep};
 use super::{Controller, ControllerState, Purpose, TenantEventsRead};
 use crate::association::NamespacesFound;
 use crate::association::parameters::{CommandLengths, Features, Parameters};
@@ -23,47 +24,6 @@ use wire::nvme::vendor::{Extensions, HostExtensions};
 use wire::nvme::{
     AdminCommand, Completion, ExtentEntry, ExtentTerms, Identify, IdentifyController, SetFeatures,
 };
-
-/// The step of the set-up that is under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum SetupStep {
-    /// CAP is being read.
-    #[default]
-    Capabilities,
-    /// CC.EN is being set.
-    Enable,
-    /// CSTS.RDY is awaited.
-    Ready,
-    /// Identify Controller.
-    Identify,
-    /// Identify Controller of the NVM command set: limits of single commands.
-    Lengths,
-    /// Set Features: Host Extensions.
-    Extensions,
-    /// Too many lost associations are not known to be over: one of them has to be.
-    Fence,
-    /// Set Features: Number of Queues.
-    Queues,
-    /// Set Features: Asynchronous Event Configuration.
-    Events,
-    /// Namespaces, or the discovery log.
-    Inquiry,
-}
-
-/// Results of the set-up so far.
-#[derive(Debug, Default)]
-pub(super) struct Setup {
-    pub(super) step: SetupStep,
-    pub(super) capabilities: Option<Capabilities>,
-    identified: Option<Box<ControllerInfo>>,
-    pub(super) parameters: Parameters,
-    wanted_events: AsyncEventConfiguration,
-    /// The controller tells of tenants.
-    tenant_events: bool,
-    /// Time at which the controller must be ready.
-    ready_by: Time,
-    pub(super) shutdown_asked: bool,
-}
 
 impl Controller {
     /// The admin queue is live: start to talk.

@@ -9,6 +9,7 @@
 //! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
 //! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
 
+use super::config::QpairConfig;
 use super::outgoing::Outgoing;
 use super::payload::Arriving;
 use super::state::ConnectionState;
@@ -18,9 +19,7 @@ use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
 use base::state::StateMachine;
 use base::{Nanos, Time};
-use reactor::{
-    Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SendListPool, SocketId, SocketOptions,
-};
+use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SendListPool, SocketId};
 use std::io;
 use std::net::SocketAddr;
 use switch::doorbell::{DoorbellCounters, Mode};
@@ -31,18 +30,6 @@ use wire::fabrics::{Connect, ConnectData, ConnectResponse};
 use wire::nvme::{Command, Completion, SglDescriptor};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 use wire::tcp::{DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, Role, TermReq};
-
-/// Configuration of a connection.
-#[derive(Clone, Debug)]
-pub(crate) struct QpairConfig {
-    pub(crate) address: SocketAddr,
-    pub(crate) socket: SocketOptions,
-    pub(crate) header_digest: bool,
-    pub(crate) data_digest: bool,
-    pub(crate) sq_flow_control: bool,
-    pub(crate) step_timeout: Nanos,
-    pub(crate) command_timeout: Nanos,
-}
 
 /// The Connect command of one opening. `[NVMe Base 2.0 §6.3]`
 #[derive(Debug)]
@@ -579,7 +566,6 @@ fn new_framer() -> Framer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::qpair_config;
     use crate::{ConnectOptions, HostIdentity};
     use wire::nvme::Command;
 
@@ -589,7 +575,7 @@ mod tests {
         let identity = HostIdentity { nqn, id: [7; 16] };
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let options = ConnectOptions::new(address, nqn, identity);
-        let (config, lists) = (qpair_config(&options, true), SendListPool::default());
+        let (config, lists) = (QpairConfig::new(&options, true), SendListPool::default());
         let mut qpair = Qpair::new(config, OpNamespace(0), 0, 4, &lists);
         use ConnectionState::{Connecting, Initializing, Joining, Live};
         for state in [Connecting, Initializing, Joining, Live] {

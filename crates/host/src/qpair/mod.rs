@@ -1,5 +1,6 @@
 //! The TCP transport's host side: one connection is one queue pair. `[NVMe-TCP 1.0 §3]`
 
+mod config;
 mod connection;
 mod giving_up;
 mod headers;
@@ -12,4 +13,5 @@ mod state;
 mod tests;
 mod transmit;
 
-pub(crate) use connection::{Join, Qpair, QpairConfig, was_away};
+pub(crate) use config::QpairConfig;
+pub(crate) use connection::{Join, Qpair, was_away};

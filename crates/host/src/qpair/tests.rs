@@ -1,9 +1,8 @@
 //! Memory of commands while sends carry it: a driver that does nothing holds the sends.
 
-use super::{Join, Qpair};
+use super::{Join, Qpair, QpairConfig};
 use crate::command::BlockRequest;
 use crate::command::exchange::{Direction, Exchange, Work};
-use crate::controller::qpair_config;
 use crate::{ConnectOptions, HostIdentity};
 use base::units::Lba;
 use base::{Nanos, Time};
@@ -53,7 +52,7 @@ impl Bench {
         let identity = HostIdentity { nqn, id: [7; 16] };
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let options = ConnectOptions::new(address, nqn, identity);
-        let (config, lists) = (qpair_config(&options, true), SendListPool::default());
+        let (config, lists) = (QpairConfig::new(&options, true), SendListPool::default());
         let qpair = Qpair::new(config, OpNamespace(0), 0, 4, &lists);
         let class = BufferClass {
             bytes: IN_CAPSULE,

@@ -140,8 +140,8 @@ impl Fences {
         }
     }
 
-    /// Lowers the fences of associations whose controllers must have ended by themselves, where the
-    /// live one cannot end them. Returns true if there were any.
+    /// Lowers the fences of associations that their controllers must have ended by themselves, where
+    /// the live one cannot end them. Returns true if there were any.
     pub(crate) fn expire(&mut self, now: Time) -> bool {
         let before = self.standing.len();
         self.standing.retain(|fence| fence.expiry() > now);

@@ -2,6 +2,7 @@
 
 mod abandoned;
 mod displaced;
+mod pending;
 
 use super::Switchboard;
 use super::application_steering::Registration;
@@ -21,6 +22,7 @@ use block::{
     BlockError, CacheLife, Capabilities, Channel, Completion, Device, DeviceError, Geometry,
     Operation, Request, Submit, SubmitterMemory,
 };
+use pending::Pending;
 use reactor::{Context, Driver, IoSlice, OpNamespace};
 use std::collections::VecDeque;
 use std::fmt;
@@ -144,22 +146,6 @@ impl Device for SwitchedNamespace {
         self.open_switched(driver)
             .map(|channel| Box::new(channel) as _)
     }
-}
-
-/// A request on its way.
-#[derive(Debug)]
-struct Pending {
-    tag: u64,
-    /// Data that it was submitted with.
-    data: Option<IoSlice>,
-    /// The place in the channel's memory that stands for its data, if it came with other memory.
-    bounce: Option<u32>,
-    /// The data has to be copied back from there.
-    reads: bool,
-    /// Of a Flush: the losses of the target's cache that had been reported when it was submitted.
-    reported: Option<u32>,
-    /// The blocks that it writes.
-    written: Option<Span>,
 }
 
 /// One thread's channel through a switchboard.
