@@ -17,12 +17,14 @@ use base::Nanos;
 use block::device::Null;
 use block::layer::fault::FaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
-use block::{BlockError, Cache, CacheOptions, Device};
+use block::{BlockError, Cache, CacheOptions, Capabilities, Channel, Device, DeviceError};
+use block::{Geometry, Operation};
 use forgetful::Forgetful;
 use gated::Gated;
 use growing::Growing;
 use nbd_client::{BLOCK_STATUS, Client, DISCONNECT, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
 use nbd_servers::{BLOCK, BYTES, file_device, options, pattern, ram, serve, socket};
+use reactor::Driver;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -367,6 +369,49 @@ fn the_handshake_of_a_client_ends_those_that_never_finish() {
     assert!(silent[0].is_closed(), "the oldest makes room");
     let last = silent.last_mut().unwrap();
     assert_eq!(last.option(7, &[0; 6]).last(), Some(&1), "the last goes on");
+}
+
+/// A device without operations that need no data.
+#[derive(Debug)]
+struct Without(Arc<dyn Device>, bool);
+
+impl Device for Without {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn supports(&self, operation: Operation) -> bool {
+        match operation {
+            Operation::Deallocate => !self.1,
+            Operation::WriteZeroes { .. } => self.1,
+            _ => true,
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        self.0.open(driver)
+    }
+}
+
+/// They were offered whatever the target had, and clients relied on them.
+#[test]
+fn trim_and_write_zeroes_are_offered_if_the_device_has_them() {
+    let flags = |device: Arc<dyn Device>| {
+        let (_server, path) = serve(device);
+        let mut client = Client::greet(&path);
+        let by_name = b"IHAVEOPT\0\0\0\x01\0\0\0\0";
+        client.stream.write_all(by_name).unwrap();
+        let mut export = [0; 10];
+        client.stream.read_exact(&mut export).unwrap();
+        export[9] >> 5 & 3
+    };
+    assert_eq!(flags(ram()), 3);
+    assert_eq!(flags(Arc::new(Without(ram(), false))), 1);
+    assert_eq!(flags(Arc::new(Without(ram(), true))), 2);
 }
 
 #[test]

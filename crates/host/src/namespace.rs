@@ -2,11 +2,11 @@
 
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
-use crate::channel::{OtherWay, RemoteChannel};
+use crate::channel::{OtherWay, RemoteChannel, supports};
 use crate::error::HostError;
 use crate::info::NamespaceInfo;
 use crate::recovery::epoch::Phase;
-use block::{CacheLife, Capabilities, Channel, Device, DeviceError, Geometry};
+use block::{CacheLife, Capabilities, Channel, Device, DeviceError, Geometry, Operation};
 use reactor::Driver;
 use std::fmt;
 use std::sync::Arc;
@@ -203,6 +203,11 @@ impl Device for RemoteNamespace {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    /// As of the controller at the start; a later one may answer otherwise.
+    fn supports(&self, operation: Operation) -> bool {
+        supports(self.association.parameters().features, operation)
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

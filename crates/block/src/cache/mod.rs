@@ -48,7 +48,7 @@ use crate::limits::{
     CACHE_DIRTY_EXPIRE_MIN, CACHE_PIECE_BYTES, CACHE_QUIET_LOOKS, TRANSFER_MAX_BYTES,
 };
 use crate::path::PathDevice;
-use crate::request::BlockError;
+use crate::request::{BlockError, Operation};
 use base::{Nanos, Time};
 use bell::Bell;
 use channel::CacheChannel;
@@ -442,6 +442,10 @@ impl Device for Cache {
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         CacheChannel::open(self, driver).map(|channel| Box::new(channel) as _)
+    }
+
+    fn supports(&self, operation: Operation) -> bool {
+        self.below.supports(operation)
     }
 
     fn cache_losses(&self) -> u32 {

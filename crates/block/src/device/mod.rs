@@ -119,6 +119,12 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     /// Returns the capabilities of the device; they never change.
     fn capabilities(&self) -> Capabilities;
 
+    /// Returns false if the device answers this operation with [`BlockError::Unsupported`].
+    fn supports(&self, operation: Operation) -> bool {
+        let _ = operation;
+        true
+    }
+
     /// Opens it on the calling core.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use crate::delay_queue::DelayQueue;
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::{
     BlockError, CacheLife, Capabilities, Channel, Completion, Device, DeviceError, Geometry,
-    Request, Submit,
+    Operation, Request, Submit,
 };
 use base::{Slab, SlabKey, Time};
 use reactor::{Context, Driver, OpNamespace};
@@ -43,6 +43,10 @@ impl<L: LayerDevice> Device for L {
             extents_max: 0,
             ..self.inner().capabilities()
         }
+    }
+
+    fn supports(&self, operation: Operation) -> bool {
+        self.inner().supports(operation)
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

@@ -264,6 +264,10 @@ impl Device for PathDevice {
         SubmitterChannel::open(self, driver).map(|channel| Box::new(channel) as _)
     }
 
+    fn supports(&self, operation: crate::Operation) -> bool {
+        self.inner.below.supports(operation)
+    }
+
     fn cache_losses(&self) -> u32 {
         self.inner.below.cache_losses()
     }

@@ -406,6 +406,9 @@ impl Files {
         } else {
             return Err(Errno::OPNOTSUPP);
         };
+        if !entry.device.supports(operation) {
+            return Err(Errno::OPNOTSUPP);
+        }
         if entry.read_only {
             return Err(Errno::ROFS);
         }

@@ -6,7 +6,7 @@ use super::protocol::{
 use crate::class_rules::SizeRules;
 use crate::limits::{NBD_REQUEST_BYTES_MAX, NBD_REQUEST_PIECES_MAX};
 use crate::served_size::served;
-use block::{BlockError, Device, Geometry};
+use block::{BlockError, Device, Geometry, Operation};
 use std::sync::Arc;
 use switch::Class;
 
@@ -63,11 +63,20 @@ impl Export {
         // A flush by one connection covers what was acknowledged on every other: the device's own
         // flush does.
         let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::CAN_MULTI_CONN;
-        flags |= if self.is_read_only() {
-            flag::READ_ONLY
+        if self.is_read_only() {
+            flags |= flag::READ_ONLY;
         } else {
-            flag::SEND_TRIM | flag::SEND_WRITE_ZEROES
-        };
+            if self.device.supports(Operation::Deallocate) {
+                flags |= flag::SEND_TRIM;
+            }
+            let zeroes = Operation::WriteZeroes {
+                deallocate: true,
+                durable: false,
+            };
+            if self.device.supports(zeroes) {
+                flags |= flag::SEND_WRITE_ZEROES;
+            }
+        }
         if form != Form::Simple {
             flags |= flag::SEND_DF;
         }

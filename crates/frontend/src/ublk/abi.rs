@@ -189,6 +189,8 @@ pub(super) struct Parameters {
     pub(super) preferred_bytes: u32,
     /// The most bytes of a request's data.
     pub(super) request_bytes: u32,
+    pub(super) takes_discards: bool,
+    pub(super) takes_zeroes: bool,
 }
 
 const PARAMETER_BASIC: u32 = 1 << 0;
@@ -199,7 +201,7 @@ const ATTRIBUTE_FUA: u32 = 1 << 3;
 
 impl Parameters {
     /// Returns the kernel's structure. A logical block is a physical one; the device has a write
-    /// cache and FUA, and takes discards and zeroes unless it is read-only.
+    /// cache and FUA. A read-only one takes neither discards nor zeroes.
     pub(super) fn to_bytes(self) -> [u8; PARAMETER_BYTES] {
         let mut bytes = [0; PARAMETER_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -221,10 +223,11 @@ impl Parameters {
         put(16, &(self.request_bytes / SECTOR_BYTES).to_ne_bytes());
         put(24, &sectors(self.geometry).to_ne_bytes());
         if !self.read_only {
+            let most = |takes: bool| if takes { RANGE_SECTORS_MAX } else { 0 };
             // Granularity; the most sectors of a discard, and of zeroes; one range each.
             put(44, &block.to_ne_bytes());
-            put(48, &RANGE_SECTORS_MAX.to_ne_bytes());
-            put(52, &RANGE_SECTORS_MAX.to_ne_bytes());
+            put(48, &most(self.takes_discards).to_ne_bytes());
+            put(52, &most(self.takes_zeroes).to_ne_bytes());
             put(56, &1u16.to_ne_bytes());
         }
         bytes
@@ -242,6 +245,8 @@ impl Parameters {
             read_only: u32_at(bytes, 8) & ATTRIBUTE_READ_ONLY != 0,
             preferred_bytes: 1u32.checked_shl(bytes[14].into())?,
             request_bytes: u32_at(bytes, 16).checked_mul(SECTOR_BYTES)?,
+            takes_discards: u32_at(bytes, 48) > 0,
+            takes_zeroes: u32_at(bytes, 52) > 0,
         })
     }
 }
@@ -390,6 +395,8 @@ mod tests {
             read_only,
             preferred_bytes: 16 << 10,
             request_bytes: 128 << 10,
+            takes_discards: !read_only,
+            takes_zeroes: false,
         };
         for (block, shift) in [(512, 9), (4096, 12)] {
             let bytes = parameters(block, false).to_bytes();

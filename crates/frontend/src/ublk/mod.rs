@@ -30,7 +30,7 @@ use crate::{ClassRules, DeviceIo, FrontendError, IoCounters, IoCounts, KnownLoss
 use abi::{ANY_ID, Control, DeviceInfo, DeviceState, Parameters, features};
 use base::Nanos;
 use base::units::CoreId;
-use block::{Device, Geometry};
+use block::{Device, Geometry, Operation};
 use control::Driver;
 use descriptors::Descriptors;
 use in_use::{Spare, Use};
@@ -501,6 +501,11 @@ fn wanted(
         read_only,
         preferred_bytes: capabilities.preferred_bytes,
         request_bytes,
+        takes_discards: device.supports(Operation::Deallocate),
+        takes_zeroes: device.supports(Operation::WriteZeroes {
+            deallocate: false,
+            durable: false,
+        }),
     };
     Ok(Wanted { info, parameters })
 }

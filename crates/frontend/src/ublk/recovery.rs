@@ -163,6 +163,8 @@ mod tests {
             read_only: false,
             preferred_bytes: 4096,
             request_bytes: 1 << 20,
+            takes_discards: true,
+            takes_zeroes: true,
         };
         Wanted { info, parameters }
     }

@@ -9,16 +9,20 @@ use reactor::{BufferPool, IoSlice};
 use wire::limits::BLOCKS_PER_COMMAND_MAX;
 use wire::nvme::io::DatasetRange;
 
-/// Checks that the controller supports the command, and that what is read has a place.
-pub(super) fn allowed(request: &mut Request, features: Features) -> Result<(), BlockError> {
-    let supported = match request.operation {
+/// Returns true if a controller with these features supports the command of an operation.
+pub(crate) const fn supports(features: Features, operation: Operation) -> bool {
+    match operation {
         Operation::Compare => features.compare,
         Operation::Deallocate => features.dataset_management,
         Operation::WriteZeroes { .. } => features.write_zeroes,
         Operation::Verify => features.verify,
         Operation::Read | Operation::Write { .. } | Operation::Flush => true,
-    };
-    if !supported {
+    }
+}
+
+/// Checks that the controller supports the command, and that what is read has a place.
+pub(super) fn allowed(request: &mut Request, features: Features) -> Result<(), BlockError> {
+    if !supports(features, request.operation) {
         return Err(BlockError::Unsupported);
     }
     if request.operation == Operation::Read && request.data.as_mut().is_some_and(has_more_owners) {

@@ -20,6 +20,7 @@ mod submit;
 mod waiting;
 
 pub use barrier::QueueFull;
+pub(crate) use commands::supports;
 pub(crate) use displaced::OtherWay;
 use reopening::Reopening;
 pub use state::ChannelState;

@@ -130,6 +130,10 @@ impl Device for SwitchedNamespace {
         }
     }
 
+    fn supports(&self, operation: Operation) -> bool {
+        self.remote.supports(operation)
+    }
+
     fn cache_losses(&self) -> u32 {
         self.remote.cache_losses()
     }
