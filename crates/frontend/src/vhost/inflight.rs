@@ -3,7 +3,6 @@
 //! The front end keeps the memory, and hands it to the next back end, which carries out what the
 //! last one did not finish. `[vhost-user, "Inflight I/O tracking", split virtqueues]`
 
-use super::succession::{CONTROLLERS_MAX, Writers};
 use crate::limits::{VRING_ENTRIES_MAX, VRINGS_MAX};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
@@ -209,12 +208,25 @@ impl Inflight {
     }
 }
 
+/// The most controllers of one process: the present one, and those of lost connections.
+pub(super) const CONTROLLERS_MAX: usize = 16;
+
+/// Controllers by which a process sends writes to its device's target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writers {
+    /// The host's identifier.
+    pub host_id: [u8; 16],
+    /// Identifier (CNTLID), and the incarnation of the target's process; at most 16, of which the last
+    /// ones count.
+    pub controllers: Vec<(u16, u64)>,
+}
+
 fn check(queues: u16, entries: u16) -> Result<(), Error> {
     let fits = (1..=VRINGS_MAX).contains(&queues) && (1..=VRING_ENTRIES_MAX).contains(&entries);
     fits.then_some(()).ok_or(Error::InvalidParam)
 }
 
-/// What a back end leaves for the next one.
+/// Data that a back end leaves for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     /// The number that it has for the machine.

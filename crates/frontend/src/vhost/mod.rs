@@ -20,13 +20,17 @@ mod served_disk;
 mod service;
 mod session;
 mod succession;
+mod take_over;
+mod taken;
+mod vring;
 
 use crate::acceptor::Acceptor;
 use crate::core_thread::{self, Cores};
 use crate::limits::{DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
 use crate::virtio_blk::ID_BYTES;
 use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses, unix_socket};
-pub use succession::{NoteWriters, Succession, Writers};
+pub use inflight::Writers;
+pub use succession::{NoteWriters, Succession};
 
 use base::units::CoreId;
 use block::Device;

@@ -3,10 +3,11 @@
 use super::guest_memory::Regions;
 use super::ring::{Kick, Ring, RingSetup, recovered, signal};
 use super::served_disk::{Message, ServedDisk, Stopped};
+use super::taken::{Taken, fits, status_of};
 use crate::cache_life::{ABSENT, mark};
 use crate::core_thread::passes;
 use crate::virtio_blk::{
-    Command, PART_BYTES_MAX, Request, SEGMENTS_KEPT, Segment, Status, copy_in, copy_out, parse,
+    Command, Request, SEGMENTS_KEPT, Segment, Status, copy_in, copy_out, parse,
 };
 use crate::{ClassChoice, DeviceIo, Finished};
 use base::{SlabKey, Time};
@@ -16,22 +17,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
 use virtio_queue::{QueueOwnedT as _, QueueT as _};
-
-/// A request that was taken from a virtqueue.
-#[derive(Debug)]
-pub(super) struct Taken {
-    ring: u16,
-    /// The [start](Ring::start) of the ring that it was taken from.
-    start: u64,
-    class: Class,
-    command: Command,
-    request: Request,
-    /// Bytes of a Read or Write that were carried out: it is carried out in parts.
-    done: u64,
-    /// Of a Flush that has begun: the [mark](crate::cache_life::mark) of the life of the device's
-    /// caches at that time.
-    life: u32,
-}
 
 /// Vectors that are kept for reuse.
 const SPARE_MAX: usize = 1024;
@@ -261,6 +246,7 @@ impl VhostService {
     fn begin_one(&mut self, mut taken: Taken, mut memory: Vec<reactor::IoSlice>) {
         let ring = self.rings[usize::from(taken.ring)].as_ref();
         let durable = ring.expect("a ring outlives its requests").durable;
+        let geometry = self.io.geometry();
         let (operation, range) = match (taken.request.command, taken.command) {
             (Err(status), _) => return self.refuse(taken, status, memory),
             (_, Command::GetId) => return self.tell_id(taken, memory),
@@ -268,10 +254,10 @@ impl VhostService {
                 taken.life = mark(&*self.shared.device);
                 (Operation::Flush, (0, 0))
             }
-            (_, Command::Read { offset, bytes }) if self.fits(offset, bytes) => {
+            (_, Command::Read { offset, bytes }) if fits(geometry, offset, bytes) => {
                 (Operation::Read, (offset + taken.done, taken.part_bytes()))
             }
-            (_, Command::Write { offset, bytes }) if self.fits(offset, bytes) => {
+            (_, Command::Write { offset, bytes }) if fits(geometry, offset, bytes) => {
                 let part = (offset + taken.done, taken.part_bytes());
                 (Operation::Write { durable }, part)
             }
@@ -309,18 +295,6 @@ impl VhostService {
         }
         let class = taken.class;
         self.io.submit(class, operation, range, memory, taken);
-    }
-
-    /// Returns true unless a request of several parts is refused, of which the first ones would be
-    /// carried out.
-    fn fits(&self, offset: u64, bytes: u64) -> bool {
-        if bytes <= PART_BYTES_MAX {
-            return true;
-        }
-        let geometry = self.io.geometry();
-        let is_whole = bytes.is_multiple_of(geometry.block_bytes.into());
-        let end = offset.checked_add(bytes);
-        is_whole && end.is_some_and(|end| end <= geometry.bytes())
     }
 
     fn tell_id(&mut self, taken: Taken, memory: Vec<reactor::IoSlice>) {
@@ -507,34 +481,6 @@ impl VhostService {
         self.rings.iter_mut().for_each(|ring| *ring = None);
         self.served.clear();
         self.io.close(cx);
-    }
-}
-
-impl Taken {
-    /// Bytes of data of the next part of a Read or Write; otherwise 0.
-    fn part_bytes(&self) -> u64 {
-        match self.request.command {
-            Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => {
-                (bytes - self.done).min(PART_BYTES_MAX)
-            }
-            _ => 0,
-        }
-    }
-
-    /// Returns true if it changes what the device has.
-    const fn changes(&self) -> bool {
-        matches!(
-            self.request.command,
-            Ok(Command::Write { .. } | Command::Discard { .. } | Command::WriteZeroes { .. })
-        )
-    }
-}
-
-const fn status_of(result: Result<(), BlockError>) -> Status {
-    match result {
-        Ok(()) => Status::Ok,
-        Err(BlockError::Unsupported) => Status::Unsupported,
-        Err(_) => Status::IoError,
     }
 }
 

@@ -5,7 +5,8 @@ use super::machine::Machine;
 use super::memory::GuestRegions;
 use super::ring::RingSetup;
 use super::served_disk::{Message, ServedDisk, Stopped};
-use super::succession;
+use super::take_over;
+use super::vring::Vring;
 use crate::cache_life::{ABSENT, mark, take_over};
 use crate::limits::{GUEST_REGIONS_MAX, VHOST_STOP_TIME, VRING_ENTRIES_MAX};
 use crate::served_size::served;
@@ -30,36 +31,6 @@ use vm_memory::GuestAddress;
 
 /// Time between two looks at whether the server ends, while a core finishes what is under way.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// One virtqueue, as the front end describes it.
-#[derive(Debug, Default)]
-struct Vring {
-    entries: u16,
-    /// Descriptors, available and used ring, in the front end's address space.
-    addresses: Option<[u64; 3]>,
-    /// Index of the next chain.
-    base: u16,
-    /// Heads of the chains before it that were not answered when the queue stopped.
-    unfinished: Vec<u16>,
-    kick: Option<Arc<File>>,
-    call: Option<File>,
-    error: Option<File>,
-    /// The front end started it, by its event counter.
-    started: bool,
-    enabled: bool,
-    /// A core serves it.
-    runs: bool,
-    /// A core has served it.
-    served: bool,
-}
-
-impl Vring {
-    /// Index of the used ring when the queue stopped.
-    fn used(&self) -> u16 {
-        let unfinished = u16::try_from(self.unfinished.len()).expect("at most the entries");
-        self.base.wrapping_sub(unfinished)
-    }
-}
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -575,7 +546,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         } else if self.known || self.vrings.iter().any(|vring| vring.served) {
             self.leave(&inflight, self.mark());
         }
-        succession::take_over(&self.shared, inflight.clone())?;
+        take_over::take_over(&self.shared, inflight.clone())?;
         // An empty one of a machine that is not known yet stays empty until its first queue starts.
         self.inflight = Some(inflight);
         Ok(())
