@@ -23,7 +23,7 @@ pub use self::switch::{Switchboard, SwitchboardOptions, SwitchedNamespace};
 pub use ::switch::knobs::{KnobValue, Preset};
 pub use ::switch::{Class, Knobs, Path, PathRules, PathSpec, PerClass};
 pub use association::tenant_event::TenantEvent;
-pub use association::{Association, Phase};
+pub use association::{Association, ControllersWatch, Phase};
 pub use base::Nanos;
 pub use base::units::{CoreId, Lba};
 pub use block::{
@@ -44,4 +44,5 @@ pub use namespace::RemoteNamespace;
 pub use options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
 pub use reactor::priority::{PriorityStatus, Privilege};
 pub use reactor::{IoSlice, PollPolicy, SocketOptions};
+pub use recovery::fences::ControllerName;
 pub use wire::nvme::{Nqn, Status};

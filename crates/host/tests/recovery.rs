@@ -5,10 +5,13 @@
 
 mod peer;
 
-use host::{Host, HostBuilder, Namespace, Phase, Queue, RequestError};
+use host::{
+    ControllerName, ControllersWatch, Host, HostBuilder, Namespace, Phase, Queue, RequestError,
+};
 use peer::{Behaviour, NQN, Peer, builder, connect};
 use std::future::Future;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -612,6 +615,67 @@ fn only_what_overlaps_with_a_lost_write_waits_for_the_end_of_its_controller() {
         newer.join().unwrap().unwrap();
     });
     assert_eq!(peer.memory()[..1024], [4; 1024], "the newer write is last");
+}
+
+#[test]
+fn controllers_of_another_process_have_ended_when_their_end_is_reported() {
+    let slow = Behaviour {
+        slow_fences: true,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, slow);
+    let host = builder().build().unwrap();
+    let left = [7, 9].map(|cntlid| ControllerName {
+        cntlid,
+        incarnation: 0,
+    });
+    let address = peer.address.to_string();
+    let end = |id, is_over: bool| host.end_controllers((&address, NQN), id, &left, &|| is_over);
+    let own = host.identity().id;
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| end(own, false));
+        while peer.seen.ended.lock().unwrap().len() < 2 {
+            std::thread::yield_now();
+        }
+        assert!(!ended.is_finished());
+        assert_eq!(peer.end_controllers(), 2);
+        ended.join().unwrap().unwrap();
+    });
+    assert_eq!(*peer.seen.ended.lock().unwrap(), [7, 9]);
+    end(own, true).unwrap_err();
+    // Those of another host cannot be ended, only waited for.
+    let asked = peer.seen.ended.lock().unwrap().len();
+    end([0; 16], true).unwrap_err();
+    assert_eq!(peer.seen.ended.lock().unwrap().len(), asked);
+}
+
+#[test]
+fn a_watch_is_told_of_every_controller_that_may_still_write() {
+    #[derive(Debug, Default)]
+    struct Seen(Mutex<Vec<Vec<u16>>>);
+    impl ControllersWatch for Seen {
+        fn note(&self, controllers: &[ControllerName]) {
+            let all = controllers.iter().map(|controller| controller.cntlid);
+            self.0.lock().unwrap().push(all.collect());
+        }
+    }
+    let (peer, namespace) = behind_a_fence(builder());
+    let seen = Arc::new(Seen::default());
+    let association = namespace.device().association().clone();
+    association.watch_controllers(Arc::clone(&seen) as _);
+    assert_eq!(*seen.0.lock().unwrap(), [vec![1]]);
+    std::thread::scope(|scope| {
+        let lost = scope.spawn(|| namespace.write(0, &[2; 512]));
+        namespace.read(512, &mut [0; 512]).unwrap();
+        while seen.0.lock().unwrap().len() < 2 {
+            std::thread::yield_now();
+        }
+        assert_eq!(seen.0.lock().unwrap()[1], [1, 2], "both may write");
+        while peer.end_controllers() == 0 {
+            std::thread::yield_now();
+        }
+        lost.join().unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
 use crate::options::{ConnectOptions, ReplayPolicy};
 pub use crate::recovery::epoch::Phase;
 use crate::recovery::epoch::{Epoch, SharedEpoch};
-use crate::recovery::fences::{FenceSnapshot, Fences};
+use crate::recovery::fences::{ControllerName, FenceSnapshot, Fences};
 use crate::recovery::span::Span;
 use addresses::Addresses;
 use base::mutation::{self, Mutation};
@@ -46,6 +46,14 @@ pub(crate) struct AbortRequest {
     pub(crate) cid: u16,
 }
 
+/// Told of the controllers of an association.
+pub trait ControllersWatch: Send + Sync + std::fmt::Debug {
+    /// These are all controllers that may carry out commands of the association from now on: the present
+    /// one, and those of lost connections of which the end is not known. Called before anything is sent
+    /// to the present one; must not block, nor use the association.
+    fn note(&self, controllers: &[ControllerName]);
+}
+
 /// Properties of the other end, as last reported; behind one lock, for administration.
 #[derive(Debug, Default)]
 struct Knowledge {
@@ -58,6 +66,12 @@ struct Knowledge {
     error: Option<ConnectionError>,
     addresses: Addresses,
     fence_snapshot: FenceSnapshot,
+    /// Controllers that another process left, of which the end is awaited; and whether they were this
+    /// host's.
+    inherited: Vec<(ControllerName, bool)>,
+    /// Those that may carry out commands of this host.
+    controllers: Vec<ControllerName>,
+    watches: Vec<Arc<dyn ControllersWatch>>,
     aborts: Vec<AbortRequest>,
     queue_ids: QueueIds,
     tenants: TenantEventLog,
@@ -318,6 +332,50 @@ impl Association {
         self.lock().fence_snapshot.let_go(generation, span);
         self.fence_version.fetch_add(1, Ordering::SeqCst);
         self.announce();
+    }
+
+    /// Another process, which is gone, left these controllers, of this host or of another one: a fence
+    /// stands for each.
+    /// Called before the association is [connected](crate::Controller::new).
+    pub(crate) fn inherit(&self, controllers: &[ControllerName], is_ours: bool) {
+        let inherited = controllers.iter().map(|&controller| (controller, is_ours));
+        self.lock().inherited = inherited.collect();
+    }
+
+    pub(crate) fn take_inherited(&self) -> Vec<(ControllerName, bool)> {
+        std::mem::take(&mut self.lock().inherited)
+    }
+
+    /// Waits until no fence stands, or the association is gone, for `limit` at most. Returns true if no
+    /// fence stands.
+    pub(crate) fn wait_unfenced(&self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        let mut knowledge = self.lock();
+        while knowledge.fence_snapshot.stands() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.phase() == Phase::Gone {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(knowledge, left);
+            knowledge = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Tells `watch` of the controllers of this association, now and before each change.
+    pub fn watch_controllers(&self, watch: Arc<dyn ControllersWatch>) {
+        let mut knowledge = self.lock();
+        watch.note(&knowledge.controllers);
+        knowledge.watches.push(watch);
+    }
+
+    /// From now on these controllers may carry out commands of this host.
+    pub(crate) fn note_controllers(&self, controllers: Vec<ControllerName>) {
+        let mut knowledge = self.lock();
+        for watch in &knowledge.watches {
+            watch.note(&controllers);
+        }
+        knowledge.controllers = controllers;
     }
 
     /// Returns the version of the fences: one load of a cache line that hardly ever changes.

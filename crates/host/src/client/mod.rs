@@ -28,6 +28,7 @@ use crate::error::{ConnectionError, HostError};
 use crate::limits::{COMMAND_TIMEOUT_MAX, CONTROLLERS_MAX, THREAD_LOOK};
 use crate::options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn};
 use crate::recovery::epoch::Phase;
+use crate::recovery::fences::ControllerName;
 use base::units::{KIB, MIB};
 use base::{Nanos, Prng};
 use block::DeviceError;
@@ -66,6 +67,15 @@ impl HostBuilder {
     #[must_use]
     pub fn identity(mut self, identity: HostIdentity) -> Self {
         self.identity = Some(identity);
+        self
+    }
+
+    /// Name and identifier for a host that has been given neither a name nor an identifier.
+    #[must_use]
+    pub fn identity_or(mut self, identity: HostIdentity) -> Self {
+        if self.nqn.is_none() {
+            self.identity.get_or_insert(identity);
+        }
         self
     }
 
@@ -349,8 +359,48 @@ impl Host {
     pub fn connect_with(&self, mut options: ConnectOptions) -> Result<Subsystem, HostError> {
         options.check()?;
         self.inner.stir(&mut options);
+        self.join(Controller::associate(options))
+    }
+
+    /// Ends controllers that another process, which is gone, had at this subsystem with this host
+    /// identifier. Returns when none of their commands can change anything any more: when the target has
+    /// confirmed that, or when it must have ended them by itself, if it cannot confirm it, or if they are
+    /// those of another host (docs/decisions/0004-replay.md). Takes its time; ends early once `is_over`
+    /// returns true.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and [`HostError::Closed`] if it ends early.
+    pub fn end_controllers(
+        &self,
+        (address, subsystem): (&str, &str),
+        host_id: [u8; 16],
+        controllers: &[ControllerName],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), HostError> {
+        let mut options = self.options(address, subsystem)?;
+        options.check()?;
+        self.inner.stir(&mut options);
+        let is_ours = host_id == self.identity().id;
+        let association = Controller::associate(options);
+        association.inherit(controllers, is_ours);
+        let subsystem = self.join(association)?;
+        let association = subsystem.association();
+        while !association.wait_unfenced(THREAD_LOOK) {
+            if is_over() || self.inner.is_over() {
+                return Err(HostError::Closed);
+            }
+            if association.phase() == Phase::Gone {
+                let error = association.last_error();
+                return Err(error.map_or(HostError::Closed, HostError::Connection));
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects an association.
+    fn join(&self, association: Arc<Association>) -> Result<Subsystem, HostError> {
         let before = self.inner.controllers.fetch_add(1, Ordering::Relaxed);
-        let subsystem = Subsystem::new(self.clone(), Controller::associate(options));
+        let subsystem = Subsystem::new(self.clone(), association);
         if before >= CONTROLLERS_MAX {
             return Err(HostError::Limit(
                 "this host has 256 controllers already; drop one, or make another host",

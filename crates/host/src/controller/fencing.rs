@@ -11,6 +11,9 @@ use reactor::Context;
 use wire::nvme::Status;
 use wire::nvme::vendor::EndController;
 
+/// The first number of fences that are of no association of this process. Tags have room for it.
+const INHERITED: u64 = 1 << 48;
+
 /// Name of the command that confirms the end of a lost association.
 const END_CONTROLLER: &str = "End Controller (writes that were lost with a connection may still be \
                               in the target's device)";
@@ -100,6 +103,14 @@ impl Controller {
         let parameters = &self.setup.parameters;
         self.fences.raise(self.generation, parameters, now);
         self.association.set_fences(&self.fences);
+    }
+
+    /// Raises fences for the controllers that another process left.
+    pub(super) fn inherit(&mut self, now: Time) {
+        let inherited = self.association.take_inherited();
+        for (number, controller) in (INHERITED..).zip(inherited) {
+            self.fences.inherit(number, controller, now);
+        }
     }
 
     /// Returns the name of what fences wait for.

@@ -27,7 +27,7 @@ use crate::options::ConnectOptions;
 use crate::qpair::{Join, Qpair, QpairConfig, was_away};
 use crate::recovery::backoff::Backoff;
 use crate::recovery::epoch::{Epoch, Phase};
-use crate::recovery::fences::Fences;
+use crate::recovery::fences::{ControllerName, Fences};
 use base::state::StateMachine;
 use base::{Nanos, Time};
 use inquiry::Inquiry;
@@ -332,6 +332,7 @@ impl Controller {
     }
 
     fn connect(&mut self, cx: &mut Context<'_>) {
+        self.inherit(cx.now);
         let options = self.association.options();
         let data = ConnectData::new(
             options.host.id,
@@ -457,6 +458,12 @@ impl Controller {
         self.aborts_out = 0;
         self.association.set_overdue(false);
         self.association.end_round();
+        let live = ControllerName {
+            cntlid: self.qpair.cntlid,
+            incarnation: self.setup.parameters.incarnation,
+        };
+        let controllers = self.fences.controllers().chain([live]);
+        self.association.note_controllers(controllers.collect());
         self.association.set_epoch(Epoch {
             generation: self.generation,
             phase: Phase::Live,

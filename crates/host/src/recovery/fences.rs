@@ -14,6 +14,15 @@ use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use std::collections::BTreeSet;
 
+/// A controller as its host remembers it, also for another process that takes the host's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControllerName {
+    /// Its identifier (CNTLID).
+    pub cntlid: u16,
+    /// The target's process that had it; 0 where it did not say.
+    pub incarnation: u64,
+}
+
 /// An association that was lost, and is not known to be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fence {
@@ -23,8 +32,11 @@ pub(crate) struct Fence {
     pub(crate) cntlid: u16,
     /// The target's process that had it; 0 where it did not say.
     incarnation: u64,
-    /// Time after the close of its connections in which its controller ends by itself.
-    quiet: Nanos,
+    /// Time after the close of its connections in which its controller ends by itself; `None` until the
+    /// first association, which shows that of a controller of another process.
+    quiet: Option<Nanos>,
+    /// It was a controller of this host, which can have it ended.
+    is_ours: bool,
     lost_at: Time,
     /// Time at which its connections were closed; `None` until they are.
     left_at: Option<Time>,
@@ -41,7 +53,8 @@ pub(crate) struct Fence {
 impl Fence {
     fn expiry(&self) -> Time {
         let left_at = self.left_at.filter(|_| self.expires);
-        left_at.map_or(Time::NEVER, |left_at| left_at + self.quiet)
+        let expiry = left_at.zip(self.quiet);
+        expiry.map_or(Time::NEVER, |(left_at, quiet)| left_at + quiet)
     }
 }
 
@@ -61,13 +74,44 @@ impl Fences {
             generation,
             cntlid: lost.cntlid,
             incarnation: lost.incarnation,
-            quiet: lost.quiet,
+            quiet: Some(lost.quiet),
+            is_ours: true,
             lost_at: now,
             left_at: None,
             overdue: false,
             ask_at: Time::NEVER,
             expires: false,
         });
+    }
+
+    /// A process that is gone had this controller, and its connections are closed. Only a controller that
+    /// was this host's can be asked for its end. `number` is that of no association.
+    pub(crate) fn inherit(
+        &mut self,
+        number: u64,
+        (controller, is_ours): (ControllerName, bool),
+        now: Time,
+    ) {
+        self.standing.push(Fence {
+            generation: number,
+            cntlid: controller.cntlid,
+            incarnation: controller.incarnation,
+            quiet: None,
+            is_ours,
+            lost_at: now,
+            left_at: Some(now),
+            overdue: false,
+            ask_at: Time::NEVER,
+            expires: false,
+        });
+    }
+
+    /// The controllers behind the fences.
+    pub(crate) fn controllers(&self) -> impl Iterator<Item = ControllerName> + '_ {
+        self.standing.iter().map(|fence| ControllerName {
+            cntlid: fence.cntlid,
+            incarnation: fence.incarnation,
+        })
     }
 
     /// The next association is being made, with a controller with these parameters: lowers the
@@ -77,7 +121,8 @@ impl Fences {
             let is_known = fence.incarnation != 0 && controller.incarnation != 0;
             let is_of_other = is_known && fence.incarnation != controller.incarnation;
             // By their identifiers, another process would end other controllers of ours.
-            fence.expires = !controller.fenced || is_of_other;
+            fence.quiet.get_or_insert(controller.quiet);
+            fence.expires = !controller.fenced || is_of_other || !fence.is_ours;
             fence.ask_at = if fence.expires { Time::NEVER } else { now };
             if !controller.fenced {
                 return true;
@@ -251,6 +296,11 @@ impl FenceSnapshot {
             }
             is_live
         });
+    }
+
+    /// Returns true if a fence stands.
+    pub(crate) fn stands(&self) -> bool {
+        !self.standing.is_empty()
     }
 
     /// Returns the permission of a write that was lost with this association.
