@@ -1,7 +1,8 @@
 //! Attachments that serve.
 
 use crate::front_end::{Started, fuse, nbd, ublk, vhost};
-use crate::source::Source;
+use crate::source::{Source, SourceDevice};
+use crate::succession::identity_at;
 use crate::wanted::{FrontEndOptions, Wanted};
 use anyhow::{Context as _, Result};
 use control::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState};
@@ -145,7 +146,14 @@ fn start_here(wanted: &Wanted, may_offer: &dyn Fn() -> Result<()>) -> Result<Sta
     }
     // A front end with one device has the first namespace unless another one is named.
     let is_fuse = matches!(wanted.front_end, FrontEndOptions::Fuse(_));
-    let source = Source::open(&wanted.device, wanted.path, (!is_fuse).then_some(1))?;
+    let mut device = wanted.device.clone();
+    if let FrontEndOptions::Vhost(options) = &wanted.front_end
+        && let SourceDevice::Remote(remote) = &mut device
+        && let Some(identity) = identity_at(&options.socket)
+    {
+        remote.host = remote.host.clone().identity_or(identity);
+    }
+    let source = Source::open(&device, wanted.path, (!is_fuse).then_some(1))?;
     may_offer()?;
     let (socket, started) = match &wanted.front_end {
         FrontEndOptions::Nbd(options) => {

@@ -17,6 +17,7 @@ mod reporter;
 mod running;
 mod socket_access;
 mod source;
+mod succession;
 #[cfg(test)]
 mod test_front_end;
 mod wanted;

@@ -1,11 +1,13 @@
 //! The devices of an attachment: namespaces of a target, or a device of this machine.
 
 use crate::modified::Modified;
+use crate::succession::TargetSuccession;
 use anyhow::{Context as _, Result, anyhow};
 use block::{Device, PathDevice};
 use control::attachments::AttachmentState;
 use control::model::{self, BlockSize, DeviceKind};
 use control::plane::devices;
+use frontend::vhost::Succession;
 use host::{HostBuilder, NamespaceInfo, Phase, RemoteNamespace, Subsystem};
 use std::fmt;
 use std::fs::File;
@@ -75,6 +77,8 @@ pub(crate) struct Source {
     pub(crate) ends_with_process: bool,
     /// The means to know the time of the last write.
     pub(crate) modified: Modified,
+    /// The way to the controllers of a remote device.
+    pub(crate) succession: Option<Arc<dyn Succession>>,
 }
 
 impl Source {
@@ -101,6 +105,7 @@ impl Source {
                     identity,
                     ends_with_process: kind.is_volatile(),
                     modified,
+                    succession: None,
                 }
             }
         };
@@ -154,6 +159,12 @@ impl Source {
             identity: volumes.first().map_or(0, |&(_, identity)| identity),
             modified: Modified::OfVolumes(volumes),
             ends_with_process: false,
+            succession: Some(Arc::new(TargetSuccession {
+                host,
+                address: remote.address.clone(),
+                nqn: remote.nqn.clone(),
+                subsystem: subsystem.clone(),
+            })),
             subsystem: Some(subsystem),
             text: opened.to_string(),
         })
@@ -252,7 +263,7 @@ pub fn block_size_of(kind: &DeviceKind) -> BlockSize {
 }
 
 /// The hash of an identifier of a kind (FNV-1a), which is the same in every version.
-fn hash(kind: &str, identifier: &[u8]) -> u64 {
+pub(crate) fn hash(kind: &str, identifier: &[u8]) -> u64 {
     let bytes = kind.bytes().chain([0]).chain(identifier.iter().copied());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

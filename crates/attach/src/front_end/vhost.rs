@@ -46,6 +46,7 @@ pub(crate) fn start(options: &VhostOptions, source: Source) -> Result<Started> {
         socket,
         id,
         identity: source.identity,
+        succession: source.succession.clone(),
         ..options.clone()
     };
     let server = VhostServer::start(source.device(), &options)?;
