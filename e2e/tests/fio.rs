@@ -3,12 +3,14 @@
 #![cfg(test)]
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
 use std::io::{Read, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use switchyard_e2e::library::Library;
 use switchyard_e2e::limits::COMMAND_DEADLINE;
 use switchyard_e2e::process::{Process, Serve};
@@ -30,11 +32,15 @@ fn engine() -> Result<Option<PathBuf>> {
 
 /// Runs a job, and returns what fio says of it.
 fn fio(engine: &Path, target: SocketAddr, arguments: &str) -> Result<String> {
+    start(engine, target, arguments)?.succeed(COMMAND_DEADLINE)
+}
+
+fn start(engine: &Path, target: SocketAddr, arguments: &str) -> Result<Process> {
     let mut fio = Command::new("fio");
     fio.arg(format!("--ioengine=external:{}", engine.display()));
     fio.arg(format!("--sw_target={target}"));
     fio.args(arguments.split_whitespace());
-    Process::start(&mut fio)?.succeed(COMMAND_DEADLINE)
+    Process::start(&mut fio)
 }
 
 #[test]
@@ -50,6 +56,9 @@ fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
         "--rw=randwrite --iodepth=64 --iodepth_batch_submit=16 --thread --sw_class=latency",
         "--rw=write --iodepth=4 --fsync=8 --numjobs=2 --offset_increment=16M",
         "--rw=randwrite --bs=128k --iodepth=8",
+        // More than the target takes in one command.
+        "--rw=randwrite --bs=4m --iodepth=3",
+        "--rw=randwrite --bs=4m --iodepth=3 --thread --sw_switchboard=1",
         "--rw=randwrite --iodepth=32 --rate_iops=100k",
         "--rw=randwrite --iodepth=32 --sw_gather=0",
     ] {
@@ -108,10 +117,10 @@ struct Writes {
 /// `[NVMe-TCP 1.0 §3.6.1]`
 const COMMAND: u8 = 4;
 const COMMAND_AT: usize = 8;
+const WRITE: u8 = 1;
 
 /// Passes connections on to a target, and counts the writes in them. Returns its address.
 fn count(target: SocketAddr, writes: &Arc<Writes>) -> Result<SocketAddr> {
-    const WRITE: u8 = 1;
     let writes = Arc::clone(writes);
     relay(target, move |pdu| {
         // FUA is bit 30 of its dword 12.
@@ -226,6 +235,40 @@ fn a_job_that_does_not_connect_leaves_no_switchboard() -> Result<()> {
     let text = format!("{:#}", failed.err().context("one does not connect")?);
     ensure!(text.contains(&format!("switchyard: {first}: ")), "{text}");
     ensure!(text.matches("err= 0").count() == 1, "{text}");
+    target.stop()?;
+    Ok(())
+}
+
+/// It waited for the answers of a target that was gone, whatever its user or its time said.
+#[test]
+fn a_job_ends_without_its_target() -> Result<()> {
+    let Some(engine) = engine()? else {
+        return Ok(());
+    };
+    let target = Serve::start(&["--ram", "16M"])?;
+    for (seconds, is_interrupted) in [(3600, true), (1, false)] {
+        let (sender, is_written) = mpsc::channel();
+        // From the first write on, nothing gets through.
+        let address = relay(target.address(), move |pdu| {
+            if pdu[0] == COMMAND && pdu[COMMAND_AT] == WRITE {
+                sender.send(())?;
+                loop {
+                    std::thread::park();
+                }
+            }
+            Ok(())
+        })?;
+        let job =
+            format!("--name=a --rw=randwrite --bs=4k --iodepth=4 --time_based --runtime={seconds}");
+        let mut fio = start(&engine, address, &job)?;
+        is_written.recv_timeout(COMMAND_DEADLINE)?;
+        if is_interrupted {
+            fio.signal(Signal::INT)?;
+        }
+        fio.wait(COMMAND_DEADLINE)?;
+        let text = fio.stdout();
+        ensure!(text.contains("Operation canceled"), "{text}");
+    }
     target.stop()?;
     Ok(())
 }

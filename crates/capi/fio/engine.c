@@ -153,13 +153,32 @@ struct job {
     sw_target *target;
     sw_namespace *disk;
     sw_queue *queue;
-    sw_completion *completions;
+    /* Requests of fio that the queue takes as several, each of at most so many bytes. */
+    unsigned long long piece_bytes;
+    /* Pieces that the queue takes, and room for the completions of as many. */
     unsigned int room;
-    /* Those found, the next of them to hand out, and those handed out last. */
+    sw_completion *completions;
+    /* Requests that are done, their number, the next of them to hand out, and those handed out last. */
+    struct io_u **done;
     unsigned int found, next, handed_out;
-    /* Requests that leave together, and those that wait for it. */
+    /* Pieces that leave together, and those that wait for it. */
     unsigned int together, waiting;
+    /* A request of which the queue took the first pieces only, or NULL. */
+    struct io_u *partial;
+    /* Steps that were waited in vain after fio ended the job. */
+    unsigned int steps_after_end;
 };
+
+/* What was submitted of a request, in bytes, and its pieces that are outstanding. */
+struct progress {
+    unsigned long long submitted;
+    unsigned int outstanding;
+};
+
+/* Time after which a wait looks whether fio has ended the job, in microseconds, and number of such
+ * times for which the target may still answer after that: 5 s. */
+#define STEP_US 100000
+#define STEPS_AFTER_END 50
 
 static int complain(const char *what, int result) {
     fprintf(stderr, "switchyard: %s: %s\n", what, sw_error_message());
@@ -348,22 +367,34 @@ static int fills_queue(const struct thread_data *td) {
 static int open_queue(struct thread_data *td, struct job *job) {
     struct engine_options *given = td->eo;
     sw_queue_options options = {.size = sizeof options, .request_class = given->request_class};
-    if (!given->switchboard) {
-        int result = open_disk(td, &job->target, &job->disk);
-        if (result < 0)
-            return result;
-    } else {
-        int result = join_others(td, job);
-        if (result < 0)
-            return result;
+    sw_info info = {.size = sizeof info};
+    int result = given->switchboard ? join_others(td, job) : open_disk(td, &job->target, &job->disk);
+    if (result < 0)
+        return result;
+    sw_namespace *disk = job->shared ? job->shared->disk : job->disk;
+    result = sw_namespace_info(disk, &info);
+    if (result < 0)
+        return complain("ask for the limits", result);
+    job->piece_bytes = info.max_request_bytes;
+    if (job->piece_bytes > td_max_bs(td))
+        job->piece_bytes = td_max_bs(td);
+    if (given->switchboard) {
         options.switchboard = board;
-        options.request_bytes = td_max_bs(td);
+        options.request_bytes = job->piece_bytes;
         /* More than fio asks for. */
         options.buffer_bytes = (td_max_bs(td) + page_size) * td->o.iodepth + (4 << 20);
     }
-    sw_namespace *disk = job->shared ? job->shared->disk : job->disk;
-    int result = sw_queue_create(disk, td->o.iodepth, &options, &job->queue);
-    return result < 0 ? complain("make a queue", result) : 0;
+    unsigned long long pieces = (td_max_bs(td) + job->piece_bytes - 1) / job->piece_bytes;
+    unsigned long long depth = td->o.iodepth * pieces;
+    result = sw_queue_create(disk, depth < 4095 ? depth : 4095, &options, &job->queue);
+    if (result < 0)
+        return complain("make a queue", result);
+    result = sw_queue_depth(job->queue);
+    if (result < 0)
+        return complain("ask for the depth", result);
+    job->room = result;
+    job->completions = calloc(job->room, sizeof *job->completions);
+    return job->completions ? 0 : -ENOMEM;
 }
 
 /* The queue first: on another thread than that of the job, the end of which closed it, that is
@@ -375,6 +406,7 @@ static void close_job(struct job *job) {
     sw_close(job->disk);
     sw_disconnect(job->target);
     free(job->completions);
+    free(job->done);
     free(job);
 }
 
@@ -383,9 +415,8 @@ static int engine_init(struct thread_data *td) {
     struct job *job = calloc(1, sizeof *job);
     if (!job)
         return 1;
-    job->room = td->o.iodepth;
-    job->completions = calloc(job->room, sizeof *job->completions);
-    if (!job->completions || open_queue(td, job) < 0) {
+    job->done = calloc(td->o.iodepth, sizeof *job->done);
+    if (!job->done || open_queue(td, job) < 0) {
         close_job(job);
         return 1;
     }
@@ -402,32 +433,67 @@ static void engine_cleanup(struct thread_data *td) {
     td->io_ops_data = NULL;
 }
 
-static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u) {
+/* Submits one piece of a request, or the whole of one without data. */
+static int submit_piece(struct thread_data *td, struct io_u *io_u, unsigned long long length) {
     struct job *job = td->io_ops_data;
-    void *data = io_u->xfer_buf;
-    unsigned long long length = io_u->xfer_buflen, offset = io_u->offset;
-    int result;
+    unsigned long long sent = ((struct progress *)io_u->engine_data)->submitted;
+    void *data = (char *)io_u->xfer_buf + sent;
+    unsigned long long offset = io_u->offset + sent;
 
     if (io_u->ddir == DDIR_READ)
-        result = sw_queue_read(job->queue, data, length, offset, io_u);
-    else if (io_u->ddir == DDIR_WRITE)
+        return sw_queue_read(job->queue, data, length, offset, io_u);
+    if (io_u->ddir == DDIR_WRITE)
         /* Opened with O_SYNC or O_DSYNC, a file would have each write stable before it is done. */
-        result = sw_queue_write(job->queue, data, length, offset, td->o.sync_io ? SW_FUA : 0, io_u);
-    else if (io_u->ddir == DDIR_TRIM)
-        result = sw_queue_discard(job->queue, offset, length, io_u);
-    else if (ddir_sync(io_u->ddir))
-        result = sw_queue_flush(job->queue, io_u);
-    else
-        result = -EOPNOTSUPP;
-    if (result == 0) {
+        return sw_queue_write(job->queue, data, length, offset, td->o.sync_io ? SW_FUA : 0, io_u);
+    if (io_u->ddir == DDIR_TRIM)
+        return sw_queue_discard(job->queue, offset, length, io_u);
+    if (ddir_sync(io_u->ddir))
+        return sw_queue_flush(job->queue, io_u);
+    return -EOPNOTSUPP;
+}
+
+/* Submits what is left of a request. After an error other than -EAGAIN nothing is left. */
+static int submit(struct thread_data *td, struct io_u *io_u) {
+    struct job *job = td->io_ops_data;
+    struct progress *progress = io_u->engine_data;
+    int has_data = io_u->ddir == DDIR_READ || io_u->ddir == DDIR_WRITE;
+
+    do {
+        unsigned long long length = io_u->xfer_buflen - progress->submitted;
+        if (has_data && length > job->piece_bytes)
+            length = job->piece_bytes;
+        int result = submit_piece(td, io_u, length);
+        if (result == -EAGAIN)
+            return result;
+        if (result < 0) {
+            io_u->error = -result;
+            progress->submitted = io_u->xfer_buflen;
+            return complain("submit", result);
+        }
+        progress->submitted += length;
+        progress->outstanding++;
         job->waiting++;
-        return FIO_Q_QUEUED;
-    }
-    if (result == -EAGAIN)
+    } while (has_data && progress->submitted < io_u->xfer_buflen);
+    return 0;
+}
+
+static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u) {
+    struct job *job = td->io_ops_data;
+    struct progress *progress = io_u->engine_data;
+
+    if (job->partial)
         return FIO_Q_BUSY;
-    io_u->error = -result;
-    complain("submit", 0);
-    return FIO_Q_COMPLETED;
+    progress->submitted = 0;
+    progress->outstanding = 0;
+    int result = submit(td, io_u);
+    if (result == 0 || (result != -EAGAIN && progress->outstanding))
+        return FIO_Q_QUEUED;
+    if (result != -EAGAIN)
+        return FIO_Q_COMPLETED;
+    if (progress->outstanding == 0)
+        return FIO_Q_BUSY;
+    job->partial = io_u;
+    return FIO_Q_QUEUED;
 }
 
 static int engine_commit(struct thread_data *td) {
@@ -438,28 +504,81 @@ static int engine_commit(struct thread_data *td) {
     return sw_queue_kick(job->queue);
 }
 
-/* Takes all that is done at once, and hands out what fio asks for: by default one at a time. */
+/* Takes completions of pieces. A request is done when all of its pieces are. */
+static void take(struct job *job, unsigned int count) {
+    for (unsigned int index = 0; index < count; index++) {
+        struct io_u *io_u = job->completions[index].user;
+        struct progress *progress = io_u->engine_data;
+        if (job->completions[index].result < 0 && !io_u->error)
+            io_u->error = -job->completions[index].result;
+        if (--progress->outstanding == 0 && io_u != job->partial)
+            job->done[job->found++] = io_u;
+    }
+}
+
+/* Submits what is left of the request for which the queue had too little room. */
+static void go_on(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    struct io_u *io_u = job->partial;
+    if (!io_u || (!io_u->error && submit(td, io_u) == -EAGAIN))
+        return;
+    job->partial = NULL;
+    if (((struct progress *)io_u->engine_data)->outstanding == 0)
+        job->done[job->found++] = io_u;
+}
+
+/* Whether fio has ended the job, or would for its time if it were asked. */
+static int has_ended(const struct thread_data *td) {
+    unsigned long long time = td->o.timeout + td->o.ramp_time;
+    return td->terminate || (td->o.timeout && utime_since_now(&td->epoch) >= time);
+}
+
+/* Gives up what is outstanding, if the job has ended for long enough: the target is gone. */
+static void give_up_late(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    struct io_u *io_u;
+    int index;
+    if (!has_ended(td) || ++job->steps_after_end < STEPS_AFTER_END)
+        return;
+    io_u_qiter(&td->io_u_all, io_u, index) {
+        if (io_u == job->partial)
+            io_u->error = ECANCELED;
+        if (io_u->flags & IO_U_F_FLIGHT)
+            sw_queue_cancel(job->queue, io_u);
+    }
+}
+
+/* Waits in steps: that fio ends the job is seen between them. Takes all that is done at once, and
+ * hands out what fio asks for: by default one at a time. */
 static int engine_getevents(struct thread_data *td, unsigned int min, unsigned int max,
                             const struct timespec *timeout) {
     struct job *job = td->io_ops_data;
-    int64_t limit = timeout ? timeout->tv_sec * 1000000LL + timeout->tv_nsec / 1000 : -1;
+    int64_t limit = timeout ? timeout->tv_sec * 1000000LL + timeout->tv_nsec / 1000 : INT64_MAX;
 
     job->next += job->handed_out;
     job->handed_out = 0;
     unsigned int here = job->found - job->next;
-    if (here == 0 || here < min) {
-        memmove(job->completions, job->completions + job->next, here * sizeof *job->completions);
+    int looked = 0;
+    while (here < min || (here == 0 && !looked)) {
+        memmove(job->done, job->done + job->next, here * sizeof *job->done);
         job->next = 0;
         job->found = here;
-        min = min > here ? min - here : 0;
+        unsigned int missing = min - here;
+        int64_t step = missing == 0 ? 0 : limit < STEP_US ? limit : STEP_US;
         job->waiting = 0;
-        int count = sw_queue_reap(job->queue, job->completions + here, min, job->room - here, limit);
-        if (count < 0) {
-            complain("wait", 0);
-            return count;
-        }
-        job->found += count;
+        int count = sw_queue_reap(job->queue, job->completions, missing, job->room, step);
+        if (count < 0)
+            return complain("wait", count);
+        looked = 1;
+        take(job, count);
+        go_on(td);
         here = job->found;
+        if (count > 0 || missing == 0)
+            continue;
+        limit -= step;
+        if (limit <= 0 || sw_queue_outstanding(job->queue) <= 0)
+            break;
+        give_up_late(td);
     }
     job->handed_out = here < max ? here : max;
     return job->handed_out;
@@ -467,10 +586,24 @@ static int engine_getevents(struct thread_data *td, unsigned int min, unsigned i
 
 static struct io_u *engine_event(struct thread_data *td, int event) {
     struct job *job = td->io_ops_data;
-    sw_completion *completion = &job->completions[job->next + event];
-    struct io_u *io_u = completion->user;
-    io_u->error = -completion->result;
-    return io_u;
+    return job->done[job->next + event];
+}
+
+/* fio waits for what it cancels: after an error of the job, all that is outstanding. */
+static int engine_cancel(struct thread_data *td, struct io_u *io_u) {
+    struct job *job = td->io_ops_data;
+    sw_queue_cancel(job->queue, io_u);
+    return 1;
+}
+
+static int engine_io_u_init(struct thread_data *td, struct io_u *io_u) {
+    io_u->engine_data = calloc(1, sizeof(struct progress));
+    return io_u->engine_data ? 0 : 1;
+}
+
+static void engine_io_u_free(struct thread_data *td, struct io_u *io_u) {
+    free(io_u->engine_data);
+    io_u->engine_data = NULL;
 }
 
 /* fio's memory for all requests of the job, after engine_init: not copied between fio and the queue. */
@@ -505,6 +638,9 @@ static struct ioengine_ops engine = {
     .commit = engine_commit,
     .getevents = engine_getevents,
     .event = engine_event,
+    .cancel = engine_cancel,
+    .io_u_init = engine_io_u_init,
+    .io_u_free = engine_io_u_free,
     .open_file = engine_nothing,
     .close_file = engine_nothing,
     .invalidate = engine_nothing,
