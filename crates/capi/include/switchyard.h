@@ -4,11 +4,13 @@
  *
  * Offsets and lengths are in bytes and multiples of the block size (sw_namespace_info). Functions
  * return 0 or a count, or a negative errno value of <errno.h>; sw_error_message() then says what is
- * wrong. Handles are opaque: one that was closed, or that is none, is answered with -EBADF, and a
- * queue of another thread with -EPERM. Flags and fields that are unknown are refused.
+ * wrong, on the thread of the call, and sw_strerror() what the value means, on any thread. Handles
+ * are opaque: one that was closed, or that is none, is answered with -EBADF, and a queue of another
+ * thread with -EPERM. Flags and fields that are unknown are refused.
  *
  * Targets, namespaces and switchboards may be used by any thread at once, queues by the thread that
- * made them.
+ * made them. Runtimes that move programs between threads, as Go does, must keep them on one from
+ * sw_queue_create to sw_queue_destroy, and from a call to sw_error_message() (runtime.LockOSThread).
  * After fork() a child uses none of them. A defect of the library is answered with SW_EPANIC where
  * it was built to unwind; a release build ends the process, since what threads share may be half
  * done.
@@ -326,6 +328,12 @@ const char *sw_version(void);
  * none. Valid until the next call of the thread. Never NULL.
  */
 const char *sw_error_message(void);
+
+/**
+ * Returns the meaning of a result of this library, such as -ERANGE or SW_EPANIC, in a few words; on
+ * any thread. sw_error_message() has the details, on the thread of the call. Constant and never NULL.
+ */
+const char *sw_strerror(int code);
 
 /**
  * Connects to the subsystem `nqn` at `address` ("HOST:PORT") and stores a handle. `options` may be

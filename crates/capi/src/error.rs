@@ -3,9 +3,10 @@
 
 use host::{HostError, RequestError, SubmitError};
 use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 /// A defect of the library was caught; the handles that the call used should be closed.
 pub const SW_EPANIC: c_int = -1001;
@@ -64,6 +65,61 @@ pub extern "C" fn sw_error_message() -> *const c_char {
     MESSAGE
         .try_with(|message| message.borrow().as_ptr())
         .unwrap_or(c"".as_ptr())
+}
+
+/// Returns the meaning of a result of this library, such as -ERANGE or SW_EPANIC, in a few words; on
+/// any thread. sw_error_message() has the details, on the thread of the call. Constant and never NULL.
+// SAFETY: the name is this library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_strerror(code: c_int) -> *const c_char {
+    let errno = code.unsigned_abs();
+    let text = c_int::try_from(errno).ok().and_then(meaning);
+    let text = text.or_else(|| system_texts().get(errno as usize)?.as_deref());
+    text.unwrap_or(c"unknown error").as_ptr()
+}
+
+/// Returns the meaning of an errno value where this library has one of its own for it.
+fn meaning(errno: c_int) -> Option<&'static CStr> {
+    const PANIC: c_int = -SW_EPANIC;
+    Some(match errno {
+        0 => c"success",
+        libc::EACCES => c"the target denies this host the subsystem, or this access",
+        libc::EAGAIN => c"the queue is full",
+        libc::EBADF => c"the handle is closed or invalid",
+        libc::EBADMSG => c"the data is damaged",
+        libc::EBUSY => c"no I/O queue is left, or the buffer is in use",
+        libc::ECANCELED => c"the request was cancelled or aborted",
+        libc::EINVAL => c"invalid argument, or a range that is not whole blocks",
+        libc::ENODEV => c"the namespace is gone",
+        libc::ENOENT => c"no such request is in flight",
+        libc::ENOSPC => c"the device or the memory of the result has no room",
+        libc::ENOSYS => c"the kernel refuses an io_uring",
+        libc::ENXIO => c"no such namespace",
+        libc::EOPNOTSUPP => c"not supported by the target",
+        libc::EPERM => c"the queue belongs to another thread",
+        libc::EPROTO => c"the target broke the protocol",
+        libc::ERANGE => c"beyond the end of the namespace",
+        libc::EREMOTEIO => c"the target lost writes that were not flushed",
+        libc::EROFS => c"the namespace is read-only",
+        libc::ESHUTDOWN => c"closed meanwhile",
+        libc::ESTALE => c"another volume has taken the namespace's place",
+        libc::ETIMEDOUT => c"timed out",
+        PANIC => c"defect of the library; close the handles that the call used",
+        _ => return None,
+    })
+}
+
+/// The system's texts of errno values, by value; without the number in them.
+fn system_texts() -> &'static [Option<CString>] {
+    static TEXTS: OnceLock<Vec<Option<CString>>> = OnceLock::new();
+    TEXTS.get_or_init(|| {
+        let text = |errno| {
+            let text = io::Error::from_raw_os_error(errno).to_string();
+            let text = text.strip_suffix(&format!(" (os error {errno})"))?;
+            CString::new(text).ok()
+        };
+        (0..=libc::EHWPOISON).map(text).collect()
+    })
 }
 
 /// The answer of a call that succeeds, as C gets it.

@@ -18,7 +18,7 @@ mod switchboard;
 mod target;
 mod version;
 
-pub use error::{SW_EPANIC, sw_error_message};
+pub use error::{SW_EPANIC, sw_error_message, sw_strerror};
 pub use namespace::{
     Namespace, NamespaceInfo, SW_FUA, sw_cancel, sw_cancellable, sw_close, sw_discard, sw_flush,
     sw_namespace_info, sw_open, sw_read, sw_readv, sw_set_timeout, sw_write, sw_write_zeroes,

@@ -1,6 +1,7 @@
 /* Everything that a caller may do wrong is answered with a code and a text, and changes nothing. */
 #include "common.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -11,6 +12,7 @@ static void *other_thread(void *argument) {
     IS(-EPERM, sw_queue_kick(queue));
     IS(-EPERM, sw_queue_destroy(queue));
     CHECK(strstr(sw_error_message(), "thread"));
+    CHECK(strstr(sw_strerror(-EPERM), "thread"));
     return NULL;
 }
 
@@ -24,6 +26,13 @@ static void connecting(const char *address) {
     IS(-ECONNREFUSED, sw_connect("127.0.0.1:1", NQN, NULL, &target));
     CHECK(strstr(sw_error_message(), "start the target"));
     IS(-EACCES, sw_connect(address, "nqn.2026-11.io.switchyard:other", NULL, &target));
+    /* Its meaning on whatever thread; the system's text where the library has none; no number. */
+    CHECK(strstr(sw_strerror(-EACCES), "denies"));
+    CHECK(strstr(sw_strerror(-ECONNREFUSED), "refused"));
+    CHECK(!strcmp(sw_strerror(0), "success"));
+    CHECK(strstr(sw_strerror(SW_EPANIC), "defect"));
+    CHECK(!strcmp(sw_strerror(-100000), "unknown error"));
+    CHECK(!strcmp(sw_strerror(INT_MIN), "unknown error"));
 
     sw_options options = {.size = sizeof options, .request_class = 9};
     IS(-EINVAL, sw_connect(address, NQN, &options, &target));
