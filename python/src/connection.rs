@@ -4,6 +4,7 @@ use crate::buffers::{self, Data};
 use crate::open::Open;
 use crate::queue::Queue;
 use crate::switchboard::Switchboard;
+use crate::times::time;
 use crate::{class, host_error, request_error, requests};
 use host::{Class, Host, PathSpec, RequestError, Subsystem};
 use pyo3::exceptions::PyValueError;
@@ -30,9 +31,9 @@ pub(crate) fn connect(
     request_class: Option<&str>,
     header_digest: bool,
     data_digest: bool,
-    connect_timeout: Option<Duration>,
-    command_timeout: Option<Duration>,
-    loss_timeout: Option<Duration>,
+    #[pyo3(from_py_with = time)] connect_timeout: Option<Duration>,
+    #[pyo3(from_py_with = time)] command_timeout: Option<Duration>,
+    #[pyo3(from_py_with = time)] loss_timeout: Option<Duration>,
     path: Option<&str>,
 ) -> PyResult<Target> {
     let class = class(request_class)?.unwrap_or(Class::DEFAULT);
@@ -208,7 +209,10 @@ impl Namespace {
 
     /// The same namespace, of which each call may take so long; `None`: as long as it takes.
     #[pyo3(signature = (timeout))]
-    fn with_timeout(&self, timeout: Option<Duration>) -> PyResult<Self> {
+    fn with_timeout(
+        &self,
+        #[pyo3(from_py_with = time)] timeout: Option<Duration>,
+    ) -> PyResult<Self> {
         let namespace = self.ask(|namespace| namespace.with_timeout(timeout))?;
         Ok(Self {
             inner: Open::new(namespace),

@@ -11,6 +11,7 @@ mod open;
 mod queue;
 mod requests;
 mod switchboard;
+mod times;
 
 use host::{HostError, RequestError, SubmitError};
 use pyo3::exceptions::{PyOSError, PyValueError};

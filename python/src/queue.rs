@@ -2,6 +2,7 @@
 
 use crate::buffers::{self, Data, Parts};
 use crate::requests::{self, BATCH, Handle, OpenQueue, READ};
+use crate::times::time;
 use crate::{os_error, request_error, submit_error};
 use host::{BlockError, Completion, Operation, SubmitError};
 use pyo3::buffer::PyBuffer;
@@ -353,7 +354,7 @@ impl Queue {
 
     /// Gives requests that are submitted from now on so long; `None`: as long as it takes.
     #[pyo3(signature = (timeout))]
-    fn set_timeout(&self, timeout: Option<Duration>) -> PyResult<()> {
+    fn set_timeout(&self, #[pyo3(from_py_with = time)] timeout: Option<Duration>) -> PyResult<()> {
         self.handle.with(|open| {
             open.queue.set_timeout(timeout);
             Ok(())
@@ -384,7 +385,7 @@ impl Queue {
         &self,
         py: Python<'py>,
         min: usize,
-        timeout: Option<Duration>,
+        #[pyo3(from_py_with = time)] timeout: Option<Duration>,
     ) -> PyResult<Vec<Finished<'py, i32>>> {
         self.finished(py, min, timeout, |result| {
             result.map_or_else(host::block_errno, |()| 0)

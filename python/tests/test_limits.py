@@ -25,10 +25,29 @@ def test_calls_have_limits(serve, disk):
         with pytest.raises(TimeoutError):
             bounded.read(0, 4096)
         with pytest.raises(TimeoutError):
-            bounded.write(0, bytes([2]) * 4096)
+            disk.with_timeout(SHORT.total_seconds()).write(0, bytes([2]) * 4096)
     disk.write(0, bytes([3]) * 4096)
     assert disk.read(0, 4096) == bytes([3]) * 4096
     assert bounded.with_timeout(None).read(0, 4096) == bytes([3]) * 4096
+
+
+def test_times_are_seconds_or_timedeltas(serve, disk):
+    for limit in (30, 30.0, timedelta(seconds=30)):
+        times = {"connect_timeout": limit, "command_timeout": limit, "loss_timeout": limit}
+        with switchyard.connect(serve.address, **times) as target, target.namespace() as other:
+            assert other.with_timeout(limit).read(0, 4096) == bytes(4096)
+        with disk.queue(8) as queue:
+            queue.set_timeout(limit)
+            queue.submit_read(1, 0, 4096)
+            assert queue.reap(1, limit) == [(1, 0, bytes(4096))]
+    for limit in (-1, -0.5, float("nan"), float("inf"), timedelta(seconds=-1)):
+        with pytest.raises(ValueError, match="0 or more seconds"):
+            disk.with_timeout(limit)
+        with pytest.raises(ValueError, match="0 or more seconds"):
+            switchyard.connect(serve.address, loss_timeout=limit)
+    for limit in ("1", []):
+        with pytest.raises(TypeError, match="a timedelta, or None"):
+            disk.with_timeout(limit)
 
 
 def test_calls_are_cancelled_by_another_thread(serve, disk):

@@ -33,10 +33,6 @@ __all__ = [
 DEFAULT_NQN = "nqn.2026-11.io.switchyard:default"
 
 
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
 def connect(
     address: str,
     nqn: str = DEFAULT_NQN,
@@ -45,16 +41,16 @@ def connect(
     request_class: str | None = None,
     header_digest: bool = False,
     data_digest: bool = False,
-    connect_timeout: float | None = None,
-    command_timeout: float | None = None,
-    loss_timeout: float | None = None,
+    connect_timeout: float | timedelta | None = None,
+    command_timeout: float | timedelta | None = None,
+    loss_timeout: float | timedelta | None = None,
     path: str | None = None,
 ) -> Target:
     """Connects to the subsystem ``nqn`` at ``address`` ("HOST:PORT").
 
-    ``request_class`` is "latency" or "throughput". Times are in seconds; ``None`` is the default.
-    With a ``path``, as "sync" or "stm:handover_us=500", each thread that makes blocking calls has
-    a connection of its own.
+    ``request_class`` is "latency" or "throughput". Times are seconds or a ``timedelta``; ``None``
+    is the default. With a ``path``, as "sync" or "stm:handover_us=500", each thread that makes
+    blocking calls has a connection of its own.
     """
     return _native.connect(
         address,
@@ -63,8 +59,8 @@ def connect(
         request_class=request_class,
         header_digest=header_digest,
         data_digest=data_digest,
-        connect_timeout=_span(connect_timeout),
-        command_timeout=_span(command_timeout),
-        loss_timeout=_span(loss_timeout),
+        connect_timeout=connect_timeout,
+        command_timeout=command_timeout,
+        loss_timeout=loss_timeout,
         path=path,
     )

@@ -14,9 +14,9 @@ def connect(
     request_class: str | None = None,
     header_digest: bool = False,
     data_digest: bool = False,
-    connect_timeout: timedelta | None = None,
-    command_timeout: timedelta | None = None,
-    loss_timeout: timedelta | None = None,
+    connect_timeout: float | timedelta | None = None,
+    command_timeout: float | timedelta | None = None,
+    loss_timeout: float | timedelta | None = None,
     path: str | None = None,
 ) -> Target: ...
 
@@ -89,7 +89,7 @@ class Namespace:
     def flush(self) -> None: ...
     def discard(self, offset: int, length: int) -> None: ...
     def write_zeroes(self, offset: int, length: int) -> None: ...
-    def with_timeout(self, timeout: timedelta | None) -> Namespace:
+    def with_timeout(self, timeout: float | timedelta | None) -> Namespace:
         """The same namespace, of which each call may take so long; then it raises TimeoutError."""
 
     def cancellable(self) -> Namespace:
@@ -139,7 +139,7 @@ class Queue:
     def submit_flush(self, tag: int) -> None: ...
     def submit_discard(self, tag: int, offset: int, length: int) -> None: ...
     def submit_write_zeroes(self, tag: int, offset: int, length: int) -> None: ...
-    def set_timeout(self, timeout: timedelta | None) -> None:
+    def set_timeout(self, timeout: float | timedelta | None) -> None:
         """Gives requests that are submitted from now on so long; then they end with ETIMEDOUT."""
 
     def cancel(self, tag: int) -> bool:
@@ -148,7 +148,7 @@ class Queue:
 
     def kick(self) -> None: ...
     def reap(
-        self, min: int = 0, timeout: timedelta | None = None
+        self, min: int = 0, timeout: float | timedelta | None = None
     ) -> list[tuple[int, int, bytes | None]]: ...
     def reap_for_coroutines(self) -> list[tuple[int, OSError | None, bytes | None]]: ...
     def fileno(self) -> int: ...
