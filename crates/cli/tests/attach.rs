@@ -52,6 +52,40 @@ fn kill_under(
     serving
 }
 
+/// With one queue it never started, and with two by chance: a channel for blocking calls had one of
+/// them for a while.
+#[test]
+fn one_io_queue_is_enough_and_two_are_one_for_each_class() {
+    let folder = Folder::new();
+    let socket = folder.path("nbd.sock");
+    let api = format!("unix:{}", folder.path("api.sock"));
+    for (granted, of_latency) in [(1, 0), (2, 1)] {
+        let text = format!(
+            "listen = [\"127.0.0.1:0\"]\napi = \"{api}\"\n\
+             [limits]\nio_queues_per_controller = {granted}\n\
+             [devices.disk]\ntype = \"ram\"\nsize = \"16M\"\n\
+             [[subsystems]]\nnqn = \"nqn.2026-11.io.switchyard:default\"\n\
+             allow_any_host = true\nnamespaces = [{{ nsid = 1, device = \"disk\" }}]\n"
+        );
+        let file = folder.write("target.toml", text);
+        let mut serving = Serving::start(&["--config", &file]);
+        while !serving.line().starts_with("interface at ") {}
+        let args = ["nbd", "--socket", &socket, "--target", serving.address()];
+        let attached = Attached::start(&args);
+        eventually("its queues are connected", || {
+            let output = run(&["switch", "show", "--json", "--api", &api]);
+            let seen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let cores = seen["cores"].as_array().unwrap();
+            let queues = |class: &str| -> u64 {
+                let of = |core: &serde_json::Value| core["classes"][class]["queues"].as_u64();
+                cores.iter().map(|core| of(core).unwrap()).sum()
+            };
+            queues("latency") == of_latency && queues("throughput") == 1
+        });
+        assert_eq!(attached.detach(), Some(0));
+    }
+}
+
 #[test]
 fn copies_by_unmodified_clients_are_exact() {
     if !have(&["nbdcopy", "nbdinfo", "qemu-img", "qemu-io", "nbdkit"]) {
