@@ -163,6 +163,13 @@ fn an_empty_file_is_the_default() {
     assert_eq!(parse("{}", Format::Json), Ok(Configuration::default()));
 }
 
+/// A target with a file of state from before would not start again.
+#[test]
+fn a_limit_that_was_removed_is_ignored() {
+    let parsed = parse("[limits]\nstash_bytes = 1048576\n", Format::Toml);
+    assert_eq!(parsed, Ok(Configuration::default()));
+}
+
 #[test]
 fn a_slip_in_a_key_is_named_with_what_was_meant() {
     assert_eq!(
