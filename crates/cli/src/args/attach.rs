@@ -224,10 +224,10 @@ impl SourceArgs {
 #[derive(Args, Clone, Debug)]
 pub struct SocketAccessArgs {
     /// Permission bits of the socket, in octal [default: 0600, or 0660 with --socket-group]
-    #[arg(long, value_name = "MODE", value_parser = socket_mode, requires = "socket")]
+    #[arg(long, value_name = "MODE", value_parser = socket_mode)]
     pub socket_mode: Option<u32>,
     /// Group of the socket: a name of /etc/group, or a number
-    #[arg(long, value_name = "GROUP", value_parser = group_number, requires = "socket")]
+    #[arg(long, value_name = "GROUP", value_parser = group_number)]
     pub socket_group: Option<u32>,
 }
 
@@ -307,7 +307,12 @@ pub struct AttachNbdArgs {
     /// Listen on this address; port 0 takes a free one
     ///
     /// A loopback address, or any where TLS is required and verifies clients.
-    #[arg(long, value_name = "HOST:PORT", group = "address")]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        group = "address",
+        conflicts_with_all = ["socket_mode", "socket_group"]
+    )]
     pub listen: Option<Address>,
     /// Serve by TLS with the files of this folder: server-cert.pem and server-key.pem; to verify
     /// clients also ca-cert.pem, and ca-crl.pem where there is one
