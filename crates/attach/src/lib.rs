@@ -10,6 +10,7 @@
 
 mod attached;
 mod front_end;
+mod identifier_hash;
 mod lists;
 mod modified;
 mod process;

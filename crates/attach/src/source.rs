@@ -1,5 +1,6 @@
 //! The devices of an attachment: namespaces of a target, or a device of this machine.
 
+use crate::identifier_hash::hash;
 use crate::modified::Modified;
 use crate::succession::TargetSuccession;
 use anyhow::{Context as _, Result, anyhow};
@@ -262,14 +263,6 @@ pub fn block_size_of(kind: &DeviceKind) -> BlockSize {
     size.unwrap_or(BlockSize::B512)
 }
 
-/// The hash of an identifier of a kind (FNV-1a), which is the same in every version.
-pub(crate) fn hash(kind: &str, identifier: &[u8]) -> u64 {
-    let bytes = kind.bytes().chain([0]).chain(identifier.iter().copied());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,13 +307,5 @@ mod tests {
             let kind = text.parse().expect("a device");
             assert_eq!(block_size_of(&kind), BlockSize::B512, "{text}");
         }
-    }
-
-    #[test]
-    fn identifiers_of_different_kinds_differ() {
-        // FNV-1a of a zero byte.
-        assert_eq!(hash("", b""), 0xaf63_bd4c_8601_b7df);
-        assert_ne!(hash("nguid", &[1; 16]), hash("uuid", &[1; 16]));
-        assert_ne!(hash("nguid", &[1; 16]), hash("nguid", &[2; 16]));
     }
 }

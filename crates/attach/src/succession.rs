@@ -1,6 +1,6 @@
 //! The end of the controllers that a killed process had at a target.
 
-use crate::source::hash;
+use crate::identifier_hash::hash;
 use frontend::vhost::{NoteWriters, Succession, Writers};
 use host::{ControllerName, ControllersWatch, Host, HostIdentity, Subsystem};
 use std::fmt;

@@ -2,7 +2,6 @@
 
 use super::guest_memory::Regions;
 use super::inflight::InflightQueue;
-use super::served_disk::Stopped;
 use crate::log_budget::LogBudget;
 use crate::virtio_blk::Status;
 use reactor::FileId;
@@ -18,6 +17,15 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestRegionMm
 /// Answers that the driver is shown together, at most: a driver that polls goes on with them while the
 /// next ones are copied.
 const PUBLISHED_TOGETHER: usize = 16;
+
+/// A virtqueue that has stopped.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    /// Index of the next chain in the available ring.
+    pub(super) base: u16,
+    /// Heads of the chains that were taken and not answered.
+    pub(super) unfinished: Vec<u16>,
+}
 
 /// Places in a used ring: its index, and its elements; and those in an available ring.
 /// `[virtio 1.2 §2.7.6, §2.7.8]`

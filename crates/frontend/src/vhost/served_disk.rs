@@ -1,6 +1,6 @@
 //! The disk that a server serves, as its threads share it, and the messages to its cores.
 
-use super::ring::RingSetup;
+use super::ring::{RingSetup, Stopped};
 use super::succession::{OwnWriters, Succession};
 use crate::class_rules::SizeRules;
 use crate::log_budget::LogBudget;
@@ -34,15 +34,6 @@ pub(super) enum Message {
     Ping(Ping),
     /// End: what is under way is no longer answered.
     End,
-}
-
-/// A virtqueue that has stopped.
-#[derive(Debug)]
-pub(super) struct Stopped {
-    /// Index of the next chain in the available ring.
-    pub(super) base: u16,
-    /// Heads of the chains that were taken and not answered.
-    pub(super) unfinished: Vec<u16>,
 }
 
 /// The disk that a server serves: state that its threads share.
@@ -80,7 +71,7 @@ impl ServedDisk {
         &cores[usize::from(queue) % cores.len()]
     }
 
-    /// Returns true if writes have to wait, because an earlier one that nobody waits for may still be
+    /// Returns true if writes have to wait, because an earlier one of an abandoned ring may still be
     /// carried out.
     #[inline]
     pub(super) fn holds_writes(&self) -> bool {

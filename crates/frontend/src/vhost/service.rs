@@ -1,8 +1,8 @@
 //! The virtqueues of one core: chains in, requests of the device out.
 
 use super::guest_memory::Regions;
-use super::ring::{Kick, Ring, RingSetup, recovered, signal};
-use super::served_disk::{Message, ServedDisk, Stopped};
+use super::ring::{Kick, Ring, RingSetup, Stopped, recovered, signal};
+use super::served_disk::{Message, ServedDisk};
 use super::taken::{Taken, fits, status_of};
 use crate::cache_life::{ABSENT, mark};
 use crate::core_thread::passes;
@@ -377,7 +377,7 @@ impl VhostService {
         }
     }
 
-    /// A request is finished that nobody waits for: its ring was [abandoned](Self::abandon), or the core
+    /// A request is finished without an answer: its ring was [abandoned](Self::abandon), or the core
     /// ends.
     fn finish_late(&mut self, taken: Taken, result: Result<(), BlockError>) {
         if self.closing {

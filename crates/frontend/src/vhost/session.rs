@@ -3,8 +3,8 @@
 use super::inflight::{Inflight, Left};
 use super::machine::Machine;
 use super::memory::GuestRegions;
-use super::ring::RingSetup;
-use super::served_disk::{Message, ServedDisk, Stopped};
+use super::ring::{RingSetup, Stopped};
+use super::served_disk::{Message, ServedDisk};
 use super::take_over;
 use super::vring::Vring;
 use crate::cache_life::{ABSENT, mark, take_over};

@@ -8,7 +8,9 @@
 //! anything in here.
 
 mod addresses;
+mod controllers_watch;
 pub(crate) mod namespace_state;
+mod namespaces_found;
 pub(crate) mod parameters;
 mod queue_ids;
 pub(crate) mod tenant_event;
@@ -25,15 +27,17 @@ use crate::recovery::span::Span;
 use addresses::Addresses;
 use base::mutation::{self, Mutation};
 use block::CacheLife;
+pub use controllers_watch::ControllersWatch;
 use namespace_state::NamespaceState;
+use namespaces_found::NOT_IDENTIFIED;
+pub(crate) use namespaces_found::NamespacesFound;
 use parameters::Parameters;
 use queue_ids::QueueIds;
 use reactor::Wake;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Builder;
 use std::time::{Duration, Instant};
 use tenant_event::{TenantEvent, TenantEventLog};
 use wire::nvme::log_page::TenantEvents;
@@ -44,14 +48,6 @@ pub(crate) struct AbortRequest {
     pub(crate) generation: u64,
     pub(crate) queue_id: u16,
     pub(crate) cid: u16,
-}
-
-/// Told of the controllers of an association.
-pub trait ControllersWatch: Send + Sync + std::fmt::Debug {
-    /// These are all controllers that may carry out commands of the association from now on: the present
-    /// one, and those of lost connections of which the end is not known. Called before anything is sent
-    /// to the present one; must not block, nor use the association.
-    fn note(&self, controllers: &[ControllerName]);
 }
 
 /// Properties of the other end, as last reported; behind one lock, for administration.
@@ -77,23 +73,6 @@ struct Knowledge {
     tenants: TenantEventLog,
     wakers: Vec<(u64, Arc<dyn Wake>)>,
     next_waker: u64,
-}
-
-/// Reason for which a namespace cannot be opened that the controller could not identify.
-const NOT_IDENTIFIED: &str = "the controller cannot identify it now; try again later, or see the \
-                              target's log";
-
-/// Results of identifying namespaces.
-#[derive(Debug, Default)]
-pub(crate) struct NamespacesFound {
-    /// Those that can be used.
-    pub(crate) found: Vec<NamespaceInfo>,
-    /// Those that cannot, each with the reason.
-    pub(crate) unusable: BTreeMap<u32, &'static str>,
-    /// Those of which nothing is known: the controller could not identify them.
-    pub(crate) unknown: BTreeSet<u32>,
-    /// The namespaces that it was asked for, where it is not all of them.
-    pub(crate) only: Option<BTreeSet<u32>>,
 }
 
 /// The shared state of one controller's associations.
@@ -192,7 +171,7 @@ impl Association {
             }
             association.is_resolving.store(false, Ordering::SeqCst);
         };
-        let thread = Builder::new().name("switchyard-names".to_owned());
+        let thread = std::thread::Builder::new().name("switchyard-names".to_owned());
         if thread.spawn(resolve).is_err() {
             self.is_resolving.store(false, Ordering::SeqCst);
         }

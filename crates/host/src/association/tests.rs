@@ -1,5 +1,6 @@
 use super::*;
 use crate::options::{HostIdentity, parse_nqn};
+use std::collections::BTreeSet;
 
 fn association() -> Arc<Association> {
     let nqn = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();

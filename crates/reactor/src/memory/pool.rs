@@ -189,8 +189,8 @@ impl BufferPool {
             for run in free.chunk_by(|&one, &next| one + 1 == next) {
                 let first = class.first.wrapping_add(usize::from(run[0]) * class.bytes);
                 let len = class.bytes * run.len();
-                // SAFETY: the range is whole buffers of the mapping that nobody has, so that nobody
-                // sees that their content, which is unspecified, changes.
+                // SAFETY: the range is whole free buffers of the mapping, and the content of a free
+                // buffer is unspecified.
                 let released = unsafe {
                     rustix::mm::madvise(first.cast(), len, rustix::mm::Advice::LinuxDontNeed)
                 };

@@ -203,7 +203,7 @@ pub(super) fn configure(fd: &OwnedFd, options: &SocketOptions) -> io::Result<()>
     Ok(())
 }
 
-/// Sets the congestion control of a TCP connection whose peer is on this machine. Nothing is lost on
+/// Sets the congestion control of a TCP connection to a peer on this machine: no packet is lost on
 /// the way there, and a default that paces (BBR) costs throughput. All other connections keep the
 /// kernel's default, which fits their network.
 pub fn tune_to_peer(fd: impl AsFd, peer: SocketAddr) {

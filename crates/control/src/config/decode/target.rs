@@ -54,7 +54,7 @@ impl FromNode for Limits {
             let value = table.number(limit.key, limit.default(), &limit.range);
             limits.set(limit.key, value.unwrap_or_default());
         }
-        // Files of an earlier version have it, also files of state, which nobody edits.
+        // Files of an earlier version have it, also files of state, which are not edited by hand.
         if table.has("stash_bytes") {
             tracing::warn!("limits.stash_bytes was removed and is ignored; omit it");
         }

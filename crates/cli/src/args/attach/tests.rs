@@ -1,0 +1,66 @@
+//! Tests of the arguments of `attach`.
+
+use super::*;
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+#[derive(Debug, clap::Parser)]
+struct Line {
+    #[command(subcommand)]
+    kind: AttachCommand,
+}
+
+/// The flag of the other kinds was refused.
+#[test]
+fn one_thread_serves_files_on_one_processor() {
+    let parse = |flag, cores| {
+        let line = ["attach", "fuse", "/mnt", "--ram", "1M", flag, cores];
+        let line = Line::try_parse_from(line);
+        line.map(|line| match line.kind {
+            AttachCommand::Fuse(args) => args.core,
+            _ => None,
+        })
+    };
+    for flag in ["--cores", "--core"] {
+        assert_eq!(parse(flag, "3").expect("one processor"), Some(3));
+    }
+    let error = parse("--cores", "0-1").expect_err("two processors");
+    assert!(error.to_string().contains("name one processor"), "{error}");
+}
+
+#[test]
+fn the_access_to_a_socket_is_read() {
+    assert_eq!(socket_mode("0660"), Ok(0o660));
+    for wrong in ["", "1777", "8", "rw", "-1"] {
+        socket_mode(wrong).expect_err(wrong);
+    }
+    assert_eq!(group_number("root"), Ok(0));
+    assert_eq!(group_number("12"), Ok(12));
+    group_number("no such group").expect_err("it is not there");
+    let line = ["attach", "nbd", "--ram", "1M", "--listen", "127.0.0.1:0"];
+    let line = [&line[..], &["--socket-mode", "0660"]].concat();
+    Line::try_parse_from(line).expect_err("there is no socket");
+}
+
+/// They were taken and had no effect.
+#[test]
+fn flags_for_a_target_are_refused_beside_a_local_device() {
+    let parse = |source: &[&str], flag: &[&str]| {
+        let start = ["attach", "nbd", "--socket", "s"];
+        Line::try_parse_from([&start[..], source, flag].concat())
+    };
+    for flag in [
+        &["--nqn", "nqn.2026-11.io.example:a"][..],
+        &["--nsid", "3"],
+        &["--io-timeout", "5"],
+        &["--baseline", "linux"],
+        &["--host-nqn", "nqn.2026-11.io.example:h"],
+        &["--digests"],
+    ] {
+        for source in [["--ram", "1M"], ["--null", "1M"], ["--file", "a"]] {
+            let error = parse(&source, flag).expect_err("it is for a target");
+            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{flag:?}");
+        }
+        parse(&["--target", "127.0.0.1:4420"], flag).expect("it is for a target");
+    }
+}
