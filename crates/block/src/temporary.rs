@@ -53,8 +53,15 @@ impl Default for Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A mount that is still in it keeps its folder.
-        let _ = std::fs::remove_dir_all(&self.0);
+        // A process that was ended may unmount, or write, for a moment longer.
+        for _ in 0..1000 {
+            match std::fs::remove_dir_all(&self.0) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                _ => return,
+            }
+        }
     }
 }
 
