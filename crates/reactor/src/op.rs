@@ -100,8 +100,9 @@ base::with_defaults! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SocketOptions {
         /// Kernel send and receive buffer in bytes; zero leaves both to the kernel, which fits them to
-        /// the bandwidth and the round-trip time of the path. A fixed size is capped by the kernel
-        /// (`net.core.wmem_max`, often 208 KiB), which caps the bandwidth of a long path.
+        /// the bandwidth and the round-trip time of the network, and takes 4 MiB within this machine. A
+        /// fixed size is capped by the kernel (`net.core.wmem_max`, often 208 KiB), which caps the
+        /// bandwidth of a long path.
         pub buffer_bytes: usize = 0,
         /// Time after which a connection ends if its peer acknowledges nothing of what was sent, or has
         /// no room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a

@@ -7,7 +7,7 @@ use crate::error::FrontendError;
 use crate::limits::NBD_CONNECTIONS_MAX;
 use crate::unix_socket;
 use reactor::uring::tune_to_peer;
-use reactor::{MailboxSender, Stream};
+use reactor::{MailboxSender, SocketOptions, Stream};
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 use std::fmt;
 use std::fs;
@@ -171,7 +171,7 @@ fn accept_all(
         let client = match socket.accept() {
             Ok((client, peer)) => {
                 if let Some(peer) = peer.as_socket() {
-                    tune_to_peer(&client, peer);
+                    tune_to_peer(&client, peer, &SocketOptions::default());
                 }
                 client
             }

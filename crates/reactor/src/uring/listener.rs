@@ -24,6 +24,8 @@ pub(super) struct Listener {
     fd: OwnedFd,
     /// The ring's operation for the accept, or for the pause in it.
     accept: Option<u64>,
+    /// Of the connections that it accepts.
+    options: SocketOptions,
     closed: bool,
 }
 
@@ -53,6 +55,7 @@ impl UringDriver {
         let listener = Listener {
             fd,
             accept: None,
+            options: options.clone(),
             closed: false,
         };
         let key = self.listeners.insert(listener);
@@ -119,16 +122,13 @@ impl UringDriver {
         let Ok(fd) = io_result(result).map(|_| owned(result)) else {
             return;
         };
-        if self
-            .listeners
-            .get(listener)
-            .is_none_or(|entry| entry.closed)
-        {
+        let entry = self.listeners.get(listener);
+        let Some(entry) = entry.filter(|entry| !entry.closed) else {
             return;
-        }
+        };
         // Where this fails, the peer is gone already.
         if let Ok(peer) = peer_of(&fd) {
-            socket::tune_to_peer(&fd, peer);
+            socket::tune_to_peer(&fd, peer, &entry.options);
             self.complete(key, Outcome::Accepted(Ok((Stream::Socket(fd), peer))));
         }
     }

@@ -490,7 +490,7 @@ fn begin_connect(address: SocketAddr, options: &SocketOptions) -> io::Result<Own
     socket::configure(&fd, options)?;
     match rustix::net::connect(&fd, &address) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {
-            socket::tune_to_peer(&fd, address);
+            socket::tune_to_peer(&fd, address, options);
             Ok(fd)
         }
         Err(error) => Err(error.into()),

@@ -203,13 +203,20 @@ pub(super) fn configure(fd: &OwnedFd, options: &SocketOptions) -> io::Result<()>
     Ok(())
 }
 
-/// Sets the congestion control of a TCP connection to a peer on this machine: no packet is lost on
-/// the way there, and a default that paces (BBR) costs throughput. All other connections keep the
-/// kernel's default, which fits their network.
-pub fn tune_to_peer(fd: impl AsFd, peer: SocketAddr) {
+/// Kernel send and receive buffer of a connection within this machine, in bytes: a caravan fits whole.
+const LOCAL_BUFFER_BYTES: usize = 4 << 20;
+
+/// Sets buffers and congestion control of a TCP connection to a peer on this machine: its round trip is
+/// too short to need the kernel's autotuning, no packet is lost on the way there, and a default that
+/// paces (BBR) costs throughput. All other connections keep what the kernel fits to their network.
+pub fn tune_to_peer(fd: impl AsFd, peer: SocketAddr, options: &SocketOptions) {
     let own = || SocketAddr::try_from(rustix::net::getsockname(&fd)?);
     if peer.ip().to_canonical().is_loopback() || own().is_ok_and(|own| own.ip() == peer.ip()) {
-        // Without it the connection is slower, not wrong.
+        // Without them the connection is slower, not wrong.
+        if options.buffer_bytes == 0 {
+            let _ = sockopt::set_socket_send_buffer_size(&fd, LOCAL_BUFFER_BYTES);
+            let _ = sockopt::set_socket_recv_buffer_size(&fd, LOCAL_BUFFER_BYTES);
+        }
         let _ = sockopt::set_tcp_congestion(&fd, "reno");
     }
 }
@@ -252,18 +259,22 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_fits_buffers_and_congestion_control_to_the_path() {
+    fn the_kernel_fits_buffers_and_congestion_control_to_a_network() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let untouched = sockopt::socket_recv_buffer_size(&listener);
-        let listener = OwnedFd::from(listener);
-        configure(&listener, &SocketOptions::default()).expect("a TCP socket");
-        assert_eq!(sockopt::socket_recv_buffer_size(&listener), untouched);
-        let fd = TcpStream::connect(address).expect("it listens");
-        let default = sockopt::tcp_congestion(&fd);
-        tune_to_peer(&fd, "192.0.2.1:4420".parse().expect("an address"));
-        assert_eq!(sockopt::tcp_congestion(&fd), default, "not on this machine");
-        tune_to_peer(&fd, address);
-        assert_eq!(sockopt::tcp_congestion(&fd).as_deref(), Ok("reno"));
+        let of = |fd: &OwnedFd| {
+            let buffer = sockopt::socket_recv_buffer_size(fd).expect("it has one");
+            (buffer, sockopt::tcp_congestion(fd).expect("it has one"))
+        };
+        let fd = OwnedFd::from(TcpStream::connect(address).expect("it listens"));
+        let before = of(&fd);
+        let options = SocketOptions::default();
+        configure(&fd, &options).expect("a TCP socket");
+        tune_to_peer(&fd, "192.0.2.1:4420".parse().expect("an address"), &options);
+        assert_eq!(of(&fd), before, "another machine");
+        tune_to_peer(&fd, address, &options);
+        let (buffer, congestion_control) = of(&fd);
+        assert_ne!(buffer, before.0);
+        assert_eq!(congestion_control, "reno");
     }
 }
