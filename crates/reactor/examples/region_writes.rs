@@ -2,8 +2,8 @@
 //!
 //! Each goes to a random page, and some 200 ns of work lie between two of them, which is less than
 //! a target does for a request. Prints nanoseconds of a write without that work, five times, for
-//! an ordinary copy, one past the caches that is ordered by
-//! itself, and those that are ordered 62 at a time, as many as a full receive buffer brings.
+//! an ordinary copy, one past the caches that is ordered by itself, and those that are ordered 62 at a
+//! time, as many as a full receive buffer brings.
 
 use base::Prng;
 use reactor::{Region, UnorderedStores};

@@ -26,7 +26,7 @@ const BACKLOG: i32 = 128;
 /// Time without traffic after which the kernel asks whether a client is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// Kernel buffers of a connection over a Unix socket, in bytes; the kernel fits those of TCP to the path.
+/// Kernel buffers of a connection over a Unix socket, in bytes.
 const SOCKET_BYTES: usize = 4 << 20;
 
 /// The address of a server.
