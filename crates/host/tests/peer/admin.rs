@@ -64,18 +64,11 @@ impl Connection {
             }
             AdminCommand::Abort(abort) => {
                 self.state.seen.aborts.fetch_add(1, Ordering::SeqCst);
-                let mut held = self.state.held.lock().unwrap();
-                let is_it = |held: &super::Held| {
-                    (held.queue_id, held.command.cid()) == (abort.sq_id, abort.cid)
-                };
-                let place = held.iter().position(is_it);
                 let aborts = self.state.behaviour.lock().unwrap().aborts;
-                let Some(place) = place.filter(|_| aborts) else {
-                    drop(held);
+                let Some(held) = aborts.then(|| self.state.take_held(&abort)).flatten() else {
                     return self.complete(cid, Status::SUCCESS, 1);
                 };
-                let mut connection = held.swap_remove(place).connection(&self.state);
-                drop(held);
+                let mut connection = held.connection(&self.state);
                 connection.complete(abort.cid, Status::ABORTED_BY_REQUEST, 0)?;
                 self.done(cid)
             }

@@ -22,7 +22,8 @@ use wire::fabrics::{Connect, ConnectResponse, FabricsCommand, Property};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::{
-    Command, Completion, DataPointer, ExtentTerms, ExtentsCommand, IoCommand, LbaCommand, Status,
+    Abort, Command, Completion, DataPointer, ExtentTerms, ExtentsCommand, IoCommand, LbaCommand,
+    Status,
 };
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{
@@ -247,6 +248,7 @@ pub struct Seen {
     pub resets: AtomicUsize,
 }
 
+/// Of two locks, `behaviour` is taken first.
 struct State {
     behaviour: Mutex<Behaviour>,
     memory: Mutex<Vec<u8>>,
@@ -259,6 +261,17 @@ struct State {
     fences: Mutex<Vec<LateAnswer>>,
     sockets: Mutex<Vec<TcpStream>>,
     stop: AtomicBool,
+}
+
+impl State {
+    /// Takes the command that `abort` names, if it is kept.
+    fn take_held(&self, abort: &Abort) -> Option<Held> {
+        let mut held = self.held.lock().unwrap();
+        let place = held
+            .iter()
+            .position(|held| (held.queue_id, held.command.cid()) == (abort.sq_id, abort.cid))?;
+        Some(held.swap_remove(place))
+    }
 }
 
 /// A command that waits for its answer.
