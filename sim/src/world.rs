@@ -35,19 +35,21 @@ pub trait Actor {
 
 impl<S: Service> Actor for Core<SimDriver, S> {
     fn turn(&mut self) {
-        if let Some(deadline) = self.driver.take_postponed() {
-            if self.driver.rest(deadline) {
-                return;
-            }
-            self.service.stays_awake();
+        if let Some(deadline) = self.driver.take_postponed()
+            && self.driver.rest(deadline)
+        {
+            return;
         }
         Core::turn(self, Wait::No).expect("a simulated driver does not break");
-        let deadline = self.service.deadline();
+        let mut deadline = self.service.deadline();
+        if deadline > self.driver.now() && !self.service.may_sleep() {
+            deadline = Time::ZERO;
+        }
         if self.driver.is_busy() {
             // It looks at its sockets when it is through with its sends.
             self.driver.postpone(deadline);
-        } else if !self.driver.rest(deadline) {
-            self.service.stays_awake();
+        } else {
+            self.driver.rest(deadline);
         }
     }
 

@@ -70,10 +70,6 @@ pub trait Service {
     /// [`Time::NEVER`] for never, a time that has passed for "at once".
     fn deadline(&self) -> Time;
 
-    /// The core does not sleep now although [`deadline`](Self::deadline) was asked: it looks again
-    /// at once, and need not be woken.
-    fn stays_awake(&mut self) {}
-
     /// The core is about to sleep until the [`deadline`](Self::deadline), and the policy does not
     /// poll any more. Returns false where there is work after all, such as in a queue that tells
     /// of new entries only from now on; then the core looks again at once.
@@ -149,10 +145,8 @@ impl<D: Driver, S: Service> Core<D, S> {
             if wait != Wait::No && !self.service.may_sleep() {
                 wait = Wait::No;
             }
-            match (wait, &self.idle_spinner) {
-                (Wait::No, _) => self.service.stays_awake(),
-                (Wait::Until(_), Some(idle_spinner)) => idle_spinner.expect(),
-                (Wait::Until(_), None) => {}
+            if let (Wait::Until(_), Some(idle_spinner)) = (wait, &self.idle_spinner) {
+                idle_spinner.expect();
             }
             let turn = self.turn(wait)?;
             now = yield_core(&mut self.idle, &self.driver, turn);
@@ -207,17 +201,15 @@ pub fn yield_core(idle: &mut IdlePolicy, driver: &impl Driver, since: Option<Tim
 mod tests {
     use super::*;
     use crate::uring::{Options, UringDriver};
-    use std::cell::Cell;
 
-    /// Ends after so many turns, and has been told so often that it stays awake.
-    #[derive(Default)]
-    struct Idle {
+    /// Finds work whenever it may sleep; ends after five turns.
+    struct Busy {
         turns: u32,
-        asked: Cell<u32>,
-        awake: u32,
+        deadline: Time,
+        asked: u32,
     }
 
-    impl Service for Idle {
+    impl Service for Busy {
         type Message = ();
 
         fn apply(&mut self, _: Completion, _: &mut Context<'_>) {}
@@ -229,15 +221,12 @@ mod tests {
         }
 
         fn deadline(&self) -> Time {
-            self.asked.set(self.asked.get() + 1);
-            // It has passed.
-            Time(1)
+            self.deadline
         }
 
-        fn stays_awake(&mut self) {
-            self.awake += 1;
-            assert_eq!(self.awake, self.asked.get(), "asked before");
-            assert_eq!(self.awake, self.turns + 1, "told before it looks again");
+        fn may_sleep(&mut self) -> bool {
+            self.asked += 1;
+            false
         }
 
         fn finished(&self) -> bool {
@@ -246,12 +235,23 @@ mod tests {
     }
 
     #[test]
-    fn a_service_hears_that_its_core_stays_awake() {
-        for poll in [PollPolicy::Always, PollPolicy::Auto, PollPolicy::Never] {
+    fn a_core_asks_whether_it_may_sleep_before_it_does_and_never_else() {
+        use PollPolicy::{Always, Never};
+        let due = Time(1);
+        for (poll, deadline, asked) in [
+            (Always, Time::NEVER, 0),
+            (Never, due, 0),
+            (Never, Time::NEVER, 5),
+        ] {
             let driver = UringDriver::new(&Options::default()).expect("a ring");
-            let mut core = Core::new(driver, Idle::default(), poll);
+            let service = Busy {
+                turns: 0,
+                deadline,
+                asked: 0,
+            };
+            let mut core = Core::new(driver, service, poll);
             core.run().expect("the ring works");
-            assert_eq!(core.service.awake, 5, "{poll:?}: its deadline has passed");
+            assert_eq!(core.service.asked, asked, "{poll:?} {deadline:?}");
         }
     }
 }

@@ -42,7 +42,7 @@ use base::{ShortQueue, Time};
 use block::{
     BlockError, Capabilities, Channel, Completion, Extents, Request, Submit, SubmitExtents,
 };
-use reactor::{Context, Driver, OpNamespace, OpNamespaceLease};
+use reactor::{Context, Driver, OpNamespace, OpNamespaceLease, Wake};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::doorbell::{self, Mode};
@@ -172,23 +172,26 @@ impl RemoteChannel {
         depth: u16,
         driver: &mut dyn Driver,
     ) -> Self {
-        let mut channel = Self::shared(association, class, queues, depth, driver);
+        let waker = driver.waker();
+        let mut channel = Self::shared(association, class, queues, depth, waker, driver);
         channel.lanes.shared = false;
         channel.add_namespace(namespace, capabilities);
         channel
     }
 
     /// A channel for any namespaces of a controller, which [`add_namespace`](Self::add_namespace)
-    /// makes known and [`submit_to`](Self::submit_to) names.
+    /// makes known and [`submit_to`](Self::submit_to) names. `waker` is woken when the association
+    /// moves.
     pub(crate) fn shared(
         association: Arc<Association>,
         class: Class,
         queues: u16,
         depth: u16,
+        waker: Arc<dyn Wake>,
         driver: &mut dyn Driver,
     ) -> Self {
         let op_namespace = driver.lease_op_namespace();
-        let waker = association.add_waker(driver.waker());
+        let waker = association.add_waker(waker);
         let config = QpairConfig::new(association.options(), false);
         let depth = depth.min(association.parameters().depth.max(1));
         let lists = driver.send_lists();
@@ -357,6 +360,11 @@ impl RemoteChannel {
         for lane in &self.lanes.all {
             counters.merge(lane.qpair.doorbell_counters());
         }
+    }
+
+    /// The namespace of the operations of all lanes.
+    pub(crate) fn op_namespace(&self) -> OpNamespace {
+        self.op_namespace.id()
     }
 
     /// Requests that wait for a doorbell.

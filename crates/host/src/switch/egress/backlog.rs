@@ -35,14 +35,14 @@ impl Egress {
 impl EgressService {
     /// Hands out what found no room before.
     pub(super) fn drain_backlogs(&mut self, cx: &mut Context<'_>) {
-        for index in 0..self.egresses.list.len() {
-            while let Some(entry) = self.egresses.list[index].backlog.pop_front() {
+        for nth in 0..self.egresses.busy_count() {
+            while let Some(entry) = self.egresses.busy(nth).backlog.pop_front() {
                 let known = &self.submitters.known[entry.submitter as usize];
                 let memory = &known.as_ref().expect("it has requests outstanding").memory;
-                match self.egresses.list[index].submit(entry, memory, cx) {
+                match self.egresses.busy(nth).submit(entry, memory, cx) {
                     Outcome::Taken => {}
                     Outcome::Busy => {
-                        self.egresses.list[index].backlog.push_front(entry);
+                        self.egresses.busy(nth).backlog.push_front(entry);
                         break;
                     }
                     Outcome::Done(result) => self.over(entry, result),
@@ -56,8 +56,8 @@ impl EgressService {
         if self.ingress().has_given_up() {
             self.give_up_cancelled(cx);
         }
-        for index in 0..self.egresses.list.len() {
-            let egress = &mut self.egresses.list[index];
+        for nth in 0..self.egresses.busy_count() {
+            let egress = self.egresses.busy(nth);
             if egress.backlog_limit <= cx.now {
                 for entry in egress.take_kept(|entry| entry.limit <= cx.now) {
                     self.over(entry, Err(BlockError::TimedOut));
@@ -74,8 +74,8 @@ impl EgressService {
                 .flat_map(|known| known.submitter.slots_given_up());
             given_up.extend(slots.map(|slot| (number, slot)));
         }
-        for index in 0..self.egresses.list.len() {
-            let egress = &mut self.egresses.list[index];
+        for nth in 0..self.egresses.busy_count() {
+            let egress = self.egresses.busy(nth);
             for &(submitter, slot) in &given_up {
                 for class in Class::ALL {
                     egress.channel.cancel(pack(submitter, slot, class), cx);

@@ -12,11 +12,11 @@ use switch::knobs::Lanes;
 impl EgressService {
     /// Takes what the lanes completed, and tells submitters of it.
     pub(super) fn take_completions(&mut self, now: Time) {
-        for index in 0..self.egresses.list.len() {
+        for nth in 0..self.egresses.busy_count() {
             // Before the answers that say so.
-            self.note_refusal(index);
-            while let Some(done) = self.egresses.list[index].channel.reap() {
-                let egress = &self.egresses.list[index];
+            self.note_refusal(nth);
+            while let Some(done) = self.egresses.busy(nth).channel.reap() {
+                let egress = self.egresses.busy(nth);
                 let losses = egress.channel.reaped_losses();
                 let (submitter, slot, class) = unpack(done.tag);
                 let bytes = done.data.as_ref().map_or(0, IoSlice::len) as u64;
@@ -58,9 +58,9 @@ impl EgressService {
 
     /// Tells submitters whether a lane finds a queue. Those that were told that the device is gone have
     /// nothing outstanding that would wake them when it does again.
-    fn note_refusal(&mut self, index: usize) {
+    fn note_refusal(&mut self, nth: usize) {
         let shared = self.config.knobs.lanes == Lanes::Shared;
-        let egress = &mut self.egresses.list[index];
+        let egress = self.egresses.busy(nth);
         let refused = !egress.channel.is_back();
         if std::mem::replace(&mut egress.refused, refused) == refused {
             return;

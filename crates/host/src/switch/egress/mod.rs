@@ -7,6 +7,7 @@
 
 mod backlog;
 mod completions;
+mod egresses;
 
 use crate::association::Association;
 use crate::channel::{ChannelState, RemoteChannel};
@@ -19,6 +20,7 @@ use crate::switch::target_number::TargetNumber;
 use base::Time;
 use block::{BlockError, Channel, Request, Submit};
 use completions::pack;
+use egresses::Egresses;
 use reactor::{Completion, Context, Driver, IoSlice, Memory, RegionHandle, Service};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,14 +63,6 @@ struct SubmitterState {
     closed: bool,
     /// Completions of which this thread has not notified it yet.
     held_completions: Coalescer,
-}
-
-/// The egresses of a core, earlier classes first.
-#[derive(Debug)]
-struct Egresses {
-    list: Vec<Egress>,
-    /// The egress that is first to send in the next turn, of those that may wait.
-    first: usize,
 }
 
 /// Requests on their way from the ingress to an egress.
@@ -140,10 +134,7 @@ impl EgressService {
         Self {
             intake: Intake::default(),
             steering: RequestSteering::new(config.knobs.request_steering, cores, seed),
-            egresses: Egresses {
-                list: Vec::new(),
-                first: 0,
-            },
+            egresses: Egresses::default(),
             submitters: Submitters {
                 known: Vec::new(),
                 answered: Vec::with_capacity(64),
@@ -175,11 +166,13 @@ impl EgressService {
         cx: &mut Context<'_>,
     ) {
         for class in crate::switch::classes_with_lanes(self.config.knobs.lanes) {
+            let waker = self.egresses.notice(|| cx.driver.waker());
+            let association = Arc::clone(association);
             let mut channel =
-                RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
+                RemoteChannel::shared(association, class, 1, LANE_DEPTH, waker, cx.driver);
             let knobs = &self.config.knobs;
             channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency.level));
-            self.egresses.list.push(Egress {
+            self.egresses.add(Egress {
                 target: number.0,
                 _number: Arc::clone(number),
                 class,
@@ -189,10 +182,6 @@ impl EgressService {
                 backlog_limit: Time::NEVER,
             });
         }
-        // In the order in which they are served.
-        self.egresses
-            .list
-            .sort_by_key(|egress| egress.class.index());
     }
 
     fn reconfigure(&mut self, knobs: Knobs) {
@@ -205,7 +194,7 @@ impl EgressService {
     fn set_doorbells(&mut self) {
         let knobs = &self.config.knobs;
         let limits = knobs.caravan.limits(self.latency.level);
-        for egress in &mut self.egresses.list {
+        for egress in self.egresses.each() {
             egress.channel.set_doorbell(knobs.doorbell, limits);
         }
     }
@@ -231,27 +220,26 @@ impl EgressService {
     /// between two looks at the ingress while `Latency` work is active.
     fn send(&mut self, cx: &mut Context<'_>) {
         let may_wait = |egress: &Egress| egress.class.properties().may_wait;
-        for egress in self
-            .egresses
-            .list
-            .iter_mut()
-            .filter(|egress| !may_wait(egress))
-        {
-            egress.channel.pump(cx);
+        let count = self.egresses.busy_count();
+        for nth in 0..count {
+            let egress = self.egresses.busy(nth);
+            if !may_wait(egress) {
+                egress.channel.pump(cx);
+            }
         }
-        let count = self.egresses.list.len();
         let mut left = if self.latency.level.is_active() {
             self.config.knobs.quantum_bytes
         } else {
             u64::MAX
         };
-        for index in (self.egresses.first..count).chain(0..self.egresses.first.min(count)) {
-            let egress = &mut self.egresses.list[index];
+        let first = self.egresses.before_first();
+        for nth in (first..count).chain(0..first) {
+            let egress = self.egresses.busy(nth);
             if !may_wait(egress) {
                 continue;
             }
             if left == 0 {
-                self.egresses.first = index;
+                self.egresses.begin_with(nth);
                 self.intake.more = true;
                 break;
             }
@@ -259,7 +247,7 @@ impl EgressService {
             self.latency.watch.sent(bytes);
             left = left.saturating_sub(bytes);
         }
-        for egress in &mut self.egresses.list {
+        for egress in self.egresses.each_busy() {
             if egress.class.properties().steered {
                 let waiting = egress.channel.waiting_for_doorbell();
                 let target = usize::from(egress.target);
@@ -336,12 +324,7 @@ impl EgressService {
             .note_came(core, target, entry.class, bytes, cx.now);
         self.statistics.counters.requests[entry.class] += 1;
         self.statistics.counters.bytes[entry.class] += bytes;
-        let egress = self
-            .egresses
-            .list
-            .iter_mut()
-            .find(|egress| egress.target == entry.target && egress.class == lane);
-        match egress {
+        match self.egresses.reach(entry.target, lane) {
             None => self.answer(entry.submitter, entry.slot, Err(BlockError::Gone)),
             Some(egress) if !egress.backlog.is_empty() => egress.keep(entry),
             Some(egress) => {
@@ -387,7 +370,7 @@ impl EgressService {
         counters.steering = *self.steering.counters();
         counters.load_bytes = self.config.loads.averages(self.config.core, now);
         counters.sparse_arrivals = self.latency.watch.sparse_arrivals();
-        for egress in &mut self.egresses.list {
+        for egress in self.egresses.each() {
             let class = egress.class;
             egress
                 .channel
@@ -402,7 +385,7 @@ impl EgressService {
     fn forget_gone(&mut self, cx: &mut Context<'_>) {
         let (loads, core) = (&self.config.loads, self.config.core);
         let caravans = &mut self.statistics.counters.caravans;
-        self.egresses.list.retain_mut(|egress| {
+        self.egresses.retain(|egress| {
             if !egress.is_over(cx) {
                 return true;
             }
@@ -468,13 +451,7 @@ impl Service for EgressService {
     type Message = Message;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let op_namespace = completion.key.op_namespace;
-        let egress = self
-            .egresses
-            .list
-            .iter_mut()
-            .find(|egress| egress.channel.owns(op_namespace));
-        if let Some(egress) = egress {
+        if let Some(egress) = self.egresses.of_operation(completion.key.op_namespace) {
             egress.channel.complete(completion, cx);
         }
     }
@@ -488,7 +465,7 @@ impl Service for EgressService {
                 state,
                 capabilities,
             } => {
-                let egresses = self.egresses.list.iter_mut();
+                let egresses = self.egresses.each();
                 for egress in egresses.filter(|egress| egress.target == target) {
                     let number = egress
                         .channel
@@ -517,9 +494,7 @@ impl Service for EgressService {
             Update::Knobs(knobs) => self.reconfigure(*knobs),
             Update::Close => {
                 self.closing = true;
-                for egress in &mut self.egresses.list {
-                    egress.channel.close(cx);
-                }
+                self.egresses.close(cx);
             }
         }
     }
@@ -530,8 +505,9 @@ impl Service for EgressService {
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.ingress().sleeper.awake();
-        for egress in &mut self.egresses.list {
-            egress.channel.tick(cx);
+        self.egresses.look();
+        for nth in 0..self.egresses.busy_count() {
+            self.egresses.busy(nth).channel.tick(cx);
         }
         self.give_up(cx);
         self.take_completions(cx.now);
@@ -540,19 +516,16 @@ impl Service for EgressService {
         self.watch_latency(cx.now);
         self.send(cx);
         self.take_completions(cx.now);
+        self.egresses.rest();
         self.publish(cx);
     }
 
     fn deadline(&self) -> Time {
-        // Asked before a sleep: from now on a submitter with a request wakes this thread.
-        if self.intake.more || !self.ingress().may_sleep() {
+        if self.intake.more || !self.ingress().is_empty() {
             return Time::ZERO;
         }
-        let lanes = self
-            .egresses
-            .list
-            .iter()
-            .map(|egress| egress.channel.deadline().min(egress.backlog_limit));
+        let busy = self.egresses.each_busy();
+        let lanes = busy.map(|egress| egress.channel.deadline().min(egress.backlog_limit));
         let held_completions = self.submitters.held.iter().map(|&submitter| {
             let known = self.submitters.known[submitter as usize].as_ref();
             known.map_or(Time::NEVER, |known| known.held_completions.until())
@@ -561,18 +534,14 @@ impl Service for EgressService {
         first.unwrap_or(Time::NEVER).min(self.statistics.deadline())
     }
 
-    fn stays_awake(&mut self) {
-        self.ingress().sleeper.awake();
+    fn may_sleep(&mut self) -> bool {
+        // From now on a submitter with a request wakes this thread.
+        self.ingress().may_sleep()
     }
 
     fn finished(&self) -> bool {
         // A submitter that was not notified would wait for ever.
-        let all_closed = self
-            .egresses
-            .list
-            .iter()
-            .all(|egress| egress.channel.closed());
-        self.closing && self.submitters.held.is_empty() && all_closed
+        self.closing && self.submitters.held.is_empty() && self.egresses.all_closed()
     }
 }
 
