@@ -15,7 +15,7 @@ const NQN: &str = "nqn.2026-11.io.switchyard:default";
 /// Processor time of this process.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+    time.try_into().expect("it is positive")
 }
 
 /// Keeps `depth` reads outstanding until `count` are done. Returns the time of a read, and the processor
