@@ -218,6 +218,25 @@ pub fn run_clock(data: &Data) -> Result<GuestLog> {
     Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
+/// Boots a guest with a target, and hosts of its own and the kernel's, at the two ends of a network;
+/// `settings` are the shell variables that `guest/network.sh` names.
+///
+/// # Errors
+/// As [`run_initiator`].
+pub fn run_network(data: &Data, settings: &str) -> Result<GuestLog> {
+    let mut scenario = Scenario {
+        address: "192.0.2.1",
+        modules: [&INITIATOR_MODULES[..], &["veth", "sch_netem", "tcp_diag"]].concat(),
+        more_programs: &NETWORK_PROGRAMS,
+        ..Scenario::new(&[settings, include_str!("../guest/network.sh")])
+    };
+    scenario.add_switchyard()?;
+    Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
+}
+
+/// The programs of such a guest that others do not need.
+pub const NETWORK_PROGRAMS: [&str; 3] = ["ip", "tc", "ss"];
+
 /// All programs that booting a guest with disks needs on this machine.
 pub fn disk_programs() -> Vec<&'static str> {
     [&programs()[..], &["nbd-client", EXERCISER, "strip", "cc"]].concat()
