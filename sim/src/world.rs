@@ -5,7 +5,7 @@ use crate::network::{Lies, Network, NetworkFaults, NetworkTotals};
 use crate::shared::{Memory, Pace, Shared, SpareBuffers};
 use crate::stirred::CoreNumber;
 use base::{Nanos, Prng, Time};
-use reactor::{Core, Service, Wait};
+use reactor::{Core, Driver as _, Service, Wait};
 use std::cell::RefCell;
 use std::rc::Rc;
 
