@@ -155,20 +155,14 @@ fn start_here(wanted: &Wanted, may_offer: &dyn Fn() -> Result<()>) -> Result<Sta
     }
     let source = Source::open(&device, wanted.path, (!is_fuse).then_some(1))?;
     may_offer()?;
-    let (socket, started) = match &wanted.front_end {
-        FrontEndOptions::Nbd(options) => {
-            let socket = match &options.address {
-                Address::Unix(path) => Some(path),
-                Address::Tcp(_) => None,
-            };
-            (socket, nbd::start(options, source)?)
-        }
-        FrontEndOptions::Fuse(options) => (None, fuse::start(options, source)?),
-        FrontEndOptions::Vhost(options) => (Some(&options.socket), vhost::start(options, source)?),
-        FrontEndOptions::Ublk(options) => (None, ublk::start(options, source)?),
+    let started = match &wanted.front_end {
+        FrontEndOptions::Nbd(options) => nbd::start(options, source)?,
+        FrontEndOptions::Fuse(options) => fuse::start(options, source)?,
+        FrontEndOptions::Vhost(options) => vhost::start(options, source)?,
+        FrontEndOptions::Ublk(options) => ublk::start(options, source)?,
     };
-    if let Some(path) = socket {
-        wanted.socket_access.apply(path)?;
+    if let Some(Address::Unix(path)) = wanted.front_end.address() {
+        wanted.socket_access.apply(&path)?;
     }
     Ok(started)
 }

@@ -8,6 +8,7 @@ use control::attachments::Attachments as _;
 use control::model::ApiAddress;
 use control::process::service_manager::ServiceManager;
 use control::server::{self, ServerOptions};
+use frontend::passed_sockets;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -37,8 +38,8 @@ pub enum Origin {
 /// names, or else at `api`. Returns false if the end cut clients off, or gave up their requests.
 ///
 /// # Errors
-/// A file with faults, a device or target that cannot be used, an interface that cannot be offered, or
-/// an attachment without a file that cannot serve any more.
+/// A file with faults, a passed socket of no attachment, a device or target that cannot be used, an
+/// interface that cannot be offered, or an attachment without a file that cannot serve any more.
 pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>) -> Result<bool> {
     let (path, of_file, wanted) = match origin {
         Origin::One(wanted) => (None, None, vec![*wanted]),
@@ -52,6 +53,8 @@ pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>)
             (Some(path), Some((interface, read)), wanted)
         }
     };
+    let addresses = wanted.iter().filter_map(|it| it.front_end.address());
+    passed_sockets::check_used(&addresses.collect::<Vec<_>>())?;
     let interface = of_file.as_ref().map(|(interface, _)| interface.clone());
     let interface = interface.unwrap_or_default();
     let patience = path.is_some().then_some(PATIENCE);

@@ -5,7 +5,7 @@ use crate::source::SourceDevice;
 use control::ConfigError;
 use control::attachments::{Entry, Interface};
 use frontend::fuse::Options as FuseOptions;
-use frontend::nbd::NbdOptions;
+use frontend::nbd::{Address, NbdOptions};
 use frontend::ublk::UblkOptions;
 use frontend::vhost::VhostOptions;
 use std::path::Path;
@@ -85,6 +85,15 @@ impl FrontEndOptions {
             Self::Fuse(options) => options.class.name(),
             Self::Vhost(options) => options.class.name(),
             Self::Ublk(options) => options.class.properties().name,
+        }
+    }
+
+    /// The address that clients connect to, if it is a socket.
+    pub(crate) fn address(&self) -> Option<Address> {
+        match self {
+            Self::Nbd(options) => Some(options.address.clone()),
+            Self::Vhost(options) => Some(Address::Unix(options.socket.clone())),
+            Self::Fuse(_) | Self::Ublk(_) => None,
         }
     }
 

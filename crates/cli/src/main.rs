@@ -33,6 +33,9 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
     let output = Output {
         json: cli.common.json,
     };
+    if matches!(cli.command, Command::Attach(_)) {
+        frontend::passed_sockets::take()?;
+    }
     if !matches!(cli.command, Command::Serve(_)) {
         log::begin()?;
     }

@@ -6,6 +6,7 @@
 //! a remote namespace itself.
 
 mod acceptor;
+mod address;
 mod cache_life;
 mod class_channel;
 mod class_choice;
@@ -20,6 +21,7 @@ mod known_losses;
 pub mod limits;
 mod log_budget;
 pub mod nbd;
+pub mod passed_sockets;
 mod served_size;
 pub mod ublk;
 mod unix_socket;

@@ -1,5 +1,7 @@
 //! Unix sockets that a front end listens on.
 
+use crate::address::Address;
+use crate::passed_sockets;
 use rustix::fs::OFlags;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::{self, File};
@@ -7,17 +9,34 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The origin of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This server made it.
+    New,
+    /// It replaces one that a process left behind.
+    Replaced,
+    /// The service manager passed it, and keeps it.
+    Passed,
+}
 
 /// Listens on `path`, which only the user of the process may open; the socket does not block. One
-/// that a process left behind is replaced, which is told; one in use is not.
+/// that the service manager passed has its owner and mode. One that a process left behind is replaced;
+/// one in use is not.
 pub(crate) fn listen(
     path: &Path,
     backlog: i32,
     send_bytes: Option<usize>,
-) -> io::Result<(Socket, bool)> {
+) -> io::Result<(Arc<Socket>, Origin)> {
+    if let Some(socket) = passed_sockets::claim(&Address::Unix(path.to_owned()))? {
+        set_send_bytes(&socket, send_bytes);
+        return Ok((socket, Origin::Passed));
+    }
     let address = SockAddr::unix(path)?;
     let _lock = Lock::take(path)?;
-    let mut was_left = false;
+    let mut origin = Origin::New;
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
             let reason = "something that is no socket is there";
@@ -30,7 +49,7 @@ pub(crate) fn listen(
         match client.connect(&address) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(path)?;
-                was_left = true;
+                origin = Origin::Replaced;
             }
             _ => return Err(io::ErrorKind::AddrInUse.into()),
         }
@@ -39,13 +58,17 @@ pub(crate) fn listen(
     socket.bind(&address)?;
     // Before anything can connect.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    set_send_bytes(&socket, send_bytes);
+    socket.listen(backlog)?;
+    socket.set_nonblocking(true)?;
+    Ok((Arc::new(socket), origin))
+}
+
+fn set_send_bytes(socket: &Socket, send_bytes: Option<usize>) {
     if let Some(bytes) = send_bytes {
         // What the kernel refuses costs speed alone.
         let _ = socket.set_send_buffer_size(bytes);
     }
-    socket.listen(backlog)?;
-    socket.set_nonblocking(true)?;
-    Ok((socket, was_left))
 }
 
 /// Leaves a socket without a listener at `path`, as a process that is killed does, unless something
@@ -120,7 +143,7 @@ mod tests {
                 let ended = starts.map(|start| start.join().expect("it does not panic"));
                 ended.into_iter().flatten().collect()
             });
-            assert!(matches!(started[..], [(_, true)]));
+            assert!(matches!(started[..], [(_, Origin::Replaced)]));
             UnixStream::connect(&path).expect("it is reached");
             fs::remove_file(&path).expect("it is there");
         }

@@ -24,7 +24,8 @@ use switch::{Class, PathSpec};
 /// One device by the flags of its kind, or all devices of a file. The keys of an attachment in the
 /// file are the flags of its kind, with "_" for "-" in them, beside its name and kind; FUSE's
 /// directory is "mountpoint". SIGHUP attaches what is new in the file, and detaches what is gone
-/// from it unless it is in use.
+/// from it unless it is in use. Sockets that systemd passes (LISTEN_FDS) are used by the attachments
+/// with their addresses.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard attach nbd --socket /run/disk.sock --target 127.0.0.1:4420

@@ -30,9 +30,19 @@ impl Attaching {
     /// The same where so many attachments will be ready. Those that take their time on a busy machine
     /// may be so after the interface.
     pub fn start_some(folder: &Folder, attachments: &str, ready: usize) -> Self {
+        Self::start_by(program(), folder, attachments, ready)
+    }
+
+    /// The same by a command that becomes the program.
+    pub fn start_by(
+        mut program: Command,
+        folder: &Folder,
+        attachments: &str,
+        ready: usize,
+    ) -> Self {
         let api = format!("unix:{}", folder.path("api.sock"));
         let file = write(folder, attachments);
-        let mut child = program()
+        let mut child = program
             .args(["attach", "--config", &file])
             .stdout(Stdio::piped())
             .stderr(File::create(folder.path("log")).unwrap())

@@ -3,19 +3,19 @@
 use super::message::Message;
 use super::shared::SharedServer;
 use crate::acceptor::{Acceptor, PAUSE, Woken, pause, wait};
+use crate::address::Address;
 use crate::error::FrontendError;
 use crate::limits::NBD_CONNECTIONS_MAX;
-use crate::unix_socket;
+use crate::passed_sockets;
+use crate::unix_socket::{self, Origin};
 use reactor::uring::tune_to_peer;
 use reactor::{MailboxSender, SocketOptions, Stream};
 use socket2::{Domain, Socket, TcpKeepalive, Type};
-use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,56 +29,24 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Kernel buffers of a connection over a Unix socket, in bytes.
 const SOCKET_BYTES: usize = 4 << 20;
 
-/// The address of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A Unix socket, which only the user of the process may open.
-    Unix(PathBuf),
-    /// TCP on a loopback address.
-    Tcp(SocketAddr),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Tcp(address) => write!(f, "{address}"),
-        }
-    }
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    /// Reads HOST:PORT.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let resolved = reactor::address::parse(text)
-            .ok()
-            .or_else(|| text.to_socket_addrs().ok()?.next());
-        let address = resolved
-            .ok_or_else(|| format!("write HOST:PORT, for example 127.0.0.1:10809, not {text}"))?;
-        Ok(Self::Tcp(address))
-    }
-}
-
 /// A socket that listens, and nothing accepts from it yet.
 #[derive(Debug)]
 pub(super) struct Bound {
-    socket: Socket,
+    socket: Arc<Socket>,
     address: Address,
-    /// A server that was killed left the socket behind.
-    pub(super) was_left: bool,
+    origin: Origin,
 }
 
 impl Bound {
     /// Listens; beyond this machine only where each client has to prove its name. A Unix socket
-    /// that a server left behind is replaced, one in use is not.
+    /// that a server left behind is replaced, one in use is not. A socket that the service manager
+    /// passed is used as it is.
     pub(super) fn bind(address: &Address, knows_clients: bool) -> Result<Self, FrontendError> {
         let refused = |source| FrontendError::Listen {
             address: address.to_string(),
             source,
         };
-        let (socket, was_left) = match address {
+        let (socket, origin) = match address {
             Address::Tcp(tcp) if !tcp.ip().is_loopback() && !knows_clients => {
                 return Err(FrontendError::Option(format!(
                     "{tcp}: without TLS that is required and verifies clients, whatever reaches \
@@ -87,7 +55,7 @@ impl Bound {
                      as ssh -L"
                 )));
             }
-            Address::Tcp(tcp) => (bind_tcp(*tcp).map_err(refused)?, false),
+            Address::Tcp(tcp) => bind_tcp(*tcp).map_err(refused)?,
             Address::Unix(path) => {
                 unix_socket::listen(path, BACKLOG, Some(SOCKET_BYTES)).map_err(refused)?
             }
@@ -102,8 +70,13 @@ impl Bound {
         Ok(Self {
             socket,
             address,
-            was_left,
+            origin,
         })
+    }
+
+    /// Returns true if an earlier server may have had clients that come back.
+    pub(super) fn may_have_clients(&self) -> bool {
+        self.origin != Origin::New
     }
 
     /// Accepts from now on, and deals clients to the cores in turn.
@@ -113,12 +86,12 @@ impl Bound {
         shared: Arc<SharedServer>,
     ) -> Result<Listener, FrontendError> {
         let (address, socket) = (self.address, self.socket);
-        let path = match &address {
-            Address::Unix(path) => Some(path.clone()),
-            Address::Tcp(_) => None,
+        let file = match &address {
+            Address::Unix(path) if self.origin != Origin::Passed => Some(path.clone()),
+            Address::Unix(_) | Address::Tcp(_) => None,
         };
-        let remove = Arc::new(AtomicBool::new(!self.was_left));
-        let removes = Arc::clone(&remove);
+        let remove = Arc::new(AtomicBool::new(self.origin == Origin::New));
+        let (path, removes) = (file.clone(), Arc::clone(&remove));
         let accept = move |end: &UnixStream| {
             accept_all(&socket, end, &cores, &shared);
             if let Some(path) = path.filter(|_| removes.load(Ordering::Relaxed)) {
@@ -128,33 +101,39 @@ impl Bound {
         };
         Ok(Listener {
             address,
+            file,
             remove,
             _acceptor: Acceptor::start("nbd/accept", accept)?,
         })
     }
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<Socket> {
+fn bind_tcp(address: SocketAddr) -> io::Result<(Arc<Socket>, Origin)> {
+    if let Some(socket) = passed_sockets::claim(&Address::Tcp(address))? {
+        return Ok((socket, Origin::Passed));
+    }
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
-    Ok(socket)
+    Ok((Arc::new(socket), Origin::New))
 }
 
-/// The accepting thread; ended when dropped. A Unix socket is removed then, unless it replaced one that
-/// was left behind.
+/// The accepting thread; ended when dropped. A Unix socket of its own is removed then, unless it
+/// replaced one that was left behind.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) address: Address,
+    /// Path of a Unix socket of its own.
+    pub(super) file: Option<PathBuf>,
     /// The Unix socket is removed in the end.
     remove: Arc<AtomicBool>,
     _acceptor: Acceptor,
 }
 
 impl Listener {
-    /// Ends the thread, and removes a Unix socket in any case.
+    /// Ends the thread, and removes a Unix socket of its own in any case.
     pub(super) fn end(self) {
         self.remove.store(true, Ordering::Relaxed);
     }

@@ -23,7 +23,7 @@ mod tests;
 mod tls;
 mod write_order;
 
-pub use listener::Address;
+pub use crate::address::Address;
 pub use tls::TlsOptions;
 
 use crate::ClassRules;
@@ -107,8 +107,8 @@ impl NbdServer {
         }
         let knows_clients = options.tls.as_ref().is_some_and(TlsOptions::knows_clients);
         let listener = listener::Bound::bind(&options.address, knows_clients)?;
-        if listener.was_left {
-            // Its clients come back, and may rely on what they have not flushed.
+        if listener.may_have_clients() {
+            // They may rely on what they have not flushed.
             devices[options.class].inherit_writes();
         }
         let senders = server.cores.senders().to_vec();
@@ -145,12 +145,10 @@ impl NbdServer {
         let Some(listener) = self.listener.take() else {
             return;
         };
-        let address = listener.address.clone();
+        let file = listener.file.clone();
         listener.end();
         self.end();
-        if self.was_forced()
-            && let Address::Unix(path) = address
-        {
+        if let Some(path) = file.filter(|_| self.was_forced()) {
             // By it the next server knows that clients may rely on writes that were not flushed.
             unix_socket::leave_behind(&path);
         }

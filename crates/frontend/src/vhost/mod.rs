@@ -27,8 +27,9 @@ mod vring;
 use crate::acceptor::Acceptor;
 use crate::core_thread::{self, Cores};
 use crate::limits::{DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
+use crate::unix_socket::{self, Origin};
 use crate::virtio_blk::ID_BYTES;
-use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses, unix_socket};
+use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses};
 pub use inflight::Writers;
 pub use succession::{NoteWriters, Succession};
 
@@ -177,18 +178,18 @@ impl VhostServer {
     }
 
     fn listen(&mut self, path: &Path) -> Result<(), FrontendError> {
-        let (socket, _) =
+        let (socket, origin) =
             unix_socket::listen(path, 1, None).map_err(|source| FrontendError::Listen {
                 address: path.display().to_string(),
                 source,
             })?;
         self.socket = Some(path.to_owned());
         let shared = Arc::clone(&self.shared);
-        let path = path.to_owned();
+        let file = (origin != Origin::Passed).then(|| SocketFile(path.to_owned()));
         let serve = move |end: &UnixStream| {
             control::serve_all(&socket, end, &shared);
-            // While it is listened on, no other server takes its place. It may be gone already.
-            let _ = std::fs::remove_file(path);
+            // While it is listened on, no other server takes its place.
+            drop(file);
         };
         self.control = Some(Acceptor::start("vhost/control", serve)?);
         Ok(())
@@ -210,17 +211,19 @@ impl VhostServer {
             .as_mut()
             .unwrap_or_else(|poisoned| poisoned.get_mut()) = Some(by);
         drop(end_by);
-        match (self.control.take(), self.socket.take()) {
-            // It removes the socket.
-            (Some(control), _) => drop(control),
-            // It did not start. The socket may be gone already.
-            (None, Some(socket)) => {
-                let _ = std::fs::remove_file(socket);
-            }
-            (None, None) => {}
-        }
+        // It removes the socket.
+        self.control = None;
         self.cores.tell(|| Message::End);
         self.cores.join();
+    }
+}
+
+/// The file of a Unix socket; removed when dropped, unless it is gone already.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
