@@ -6,6 +6,7 @@ use crate::succession::identity_at;
 use crate::wanted::{FrontEndOptions, Wanted};
 use anyhow::{Context as _, Result};
 use control::attachments::{AttachmentClass, AttachmentSnapshot, AttachmentState};
+use control::socket_access::SocketAccess;
 use frontend::IoCounts;
 use frontend::nbd::Address;
 use reactor::placement;
@@ -162,7 +163,8 @@ fn start_here(wanted: &Wanted, may_offer: &dyn Fn() -> Result<()>) -> Result<Sta
         FrontEndOptions::Ublk(options) => ublk::start(options, source)?,
     };
     if let Some(Address::Unix(path)) = wanted.front_end.address() {
-        wanted.socket_access.apply(&path)?;
+        let applied = wanted.socket_access.apply(&path);
+        applied.with_context(|| format!("{}: {}", path.display(), SocketAccess::REMEDY))?;
     }
     Ok(started)
 }

@@ -16,7 +16,6 @@ mod modified;
 mod process;
 mod reporter;
 mod running;
-mod socket_access;
 mod source;
 mod succession;
 #[cfg(test)]
@@ -25,6 +24,5 @@ mod wanted;
 
 pub use process::{Origin, run};
 pub use reporter::{Ready, Reporter};
-pub use socket_access::SocketAccess;
 pub use source::{RemoteNamespaces, SourceDevice, block_size_of};
 pub use wanted::{File, FrontEndOptions, ReadFile, Wanted};

@@ -3,13 +3,13 @@
 use crate::attached::Attached;
 use crate::front_end::{End, FrontEnd};
 use crate::reporter::{Ready, Reporter};
-use crate::socket_access::SocketAccess;
 use crate::source::SourceDevice;
 use crate::wanted::{File, FileReader, FrontEndOptions, Wanted};
 use anyhow::Result;
 use control::ConfigError;
 use control::attachments::Entry;
 use control::model::ApiAddress;
+use control::socket_access::SocketAccess;
 use frontend::nbd::{Address, NbdOptions};
 use frontend::{ClassRules, IoCounts, Ping};
 use reactor::PollPolicy;

@@ -1,9 +1,9 @@
 //! Descriptions of attachments.
 
-use crate::socket_access::SocketAccess;
 use crate::source::SourceDevice;
 use control::ConfigError;
 use control::attachments::{Entry, Interface};
+use control::socket_access::SocketAccess;
 use frontend::fuse::Options as FuseOptions;
 use frontend::nbd::{Address, NbdOptions};
 use frontend::ublk::UblkOptions;

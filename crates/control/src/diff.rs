@@ -94,6 +94,14 @@ fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
     let mut keys: Vec<Fixed> = [
         ("listen", old.listen != new.listen),
         ("api", old.api != new.api),
+        (
+            "api_socket_mode",
+            old.api_socket_mode != new.api_socket_mode,
+        ),
+        (
+            "api_socket_group",
+            old.api_socket_group != new.api_socket_group,
+        ),
         ("api_limits", old.api_limits != new.api_limits),
         ("device_folders", old.device_folders != new.device_folders),
         ("cores", old.cores != new.cores),

@@ -35,6 +35,7 @@ pub mod provenance;
 pub mod server;
 pub mod serving;
 pub mod snapshot;
+pub mod socket_access;
 pub mod state;
 mod suggest;
 

@@ -77,9 +77,11 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Keys that the running target has from the file alone.
-const FIXED: [&str; 7] = [
+const FIXED: [&str; 9] = [
     "listen",
     "api",
+    "api_socket_mode",
+    "api_socket_group",
     "api_limits",
     "device_folders",
     "cores",

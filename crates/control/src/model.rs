@@ -15,6 +15,7 @@ mod keyword;
 mod limits;
 mod network;
 mod size;
+mod socket_mode;
 mod switch;
 mod tenant;
 
@@ -40,6 +41,7 @@ pub(crate) use keyword::{Keyword, keyword};
 pub use limits::Limits;
 pub use network::{Network, NetworkError};
 pub use size::{Size, SizeError};
+pub use socket_mode::SocketMode;
 pub(crate) use switch::Plain;
 pub use switch::{BASELINE, Switch, SwitchChange};
 pub use tenant::{
@@ -71,6 +73,14 @@ base::with_defaults! {
         /// The address of the HTTP interface; `None` switches it off. Fixed while running.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub api: Option<ApiAddress> = None,
+        /// Permission bits of the interface's Unix socket; `None` for 0600, and with a group for 0660.
+        /// Fixed while running.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub api_socket_mode: Option<SocketMode> = None,
+        /// Number of the group of the interface's Unix socket; `None` for that of the process. Fixed
+        /// while running.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub api_socket_group: Option<u32> = None,
         /// Folders below which devices that are added over the interface may have their files; without
         /// any, none may. Fixed while running.
         #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -25,6 +25,7 @@ use crate::attachments::{Attachments, SharedAttachments};
 use crate::control::Control;
 use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
 use crate::model::{ApiAddress, ApiLimits};
+use crate::socket_access::SocketAccess;
 use listener::{ApiListener, Bound, Client};
 pub use managed::log_refused;
 use managed::{FrontEnds, Managed, TargetProcess};
@@ -34,6 +35,8 @@ use managed::{FrontEnds, Managed, TargetProcess};
 pub struct ServerOptions {
     /// The address of the HTTP interface; `None` serves signals alone.
     pub api: Option<ApiAddress>,
+    /// The access to its Unix socket.
+    pub access: SocketAccess,
     /// The token of requests over TCP; without it there is no interface on a TCP port.
     pub token: Option<Token>,
     /// The file that SIGHUP reads again.
@@ -141,7 +144,7 @@ pub fn run_attachments(
 }
 
 fn start<M: Managed>(managed: Arc<M>, options: ServerOptions) -> Result<Server, ServerError> {
-    let bind = |address| listener::bind(address, options.token.is_some());
+    let bind = |address| listener::bind(address, options.access, options.token.is_some());
     let bound = options.api.as_ref().map(bind).transpose()?;
     let address = bound.as_ref().map(|bound| bound.address().clone());
     let (stop, stopped) = oneshot::channel();

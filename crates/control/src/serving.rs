@@ -16,6 +16,7 @@ use crate::plane::Plane;
 use crate::process::open_files;
 use crate::process::service_manager::ServiceManager;
 use crate::server::{self, Server, ServerError, ServerOptions};
+use crate::socket_access::SocketAccess;
 use crate::state::{StateError, StateFile};
 
 /// Options of a target beside its configuration.
@@ -100,6 +101,7 @@ impl Serving {
         others.retain(|core| !cores.contains(core));
         let server_options = ServerOptions {
             api: configuration.api.clone(),
+            access: SocketAccess::of_interface(configuration),
             limits: configuration.api_limits,
             token: options.token,
             config_path: options.config_path,

@@ -8,11 +8,13 @@ mod common;
 use common::{Scratch, TOKEN, TOML, control, exchange, get, request, send, serve};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use switchyard_control::config::{Format, parse};
 use switchyard_control::model::{ApiAddress, ApiLimits};
 use switchyard_control::server::{Server, ServerOptions, run};
+use switchyard_control::socket_access::SocketAccess;
 use switchyard_control::{ServerError, Token};
 
 #[test]
@@ -48,6 +50,65 @@ fn web_pages_are_kept_out() {
         format!("Host: {address}\r\nSec-Fetch-Site: cross-site\r\n"),
     ] {
         with(bad).error(403);
+    }
+}
+
+#[test]
+fn a_unix_socket_has_the_mode_and_the_group_that_are_given() {
+    let scratch = Scratch::new("access");
+    let path = scratch.0.join("api.sock");
+    let (control, _plane) = control(TOML);
+    let own = std::fs::metadata(&scratch.0).unwrap().gid();
+    for (mode, group, expected) in [
+        (Some("0606"), None, 0o606),
+        (None, Some(own), 0o660),
+        (Some("0640"), Some(own), 0o640),
+    ] {
+        let access = SocketAccess {
+            mode: mode.map(|mode| mode.parse().unwrap()),
+            group,
+        };
+        let options = ServerOptions {
+            access,
+            ..options(&format!("unix:{}", path.display()))
+        };
+        let server = run(control.clone(), options, || {}).unwrap();
+        let found = std::fs::metadata(&path).unwrap();
+        assert_eq!((found.mode() & 0o777, found.gid()), (expected, own));
+        server.stop();
+    }
+}
+
+#[test]
+fn the_interface_s_socket_has_a_mode_and_a_group() {
+    let text = "api = \"unix:/a\"\napi_socket_mode = \"0660\"\napi_socket_group = \"root\"\n";
+    let configuration = parse(text, Format::Toml).unwrap();
+    assert_eq!(configuration.api_socket_mode, "0660".parse().ok());
+    assert_eq!(configuration.api_socket_group, Some(0));
+    for (text, expected) in [
+        (
+            "api_socket_mode = \"0660\"",
+            "api_socket_mode: has no Unix socket; write api = \"unix:",
+        ),
+        (
+            "api = \"127.0.0.1:1\"\napi_socket_group = 3",
+            "api_socket_group: has no Unix socket; write api = \"unix:",
+        ),
+        (
+            "api_socket_mode = 660",
+            "api_socket_mode: the integer 660 cannot stand here; write permission bits in quotes",
+        ),
+        (
+            "api_socket_mode = \"rw\"",
+            "api_socket_mode: the text \"rw\" cannot stand here; write permission bits in octal",
+        ),
+        (
+            "api_socket_group = \"no such group\"",
+            "api_socket_group: the text \"no such group\" cannot stand here; no group in",
+        ),
+    ] {
+        let found = parse(text, Format::Toml).unwrap_err().to_string();
+        assert!(found.contains(expected), "{found}");
     }
 }
 

@@ -1,13 +1,12 @@
 //! `switchyard attach`.
 
 use super::{Cores, HostArgs, Poll, block_size, device, for_target};
-use attach::{
-    FrontEndOptions, RemoteNamespaces, SocketAccess, SourceDevice, Wanted, block_size_of,
-};
+use attach::{FrontEndOptions, RemoteNamespaces, SourceDevice, Wanted, block_size_of};
 use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use control::attachments::Entry;
-use control::model::{ApiAddress, BlockSize, DEFAULT_NQN, DeviceKind};
+use control::model::{ApiAddress, BlockSize, DEFAULT_NQN, DeviceKind, SocketMode};
+use control::socket_access::{SocketAccess, group_number};
 use frontend::nbd::{Address, NbdOptions, TlsOptions};
 use frontend::ublk::UblkOptions;
 use frontend::vhost::VhostOptions;
@@ -225,8 +224,8 @@ impl SourceArgs {
 #[derive(Args, Clone, Debug)]
 pub struct SocketAccessArgs {
     /// Permission bits of the socket, in octal [default: 0600, or 0660 with --socket-group]
-    #[arg(long, value_name = "MODE", value_parser = socket_mode)]
-    pub socket_mode: Option<u32>,
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<SocketMode>,
     /// Group of the socket: a name of /etc/group, or a number
     #[arg(long, value_name = "GROUP", value_parser = group_number)]
     pub socket_group: Option<u32>,
@@ -239,26 +238,6 @@ impl SocketAccessArgs {
             group: self.socket_group,
         }
     }
-}
-
-fn socket_mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok();
-    let mode = mode.filter(|&mode| mode <= 0o777);
-    mode.ok_or_else(|| "write permission bits in octal, for example 0660".to_owned())
-}
-
-fn group_number(text: &str) -> Result<u32, String> {
-    if let Ok(number) = text.parse() {
-        return Ok(number);
-    }
-    let groups = std::fs::read_to_string("/etc/group")
-        .map_err(|error| format!("/etc/group: {error}; write the number of the group"))?;
-    let number = groups.lines().find_map(|line| {
-        let mut words = line.split(':');
-        let is_it = words.next() == Some(text);
-        words.nth(1).filter(|_| is_it)?.parse().ok()
-    });
-    number.ok_or_else(|| "no group in /etc/group; write its number".to_owned())
 }
 
 /// The service of a front end that may have several cores.

@@ -2,8 +2,9 @@
 
 use super::{Cores, SwitchArgs, block_size, device};
 use clap::{ArgMatches, Args, ValueEnum};
-use control::model::{ApiAddress, BlockSize, Device, DeviceKind};
+use control::model::{ApiAddress, BlockSize, Device, DeviceKind, SocketMode};
 use control::process::confine::Confinement;
+use control::socket_access::group_number;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -30,7 +31,7 @@ pub struct ServeArgs {
     /// Take everything from this TOML file; the only way to serve other machines
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "listen", "ram", "file", "null", "flash", "block_size", "cores", "poll", "baseline",
-        "knobs", "api",
+        "knobs", "api", "api_socket_mode", "api_socket_group",
     ])]
     pub config: Option<PathBuf>,
     /// Listen here (repeatable); port 0 takes a free one [default: 127.0.0.1:4420]
@@ -61,11 +62,19 @@ pub struct ServeArgs {
     pub switch: SwitchArgs,
     /// Serve the HTTP interface and metrics here: unix:/PATH, such as unix:/run/switchyard/api.sock
     ///
-    /// Only the owner of the process may open it. 127.0.0.1:PORT is possible too; requests must
+    /// Only the owner of the process may open it, unless --api-socket-mode or --api-socket-group is
+    /// given. 127.0.0.1:PORT is possible too; requests must
     /// then show the token that the target finds in the environment: SWITCHYARD_API_TOKEN, or the
     /// file that SWITCHYARD_API_TOKEN_FILE names.
     #[arg(long, value_name = "ADDRESS")]
     pub api: Option<ApiAddress>,
+    /// Permission bits of the interface's Unix socket, in octal [default: 0600, or 0660 with
+    /// --api-socket-group]
+    #[arg(long, value_name = "MODE", requires = "api")]
+    pub api_socket_mode: Option<SocketMode>,
+    /// Group of the interface's Unix socket: a name of /etc/group, or a number
+    #[arg(long, value_name = "GROUP", requires = "api", value_parser = group_number)]
+    pub api_socket_group: Option<u32>,
     /// Keep what the interface changes in this file, and bring it back at the next start
     ///
     /// The configuration file counts too: what only one of the two changed is as that one says.

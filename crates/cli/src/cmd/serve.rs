@@ -7,6 +7,7 @@ use crate::output::{Output, human_bytes, print};
 use anyhow::{Context as _, Result, bail};
 use control::model::{Subsystem, Switch};
 use control::process::confine::{self, Paths};
+use control::socket_access::SocketAccess;
 use control::{Configuration, Serving, ServingOptions, Snapshot, with_causes};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -68,7 +69,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
 fn confine(args: &ServeArgs, configuration: &Configuration) -> Result<()> {
     let (config, state) = (args.config.as_deref(), args.state.as_deref());
     let chosen: Vec<_> = args.confine.iter().map(|&choice| choice.into()).collect();
-    confine::drop_capabilities(&chosen)?;
+    confine::drop_capabilities(&chosen, SocketAccess::of_interface(configuration))?;
     confine::confine(&chosen, &Paths::of(configuration, config, state))?;
     log::begin()
 }
@@ -108,6 +109,8 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     configuration.cores = args.cores.clone().map(|cores| cores.0);
     configuration.switch = Switch(args.switch.knobs()?);
     configuration.api.clone_from(&args.api);
+    configuration.api_socket_mode = args.api_socket_mode;
+    configuration.api_socket_group = args.api_socket_group;
     control::config::validate(&configuration)?;
     Ok(configuration)
 }

@@ -7,7 +7,7 @@ mod tenants;
 use super::decode::report_knob;
 use super::spot::Spot;
 use crate::limits;
-use crate::model::{ApiLimits, Configuration, Limits};
+use crate::model::{ApiAddress, ApiLimits, Configuration, Limits};
 use target::limits::LegalValues;
 
 /// Reports every problem of `configuration`, by key.
@@ -47,6 +47,17 @@ fn target(configuration: &Configuration, root: &Spot<'_>) {
     let fixed: Vec<_> = addresses.iter().filter(|a| a.port() != 0).collect();
     if fixed.len() == addresses.len() {
         place.distinct(&fixed);
+    }
+    if !matches!(configuration.api, Some(ApiAddress::Unix(_))) {
+        for (key, is_there) in [
+            ("api_socket_mode", configuration.api_socket_mode.is_some()),
+            ("api_socket_group", configuration.api_socket_group.is_some()),
+        ] {
+            if is_there {
+                let remedy = "write api = \"unix:/run/switchyard/api.sock\", or omit the key";
+                root.key(key).report("has no Unix socket", remedy);
+            }
+        }
     }
     let place = root.key("device_folders");
     let folders = &configuration.device_folders;

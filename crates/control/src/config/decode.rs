@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use super::node::{Node, Value};
 use super::spot::{FoundNode, Spot};
-use crate::model::{ApiAddress, Eui64, Keyword, Network, Nguid, Size, Uuid};
+use crate::model::{ApiAddress, Eui64, Keyword, Network, Nguid, Size, SocketMode, Uuid};
 use crate::suggest::nearest;
 pub(super) use switch::report_knob;
 
@@ -238,6 +238,7 @@ from_found! {
     Nguid: |found| parsed(found, Nguid::EXPECTED);
     Eui64: |found| parsed(found, Eui64::EXPECTED);
     ApiAddress: |found| explained(found, "\"127.0.0.1:4421\" or \"unix:/run/switchyard/api.sock\"");
+    SocketMode: |found| explained(found, "permission bits in quotes, like \"0660\"");
     Network: |found| explained(found, "a network like \"192.0.2.0/24\"");
     Size: |found: &FoundNode<'_>| match *found.value {
         Value::Integer(value) if let Ok(bytes) = u64::try_from(value) => Some(Self { bytes }),

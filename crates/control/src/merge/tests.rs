@@ -63,7 +63,7 @@ fn what_only_one_side_changed_is_as_that_side_says() {
 #[test]
 fn what_needs_a_restart_differs_as_well() {
     let changed = read(&format!(
-        "api = \"unix:/a\"\nlimits.max_r2t = 3\ndefault_tenant = false\n{BASE}"
+        "api = \"unix:/a\"\napi_socket_mode = \"0660\"\nlimits.max_r2t = 3\ndefault_tenant = false\n{BASE}"
     ));
     let found = differences(&read(BASE), &changed);
     let found: Vec<_> = found
@@ -74,6 +74,7 @@ fn what_needs_a_restart_differs_as_well() {
         found,
         [
             ("api", true),
+            ("api_socket_mode", true),
             ("default_tenant", false),
             ("limits.max_r2t", true)
         ]

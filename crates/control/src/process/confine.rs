@@ -6,6 +6,7 @@
 //! taken back.
 
 use crate::model::{ApiAddress, Configuration, DeviceKind};
+use crate::socket_access::SocketAccess;
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, path_beneath_rules,
@@ -73,6 +74,10 @@ impl Paths {
         if let Some(ApiAddress::Unix(socket)) = &configuration.api {
             paths.write.push(parent_of(socket));
         }
+        // SIGHUP reads its name again.
+        paths
+            .read
+            .extend(configuration.api_socket_group.map(|_| "/etc/group".into()));
         for device in configuration.devices.values() {
             paths.read.extend(device.model.clone());
             if let DeviceKind::File { path, create, .. } = &device.kind {
@@ -94,16 +99,19 @@ fn parent_of(path: &Path) -> PathBuf {
 }
 
 /// Drops every capability but those that a target may need: low ports, priorities, locked memory,
-/// and, unless it is kept to named files, files of other owners. No program that it starts gets
-/// more.
+/// unless it is kept to named files, files of other owners, and to give its socket a group. No program
+/// that it starts gets more.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn drop_capabilities(chosen: &[Confinement]) -> Result<(), ConfineError> {
+pub fn drop_capabilities(chosen: &[Confinement], access: SocketAccess) -> Result<(), ConfineError> {
     let mut keep =
         CapabilitySet::NET_BIND_SERVICE | CapabilitySet::SYS_NICE | CapabilitySet::IPC_LOCK;
     if !chosen.contains(&Confinement::Landlock) {
         keep |= CapabilitySet::DAC_OVERRIDE;
+    }
+    if access.group.is_some() {
+        keep |= CapabilitySet::CHOWN;
     }
     let now = rustix::thread::capabilities(None)?;
     let kept = CapabilitySets {

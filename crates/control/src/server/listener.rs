@@ -1,4 +1,5 @@
-//! The interface's socket: a loopback port, or a Unix socket that only its owner may use.
+//! The interface's socket: a loopback port, or a Unix socket, which only its owner may use unless more
+//! is configured.
 //!
 //! Any user of the machine reaches a loopback port, so a connection has to show soon that it is
 //! worth its place: it is closed without a request after `request_timeout_ms` of the
@@ -9,6 +10,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -33,6 +35,7 @@ use super::ServerError;
 use crate::api::{ClientLimit, Clients};
 use crate::limits::API_ACCEPT_LOG_PERIOD_MS;
 use crate::model::ApiAddress;
+use crate::socket_access::SocketAccess;
 
 /// Connections that the kernel keeps for us until we accept them.
 const BACKLOG: i32 = 128;
@@ -69,7 +72,11 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Takes the address; one of TCP only if requests must show a token.
-pub(super) fn bind(address: &ApiAddress, token: bool) -> Result<Bound, ServerError> {
+pub(super) fn bind(
+    address: &ApiAddress,
+    access: SocketAccess,
+    token: bool,
+) -> Result<Bound, ServerError> {
     match address {
         ApiAddress::Loopback(_) if !token => Err((
             io::Error::other(
@@ -79,7 +86,7 @@ pub(super) fn bind(address: &ApiAddress, token: bool) -> Result<Bound, ServerErr
              or SWITCHYARD_API_TOKEN_FILE",
         )),
         ApiAddress::Loopback(ip) => bind_tcp(*ip),
-        ApiAddress::Unix(path) => bind_unix(path),
+        ApiAddress::Unix(path) => bind_unix(path, access),
     }
     .map_err(|(error, what_to_do)| ServerError::Bind {
         address: address.clone(),
@@ -115,9 +122,9 @@ fn bind_tcp(address: SocketAddr) -> Result<Bound, BindError> {
     })
 }
 
-fn bind_unix(path: &Path) -> Result<Bound, BindError> {
+fn bind_unix(path: &Path, access: SocketAccess) -> Result<Bound, BindError> {
     remove_dead(path)?;
-    let bound = || -> io::Result<Bound> {
+    let bound = || -> io::Result<(OwnedFd, SocketFile)> {
         let socket = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -132,19 +139,24 @@ fn bind_unix(path: &Path) -> Result<Bound, BindError> {
             path: path.to_owned(),
             inode: inode(path)?,
         };
-        rustix::net::listen(&socket, BACKLOG)?;
-        Ok(Bound {
-            address: ApiAddress::Unix(path.to_owned()),
-            socket: Socket::Unix(UnixListener::from(socket), file),
-        })
+        Ok((socket, file))
     };
-    bound().map_err(|error| {
+    let refused = |error: io::Error| {
         let what_to_do = match error.kind() {
             io::ErrorKind::NotFound => "create its directory",
             io::ErrorKind::PermissionDenied => "choose a directory that this user may write to",
             _ => "choose another path",
         };
         (error, what_to_do)
+    };
+    let (socket, file) = bound().map_err(refused)?;
+    let applied = access.apply(path);
+    applied.map_err(|error| (error, SocketAccess::REMEDY))?;
+    // Before, nothing can connect.
+    rustix::net::listen(&socket, BACKLOG).map_err(|error| refused(error.into()))?;
+    Ok(Bound {
+        address: ApiAddress::Unix(path.to_owned()),
+        socket: Socket::Unix(UnixListener::from(socket), file),
     })
 }
 

@@ -30,16 +30,19 @@ fn one_thread_serves_files_on_one_processor() {
 
 #[test]
 fn the_access_to_a_socket_is_read() {
-    assert_eq!(socket_mode("0660"), Ok(0o660));
-    for wrong in ["", "1777", "8", "rw", "-1"] {
-        socket_mode(wrong).expect_err(wrong);
-    }
-    assert_eq!(group_number("root"), Ok(0));
-    assert_eq!(group_number("12"), Ok(12));
-    group_number("no such group").expect_err("it is not there");
-    let line = ["attach", "nbd", "--ram", "1M", "--listen", "127.0.0.1:0"];
-    let line = [&line[..], &["--socket-mode", "0660"]].concat();
-    Line::try_parse_from(line).expect_err("there is no socket");
+    let parse = |address: &[&str], mode| {
+        let line = ["attach", "nbd", "--ram", "1M", "--socket-group", "root"];
+        Line::try_parse_from([&line[..], address, &["--socket-mode", mode]].concat())
+    };
+    let line = parse(&["--socket", "s"], "0660").expect("a socket");
+    let AttachCommand::Nbd(args) = line.kind else {
+        panic!("it is NBD");
+    };
+    let access = args.access.get();
+    assert_eq!((access.mode, access.group), ("0660".parse().ok(), Some(0)));
+    let error = parse(&["--socket", "s"], "1777").expect_err("no such bits");
+    assert!(error.to_string().contains("in octal"), "{error}");
+    parse(&["--listen", "127.0.0.1:0"], "0660").expect_err("there is no socket");
 }
 
 /// They were taken and had no effect.

@@ -1,11 +1,13 @@
 //! The target, its subsystems and namespaces.
 
 use super::{FromNode, Table, from_table, switch};
+use crate::config::node::Value;
 use crate::config::spot::FoundNode;
 use crate::model::{
     ApiLimits, Configuration, DEFAULT_MODEL, DISCOVERY_NQN, DISCOVERY_PORT, Digests, Discovery,
     Limits, Namespace, Referral, Subsystem, derived_serial,
 };
+use crate::socket_access::group_number;
 use target::limits::LIMITS;
 
 impl FromNode for Configuration {
@@ -14,6 +16,8 @@ impl FromNode for Configuration {
         let default = Self::default();
         let listen = table.or("listen", default.listen);
         let api = table.optional("api");
+        let api_socket_mode = table.optional("api_socket_mode");
+        let api_socket_group = table.optional::<GroupNumber>("api_socket_group");
         let api_limits = table.or_default("api_limits");
         let device_folders = table.or_default("device_folders");
         let cores = table.optional("cores");
@@ -31,6 +35,8 @@ impl FromNode for Configuration {
         Some(Self {
             listen: listen?,
             api: api?,
+            api_socket_mode: api_socket_mode?,
+            api_socket_group: api_socket_group?.map(|group| group.0),
             api_limits: api_limits?,
             device_folders: device_folders?,
             cores: cores?,
@@ -43,6 +49,21 @@ impl FromNode for Configuration {
             subsystems: subsystems?,
             tenants: tenants?,
         })
+    }
+}
+
+/// A group's number, written as such or as a name.
+struct GroupNumber(u32);
+
+impl FromNode for GroupNumber {
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        let Value::String(name) = found.value else {
+            return u32::from_node(found).map(Self);
+        };
+        match group_number(name) {
+            Ok(number) => Some(Self(number)),
+            Err(remedy) => found.misplaced(remedy),
+        }
     }
 }
 
