@@ -39,6 +39,7 @@ pub use identifier::{
 };
 pub(crate) use keyword::{Keyword, keyword};
 pub use limits::Limits;
+pub(crate) use limits::REMOVED_LIMITS;
 pub use network::{Network, NetworkError};
 pub use size::{Size, SizeError};
 pub use socket_mode::SocketMode;

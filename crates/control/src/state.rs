@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use block::LockedFile;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use switch::knobs::{Knob, KnobError};
 
 use crate::config;
 use crate::files;
 use crate::limits::STATE_BYTES_MAX;
-use crate::model::Configuration;
+use crate::model::{Configuration, REMOVED_LIMITS};
 
 /// The version of the format that this program writes, and the only one that it reads.
 const VERSION: u32 = 1;
@@ -72,6 +74,28 @@ pub struct StateError {
     pub why: String,
     /// The remedy.
     pub what_to_do: String,
+}
+
+/// Removes the limits and knobs that earlier versions kept and this one has not: a state file is not
+/// edited by hand.
+fn ignore_removed(state: &mut Value) {
+    let is_knob = |key: &str| matches!(Knob::find(key), Err(KnobError::Removed { .. }));
+    for place in [
+        "/file/limits",
+        "/file/switch",
+        "/in_force/limits",
+        "/in_force/switch",
+    ] {
+        if let Some(entries) = state.pointer_mut(place).and_then(Value::as_object_mut) {
+            entries.retain(|key, _| {
+                let removed = REMOVED_LIMITS.contains(&&**key) || is_knob(key);
+                if removed {
+                    tracing::warn!("{key} of the state file was removed and is ignored");
+                }
+                !removed
+            });
+        }
+    }
 }
 
 impl StateFile {
@@ -144,11 +168,12 @@ impl StateFile {
                       changed is then not in force";
         let damaged =
             |error: serde_json::Error| self.failed(format!("it is damaged: {error}"), remedy);
-        let value: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
+        let mut value: Value = serde_json::from_str(&text).map_err(damaged)?;
         if value["version"] != VERSION {
             let why = format!("its version is {}, not {VERSION}", value["version"]);
             return Err(self.failed(why, "start the program that wrote it, or move it away"));
         }
+        ignore_removed(&mut value);
         let mut state: State = serde_json::from_value(value).map_err(damaged)?;
         for configuration in [&mut state.file, &mut state.in_force] {
             config::validate(configuration)

@@ -279,3 +279,27 @@ fn a_state_of_another_process_version_or_kind_is_refused() {
     // A lock was left beside what can be no state file, such as in /dev.
     assert!(!scratch.0.join("pipe.lock").exists());
 }
+
+/// A target with a file of state from an earlier version did not start again.
+#[test]
+fn what_an_earlier_version_kept_and_this_one_has_not_is_ignored() {
+    let scratch = Scratch::new("earlier");
+    let state = scratch.0.join("state.json");
+    let (control, _) = start(FILE, &state).unwrap();
+    control.change(allow(HOST)).unwrap();
+    let before = control.configuration();
+    drop(control);
+    let text = std::fs::read_to_string(&state).unwrap();
+    let earlier = text
+        .replace("\"limits\":{", "\"limits\":{\"stash_bytes\":65536,")
+        .replace("\"switch\":{", "\"switch\":{\"threads\":\"per-class\",");
+    assert_eq!(earlier.matches("stash_bytes").count(), 2, "{text}");
+    assert_eq!(
+        earlier.matches("threads\":\"per-class").count(),
+        2,
+        "{text}"
+    );
+    std::fs::write(&state, earlier).unwrap();
+    let (control, _) = start(FILE, &state).unwrap();
+    assert_eq!(control.configuration(), before);
+}

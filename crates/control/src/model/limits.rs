@@ -7,6 +7,9 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use target::limits::{LIMITS, LIMITS_COUNT, Limit};
 
+/// Limits of earlier versions, which are ignored with a warning.
+pub(crate) const REMOVED_LIMITS: [&str; 1] = ["stash_bytes"];
+
 /// The limits of a target: a value for each of [`LIMITS`], in its order. Unchecked: a value may lie
 /// outside of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::config::node::Value;
 use crate::config::spot::FoundNode;
 use crate::model::{
     ApiLimits, Configuration, DEFAULT_MODEL, DISCOVERY_NQN, DISCOVERY_PORT, Digests, Discovery,
-    Limits, Namespace, Referral, Subsystem, derived_serial,
+    Limits, Namespace, REMOVED_LIMITS, Referral, Subsystem, derived_serial,
 };
 use crate::socket_access::group_number;
 use target::limits::LIMITS;
@@ -75,9 +75,10 @@ impl FromNode for Limits {
             let value = table.number(limit.key, limit.default(), &limit.range);
             limits.set(limit.key, value.unwrap_or_default());
         }
-        // Files of an earlier version have it, also files of state, which are not edited by hand.
-        if table.has("stash_bytes") {
-            tracing::warn!("limits.stash_bytes was removed and is ignored; omit it");
+        for key in REMOVED_LIMITS {
+            if table.has(key) {
+                tracing::warn!("limits.{key} was removed and is ignored; omit it");
+            }
         }
         table.finish();
         Some(limits)
