@@ -8,6 +8,7 @@
 //! anything in here.
 
 mod addresses;
+mod connections;
 mod controllers_watch;
 pub(crate) mod namespace_state;
 mod namespaces_found;
@@ -23,6 +24,7 @@ use crate::options::{ConnectOptions, ReplayPolicy};
 pub use crate::recovery::epoch::Phase;
 use crate::recovery::epoch::{Epoch, SharedEpoch};
 use crate::recovery::fences::{ControllerName, FenceSnapshot, Fences};
+use crate::recovery::rest::Rest;
 use crate::recovery::span::Span;
 use addresses::Addresses;
 use base::mutation::{self, Mutation};
@@ -72,6 +74,8 @@ struct Knowledge {
     queue_ids: QueueIds,
     tenants: TenantEventLog,
     wakers: Vec<(u64, Arc<dyn Wake>)>,
+    /// Of channels, by the key of their waker.
+    rests: BTreeMap<u64, Arc<Rest>>,
     next_waker: u64,
 }
 
@@ -388,7 +392,9 @@ impl Association {
     }
 
     pub(crate) fn remove_waker(&self, id: u64) {
-        self.lock().wakers.retain(|(other, _)| *other != id);
+        let mut knowledge = self.lock();
+        knowledge.wakers.retain(|(other, _)| *other != id);
+        knowledge.rests.remove(&id);
     }
 
     /// Says whether requests fail because the loss has lasted too long, and is not final.
@@ -428,26 +434,6 @@ impl Association {
             let waited = self.changed.wait_timeout(knowledge, left);
             knowledge = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    /// An I/O connection is about to be opened; refused when the epoch has moved meanwhile.
-    pub(crate) fn enter_open(&self, epoch: Epoch) -> bool {
-        if self.epoch.enter(epoch) {
-            return true;
-        }
-        self.leave_open();
-        false
-    }
-
-    /// An I/O connection is closed.
-    pub(crate) fn leave_open(&self) {
-        if self.epoch.leave() {
-            self.announce();
-        }
-    }
-
-    pub(crate) fn open_connections(&self) -> u32 {
-        self.epoch.open()
     }
 
     /// Takes a free identifier of an I/O queue among the first `granted`, one above `after` first.

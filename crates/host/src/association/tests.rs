@@ -127,6 +127,6 @@ fn a_connection_that_comes_too_late_does_not_open() {
     association.report_lost(1, None);
     assert!(!association.enter_open(epoch));
     assert_eq!(association.open_connections(), 1);
-    association.leave_open();
+    association.leave_open(1);
     assert_eq!(association.open_connections(), 0);
 }

@@ -204,6 +204,35 @@ impl RemoteChannel {
         }
     }
 
+    /// Closes the blocks of the writes that the channel leaves behind, as long as a command of them
+    /// may take effect. Without a [close](Channel::close) only the end of the association says when
+    /// none can any more.
+    pub(super) fn close_blocks(&mut self) {
+        while let Some(replay) = self.recovery.take() {
+            if replay.lost_with > 0 {
+                for span in replay.exchange.written() {
+                    self.association.fence_blocks(replay.lost_with, span);
+                }
+            }
+        }
+        let generation = self.recovery.joined;
+        let address = self.association.address();
+        for lane in &mut self.lanes.all {
+            let is_left = |exchange: &Exchange| !exchange.detached;
+            let mut start = 0;
+            while let Some((slot, exchange)) = lane.qpair.table().unanswered(start, is_left) {
+                for span in exchange.written() {
+                    if !self.closing {
+                        let error = ConnectionError::GivenUp { address };
+                        self.association.report_lost(generation, Some(error));
+                    }
+                    self.association.fence_blocks(generation, span);
+                }
+                start = slot + 1;
+            }
+        }
+    }
+
     /// The commands of which submitters know are lost with the channel.
     pub(super) fn let_go_all(&mut self) {
         for index in 0..self.lanes.all.len() {

@@ -77,6 +77,7 @@ impl RemoteChannel {
 
     /// Closes every lane.
     pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
+        self.end_rest();
         if self.state() == ChannelState::Joining {
             let first = self.lanes.unopened.map_or(cx.now, |(first, _)| first);
             self.lanes.unopened = Some((first, cx.now));
@@ -249,7 +250,7 @@ impl RemoteChannel {
         let ended = lane.open && (lane.qpair.is_closed() || lane.qpair.is_ending());
         if lane.qpair.is_closed() && lane.open {
             lane.open = false;
-            self.association.leave_open();
+            self.association.leave_open(1);
         }
         if lane.qpair.is_live() {
             lane.opening = false;

@@ -15,6 +15,7 @@ mod giving_up;
 mod lanes;
 mod refused;
 mod reopening;
+mod resting;
 mod state;
 mod submit;
 mod waiting;
@@ -25,7 +26,6 @@ pub(crate) use displaced::OtherWay;
 use reopening::Reopening;
 pub use state::ChannelState;
 
-use crate::ConnectionError;
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
 use crate::association::parameters::Parameters;
@@ -36,6 +36,7 @@ use crate::command::state::SlotState;
 use crate::qpair::{Qpair, QpairConfig};
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::replay::Recovery;
+use crate::recovery::rest::Rest;
 use base::mutation::{self, Mutation};
 use base::state::StateMachine;
 use base::{ShortQueue, Time};
@@ -155,6 +156,8 @@ pub struct RemoteChannel {
     lanes: Lanes,
     requests: Requests,
     recovery: Recovery,
+    rest: Arc<Rest>,
+    at_rest: bool,
 }
 
 impl RemoteChannel {
@@ -191,7 +194,7 @@ impl RemoteChannel {
         driver: &mut dyn Driver,
     ) -> Self {
         let op_namespace = driver.lease_op_namespace();
-        let waker = association.add_waker(waker);
+        let (waker, rest) = association.add_channel(waker);
         let config = QpairConfig::new(association.options(), false);
         let depth = depth.min(association.parameters().depth.max(1));
         let lists = driver.send_lists();
@@ -246,6 +249,8 @@ impl RemoteChannel {
                 next_limit: Time::NEVER,
             },
             recovery: Recovery::new(capacity),
+            rest,
+            at_rest: false,
             association,
         };
         channel.number_lanes();
@@ -336,9 +341,9 @@ impl RemoteChannel {
     }
 
     /// Returns true if a request has to wait.
-    fn must_wait(&self, exchange: &Exchange) -> bool {
+    fn must_wait(&mut self, exchange: &Exchange) -> bool {
         let barred = self.requests.barriers > 0 && !mutation::active(Mutation::BarrierNotKept);
-        if self.state() != ChannelState::Live || barred {
+        if !self.may_send() || barred {
             return true;
         }
         if !self.recovery.has_rules() {
@@ -418,35 +423,6 @@ impl RemoteChannel {
         }
     }
 
-    /// Closes the blocks of the writes that the channel leaves behind, as long as a command of them
-    /// may take effect. Without a [close](Channel::close) only the end of the association says when
-    /// none can any more.
-    fn close_blocks(&mut self) {
-        while let Some(replay) = self.recovery.take() {
-            if replay.lost_with > 0 {
-                for span in replay.exchange.written() {
-                    self.association.fence_blocks(replay.lost_with, span);
-                }
-            }
-        }
-        let generation = self.recovery.joined;
-        let address = self.association.address();
-        for lane in &mut self.lanes.all {
-            let is_left = |exchange: &Exchange| !exchange.detached;
-            let mut start = 0;
-            while let Some((slot, exchange)) = lane.qpair.table().unanswered(start, is_left) {
-                for span in exchange.written() {
-                    if !self.closing {
-                        let error = ConnectionError::GivenUp { address };
-                        self.association.report_lost(generation, Some(error));
-                    }
-                    self.association.fence_blocks(generation, span);
-                }
-                start = slot + 1;
-            }
-        }
-    }
-
     /// Sends what an event made ready, unless the lanes are shared: then their owner pumps them at
     /// the end of its turn, in an order of its own.
     fn follow_up(&mut self, cx: &mut Context<'_>) {
@@ -474,6 +450,9 @@ impl Channel for RemoteChannel {
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        if !self.is_awake() {
+            self.follow(cx);
+        }
         let index = completion.key.index as usize;
         self.lanes.all[index].qpair.apply(completion, cx);
         self.list(index);
@@ -541,6 +520,7 @@ impl Channel for RemoteChannel {
             self.drain_waiting(cx.now);
             self.follow_up(cx);
         }
+        self.rest();
     }
 
     fn is_back(&self) -> bool {
@@ -593,13 +573,10 @@ impl Drop for RemoteChannel {
         if let Some(waker) = self.waker.take() {
             self.association.remove_waker(waker);
         }
+        self.end_rest();
         self.let_go_all();
         self.close_blocks();
-        for lane in &self.lanes.all {
-            if lane.open {
-                self.association.leave_open();
-            }
-        }
+        self.association.leave_open(self.open_lanes());
         self.release_queues();
     }
 }

@@ -63,6 +63,9 @@ impl RemoteChannel {
 
     /// Opens lanes again that the controller has refused, with another identifier where one is free.
     pub(super) fn reopen(&mut self, cx: &mut Context<'_>) {
+        if !self.is_awake() {
+            return;
+        }
         self.lanes.reopening.at = Time::NEVER;
         let granted = self.parameters.io_queues;
         for index in 0..self.lanes.all.len() {

@@ -12,7 +12,7 @@ use block::{BlockError, Operation};
 impl RemoteChannel {
     /// Sends what waited: first what was lost, then what is new, but no write past a locked range.
     pub(super) fn drain_waiting(&mut self, now: Time) {
-        if self.state() != ChannelState::Live {
+        if !self.may_send() {
             return;
         }
         self.recovery.refresh(&self.association);

@@ -3,8 +3,8 @@
 //! Owns the admin connection; sets the controller up, keeps it alive, hears its events, aborts what
 //! takes too long, and makes everything anew after a loss. It runs on any core, on any driver: its
 //! owner passes completions on, and calls [`Controller::tick`] each turn. Channels follow it
-//! through the [`Association`]. It must never announce a new association while connections of the
-//! old one may still be open here.
+//! through the [`Association`]. It must never announce a new association while a connection of the
+//! old one may still carry a command.
 
 mod events;
 mod fencing;

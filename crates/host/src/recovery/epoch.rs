@@ -87,7 +87,7 @@ impl Epoch {
 #[derive(Debug)]
 pub(crate) struct SharedEpoch {
     bits: AtomicU64,
-    /// I/O connections that are not closed.
+    /// I/O connections that are neither closed nor [retired](super::rest).
     open: AtomicU32,
     /// Number of times that each phase was entered; no other memory is ordered by it.
     entered: [Counter; 4],
@@ -159,13 +159,13 @@ impl SharedEpoch {
         self.get() == epoch
     }
 
-    /// A connection is closed, or was not opened. Returns true where a controller may wait for
-    /// that: it was the last one of an association that is lost.
-    pub(crate) fn leave(&self) -> bool {
-        let before = self.open.fetch_sub(1, Ordering::SeqCst);
-        assert!(before > 0, "what is left was entered");
+    /// `count` connections are closed or retired, or one was not opened. Returns true where a
+    /// controller may wait for that: they were the last ones of an association that is lost.
+    pub(crate) fn leave(&self, count: u32) -> bool {
+        let before = self.open.fetch_sub(count, Ordering::SeqCst);
+        assert!(before >= count, "what is left was entered");
         fence(Ordering::SeqCst);
-        before == 1 && self.get().phase != Phase::Live
+        before == count && self.get().phase != Phase::Live
     }
 
     /// Returns the number of times that each phase was entered, in the order of [`Phase::ALL`].
@@ -177,7 +177,7 @@ impl SharedEpoch {
         self.entered[phase.index()].fetch_add(1, Relaxed);
     }
 
-    /// Returns the connections that are open.
+    /// Returns the number of connections that are open and not retired.
     pub(crate) fn open(&self) -> u32 {
         self.open.load(Ordering::SeqCst)
     }
@@ -228,7 +228,7 @@ mod loom_tests {
                             assert!(!next.load(Ordering::Acquire), "it came too late");
                             connected.fetch_sub(1, Ordering::AcqRel);
                         }
-                        if epoch.leave() {
+                        if epoch.leave(1) {
                             wakes.fetch_add(1, Ordering::AcqRel);
                         }
                     })

@@ -5,7 +5,8 @@
 //!
 //! 1. *One epoch.* Every connection is opened under the epoch that its channel has seen. Once the
 //!    epoch has moved and no connection is open, none of the old epoch is opened any more
-//!    ([`epoch`]).
+//!    ([`epoch`]). A channel at rest may have connections of an old epoch, and closes them before it
+//!    sends anything ([`rest`]).
 //! 2. *A fence for each loss.* From the loss of a live association until the target confirms its
 //!    end, or must have ended it by itself, a fence stands for it ([`fences`]).
 //! 3. *No early replay.* A write that was lost is not sent again while the fence of its association
@@ -27,6 +28,7 @@ pub(crate) mod epoch;
 pub(crate) mod fences;
 pub(crate) mod range_locks;
 pub(crate) mod replay;
+pub(crate) mod rest;
 pub(crate) mod span;
 pub(crate) mod status;
 pub(crate) mod unflushed;

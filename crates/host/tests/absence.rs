@@ -1,0 +1,182 @@
+//! Threads that do not look at their channels, and hosts that stand still, while an association is lost.
+//! The clock is the tests' own, so nothing depends on the time that they take.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+mod peer;
+mod setup;
+
+use base::units::Lba;
+use base::{Nanos, Time};
+use block::{Channel as _, Completion, Operation, Request, Submit};
+use host::{
+    Association, ConnectOptions, Controller, HostIdentity, Phase, RemoteChannel, RemoteNamespace,
+    parse_nqn,
+};
+use peer::{Behaviour, NQN, Peer};
+use reactor::testing::{PassThrough, Replace};
+use reactor::uring::UringDriver;
+use reactor::{Context, Driver as _, IoSlice, Wait};
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// A test that waits for longer hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const STEP: Nanos = Nanos::from_millis(1);
+
+/// The test's clock.
+#[derive(Clone)]
+struct Clock(Rc<Cell<Time>>);
+
+impl Replace for Clock {
+    fn now(&self, _: &UringDriver) -> Time {
+        self.0.get()
+    }
+
+    fn reap(
+        &mut self,
+        inner: &mut UringDriver,
+        _: Wait,
+        completions: &mut Vec<reactor::Completion>,
+    ) -> io::Result<()> {
+        inner.reap(Wait::No, completions)
+    }
+}
+
+/// A controller and a channel of it, each with a driver of its own.
+struct Bench {
+    clock: Clock,
+    controller: Controller,
+    controllers_driver: PassThrough<Clock>,
+    channel: RemoteChannel,
+    channels_driver: PassThrough<Clock>,
+}
+
+impl Bench {
+    /// The channel is live, and has read a block.
+    fn start(peer: &Peer) -> Self {
+        let nqn = parse_nqn(NQN).unwrap();
+        let mut options = ConnectOptions::new(peer.address, nqn, HostIdentity::generate());
+        options.loss_timeout = Some(Nanos::from_secs(60));
+        let clock = Clock(Rc::new(Cell::new(Time::ZERO + Nanos::from_secs(1))));
+        let driver = || PassThrough {
+            inner: setup::driver(),
+            replaced: clock.clone(),
+        };
+        let (mut controllers_driver, mut channels_driver) = (driver(), driver());
+        let association = Controller::associate(options);
+        let mut controller = Controller::new(Arc::clone(&association), &mut controllers_driver);
+        let until = Instant::now() + PATIENCE;
+        while association.phase() != Phase::Live {
+            assert!(Instant::now() < until, "it connects");
+            run(&mut controller, &mut controllers_driver);
+        }
+        let namespace = RemoteNamespace::new(&association, 1).unwrap();
+        let channel = namespace
+            .with_queues(1, 4)
+            .open_remote(&mut channels_driver);
+        let mut bench = Self {
+            clock: clock.clone(),
+            controller,
+            controllers_driver,
+            channel: channel.unwrap(),
+            channels_driver,
+        };
+        bench.submit(Operation::Read);
+        bench.finish();
+        bench
+    }
+
+    fn association(&self) -> &Association {
+        self.controller.association()
+    }
+
+    fn pass(&self, time: Nanos) {
+        self.clock.0.set(self.clock.0.get() + time);
+    }
+
+    /// Submits a request for a block, without a look at what has happened.
+    fn submit(&mut self, operation: Operation) {
+        let buffer = self.channels_driver.buffers().take(peer::BLOCK).unwrap();
+        let request = Request {
+            tag: 1,
+            operation,
+            lba: Lba(0),
+            blocks: 1,
+            data: Some(IoSlice::from_buffer(buffer, peer::BLOCK)),
+        };
+        let mut cx = Context::begin(&mut self.channels_driver);
+        let submit = self.channel.submit(request, &mut cx);
+        assert!(matches!(submit, Submit::Queued), "{submit:?}");
+        self.channel.kick(&mut cx);
+    }
+
+    /// A turn of both, a millisecond later.
+    fn turn(&mut self) -> Option<Completion> {
+        self.pass(STEP);
+        run(&mut self.controller, &mut self.controllers_driver);
+        let mut completions = Vec::new();
+        self.channels_driver
+            .reap(Wait::No, &mut completions)
+            .unwrap();
+        let mut cx = Context::begin(&mut self.channels_driver);
+        for completion in completions {
+            self.channel.complete(completion, &mut cx);
+        }
+        self.channel.tick(&mut cx);
+        std::thread::yield_now();
+        self.channel.reap()
+    }
+
+    /// Runs both until the request is done.
+    fn finish(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < until, "it is done");
+            if let Some(done) = self.turn() {
+                return done.result.unwrap();
+            }
+        }
+    }
+}
+
+fn run(controller: &mut Controller, driver: &mut PassThrough<Clock>) {
+    let mut completions = Vec::new();
+    driver.reap(Wait::No, &mut completions).unwrap();
+    let mut cx = Context::begin(driver);
+    for completion in completions {
+        controller.complete(completion, &mut cx);
+    }
+    controller.tick(&mut cx);
+}
+
+/// Each reconnect took a second more.
+#[test]
+fn a_controller_does_not_wait_for_an_idle_channel_that_is_not_run() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let mut bench = Bench::start(&peer);
+    // The peer serves the channel's old connection all the same.
+    peer.cut_oldest();
+    let until = Instant::now() + PATIENCE;
+    // The channel has a second to close its connection.
+    let mut left = 900;
+    while bench.association().generation() < 2 {
+        assert!(Instant::now() < until, "it connects again");
+        if left > 0 {
+            bench.pass(STEP);
+            left -= 1;
+        }
+        run(&mut bench.controller, &mut bench.controllers_driver);
+        std::thread::yield_now();
+    }
+    assert_eq!(peer.seen.live_queues.load(Ordering::SeqCst), 1);
+    bench.submit(Operation::Write { durable: false });
+    bench.finish();
+    assert_eq!(peer.seen.live_queues.load(Ordering::SeqCst), 2);
+    assert_eq!(peer.seen.writes.load(Ordering::SeqCst), 1);
+}
