@@ -10,8 +10,8 @@ use base::units::Lba;
 use base::{Nanos, Time};
 use block::{Channel as _, Completion, Operation, Request, Submit};
 use host::{
-    Association, ConnectOptions, Controller, HostIdentity, Phase, RemoteChannel, RemoteNamespace,
-    parse_nqn,
+    Association, ChannelState, ConnectOptions, Controller, HostIdentity, Phase, RemoteChannel,
+    RemoteNamespace, Status, parse_nqn,
 };
 use peer::{Behaviour, NQN, Peer};
 use reactor::testing::{PassThrough, Replace};
@@ -143,6 +143,12 @@ impl Bench {
             }
         }
     }
+
+    /// Returns the number of connections that the channel began.
+    fn connects(&self) -> u64 {
+        let mut states = self.channel.connection_states_entered();
+        states.find(|(state, _)| *state == "connecting").unwrap().1
+    }
 }
 
 fn run(controller: &mut Controller, driver: &mut PassThrough<Clock>) {
@@ -179,4 +185,28 @@ fn a_controller_does_not_wait_for_an_idle_channel_that_is_not_run() {
     bench.finish();
     assert_eq!(peer.seen.live_queues.load(Ordering::SeqCst), 2);
     assert_eq!(peer.seen.writes.load(Ordering::SeqCst), 1);
+}
+
+/// It failed at the first refusal after the host had stood still for longer than a loss may last.
+#[test]
+fn a_channel_without_a_queue_does_not_count_time_in_which_its_host_stood_still() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let mut bench = Bench::start(&peer);
+    peer.change(|behaviour| behaviour.queues_refused = Some((0, Status::CONNECT_CONTROLLER_BUSY)));
+    peer.cut_all();
+    bench.submit(Operation::Read);
+    for stands_still in [false, true, true] {
+        if stands_still {
+            bench.pass(Nanos::from_secs(3600));
+        }
+        let (connects, until) = (bench.connects(), Instant::now() + PATIENCE);
+        while bench.connects() < connects + 3 {
+            assert!(Instant::now() < until, "it connects again");
+            let done = bench.turn();
+            assert!(done.is_none(), "{done:?}");
+            assert_ne!(bench.channel.state(), ChannelState::Gone);
+        }
+    }
+    peer.change(|behaviour| behaviour.queues_refused = None);
+    bench.finish();
 }

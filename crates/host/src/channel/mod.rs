@@ -488,6 +488,7 @@ impl Channel for RemoteChannel {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
+        self.make_up_for_absence(cx.now);
         self.follow(cx);
         if self.is_lost_for_long() {
             // The next association is followed as by a channel that got no queue.
@@ -545,7 +546,7 @@ impl Channel for RemoteChannel {
         };
         let lanes = lanes.unwrap_or(Time::NEVER);
         let own = self.requests.next_limit.min(self.lanes.reopening.at);
-        lanes.min(replay).min(own)
+        lanes.min(replay).min(own).min(self.lanes.reopening.due)
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {

@@ -6,6 +6,7 @@
 use super::reopening::Reopening;
 use super::{ChannelState, RemoteChannel};
 use crate::limits::ASK_AGAIN;
+use crate::qpair::was_away;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::Context;
@@ -45,6 +46,22 @@ impl RemoteChannel {
         let Reopening { at, delay, .. } = &mut self.lanes.reopening;
         *at = (*at).min(cx.now + *delay);
         *delay = Nanos(delay.0.saturating_mul(2)).min(ASK_AGAIN.max(*delay));
+    }
+
+    /// Time in which the host stood still, or the thread did not run the channel, does not count for the
+    /// time that it waits for a lane: no attempt was made in it. One is made now, and has time for a step.
+    pub(super) fn make_up_for_absence(&mut self, now: Time) {
+        let due = std::mem::replace(&mut self.lanes.reopening.due, Time::NEVER);
+        let Some((first, _)) = self.lanes.unopened.as_mut().filter(|_| !self.closing) else {
+            return;
+        };
+        if was_away(due, now) {
+            let options = self.association.options();
+            let limit = options.loss_timeout.unwrap_or_default();
+            let least = now + options.connect_timeout - limit;
+            *first = (*first + now.since(due)).max(least);
+        }
+        self.lanes.reopening.due = now + ASK_AGAIN;
     }
 
     /// Returns the result of opening the channel: the queue and the status of the refusal if it has no

@@ -11,6 +11,8 @@ pub(super) struct Reopening {
     pub(super) at: Time,
     /// Wait after which that is tried the next time.
     pub(super) delay: Nanos,
+    /// Time at which the channel has to run at the latest, while it waits for a lane.
+    pub(super) due: Time,
     /// The identifier of the last such queue, or 0: others are tried before it.
     pub(super) queue_id: u16,
     /// The queue and the status of the last refusal, of another queue than one that the controller
@@ -24,6 +26,7 @@ impl Reopening {
         Self {
             at: Time::NEVER,
             delay: options.reconnect_delay_min,
+            due: Time::NEVER,
             queue_id: 0,
             refusal: None,
         }
