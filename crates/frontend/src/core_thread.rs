@@ -1,5 +1,6 @@
 //! Cores of a front end: a thread each, with a ring of its own.
 
+use crate::device_io::connect;
 use crate::error::FrontendError;
 use crate::limits::CORE_REQUESTS_MAX;
 use crate::{DeviceIo, IoCounters, IoCounts};
@@ -148,7 +149,8 @@ impl<M: Send + 'static> Cores<M> {
                 ..DriverOptions::default()
             };
             let mut driver = driver(core, &options)?;
-            let io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
+            let mut io = DeviceIo::open(&devices, CORE_REQUESTS_MAX, &mut driver)?;
+            connect([&mut io], &mut driver).map_err(|(_, error)| error)?;
             let counters = Arc::clone(io.counters());
             let service = service(io, driver.op_namespace());
             Ok((Core::new(driver, service, poll), counters))

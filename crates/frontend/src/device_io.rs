@@ -584,5 +584,8 @@ fn piece_of(tag: u64) -> (SlabKey, usize) {
     (SlabKey::from_tag(tag), piece.expect("24 bits"))
 }
 
+mod opening;
+pub(crate) use opening::connect;
+
 #[cfg(test)]
 mod tests;

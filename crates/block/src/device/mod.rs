@@ -321,6 +321,12 @@ pub trait Channel: std::fmt::Debug {
         None
     }
 
+    /// Returns the result of opening the channel; `None` while it is being connected, for which it has
+    /// to be [run](Self::tick). A channel that is reconnecting is open.
+    fn opened(&self) -> Option<Result<(), DeviceError>> {
+        Some(Ok(()))
+    }
+
     /// Starts to end the channel: requests in flight complete (as aborted, if need be), operations
     /// end. Ended when [`closed`](Self::closed) says so. A request that comes later is answered at
     /// once.

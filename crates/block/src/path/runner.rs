@@ -213,6 +213,11 @@ impl Runner {
         !self.gone && self.below.is_back()
     }
 
+    /// Returns the result of opening the channel below, as [`Channel::opened`].
+    pub(super) fn opened(&self) -> Option<Result<(), DeviceError>> {
+        self.below.opened()
+    }
+
     /// Losses of the device's cache, as [`Channel::losses`].
     pub(super) fn losses(&self) -> Option<u32> {
         self.below.losses()

@@ -471,6 +471,10 @@ impl Channel for SubmitterChannel {
         self.runner.is_back()
     }
 
+    fn opened(&self) -> Option<Result<(), DeviceError>> {
+        self.runner.opened()
+    }
+
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
         self.memory.lend(bytes)
     }

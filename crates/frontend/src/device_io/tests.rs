@@ -72,3 +72,84 @@ fn classes_share_the_only_queue_that_there_is() {
         assert!(io.closed());
     }
 }
+
+/// A channel of which the target refuses the queue, unless it is the `taken`th.
+#[derive(Debug)]
+struct Refusing {
+    granted: Granted,
+    taken: usize,
+}
+
+#[derive(Debug)]
+struct Channels {
+    ram: Box<dyn Channel>,
+    /// Turns until it is known if it is refused.
+    turns: usize,
+    refused: bool,
+}
+
+impl Device for Refusing {
+    fn geometry(&self) -> Geometry {
+        self.granted.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.granted.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let nth = self.granted.left.load(Ordering::Relaxed);
+        Ok(Box::new(Channels {
+            ram: self.granted.open(driver)?,
+            turns: 3,
+            refused: nth != self.taken,
+        }))
+    }
+}
+
+impl Channel for Channels {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        assert!(!self.refused, "it has no queue");
+        self.ram.submit(request, cx)
+    }
+
+    fn tick(&mut self, _: &mut Context<'_>) {
+        self.turns = self.turns.saturating_sub(1);
+    }
+
+    fn opened(&self) -> Option<Result<(), DeviceError>> {
+        let refused = || DeviceError::NoQueue("Connect is refused".to_owned());
+        let result = if self.refused { Err(refused()) } else { Ok(()) };
+        (self.turns == 0).then_some(result)
+    }
+}
+
+/// The front end said that it was ready, and the requests of a core waited for its queue.
+#[test]
+fn classes_share_the_only_queue_that_is_not_refused() {
+    for taken in 0..=2 {
+        let device: Arc<dyn Device> = Arc::new(Refusing {
+            granted: Granted {
+                ram: Ram::new(16 * 4096, 4096).unwrap(),
+                left: AtomicUsize::new(2),
+            },
+            taken,
+        });
+        let mut driver = UringDriver::new(&Options::default()).unwrap();
+        let devices = PerClass::from_fn(|_| Arc::clone(&device));
+        let mut io = DeviceIo::<Class>::open(&devices, 16, &mut driver).unwrap();
+        let connected = connect([&mut io], &mut driver);
+        let Ok(()) = connected else {
+            let (_, error) = connected.unwrap_err();
+            assert_eq!(error.to_string(), "Connect is refused");
+            assert_eq!(taken, 0, "one is enough");
+            continue;
+        };
+        let mut cx = Context::begin(&mut driver);
+        for class in Class::ALL {
+            io.submit(class, Operation::Flush, (0, 0), Vec::new(), class);
+            io.turn(&mut cx);
+            assert_eq!(io.finished_of(class).unwrap().result, Ok(()));
+        }
+    }
+}

@@ -11,6 +11,7 @@ use super::limits::{
 use super::session::Session;
 use super::write_order::WriteOrder;
 use crate::core_thread::passes;
+use crate::device_io::connect;
 use crate::{DeviceIo, Finished, IoCounters, Ping};
 use base::{Nanos, SlabKey, Time};
 use block::{Device, Operation};
@@ -101,7 +102,7 @@ impl Dataplane {
         names: Files,
         namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
         poll: PollPolicy,
-        driver: &mut dyn Driver,
+        driver: &mut impl Driver,
     ) -> Result<Self, FuseError> {
         let mut files = Vec::with_capacity(namespaces.len());
         for &(nsid, ref devices) in namespaces {
@@ -113,6 +114,11 @@ impl Dataplane {
                 wrote: false,
             });
         }
+        let opened = connect(files.iter_mut().map(|file| &mut file.io), driver);
+        opened.map_err(|(place, source)| FuseError::Device {
+            nsid: namespaces[place].0,
+            source,
+        })?;
         let file = driver.open_file(Arc::clone(session.file()));
         let file = file.map_err(FuseError::Session)?;
         let slot = SlabKey {

@@ -21,6 +21,7 @@ pub use error::UblkError;
 
 use crate::cache_life::{mark, take_over};
 use crate::core_thread::{self, Cores};
+use crate::device_io::connect;
 use crate::limits::{
     DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
 };
@@ -555,7 +556,9 @@ impl CorePart {
             ..defaults
         };
         let mut driver = core_thread::driver(self.core, &driver_options)?;
-        let io = DeviceIo::open(&self.devices, tags, &mut driver).map_err(FrontendError::Device)?;
+        let mut io =
+            DeviceIo::open(&self.devices, tags, &mut driver).map_err(FrontendError::Device)?;
+        connect([&mut io], &mut driver).map_err(|(_, error)| FrontendError::Device(error))?;
         let io = io.for_client(&self.shared.client);
         let id = self.info.id;
         let unusable = |source| UblkError::Device {

@@ -41,7 +41,8 @@ use base::mutation::{self, Mutation};
 use base::state::StateMachine;
 use base::{ShortQueue, Time};
 use block::{
-    BlockError, Capabilities, Channel, Completion, Extents, Request, Submit, SubmitExtents,
+    BlockError, Capabilities, Channel, Completion, DeviceError, Extents, Request, Submit,
+    SubmitExtents,
 };
 use reactor::{Context, Driver, OpNamespace, OpNamespaceLease, Wake};
 use std::collections::VecDeque;
@@ -527,6 +528,18 @@ impl Channel for RemoteChannel {
     fn is_back(&self) -> bool {
         // One that asks for a queue may be refused it.
         self.state() != ChannelState::Gone && !self.lanes.asks_again
+    }
+
+    fn opened(&self) -> Option<Result<(), DeviceError>> {
+        let refused = |(queue, status)| {
+            DeviceError::NoQueue(format!(
+                "{} at {} refuses Connect of I/O queue {queue}: {status}; use fewer queues, or \
+                 raise the target's limits",
+                self.association.options().subsystem,
+                self.association.address()
+            ))
+        };
+        self.connected().map(|result| result.map_err(refused))
     }
 
     fn deadline(&self) -> Time {

@@ -66,7 +66,7 @@ impl RemoteChannel {
 
     /// Returns the result of opening the channel: the queue and the status of the refusal if it has no
     /// queue because of that; `None` while it is being opened.
-    pub(crate) fn opened(&self) -> Option<Result<(), (u16, Status)>> {
+    pub(super) fn connected(&self) -> Option<Result<(), (u16, Status)>> {
         match (self.state(), self.lanes.reopening.refusal) {
             (ChannelState::Joining, Some(refusal)) => {
                 let opening = |lane: &super::Lane| lane.open;

@@ -163,21 +163,13 @@ impl OpenChannel {
         if self.opening.is_none() {
             return;
         }
-        let result = match self.channel.opened() {
-            None => return,
-            Some(Ok(())) => Ok(()),
-            Some(Err((queue, status))) => {
-                self.closing = true;
-                self.channel.close(cx);
-                let association = self.channel.association();
-                Err(DeviceError::Invalid(format!(
-                    "{} at {} refuses Connect of I/O queue {queue}: {status}; use fewer queues, or \
-                     raise the target's limits",
-                    association.options().subsystem,
-                    association.address()
-                )))
-            }
+        let Some(result) = self.channel.opened() else {
+            return;
         };
+        if result.is_err() {
+            self.closing = true;
+            self.channel.close(cx);
+        }
         if let Some(opening) = self.opening.take() {
             // A caller that gave up does not want to know.
             let _ = opening.send(result);
