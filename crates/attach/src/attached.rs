@@ -154,7 +154,8 @@ fn start_here(wanted: &Wanted, may_offer: &dyn Fn() -> Result<()>) -> Result<Sta
     {
         remote.host = remote.host.clone().identity_or(identity);
     }
-    let source = Source::open(&device, wanted.path, (!is_fuse).then_some(1))?;
+    let cores = wanted.front_end.cores();
+    let source = Source::open(&device, wanted.path, (!is_fuse).then_some(1), cores)?;
     may_offer()?;
     let started = match &wanted.front_end {
         FrontEndOptions::Nbd(options) => nbd::start(options, source)?,

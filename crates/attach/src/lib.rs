@@ -14,6 +14,7 @@ mod identifier_hash;
 mod lists;
 mod modified;
 mod process;
+mod queues;
 mod reporter;
 mod running;
 mod source;

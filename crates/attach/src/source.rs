@@ -2,6 +2,7 @@
 
 use crate::identifier_hash::hash;
 use crate::modified::Modified;
+use crate::queues::Queues;
 use crate::succession::TargetSuccession;
 use anyhow::{Context as _, Result, anyhow};
 use block::{Device, PathDevice};
@@ -9,7 +10,7 @@ use control::attachments::AttachmentState;
 use control::model::{self, BlockSize, DeviceKind};
 use control::plane::devices;
 use frontend::vhost::Succession;
-use host::{HostBuilder, NamespaceInfo, Phase, RemoteNamespace, Subsystem};
+use host::{CoreId, HostBuilder, NamespaceInfo, Phase, RemoteNamespace, Subsystem};
 use std::fmt;
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
@@ -84,15 +85,17 @@ pub(crate) struct Source {
 
 impl Source {
     /// Opens the device of this machine, which is namespace 1, or the namespace `nsid` of the target
-    /// where the description names none; without either all of the subsystem.
+    /// where the description names none; without either all of the subsystem. For a front end with a
+    /// thread on each of `cores`, or with one thread if there are none.
     pub(crate) fn open(
         device: &SourceDevice,
         path: Option<PathSpec>,
         nsid: Option<u32>,
+        cores: &[CoreId],
     ) -> Result<Self> {
         let mut source = match device {
             SourceDevice::Remote(remote) => {
-                Self::remote(remote, remote.nsid.or(nsid), path.is_some())?
+                Self::remote(remote, remote.nsid.or(nsid), path.is_some(), cores)?
             }
             SourceDevice::Local(kind) => {
                 let identity = identity_of(kind)?;
@@ -120,7 +123,12 @@ impl Source {
         Ok(source)
     }
 
-    fn remote(remote: &RemoteNamespaces, nsid: Option<u32>, by_path: bool) -> Result<Self> {
+    fn remote(
+        remote: &RemoteNamespaces,
+        nsid: Option<u32>,
+        by_path: bool,
+        cores: &[CoreId],
+    ) -> Result<Self> {
         let host = remote.host.clone().keep_reconnecting(true).build()?;
         let subsystem = host.connect(&remote.address, &remote.nqn)?;
         let all = || {
@@ -131,14 +139,23 @@ impl Source {
                 .collect()
         };
         let nsids = nsid.map_or_else(all, |nsid| vec![nsid]);
+        let queues = Queues::new(&subsystem, nsids.len(), by_path, cores)?;
         let mut volumes = Vec::new();
         let open = |nsid| -> Result<(u32, Devices)> {
             // Without the channel for blocking calls, which would take an I/O queue.
             let namespace = RemoteNamespace::new(subsystem.association(), nsid)?;
             volumes.push((nsid, volume(&remote.nqn, namespace.info())));
+            let board = queues.board.as_ref();
+            let switched = board.map(|board| board.namespace(&namespace)).transpose()?;
             let device = |class: Class| -> Arc<dyn Device> {
+                if let Some(switched) = &switched {
+                    return Arc::new(switched.clone().with_class(class));
+                }
                 let device = namespace.clone().with_queues(1, REMOTE_DEPTH);
-                let device = device.with_class(class);
+                let mut device = device.with_class(class);
+                if class != Class::DEFAULT {
+                    device = device.leaving(queues.left);
+                }
                 if by_path {
                     Arc::new(device.below_path())
                 } else {

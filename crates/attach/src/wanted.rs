@@ -8,6 +8,7 @@ use frontend::fuse::Options as FuseOptions;
 use frontend::nbd::{Address, NbdOptions};
 use frontend::ublk::UblkOptions;
 use frontend::vhost::VhostOptions;
+use host::CoreId;
 use std::path::Path;
 use switch::PathSpec;
 
@@ -94,6 +95,16 @@ impl FrontEndOptions {
             Self::Nbd(options) => Some(options.address.clone()),
             Self::Vhost(options) => Some(Address::Unix(options.socket.clone())),
             Self::Fuse(_) | Self::Ublk(_) => None,
+        }
+    }
+
+    /// Returns the cores of its threads; none if there is one thread, which the kernel places.
+    pub(crate) fn cores(&self) -> &[CoreId] {
+        match self {
+            Self::Nbd(options) => &options.cores,
+            Self::Fuse(options) => options.core.as_slice(),
+            Self::Vhost(options) => &options.cores,
+            Self::Ublk(options) => &options.cores,
         }
     }
 

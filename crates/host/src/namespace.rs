@@ -26,6 +26,8 @@ pub struct RemoteNamespace {
     other_way: OtherWay,
     queues: u16,
     depth: u16,
+    /// I/O queues that are left to other channels.
+    left: usize,
 }
 
 impl RemoteNamespace {
@@ -69,6 +71,7 @@ impl RemoteNamespace {
             other_way: OtherWay::None,
             queues: options.queues,
             depth: options.depth,
+            left: 0,
             association: Arc::clone(association),
             info: info.clone(),
             state,
@@ -81,6 +84,14 @@ impl RemoteNamespace {
     pub fn with_queues(mut self, queues: u16, depth: u16) -> Self {
         self.queues = queues.clamp(1, crate::limits::CHANNEL_QUEUES_MAX);
         self.depth = depth.clamp(1, crate::limits::QUEUE_DEPTH_MAX - 1);
+        self
+    }
+
+    /// The same namespace; a channel opened from it leaves this number of I/O queues to others, or gets
+    /// none ([`DeviceError::NoQueue`]).
+    #[must_use]
+    pub const fn leaving(mut self, queues: usize) -> Self {
+        self.left = queues;
         self
     }
 
@@ -143,22 +154,26 @@ impl RemoteNamespace {
                 remedy: "connect to it again",
             });
         }
-        let mut channel = RemoteChannel::new(
-            Arc::clone(&self.association),
-            Arc::clone(&self.state),
-            self.capabilities,
-            self.class,
-            self.queues,
-            self.depth,
-            driver,
-        );
-        if !channel.has_queue() {
+        let open = || {
+            RemoteChannel::new(
+                Arc::clone(&self.association),
+                Arc::clone(&self.state),
+                self.capabilities,
+                self.class,
+                self.queues,
+                self.depth,
+                driver,
+            )
+        };
+        let has_free = self.association.free_queues() > self.left;
+        let channel = has_free.then(open).filter(RemoteChannel::has_queue);
+        let Some(mut channel) = channel else {
             return Err(DeviceError::NoQueue(format!(
                 "{self:?}: all {} I/O queues that its controller grants are taken; use fewer \
                  queues, or raise the target's limit",
                 self.association.parameters().io_queues
             )));
-        }
+        };
         channel.set_other_way(self.other_way);
         Ok(channel)
     }

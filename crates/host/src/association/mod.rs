@@ -442,7 +442,8 @@ impl Association {
     }
 
     /// Returns the number of I/O queues that are granted and not in use.
-    pub(crate) fn free_queues(&self) -> usize {
+    #[must_use]
+    pub fn free_queues(&self) -> usize {
         let knowledge = self.lock();
         knowledge.queue_ids.free(knowledge.parameters.io_queues)
     }
