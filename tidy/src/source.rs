@@ -147,7 +147,7 @@ mod tests {
     fn the_crate_of_a_file_is_the_folder_above_its_sources() {
         let of = |path| Source::new(path, "").krate().to_owned();
         assert_eq!(of("crates/base/src/time.rs"), "crates/base");
-        assert_eq!(of("crates/host/tests/peer/mod.rs"), "crates/host");
+        assert_eq!(of("crates/host/tests/all/peer/mod.rs"), "crates/host");
         assert_eq!(of("sim/src/lib.rs"), "sim");
         assert_eq!(of("fuzz/entries/src/lib.rs"), "fuzz/entries");
         assert_eq!(of("docs/x.md"), "docs");

@@ -2,6 +2,7 @@
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::sync::Mutex;

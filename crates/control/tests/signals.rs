@@ -3,6 +3,7 @@
 // The whole file is a test program, and a panic is how a test fails.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, missing_docs)]
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::sync::mpsc;

@@ -3,7 +3,9 @@
 // A test program has nothing but tests.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
 
+#[path = "all/nbd_client/mod.rs"]
 mod nbd_client;
+#[path = "all/nbd_servers/mod.rs"]
 mod nbd_servers;
 
 use block::device::Null;

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(unsafe_code)] // A global allocator is an unsafe trait; this one only counts.
 
+#[path = "all/peer/mod.rs"]
 mod peer;
+#[path = "all/setup/mod.rs"]
 mod setup;
 
 use block::conformance::Bench;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(unsafe_code)] // Nobody but this test closes a descriptor that another thread owns.
 
+#[path = "all/peer/mod.rs"]
 mod peer;
 mod rings;
 

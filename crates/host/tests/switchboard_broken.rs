@@ -4,6 +4,7 @@
 #![allow(unsafe_code)] // Nobody but this test closes a descriptor that another thread owns.
 
 mod rings;
+#[path = "all/setup/mod.rs"]
 mod setup;
 
 use block::conformance::Bench;

@@ -4,6 +4,7 @@
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 #![allow(clippy::too_many_lines)] // A story is told in one go.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use base::Nanos;

@@ -1,6 +1,7 @@
 //! At the default level a person sees each line that takes a part of the budget of lines.
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use common::{Bed, Client, Dialect, HOST, eventually, log, violate};

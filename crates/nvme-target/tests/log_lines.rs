@@ -5,6 +5,7 @@
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use common::{Bed, Client, Dialect, NQN, eventually, io, log, violate};

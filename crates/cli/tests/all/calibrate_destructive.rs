@@ -1,0 +1,162 @@
+//! `switchyard calibrate --destructive`: what holds data is written only when that is asked for, and
+//! then there is the model of a file, and of another target's namespace.
+//!
+//! Whether what this machine measures is a model is another question: what is tested is what happens
+//! either way.
+
+use crate::common;
+use crate::common::{Folder, Serving, code, json, pattern, run, stderr};
+use control::DeviceModel;
+use qos::PricedOperation;
+use std::path::Path;
+use std::process::Output;
+
+const BYTES: usize = 4 << 20;
+
+/// Short, and every load only once it must be: to see what is done, not how fast.
+const SOON: [&str; 5] = ["--quick", "--seconds", "0.05", "--precondition", "0.1"];
+
+/// What is there before comes from the same generator as what the loads write, which takes small
+/// seeds; by others, no block of the two is the same.
+const SEED: u64 = 0x0bad_5eed_0000_0000;
+
+const READER: &str = "nqn.2026-11.com.example:reader";
+
+/// A target whose namespace, in memory, is given 8000 tokens a second of which a write takes two, and
+/// of which one host may only read; with data.
+fn serving(folder: &Folder, data: &[u8]) -> Serving {
+    let model = common::device_model(8_000);
+    let model = model.replace("write_millitokens = 10000", "write_millitokens = 2000");
+    let model = folder.write("peer.toml", model);
+    let file = folder.write(
+        "target.toml",
+        format!(
+            "listen = [\"127.0.0.1:0\"]\ncores = [0]\n\
+             [devices.memory]\ntype = \"ram\"\nsize = \"{BYTES}\"\nmodel = \"{model}\"\n\
+             [[tenants]]\nname = \"reader\"\nhosts = [\"{READER}\"]\n\
+             permissions = [{{ access = \"read\" }}]\n\
+             [[subsystems]]\nnqn = \"{}\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"memory\" }}]\n",
+            common::NQN
+        ),
+    );
+    let serving = Serving::start(&["--config", &file]);
+    let input = folder.write("data", data);
+    code(&run(&["write", serving.address(), "--input", &input]), 0);
+    serving
+}
+
+/// What a target's namespace holds.
+fn content(serving: &Serving, folder: &Folder) -> Vec<u8> {
+    let out = folder.path("content");
+    code(&run(&["read", serving.address(), "--output", &out]), 0);
+    std::fs::read(out).unwrap()
+}
+
+/// Every 4 KiB of what was there is gone, and there is as much. But for the first request's 64 KiB:
+/// the load begins by reading them, and may write them again as they were.
+fn overwritten(before: &[u8], after: &[u8]) {
+    const FIRST: usize = 64 << 10;
+    assert_eq!(before.len(), after.len());
+    let mut pairs = before[FIRST..]
+        .chunks(4096)
+        .zip(after[FIRST..].chunks(4096));
+    let kept = pairs.position(|(before, after)| before == after);
+    assert_eq!(kept, None, "a block was not written");
+}
+
+/// It was loaded: that made a model, which a target takes; or the measurements are none, and there
+/// is no file of it.
+fn judged(output: &Output, model: &str, folder: &Folder) {
+    if output.status.code() == Some(2) {
+        let told = stderr(output);
+        let none = [
+            "no model came out",
+            "no read completed in the measured time",
+            "the device does not even keep up",
+        ];
+        assert!(none.iter().any(|none| told.contains(none)), "{told}");
+        assert!(!Path::new(model).exists());
+        return;
+    }
+    code(output, 0);
+    let report = json(output);
+    let written = DeviceModel::load(Path::new(model)).unwrap();
+    assert!(written.provenance.write_price_measured);
+    let write = report["write_tokens"].as_f64().unwrap();
+    let cost = written.prices.costs().mixed.cost(PricedOperation::Write, 1);
+    assert!((cost.0 as f64 / 1e9 - write).abs() < 1e-3, "{report}");
+    let socket = format!("unix:{}", folder.path("accepts.sock"));
+    let file = folder.write(
+        "accepts.toml",
+        format!(
+            "listen = [\"127.0.0.1:0\"]\napi = \"{socket}\"\ncores = [0]\n\
+             [devices.calibrated]\ntype = \"ram\"\nsize = \"1M\"\nmodel = \"{model}\"\n\
+             [[subsystems]]\nnqn = \"{}\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"calibrated\" }}]\n",
+            common::NQN
+        ),
+    );
+    let mut accepts = Serving::start(&["--config", &file]);
+    while !accepts.line().starts_with("interface at ") {}
+    let list = json(&run(&["tenant", "list", "--json", "--api", &socket]));
+    let rate = list["devices"][0]["tokens_per_second"].as_u64().unwrap();
+    assert_eq!(rate, written.curve.capacity().0);
+}
+
+#[test]
+fn a_file_is_overwritten_when_that_is_asked_for() {
+    let folder = Folder::new();
+    let before = pattern(SEED + 4, BYTES);
+    let file = folder.write("disk", &before);
+    let (device, model) = (format!("file:{file}"), folder.path("model.toml"));
+    let more = ["--output", &model, "--json"];
+    let args = [&["calibrate", &device], &SOON[..], &more].concat();
+    let refused = run(&args);
+    code(&refused, 2);
+    assert!(stderr(&refused).contains("--destructive, which OVERWRITES ALL DATA"));
+    assert!(std::fs::read(&file).unwrap() == before, "it was changed");
+    assert!(!Path::new(&model).exists());
+    let output = run(&[&args[..], &["--destructive"]].concat());
+    judged(&output, &model, &folder);
+    overwritten(&before, &std::fs::read(&file).unwrap());
+}
+
+#[test]
+fn a_peers_namespace_is_overwritten_when_that_is_asked_for() {
+    let folder = Folder::new();
+    let before = pattern(SEED + 2, BYTES);
+    let serving = serving(&folder, &before);
+    let model = folder.path("model.toml");
+    let more = ["--output", &model, "--json"];
+    let args = ["calibrate", "--target", serving.address()];
+    let args = [&args[..], &SOON, &more].concat();
+    let refused = run(&args);
+    code(&refused, 2);
+    assert!(stderr(&refused).contains("--destructive, which OVERWRITES ALL DATA"));
+    // Whom the target lets only read, the flag is of no use.
+    let reader = ["--destructive", "--host-nqn", READER];
+    let denied = run(&[&args[..], &reader].concat());
+    code(&denied, 2);
+    let told = stderr(&denied).to_lowercase();
+    assert!(told.contains("access denied"), "{told}");
+    assert!(content(&serving, &folder) == before, "it was changed");
+    assert!(!Path::new(&model).exists());
+    let output = run(&[&args[..], &["--destructive"]].concat());
+    judged(&output, &model, &folder);
+    overwritten(&before, &content(&serving, &folder));
+}
+
+#[test]
+fn a_peers_namespace_is_only_read_where_prices_are_said() {
+    let folder = Folder::new();
+    let before = pattern(SEED + 3, BYTES);
+    let serving = serving(&folder, &before);
+    let prices = ["--write-cost", "2", "--read-only-cost", "1"];
+    let args = ["calibrate", "--target", serving.address()];
+    let output = run(&[&args[..], &SOON, &prices].concat());
+    let told = stderr(&output);
+    assert!(matches!(output.status.code(), Some(0 | 2)), "{told}");
+    assert!(told.contains("is not written to"), "{told}");
+    assert!(content(&serving, &folder) == before, "it was changed");
+}

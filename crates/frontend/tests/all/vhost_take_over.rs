@@ -1,0 +1,207 @@
+//! The vhost-user back end where a device does not answer, and where another process takes over.
+
+use crate::back_ends::{options, ram, serve};
+use crate::closed_gate::gated;
+use crate::guests::{Guest, IN, OK, OUT};
+use load::vhost::messages::{Connection, code};
+use load::vhost::ring::Data;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use switch::Class;
+use switchyard_frontend::vhost::{NoteWriters, Succession, VhostOptions, VhostServer, Writers};
+
+/// Waits for what comes soon.
+fn wait_until(come: impl Fn() -> bool) {
+    let by = Instant::now() + Duration::from_secs(60);
+    while !come() {
+        assert!(Instant::now() < by, "it did not come");
+        std::thread::yield_now();
+    }
+}
+
+fn begun(server: &VhostServer) -> u64 {
+    server.counts()[Class::Throughput].begun
+}
+
+/// Returns the content of a block, of which all bytes are equal.
+fn block(guest: &mut Guest, sector: u64) -> u8 {
+    guest.ring.add(9, IN, 0, sector, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+    let mut block = [0; 4096];
+    guest.ring.get(9, &mut block);
+    assert!(block.iter().all(|&byte| byte == block[0]));
+    block[0]
+}
+
+/// QEMU stood still until the target was back, and with it the machine.
+#[test]
+fn a_queue_stops_although_its_device_does_not_answer() {
+    for is_tracked in [false, true] {
+        let memory = ram();
+        let (device, gate) = gated(&memory);
+        let server = serve(&device, &options());
+        let mut guest = Guest::connect(server.socket());
+        if is_tracked {
+            guest.track();
+        }
+        guest.ring.put(0, 0, &[1; 4096]);
+        guest.ring.add(0, OUT, 0, 0, Data::Out(4096));
+        guest.ring.add(1, IN, 0, 8, Data::In(4096));
+        guest.publish();
+        wait_until(|| gate.waiting() == 2);
+        assert_eq!(guest.stop(), 2);
+        // What the device has still writes the block before the repetition does.
+        guest.ring.put(0, 0, &[2; 4096]);
+        guest.start(2);
+        wait_until(|| gate.waiting() == 3);
+        assert!(!guest.ring.has_used());
+        gate.open();
+        assert_eq!(guest.answers(2), [OK; 2], "{is_tracked}");
+        assert_eq!(block(&mut guest, 0), 2);
+    }
+}
+
+/// It waited without a word for as long as the first one lived.
+#[test]
+fn a_second_machine_is_disconnected() {
+    let server = serve(&ram(), &options());
+    let mut guest = Guest::connect(server.socket());
+    let mut second = Connection::open(server.socket()).unwrap();
+    second.ask_number(code::GET_FEATURES).unwrap_err();
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+    drop(guest);
+    let mut next = Guest::connect(server.socket());
+    next.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(next.answers(1), [OK]);
+}
+
+/// The guest's file system was on the other one.
+#[test]
+fn a_machine_that_had_another_volume_is_refused() {
+    let of = |identity| VhostOptions {
+        identity,
+        ..options()
+    };
+    let server = serve(&ram(), &of(7));
+    let mut guest = Guest::connect(server.socket());
+    guest.track();
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+    drop(server);
+    let other = serve(&ram(), &of(8));
+    assert!(guest.is_refused_at(other.socket()));
+    let same = serve(&ram(), &of(7));
+    guest.reconnect(same.socket());
+    guest.ring.add(0, IN, 0, 0, Data::In(4096));
+    assert_eq!(guest.answers(1), [OK]);
+}
+
+/// Controllers that are these, and the end of others when a test says so.
+#[derive(Debug)]
+struct Controllers {
+    own: Writers,
+    asked: Sender<Writers>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Controllers {
+    fn new(host: u8, controllers: &[(u16, u64)]) -> (Arc<Self>, Receiver<Writers>) {
+        let (asked, ends) = channel();
+        let own = Writers {
+            host_id: [host; 16],
+            controllers: controllers.to_vec(),
+        };
+        let has_ended = Arc::default();
+        let all = Self {
+            own,
+            asked,
+            has_ended,
+        };
+        (Arc::new(all), ends)
+    }
+}
+
+impl Succession for Controllers {
+    fn watch(&self, note: NoteWriters) {
+        note(&self.own);
+    }
+
+    fn end(&self, left: &Writers, is_over: &dyn Fn() -> bool) -> bool {
+        self.asked.send(left.clone()).unwrap();
+        while !self.has_ended.load(Ordering::SeqCst) {
+            if is_over() {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+}
+
+/// The repetition of a write was answered, a later one as well, and then the first one came, which the
+/// target had still of the process that was killed.
+#[test]
+fn writes_wait_for_the_end_of_the_controllers_of_a_killed_back_end() {
+    let memory = ram();
+    let (device, gate) = gated(&memory);
+    let of = |succession: &Arc<Controllers>| {
+        let succession: Arc<dyn Succession> = Arc::clone(succession) as _;
+        VhostOptions {
+            succession: Some(succession),
+            ..options()
+        }
+    };
+    let (first, _) = Controllers::new(1, &[(3, 7), (4, 7)]);
+    let killed = serve(&device, &of(&first));
+    let mut guest = Guest::connect(killed.socket());
+    guest.track();
+    guest.ring.put(0, 0, &[1; 4096]);
+    guest.ring.add(0, OUT, 0, 0, Data::Out(4096));
+    guest.publish();
+    wait_until(|| gate.waiting() == 1);
+    guest.take_record();
+    // Its own controllers have one of these identifiers, for another host.
+    let (second, ends) = Controllers::new(2, &[(4, 7)]);
+    let server = serve(&memory, &of(&second));
+    guest.ring.put(0, 0, &[2; 4096]);
+    guest.reconnect(server.socket());
+    let left = ends.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(left, first.own);
+    assert_eq!(block(&mut guest, 0), 0, "reads do not wait");
+    guest.ring.put(1, 0, &[3; 4096]);
+    guest.ring.add(1, OUT, 0, 8, Data::Out(4096));
+    guest.publish();
+    assert_eq!(block(&mut guest, 8), 0);
+    assert_eq!(begun(&server), 2, "the reads");
+    // The write that the target had still. A back end that is killed answers nothing, which this one does
+    // not either once it has given its machine up.
+    wait_until(|| !killed.is_connected());
+    gate.open();
+    wait_until(|| gate.waiting() == 0);
+    second.has_ended.store(true, Ordering::SeqCst);
+    assert_eq!(guest.answers(2), [OK; 2]);
+    assert_eq!(block(&mut guest, 0), 2);
+    assert_eq!(block(&mut guest, 8), 3);
+    drop(killed);
+    // The next one has the second's to end; one that ended in order leaves none.
+    guest.take_record();
+    let (third, ends) = Controllers::new(3, &[(5, 7)]);
+    third.has_ended.store(true, Ordering::SeqCst);
+    let next = serve(&memory, &of(&third));
+    guest.reconnect(next.socket());
+    let left = ends.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(left, second.own);
+    assert_eq!(block(&mut guest, 8), 3);
+    guest.ring.add(1, OUT, 0, 8, Data::Out(4096));
+    assert_eq!(guest.answers(1), [OK]);
+    drop(next);
+    let (fourth, ends) = Controllers::new(4, &[(6, 7)]);
+    let last = serve(&memory, &of(&fourth));
+    guest.reconnect(last.socket());
+    guest.ring.add(1, OUT, 0, 8, Data::Out(4096));
+    assert_eq!(guest.answers(1), [OK]);
+    assert!(ends.try_recv().is_err(), "nothing was left");
+}

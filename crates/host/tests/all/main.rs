@@ -1,0 +1,34 @@
+//! The tests of this crate that may share a process: one program, which links in the time of one.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used
+)]
+
+mod addresses;
+mod barrier;
+mod blocking;
+mod direct_lane;
+mod extents;
+mod extents_alone;
+mod fields;
+mod flush;
+mod giving_up;
+mod giving_up_extents;
+mod page;
+mod paths;
+mod peer;
+mod programs;
+mod queues;
+mod recovery;
+mod restart;
+mod setup;
+mod smaller_transfers;
+mod states;
+mod switchboard;
+mod switchboard_back;
+mod switchboard_left;
+mod switched_queue;
+mod target;
+mod violations;
+mod volume;

@@ -1,0 +1,40 @@
+//! The tests of this crate that may share a process: one program, which links in the time of one.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::tests_outside_test_module,
+    clippy::too_many_lines
+)]
+
+mod aborts;
+mod access;
+mod admin;
+mod barrier;
+mod changes;
+mod classes;
+mod command_fields;
+mod common;
+mod connection_limits;
+mod dataplane;
+mod disconnect;
+mod end_controller;
+mod extents;
+mod fields;
+mod identifiers;
+mod interoperate;
+mod knobs;
+mod light_hosts;
+mod overload;
+mod pdu_fields;
+mod progress;
+mod refusals;
+mod removals;
+mod resets;
+mod retry_delay;
+mod scaling;
+mod shutdown;
+mod slow_device;
+mod steering;
+mod strangers;
+mod tokens;
+mod undone_resizes;
+mod without_buffers;

@@ -1,0 +1,551 @@
+//! Bad input: each kind is answered as the specification names it, and at most the connection is
+//! lost.
+
+use crate::common;
+use crate::common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, fabrics, io, io_on, pattern};
+use base::Nanos;
+use std::io::{Read, Write};
+use switchyard_target::{Limits, SubsystemOptions};
+use wire::fabrics::property::Configuration;
+use wire::fabrics::{Connect, ConnectData, InvalidParameter};
+use wire::nvme::{Command, Completion, FabricsType, IoOpcode, Nqn, SglDescriptor, Status};
+use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
+use wire::tcp::{FatalErrorStatus, H2cData, IcReq, PduFormat, PduHeader, TermReq};
+
+/// Sends bytes to a fresh connection and returns the termination request that answers them.
+fn terminated_by(bed: &Bed, bytes: &[u8]) -> (TermReq, Vec<u8>) {
+    let mut stream = Client::raw(bed.address());
+    stream.write_all(bytes).expect("the target reads");
+    let mut answer = Vec::new();
+    // A reset after the request is as good as an end.
+    let _ = stream.read_to_end(&mut answer);
+    let limits = FramerLimits {
+        capsule_data_bytes: 0,
+        data_pdu_bytes: 1 << 20,
+    };
+    let mut framer = Framer::new(Role::Host, limits);
+    let mut input = answer.as_slice();
+    let mut last = None;
+    while let Ok(Some(event)) = framer.next(&mut input) {
+        if let Event::Pdu {
+            header: PduHeader::C2hTermReq(request),
+            data,
+            ..
+        } = event
+        {
+            last = Some((request, data.unwrap_or_default().to_vec()));
+        }
+    }
+    last.expect("a termination request")
+}
+
+#[test]
+fn a_stream_that_is_not_nvme_tcp_is_terminated_with_the_reason() {
+    let bed = Bed::new();
+    // (what, bytes, FES, FEI)
+    let mut bad_version = IcReq::PLAIN.to_bytes();
+    bad_version[8] = 1;
+    let mut bad_alignment = IcReq::PLAIN.to_bytes();
+    bad_alignment[10] = 32;
+    let mut bad_length = IcReq::PLAIN.to_bytes();
+    bad_length[2] = 64;
+    let twice = [IcReq::PLAIN.to_bytes(), IcReq::PLAIN.to_bytes()].concat();
+    let header = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
+    let sequence = FatalErrorStatus::PDU_SEQUENCE_ERROR;
+    let unsupported = FatalErrorStatus::UNSUPPORTED_PARAMETER;
+    let cases: [(&[u8], FatalErrorStatus, u32); 7] = [
+        (&[0xff; 128], header, 0),
+        (&[0x05, 0, 24, 0, 24, 0, 0, 0], header, 0),
+        (&[0x04, 0, 72, 0, 72, 0, 0, 0], sequence, 0),
+        (&bad_version, unsupported, 8),
+        (&bad_alignment, header, 10),
+        (&bad_length, header, 2),
+        (&twice, sequence, 0),
+    ];
+    for (bytes, status, information) in cases {
+        let (request, offending) = terminated_by(&bed, bytes);
+        assert_eq!(
+            (request.status, request.information),
+            (status, information),
+            "{bytes:x?}"
+        );
+        let start = bytes.len() - bytes.len().min(if bytes == twice { 128 } else { 256 });
+        assert!(
+            bytes[start..].starts_with(&offending[..8]),
+            "{offending:x?}"
+        );
+    }
+    // The target is none the worse for it.
+    let (_admin, mut io) = bed.host();
+    assert!(io.read(0, 1).0.status.is_success());
+}
+
+#[test]
+fn a_damaged_header_ends_the_connection_and_damaged_data_only_the_command() {
+    let bed = Bed::new();
+    let dialect = Dialect {
+        header_digest: true,
+        data_digest: true,
+        ..Dialect::default()
+    };
+    let (_admin, mut client) = bed.host_with(dialect);
+    let data = pattern(1, BLOCK);
+    assert!(client.write(9, &data).status.is_success());
+    let other = pattern(2, BLOCK);
+    let mut command = io(IoOpcode::WRITE, 9, 1);
+    command.set_cid(50);
+    command.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+    let mut bytes = client.capsule_bytes(&command, &other);
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    client.send(&bytes);
+    let completion = client.completion();
+    assert!(
+        completion.status.is(Status::TRANSIENT_TRANSPORT_ERROR),
+        "{}",
+        completion.status
+    );
+    assert!(client.read(9, 1).1 == data, "damaged data was written");
+    let mut bytes = client.capsule_bytes(&command, &other);
+    bytes[20] ^= 1;
+    client.send(&bytes);
+    let (request, _) = client.terminated();
+    assert_eq!(request.status, FatalErrorStatus::HEADER_DIGEST_ERROR);
+}
+
+/// An H2CData PDU that is wrong in one way, and what it brings.
+#[test]
+fn data_that_no_r2t_asked_for_ends_the_connection() {
+    let bed = Bed::with(
+        Limits {
+            h2c_data_bytes: 64 * 1024,
+            ..Limits::default()
+        },
+        1,
+    );
+    let length = 128 * 1024u32;
+    type Change = fn(&mut H2cData);
+    let header = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
+    let range = FatalErrorStatus::DATA_TRANSFER_OUT_OF_RANGE;
+    let cases: [(Change, FatalErrorStatus, u32); 6] = [
+        (|pdu| pdu.transfer_tag ^= 1, header, 10),
+        (|pdu| pdu.command_id ^= 1, header, 8),
+        (|pdu| pdu.data_offset = 4096, range, 0),
+        (|pdu| pdu.data_offset = 1 << 30, range, 0),
+        (|pdu| pdu.last = true, header, 1),
+        (
+            |pdu| pdu.data_length += 4,
+            FatalErrorStatus::DATA_TRANSFER_LIMIT_EXCEEDED,
+            0,
+        ),
+    ];
+    for (change, status, information) in cases {
+        let (_admin, mut client) = bed.host();
+        let mut command = io(IoOpcode::WRITE, 0, length / BLOCK as u32);
+        command.set_cid(1);
+        command.set_sgl(SglDescriptor::transport(length));
+        client.capsule(&command, &[]);
+        let r2t = client.r2t();
+        let mut pdu = H2cData {
+            command_id: 1,
+            transfer_tag: r2t.transfer_tag,
+            data_offset: 0,
+            data_length: 64 * 1024,
+            last: false,
+        };
+        change(&mut pdu);
+        let mut bytes = vec![0; 128];
+        let end = pdu.encode(&PduFormat::PLAIN, &mut bytes);
+        client.send(&bytes[..end]);
+        let (request, offending) = client.terminated();
+        assert_eq!(
+            (request.status, request.information),
+            (status, information),
+            "{pdu:?}"
+        );
+        assert_eq!(offending, bytes[..end], "{pdu:?}");
+    }
+}
+
+#[test]
+fn hosts_that_do_not_close_after_the_last_word_are_counted() {
+    let limits = Limits {
+        linger: Nanos::from_millis(10),
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let mut stays = Client::dial(bed.address(), Dialect::default());
+    stays.send(&[0xff; 8]);
+    stays.terminated();
+    common::eventually("it has lingered for too long", || {
+        bed.handle().snapshot().cores[0].linger_timeouts == 1
+    });
+    assert!(stays.try_receive().is_none());
+}
+
+/// A command that a barrier held up asked for its data behind the C2HTermReq of its connection.
+#[test]
+fn nothing_follows_a_termination_request() {
+    let limits = Limits {
+        linger: Nanos::from_secs(2),
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let (_admin, mut queues) = bed.host_named(HOST, 2);
+    let data = pattern(1, 16 * BLOCK);
+    let mut write = io(IoOpcode::WRITE, 0, 16);
+    write.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
+    write.set_cid(1);
+    queues[0].capsule(&write, &[]);
+    let r2t = queues[0].r2t();
+    let mut barrier = Command::new(IoOpcode::BARRIER.0, 2);
+    barrier.set_nsid(1);
+    queues[0].capsule(&barrier, &[]);
+    queues[0].next_cid = 2;
+    // The barrier reaches the core before the write that it holds up: a command behind it was seen.
+    assert!(
+        queues[0]
+            .execute(Command::new(0xff, 0), &[])
+            .status
+            .is(Status::INVALID_OPCODE)
+    );
+    queues[1].capsule(&write, &[]);
+    let stray = H2cData {
+        command_id: 1,
+        transfer_tag: 99,
+        data_offset: 0,
+        data_length: 4,
+        last: true,
+    };
+    let bytes = queues[1].data_bytes(&stray, &[0; 4]);
+    queues[1].send(&bytes);
+    assert!(matches!(
+        queues[1].receive().header,
+        PduHeader::C2hTermReq(_)
+    ));
+    queues[0].answer_r2t(&r2t, &data);
+    for _ in 0..2 {
+        assert!(queues[0].completion().status.is_success());
+    }
+    let after = queues[1].try_receive();
+    assert!(after.is_none(), "{after:?}");
+}
+
+#[test]
+fn more_commands_than_the_queue_has_end_the_connection() {
+    let bed = Bed::new();
+    let mut admin = Client::dial(bed.address(), Dialect::default());
+    let cntlid = admin.connect_admin(NQN, 0);
+    admin.enable();
+    let mut client = Client::dial(bed.address(), Dialect::default());
+    client.connect_io(NQN, cntlid, 1, 3);
+    for cid in 0..5 {
+        let mut command = io(IoOpcode::WRITE, 0, 16);
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
+        client.capsule(&command, &[]);
+    }
+    for _ in 0..4 {
+        client.r2t();
+    }
+    let (request, _) = client.terminated();
+    assert_eq!(request.status, FatalErrorStatus::PDU_SEQUENCE_ERROR);
+}
+
+#[test]
+fn io_commands_are_refused_with_the_status_that_fits() {
+    let bed = Bed::new();
+    let (_admin, mut client) = bed.host();
+    let blocks = 4096;
+    let transport = |mut command: Command, bytes: u32| {
+        command.set_sgl(SglDescriptor::transport(bytes));
+        command
+    };
+    let one = BLOCK as u32;
+    let mut fused = transport(io(IoOpcode::READ, 0, 1), one);
+    fused.set_fuse(1);
+    let mut prp = transport(io(IoOpcode::READ, 0, 1), one);
+    prp.set_psdt(0);
+    let mut keyed = io(IoOpcode::READ, 0, 1);
+    keyed.set_sgl(SglDescriptor {
+        identifier: 0x40,
+        ..SglDescriptor::transport(one)
+    });
+    let cases = [
+        (
+            transport(io(IoOpcode::READ, blocks, 1), one),
+            Status::LBA_OUT_OF_RANGE,
+        ),
+        (
+            transport(io(IoOpcode::READ, u64::MAX, 1), one),
+            Status::LBA_OUT_OF_RANGE,
+        ),
+        (
+            transport(io(IoOpcode::READ, blocks - 1, 2), 2 * one),
+            Status::LBA_OUT_OF_RANGE,
+        ),
+        (
+            transport(io_on(2, IoOpcode::READ, 0, 1), one),
+            Status::INVALID_NAMESPACE,
+        ),
+        (
+            transport(io_on(0, IoOpcode::READ, 0, 1), one),
+            Status::INVALID_NAMESPACE,
+        ),
+        (
+            transport(io_on(u32::MAX, IoOpcode::READ, 0, 1), one),
+            Status::INVALID_NAMESPACE,
+        ),
+        (
+            transport(io(IoOpcode::READ, 0, 512), 512 * one),
+            Status::INVALID_FIELD,
+        ),
+        (
+            transport(io(IoOpcode::READ, 0, 2), one),
+            Status::DATA_SGL_LENGTH_INVALID,
+        ),
+        (
+            transport(io(IoOpcode::WRITE, 0, 1), 8192),
+            Status::DATA_SGL_LENGTH_INVALID,
+        ),
+        (
+            io(IoOpcode::WRITE_ZEROES, blocks, 1),
+            Status::LBA_OUT_OF_RANGE,
+        ),
+        (io_on(9, IoOpcode::FLUSH, 0, 1), Status::INVALID_NAMESPACE),
+        (Command::new(IoOpcode::COPY.0, 0), Status::INVALID_OPCODE),
+        (fused, Status::INVALID_FIELD),
+        (prp, Status::INVALID_FIELD),
+        (keyed, Status::SGL_DESCRIPTOR_TYPE_INVALID),
+    ];
+    for (command, expected) in cases {
+        let completion = client.execute(command, &[]);
+        assert!(
+            completion.status.is(expected),
+            "{command:?}: {}",
+            completion.status
+        );
+        assert!(completion.status.dnr(), "{command:?}");
+    }
+    // In-capsule data that is not where the descriptor says.
+    let mut command = io(IoOpcode::WRITE, 0, 1);
+    for (offset, length, expected) in [
+        (0, 512, Status::DATA_SGL_LENGTH_INVALID),
+        (4, one, Status::DATA_SGL_LENGTH_INVALID),
+        (1 << 40, one, Status::SGL_OFFSET_INVALID),
+    ] {
+        command.set_cid(3);
+        command.set_sgl(SglDescriptor::in_capsule(offset, length));
+        client.capsule(&command, &pattern(0, BLOCK));
+        let completion = client.completion();
+        assert!(
+            completion.status.is(expected),
+            "{offset}+{length}: {}",
+            completion.status
+        );
+    }
+}
+
+#[test]
+fn a_command_identifier_in_use_is_refused() {
+    let bed = Bed::new();
+    let (_admin, mut client) = bed.host();
+    let mut command = io(IoOpcode::WRITE, 0, 16);
+    command.set_cid(5);
+    command.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
+    client.capsule(&command, &[]);
+    let r2t = client.r2t();
+    let mut second = io(IoOpcode::READ, 0, 1);
+    second.set_cid(5);
+    second.set_sgl(SglDescriptor::transport(BLOCK as u32));
+    client.capsule(&second, &[]);
+    assert!(client.completion().status.is(Status::COMMAND_ID_CONFLICT));
+    client.answer_r2t(&r2t, &pattern(3, 16 * BLOCK));
+    assert!(client.completion().status.is_success());
+}
+
+fn refused_connect(bed: &Bed, connect: &Connect, data: &ConnectData) -> Completion {
+    let mut client = Client::dial(bed.address(), Dialect::default());
+    let completion = client.connect(connect, data);
+    assert!(!completion.status.is_success(), "{connect:?} {data:?}");
+    completion
+}
+
+#[test]
+fn connect_names_the_parameter_that_is_wrong() {
+    let bed = Bed::new();
+    let mut closed = SubsystemOptions::open_to_all("nqn.2026-11.io.example:closed");
+    closed.allow_any_host = false;
+    bed.handle().add_subsystem(closed).expect("a new subsystem");
+    let mut admin = Client::dial(bed.address(), Dialect::default());
+    let cntlid = admin.connect_admin(NQN, 0);
+    let dynamic = ConnectData::CNTLID_DYNAMIC;
+    let queue = Client::connect_command;
+    let good = Client::connect_data(NQN, dynamic);
+    let parameters = Status::CONNECT_INVALID_PARAMETERS;
+    let unknown = Client::connect_data("nqn.2026-11.io.example:unknown", dynamic);
+    let in_data = |offset| InvalidParameter::in_data(offset).to_dword();
+    let in_command = |offset| InvalidParameter::in_command(offset).to_dword();
+    let not_allowed = Client::connect_data("nqn.2026-11.io.example:closed", dynamic);
+    // An empty name is one where any host is served (interoperate.rs); this is none.
+    let mut no_host = good;
+    no_host.hostnqn_field = [0xff; 256];
+    let mut no_id = good;
+    no_id.host_id = [0; 16];
+    let mut format = queue(0, 31, 0);
+    format.record_format = 1;
+    let mut cases = vec![
+        (
+            queue(0, 31, 0),
+            unknown,
+            parameters,
+            in_data(ConnectData::SUBNQN_OFFSET),
+        ),
+        (
+            queue(0, 31, 0),
+            not_allowed,
+            Status::CONNECT_INVALID_HOST,
+            0,
+        ),
+        (
+            queue(0, 31, 0),
+            no_host,
+            parameters,
+            in_data(ConnectData::HOSTNQN_OFFSET),
+        ),
+        (
+            queue(0, 31, 0),
+            no_id,
+            parameters,
+            in_data(ConnectData::HOSTID_OFFSET),
+        ),
+        (
+            queue(0, 0, 0),
+            good,
+            parameters,
+            in_command(Connect::SQSIZE_OFFSET),
+        ),
+        (
+            queue(0, 1024, 0),
+            good,
+            parameters,
+            in_command(Connect::SQSIZE_OFFSET),
+        ),
+        (format, good, Status::CONNECT_INCOMPATIBLE_FORMAT, 0),
+        (
+            queue(0, 31, 0),
+            Client::connect_data(NQN, 5),
+            parameters,
+            in_data(ConnectData::CNTLID_OFFSET),
+        ),
+    ];
+    let joining = Client::connect_data(NQN, cntlid);
+    // Not enabled yet.
+    cases.push((queue(1, 127, 0), joining, Status::COMMAND_SEQUENCE_ERROR, 0));
+    for (connect, data, status, result) in cases {
+        let completion = refused_connect(&bed, &connect, &data);
+        assert!(
+            completion.status.is(status),
+            "{connect:?}: {}",
+            completion.status
+        );
+        assert_eq!(completion.dword0(), result, "{connect:?}");
+    }
+    admin.enable();
+    let mut first = Client::dial(bed.address(), Dialect::default());
+    first.connect_io(NQN, cntlid, 1, 127);
+    let mut other_host = joining;
+    other_host.hostnqn_field = Nqn::new("nqn.2026-11.io.example:b")
+        .expect("a name")
+        .to_field();
+    let other_subsystem = Client::connect_data("nqn.2026-11.io.example:closed", cntlid);
+    let gone = Client::connect_data(NQN, 4711);
+    for (connect, data, result) in [
+        (queue(129, 127, 0), joining, in_command(Connect::QID_OFFSET)),
+        (queue(2, 0, 0), joining, in_command(Connect::SQSIZE_OFFSET)),
+        (
+            queue(2, 1024, 0),
+            joining,
+            in_command(Connect::SQSIZE_OFFSET),
+        ),
+        (
+            queue(2, 127, 0),
+            other_host,
+            in_data(ConnectData::HOSTNQN_OFFSET),
+        ),
+        (
+            queue(2, 127, 0),
+            other_subsystem,
+            in_data(ConnectData::SUBNQN_OFFSET),
+        ),
+        (queue(2, 127, 0), gone, in_data(ConnectData::CNTLID_OFFSET)),
+    ] {
+        let completion = refused_connect(&bed, &connect, &data);
+        assert!(
+            completion.status.is(parameters),
+            "{connect:?}: {}",
+            completion.status
+        );
+        assert_eq!(completion.dword0(), result, "{connect:?}");
+    }
+    // The host identifier is that of the admin queue: some hosts send another one for I/O queues, or none.
+    for (id, host_id) in [(2, [8; 16]), (3, [0; 16])] {
+        let mut other_id = joining;
+        other_id.host_id = host_id;
+        let mut other = Client::dial(bed.address(), Dialect::default());
+        let completion = other.connect(&queue(id, 127, 0), &other_id);
+        assert!(completion.status.is_success(), "{}", completion.status);
+    }
+    let shown = bed.handle().snapshot().controllers;
+    let hex: String = HOST_ID.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(shown.iter().all(|controller| controller.host_id == hex));
+    // Its connection may be closed, and the target not have seen that: the host may come again.
+    let taken = refused_connect(&bed, &queue(1, 127, 0), &joining).status;
+    assert!(
+        taken.is(Status::COMMAND_SEQUENCE_ERROR) && !taken.dnr(),
+        "{taken}"
+    );
+}
+
+#[test]
+fn commands_out_of_turn_are_refused() {
+    let bed = Bed::new();
+    let mut client = Client::dial(bed.address(), Dialect::default());
+    let early = client.execute(fabrics(FabricsType::PROPERTY_GET), &[]);
+    assert!(
+        early.status.is(Status::COMMAND_SEQUENCE_ERROR),
+        "{}",
+        early.status
+    );
+    client.connect_admin(NQN, 0);
+    let identify = Command::new(0x06, 0);
+    let (early, _) = client.fetch(identify, 4096);
+    assert!(
+        early.status.is(Status::COMMAND_SEQUENCE_ERROR),
+        "{}",
+        early.status
+    );
+    let again = client.connect(
+        &Client::connect_command(0, 31, 0),
+        &Client::connect_data(NQN, ConnectData::CNTLID_DYNAMIC),
+    );
+    assert!(
+        again.status.is(Status::COMMAND_SEQUENCE_ERROR),
+        "{}",
+        again.status
+    );
+    let odd = client.configure(Configuration(Configuration::ENABLE.0 | 1 << 7));
+    assert!(odd.status.is(Status::INVALID_FIELD), "{}", odd.status);
+    let authentication = client.execute(fabrics(FabricsType::AUTHENTICATION_SEND), &[]);
+    assert!(
+        authentication.status.is(Status::INVALID_OPCODE),
+        "{}",
+        authentication.status
+    );
+    let disconnect = client.execute(fabrics(FabricsType::DISCONNECT), &[]);
+    assert!(
+        disconnect.status.is(Status::INVALID_QUEUE_TYPE),
+        "{}",
+        disconnect.status
+    );
+}

@@ -1,0 +1,6 @@
+//! The tests of this crate that may share a process: one program, which links in the time of one.
+
+mod fuzz_entry;
+mod fuzz_smoke;
+mod properties;
+mod vectors;

@@ -1,0 +1,182 @@
+//! The Linux kernel's own initiator while things change: a namespace that comes, shrinks and goes,
+//! a reset of the controller, FUA, and a target that is killed, and stopped for half a minute,
+//! under a load of files in two file systems, which are all there afterwards. Each time that it is
+//! killed, what it has left are file systems that their journals make whole.
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+use switchyard_e2e::guest::{DEVICE_MIB, Data, programs, run_changes};
+use switchyard_e2e::process::{DEFAULT_NQN, Serve};
+use switchyard_e2e::vm::past_emulation_faults;
+use switchyard_e2e::{cache_directory, find_program, output_of};
+
+/// How often the target is killed.
+const ROUNDS: u32 = 20;
+
+/// How long the target is stopped, at last: longer than any of its host's timers.
+const STOP: Duration = Duration::from_secs(30);
+
+/// Size of the namespace for XFS, in MiB: its smallest file system is a little smaller.
+const XFS_MIB: u64 = 320;
+
+/// The guest looks for the copy of round N at this number plus N: another number each time, as it is
+/// another volume.
+const COPY_NSID: u32 = 100;
+
+/// The target and what it serves from.
+struct Bed {
+    serve: Option<Serve>,
+    config: PathBuf,
+    backing: PathBuf,
+    backing_xfs: PathBuf,
+    /// A copy of it, as the last kill left it.
+    copy_xfs: PathBuf,
+    /// What the running target was told to listen at.
+    listen: SocketAddr,
+    address: SocketAddr,
+}
+
+impl Bed {
+    fn new(folder: &Path) -> Result<Self> {
+        let any: SocketAddr = "127.0.0.1:0".parse()?;
+        let mut bed = Self {
+            serve: None,
+            config: folder.join("target.toml"),
+            backing: folder.join("namespace"),
+            backing_xfs: folder.join("xfs"),
+            copy_xfs: folder.join("xfs-copy"),
+            listen: any,
+            address: any,
+        };
+        File::create(&bed.backing)?.set_len(DEVICE_MIB << 20)?;
+        for xfs in [&bed.backing_xfs, &bed.copy_xfs] {
+            File::create(xfs)?.set_len(XFS_MIB << 20)?;
+        }
+        bed.configure("")?;
+        bed.start()?;
+        Ok(bed)
+    }
+
+    /// Writes the configuration, with this namespace beside those that stay.
+    fn configure(&self, namespace: &str) -> Result<()> {
+        let (listen, backing) = (self.listen, self.backing.display());
+        let (xfs, copy) = (self.backing_xfs.display(), self.copy_xfs.display());
+        let text = format!(
+            "listen = [\"{listen}\"]\n[devices.file]\ntype = \"file\"\npath = \"{backing}\"\n\
+             [devices.xfs]\ntype = \"file\"\npath = \"{xfs}\"\n\
+             [devices.copy]\ntype = \"file\"\npath = \"{copy}\"\n\
+             [devices.memory]\ntype = \"ram\"\nsize = \"8M\"\nblock_size = 512\n\
+             [[subsystems]]\nnqn = \"{DEFAULT_NQN}\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"file\" }}, {{ nsid = 3, device = \"xfs\" }}, {namespace}]\n"
+        );
+        std::fs::write(&self.config, text).context("write the configuration")
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let config = self.config.to_str().context("a path in UTF-8")?;
+        let serve = Serve::start_again(&["--config", config])?;
+        self.address = serve.address();
+        self.serve = Some(serve);
+        Ok(())
+    }
+
+    fn reload(&self, namespace: &str) -> Result<()> {
+        self.configure(namespace)?;
+        self.serve.as_ref().context("a target runs")?.reload()
+    }
+
+    /// Kills the target and starts it again at the same place, with a copy of what it has left of XFS
+    /// for the guest to check.
+    fn crash(&mut self, round: u32) -> Result<()> {
+        self.serve.take().context("a target runs")?.kill()?;
+        check_ext4(&self.backing)?;
+        let mut copy = Command::new("cp");
+        copy.arg("--sparse=always");
+        output_of(copy.args([&self.backing_xfs, &self.copy_xfs]))?;
+        self.listen = self.address;
+        let nsid = COPY_NSID + round;
+        self.configure(&format!("{{ nsid = {nsid}, device = \"copy\" }}"))?;
+        self.start()
+    }
+
+    fn stop_for_a_while(&self) -> Result<()> {
+        let serve = self.serve.as_ref().context("a target runs")?;
+        serve.signal(Signal::STOP)?;
+        sleep(STOP);
+        serve.signal(Signal::CONT)
+    }
+
+    /// What follows a step of the guest.
+    fn act(&mut self, step: &str) -> Result<()> {
+        match step {
+            "connected" => self.reload("{ nsid = 2, device = \"memory\" }"),
+            "added" => self.reload("{ nsid = 2, device = \"memory\", size = \"4M\" }"),
+            "resized" => self.reload(""),
+            "last-round" => self.stop_for_a_while(),
+            step => match step.strip_prefix("round-") {
+                Some(round) => self.crash(round.parse()?),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// Checks a copy of a namespace as if its host had crashed as well: once the journal is replayed,
+/// nothing is left that takes more than what every crash leaves. The guest does the same with XFS: its
+/// log is replayed by a mount, for which this process has no right.
+fn check_ext4(backing: &Path) -> Result<()> {
+    let copy = backing.with_extension("copy");
+    std::fs::copy(backing, &copy)?;
+    let e2fsck = find_program("e2fsck").context("e2fsck")?;
+    for how in [["-y", "-Ejournal_only"], ["-f", "-p"]] {
+        let checked = Command::new(&e2fsck).args(how).arg(&copy).output()?;
+        // 1 is a file system that was repaired as far as may be without asking.
+        ensure!(
+            matches!(checked.status.code(), Some(0 | 1)),
+            "e2fsck {how:?}: {}\n{}{}",
+            checked.status,
+            String::from_utf8_lossy(&checked.stdout),
+            String::from_utf8_lossy(&checked.stderr)
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn kernel_initiator_follows_changes_and_survives_a_target_that_is_killed() -> Result<()> {
+    past_emulation_faults(&programs(), follow_changes)
+}
+
+fn follow_changes() -> Result<()> {
+    let folder = cache_directory("changes")?;
+    let mut bed = Bed::new(&folder)?;
+    let address = bed.address;
+    let report = run_changes(&Data::from_seed(22), address, &mut |step| bed.act(step))?;
+    let steps = [
+        "connected",
+        "added",
+        "resized",
+        "removed",
+        "fua",
+        "reset",
+        "loaded",
+        "damage-found",
+        "last-round",
+        "went-on",
+        "verified",
+        "compared",
+        "disconnected",
+    ];
+    let rounds = (1..=ROUNDS).flat_map(|round| [format!("round-{round}"), format!("xfs-{round}")]);
+    let steps: Vec<String> = steps.map(str::to_owned).into_iter().chain(rounds).collect();
+    report.check_survived(&steps)?;
+    bed.serve.take().context("a target runs")?.stop()?;
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}

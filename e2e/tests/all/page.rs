@@ -1,0 +1,95 @@
+//! The page for programmers (docs/programming.md): its C examples and the installation of the
+//! library, as they are there.
+
+use anyhow::{Context as _, Result, ensure};
+use std::path::Path;
+use std::process::Command;
+use switchyard_e2e::library::{Library, repository};
+use switchyard_e2e::limits::COMMAND_DEADLINE;
+use switchyard_e2e::process::{Process, Serve};
+use switchyard_e2e::{Readiness, cache_directory, output_of, require_programs};
+
+/// Returns the blocks of the page in a language.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let fence = format!("\n```{language}\n");
+    let blocks = page.split(&fence).skip(1);
+    let until_end = |block: &str| block.split("\n```").next().map(str::to_owned);
+    blocks.filter_map(until_end).collect()
+}
+
+/// Makes a program of the page's four examples: the others use names of the first, and the third one
+/// of the second.
+fn program(page: &str, target: &str) -> Result<String> {
+    let blocks = blocks(page, "c");
+    let [queue, shared, knobs, limits] = &blocks[..] else {
+        anyhow::bail!("the page has {} examples in C", blocks.len());
+    };
+    let (include, queue) = queue
+        .split_once('\n')
+        .context("it begins with its header")?;
+    let queue = queue.replace("127.0.0.1:4420", target);
+    ensure!(queue.contains(target), "it says which target: {queue}");
+    Ok(format!(
+        "#include <stdio.h>\n{include}\nint main(void) {{\n{queue}\n\
+         if (count != 1 || done[0].result != 0 || done[0].user != data || data[0] != 7) return 1;\n\
+         {{\n{limits}\nif (count < 1) return 2;\nsw_close(theirs);\n}}\n\
+         sw_queue_destroy(queue);\n\
+         {{\n{shared}\nif (count != 1 || done[0].result != 0) return 3;\n\
+         sw_switchboard_destroy(board);\n{knobs}\n\
+         if (known < 9 || known > 128 || doorbell[0] != 'f') return 4;\n\
+         sw_switchboard_destroy(board);\n}}\nsw_queue_destroy(queue);\nsw_close(disk);\nsw_disconnect(target);\nreturn 0;\n}}\n"
+    ))
+}
+
+/// Returns the page's commands that install the library and compile with it, for another place
+/// than /usr/local and another program.
+fn commands(page: &str, library: &Path, prefix: &Path) -> Result<String> {
+    let consoles = blocks(page, "console");
+    let console = consoles.iter().find(|block| block.contains("pkg-config"));
+    let console = console.context("the page says how to install the library")?;
+    let prefix = prefix.to_str().context("the path is text")?;
+    let library = library.to_str().context("the path is text")?;
+    let lines = console.lines().filter_map(|line| line.strip_prefix("$ "));
+    let commands: Vec<_> = lines
+        .filter(|line| !line.starts_with("cargo build"))
+        .map(|line| {
+            line.replace("/usr/local", prefix)
+                .replace("target/release", library)
+                .replace(" && ldconfig", "")
+                .replace("cc hello.c", "cc -Wall -Werror $0 -o $1")
+        })
+        .collect();
+    ensure!(
+        commands.last().is_some_and(|line| line.contains("$0")),
+        "{commands:?}"
+    );
+    Ok(commands.join("\n"))
+}
+
+#[test]
+fn the_c_examples_are_installed_for_compiled_and_run() -> Result<()> {
+    if require_programs(&["cc", "pkg-config"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let page = std::fs::read_to_string(repository().join("docs/programming.md"))?;
+    let library = Library::build()?;
+    let target = Serve::start(&["--ram", "16M"])?;
+    let folder = cache_directory("page")?;
+    std::fs::remove_dir_all(&folder)?;
+    std::fs::create_dir(&folder)?;
+    let (source, built) = (folder.join("example.c"), folder.join("example"));
+    std::fs::write(&source, program(&page, &target.address().to_string())?)?;
+
+    let prefix = folder.join("prefix");
+    let mut shell = Command::new("sh");
+    shell.current_dir(repository()).arg("-ec");
+    shell.arg(commands(&page, library.folder(), &prefix)?);
+    shell.arg(&source).arg(&built);
+    output_of(shell.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")))?;
+
+    let mut example = Command::new(&built);
+    example.env("LD_LIBRARY_PATH", prefix.join("lib"));
+    Process::start(&mut example)?.succeed(COMMAND_DEADLINE)?;
+    target.stop()?;
+    Ok(())
+}

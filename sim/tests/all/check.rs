@@ -1,0 +1,111 @@
+//! Runs with everything in them, by seed.
+
+use sim::Tolerance;
+use sim::check::{Feature, Options, Plan, kept, run, run_plan};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+#[test]
+fn a_seed_is_a_run() {
+    let options = Options {
+        seed: 11,
+        ..Options::default()
+    };
+    let first = run(&options);
+    assert!(first.requests > 0);
+    assert_eq!(run(&options), first);
+}
+
+/// Its line in `sim/seeds.txt` says what each of them found.
+#[test]
+fn what_was_found_once_is_not_found_again() {
+    for options in kept() {
+        println!("{options:?}");
+        run(&options);
+    }
+}
+
+/// With digests, flipped bits change nothing that is read. Without, TCP's checksum is all that there
+/// is against them: where it lets one pass, the oracle sees it.
+#[test]
+fn without_digests_the_oracle_sees_flipped_bits() {
+    let mut seen = 0;
+    for seed in 0..12 {
+        let mut plan = Plan::draw(&Options {
+            seed,
+            without: Feature::ALL.into_iter().collect(),
+            requests: Some(300),
+        });
+        plan.network.flip_one_in = 100;
+        plan.provoked.losses = true;
+        plan.provoked.violations = true;
+        plan.tolerance = Tolerance::Only {
+            device: true,
+            gone: true,
+            late: true,
+            unconnected: true,
+            forgets: true,
+            changes: true,
+        };
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| run_plan(seed, &plan))) else {
+            continue;
+        };
+        let message = panic.downcast_ref::<String>().map_or("", String::as_str);
+        seen += u32::from(message.starts_with("block "));
+    }
+    assert!(seen > 0, "no flipped bit was read");
+}
+
+/// Commands over extents, in runs that have everything else, too: what each extent wrote is judged
+/// as a request of its own.
+#[test]
+fn extents_survive_whatever_a_run_has() {
+    for seed in 0..16 {
+        let mut plan = Plan::draw(&Options {
+            seed,
+            requests: Some(200),
+            ..Options::default()
+        });
+        plan.features.insert(Feature::Extents);
+        println!("seed {seed}: {:?}", plan.features);
+        assert!(run_plan(seed, &plan).requests > 0);
+    }
+}
+
+/// Commands over extents at targets that come back with other limits: those that are taken no more were
+/// refused, which no checker minded.
+#[test]
+fn extents_survive_other_limits() {
+    let options = |seed| Options {
+        seed,
+        requests: Some(200),
+        ..Options::default()
+    };
+    let has_both = |&seed: &u64| {
+        let features = Plan::draw(&options(seed)).features;
+        features.contains(&Feature::Extents) && features.contains(&Feature::OtherLimits)
+    };
+    for seed in (0..).filter(has_both).take(16) {
+        println!("seed {seed}");
+        run(&options(seed));
+    }
+}
+
+/// Threads of a host that share an I/O path, in runs that have everything else, too: the report has the
+/// requests of each path.
+#[test]
+fn paths_of_hosts_survive_whatever_a_run_has() {
+    let options = |seed| Options {
+        seed,
+        requests: Some(200),
+        ..Options::default()
+    };
+    let seeds = (0..).filter(|&seed| Plan::draw(&options(seed)).paths.iter().any(Option::is_some));
+    for seed in seeds.take(16) {
+        let plan = Plan::draw(&options(seed));
+        println!("seed {seed}: {:?}", plan.features);
+        let survived = run_plan(seed, &plan);
+        for path in plan.paths.iter().flatten() {
+            assert!(survived.by_path[path.drawn.path.name()] > 0, "{path}");
+        }
+    }
+}
