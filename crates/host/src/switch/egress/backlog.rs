@@ -1,36 +1,12 @@
 //! Requests that wait for room in a lane, and those that their submitters give up, or of which the time
 //! is over, meanwhile. With the latter a lane deals itself for what it has.
 
-use super::completions::pack;
-use super::{Egress, EgressService, Outcome};
+use super::EgressService;
+use super::egresses::{Outcome, pack};
 use crate::switch::ingress::IngressRequest;
-use base::Time;
 use block::BlockError;
 use reactor::Context;
 use switch::Class;
-
-impl Egress {
-    /// Keeps a request for which there is no room.
-    pub(super) fn keep(&mut self, entry: IngressRequest) {
-        self.backlog_limit = self.backlog_limit.min(entry.limit);
-        self.backlog.push_back(entry);
-    }
-
-    /// Takes those out of the backlog that are given up.
-    fn take_kept(&mut self, is_given_up: impl Fn(&IngressRequest) -> bool) -> Vec<IngressRequest> {
-        let mut taken = Vec::new();
-        self.backlog_limit = Time::NEVER;
-        self.backlog.retain(|entry| {
-            if is_given_up(entry) {
-                taken.push(*entry);
-                return false;
-            }
-            self.backlog_limit = self.backlog_limit.min(entry.limit);
-            true
-        });
-        taken
-    }
-}
 
 impl EgressService {
     /// Hands out what found no room before.

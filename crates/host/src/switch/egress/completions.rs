@@ -1,6 +1,7 @@
 //! Completions on their way from the egresses to their submitters, which are notified of each at
 //! once or of some together.
 
+use super::egresses::unpack;
 use super::{EgressService, SubmitterState, Submitters};
 use crate::switch::ingress::IngressCompletion;
 use base::{Nanos, Time};
@@ -137,21 +138,4 @@ impl EgressService {
             }
         }
     }
-}
-
-/// Submitter, slot and class in a request's tag.
-#[inline]
-pub(super) fn pack(submitter: u32, slot: u32, class: Class) -> u64 {
-    u64::from(submitter) << 32 | u64::from(slot) << 8 | class.index() as u64
-}
-
-#[inline]
-pub(super) fn unpack(tag: u64) -> (u32, u32, Class) {
-    let class = Class::ALL[(tag & 0xff) as usize];
-    let slot = u32::try_from(tag >> 8 & 0xff_ffff).expect("24 bits");
-    (
-        u32::try_from(tag >> 32).expect("the upper half"),
-        slot,
-        class,
-    )
 }

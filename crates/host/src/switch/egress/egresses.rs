@@ -3,14 +3,135 @@
 //! A target that is connected and idle costs a turn nothing: its egresses are looked at again when a
 //! request or a completion reaches them, or when an association has moved.
 
-use super::Egress;
-use crate::channel::ChannelState;
+use crate::channel::{ChannelState, RemoteChannel};
+use crate::recovery::epoch::Phase;
+use crate::switch::ingress::IngressRequest;
+use crate::switch::target_number::TargetNumber;
 use base::Time;
-use block::Channel;
-use reactor::{Context, OpNamespace, Wake};
+use block::{BlockError, Channel, Request, Submit};
+use reactor::{Context, IoSlice, Memory, OpNamespace, RegionHandle, Wake};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switch::{Class, PerClass};
+
+/// One (class, target).
+#[derive(Debug)]
+pub(super) struct Egress {
+    pub(super) target: u16,
+    /// Its number is in use as long as there is an egress.
+    pub(super) _number: Arc<TargetNumber>,
+    pub(super) class: Class,
+    pub(super) channel: RemoteChannel,
+    /// It finds no queue, as submitters were told.
+    pub(super) refused: bool,
+    /// Requests that found no room, in order; as many as submitters may have outstanding at most.
+    pub(super) backlog: VecDeque<IngressRequest>,
+    /// No request in it is given up before this time.
+    pub(super) backlog_limit: Time,
+}
+
+/// Answer of an egress to a request.
+pub(super) enum Outcome {
+    Taken,
+    Busy,
+    Done(Result<(), BlockError>),
+}
+
+impl Egress {
+    /// Returns true if the association is over, and the lane has no request and no connection left.
+    pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_gone = self.channel.state() == ChannelState::Gone
+            && self.channel.association().phase() == Phase::Gone;
+        if !is_gone || self.channel.outstanding() > 0 || !self.backlog.is_empty() {
+            return false;
+        }
+        self.channel.close(cx);
+        self.channel.closed()
+    }
+
+    #[inline]
+    pub(super) fn submit(
+        &mut self,
+        entry: IngressRequest,
+        memory: &RegionHandle,
+        cx: &mut Context<'_>,
+    ) -> Outcome {
+        let data = entry.data.map(|(offset, length)| {
+            let memory = Memory::Region(memory.clone());
+            IoSlice::new(memory, offset as usize, length as usize)
+        });
+        let request = Request {
+            tag: pack(entry.submitter, entry.slot, entry.class),
+            operation: entry.operation,
+            lba: entry.lba,
+            blocks: entry.blocks,
+            data,
+        };
+        let namespace = usize::from(entry.namespace);
+        match self
+            .channel
+            .submit_limited(namespace, request, entry.limit, cx)
+        {
+            Submit::Queued => Outcome::Taken,
+            Submit::Busy(_) => Outcome::Busy,
+            Submit::Done(done) => Outcome::Done(done.result),
+        }
+    }
+}
+
+impl Egress {
+    /// Returns true if nothing happens here before a request comes or the association moves.
+    fn is_at_rest(&self) -> bool {
+        self.channel.state() == ChannelState::Live
+            && self.channel.outstanding() == 0
+            && self.backlog.is_empty()
+            && self.channel.deadline() == Time::NEVER
+    }
+}
+
+impl Egress {
+    /// Keeps a request for which there is no room.
+    pub(super) fn keep(&mut self, entry: IngressRequest) {
+        self.backlog_limit = self.backlog_limit.min(entry.limit);
+        self.backlog.push_back(entry);
+    }
+
+    /// Takes those out of the backlog that are given up.
+    pub(super) fn take_kept(
+        &mut self,
+        is_given_up: impl Fn(&IngressRequest) -> bool,
+    ) -> Vec<IngressRequest> {
+        let mut taken = Vec::new();
+        self.backlog_limit = Time::NEVER;
+        self.backlog.retain(|entry| {
+            if is_given_up(entry) {
+                taken.push(*entry);
+                return false;
+            }
+            self.backlog_limit = self.backlog_limit.min(entry.limit);
+            true
+        });
+        taken
+    }
+}
+
+/// Submitter, slot and class in a request's tag.
+#[inline]
+pub(super) fn pack(submitter: u32, slot: u32, class: Class) -> u64 {
+    u64::from(submitter) << 32 | u64::from(slot) << 8 | class.index() as u64
+}
+
+#[inline]
+pub(super) fn unpack(tag: u64) -> (u32, u32, Class) {
+    let class = Class::ALL[(tag & 0xff) as usize];
+    let slot = u32::try_from(tag >> 8 & 0xff_ffff).expect("24 bits");
+    (
+        u32::try_from(tag >> 32).expect("the upper half"),
+        slot,
+        class,
+    )
+}
 
 /// Wakes a dataplane thread because an association has moved.
 #[derive(Debug)]
@@ -40,16 +161,6 @@ pub(super) struct Egresses {
     /// Of those that may wait, the egress that is first to send in the next turn.
     first: usize,
     notice: Option<Arc<AssociationNotice>>,
-}
-
-impl Egress {
-    /// Returns true if nothing happens here before a request comes or the association moves.
-    fn is_at_rest(&self) -> bool {
-        self.channel.state() == ChannelState::Live
-            && self.channel.outstanding() == 0
-            && self.backlog.is_empty()
-            && self.channel.deadline() == Time::NEVER
-    }
 }
 
 impl Egresses {

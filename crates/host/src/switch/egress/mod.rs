@@ -10,18 +10,16 @@ mod completions;
 mod egresses;
 
 use crate::association::Association;
-use crate::channel::{ChannelState, RemoteChannel};
-use crate::recovery::epoch::Phase;
+use crate::channel::RemoteChannel;
 use crate::switch::counters::CoreCounters;
 use crate::switch::ingress::{Ingress, IngressRequest, Submitter};
 use crate::switch::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
 use crate::switch::message::{DataplaneConfig, Message, Update};
 use crate::switch::target_number::TargetNumber;
 use base::Time;
-use block::{BlockError, Channel, Request, Submit};
-use completions::pack;
-use egresses::Egresses;
-use reactor::{Completion, Context, Driver, IoSlice, Memory, RegionHandle, Service};
+use block::{BlockError, Channel};
+use egresses::{Egress, Egresses, Outcome};
+use reactor::{Completion, Context, Driver, RegionHandle, Service};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
@@ -35,22 +33,6 @@ impl DataplaneConfig {
         service.ingress().sleeper.serve(driver.waker());
         service
     }
-}
-
-/// One (class, target).
-#[derive(Debug)]
-struct Egress {
-    target: u16,
-    /// Its number is in use as long as there is an egress.
-    _number: Arc<TargetNumber>,
-    class: Class,
-    channel: RemoteChannel,
-    /// It finds no queue, as submitters were told.
-    refused: bool,
-    /// Requests that found no room, in order; as many as submitters may have outstanding at most.
-    backlog: VecDeque<IngressRequest>,
-    /// No request in it is given up before this time.
-    backlog_limit: Time,
 }
 
 /// A submitter as this thread knows it.
@@ -395,55 +377,6 @@ impl EgressService {
                 .add_doorbell_counters(&mut caravans[egress.class]);
             false
         });
-    }
-}
-
-/// Answer of an egress to a request.
-enum Outcome {
-    Taken,
-    Busy,
-    Done(Result<(), BlockError>),
-}
-
-impl Egress {
-    /// Returns true if the association is over, and the lane has no request and no connection left.
-    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_gone = self.channel.state() == ChannelState::Gone
-            && self.channel.association().phase() == Phase::Gone;
-        if !is_gone || self.channel.outstanding() > 0 || !self.backlog.is_empty() {
-            return false;
-        }
-        self.channel.close(cx);
-        self.channel.closed()
-    }
-
-    #[inline]
-    fn submit(
-        &mut self,
-        entry: IngressRequest,
-        memory: &RegionHandle,
-        cx: &mut Context<'_>,
-    ) -> Outcome {
-        let data = entry.data.map(|(offset, length)| {
-            let memory = Memory::Region(memory.clone());
-            IoSlice::new(memory, offset as usize, length as usize)
-        });
-        let request = Request {
-            tag: pack(entry.submitter, entry.slot, entry.class),
-            operation: entry.operation,
-            lba: entry.lba,
-            blocks: entry.blocks,
-            data,
-        };
-        let namespace = usize::from(entry.namespace);
-        match self
-            .channel
-            .submit_limited(namespace, request, entry.limit, cx)
-        {
-            Submit::Queued => Outcome::Taken,
-            Submit::Busy(_) => Outcome::Busy,
-            Submit::Done(done) => Outcome::Done(done.result),
-        }
     }
 }
 

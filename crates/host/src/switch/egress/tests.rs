@@ -1,6 +1,6 @@
 //! Sleep of a dataplane core, and tags.
 
-use super::completions::unpack;
+use super::egresses::{pack, unpack};
 use super::*;
 use crate::switch::request_steering::LoadTable;
 use base::units::CoreId;
