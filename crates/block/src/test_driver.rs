@@ -1,8 +1,12 @@
-//! The kernel's driver, small enough for many tests at once.
+//! The kernel's driver, small enough for many tests at once, and one that holds operations.
 
 use base::units::{KIB, MIB};
-use reactor::BufferClass;
+use reactor::testing::{PassThrough, Replace};
 use reactor::uring::{Options, UringDriver};
+use reactor::{BufferClass, Driver as _, FileId, Op, OpKey};
+use std::io::PipeWriter;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// A driver for one test.
 pub(crate) fn driver() -> UringDriver {
@@ -17,4 +21,32 @@ pub(crate) fn driver() -> UringDriver {
         file_operations: 512,
     };
     UringDriver::new(&options).expect("io_uring works here")
+}
+
+/// Reads and writes read this empty pipe instead of their file.
+#[derive(Debug)]
+pub(crate) struct Hold(FileId);
+
+impl Replace for Hold {
+    fn submit(&mut self, inner: &mut UringDriver, key: OpKey, op: Op) {
+        let op = match op {
+            Op::Read { slice, .. } | Op::Write { slice, .. } => Op::Read {
+                file: self.0,
+                offset: 0,
+                slice,
+            },
+            op => op,
+        };
+        inner.submit(key, op);
+    }
+}
+
+/// A driver of which the kernel works on reads and writes until the writer is dropped.
+pub(crate) fn holding_driver() -> (PassThrough<Hold>, PipeWriter) {
+    let (empty, writer) = std::io::pipe().expect("a pipe");
+    let mut inner = driver();
+    let file = OwnedFd::from(empty).into();
+    let file = inner.open_file(Arc::new(file)).expect("there is room");
+    let replaced = Hold(file);
+    (PassThrough { inner, replaced }, writer)
 }

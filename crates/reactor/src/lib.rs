@@ -40,6 +40,6 @@ pub use op::{
     Allocation, Completion, FileId, ListenerId, Op, OpKey, OpNamespace, Outcome, Received,
     SocketId, SocketOptions, Stream, UblkCommand,
 };
-pub use op_namespace::OpNamespaceLease;
+pub use op_namespace::{Guard, OpNamespaceLease};
 pub use send_list::{Segment, SendList, SendListPool};
 pub use sleeper::Sleeper;

@@ -9,7 +9,16 @@
 //! handed out.
 
 use crate::op::OpNamespace;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
+
+/// Dropping its last clone tells its maker that abandoned operations have ended.
+pub type Guard = Arc<dyn fmt::Debug + Send + Sync>;
+
+/// Guards of abandoned operations, each with the operations' namespace.
+pub(crate) type Guards = RefCell<Vec<(OpNamespace, Guard)>>;
 
 /// An operation namespace, until this is dropped.
 #[derive(Debug)]
@@ -17,6 +26,8 @@ pub struct OpNamespaceLease {
     op_namespace: OpNamespace,
     /// Tells the table that the namespace is taken. `None`: the namespace is never used again.
     _token: Option<Arc<()>>,
+    /// The driver's guards.
+    guards: Weak<Guards>,
 }
 
 impl OpNamespaceLease {
@@ -26,6 +37,7 @@ impl OpNamespaceLease {
         Self {
             op_namespace,
             _token: None,
+            guards: Weak::new(),
         }
     }
 
@@ -33,6 +45,17 @@ impl OpNamespaceLease {
     #[must_use]
     pub fn id(&self) -> OpNamespace {
         self.op_namespace
+    }
+
+    /// Has the driver keep a clone of `guard` until it has no file operation of this namespace left:
+    /// the owner is about to end, and does not wait for them. The driver must be turned, or dropped,
+    /// until then.
+    pub fn abandon(&self, guard: &Guard) {
+        // A driver that was dropped has waited for its file operations.
+        if let Some(guards) = self.guards.upgrade() {
+            let guard = (self.op_namespace, Arc::clone(guard));
+            guards.borrow_mut().push(guard);
+        }
     }
 }
 
@@ -49,6 +72,7 @@ struct LeasedNamespace {
 #[derive(Debug, Default)]
 pub(crate) struct OpNamespaces {
     entries: Vec<LeasedNamespace>,
+    pub(crate) guards: Rc<Guards>,
 }
 
 impl OpNamespaces {
@@ -100,6 +124,7 @@ impl OpNamespaces {
         OpNamespaceLease {
             op_namespace,
             _token: Some(Arc::clone(token)),
+            guards: Rc::downgrade(&self.guards),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::uring::UringDriver;
 use crate::{
     BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, Op, OpKey, OpNamespace,
-    SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
+    OpNamespaceLease, SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use base::Time;
 use base::units::CoreId;
@@ -62,6 +62,10 @@ impl<R: Replace> Driver for PassThrough<R> {
 
     fn op_namespace(&mut self) -> OpNamespace {
         self.inner.op_namespace()
+    }
+
+    fn lease_op_namespace(&mut self) -> OpNamespaceLease {
+        self.inner.lease_op_namespace()
     }
 
     fn submit(&mut self, key: OpKey, op: Op) {

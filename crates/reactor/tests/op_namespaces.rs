@@ -4,7 +4,13 @@
 mod tests {
     use base::{Nanos, Time};
     use reactor::uring::{Options, UringDriver};
-    use reactor::{Completion, Driver, Op, OpKey, Outcome, SocketOptions, Wait};
+    use reactor::{
+        Completion, Driver, FileId, Guard, IoSlice, Op, OpKey, OpNamespaceLease, Outcome,
+        SocketOptions, Wait, Wake,
+    };
+    use std::io::PipeWriter;
+    use std::os::fd::OwnedFd;
+    use std::sync::{Arc, Weak};
 
     fn driver() -> UringDriver {
         UringDriver::new(&Options::default()).expect("a ring")
@@ -107,5 +113,93 @@ mod tests {
                 .count()
         };
         assert_eq!(op_namespaces.map(reused), [1, 1, 1]);
+    }
+
+    /// A driver that has one file operation in flight at once, and a pipe that is read by two: of the
+    /// second one the kernel does not know yet. Both end with the writer.
+    fn reading() -> (UringDriver, FileId, OpNamespaceLease, PipeWriter) {
+        let options = Options {
+            file_operations: 1,
+            ..Options::default()
+        };
+        let mut driver = UringDriver::new(&options).expect("a ring");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let file = driver.open_file(Arc::new(OwnedFd::from(reader).into()));
+        let file = file.expect("there is room");
+        let lease = driver.lease_op_namespace();
+        for kind in 0..2 {
+            let buffer = driver.buffers().take(4096).expect("a free buffer");
+            let slice = IoSlice::from_buffer(buffer, 4096);
+            let offset = 0;
+            let op = Op::Read {
+                file,
+                offset,
+                slice,
+            };
+            driver.submit(OpKey::single(lease.id(), kind), op);
+        }
+        turn(&mut driver);
+        (driver, file, lease, writer)
+    }
+
+    fn abandon(lease: OpNamespaceLease) -> Weak<dyn std::fmt::Debug + Send + Sync> {
+        let guard: Guard = Arc::new(());
+        lease.abandon(&guard);
+        Arc::downgrade(&guard)
+    }
+
+    #[test]
+    fn a_guard_is_kept_while_the_driver_has_a_file_operation_of_its_room() {
+        let (mut driver, file, lease, writer) = reading();
+        let other = abandon(driver.lease_op_namespace());
+        let guard = abandon(lease);
+        for _ in 0..3 {
+            assert!(turn(&mut driver).is_empty());
+            assert!(guard.upgrade().is_some(), "the kernel reads");
+            assert!(other.upgrade().is_none(), "it has none");
+        }
+        drop(writer);
+        for left in [1, 0] {
+            let mut completions = Vec::new();
+            while completions.is_empty() {
+                let forever = Wait::Until(Time::NEVER);
+                driver.reap(forever, &mut completions).expect("ok");
+            }
+            assert_eq!(completions.len(), 1, "one at a time");
+            assert_eq!(guard.strong_count(), left);
+        }
+        driver.close_file(file);
+    }
+
+    #[test]
+    fn a_driver_that_is_dropped_lets_guards_go_once_the_kernel_is_done() {
+        let (mut driver, _, lease, writer) = reading();
+        let late = driver.lease_op_namespace();
+        let guard = abandon(lease);
+        drop(writer);
+        drop(driver);
+        assert!(guard.upgrade().is_none());
+        assert!(abandon(late).upgrade().is_none(), "it has waited");
+    }
+
+    /// Wakes a driver when it is dropped.
+    #[derive(Debug)]
+    struct Wakes(Arc<dyn Wake>);
+
+    impl Drop for Wakes {
+        fn drop(&mut self) {
+            self.0.wake();
+        }
+    }
+
+    #[test]
+    fn a_guard_of_no_operation_is_let_go_before_a_sleep() {
+        let mut driver = driver();
+        let lease = driver.lease_op_namespace();
+        lease.abandon(&(Arc::new(Wakes(driver.waker())) as Guard));
+        drop(lease);
+        let end = driver.now() + Nanos::from_secs(60);
+        driver.reap(Wait::Until(end), &mut Vec::new()).expect("ok");
+        assert!(driver.now() < end, "it slept first");
     }
 }

@@ -1,7 +1,7 @@
 //! A channel of a cache: requests of one thread, and the I/O that they take.
 
 use super::pending::{Pending, Phase};
-use super::table::{Found, Frame, PAGE_BYTES, PLAN_PAGES_MAX};
+use super::table::{Claim, Found, Frame, PAGE_BYTES, PLAN_PAGES_MAX};
 use super::transfers::{Io, Transfers};
 use super::{Bell, Cache, CacheState, SharedCache};
 use crate::device::copy::{copy_from_region, copy_to_region};
@@ -10,7 +10,7 @@ use crate::limits::CACHE_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Slab, SlabKey, Time};
-use reactor::{Context, Driver, IoSlice, RegionHandle};
+use reactor::{Context, Driver, Guard, IoSlice, RegionHandle};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -472,5 +472,9 @@ impl Channel for CacheChannel {
 
     fn closed(&self) -> bool {
         self.stage == Stage::Closing && self.transfers.closed()
+    }
+
+    fn abandon(&mut self, guard: &Guard) {
+        self.transfers.abandon(guard);
     }
 }

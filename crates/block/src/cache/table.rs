@@ -295,6 +295,17 @@ impl Table {
         self.free.push(frame);
     }
 
+    /// Forgets the pages of a range that do not differ from the device as far as is known: its content
+    /// is unknown.
+    pub(super) fn forget_saved(&mut self, range: &Range<u64>) {
+        let cached: Vec<_> = self.cached(range).collect();
+        for (page, frame) in cached {
+            if !self.is_unsaved(frame) {
+                self.forget(page);
+            }
+        }
+    }
+
     /// Returns true if the frame may be written: it is unsaved already, or one more may be.
     pub(super) fn may_dirty(&self, frame: Option<Frame>) -> bool {
         self.unsaved < self.dirty_max || frame.is_some_and(|frame| self.is_unsaved(frame))

@@ -1,5 +1,6 @@
 //! The cache over devices in memory, slow ones, ones that fail and ones that lose power.
 
+mod abandoned;
 mod age;
 mod erase;
 mod failures;

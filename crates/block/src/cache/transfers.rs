@@ -9,7 +9,7 @@ use crate::limits::{CACHE_QUEUE_DEPTH, CACHE_READS, CACHE_WRITES};
 use crate::request::{Completion, Request};
 use crate::submitter_memory::SubmitterMemory;
 use base::{Slab, SlabKey, Time};
-use reactor::{Context, IoSlice, OpNamespace};
+use reactor::{Context, Guard, IoSlice, OpNamespace};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -212,13 +212,22 @@ impl Transfers {
         self.ios.is_empty() && self.done.is_empty()
     }
 
-    /// Drops the channels below, which close the blocks that what is under way may still write.
     /// Returns the transfers that are not over.
-    pub(super) fn abandon(&mut self) -> impl Iterator<Item = &Io> {
-        self.below = Box::new(Dropped);
-        self.write_back = None;
+    pub(super) fn under_way(&self) -> impl Iterator<Item = &Io> {
         let done = self.done.iter().map(|(io, _)| io);
         self.ios.iter().map(|(_, io)| io).chain(done)
+    }
+
+    /// As [`Channel::abandon`].
+    pub(super) fn abandon(&mut self, guard: &Guard) {
+        self.channels_mut()
+            .for_each(|channel| channel.abandon(guard));
+    }
+
+    /// Drops the channels below, which close the blocks that what is under way may still write.
+    pub(super) fn drop_channels(&mut self) {
+        self.below = Box::new(Dropped);
+        self.write_back = None;
     }
 
     pub(super) fn owns(&self, op_namespace: OpNamespace) -> bool {

@@ -19,7 +19,7 @@ pub use ram::Ram;
 use crate::extents::Extents;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
-use reactor::{Context, Driver, IoSlice, RegionHandle};
+use reactor::{Context, Driver, Guard, IoSlice, RegionHandle};
 use std::io;
 
 /// Size and block size of a device.
@@ -338,6 +338,13 @@ pub trait Channel: std::fmt::Debug {
     /// its finished requests are reaped.
     fn closed(&self) -> bool {
         true
+    }
+
+    /// The channel will be dropped, and requests in it may not be over. Keeps a clone of `guard` until
+    /// none of them can have an effect or touch its memory, unless that ends when it is dropped. A
+    /// channel over another one passes it on.
+    fn abandon(&mut self, guard: &Guard) {
+        let _ = guard;
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     Operation, Request, Submit,
 };
 use base::{Slab, SlabKey, Time};
-use reactor::{Context, Driver, OpNamespace};
+use reactor::{Context, Driver, Guard, OpNamespace};
 use std::fmt;
 
 /// A device over another one, which sees every request and every completion of it.
@@ -234,5 +234,9 @@ impl<L: Layer> Channel for LayerChannel<L> {
 
     fn closed(&self) -> bool {
         self.inner.closed()
+    }
+
+    fn abandon(&mut self, guard: &Guard) {
+        self.inner.abandon(guard);
     }
 }

@@ -5,10 +5,10 @@ use super::done::Done;
 use base::BoundedQueue;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
-use reactor::{Region, Sleeper, Wake};
-use std::sync::Arc;
+use reactor::{Guard, Region, Sleeper, Wake};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// One submitter's inbox.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub(super) struct Inbox {
     pub(super) sleeper: Sleeper,
     /// The memory of its requests' data.
     pub(super) region: Region,
+    /// The guard of a submitter that was dropped. The inbox is, once no thread has one of its requests.
+    pub(super) guard: OnceLock<Guard>,
 }
 
 impl Inbox {
@@ -29,6 +31,7 @@ impl Inbox {
             handed: AtomicU32::new(0),
             sleeper: Sleeper::new(waker),
             region,
+            guard: OnceLock::new(),
         }
     }
 

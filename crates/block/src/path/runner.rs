@@ -11,7 +11,7 @@ use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::mutation::{self, Mutation};
 use base::{Nanos, Slab, SlabKey, Time};
-use reactor::{Context, Driver};
+use reactor::{Context, Driver, Guard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::path;
@@ -546,6 +546,24 @@ impl Runner {
     pub(super) fn closed(&self) -> bool {
         !self.is_active() && self.below.closed()
     }
+
+    /// As [`Channel::abandon`].
+    pub(super) fn abandon(&mut self, guard: &Guard) {
+        self.below.abandon(guard);
+    }
+}
+
+/// Requests of a runner that was dropped. They end as aborted when this is dropped: when no effect of
+/// them can come any more.
+#[derive(Debug)]
+struct Aborted(Vec<Entry>);
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        for entry in &self.0 {
+            entry.finish(Err(BlockError::Aborted), None);
+        }
+    }
 }
 
 /// Returns the resizes of the device that these queues are of.
@@ -557,21 +575,22 @@ impl Drop for Runner {
     /// A thread that ends in the middle leaves no other thread waiting: what it has under way for
     /// others ends as aborted, and what still waits is run by one of those that wait.
     fn drop(&mut self) {
+        let single = self.single.iter().filter_map(|(_, single)| match single {
+            Single::Queued(_, entry) => Some(entry),
+            Single::Own(_) => None,
+        });
+        let merged = self.merged.iter().flat_map(|(_, merged)| &merged.entries);
+        let entries = single.chain(merged).chain(&self.batch).cloned();
+        let silent = mutation::active(Mutation::DeadRunnerSilent);
+        let aborted = Aborted(entries.filter(|_| !silent).collect());
+        let guard: Guard = Arc::new(aborted);
+        self.below.abandon(&guard);
         // First: the channel closes the blocks that what is under way may still write.
         self.below = Box::new(Dropped);
-        if mutation::active(Mutation::DeadRunnerSilent) {
+        drop(guard);
+        if silent {
             return;
         }
-        let aborted = |entry: &Entry| entry.finish(Err(BlockError::Aborted), None);
-        for (_, single) in self.single.iter() {
-            if let Single::Queued(_, entry) = single {
-                aborted(entry);
-            }
-        }
-        for (_, merged) in self.merged.iter() {
-            merged.entries.iter().for_each(aborted);
-        }
-        self.batch.iter().for_each(aborted);
         for (queue, held) in self.queues.iter().zip(&self.terms) {
             if let Some(held) = held.filter(|held| !held.over) {
                 // The next runner looks at its own clock.

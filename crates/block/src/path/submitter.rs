@@ -14,7 +14,7 @@ use crate::request::{BlockError, Completion, Operation, Request};
 use crate::submitter_memory::SubmitterMemory;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
-use reactor::{Context, Driver, IoSlice};
+use reactor::{Context, Driver, Guard, IoSlice};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::path::{Properties, Route};
@@ -497,6 +497,11 @@ impl Channel for SubmitterChannel {
 
     fn closed(&self) -> bool {
         self.closed
+    }
+
+    fn abandon(&mut self, guard: &Guard) {
+        let _ = self.inbox.guard.set(Arc::clone(guard));
+        self.runner.abandon(guard);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Every path over real drivers and many threads.
 
+mod abandoned;
 mod leaving;
 mod room;
 

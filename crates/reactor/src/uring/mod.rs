@@ -201,6 +201,8 @@ impl UringDriver {
 
     /// Receives what is due, or gets everything ready for a sleep.
     fn look(&mut self, wait: Wait) -> Next {
+        // Before a sleep, which only an operation that completes has to end.
+        self.release_guards();
         self.stats.turns += 1;
         self.now = monotonic();
         let (now, completed) = (self.now, !self.ready.is_empty());
@@ -217,6 +219,7 @@ impl UringDriver {
     fn finish_turn(&mut self, completions: &mut Vec<Completion>) -> bool {
         let told = self.reap_ring();
         self.start_backlog();
+        self.release_guards();
         completions.append(&mut self.ready);
         told
     }
@@ -451,7 +454,8 @@ impl Drop for UringDriver {
         while self.is_waited_for() {
             if self.ring.sleep(Nanos::from_secs(1)).is_err() {
                 // The time at which the kernel is done with that memory is unknown: it stays for
-                // ever.
+                // ever, and so do the guards.
+                std::mem::forget(self.op_namespaces.guards.take());
                 std::mem::forget(std::mem::replace(
                     &mut self.operations,
                     Slab::with_capacity(0),

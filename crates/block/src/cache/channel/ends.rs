@@ -2,7 +2,7 @@
 
 use super::writes::write_frame;
 use super::{BlockError, CacheChannel, Completion, Context, Frame, Io, Operation, PAGE_BYTES};
-use super::{CacheState, Phase, RETRY_PAUSE, SlabKey, Stage, Time};
+use super::{CacheState, Claim, Guard, Phase, RETRY_PAUSE, SharedCache, SlabKey, Stage, Time};
 use super::{copy_from_region, copy_to_region};
 use reactor::{IoSlice, RegionHandle};
 use std::ops::Range;
@@ -149,8 +149,11 @@ impl CacheChannel {
     /// Deallocate, the content below is unknown: clean pages are forgotten, and dirty ones will be
     /// written.
     fn agree(&mut self, key: SlabKey, state: &mut CacheState) {
-        let mut cached = std::mem::take(&mut self.scratch);
         let pending = self.pendings.get(key).expect("the request is not over");
+        if pending.result.is_err() {
+            return state.table.forget_saved(&pending.pages());
+        }
+        let mut cached = std::mem::take(&mut self.scratch);
         cached.clear();
         cached.extend(state.table.cached(&pending.pages()));
         for &(page, frame) in &cached {
@@ -158,33 +161,38 @@ impl CacheChannel {
             let whole = part.len == self.page_bytes(page);
             let at = frame as usize * PAGE_BYTES + part.in_page;
             let is_known = pending.operation != Operation::Deallocate;
-            match (&pending.data, pending.result) {
-                (_, Err(_)) if state.table.is_unsaved(frame) => {}
-                (_, Err(_)) => state.table.forget(page),
-                (Some(data), Ok(())) => {
+            match &pending.data {
+                Some(data) => {
                     copy_to_region(data, part.in_data, &self.region, at, part.len);
                     if whole {
                         state.table.clean(frame);
                     }
                 }
-                (None, Ok(())) if whole || !(is_known || state.table.is_unsaved(frame)) => {
+                None if whole || !(is_known || state.table.is_unsaved(frame)) => {
                     state.table.forget(page);
                 }
-                (None, Ok(())) => self.region.zero(at, part.len),
+                None => self.region.zero(at, part.len),
             }
         }
         self.scratch = cached;
     }
+}
 
-    /// Leaves no page, claim or role behind when the channel is dropped in the middle of its work.
-    fn abandon(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        // First: a page that is let go may be written anew, and what is under way must not come
-        // after that.
-        let under_way = self.transfers.abandon();
-        let mut guard = shared.lock();
+/// Pages and claims of a channel that was dropped in the middle of its work. They are let go when this
+/// is dropped: when no transfer of the channel can land any more.
+#[derive(Debug)]
+struct Abandoned {
+    shared: Arc<SharedCache>,
+    ios: Vec<Io>,
+    /// Claims, each with the pages of a request that was passed down.
+    claims: Vec<(Claim, Option<Range<u64>>)>,
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        let mut guard = self.shared.lock();
         let state = &mut *guard;
-        for io in under_way {
+        for io in &self.ios {
             match io {
                 Io::Read {
                     pages,
@@ -202,30 +210,42 @@ impl CacheChannel {
                 Io::Read { .. } | Io::Pass { .. } => {}
             }
         }
-        let keys = std::mem::take(&mut self.live);
-        for key in keys {
-            let pending = self.pendings.get_mut(key).expect("the request is not over");
-            let Some(claim) = pending.claim.take() else {
-                continue;
-            };
-            if pending.phase == Phase::Below {
-                pending.result = Err(BlockError::Aborted);
-                self.agree(key, state);
+        for (claim, passed) in &self.claims {
+            if let Some(pages) = passed {
+                state.table.forget_saved(pages);
             }
-            state.table.release(claim);
+            state.table.release(*claim);
         }
-        state.resign(&self.bell);
-        if matches!(self.stage, Stage::Open | Stage::Draining) {
-            state.leave(&self.bell);
-        }
+        state.channels -= 1;
         state.wake();
     }
 }
 
 impl Drop for CacheChannel {
+    /// Leaves no page, claim or role behind when the channel is dropped in the middle of its work.
     fn drop(&mut self) {
-        self.abandon();
-        self.shared.lock().channels -= 1;
+        let ios = self.transfers.under_way().cloned().collect();
+        let pendings = self.pendings.iter_mut();
+        let claims = pendings.filter_map(|(_, pending)| {
+            let passed = pending.phase == Phase::Below;
+            Some((pending.claim.take()?, passed.then(|| pending.pages())))
+        });
+        let guard: Guard = Arc::new(Abandoned {
+            shared: Arc::clone(&self.shared),
+            ios,
+            claims: claims.collect(),
+        });
+        self.transfers.abandon(&guard);
+        // Before the guard: a page that is let go may be written anew, and what is under way must not
+        // come after that.
+        self.transfers.drop_channels();
+        drop(guard);
+        let mut state = self.shared.lock();
+        state.resign(&self.bell);
+        if matches!(self.stage, Stage::Open | Stage::Draining) {
+            state.leave(&self.bell);
+        }
+        state.wake();
     }
 }
 

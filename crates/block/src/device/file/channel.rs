@@ -16,7 +16,7 @@ use crate::limits::{
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Slab, SlabKey};
 use reactor::{
-    Allocation, Context, FileId, IoSlice, Memory, Op, OpKey, OpNamespace, OpNamespaceLease,
+    Allocation, Context, FileId, Guard, IoSlice, Memory, Op, OpKey, OpNamespace, OpNamespaceLease,
     Outcome, Region, RegionHandle,
 };
 use std::collections::VecDeque;
@@ -351,9 +351,12 @@ impl FileChannel {
         });
     }
 
+    fn is_idle(&self) -> bool {
+        self.slots.is_empty() && !self.syncs.is_running()
+    }
+
     fn close_if_idle(&mut self, cx: &mut Context<'_>) {
-        let idle = self.slots.is_empty() && !self.syncs.is_running();
-        if let (true, true, Some(file)) = (self.closing, idle, self.file) {
+        if let (true, true, Some(file)) = (self.closing, self.is_idle(), self.file) {
             self.file = None;
             cx.driver.close_file(file);
         }
@@ -472,5 +475,11 @@ impl Channel for FileChannel {
 
     fn closed(&self) -> bool {
         self.file.is_none()
+    }
+
+    fn abandon(&mut self, guard: &Guard) {
+        if !self.is_idle() {
+            self.op_namespace.abandon(guard);
+        }
     }
 }
