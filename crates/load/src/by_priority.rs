@@ -6,7 +6,7 @@
 //! then on by the other class's lanes; those in flight finish where they are.
 
 use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
-use reactor::{Context, Driver, OpNamespace, priority};
+use reactor::{Context, Driver, Guard, OpNamespace, priority};
 use std::sync::Arc;
 use switch::{Class, PerClass};
 
@@ -115,6 +115,12 @@ impl Channel for Channels {
 
     fn closed(&self) -> bool {
         self.channels.iter().all(|channel| channel.closed())
+    }
+
+    fn abandon(&mut self, guard: &Guard) {
+        for channel in &mut self.channels {
+            channel.abandon(guard);
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use base::{Nanos, Time};
 use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
-use reactor::{Context, Driver, OpNamespace};
+use reactor::{Context, Driver, Guard, OpNamespace};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -239,6 +239,12 @@ impl Channel for RoundRobinChannel {
 
     fn closed(&self) -> bool {
         self.members.iter().all(|member| member.channel.closed())
+    }
+
+    fn abandon(&mut self, guard: &Guard) {
+        for member in &mut self.members {
+            member.channel.abandon(guard);
+        }
     }
 }
 

@@ -194,6 +194,10 @@ impl Channel for ViewChannel {
     fn closed(&self) -> bool {
         self.channel.closed()
     }
+
+    fn abandon(&mut self, guard: &reactor::Guard) {
+        self.channel.abandon(guard);
+    }
 }
 
 #[cfg(test)]
