@@ -47,11 +47,11 @@ impl OpNamespaceLease {
         self.op_namespace
     }
 
-    /// Has the driver keep a clone of `guard` until it has no file operation of this namespace left:
-    /// the owner is about to end, and does not wait for them. The driver must be turned, or dropped,
-    /// until then.
+    /// The owner ends and does not wait for its operations. In its next turn the driver resets the
+    /// connections on which one is outstanding. It keeps a clone of `guard` until it has done so, and
+    /// has no file operation of this namespace left.
     pub fn abandon(&self, guard: &Guard) {
-        // A driver that was dropped has waited for its file operations.
+        // A driver that was dropped has waited for its file operations, and does no others.
         if let Some(guards) = self.guards.upgrade() {
             let guard = (self.op_namespace, Arc::clone(guard));
             guards.borrow_mut().push(guard);

@@ -5,10 +5,11 @@ mod tests {
     use base::{Nanos, Time};
     use reactor::uring::{Options, UringDriver};
     use reactor::{
-        Completion, Driver, FileId, Guard, IoSlice, Op, OpKey, OpNamespaceLease, Outcome,
-        SocketOptions, Wait, Wake,
+        Completion, Driver, FileId, Guard, IoSlice, Memory, Op, OpKey, OpNamespaceLease, Outcome,
+        Region, SocketOptions, Wait, Wake,
     };
-    use std::io::PipeWriter;
+    use std::io::{PipeWriter, Write as _};
+    use std::net::TcpStream;
     use std::os::fd::OwnedFd;
     use std::sync::{Arc, Weak};
 
@@ -180,6 +181,44 @@ mod tests {
         drop(driver);
         assert!(guard.upgrade().is_none());
         assert!(abandon(late).upgrade().is_none(), "it has waited");
+    }
+
+    /// The driver received into memory that was used again.
+    #[test]
+    fn nothing_is_received_into_memory_once_its_guard_is_let_go() {
+        let mut driver = driver();
+        let options = SocketOptions::default();
+        let local = "127.0.0.1:0".parse().expect("an address");
+        let (listener, address) = driver.listen(local, &options).expect("a free port");
+        let own = driver.op_namespace();
+        driver.submit(OpKey::single(own, 0), Op::Accept { listener });
+        let mut peer = TcpStream::connect(address).expect("it listens");
+        let mut kept = Vec::new();
+        let accepted = until(&mut driver, &mut kept, |o| {
+            matches!(o, Outcome::Accepted(Ok(_)))
+        });
+        let Outcome::Accepted(Ok((stream, _))) = accepted.outcome else {
+            panic!("not accepted");
+        };
+        let socket = driver.adopt(stream);
+        let region = Region::new(4096).expect("memory");
+        let memory = Memory::Region(region.handle());
+        let into = Some(IoSlice::new(memory, 0, 4096));
+        let lease = driver.lease_op_namespace();
+        let op_namespace = lease.id();
+        driver.submit(OpKey::single(op_namespace, 0), Op::Receive { socket, into });
+        let guard = abandon(lease);
+        kept.append(&mut turn(&mut driver));
+        assert!(guard.upgrade().is_none());
+        // The connection may be closed already.
+        let _ = peer.write_all(&[7; 4096]);
+        until(&mut driver, &mut kept, |o| {
+            matches!(o, Outcome::Closed | Outcome::Received(_))
+        });
+        let mut bytes = [1; 4096];
+        region.handle().copy_out(0, &mut bytes);
+        assert!(bytes.iter().all(|&byte| byte == 0), "it was received");
+        driver.close_listener(listener);
     }
 
     /// Wakes a driver when it is dropped.

@@ -44,7 +44,7 @@ use block::{
     BlockError, Capabilities, Channel, Completion, DeviceError, Extents, Request, Submit,
     SubmitExtents,
 };
-use reactor::{Context, Driver, OpNamespace, OpNamespaceLease, Wake};
+use reactor::{Context, Driver, Guard, OpNamespace, OpNamespaceLease, Wake};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::doorbell::{self, Mode};
@@ -579,6 +579,10 @@ impl Channel for RemoteChannel {
 
     fn closed(&self) -> bool {
         self.lanes.all.iter().all(|lane| lane.qpair.is_closed())
+    }
+
+    fn abandon(&mut self, guard: &Guard) {
+        self.op_namespace.abandon(guard);
     }
 }
 

@@ -23,7 +23,7 @@ use block::{
     Operation, Request, Submit, SubmitterMemory,
 };
 use pending::Pending;
-use reactor::{Context, Driver, IoSlice, OpNamespace};
+use reactor::{Context, Driver, Guard, IoSlice, OpNamespace};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -572,6 +572,13 @@ impl Channel for SwitchedChannel {
         let is_closed = |direct: &DirectLane| !direct.is_busy() && direct.channel_ref().closed();
         let is_quiet = self.displaced.is_empty() && self.free.len() == self.slots.len();
         self.closing && is_quiet && self.direct.as_ref().is_none_or(is_closed)
+    }
+
+    /// Dataplane threads have copies of the data, and hold newer writes back until theirs are over.
+    fn abandon(&mut self, guard: &Guard) {
+        if let Some(direct) = &mut self.direct {
+            direct.channel().abandon(guard);
+        }
     }
 }
 

@@ -4,10 +4,12 @@
 use crate::peer::{Behaviour, Mischief, NQN, Peer, builder, connect};
 use crate::setup;
 use base::Nanos;
+use base::units::Lba;
 use block::conformance::Bench;
-use block::{BlockError, Operation, PathDevice, Submit};
+use block::{BlockError, Device as _, Operation, PathDevice, Request, Submit};
 use host::{Namespace, RequestError};
 use reactor::uring::UringDriver;
+use reactor::{Driver as _, Guard, Outcome, Wait};
 use std::future::Future as _;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -511,4 +513,54 @@ fn targets_that_do_not_answer_hold_up_no_other_one() {
         let _ = done.send(other.read(0, &mut [0; 512]));
     });
     results.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+/// The driver went on to send from, and receive into, memory that was used again.
+#[test]
+fn a_channel_that_is_abandoned_leaves_no_connection() {
+    let behaviour = Behaviour {
+        io_queues: 2,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(MIB, behaviour);
+    let namespace = open(&peer, Path::Sync);
+    let device = namespace.device().with_queues(1, 8).below_path();
+    let mut driver = setup::driver();
+    let mut channel = device.open(&mut driver).unwrap();
+    peer.change(|behaviour| behaviour.hold = 1);
+    let request = Request {
+        tag: 1,
+        operation: Operation::Flush,
+        lba: Lba(0),
+        blocks: 0,
+        data: None,
+    };
+    let submit = channel.submit(request, &mut reactor::Context::begin(&mut driver));
+    assert!(matches!(submit, Submit::Queued));
+    let end = Instant::now() + PATIENCE;
+    let mut completions = Vec::new();
+    while peer.seen.held.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < end, "it waits for ever");
+        channel.kick(&mut reactor::Context::begin(&mut driver));
+        let soon = Wait::Until(driver.now() + Nanos::from_millis(1));
+        driver.reap(soon, &mut completions).unwrap();
+        let mut cx = reactor::Context::begin(&mut driver);
+        for completion in completions.drain(..) {
+            channel.complete(completion, &mut cx);
+        }
+        channel.tick(&mut cx);
+    }
+    let guard: Guard = Arc::new(());
+    channel.abandon(&guard);
+    drop(channel);
+    driver.reap(Wait::No, &mut completions).unwrap();
+    assert_eq!(Arc::strong_count(&guard), 1);
+    while !completions
+        .iter()
+        .any(|c| matches!(c.outcome, Outcome::Closed))
+    {
+        assert!(Instant::now() < end, "the connection stays");
+        let soon = Wait::Until(driver.now() + Nanos::from_millis(1));
+        driver.reap(soon, &mut completions).unwrap();
+    }
 }

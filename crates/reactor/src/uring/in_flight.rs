@@ -2,20 +2,40 @@
 
 use super::UringDriver;
 use super::operations::{RingOp, Watch};
-use crate::op::OpNamespace;
+use crate::op::{OpKey, OpNamespace};
 use crate::op_namespace::Guard;
 
 impl UringDriver {
-    /// Drops the guards of the namespaces of which no file operation is outstanding.
-    pub(super) fn release_guards(&self) {
-        let guards = &self.op_namespaces.guards;
-        if guards.borrow().is_empty() {
+    /// Resets the connections of abandoned namespaces, and drops the guards of those of which no file
+    /// operation is outstanding.
+    pub(super) fn release_guards(&mut self) {
+        if self.op_namespaces.guards.borrow().is_empty() {
             return;
         }
-        let is_over = |guard: &mut (OpNamespace, Guard)| !self.has_file_operation_of(guard.0);
-        let over: Vec<_> = guards.borrow_mut().extract_if(.., is_over).collect();
+        let guards = self.op_namespaces.guards.take();
+        for (op_namespace, _) in &guards {
+            self.reset_sockets_of(*op_namespace);
+        }
+        let is_left = |guard: &(OpNamespace, Guard)| self.has_file_operation_of(guard.0);
+        let (left, over): (Vec<_>, Vec<_>) = guards.into_iter().partition(is_left);
+        self.op_namespaces.guards.borrow_mut().extend(left);
         // With the list free: what a guard tells may come back to it.
         drop(over);
+    }
+
+    /// Ends the sends and receives of a namespace, which are of no use without the rest of their
+    /// connections' streams.
+    fn reset_sockets_of(&mut self, op_namespace: OpNamespace) {
+        let its = self.sockets.iter().filter(|(_, socket)| {
+            let sending = socket.sending.as_ref().map(|sending| sending.key);
+            let receiving = socket.receiving.as_ref().map(|receiving| receiving.key);
+            let mut keys = [sending, receiving].into_iter().flatten();
+            keys.any(|key| key.op_namespace == op_namespace)
+        });
+        let its: Vec<_> = its.map(|(slot, _)| slot).collect();
+        for slot in its {
+            self.reset(slot, OpKey::single(op_namespace, 0));
+        }
     }
 
     fn has_file_operation_of(&self, op_namespace: OpNamespace) -> bool {
