@@ -30,6 +30,7 @@ mod limit;
 mod limits;
 mod man;
 mod nbd_tls;
+mod passed_sockets;
 mod process;
 mod read_write;
 mod ring;

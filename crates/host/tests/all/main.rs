@@ -5,6 +5,7 @@
     clippy::unwrap_used
 )]
 
+mod absence;
 mod addresses;
 mod barrier;
 mod blocking;

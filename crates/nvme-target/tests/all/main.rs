@@ -17,6 +17,7 @@ mod connection_limits;
 mod dataplane;
 mod disconnect;
 mod end_controller;
+mod ending_moves;
 mod extents;
 mod fields;
 mod identifiers;

@@ -1,14 +1,10 @@
 //! A queue that is to move to another core, and the end of its connection meanwhile: what is planned
 //! is given up, and the target sees its host close. It received nothing more, so it lingered, and
 //! unread input reset the connection over the termination request.
-#![allow(clippy::tests_outside_test_module)] // The whole file is one.
-#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
-mod common;
-
+use crate::common::late::{self, State};
+use crate::common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io};
 use base::Nanos;
-use common::late::{self, State};
-use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io};
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::sync::Arc;

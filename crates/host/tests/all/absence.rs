@@ -1,11 +1,9 @@
 //! Threads that do not look at their channels, and hosts that stand still, while an association is lost.
 //! The clock is the tests' own, so nothing depends on the time that they take.
-#![allow(clippy::tests_outside_test_module)] // The whole file is one.
-#![allow(clippy::unwrap_used)] // What fails here fails the test.
 
-mod peer;
-mod setup;
-
+use crate::peer;
+use crate::peer::{Behaviour, NQN, Peer};
+use crate::setup;
 use base::units::Lba;
 use base::{Nanos, Time};
 use block::{Channel as _, Completion, Operation, Request, Submit};
@@ -13,7 +11,6 @@ use host::{
     Association, ChannelState, ConnectOptions, Controller, HostIdentity, Phase, RemoteChannel,
     RemoteNamespace, Status, parse_nqn,
 };
-use peer::{Behaviour, NQN, Peer};
 use reactor::testing::{PassThrough, Replace};
 use reactor::uring::UringDriver;
 use reactor::{Context, Driver as _, IoSlice, Wait};

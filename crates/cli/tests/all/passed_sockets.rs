@@ -1,13 +1,8 @@
 //! Sockets that a service manager passes to `switchyard attach` (sd_listen_fds(3)).
 
-// A test program has nothing but tests.
-#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
-
-mod common;
-
-use common::attached::Attached;
-use common::attaching::{Attaching, nbd, vhost};
-use common::{Folder, code, eventually, limited_program, stderr};
+use crate::common::attached::Attached;
+use crate::common::attaching::{Attaching, nbd, vhost};
+use crate::common::{Folder, code, eventually, limited_program, stderr};
 use std::fs;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
