@@ -29,8 +29,6 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = rows! {
         "a device is attached anew or recovered, by the same steps and with the same errors";
     "crates/host" => &["client/blocking.rs", "client/queue.rs"],
         "a namespace opens queues, and a queue keeps its subsystem connected";
-    "crates/host" => &["switch/egress/completions.rs", "switch/egress/mod.rs"],
-        "the egress service's fields, and their part of its methods";
     "crates/host" => &["switch/mod.rs", "switch/registry.rs"],
         "the switchboard's fields, and their part of its methods";
     "crates/lab" => &["calibrate/mod.rs", "calibrate/sweep.rs"],

@@ -33,10 +33,12 @@ fn is_root(file: &Source) -> bool {
         "src/bin/",
         "fuzz_targets/",
     ];
+    // `tests/all.rs` and `tests/all/main.rs` are the same to it.
     let alone = |folder| {
-        below
-            .strip_prefix(folder)
-            .is_some_and(|rest| !rest.contains('/'))
+        below.strip_prefix(folder).is_some_and(|rest| {
+            rest.split_once('/')
+                .is_none_or(|(_, name)| name == "main.rs")
+        })
     };
     matches!(below, "src/lib.rs" | "src/main.rs" | "build.rs") || folders.iter().any(alone)
 }
@@ -131,6 +133,8 @@ mod tests {
                 "#[path = \"../../y/shared.rs\"]\nmod s;\n",
             ),
             Source::new("crates/y/shared.rs", ""),
+            Source::new("crates/x/tests/whole/main.rs", "mod part;\n"),
+            Source::new("crates/x/tests/whole/part.rs", ""),
         ];
         let found = check(&files);
         assert_eq!(found.len(), 1, "{found:?}");

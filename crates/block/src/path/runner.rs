@@ -553,8 +553,7 @@ impl Runner {
     }
 }
 
-/// Requests of a runner that was dropped. They end as aborted when this is dropped: when no effect of
-/// them can come any more.
+/// Requests of a dropped runner. They end as aborted when no effect of them can come any more.
 #[derive(Debug)]
 struct Aborted(Vec<Entry>);
 
