@@ -8,9 +8,12 @@ pub mod attaching;
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Ipv4Addr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
@@ -155,12 +158,21 @@ pub fn json(output: &Output) -> Value {
 /// Where a target listens that is started again at the same port: a loopback address that nothing
 /// else uses. Otherwise another test's listener, or an attempt to connect to the killed target,
 /// which comes from 127.0.0.1 and the same range of ports, may have taken the port meanwhile.
+///
+/// An abstract socket of the address's name, which this process keeps, tells other processes of tests
+/// that the address is taken.
 pub fn own_address() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    assert!(number < 4, "a process's number of 22 bits leaves two");
-    let host = std::process::id() * 4 + number;
-    format!("{}:0", std::net::Ipv4Addr::from_bits(0x7f00_0000 + host))
+    static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    let first = std::process::id().wrapping_mul(64);
+    for number in first.. {
+        let host = Ipv4Addr::from_bits(0x7f80_0000 | number & 0x3f_ffff);
+        let name = UnixAddr::from_abstract_name(format!("switchyard-test-{host}"));
+        if let Ok(taken) = UnixListener::bind_addr(&name.expect("it is short")) {
+            TAKEN.lock().unwrap().push(taken);
+            return format!("{host}:0");
+        }
+    }
+    unreachable!("there are addresses for four million tests")
 }
 
 /// `switchyard serve`, killed when dropped.
