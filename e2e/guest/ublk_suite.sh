@@ -4,7 +4,8 @@
 # pass BLOCK_BYTES
 pass() {
 	attach ram ublk --ram 16M --block-size "$1" --queues 2
-	SWITCHYARD_SUITE_DISK=/dev/ublkb0 SWITCHYARD_SUITE_BLOCK=$1 suite --nocapture
+	SWITCHYARD_SUITE_DISK=/dev/ublkb0 SWITCHYARD_SUITE_BLOCK=$1 suite \
+		--exact ublk_suite::the_device_suite_passes_through_ublk --nocapture
 	signal ram TERM
 	detached ram ublkb0
 }

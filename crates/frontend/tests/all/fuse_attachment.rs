@@ -152,7 +152,7 @@ fn a_process_of_tests_that_is_killed_leaves_no_mount() {
     if std::env::var_os(IS_KILLED).is_some() {
         return be_killed();
     }
-    let name = "a_process_of_tests_that_is_killed_leaves_no_mount";
+    let name = "fuse_attachment::a_process_of_tests_that_is_killed_leaves_no_mount";
     let mut tests = Command::new(std::env::current_exe().unwrap());
     tests.args(["--exact", name, "--nocapture"]);
     tests.env(IS_KILLED, "").stdout(Stdio::piped());
