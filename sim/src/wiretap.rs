@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use wire::fabrics::{Connect, FabricsCommand};
 use wire::nvme::sgl::DataPointer;
-use wire::nvme::{Command, Completion, IoCommand, IoOpcode};
+use wire::nvme::{Command, Completion, IoCommand, IoOpcode, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Framer, FramerLimits, Role};
 use wire::tcp::{C2hData, Event, H2cData, IcReq, IcResp, PduHeader, R2t};
@@ -89,6 +89,14 @@ impl Asked {
             }
         }
         asked
+    }
+
+    /// Returns true if a target may answer it with Command Interrupted: a barrier takes too long, or too
+    /// many commands over extents are outstanding. No other command is refused because memory is in use:
+    /// Linux retries five times, then reports EREMOTEIO.
+    fn may_be_interrupted(&self) -> bool {
+        let extents = [IoOpcode::READ_EXTENTS.0, IoOpcode::WRITE_EXTENTS.0];
+        self.opcode == IoOpcode::BARRIER.0 || extents.contains(&self.opcode)
     }
 
     /// Returns true if all data was moved.
@@ -268,6 +276,10 @@ impl Wiretap {
             "{completion:?} answers {asked:?}, and says that {} commands were read",
             queue.read
         );
+        assert!(
+            !completion.status.is(Status::COMMAND_INTERRUPTED) || asked.may_be_interrupted(),
+            "{completion:?} answers {asked:?}, which waits where buffers are in use"
+        );
         let advises = asked.opcode == IoOpcode::DATASET_MANAGEMENT.0;
         if completion.status.is_success() && asked.direction != Direction::None && !advises {
             let done = asked.is_whole() && asked.transfers == 0;
@@ -377,7 +389,6 @@ impl Queue {
 mod tests {
     use super::*;
     use wire::fabrics::connect::ConnectAttributes;
-    use wire::nvme::Status;
     use wire::nvme::sgl::SglDescriptor;
     use wire::tcp::{CapsuleCmd, CapsuleResp, PduFormat};
 
@@ -394,7 +405,11 @@ mod tests {
     }
 
     fn answer(tap: &mut Wiretap, cid: u16, head: u16) {
-        let completion = Completion::new(cid, head, Status::SUCCESS);
+        answer_with(tap, cid, head, Status::SUCCESS);
+    }
+
+    fn answer_with(tap: &mut Wiretap, cid: u16, head: u16, status: Status) {
+        let completion = Completion::new(cid, head, status);
         let capsule = CapsuleResp { completion };
         tap.sends(false, &bytes(|format, out| capsule.encode(format, out)));
     }
@@ -457,9 +472,15 @@ mod tests {
             answer(tap, 2, 3);
             ask(tap, 1, 5, 0, 4096);
             ask(tap, 1, 6, 4096, 4096);
+            send(tap, Command::new(IoOpcode::BARRIER.0, 3));
+            answer_with(tap, 3, 4, Status::COMMAND_INTERRUPTED);
         };
         assert!(!panics(good));
-        let breaches: [fn(&mut Wiretap); 8] = [
+        let breaches: [fn(&mut Wiretap); 9] = [
+            |tap| {
+                send(tap, write(1));
+                answer_with(tap, 1, 2, Status::COMMAND_INTERRUPTED.with_crd(1));
+            },
             |tap| (send(tap, write(1)), send(tap, write(1))).0,
             |tap| ask(tap, 1, 5, 0, 4096),
             |tap| (send(tap, write(1)), ask(tap, 1, 5, 0, 9000)).0,

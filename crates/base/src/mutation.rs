@@ -136,6 +136,8 @@ mutations! {
     ExtentFailureHidden = "extent-failure-hidden",
     /// The target keeps the buffer of a write that failed.
     BufferKept = "buffer-kept",
+    /// The target refuses commands that have to wait for a buffer.
+    StallRefused = "stall-refused",
     /// A queue that moves to another core of the target forgets its digests.
     MoveForgetsDigests = "move-forgets-digests",
     /// A tenant's requests are released without their tokens being taken.

@@ -9,6 +9,7 @@ use crate::service::{admin, answers, io, requests};
 use crate::session::Stalled;
 use crate::session::event::{Delivery, Event, Payload, Violation};
 use base::Time;
+use base::mutation::{self, Mutation};
 use reactor::limits::BOUNDED_SEND_BYTES;
 use reactor::{Context, Op, OpKey, Received};
 use std::io::{Error, ErrorKind};
@@ -344,6 +345,11 @@ fn take_command(
     }
     let flow = dispatch(connection, command, payload, core, cx);
     if let Flow::Stall(list) = flow {
+        if mutation::active(Mutation::StallRefused) {
+            let status = Status::COMMAND_INTERRUPTED;
+            answers::refuse(connection, command, status, core, cx);
+            return Flow::Continue;
+        }
         let waits = core.waiters.lists.push(list, connection.ticket(INPUT));
         connection.session.stall(command, payload, waits);
         if list == WaitsFor::SHARE {
