@@ -62,6 +62,8 @@ struct DiskState {
     /// Changes so far.
     changed: u64,
     faults: DiskFaults,
+    /// Number of times that it opens still; `None` without a limit.
+    opens: Option<u32>,
     totals: DiskTotals,
     prng: Prng,
 }
@@ -91,6 +93,7 @@ impl Disk {
             changes: vec![(0, 0); if volatile { blocks } else { 0 }],
             changed: 0,
             faults,
+            opens: None,
             totals: DiskTotals::default(),
             prng: Prng::from_seed(seed),
         };
@@ -113,6 +116,11 @@ impl Disk {
     /// From now on it does this to requests.
     pub fn set_faults(&self, faults: DiskFaults) {
         self.state().faults = faults;
+    }
+
+    /// From now on it opens at most so many times; `None` for no limit.
+    pub(crate) fn open_at_most(&self, times: Option<u32>) {
+        self.state().opens = times;
     }
 
     /// Returns the totals so far.
@@ -200,6 +208,10 @@ impl Device for Disk {
     }
 
     fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        if let Some(opens) = &mut self.state().opens {
+            let left = opens.checked_sub(1);
+            *opens = left.ok_or_else(|| DeviceError::Invalid("it opens no more".to_owned()))?;
+        }
         Ok(Box::new(DiskChannel {
             disk: self.clone(),
             under_way: VecDeque::new(),

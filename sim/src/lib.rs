@@ -7,6 +7,7 @@
 
 mod app;
 mod application;
+mod by_hand;
 mod cache;
 mod calendar;
 mod changing;

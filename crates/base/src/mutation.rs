@@ -118,6 +118,12 @@ mutations! {
     CompareMissesLast = "compare-misses-last",
     /// Abort of a command that its device has is answered as done, and its slot is free.
     AbortFreesSlot = "abort-frees-slot",
+    /// Abort of a Dataset Management is answered as done while the device has pieces of it.
+    AbortAnsweredEarly = "abort-answered-early",
+    /// A reset or a shutdown is over while devices have writes of the I/O queues.
+    ResetEndsEarly = "reset-ends-early",
+    /// Undoing the addition of a namespace forgets its commands that are in flight.
+    UndoForgetsCommands = "undo-forgets-commands",
     /// The target lets controllers of hosts that fell silent live on.
     KeepAliveNotKept = "keep-alive-not-kept",
     /// The target takes no keep-alive for a sign of its host.

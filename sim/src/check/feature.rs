@@ -115,6 +115,9 @@ base::named! {
         /// The applications of some hosts write more than one command takes, flush it, and have
         /// nothing else under way meanwhile; targets lose power in the middle.
         Splits = "splits",
+        /// A host by hand resets and shuts down controllers, and aborts commands, while devices have its
+        /// writes, and has commands in flight for a namespace of which the addition is undone.
+        ByHand = "by-hand",
     }
 }
 
@@ -161,6 +164,10 @@ pub(super) fn complete(mut features: BTreeSet<Feature>) -> BTreeSet<Feature> {
     if has.contains(&Feature::Syncs) {
         // Both are what applications do beside their Flushes.
         features.remove(&Feature::Splits);
+    }
+    if has.contains(&Feature::Flips) {
+        // The host by hand has no digests.
+        features.remove(&Feature::ByHand);
     }
     features
 }

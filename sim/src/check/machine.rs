@@ -1,5 +1,6 @@
 //! The whole of a run: its actors, and the incidents that happen to them.
 
+mod by_hand;
 mod deaths;
 mod ending;
 mod hosts;
@@ -14,7 +15,7 @@ use super::plan::Plan;
 use super::tenants::{Tenants, host_name};
 use super::volume::{DispatcherCore, Volume};
 use crate::application::{Application, ApplicationReport};
-use crate::disk::DiskFaults;
+use crate::disk::{Disk, DiskFaults};
 use crate::network::NetworkFaults;
 use crate::rights::Rights;
 use crate::shared::Pace;
@@ -51,6 +52,8 @@ struct Known {
     starts: u64,
     /// The last volume is no namespace now.
     removed: bool,
+    /// The disk of the host by hand.
+    by_hand: Disk,
     /// The tenants of hosts.
     tenants: Tenants,
     /// By host, then by volume.
@@ -95,6 +98,7 @@ impl Machine {
             cache_life: 1,
             starts: 0,
             removed: false,
+            by_hand: crate::by_hand::disk(number.into()),
             tenants: Tenants::default(),
             rights: Vec::new(),
         });
@@ -159,6 +163,9 @@ impl Machine {
         let shared = Target::new(limits, count).expect("valid limits");
         for options in [self.subsystem(), SubsystemOptions::open_to_all(LIARS)] {
             shared.add_subsystem(options).expect("a new subsystem");
+        }
+        if self.has(Feature::ByHand) {
+            crate::by_hand::serve(&shared, &known.by_hand);
         }
         let mut audit = Audit::new(self.world.now(), self.plan.tokens_per_second);
         let (namespaces, mut dispatchers) = self.namespaces(number, &mut audit);

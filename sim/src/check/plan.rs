@@ -11,6 +11,7 @@ use crate::network::{Lies, NetworkFaults};
 use crate::shared::Memory;
 use crate::shared::Pace;
 use base::{Nanos, Prng};
+pub(super) use incidents::ByHand;
 pub use incidents::{Event, Incident};
 use incidents::{LATE_AT_FOREIGN, There, draws, events, size};
 use reactor::BufferClass;
@@ -356,8 +357,14 @@ fn limits(seed: u64, features: &BTreeSet<Feature>) -> Limits {
         limits.transfer_bytes = 8192;
         limits.deallocate_blocks = 8;
     }
+    if has(Feature::ByHand) {
+        limits.deallocate_piece_bytes = PIECE_BYTES;
+    }
     limits
 }
+
+/// Bytes of a piece of a Dataset Management, so that one goes by more pieces than a device gets at a time.
+const PIECE_BYTES: u32 = 4096;
 
 /// Returns these limits with transfers, capsules and queues of any small size.
 fn smaller(prng: &mut Prng, limits: Limits) -> Limits {

@@ -49,6 +49,9 @@ pub(crate) fn abort(
                 return Aborted::No;
             }
             entry.status = Some(Status::ABORTED_BY_REQUEST);
+            if mutation::active(Mutation::AbortAnsweredEarly) {
+                return Aborted::Yes;
+            }
             return Aborted::AtEnd(ticket);
         }
         CommandState::Executing => {

@@ -11,6 +11,7 @@ use crate::service::connection::Connection;
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
 use crate::service::poll_group::PollGroup;
+use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
 use block::Direct;
 use reactor::Context;
@@ -131,6 +132,7 @@ impl PollGroup {
             let quiet = withdrawal.removes.is_none_or(|(subsystem, nsid)| {
                 let namespace = self.core.namespace_ref(subsystem, nsid);
                 namespace.is_none_or(CoreNamespace::is_quiet)
+                    || mutation::active(Mutation::UndoForgetsCommands)
             });
             if !withdrawal.holders.is_empty() || !quiet {
                 index += 1;

@@ -83,6 +83,7 @@ impl Machine {
                 gone_for,
                 other,
             } => self.remove(target, gone_for, other),
+            Incident::ByHand(target, act) => self.acts_by_hand(target, act),
             Incident::RemoveSubsystem(target, gone_for) => self.remove_subsystem(target, gone_for),
             Incident::Deny((target, host), denied_for) => self.deny(target, host, denied_for),
             Incident::ChangeTenants(target) => self.change_tenants(target),
@@ -213,16 +214,26 @@ impl Machine {
     /// Changes a target as its control plane does, while all actors go on. Returns true if it is
     /// changed.
     fn change(&self, target: usize, what: impl FnOnce(&Target) -> Result<(), TargetError>) -> bool {
-        let shared = self.cast.borrow().targets[target]
-            .as_ref()
-            .map(|process| Arc::clone(&process.shared));
-        let Some(shared) = shared else { return false };
         let (world, cast) = (self.world.clone(), Rc::clone(&self.cast));
         let waiter: Waiter = Box::new(move |done, timeout| {
             let until = world.now() + Nanos::from(timeout);
             let mut cast = cast.borrow_mut();
             world.run(&mut cast.actors(), until, done);
         });
+        self.change_by(target, waiter, what)
+    }
+
+    /// Changes a target while this waiter runs all actors. Returns true if it is changed.
+    pub(super) fn change_by(
+        &self,
+        target: usize,
+        waiter: Waiter,
+        what: impl FnOnce(&Target) -> Result<(), TargetError>,
+    ) -> bool {
+        let shared = self.cast.borrow().targets[target]
+            .as_ref()
+            .map(|process| Arc::clone(&process.shared));
+        let Some(shared) = shared else { return false };
         match wait_by(waiter, || what(&shared)) {
             Ok(()) => true,
             Err(TargetError::Undone(_) | TargetError::NotUndone(_)) => false,

@@ -13,6 +13,21 @@ pub struct Event {
     pub what: Incident,
 }
 
+base::named! {
+    /// An act of a host by hand that has writes in flight.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ByHand {
+        /// CC.EN = 0, until CSTS.RDY is 0.
+        Reset = "resets by hand",
+        /// CC.SHN = 10b, until CSTS.SHST is 10b.
+        Shutdown = "shutdowns by hand",
+        /// Abort of a Dataset Management that goes by pieces, until the controller has aborted it.
+        Abort = "aborts by hand",
+        /// Commands for a namespace that one core of the target opens and others cannot.
+        Undo = "additions undone by hand",
+    }
+}
+
 /// An incident of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
@@ -80,6 +95,8 @@ pub enum Incident {
         /// Another volume comes in its place.
         other: bool,
     },
+    /// A host by hand does this at a target.
+    ByHand(usize, ByHand),
     /// A target has not the subsystem of the hosts for so long.
     RemoveSubsystem(usize, Nanos),
     /// A target refuses a host for so long: (target, host).
@@ -150,6 +167,9 @@ pub(super) fn events(
         if features.contains(&Feature::ThreadDeaths) {
             events.extend(thread_deaths(seed, there, calm_after));
         }
+    }
+    if has(Feature::ByHand) {
+        events.extend(acts_by_hand(seed, there, calm_after));
     }
     events.sort_by_key(|event| event.after);
     events
@@ -250,6 +270,19 @@ fn thread_pauses(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
         Event { after, what }
     };
     (0..count).map(pause).collect()
+}
+
+/// Acts of hosts by hand.
+fn acts_by_hand(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
+    let mut prng = draws(seed, 28);
+    let count = 1 + prng.below(5);
+    let act = |_| {
+        let after = prng.below(calm_after + 1);
+        let target = there.target(&mut prng);
+        let what = Incident::ByHand(target, ByHand::ALL[size(&mut prng, 0, 3)]);
+        Event { after, what }
+    };
+    (0..count).map(act).collect()
 }
 
 /// Deaths of threads that share an I/O path.
