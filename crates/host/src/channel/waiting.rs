@@ -147,6 +147,8 @@ impl RemoteChannel {
     /// Everything that waits fails.
     pub(super) fn gone(&mut self, error: BlockError) {
         self.enter(ChannelState::Gone);
+        // Lanes that are opened now would stay open.
+        self.lanes.reopening.at = Time::NEVER;
         while let Some(replay) = self.recovery.take() {
             self.report_lost_write(replay, error);
         }
