@@ -55,8 +55,6 @@ enum RequestKind {
         version: Version,
         durable: bool,
     },
-    /// Orders what its channel was asked before and after.
-    Barrier,
     /// By then settled writes are on the medium when it is answered, block by block.
     Flush(StepNumber, Vec<Version>),
 }
@@ -80,8 +78,6 @@ pub struct Client {
     /// Name in a trace.
     name: String,
     channel: Way,
-    /// Which channel it is, and how many barriers it was given.
-    order: (u64, u64),
     /// Its description, with what this channel has to do.
     work: Application,
     geometry: Geometry,
@@ -172,7 +168,6 @@ impl Client {
         Self {
             name: format!("{seed:016x}"),
             channel,
-            order: (seed | 1, 0),
             geometry,
             transfer_blocks: (capabilities.max_transfer_bytes / geometry.block_bytes).into(),
             told: (0, told),
@@ -329,24 +324,6 @@ impl Client {
         noted.expect("the depth was checked")
     }
 
-    /// Orders what was asked before and what comes after, where the way knows how. Returns whether
-    /// a barrier is under way.
-    fn order(&mut self, cx: &mut Context<'_>) -> bool {
-        if !matches!(self.channel, Way::Remote(_)) {
-            return false;
-        }
-        let key = self.note(None, 0..0, RequestKind::Barrier, cx.now, None);
-        let Way::Remote(channel) = &mut self.channel else {
-            return false;
-        };
-        if channel.barrier(key.tag(), cx).is_err() {
-            self.in_flight.remove(key);
-            return false;
-        }
-        self.order.1 += 1;
-        true
-    }
-
     /// Tells the oracle that a request begins. Returns what the answer is judged by.
     fn begin(&self, operation: Operation, range: &Range<usize>) -> RequestKind {
         let mut oracle = self.oracle.borrow_mut();
@@ -369,15 +346,15 @@ impl Client {
                 RequestKind::Compare(began, expected)
             }
             Operation::Write { durable } => RequestKind::Write {
-                version: oracle.begin_ordered(range.clone(), oracle::Content::Version, self.order),
+                version: oracle.begin_write(range.clone(), oracle::Content::Version),
                 durable,
             },
             Operation::WriteZeroes { durable, .. } => RequestKind::Write {
-                version: oracle.begin_ordered(range.clone(), oracle::Content::Zeroes, self.order),
+                version: oracle.begin_write(range.clone(), oracle::Content::Zeroes),
                 durable,
             },
             Operation::Deallocate => RequestKind::Write {
-                version: oracle.begin_ordered(range.clone(), oracle::Content::Zeroes, self.order),
+                version: oracle.begin_write(range.clone(), oracle::Content::Zeroes),
                 durable: false,
             },
         }
@@ -411,10 +388,6 @@ impl Client {
                 return;
             }
             attempts += 1;
-            if self.work.mix == Mix::Everything && self.prng.chance(1, 48) && self.order(cx) {
-                self.issued += 1;
-                continue;
-            }
             if let Some(command) = self.next_extents(cx) {
                 self.issued += command.extents.len() as u64;
                 if !self.submit_extents(command, cx) {

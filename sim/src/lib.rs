@@ -17,7 +17,6 @@ mod controlling;
 mod disk;
 mod driver;
 mod host_core;
-pub mod journal;
 mod knob_changes;
 pub mod model;
 mod network;

@@ -43,8 +43,6 @@ struct Write {
     durable: bool,
     /// Step at which it was read for the first time.
     read: Option<StepNumber>,
-    /// Its channel, and how many barriers that had submitted before.
-    order: (u64, u64),
     /// Its host, and the step from which on that lets no newer write pass it, although it may still be
     /// carried out.
     left: Option<(u64, StepNumber)>,
@@ -61,7 +59,6 @@ impl Write {
         shaken: false,
         durable: true,
         read: None,
-        order: (0, 0),
         left: None,
     };
 
@@ -161,17 +158,6 @@ impl Oracle {
 
     /// A write of some blocks begins; its version.
     pub fn begin_write(&mut self, range: Range<usize>, content: Content) -> Version {
-        self.begin_ordered(range, content, (0, 0))
-    }
-
-    /// As [`begin_write`](Self::begin_write), on the channel `order.0` behind `order.1` barriers: it
-    /// takes effect after everything of that channel that is behind fewer.
-    pub fn begin_ordered(
-        &mut self,
-        range: Range<usize>,
-        content: Content,
-        order: (u64, u64),
-    ) -> Version {
         let began = self.step();
         let version = self.next;
         self.next += 1;
@@ -183,7 +169,6 @@ impl Oracle {
                 ended: None,
                 holds: false,
                 durable: false,
-                order,
                 ..Write::INITIAL
             });
         }
@@ -419,9 +404,7 @@ impl Oracle {
 
 /// Returns true if a read that began at `read` may find `write`, unless that ended before `floor`.
 fn may_be_found(writes: &[Write], write: &Write, read: StepNumber, floor: StepNumber) -> bool {
-    write.ended.is_none_or(|ended| ended >= floor)
-        && !is_behind(writes, write, read)
-        && !is_replaced(writes, write, read)
+    write.ended.is_none_or(|ended| ended >= floor) && !is_replaced(writes, write, read)
 }
 
 /// Returns true if a newer write of its host, which lets none pass it, was acknowledged when a read
@@ -433,17 +416,6 @@ fn is_replaced(writes: &[Write], write: &Write, read: StepNumber) -> bool {
             over && other.host == host && other.began > left
         })
     })
-}
-
-/// Returns true if a barrier puts `write` before another one that was acknowledged when a read
-/// began at `read`.
-fn is_behind(writes: &[Write], write: &Write, read: StepNumber) -> bool {
-    let (channel, barriers) = write.order;
-    channel > 0
-        && writes.iter().any(|other| {
-            let over = other.holds && other.ended.is_some_and(|ended| ended < read);
-            over && other.order.0 == channel && other.order.1 > barriers
-        })
 }
 
 /// Writes that ended before this cannot be found by a read that begins at `read`: a later one,

@@ -156,8 +156,6 @@ mutations! {
     RightsNotAsked = "rights-not-asked",
     /// Controllers of a host live on although it was denied the subsystem.
     DeniedHostStays = "denied-host-stays",
-    /// The host does not hold back what comes behind a barrier.
-    BarrierNotKept = "barrier-not-kept",
     /// A cache evicts pages that differ from the device.
     DirtyPageEvicted = "dirty-page-evicted",
     /// A Flush of a cache does not wait for the pages that it writes back.

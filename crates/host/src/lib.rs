@@ -30,7 +30,7 @@ pub use block::{
     BlockError, Capabilities, Completion, Device, DeviceError, Geometry, Operation, PathDevice,
     Request,
 };
-pub use channel::{ChannelState, QueueFull, RemoteChannel};
+pub use channel::{ChannelState, RemoteChannel};
 pub use client::{
     AsyncNamespace, Canceller, Completions, Host, HostBuilder, Namespace, Queue, QueueOptions,
     SubmitError, Subsystem, SwitchedQueueOptions, Transfer,

@@ -4,7 +4,6 @@
 //! listeners while I/O runs. [`PollGroup`] is a core's part of it, a service for
 //! [`reactor::Core`]; the [`RunningTarget`] starts one on each core of a machine.
 
-mod barrier;
 mod change;
 mod command;
 mod controller;

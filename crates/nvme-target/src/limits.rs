@@ -97,12 +97,6 @@ pub const SLO_WINDOW: Nanos = Nanos::from_secs(1);
 /// Tenant events that a target keeps: more than happen in a day without a look.
 pub const TENANT_EVENTS_MAX: usize = 256;
 
-/// Barriers in force at once, each of another tenant: as many as a command has marks for.
-pub const BARRIERS_ACTIVE_MAX: usize = 64;
-
-/// A core that is not told of the end of a barrier goes on so long after it must have come.
-pub const BARRIER_MARGIN: Nanos = Nanos::from_secs(1);
-
 /// Lines that a core logs in a second about what its peers do: enough to see what goes on, too few to
 /// fill a disk.
 pub const LOG_LINES_PER_SECOND: u32 = 10;
@@ -237,9 +231,6 @@ base::with_defaults! {
         /// nothing of an old controller can take effect any more. Without it the command is refused
         /// with Invalid Opcode, as by any other target.
         pub end_controller: bool = true,
-        /// Identify announces Barrier, the vendor I/O command. Without it the command is refused
-        /// with Invalid Opcode, as by any other target.
-        pub barrier: bool = true,
         /// Most extents of one Read Extents or Write Extents, the vendor I/O commands, at most
         /// [`EXTENTS_MAX`]. With 0 none are announced, and they are refused with Invalid Opcode, as by
         /// any other target.
@@ -252,16 +243,6 @@ base::with_defaults! {
         /// with a status that asks for a retry.
         // 64 of each of 128 queues, or 32 MiB.
         pub extent_tables: usize = 8192,
-        /// Time that a barrier may take, and for which the commands behind it may wait. It fails then: shorter than
-        /// hosts have patience with the commands behind it.
-        pub barrier_timeout: Nanos = Nanos::from_secs(10),
-        /// Barriers in force of hosts at one address (of IPv6, in one /64) without a tenant, which choose their own names; 1
-        /// to [`BARRIERS_ACTIVE_MAX`]. Others of them wait.
-        pub barriers_per_address: usize = BARRIERS_ACTIVE_MAX / 4,
-        /// Bytes of a core's buffers that commands which wait for barriers may keep: at least 1, and
-        /// no more than a quarter of all. A barrier that would hold more fails instead.
-        // Half of the buffers of the size that most commands need.
-        pub barrier_held_bytes: usize = 8 * MIB,
         /// Which life of the devices' volatile write caches it is, for Identify: it changes whenever
         /// they may have lost what was acknowledged and not flushed. 0 says nothing, as any other
         /// target does; hosts then take every lost connection for such a loss. A subsystem may have

@@ -3,7 +3,6 @@
 //! Each core has a mailbox for them ([`Shared`](crate::shared::Shared) has the senders). Values
 //! only: a message names connections and commands of another core by keys that may be stale.
 
-use crate::barrier::registry::Barrier;
 use crate::change::ack::Pausing;
 use crate::change::step::ChangeStep;
 use crate::controller::async_events::Notice;
@@ -60,14 +59,6 @@ pub(crate) enum CoreMessage {
     Ended { asker: Ticket },
     /// Outcome of an Abort that was passed to another core.
     Aborted { asker: Ticket, aborted: bool },
-    /// A barrier is in force: what the core has of its tenant came before it.
-    TakeBarrier(Arc<Barrier>),
-    /// All that came before a barrier of this core is through, on every core.
-    BarrierThrough(Arc<Barrier>),
-    /// A barrier of this core's holds too much on another one.
-    GiveUpBarrier(Arc<Barrier>),
-    /// A barrier is over.
-    EndBarrier(Arc<Barrier>),
     /// The core finishes its work and ends.
     Shutdown,
 }

@@ -9,14 +9,13 @@
 //!            ▲     │                              │    │
 //!            │     ├──► Arriving            ──┐   │    └──► WaitingForNamespace
 //!            │     ├──► Transferring          │   │         (next part of a Flush of all)
-//!            │     ├──► WaitingForBarrier     │   │
 //!            │     ├──► WaitingForNamespace   ├───┤
 //!            │     ├──► WaitingForTokens      │   │ (normal shutdown becomes a Flush)
 //!            │     └──► WaitingForBuffer    ──┘   │
 //!            └────────────────────────────────────┘
 //! ```
 //!
-//! A command that waits for a barrier, tokens or a buffer goes on to `WaitingForNamespace` where its
+//! A command that waits for tokens or a buffer goes on to `WaitingForNamespace` where its
 //! namespace pauses meanwhile.
 //!
 //! A dispatched command passes its gates in order, and again after each wait, because another gate
@@ -100,8 +99,6 @@ base::named! {
         Dispatched = "dispatched",
         /// In-capsule data is arriving.
         Arriving = "arriving",
-        /// A barrier of its tenant holds the command; a Barrier itself waits for earlier commands.
-        WaitingForBarrier = "waiting for barrier",
         /// The namespace is paused.
         WaitingForNamespace = "waiting for namespace",
         /// The tenant has no tokens for the command yet.
@@ -135,7 +132,6 @@ impl CommandState {
                 let waits = set(&[
                     Self::Arriving,
                     Self::Transferring,
-                    Self::WaitingForBarrier,
                     Self::WaitingForNamespace,
                     Self::WaitingForTokens,
                     Self::WaitingForBuffer,
@@ -146,9 +142,7 @@ impl CommandState {
                 set(&[Self::Dispatched]) | END
             }
             // Released: the command goes on in the same turn, with those of namespaces that opened.
-            Self::WaitingForBarrier | Self::WaitingForTokens => {
-                set(&[Self::Dispatched, Self::WaitingForNamespace]) | END
-            }
+            Self::WaitingForTokens => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
             // The namespace pauses, which does not wait for buffers.
             Self::WaitingForBuffer => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
             Self::Executing => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
@@ -187,8 +181,6 @@ pub(crate) enum CommandKind {
     /// The normal shutdown of the controller: a Property Set that flushes volatile caches first.
     Shutdown,
     Dataset,
-    /// The vendor command that waits for earlier commands; no device sees it.
-    Barrier,
 }
 
 impl CommandKind {
@@ -199,7 +191,7 @@ impl CommandKind {
             Self::Write | Self::WriteZeroes => Need::Write,
             // Dataset Management is checked by its attributes.
             Self::Read | Self::Compare | Self::Verify | Self::Flush | Self::Dataset => Need::Read,
-            Self::Admin | Self::Shutdown | Self::Barrier => Need::Read,
+            Self::Admin | Self::Shutdown => Need::Read,
         }
     }
 
@@ -303,18 +295,14 @@ impl PaidBlocks {
     }
 }
 
-/// Places of a command in the order that barriers make, and among those that wait for buffers.
+/// Places of a command among those that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// Number of the command among those that the core holds; 0 if it is not held.
-    pub(crate) held: u32,
     /// Place of the command among those that wait for a buffer or a share; 0 if it is not there.
     pub(crate) waits: u32,
     /// Number under which the command waits for tokens, or for space in its device; it may have it by
     /// now.
     pub(crate) line: u32,
-    /// Epoch of barriers on the core in which the command came.
-    pub(crate) epoch: u32,
 }
 
 /// Accounts in which a command is counted.

@@ -2,7 +2,6 @@
 //!
 //! Touched at Connect, by admin commands and by a control plane, never by I/O; so plain locks do.
 
-use crate::barrier::registry::{Barrier, Registry};
 use crate::change::ack::{Ack, AckError, Pausing};
 use crate::change::step::ChangeStep;
 use crate::controller::registry::Controllers;
@@ -55,7 +54,6 @@ pub(crate) struct Shared {
     pub(crate) threads: Threads,
     knobs: Mutex<Option<Knobs>>,
     rules: Mutex<Arc<AccessRules>>,
-    barriers: Mutex<Registry>,
     tenant_events: Mutex<TenantEvents>,
     /// Connections of all cores together.
     pub(crate) permits: Permits,
@@ -90,7 +88,6 @@ impl Shared {
             threads: Threads::new(cores),
             knobs: Mutex::default(),
             rules: Mutex::default(),
-            barriers: Mutex::new(Registry::new(limits.barriers_per_address)),
             tenant_events: Mutex::default(),
             gave_up: AtomicBool::new(false),
             late_changes: AtomicU64::new(0),
@@ -136,7 +133,7 @@ impl Shared {
     }
 
     /// Sends a note that must not be lost to one core: it always has room for it. Of such notes
-    /// there are never more than there are connections, commands, barriers and changes under way,
+    /// there are never more than there are connections, commands and changes under way,
     /// all of which are limited.
     pub(crate) fn deliver(&self, core: usize, note: CoreMessage) {
         let sender = self.cores().get(core).cloned();
@@ -172,37 +169,6 @@ impl Shared {
             if sender.send(Message(note)).is_err() {
                 tracing::error!(core, "a core's mailbox is full: a notice is lost");
             }
-        }
-    }
-
-    /// One more barrier: it is in force on all cores as soon as those before it are over. Returns
-    /// false where it waits for others than those of its own scope.
-    pub(crate) fn begin_barrier(&self, barrier: &Arc<Barrier>) -> bool {
-        // Cores hear of barriers in the order in which the registry puts them in force.
-        let mut registry = lock(&self.barriers);
-        for next in registry.enter(barrier) {
-            self.deliver_all(|| CoreMessage::TakeBarrier(Arc::clone(&next)));
-        }
-        !registry.wants_place(barrier)
-    }
-
-    /// Returns the number of barriers in force.
-    pub(crate) fn barriers(&self) -> usize {
-        lock(&self.barriers).active()
-    }
-
-    /// A barrier is over, or its command is gone.
-    pub(crate) fn end_barrier(&self, barrier: &Arc<Barrier>) {
-        let mut registry = lock(&self.barriers);
-        let ended = registry.leave(barrier);
-        let note = || CoreMessage::EndBarrier(Arc::clone(barrier));
-        if ended.was_active {
-            self.deliver_all(note);
-        } else {
-            self.deliver(barrier.owner, note());
-        }
-        for next in ended.next {
-            self.deliver_all(|| CoreMessage::TakeBarrier(Arc::clone(&next)));
         }
     }
 

@@ -30,8 +30,6 @@ pub struct Snapshot {
     pub controllers: Vec<ControllerSnapshot>,
     /// Entries of all queues of its controllers together.
     pub queue_entries: u64,
-    /// Barriers in force.
-    pub barriers: u64,
     /// Changes that not every core had made when their time was over.
     pub late_changes: u64,
     /// Counters of each core.

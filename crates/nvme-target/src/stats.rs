@@ -209,18 +209,10 @@ counters! {
         pause_timeouts,
         /// Connections closed because their host did not close them after our last word.
         linger_timeouts,
-        /// Barriers that failed because they took too long, or held too much.
-        barriers_given_up,
-        /// Of these, those that held too much.
-        barriers_overflowed,
-        /// Barriers that waited because as many others were in force as may be.
-        barriers_put_off,
         /// Requests that the device had no room for at first.
         device_waits => Counter "core_device_waits",
         /// Commands that waited for a paused namespace.
         pause_waits => Counter "core_pause_waits",
-        /// Commands that waited for a barrier.
-        barrier_waits => Counter "core_barrier_waits",
         /// Answers that waited because the host did not read.
         output_waits,
         /// Controllers ended because their host fell silent.
@@ -243,8 +235,6 @@ counters! {
         extent_tables_used,
         /// Connections that have not got through Connect now.
         fresh_connections,
-        /// Bytes of buffers that commands which wait for barriers keep, now.
-        barrier_held_bytes,
         /// Bytes that devices work on for commands without a buffer, now.
         work_bytes,
         /// Commands that got a slot, or passed their gates again after a wait.
@@ -253,8 +243,6 @@ counters! {
         commands_arriving,
         /// Commands that waited for data by R2T.
         commands_transferring,
-        /// Commands that waited in a barrier's order.
-        commands_held,
         /// Commands that waited for a namespace to open.
         commands_paused,
         /// Commands that waited for tokens.

@@ -72,10 +72,6 @@ impl Client {
         self.note_given_up(&request, answer);
         let comes_late = sent && self.may_come_late(&request, answer);
         let range = request.range;
-        if let (RequestKind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
-            // The target has no patience for ever; the channel keeps its own order all the same.
-            return;
-        }
         let differs = matches!(request.kind, RequestKind::Compare(..))
             && answer == Err(BlockError::CompareFailure);
         if let (RequestKind::Flush(began, _), Err(BlockError::CacheLost)) = (&request.kind, answer)
@@ -134,7 +130,7 @@ impl Client {
                 }
                 self.oracle.borrow_mut().end_read(began);
             }
-            RequestKind::Verify | RequestKind::Flush(..) | RequestKind::Barrier => {}
+            RequestKind::Verify | RequestKind::Flush(..) => {}
         }
     }
 

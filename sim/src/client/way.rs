@@ -8,7 +8,7 @@ use host::RemoteChannel;
 pub(crate) enum Way {
     /// By any channel.
     Any(Box<dyn Channel>),
-    /// By one of a remote namespace, which knows barriers.
+    /// By one of a remote namespace.
     Remote(Box<RemoteChannel>),
 }
 

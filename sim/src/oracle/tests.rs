@@ -106,19 +106,6 @@ fn a_write_overtakes_one_that_was_read_before_it_began() {
 }
 
 #[test]
-fn a_write_behind_a_barrier_replaces_those_before_it_on_its_channel() {
-    let mut oracle = Oracle::new(1);
-    let [first, other] =
-        [1, 2].map(|channel| oracle.begin_ordered(0..1, Content::Version, (channel, 0)));
-    let second = oracle.begin_ordered(0..1, Content::Version, (1, 1));
-    oracle.acknowledge(0..1, first, false, 1);
-    oracle.acknowledge(0..1, other, false, 1);
-    assert_eq!(found(&mut oracle, 0), [first, other, second]);
-    oracle.acknowledge(0..1, second, false, 1);
-    assert_eq!(found(&mut oracle, 0), [other, second]);
-}
-
-#[test]
 fn a_write_that_is_not_waited_for_ends_with_the_controllers_that_may_have_it() {
     let mut oracle = Oracle::new(1);
     let orphan = oracle.begin_write(0..1, Content::Version);

@@ -1,7 +1,6 @@
 //! The tests of this crate that may share a process: one program, which links in the time of one.
 #![allow(clippy::tests_outside_test_module)]
 
-mod barrier;
 mod check;
 mod hang;
 mod isolation;

@@ -1,7 +1,6 @@
 //! Use of the target's limits, and the refusals and waits that they cause.
 
 use crate::snapshot::{LimitedSnapshot, UsageSnapshot};
-use target::limits::BARRIERS_ACTIVE_MAX;
 use target::{ControllerKind, CoreStats, Limits, Snapshot};
 
 /// A limit, and the counter of those that it held back.
@@ -9,7 +8,7 @@ type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
 /// Limits that refuse or delay, by the key in a configuration or a name of their own.
-const LIMITED: [Row; 31] = [
+const LIMITED: [Row; 28] = [
     ("connections", |s| {
         s.refused
             .saturating_sub(s.fresh_closed + s.refused_per_address)
@@ -53,12 +52,6 @@ const LIMITED: [Row; 31] = [
     ("transfer_timeout_ms", |s| s.transfer_timeouts),
     ("pause_patience_ms", |s| s.pause_timeouts),
     ("linger_ms", |s| s.linger_timeouts),
-    ("barrier_timeout_ms", |s| {
-        s.barriers_given_up.saturating_sub(s.barriers_overflowed)
-    }),
-    ("barrier_held_bytes", |s| s.barriers_overflowed),
-    // Hosts at one address have as many in force as they may, or all together have.
-    ("barriers_per_address", |s| s.barriers_put_off),
 ];
 
 /// Returns the refusals and waits that each limit caused; `total` are the counters of all cores together.
@@ -105,7 +98,7 @@ pub(super) fn usage(snapshot: &Snapshot, cores: &[u32]) -> Vec<UsageSnapshot> {
 }
 
 /// Returns the use of what the whole target has.
-fn usage_of_target(snapshot: &Snapshot) -> [Usage; 6] {
+fn usage_of_target(snapshot: &Snapshot) -> [Usage; 5] {
     let limits = &snapshot.limits;
     let sum = |count: fn(&CoreStats) -> u64| snapshot.cores.iter().map(count).sum();
     let discovery = snapshot.controllers.iter();
@@ -116,18 +109,16 @@ fn usage_of_target(snapshot: &Snapshot) -> [Usage; 6] {
         "controllers" => snapshot.controllers.len() as u64, limits.controllers;
         "discovery_controllers" => discovery.count() as u64, limits.discovery_controllers;
         "all_queue_entries" => snapshot.queue_entries, limits.all_queue_entries;
-        "barriers" => snapshot.barriers, BARRIERS_ACTIVE_MAX;
     }
 }
 
 /// Returns the use of what a core has.
-fn usage_of_core(stats: &CoreStats, limits: &Limits) -> [Usage; 5] {
+fn usage_of_core(stats: &CoreStats, limits: &Limits) -> [Usage; 4] {
     let buffers = usize::try_from(stats.buffer_bytes).unwrap_or(usize::MAX);
     usage! {
         "payload_buffer_bytes" => stats.buffer_bytes_used, buffers;
         // Commands without a buffer share as much as the buffers have.
         "work_bytes" => stats.work_bytes, buffers;
-        "barrier_held_bytes" => stats.barrier_held_bytes, limits.barrier_held_bytes;
         "send_lists" => stats.send_lists_used, limits.send_lists;
         "extent_tables" => stats.extent_tables_used, limits.extent_tables;
     }
@@ -180,7 +171,7 @@ mod tests {
         );
     }
 
-    /// `connect_timeout_ms` and `barrier_timeout_ms` were not there.
+    /// `connect_timeout_ms` was not there.
     #[test]
     fn the_operators_page_has_every_limit_that_is_counted() {
         let page = include_str!("../../../../docs/operating.md");
@@ -198,14 +189,12 @@ mod tests {
     fn what_is_in_use_stands_beside_its_limit() {
         let target = target::Target::new(Limits::default(), 2).expect("the defaults");
         let mut snapshot = target.snapshot();
-        snapshot.barriers = 3;
         for core in &mut snapshot.cores {
             core.fresh_connections = 5;
         }
         snapshot.cores[1] = CoreStats {
             buffer_bytes: 900,
             work_bytes: 7,
-            barrier_held_bytes: 11,
             ..snapshot.cores[1]
         };
         let usage = usage(&snapshot, &[4, 8]);
@@ -215,9 +204,6 @@ mod tests {
             (found.used, found.max)
         };
         assert_eq!(of("fresh_connections", None), (10, 8192));
-        assert_eq!(of("barriers", None), (3, 64));
         assert_eq!(of("work_bytes", Some(8)), (7, 900));
-        assert_eq!(of("barrier_held_bytes", Some(8)), (11, 8 << 20));
-        assert_eq!(of("barrier_held_bytes", Some(4)), (0, 8 << 20));
     }
 }

@@ -21,8 +21,6 @@ pub(crate) struct Parameters {
     /// The controller respects the class that a queue's Connect command names, and knows that we
     /// mean it.
     pub(crate) queue_classes: bool,
-    /// The controller knows barriers.
-    pub(crate) barrier: bool,
     /// The controller takes commands over extents, on these terms: its own, within ours.
     pub(crate) extents: Option<ExtentTerms>,
     /// Time after the close of its connections in which it must have ended by itself.

@@ -74,9 +74,6 @@ impl RemoteChannel {
             let data = exchange.take_data();
             return self.end_extent(extent, result, data);
         }
-        if exchange.is_barrier() {
-            self.end_barrier();
-        }
         if mutation::active(Mutation::CompletedTwice) {
             let (tag, data) = (exchange.tag, None);
             self.requests

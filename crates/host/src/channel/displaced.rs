@@ -88,9 +88,6 @@ impl RemoteChannel {
 
     /// Keeps what is left of a request for its other way, or reports it.
     fn send_elsewhere(&mut self, mut exchange: Exchange) {
-        if exchange.detached {
-            return self.end_barrier();
-        }
         if exchange.given_up.is_some() {
             return self.tell_given_up(exchange);
         }

@@ -29,8 +29,6 @@ impl RemoteChannel {
     pub fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
         let which = |exchange: &Exchange| exchange.tag == tag;
         let found = self.give_up(which, BlockError::Aborted, cx) > 0;
-        // What was behind a barrier goes on.
-        self.drain_waiting(cx.now);
         self.follow_up(cx);
         found
     }
@@ -76,14 +74,9 @@ impl RemoteChannel {
         let mut count = 0;
         while let Some(place) = self.requests.waiting.iter().position(which) {
             count += 1;
-            if self.requests.waiting[place].is_barrier() {
-                self.detach_barrier(place, error);
-                continue;
-            }
             let exchange = self.requests.waiting.remove(place);
             self.finish(exchange.expect("it was found there"), Err(error));
         }
-        self.merge_barriers();
         while let Some(replay) = self.recovery.give_up(cx.now, which, error) {
             if let Some(replay) = replay {
                 self.report_lost_write(replay, error);
@@ -150,7 +143,6 @@ impl RemoteChannel {
         let exchange = qpair.table().slot(slot).exchange.as_mut();
         let exchange = exchange.expect("it was found there");
         let (tag, error) = (exchange.tag, exchange.given_up);
-        let is_barrier = exchange.is_barrier();
         let extent = exchange.extent();
         let extents = match &mut exchange.work {
             Work::Extents(request) => Some(request.detach()),
@@ -163,9 +155,6 @@ impl RemoteChannel {
             if was_locked {
                 self.recovery.locks.unlock(span);
             }
-        }
-        if is_barrier {
-            self.end_barrier();
         }
         self.recovery.refresh(&self.association);
         let result = Err(error.unwrap_or(BlockError::Aborted));
@@ -252,7 +241,7 @@ impl RemoteChannel {
     }
 }
 
-/// Returns true if the submitter of a request, a barrier or a command over extents waits for its end.
+/// Returns true if the submitter of a request or a command over extents waits for its end.
 fn is_wanted(exchange: &Exchange) -> bool {
     !matches!(exchange.work, Work::Admin(_)) && exchange.given_up.is_none()
 }

@@ -6,7 +6,6 @@
 //! request as done that no controller answered, and never let a newer write overtake an
 //! overlapping one that is being sent again.
 
-mod barrier;
 mod commands;
 mod completions;
 mod displaced;
@@ -20,7 +19,6 @@ mod state;
 mod submit;
 mod waiting;
 
-pub use barrier::QueueFull;
 pub(crate) use commands::supports;
 pub(crate) use displaced::OtherWay;
 use reopening::Reopening;
@@ -37,7 +35,6 @@ use crate::qpair::{Qpair, QpairConfig};
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::replay::Recovery;
 use crate::recovery::rest::Rest;
-use base::mutation::{self, Mutation};
 use base::state::StateMachine;
 use base::{ShortQueue, Time};
 use block::{
@@ -100,8 +97,7 @@ struct Lanes {
 /// The requests of a channel that no lane has.
 #[derive(Debug)]
 struct Requests {
-    /// Requests that no lane has yet, in order; never more than `capacity`, and between them barriers
-    /// that were given up.
+    /// Requests that no lane has yet, in order; never more than `capacity`.
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: ShortQueue<Completion>,
@@ -131,10 +127,6 @@ struct Requests {
     apart: ApartCommands,
     /// Requests that all lanes can hold.
     capacity: usize,
-    /// Barriers that are not done.
-    barriers: usize,
-    /// The first of the barriers was sent: it does not wait with the others.
-    barrier_sent: bool,
     /// No request that is not over has an earlier [limit](Exchange::limit).
     next_limit: Time,
 }
@@ -245,8 +237,6 @@ impl RemoteChannel {
                 extents: 0,
                 apart: ApartCommands::default(),
                 capacity,
-                barriers: 0,
-                barrier_sent: false,
                 next_limit: Time::NEVER,
             },
             recovery: Recovery::new(capacity),
@@ -343,8 +333,7 @@ impl RemoteChannel {
 
     /// Returns true if a request has to wait.
     fn must_wait(&mut self, exchange: &Exchange) -> bool {
-        let barred = self.requests.barriers > 0 && !mutation::active(Mutation::BarrierNotKept);
-        if !self.may_send() || barred {
+        if !self.may_send() {
             return true;
         }
         if !self.recovery.has_rules() {

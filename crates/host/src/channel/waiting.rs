@@ -32,9 +32,6 @@ impl RemoteChannel {
             }
         }
         for _ in 0..self.requests.waiting.len() {
-            if self.requests.barrier_sent || !self.pass_barriers() {
-                return;
-            }
             let Some(mut exchange) = self.requests.waiting.pop_front() else {
                 break;
             };
@@ -48,10 +45,6 @@ impl RemoteChannel {
             }
             if self.recovery.holds_back(&exchange) {
                 self.limit_held(&mut exchange, now);
-                if self.requests.barriers > 0 {
-                    self.requests.waiting.push_front(exchange);
-                    return;
-                }
                 // A full turn around the queue keeps its order.
                 self.requests.waiting.push_back(exchange);
                 continue;
@@ -62,7 +55,6 @@ impl RemoteChannel {
                 // The rest keeps its place behind those that turned around before.
                 return;
             };
-            self.requests.barrier_sent |= exchange.is_barrier();
             self.start(lane, exchange, now);
         }
     }
@@ -153,11 +145,7 @@ impl RemoteChannel {
             self.report_lost_write(replay, error);
         }
         while let Some(exchange) = self.requests.waiting.pop_front() {
-            if exchange.detached {
-                self.end_barrier();
-            } else {
-                self.finish(exchange, Err(error));
-            }
+            self.finish(exchange, Err(error));
         }
     }
 }

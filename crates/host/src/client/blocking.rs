@@ -12,7 +12,6 @@ use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
 use crate::recovery::epoch::Phase;
-use base::units::Lba;
 use block::{BlockError, Device, Operation, PathDevice};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -471,35 +470,6 @@ impl Namespace {
         self.run(Operation::Verify, offset, length, Data::None)
     }
 
-    /// Returns when every call on this namespace that was under way is done, and everything that the
-    /// target had received of the same tenant, on whichever queue of whichever host; calls that
-    /// begin meanwhile, and what the target receives of the tenant, take effect after that. With an
-    /// I/O path of the host's, calls of other threads count from when the target received them.
-    ///
-    /// # Errors
-    /// [`BlockError::Unsupported`](block::BlockError::Unsupported) where the target does not announce barriers: then wait for your
-    /// calls, and every other writer for its own. Any other [`RequestError`] says that the order
-    /// was perhaps not kept.
-    pub fn barrier(&self) -> Result<(), RequestError> {
-        let (reply, replies) = channel();
-        let patience = self.patience();
-        let request = BlockingRequest {
-            piece: 0,
-            operation: None,
-            lba: Lba(0),
-            blocks: 0,
-            data: Vec::new(),
-            reply: ReplyTo::Caller(reply),
-            patience: patience.clone(),
-        };
-        let message = Message::Request(self.inner.id, request);
-        self.inner
-            .host()
-            .send(message)
-            .map_err(|_| RequestError::Closed)?;
-        Ok(self.receive(&replies, &patience)?.result?)
-    }
-
     /// Splits a call into requests, keeps a few of them under way, and waits for all.
     fn run(
         &self,
@@ -582,7 +552,7 @@ impl Namespace {
         let (lba, blocks) = call.blocks(piece);
         let request = BlockingRequest {
             piece,
-            operation: Some(call.operation),
+            operation: call.operation,
             lba,
             blocks,
             data: data.piece(at, size),

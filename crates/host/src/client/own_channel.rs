@@ -21,7 +21,7 @@ pub(super) struct OwnChannel<C: ?Sized> {
     pub(super) events: Vec<reactor::Completion>,
     /// Finished requests, oldest first.
     pub(super) done: VecDeque<Completion>,
-    /// Requests and barriers that the channel has not finished.
+    /// Requests that the channel has not finished.
     outstanding: usize,
     readiness: Option<Readiness>,
     /// An error of the ring outside of a wait, for the next one.
@@ -61,7 +61,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         &mut self.channel
     }
 
-    /// Requests and barriers that the channel has not finished.
+    /// Requests that the channel has not finished.
     pub(super) fn outstanding(&self) -> usize {
         self.outstanding
     }
@@ -78,11 +78,6 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
     pub(super) fn with<T>(&mut self, f: impl FnOnce(&mut C, &mut Context<'_>) -> T) -> T {
         let mut cx = Context::begin(&mut self.driver);
         f(&mut self.channel, &mut cx)
-    }
-
-    /// Notes that the channel has one more request, which `with` handed to it.
-    pub(super) fn note_submitted(&mut self) {
-        self.outstanding += 1;
     }
 
     /// Submits a request. It leaves at the next kick or wait.

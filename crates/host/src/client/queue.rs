@@ -11,7 +11,7 @@ use crate::namespace::RemoteNamespace;
 use crate::switch::SwitchedChannel;
 use base::units::{KIB, Lba, MIB};
 use base::{Nanos, Time};
-use block::{BlockError, Channel, Device, Operation, Request, Submit, SubmitterMemory};
+use block::{Channel, Device, Operation, Request, Submit, SubmitterMemory};
 use reactor::{BufferClass, Context, Driver as _, IoSlice, PollPolicy};
 use std::io;
 use std::marker::PhantomData;
@@ -81,14 +81,6 @@ pub(super) trait QueueChannel: Channel {
     /// Submits a request that is given up at `limit`.
     fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit;
 
-    /// Submits a barrier that is given up at `limit`.
-    fn barrier_until(
-        &mut self,
-        tag: u64,
-        limit: Time,
-        cx: &mut Context<'_>,
-    ) -> Result<(), SubmitError>;
-
     /// The memory of the channel's own that has room for buffers, if it has such memory.
     fn room(&mut self) -> Option<&mut SubmitterMemory> {
         None
@@ -103,16 +95,6 @@ impl QueueChannel for RemoteChannel {
     fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit {
         self.submit_until(request, limit, cx)
     }
-
-    fn barrier_until(
-        &mut self,
-        tag: u64,
-        limit: Time,
-        cx: &mut Context<'_>,
-    ) -> Result<(), SubmitError> {
-        self.barrier_until(tag, limit, cx)
-            .map_err(|_| SubmitError::Full)
-    }
 }
 
 impl QueueChannel for SwitchedChannel {
@@ -122,11 +104,6 @@ impl QueueChannel for SwitchedChannel {
 
     fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit {
         self.submit_until(request, limit, cx)
-    }
-
-    fn barrier_until(&mut self, _: u64, _: Time, _: &mut Context<'_>) -> Result<(), SubmitError> {
-        // Its requests leave by lanes of several cores.
-        Err(RequestError::from(BlockError::Unsupported).into())
     }
 
     fn room(&mut self) -> Option<&mut SubmitterMemory> {
@@ -241,10 +218,8 @@ impl Queue {
     /// its memory comes back: at once, unless the memory is being received into or sent from, or the
     /// target may still ask for it. Then it comes within 5 s (or the command time-out, if that is
     /// shorter), after which the connections are made anew. A write that was given up may or may not
-    /// be done; newer writes to its blocks wait until that is decided, so it undoes none of them. What
-    /// is behind a barrier that was given up comes after what this queue was given before it all the
-    /// same. Through a switchboard the time also runs while the request waits for those of other
-    /// threads.
+    /// be done; newer writes to its blocks wait until that is decided, so it undoes none of them.
+    /// Through a switchboard the time also runs while the request waits for those of other threads.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
@@ -357,23 +332,6 @@ impl Queue {
             request.data = Some(slice);
         }
         self.submit(request).map_err(|_| SubmitError::Full)
-    }
-
-    /// Submits a barrier: its completion comes when every request that was submitted to this queue
-    /// before is done, and everything that the target had received of the same tenant elsewhere;
-    /// what is submitted after it takes effect after it ([`RemoteChannel::barrier`]).
-    ///
-    /// # Errors
-    /// [`SubmitError::Full`]; [`BlockError::Unsupported`] through a switchboard, because its requests
-    /// leave by lanes of several cores.
-    pub fn barrier(&mut self, tag: u64) -> Result<(), SubmitError> {
-        let span = self.timeout.map(Nanos::from);
-        self.own.with(|channel, cx| {
-            let limit = span.map_or(Time::NEVER, |span| cx.now + span);
-            channel.barrier_until(tag, limit, cx)
-        })?;
-        self.own.note_submitted();
-        Ok(())
     }
 
     /// Sends off what was submitted, without waiting.

@@ -38,8 +38,7 @@ pub(super) enum Message {
 pub(super) struct BlockingRequest {
     /// The caller's name for it.
     pub(super) piece: usize,
-    /// The operation; `None` for a barrier.
-    pub(super) operation: Option<Operation>,
+    pub(super) operation: Operation,
     pub(super) lba: Lba,
     pub(super) blocks: u32,
     /// Data to write or compare; room for data to read.
@@ -225,32 +224,22 @@ impl OpenChannel {
                     break;
                 }
             };
-            let tag = key.tag();
-            let submitted = match operation {
-                None => self.channel.barrier_until(tag, limit, cx).is_ok(),
-                Some(operation) => {
-                    let request = Request {
-                        tag,
-                        operation,
-                        lba,
-                        blocks,
-                        data,
-                    };
-                    match self.channel.submit_until(request, limit, cx) {
-                        Submit::Queued => true,
-                        Submit::Done(done) => {
-                            finish(&mut self.requests, done);
-                            true
-                        }
-                        Submit::Busy(_) => false,
-                    }
-                }
+            let request = Request {
+                tag: key.tag(),
+                operation,
+                lba,
+                blocks,
+                data,
             };
-            if !submitted {
-                if let Some(request) = self.requests.remove(key) {
-                    self.backlog.push_front(request);
+            match self.channel.submit_until(request, limit, cx) {
+                Submit::Queued => {}
+                Submit::Done(done) => finish(&mut self.requests, done),
+                Submit::Busy(_) => {
+                    if let Some(request) = self.requests.remove(key) {
+                        self.backlog.push_front(request);
+                    }
+                    break;
                 }
-                break;
             }
         }
         self.channel.kick(cx);
@@ -261,13 +250,13 @@ impl OpenChannel {
 struct NoBuffer;
 
 fn slice_for(request: &BlockingRequest, cx: &mut Context<'_>) -> Result<Option<IoSlice>, NoBuffer> {
-    let Some(operation) = request.operation.filter(|operation| operation.has_data()) else {
+    if !request.operation.has_data() {
         return Ok(None);
-    };
+    }
     let length = request.data.len();
     let buffer = cx.driver.buffers().take(length).ok_or(NoBuffer)?;
     let mut slice = IoSlice::from_buffer(buffer, length);
-    if operation != Operation::Read {
+    if request.operation != Operation::Read {
         slice.copy_in(0, &request.data);
     }
     Ok(Some(slice))
@@ -277,9 +266,7 @@ fn finish(requests: &mut Slab<BlockingRequest>, done: block::Completion) {
     let Some(mut request) = requests.remove(SlabKey::from_tag(done.tag)) else {
         return;
     };
-    if let (Some(Operation::Read), Ok(()), Some(data)) =
-        (request.operation, done.result, &done.data)
-    {
+    if let (Operation::Read, Ok(()), Some(data)) = (request.operation, done.result, &done.data) {
         data.copy_out(0, &mut request.data);
     }
     request.answer(done.result);

@@ -226,7 +226,7 @@ impl Transfer {
             let length = most.min(self.length - at);
             let request = BlockingRequest {
                 piece: usize::try_from(piece).map_err(|_| BlockError::Malformed)?,
-                operation: Some(self.operation),
+                operation: self.operation,
                 lba: Lba((self.offset + at) / block),
                 blocks: u32::try_from(length / block).map_err(|_| BlockError::Malformed)?,
                 data: self.memory(at, length, count == 1),

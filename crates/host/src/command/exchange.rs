@@ -60,8 +60,6 @@ pub(crate) enum Work {
     /// A block request, of which the command is made when it is sent: it is smaller, and the table
     /// of a deep queue has to stay in the cache.
     Block(BlockRequest),
-    /// A barrier of the tenant that we are in this namespace.
-    Barrier(u32),
     /// A command over extents; the exchange's data is what its capsule carries.
     Extents(Box<ExtentsRequest>),
 }
@@ -100,10 +98,6 @@ impl Exchange {
         Self::new(tag, Work::Admin(Box::new(command)), direction, data_in)
     }
 
-    pub(crate) const fn barrier(tag: u64, nsid: u32) -> Self {
-        Self::new(tag, Work::Barrier(nsid), Direction::None, None)
-    }
-
     /// Bounds the wait for an older write that was given up, unless the submitter has set a limit.
     pub(crate) fn hold_until(&mut self, limit: Time) {
         if self.limit == Time::NEVER {
@@ -119,18 +113,12 @@ impl Exchange {
         }
     }
 
-    /// Returns true if it is a barrier.
-    #[inline]
-    pub(crate) const fn is_barrier(&self) -> bool {
-        matches!(self.work, Work::Barrier(_))
-    }
-
     /// Returns the command over extents, if it is one.
     #[inline]
     pub(crate) fn extents(&self) -> Option<&ExtentsRequest> {
         match &self.work {
             Work::Extents(request) => Some(request),
-            Work::Block(_) | Work::Admin(_) | Work::Barrier(_) => None,
+            Work::Block(_) | Work::Admin(_) => None,
         }
     }
 
@@ -140,7 +128,7 @@ impl Exchange {
         match &self.work {
             Work::Block(request) => Some(request.operation),
             Work::Extents(request) => Some(request.command.operation),
-            Work::Admin(_) | Work::Barrier(_) => None,
+            Work::Admin(_) => None,
         }
     }
 
@@ -149,7 +137,6 @@ impl Exchange {
         match &self.work {
             Work::Block(request) => Some(request.nsid),
             Work::Extents(request) => Some(request.nsid),
-            Work::Barrier(nsid) => Some(*nsid),
             Work::Admin(_) => None,
         }
     }
@@ -160,7 +147,7 @@ impl Exchange {
         match &self.work {
             Work::Block(request) => Some(request.namespace),
             Work::Extents(request) => Some(request.namespace),
-            Work::Admin(_) | Work::Barrier(_) => None,
+            Work::Admin(_) => None,
         }
     }
 
@@ -205,12 +192,12 @@ impl Exchange {
         }
     }
 
-    /// Returns the block request; `None` for admin commands, barriers and commands over extents.
+    /// Returns the block request; `None` for admin commands and commands over extents.
     #[inline]
     pub(crate) fn request(&self) -> Option<&BlockRequest> {
         match &self.work {
             Work::Block(request) => Some(request),
-            Work::Admin(_) | Work::Barrier(_) | Work::Extents(_) => None,
+            Work::Admin(_) | Work::Extents(_) => None,
         }
     }
 

@@ -187,7 +187,6 @@ impl Controller {
             },
             fenced: extensions.end_controller,
             queue_classes: extensions.queue_classes,
-            barrier: extensions.barrier,
             extents: extensions
                 .extents
                 .and_then(|terms| extent_terms(terms, &info)),

@@ -6,7 +6,6 @@ use crate::command::exchange::{Direction, Exchange, Work};
 use crate::command::table::Transfer;
 use base::mutation::{self, Mutation};
 use wire::nvme::SglDescriptor;
-use wire::nvme::vendor::Barrier;
 use wire::tcp::H2cData;
 
 impl Qpair {
@@ -28,7 +27,6 @@ impl Qpair {
         let mut command = match &exchange.work {
             Work::Admin(command) => **command,
             Work::Block(request) => request.command(),
-            Work::Barrier(nsid) => Barrier { nsid: *nsid }.encode(0),
             Work::Extents(_) => {
                 self.encode_extents(index);
                 return true;

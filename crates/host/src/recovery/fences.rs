@@ -325,20 +325,6 @@ impl FenceSnapshot {
         }
     }
 
-    /// Returns the permission of a request that takes effect after every write that was reported
-    /// while its fence stood.
-    pub(crate) fn order_permission(&self) -> ReplayPermission {
-        let mut permission = ReplayPermission::Allowed;
-        for &(generation, _) in &self.closed {
-            match self.replay_permission(generation) {
-                ReplayPermission::Overdue => return ReplayPermission::Overdue,
-                // Without a fence the controller has not learned of the loss.
-                _ => permission = ReplayPermission::Fenced,
-            }
-        }
-        permission
-    }
-
     /// Returns true if a new write of these blocks could be undone by an old one.
     pub(crate) fn closes(&self, span: Span) -> bool {
         self.closed.iter().any(|(_, closed)| closed.overlaps(span))

@@ -110,11 +110,6 @@ impl Recovery {
         !self.fences.is_open() && exchange.written().any(|span| self.fences.closes(span))
     }
 
-    /// Returns the permission of a request that comes after every write that was reported as lost.
-    pub(crate) fn order_permission(&self) -> ReplayPermission {
-        self.fences.order_permission()
-    }
-
     /// Returns true if some new request may have to wait for an older write, or for its namespace.
     #[inline]
     pub(crate) fn has_rules(&self) -> bool {

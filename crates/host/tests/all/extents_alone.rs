@@ -6,7 +6,7 @@ use crate::peer::{Behaviour, Peer, builder};
 use base::{Nanos, Time};
 use block::{BlockError, Extents, Operation};
 use host::HostBuilder;
-use reactor::{Context, Driver as _};
+use reactor::Driver as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::nvme::ExtentTerms;
@@ -264,29 +264,4 @@ fn extents_that_left_alone_are_given_up_together() {
         assert_eq!(bed.core.ended(3).0, Err(BlockError::TimedOut));
         assert_eq!(bed.core.channel.outstanding(), 0);
     }
-}
-
-#[test]
-fn a_barrier_waits_for_every_extent() {
-    let behaviour = Behaviour {
-        barriers: true,
-        ..takes(8)
-    };
-    let mut bed = Bed::start(behaviour, builder());
-    let writes = bed.peer.seen.writes.load(Ordering::SeqCst);
-    bed.submit_held(1, WRITE, 1);
-    let mut cx = Context::begin(&mut bed.core.driver);
-    bed.core.channel.barrier(2, &mut cx).unwrap();
-    bed.core.submit(3, WRITE, 3);
-    for _ in 0..20 {
-        bed.core.turn();
-    }
-    let before = || bed.peer.seen.before_barriers.lock().unwrap().clone();
-    assert!(before().is_empty());
-    assert_eq!(bed.peer.release(), 1);
-    assert_eq!(bed.core.one(2), Ok(()));
-    assert_eq!(before(), [writes + RANGES.len()]);
-    assert_eq!(bed.core.ended(1).0, Ok(()));
-    assert_eq!(bed.core.ended(3).0, Ok(()));
-    assert_written(&bed.peer, 3);
 }

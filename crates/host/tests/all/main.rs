@@ -7,7 +7,6 @@
 
 mod absence;
 mod addresses;
-mod barrier;
 mod blocking;
 mod direct_lane;
 mod extents;

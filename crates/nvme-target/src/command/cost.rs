@@ -31,9 +31,7 @@ pub(crate) fn bytes_without_buffer(entry: &Slot, block_shift: u32) -> u64 {
 fn of_bytes(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64) {
     let bytes = u64::from(entry.range.blocks) << block_shift;
     match entry.kind {
-        CommandKind::Read | CommandKind::Admin | CommandKind::Barrier => {
-            (PricedOperation::Read, bytes)
-        }
+        CommandKind::Read | CommandKind::Admin => (PricedOperation::Read, bytes),
         CommandKind::Write => (PricedOperation::Write, bytes),
         CommandKind::Compare => (PricedOperation::Compare, bytes),
         CommandKind::Verify => (PricedOperation::Verify, bytes),

@@ -54,12 +54,8 @@ pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreN
             deallocate: entry.range.deallocate,
             durable,
         },
-        // A Barrier has no request, and the others have parts or a controller.
-        CommandKind::Barrier
-        | CommandKind::Admin
-        | CommandKind::Flush
-        | CommandKind::Shutdown
-        | CommandKind::Dataset => {
+        // They have parts, or are of a controller.
+        CommandKind::Admin | CommandKind::Flush | CommandKind::Shutdown | CommandKind::Dataset => {
             return Step::Answer(Status::INTERNAL_ERROR);
         }
     };

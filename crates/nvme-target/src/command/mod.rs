@@ -11,11 +11,9 @@
 //! | `device` | Read, Write, Compare, Verify, Write Zeroes: one request to the device each |
 //! | `flush` | Flush, of one namespace or of all |
 //! | `dataset` | Dataset Management |
-//! | `barrier` | Barrier (vendor specific) |
 //! | `extents` | Read Extents, Write Extents (vendor specific) |
 //! | `cost` | the tokens that each of them costs |
 
-pub(crate) mod barrier;
 pub(crate) mod blocks;
 pub(crate) mod cost;
 pub(crate) mod dataset;

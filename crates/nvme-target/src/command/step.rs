@@ -6,7 +6,7 @@ use wire::nvme::Status;
 /// Next step of a command that has a slot.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// The command passes its gates: barrier, namespace, tokens.
+    /// The command passes its gates: namespace, tokens.
     Admit,
     /// The command gets a buffer, and its data from the host.
     Prepare,

@@ -183,9 +183,6 @@ fn effects(limits: &Limits) -> EffectsLog {
         log.io[usize::from(IoOpcode::READ_EXTENTS.0)] = EffectsLog::SUPPORTED;
         log.io[usize::from(IoOpcode::WRITE_EXTENTS.0)] = changes;
     }
-    if limits.barrier {
-        log.io[usize::from(IoOpcode::BARRIER.0)] = EffectsLog::SUPPORTED;
-    }
     for opcode in [
         IoOpcode::WRITE,
         IoOpcode::WRITE_ZEROES,
@@ -203,7 +200,6 @@ mod tests {
     #[test]
     fn effects_name_every_command_that_changes_data() {
         let limits = Limits {
-            barrier: false,
             end_controller: false,
             extents: 0,
             ..Limits::default()
@@ -218,6 +214,5 @@ mod tests {
         assert_eq!(log.io[usize::from(IoOpcode::WRITE.0)], 0b11);
         assert_eq!(log.io[usize::from(IoOpcode::READ.0)], 0b01);
         assert_eq!(log.io[usize::from(IoOpcode::COPY.0)], 0);
-        assert_eq!(log.io[usize::from(IoOpcode::BARRIER.0)], 0);
     }
 }

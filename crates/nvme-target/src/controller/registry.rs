@@ -2,7 +2,6 @@
 //!
 //! Touched at Connect and by admin commands, never by I/O; so plain locks do.
 
-use crate::barrier::registry::Scopes;
 use crate::limits::{ERROR_LOG_ENTRIES, Limits, is_reserved};
 use crate::network::network;
 use crate::qos::access::{AccessDecision, AccessRules, HostTenants};
@@ -210,7 +209,6 @@ struct Asked {
     rules: Arc<AccessRules>,
     decision: AccessDecision,
     tenants: Arc<HostTenants>,
-    scopes: Arc<Scopes>,
 }
 
 /// Connections of a controller that are left in the target.
@@ -368,14 +366,6 @@ impl SharedController {
             .unwrap_or_default()
     }
 
-    /// Returns the scopes of barriers over its host's commands by these rules; they are consulted
-    /// once.
-    pub(crate) fn scopes(&self, rules: &Arc<AccessRules>) -> Arc<Scopes> {
-        self.ask(rules)
-            .map(|asked| asked.scopes)
-            .unwrap_or_default()
-    }
-
     fn ask(&self, rules: &Arc<AccessRules>) -> Option<Asked> {
         let subsystem = self.subsystem.as_ref()?;
         let mut asked = lock(&self.asked);
@@ -386,7 +376,6 @@ impl SharedController {
         *asked = Some(Asked {
             rules: Arc::clone(rules),
             decision: rules.decide(&self.host_nqn, self.peer.ip(), &subsystem.nqn),
-            scopes: Arc::new(Scopes::of(&tenants, &self.host_nqn, self.host_id)),
             tenants: Arc::new(tenants),
         });
         asked.clone()

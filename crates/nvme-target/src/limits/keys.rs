@@ -1,6 +1,6 @@
 //! The limits that an operator may tune, by the keys of `[limits]`, with their ranges.
 
-use super::{BARRIERS_ACTIVE_MAX, EXTENTS_MAX, Limits, R2TS_PER_COMMAND_MAX};
+use super::{EXTENTS_MAX, Limits, R2TS_PER_COMMAND_MAX};
 use base::Nanos;
 use base::units::MIB;
 use std::fmt;
@@ -240,14 +240,6 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     milliseconds!("drain_timeout_ms", drain_timeout, PATIENCE_MS),
     // A round trip, of a satellite's or of any other network.
     milliseconds!("linger_ms", linger, 10..=10_000),
-    // Hosts have patience with a command for 30 s, and some for longer.
-    milliseconds!("barrier_timeout_ms", barrier_timeout, 100..=60_000),
-    // A command has marks for 64 barriers.
-    number!("barriers_per_address", barriers_per_address: usize, 1..=BARRIERS_ACTIVE_MAX as u64),
-    Limit {
-        least: 1,
-        ..number!("barrier_held_bytes", barrier_held_bytes: usize, 65_536..=GIB_64)
-    },
     // Without any, hosts send a command for each extent.
     number!("extents_per_command", extents: u16, 0..=EXTENTS_MAX as u64),
     // No more than a queue has commands.
@@ -260,4 +252,4 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
 ];
 
 /// Limits that an operator may tune.
-pub const LIMITS_COUNT: usize = 46;
+pub const LIMITS_COUNT: usize = 43;

@@ -40,9 +40,7 @@ pub(crate) fn abort(
     let entry = connection.session.commands.slot(slot);
     let (kind, state) = (entry.kind, entry.state());
     let aborted = match state {
-        CommandState::WaitingForNamespace
-        | CommandState::WaitingForBuffer
-        | CommandState::WaitingForBarrier => true,
+        CommandState::WaitingForNamespace | CommandState::WaitingForBuffer => true,
         CommandState::WaitingForTokens => withdraw_tokens(connection, slot, core),
         CommandState::Executing if kind == CommandKind::Dataset => {
             if entry.parts.outstanding == 0 || !dataset::is_open(entry) {
@@ -62,9 +60,6 @@ pub(crate) fn abort(
         }
         _ => false,
     };
-    if aborted && kind == CommandKind::Barrier {
-        core.withdraw_barrier(ticket);
-    }
     if aborted {
         core.waiters.forget(connection.session.commands.slot(slot));
         finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);

@@ -218,11 +218,7 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
         status,
     };
     let kind = entry.kind;
-    let waits = !entry.range.durable
-        && !matches!(
-            kind,
-            CommandKind::Flush | CommandKind::Barrier | CommandKind::Admin
-        );
+    let waits = !entry.range.durable && !matches!(kind, CommandKind::Flush | CommandKind::Admin);
     let output = &mut connection.session.output;
     let sent = entry.extents_sent();
     if let Some(table) = entry.extents.as_mut().filter(|_| bytes > 0) {

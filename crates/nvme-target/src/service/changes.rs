@@ -68,12 +68,11 @@ impl PollGroup {
     }
 
     /// Commands are checked by the rules now in force, from the next one on; answers that were made by
-    /// the rules before are sent first. Barriers were of the tenants before.
+    /// the rules before are sent first.
     fn ask_rules(&mut self, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {
         if mutation::active(Mutation::RightsNotAsked) {
             return;
         }
-        self.interrupt_barriers(cx);
         let rules = self.core.shared.rules();
         let mut restricted = Vec::new();
         for (key, connection) in self.connections.iter_mut() {
@@ -88,7 +87,6 @@ impl PollGroup {
                         restricted.push(key);
                     }
                     connection.access.rights = rights;
-                    connection.join_scopes(&mut self.core);
                     connection.set_purpose(Purpose::Data, &mut self.core);
                 }
                 Owner::Admin(controller) => {

@@ -3,7 +3,6 @@
 //! Owned by its core's poll group. It never blocks, and whatever its peer sends, the worst that
 //! happens is that this connection ends.
 
-use crate::barrier::registry::Scopes;
 use crate::controller::connect::NO_SUBSYSTEM;
 use crate::controller::registry::SharedController;
 use crate::controller::state::Controller;
@@ -51,8 +50,6 @@ pub(crate) struct Access {
     pub(crate) rights: Option<Arc<Rights>>,
     /// Queues in which its commands wait for tokens, by namespace identifier less one.
     pub(crate) token_queues: Vec<Option<TokenQueue>>,
-    /// Scopes of barriers that the commands of an I/O queue belong to.
-    pub(crate) scopes: Option<Arc<Scopes>>,
 }
 
 /// Placement of an I/O queue among the threads. `[blk-switch §3.3]`
@@ -138,7 +135,6 @@ impl Connection {
                 subsystem: NO_SUBSYSTEM,
                 rights: None,
                 token_queues: Vec::new(),
-                scopes: None,
             },
             placement: Placement::default(),
             deadlines: Deadlines {
@@ -333,7 +329,6 @@ impl Connection {
         entry.kind = kind;
         entry.opcode = command.opcode();
         entry.nsid = nsid;
-        entry.order.epoch = core.barriers.epoch();
         entry.accounting.began = now;
         entry.accounting.incarnation = incarnation;
         Ok(slot)
@@ -352,14 +347,11 @@ impl Connection {
         self.holding.give_back(held);
     }
 
-    /// A command is over: its slot is free, and barriers that came after it count it.
+    /// A command is over: its slot is free.
     pub(crate) fn free(&mut self, slot: u16, core: &mut CoreState) {
         self.release_buffers(slot);
         let entry = self.session.commands.slot(slot);
         debug_assert_eq!(entry.order.waits, 0, "it has left the line");
-        if entry.order.held != 0 {
-            core.barriers.forget(entry.order.held);
-        }
         if let Some(table) = entry.extents.take() {
             self.holding.give_back_table();
             core.tables.give_back(table);
@@ -368,9 +360,6 @@ impl Connection {
             core.end_aborts(self.ticket(slot));
         }
         self.session.commands.give_back(slot);
-        if !core.barriers.is_idle() {
-            core.barriers.passed(self.ticket(slot));
-        }
     }
 
     /// The bytes of a command count as outstanding: the queue's, and those of its class on the core.

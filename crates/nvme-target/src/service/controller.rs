@@ -289,7 +289,6 @@ fn become_io(
     connection.access.subsystem = joined.subsystem;
     connection.set_purpose(Purpose::Data, core);
     connection.assign_token_queues(core);
-    connection.join_scopes(core);
 }
 
 /// The queue is connected.

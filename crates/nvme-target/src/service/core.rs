@@ -4,7 +4,6 @@
 //! The functions of the service take this beside a connection, so that both can be changed at once.
 //! Nothing here is shared with another core but what [`Shared`] has.
 
-use crate::barrier::core::CoreBarriers;
 use crate::controller::registers::ControllerState;
 use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::controller::reply::View;
@@ -151,7 +150,6 @@ pub(crate) struct CoreState {
     pub(crate) shared: Arc<Shared>,
     pub(crate) switch: CoreSwitch,
     pub(crate) tokens: CoreTokens,
-    pub(crate) barriers: CoreBarriers,
     /// The target ends: commands need no tokens.
     pub(crate) unscheduled: bool,
     pub(crate) namespaces: Namespaces,
@@ -221,7 +219,6 @@ impl CoreState {
             switch: CoreSwitch::new(knobs, limits.connections),
             shared,
             tokens: CoreTokens::new(index),
-            barriers: CoreBarriers::new(),
             unscheduled: false,
             namespaces: Namespaces::new(),
             stores: UnorderedStores::default(),
@@ -387,13 +384,6 @@ impl CoreState {
         });
     }
 
-    /// A barrier's command is gone: the commands that it holds go on.
-    pub(crate) fn withdraw_barrier(&mut self, ticket: Ticket) {
-        if let Some(barrier) = self.barriers.disown(ticket) {
-            self.shared.end_barrier(&barrier);
-        }
-    }
-
     /// Notes that counters changed.
     #[inline]
     pub(crate) fn touch(&mut self) {
@@ -443,7 +433,6 @@ impl CoreState {
         self.stats.send_lists_used = self.lists.used() as u64;
         self.stats.extent_tables_used = self.accounts.tables();
         self.stats.fresh_connections = self.connections.fresh as u64;
-        self.stats.barrier_held_bytes = self.barriers.held_bytes() as u64;
         self.stats.work_bytes = self.accounts.work_bytes();
     }
 
@@ -465,7 +454,6 @@ impl CoreState {
         stats.commands_dispatched = states.of(CommandState::Dispatched);
         stats.commands_arriving = states.of(CommandState::Arriving);
         stats.commands_transferring = states.of(CommandState::Transferring);
-        stats.commands_held = states.of(CommandState::WaitingForBarrier);
         stats.commands_paused = states.of(CommandState::WaitingForNamespace);
         stats.commands_unpaid = states.of(CommandState::WaitingForTokens);
         stats.commands_unbuffered = states.of(CommandState::WaitingForBuffer);

@@ -24,7 +24,6 @@ impl PollGroup {
             cx.driver.close_listener(listener);
         }
         self.stop_scheduling(cx);
-        self.interrupt_barriers(cx);
         for (_, connection) in self.connections.iter_mut() {
             connection.drain(&mut self.core, cx);
         }

@@ -5,7 +5,7 @@
 //! [`requests`](super::requests).
 
 use crate::command::step::Step;
-use crate::command::{barrier, blocks, dataset, extents, flush};
+use crate::command::{blocks, dataset, extents, flush};
 use crate::namespace::CoreNamespace;
 use crate::qos::core::Done;
 use crate::request::CommandKind;
@@ -13,9 +13,9 @@ use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::flow::Flow;
 use crate::service::requests::advance;
-use crate::service::{answers, barriers, capsule_data};
+use crate::service::{answers, capsule_data};
 use crate::session::event::Payload;
-use base::Nanos;
+use base::{Nanos, Time};
 use qos::access::Need;
 use qos::units;
 use reactor::Context;
@@ -48,7 +48,6 @@ pub(crate) fn begin(
         }
         IoOpcode::DATASET_MANAGEMENT => begin_dataset(connection, command, payload, core, cx),
         IoOpcode::FLUSH => begin_flush(connection, command, core, cx),
-        IoOpcode::BARRIER => begin_barrier(connection, command, core, cx),
         IoOpcode::READ_EXTENTS => {
             begin_extents(connection, CommandKind::Read, command, payload, core, cx)
         }
@@ -73,8 +72,7 @@ fn read(
 ) -> Result<Flow, Status> {
     let nsid = command.nsid();
     let access = &connection.access;
-    let held = core.barriers.concern(access.scopes.as_deref(), nsid);
-    let at_once = !connection.session.output.format().data_digest && !held;
+    let at_once = !connection.session.output.format().data_digest;
     let namespace = core.namespace_ref(access.subsystem, nsid);
     let limit = core.limits.transfer_bytes;
     let rights = access.rights.as_deref();
@@ -130,7 +128,6 @@ fn write(
     };
     let nsid = command.nsid();
     let access = &connection.access;
-    let held = core.barriers.concern(access.scopes.as_deref(), nsid);
     let namespace = core.namespace_ref(access.subsystem, nsid);
     let limit = core.limits.transfer_bytes;
     let rights = access.rights.as_deref();
@@ -139,7 +136,7 @@ fn write(
     if namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    let at_once = !held && namespace.direct.is_some() && namespace.is_open() && digest_ok;
+    let at_once = namespace.direct.is_some() && namespace.is_open() && digest_ok;
     if !at_once {
         return with_data(connection, CommandKind::Write, command, payload, core, cx);
     }
@@ -209,19 +206,17 @@ fn incarnation_of(namespace: Option<&CoreNamespace>) -> u32 {
     namespace.map_or(0, |namespace| namespace.incarnation)
 }
 
-/// Takes a slot for a command on a run of blocks of this incarnation of a namespace, which takes so
-/// many bytes of buffers with it.
+/// Takes a slot for a command on a run of blocks of this incarnation of a namespace.
 fn take(
     connection: &mut Connection,
     kind: CommandKind,
     command: &Command,
     (run, bytes, incarnation): (&LbaCommand, u32, u32),
-    held: u32,
     core: &mut CoreState,
-    cx: &Context<'_>,
+    now: Time,
 ) -> Result<u16, Status> {
     core.stores.order();
-    let slot = connection.begin(command, kind, (run.nsid, incarnation), core, cx.now)?;
+    let slot = connection.begin(command, kind, (run.nsid, incarnation), core, now)?;
     let entry = connection.session.commands.slot(slot);
     entry.range.lba = run.slba;
     entry.range.blocks = run.blocks;
@@ -229,7 +224,6 @@ fn take(
     entry.range.deallocate = run.control.deallocate();
     entry.transfer.length = bytes;
     connection.begin_outstanding(slot, core);
-    barriers::arrive(connection, slot, held, core, cx);
     Ok(slot)
 }
 
@@ -243,7 +237,7 @@ fn admit(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
-    let slot = take(connection, kind, command, asked, 0, core, cx)?;
+    let slot = take(connection, kind, command, asked, core, cx.now)?;
     advance(connection, slot, Step::Admit, core, cx);
     Ok(Flow::Continue)
 }
@@ -277,7 +271,7 @@ fn with_data(
         Ok(buffer) => buffer,
         Err(list) => return Ok(Flow::Stall(list)),
     };
-    let slot = take(connection, kind, command, asked, buffer.1, core, cx)?;
+    let slot = take(connection, kind, command, asked, core, cx.now)?;
     capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
     Ok(Flow::Continue)
 }
@@ -335,7 +329,6 @@ fn begin_pieces(
     entry.range.durable = run.control.fua();
     entry.range.deallocate = run.control.deallocate();
     entry.transfer.length = length;
-    barriers::arrive(connection, slot, buffer.1, core, cx);
     let whole = Payload::Whole(&list, true);
     capsule_data::receive(connection, slot, buffer, (0, &list), whole, core, cx);
     Ok(Flow::Continue)
@@ -367,8 +360,6 @@ fn begin_dataset(
     entry.range.blocks = u32::from(management.ranges);
     entry.range.deallocate = management.deallocate;
     entry.transfer.length = length;
-    let held = buffer.as_ref().map_or(0, |(_, held)| *held);
-    barriers::arrive(connection, slot, held, core, cx);
     if let Some((buffer, inside)) = buffer.zip(checked.inside) {
         capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
     } else {
@@ -413,7 +404,6 @@ fn begin_extents(
     entry.extents = Some(core.tables.take(checked.command));
     entry.range.durable = checked.command.fua;
     entry.transfer.length = checked.length;
-    barriers::arrive(connection, slot, buffer.1, core, cx);
     capsule_data::receive(connection, slot, buffer, checked.inside, payload, core, cx);
     Ok(Flow::Continue)
 }
@@ -430,23 +420,6 @@ fn begin_flush(
     let nsid = flush::check(command, access.rights.as_deref(), namespace)?;
     let asked = (nsid, incarnation_of(namespace));
     let slot = connection.begin(command, CommandKind::Flush, asked, core, cx.now)?;
-    barriers::arrive(connection, slot, 0, core, cx);
     advance(connection, slot, Step::Admit, core, cx);
-    Ok(Flow::Continue)
-}
-
-/// Begins a Barrier.
-fn begin_barrier(
-    connection: &mut Connection,
-    command: &Command,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Result<Flow, Status> {
-    let access = &connection.access;
-    let namespace = core.namespace_ref(access.subsystem, command.nsid());
-    let rights = access.rights.as_deref();
-    let nsid = barrier::check(command, core.limits.barrier, rights, namespace)?;
-    let slot = connection.begin(command, CommandKind::Barrier, (nsid, 0), core, cx.now)?;
-    barriers::enter(connection, slot, core, cx);
     Ok(Flow::Continue)
 }

@@ -6,7 +6,7 @@
 //!             │                                            controller)       │
 //!             │           requests ◄──────── Step, Reply ─────┘              │
 //!             │            │  ▲                                              │
-//!             │            ▼  └── waiters, tokens, barriers, devices         │
+//!             │            ▼  └── waiters, tokens, devices                   │
 //!   driver ◄──│ sending ◄─ answers                                           │
 //!             └───────────────────────────────────────────────────────────────┘
 //! ```
@@ -21,7 +21,7 @@
 //! | `requests`, `prepare`, `abort` | the life of a command that has a slot; what it gets first; its early end |
 //! | `answers`, `sending` | answers and R2Ts; prioritised processing of what is ready to be sent |
 //! | `connection`, `closing`, `timers`, `token_queues`, `moving` | the life of a connection |
-//! | `waiters`, `tokens`, `barriers`, `devices` | events that take waiting commands on |
+//! | `waiters`, `tokens`, `devices` | events that take waiting commands on |
 //! | `wait_lists` | commands that wait for buffers or shares, in order |
 //! | `steering`, `scaling` | application steering, thread scaling |
 //! | `controllers`, `events` | the end of controllers; notices to hosts |
@@ -33,7 +33,6 @@ mod abort;
 mod accept;
 mod admin;
 mod answers;
-mod barriers;
 mod capsule_data;
 mod changes;
 mod closing;

@@ -43,7 +43,6 @@ impl Connection {
         let demand = self.placement.demand;
         let counted = self.placement.counted.take();
         self.closed(core);
-        self.leave_scopes(core);
         let Owner::Io(controller) = self.owner else {
             return None;
         };

@@ -98,7 +98,6 @@ impl PollGroup {
         let Some(mut connection) = self.connections.remove(key) else {
             return;
         };
-        connection.leave_scopes(&mut self.core);
         connection
             .session
             .output

@@ -240,10 +240,6 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
         CommandState::Dispatched,
         "gates are for dispatched commands"
     );
-    if entry.order.held != 0 {
-        entry.enter(CommandState::WaitingForBarrier, &mut core.states);
-        return Step::Wait;
-    }
     if entry.nsid == NSID_BROADCAST {
         return admit_to_all(connection, slot, core);
     }
@@ -531,7 +527,7 @@ pub(crate) fn finish(
         controller.end_flush(status.is_success());
         core.count_controller(before, controller.registers.state());
     }
-    if !matches!(kind, CommandKind::Admin | CommandKind::Barrier) {
+    if kind != CommandKind::Admin {
         count(connection, slot, status, core, cx.now);
     }
     if in_flight {
@@ -580,15 +576,11 @@ fn count(connection: &mut Connection, slot: u16, status: Status, core: &mut Core
 pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreState) {
     connection.end_outstanding(slot, core);
     connection.end_work(slot);
-    let ticket = connection.ticket(slot);
     let entry = connection.session.commands.slot(slot);
     let (in_flight, nsid) = (entry.accounting.in_flight, entry.nsid);
     core.waiters.forget(entry);
     if entry.state() == CommandState::Transferring {
         connection.session.transferring -= 1;
-    }
-    if entry.kind == CommandKind::Barrier {
-        core.withdraw_barrier(ticket);
     }
     connection.free(slot, core);
     if in_flight {

@@ -279,7 +279,6 @@ impl PollGroup {
             return;
         };
         connection.set_key(key);
-        connection.join_scopes(&mut self.core);
         match reason {
             MoveReason::Dealt => {}
             MoveReason::Steered => self.core.switch.counters.classes[class].moved_in += 1,

@@ -6,7 +6,7 @@
 
 use crate::qos::core::TokenQueue;
 use crate::request::{CommandState, Ticket};
-use crate::service::connection::{Connection, Owner};
+use crate::service::connection::Connection;
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,24 +43,6 @@ impl Connection {
         for queue in before.into_iter().flatten() {
             core.tokens.detach(queue);
         }
-    }
-
-    /// An I/O queue belongs to the scopes of its tenants, by the rules now in force.
-    pub(crate) fn join_scopes(&mut self, core: &mut CoreState) {
-        self.leave_scopes(core);
-        if let Owner::Io(controller) = &self.owner {
-            let scopes = controller.scopes(&core.shared.rules());
-            core.barriers.join(&scopes, self.key);
-            self.access.scopes = Some(scopes);
-        }
-    }
-
-    /// An I/O queue belongs to its scopes no longer, and no barrier waits for its commands.
-    pub(crate) fn leave_scopes(&mut self, core: &mut CoreState) {
-        let Some(scopes) = self.access.scopes.take() else {
-            return;
-        };
-        core.barriers.leave(&scopes, self.key);
     }
 
     /// The connection is gone: none of its commands waits for tokens any more.

@@ -93,10 +93,6 @@ impl Service for PollGroup {
             }
             CoreMessage::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
             CoreMessage::Ended { asker } => self.answer_later(asker, 0, cx),
-            CoreMessage::TakeBarrier(barrier) => self.take_barrier(&barrier, cx),
-            CoreMessage::BarrierThrough(barrier) => self.barrier_through(&barrier, cx),
-            CoreMessage::GiveUpBarrier(barrier) => self.barrier_overflows(&barrier, cx),
-            CoreMessage::EndBarrier(barrier) => self.barrier_ended(&barrier, cx),
             CoreMessage::Shutdown => self.shut_down(cx),
         }
     }
@@ -105,7 +101,6 @@ impl Service for PollGroup {
         debug_assert!(self.core.stores.is_empty(), "ordered with the input");
         self.run_timers(cx);
         self.run_devices(cx);
-        self.run_barriers(cx);
         self.run_waiters(cx);
         self.run_tokens(cx);
         self.run_kicks(cx);
@@ -128,7 +123,6 @@ impl Service for PollGroup {
             self.core.switch.held.next(),
             self.steering.deadline(),
             Some(self.core.tokens.deadline()),
-            Some(self.core.barriers.deadline()),
             Some(self.scaling_deadline()),
             Some(self.withdrawal_deadline()),
         ];

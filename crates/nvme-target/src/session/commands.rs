@@ -7,7 +7,6 @@
 use crate::request::{CommandKind, CommandState, Slot, StateCounts};
 use base::Time;
 use base::mutation::{self, Mutation};
-use std::ops::Range;
 use wire::fabrics::Connect;
 use wire::nvme::opcode::AdminOpcode;
 
@@ -171,8 +170,7 @@ impl CommandTable {
         Some(slot)
     }
 
-    /// The command is answered, or needs no answer. Barriers that wait for it are the
-    /// [connection](crate::service::connection::Connection::free)'s matter.
+    /// The command is answered, or needs no answer.
     pub(crate) fn give_back(&mut self, slot: u16) {
         let index = usize::from(slot);
         assert!(
@@ -215,22 +213,6 @@ impl CommandTable {
         let taken = self.taken_mut();
         let asked = taken.filter(|slot| slot.state() == CommandState::Transferring);
         asked.map(|slot| (slot.accounting.submitted, slot.nsid))
-    }
-
-    /// Places that may have a command, from the first one on.
-    pub(crate) fn places(&self) -> u16 {
-        let places = if self.used == 0 { 0 } else { self.slots.len() };
-        u16::try_from(places).unwrap_or(u16::MAX)
-    }
-
-    /// Returns the first slot among some places with a command that is `wanted`.
-    pub(crate) fn find_in(
-        &self,
-        places: Range<u16>,
-        wanted: impl Fn(&Slot) -> bool,
-    ) -> Option<u16> {
-        let mut taken = places.filter(|&place| self.cids[usize::from(place)] != NO_CID);
-        taken.find(|&place| wanted(&self.slots[usize::from(place)]))
     }
 
     /// A slot that the caller knows to be taken.
@@ -286,7 +268,6 @@ impl CommandTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
 
     fn take(table: &mut CommandTable, cid: u16) -> Option<u16> {
         table.take(cid, &mut StateCounts::default())
@@ -306,32 +287,6 @@ mod tests {
         assert_eq!(table.used(), 2);
         assert_eq!(take(&mut table, 14), Some(slots[1]));
         assert_eq!(table.occupied().len(), 3);
-    }
-
-    #[test]
-    fn a_search_ends_at_the_first_command_and_passes_free_places() {
-        let mut table = CommandTable::new();
-        table.connect(1, 1024, true);
-        assert_eq!(table.places(), 0);
-        for cid in 0..1024 {
-            take(&mut table, cid).expect("a place");
-        }
-        assert_eq!(table.places(), 1024);
-        let find = |table: &CommandTable, places, first: u16| {
-            let looks = Cell::new(0);
-            let found = table.find_in(places, |slot| {
-                looks.set(looks.get() + 1);
-                slot.cid >= first
-            });
-            (found, looks.get())
-        };
-        assert_eq!(find(&table, 0..1024, 0), (Some(0), 1));
-        assert_eq!(find(&table, 3..1024, 5), (Some(5), 3));
-        assert_eq!(find(&table, 3..5, 5), (None, 2));
-        for slot in 3..1023 {
-            table.give_back(slot);
-        }
-        assert_eq!(find(&table, 2..1024, 3), (Some(1023), 2));
     }
 
     #[test]

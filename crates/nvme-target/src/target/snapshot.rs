@@ -46,7 +46,6 @@ impl Target {
             devices,
             controllers,
             queue_entries: self.shared.permits.entries() as u64,
-            barriers: self.shared.barriers() as u64,
             late_changes: self.shared.late_changes.load(Ordering::Relaxed),
             cores,
             switch,

@@ -8,7 +8,6 @@
 mod aborts;
 mod access;
 mod admin;
-mod barrier;
 mod changes;
 mod classes;
 mod command_fields;

@@ -183,11 +183,12 @@ fn hosts_that_do_not_close_after_the_last_word_are_counted() {
     assert!(stays.try_receive().is_none());
 }
 
-/// A command that a barrier held up asked for its data behind the C2HTermReq of its connection.
+/// A command that waited asked for its data behind the C2HTermReq of its connection.
 #[test]
 fn nothing_follows_a_termination_request() {
     let limits = Limits {
         linger: Nanos::from_secs(2),
+        pause_patience: Nanos::from_secs(60),
         ..Limits::default()
     };
     let bed = Bed::with(limits, 1);
@@ -198,35 +199,35 @@ fn nothing_follows_a_termination_request() {
     write.set_cid(1);
     queues[0].capsule(&write, &[]);
     let r2t = queues[0].r2t();
-    let mut barrier = Command::new(IoOpcode::BARRIER.0, 2);
-    barrier.set_nsid(1);
-    queues[0].capsule(&barrier, &[]);
     queues[0].next_cid = 2;
-    // The barrier reaches the core before the write that it holds up: a command behind it was seen.
-    assert!(
-        queues[0]
-            .execute(Command::new(0xff, 0), &[])
-            .status
-            .is(Status::INVALID_OPCODE)
-    );
-    queues[1].capsule(&write, &[]);
-    let stray = H2cData {
-        command_id: 1,
-        transfer_tag: 99,
-        data_offset: 0,
-        data_length: 4,
-        last: true,
-    };
-    let bytes = queues[1].data_bytes(&stray, &[0; 4]);
-    queues[1].send(&bytes);
-    assert!(matches!(
-        queues[1].receive().header,
-        PduHeader::C2hTermReq(_)
-    ));
-    queues[0].answer_r2t(&r2t, &data);
-    for _ in 0..2 {
-        assert!(queues[0].completion().status.is_success());
-    }
+    std::thread::scope(|scope| {
+        // The change waits for the data, and pauses the namespace until then.
+        let resize = scope.spawn(|| bed.handle().resize_namespace(NQN, 1, 8192));
+        common::eventually("a read waits for the namespace", || {
+            let mut read = io(IoOpcode::READ, 40, 1);
+            read.set_cid(queues[0].cid());
+            read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+            queues[0].capsule(&read, &[]);
+            bed.handle().snapshot().cores[0].pause_waits > 0
+        });
+        queues[1].capsule(&write, &[]);
+        let stray = H2cData {
+            command_id: 1,
+            transfer_tag: 99,
+            data_offset: 0,
+            data_length: 4,
+            last: true,
+        };
+        let bytes = queues[1].data_bytes(&stray, &[0; 4]);
+        queues[1].send(&bytes);
+        assert!(matches!(
+            queues[1].receive().header,
+            PduHeader::C2hTermReq(_)
+        ));
+        queues[0].answer_r2t(&r2t, &data);
+        let resized = resize.join().expect("no panic");
+        resized.expect("the namespace is resized");
+    });
     let after = queues[1].try_receive();
     assert!(after.is_none(), "{after:?}");
 }

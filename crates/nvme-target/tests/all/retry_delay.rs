@@ -2,13 +2,11 @@
 //! §5.27.1.18]`
 
 use crate::common;
-use crate::common::{BLOCK, Bed, Client, Dialect, HOST, NQN, pattern};
-use base::Nanos;
-use switchyard_target::{Limits, Tenancy, TenantOptions};
+use crate::common::{BLOCK, Bed, Client, Dialect, NQN, pattern};
+use switchyard_target::Limits;
 use wire::nvme::feature::{CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect, HostBehavior};
 use wire::nvme::identify::Cns;
 use wire::nvme::log_page::{ErrorEntry, LogPageId};
-use wire::nvme::vendor::Barrier;
 use wire::nvme::{
     Completion, GetFeatures, GetLogPage, Identify, IdentifyController, IoOpcode, SetFeatures,
     SglDescriptor, Status,
@@ -70,13 +68,6 @@ fn beyond(queue: &mut Client) -> Completion {
     queue.execute(read, &table)
 }
 
-/// Sends a Barrier, and returns its identifier.
-fn barrier(queue: &mut Client) -> u16 {
-    let cid = queue.cid();
-    queue.capsule(&Barrier { nsid: 1 }.encode(cid), &[]);
-    cid
-}
-
 /// Linux sent such a command again at once, five times, and its application got an error.
 #[test]
 fn an_interrupted_command_has_a_delay_once_its_host_enabled_delays() {
@@ -95,42 +86,9 @@ fn an_interrupted_command_has_a_delay_once_its_host_enabled_delays() {
         let newest = ErrorEntry::parse_prefix(&errors).expect("64 bytes");
         assert_eq!(newest.status_field >> 1, expected.0);
     }
-    set_acre(&mut admin, 1);
-    // The same for a command that has waited already.
-    let waits = barrier(&mut queue);
-    let tenant = TenantOptions {
-        name: "one".to_owned(),
-        hosts: vec![HOST.to_owned()],
-        ..TenantOptions::default()
-    };
-    let tenancy = Tenancy {
-        tenants: vec![tenant],
-        ..Tenancy::default()
-    };
-    bed.handle().set_tenants(&tenancy).expect("a good tenancy");
-    let ended = queue.completion();
-    assert_eq!(ended.cid, waits);
-    assert_eq!(ended.status, interrupted.with_crd(1));
     queue.answer_r2t(&r2t, &pattern(2, 2 * BLOCK));
     assert!(queue.completion().status.is_success());
     assert!(queue.write(0, &pattern(1, BLOCK)).status.is_success());
-}
-
-/// [NVMe Base 2.0 §3.3.3.2.1]: with DNR the field is reserved.
-#[test]
-fn a_command_that_is_not_to_be_sent_again_has_no_delay() {
-    let limits = Limits {
-        barrier_timeout: Nanos::from_millis(100),
-        ..Limits::default()
-    };
-    let bed = bed_with(limits);
-    let (mut admin, mut queue) = bed.host();
-    set_acre(&mut admin, 1);
-    begin(&mut queue);
-    let fails = barrier(&mut queue);
-    let ended = queue.completion();
-    assert_eq!(ended.cid, fails);
-    assert_eq!(ended.status, Status::COMMAND_INTERRUPTED.with_dnr());
 }
 
 #[test]

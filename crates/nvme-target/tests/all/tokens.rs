@@ -24,7 +24,7 @@ use wire::fabrics::ConnectData;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::feature::FeatureId;
 use wire::nvme::log_page::{LogPageId, TenantEvent, TenantEvents};
-use wire::nvme::vendor::{Barrier, HostExtensions};
+use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{
     Abort, AdminCommand, Command, Completion, GetLogPage, IoOpcode, Nqn, SetFeatures,
     SglDescriptor, Status,
@@ -291,29 +291,6 @@ fn a_connection_takes_along_what_waits() {
     assert!(client.is_silent());
     bed.target.stop().expect("an orderly end");
     assert_eq!(client.fetched(cid + 1).1.len(), MIB, "answered at last");
-}
-
-#[test]
-fn a_barrier_waits_for_what_waits_for_tokens_and_what_it_holds_costs_none() {
-    let device = device(DEAR);
-    let bed = bed(&device);
-    let (mut admin, mut client) = host(&bed, HOST);
-    let first = ask_for_much(&mut client);
-    let barrier = client.cid();
-    client.capsule(&Barrier { nsid: 1 }.encode(barrier), &[]);
-    let held = ask(&mut client, 3, 1);
-    taken(&bed, &mut admin, 3);
-    assert!(client.is_silent());
-    let waiting: u64 = bed.handle().snapshot().devices[0]
-        .tenants
-        .iter()
-        .map(|tenant| tenant.stats.waiting)
-        .sum();
-    assert!(waiting <= 1, "what is held does not wait for tokens, too");
-    open(&device);
-    assert!(client.fetched(first).0.status.is_success());
-    assert_eq!(client.completion().cid, barrier);
-    assert!(client.fetched(held).0.status.is_success());
 }
 
 #[test]

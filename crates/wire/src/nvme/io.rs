@@ -9,7 +9,6 @@ use crate::nvme::command::Command;
 use crate::nvme::extents::ExtentsCommand;
 use crate::nvme::opcode::IoOpcode;
 use crate::nvme::status::Status;
-use crate::nvme::vendor::Barrier;
 
 /// A command on a run of logical blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -243,8 +242,6 @@ pub enum IoCommand {
     },
     /// Dataset Management.
     DatasetManagement(DatasetManagement),
-    /// Barrier, an extension of ours.
-    Barrier(Barrier),
     /// Read Extents, an extension of ours.
     ReadExtents(ExtentsCommand),
     /// Write Extents, an extension of ours.
@@ -275,7 +272,6 @@ impl IoCommand {
             }
             IoOpcode::COMPARE => Self::Compare(LbaCommand::parse(command)),
             IoOpcode::VERIFY => Self::Verify(LbaCommand::parse(command)),
-            IoOpcode::BARRIER => Self::Barrier(Barrier::parse(command)),
             IoOpcode::READ_EXTENTS => Self::ReadExtents(ExtentsCommand::parse(command)),
             IoOpcode::WRITE_EXTENTS => Self::WriteExtents(ExtentsCommand::parse(command)),
             _ => return Err(Status::INVALID_OPCODE.with_dnr()),
@@ -301,7 +297,6 @@ impl IoCommand {
                 command
             }
             Self::DatasetManagement(dsm) => dsm.encode(cid),
-            Self::Barrier(barrier) => barrier.encode(cid),
             Self::ReadExtents(extents) => extents.encode(IoOpcode::READ_EXTENTS, cid),
             Self::WriteExtents(extents) => extents.encode(IoOpcode::WRITE_EXTENTS, cid),
         }

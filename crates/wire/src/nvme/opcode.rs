@@ -121,8 +121,6 @@ code_names! {
         COPY = 0x19, "Copy";
         /// Fabrics commands.
         FABRICS = 0x7f, "Fabrics";
-        /// Barrier, one of our own ([`Barrier`](crate::nvme::vendor::Barrier)).
-        BARRIER = 0x80, "Barrier";
         /// Write Extents, one of our own ([`ExtentsCommand`](crate::nvme::ExtentsCommand)).
         WRITE_EXTENTS = 0x81, "Write Extents";
         /// Read Extents, one of our own ([`ExtentsCommand`](crate::nvme::ExtentsCommand)).

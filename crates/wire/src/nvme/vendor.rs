@@ -6,7 +6,7 @@
 use crate::bytes::{low16, put_u64, u64_at};
 use crate::nvme::command::Command;
 use crate::nvme::extents::ExtentTerms;
-use crate::nvme::opcode::{AdminOpcode, IoOpcode};
+use crate::nvme::opcode::AdminOpcode;
 
 /// First bytes of the vendor's area of a Switchyard controller.
 const MAGIC: [u8; 8] = *b"SWITCHYD";
@@ -31,8 +31,6 @@ pub struct Extensions {
     /// Respects the priority class of a queue's Connect command, once the host has said with
     /// [`HostExtensions`] that it means it.
     pub queue_classes: bool,
-    /// Knows [`Barrier`].
-    pub barrier: bool,
     /// Has the log page [`TenantEvents`](crate::nvme::log_page::TenantEvents), and sends the event
     /// that goes with it once the host has said with [`HostExtensions`] that it listens.
     pub tenant_events: bool,
@@ -52,7 +50,6 @@ impl Extensions {
     pub const OURS: Self = Self {
         end_controller: true,
         queue_classes: true,
-        barrier: true,
         tenant_events: true,
         extents: None,
         cache_life: 0,
@@ -67,7 +64,6 @@ impl Extensions {
         Self {
             end_controller: area[BITS] & 1 != 0,
             queue_classes: area[BITS] & 2 != 0,
-            barrier: area[BITS] & 4 != 0,
             tenant_events: area[BITS] & 8 != 0,
             extents: ExtentTerms::parse(&area[EXTENT_TERMS..]).filter(|_| area[BITS] & 16 != 0),
             cache_life: u64_at(area, CACHE_LIFE),
@@ -81,7 +77,6 @@ impl Extensions {
         area[..MAGIC.len()].copy_from_slice(&MAGIC);
         area[BITS] = u8::from(self.end_controller)
             | u8::from(self.queue_classes) << 1
-            | u8::from(self.barrier) << 2
             | u8::from(self.tenant_events) << 3
             | u8::from(self.extents.is_some()) << 4;
         if let Some(terms) = self.extents {
@@ -118,35 +113,6 @@ impl EndController {
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new(AdminOpcode::END_CONTROLLER.0, cid);
         command.set_cdw(10, u32::from(self.controller_id));
-        command
-    }
-}
-
-/// Barrier: a vendor-specific I/O command without data.
-///
-/// It completes when every command is through that came before it and is of the same tenant: on its
-/// own queue what was sent before it, on every other queue of the tenant, whichever host's, what
-/// the target had taken off that queue when the barrier reached it. What comes after it waits until
-/// then. The tenant is the one that the host is in the namespace that the command names
-/// (docs/decisions/0015-barrier.md).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Barrier {
-    /// NSID: a namespace in which the host is the tenant that is meant.
-    pub nsid: u32,
-}
-
-impl Barrier {
-    /// Reads the command.
-    pub fn parse(command: &Command) -> Self {
-        Self {
-            nsid: command.nsid(),
-        }
-    }
-
-    /// The command.
-    pub fn encode(&self, cid: u16) -> Command {
-        let mut command = Command::new(IoOpcode::BARRIER.0, cid);
-        command.set_nsid(self.nsid);
         command
     }
 }
@@ -190,8 +156,8 @@ mod tests {
         );
         let none = Extensions::default();
         assert_eq!(Extensions::parse(&none.encode()), none);
-        let barrier = Extensions {
-            barrier: true,
+        let some = Extensions {
+            end_controller: true,
             cache_life: 0x0123_4567_89AB_CDEF,
             incarnation: 0xFEDC_BA98_7654_3210,
             extents: Some(ExtentTerms {
@@ -202,10 +168,10 @@ mod tests {
             }),
             ..none
         };
-        assert_eq!(Extensions::parse(&barrier.encode()), barrier);
+        assert_eq!(Extensions::parse(&some.encode()), some);
         assert_eq!(Extensions::parse(&[0xFF; 1024]), none);
         assert_eq!(Extensions::parse(&[0; 1024]), none);
-        let mut unannounced = barrier.encode();
+        let mut unannounced = some.encode();
         unannounced[BITS] &= !16;
         assert_eq!(Extensions::parse(&unannounced).extents, None);
     }
@@ -221,14 +187,6 @@ mod tests {
         }
         let strange = HostExtensions::from_dword(!3);
         assert_eq!(strange, HostExtensions::default());
-    }
-
-    #[test]
-    fn a_barrier_is_of_the_vendor_and_moves_no_data() {
-        let barrier = Barrier { nsid: 0x1234_5678 };
-        let command = barrier.encode(7);
-        assert_eq!((command.opcode(), command.cid()), (0x80, 7));
-        assert_eq!(Barrier::parse(&command), barrier);
     }
 
     #[test]

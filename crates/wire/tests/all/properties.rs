@@ -12,7 +12,7 @@ mod tests {
     use wire::nvme::identify::Cns;
     use wire::nvme::io::{DatasetRange, LbaControl};
     use wire::nvme::log_page::LogPageId;
-    use wire::nvme::vendor::{Barrier, EndController};
+    use wire::nvme::vendor::EndController;
     use wire::nvme::{
         Abort, AdminCommand, AdminOpcode, Command, Completion, DataPointer, DatasetManagement,
         ExtentsCommand, GetFeatures, GetLogPage, Identify, IoCommand, LbaCommand, SetFeatures,
@@ -302,7 +302,6 @@ mod tests {
             };
             for command in [
                 command,
-                IoCommand::Barrier(Barrier { nsid }),
                 IoCommand::ReadExtents(extents),
                 IoCommand::WriteExtents(extents),
             ] {

@@ -36,7 +36,7 @@ const IO: [IoOpcode; 16] = [
     IoOpcode::VERIFY,
     IoOpcode::DATASET_MANAGEMENT,
     IoOpcode::FLUSH,
-    IoOpcode::BARRIER,
+    IoOpcode::FLUSH,
     IoOpcode::READ,
     IoOpcode::WRITE,
     IoOpcode::WRITE_ZEROES,
@@ -44,7 +44,7 @@ const IO: [IoOpcode; 16] = [
     IoOpcode::READ_EXTENTS,
     IoOpcode::DATASET_MANAGEMENT,
     IoOpcode::WRITE_EXTENTS,
-    IoOpcode::BARRIER,
+    IoOpcode::FLUSH,
 ];
 
 const PROPERTIES: [Property; 6] = [

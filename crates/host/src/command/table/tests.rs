@@ -104,7 +104,10 @@ fn time_in_which_nobody_looked_is_nobodys_fault() {
 #[test]
 fn a_mark_is_of_one_command_and_the_slot_that_became_free_last_is_next() {
     let mut table = CommandTable::new(3);
-    let command = |direction| Exchange::new(1, Work::Barrier(1), direction, None);
+    let command = |direction| Exchange {
+        direction,
+        ..exchange(1)
+    };
     let first = table.insert(command(Direction::Out), Time::NEVER);
     let second = table.insert(command(Direction::Out), Time::NEVER);
     table.carried_by(second, 7);

@@ -140,7 +140,6 @@ impl Connection {
             vendor: wire::nvme::vendor::Extensions {
                 cache_life: self.state.behaviour.lock().unwrap().cache_life.unwrap_or(0),
                 end_controller: self.behaviour.fences,
-                barrier: self.behaviour.barriers,
                 extents: self.behaviour.extents,
                 ..wire::nvme::vendor::Extensions::default()
             }

@@ -62,8 +62,7 @@ impl Connection {
                 self.done(cid)
             }
             IoCommand::Flush { .. } | IoCommand::Verify(_) => self.done(cid),
-            IoCommand::Barrier(_) if self.behaviour.barriers => self.barrier(cid),
-            IoCommand::Barrier(_) | IoCommand::ReadExtents(_) | IoCommand::WriteExtents(_) => {
+            IoCommand::ReadExtents(_) | IoCommand::WriteExtents(_) => {
                 self.complete(cid, Status::INVALID_OPCODE.with_dnr(), 0)
             }
         }
@@ -108,14 +107,6 @@ impl Connection {
         let data: Vec<_> = places.flat_map(|place| memory[place].to_vec()).collect();
         drop(memory);
         self.send_data(cid, &data)
-    }
-
-    /// Notes the writes that were done before a barrier.
-    fn barrier(&mut self, cid: u16) -> Step {
-        let seen = &self.state.seen;
-        let writes = seen.writes.load(Ordering::SeqCst);
-        seen.before_barriers.lock().unwrap().push(writes);
-        self.done(cid)
     }
 
     /// Whether a command is longer than the controller said it may be.

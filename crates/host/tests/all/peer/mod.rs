@@ -142,8 +142,6 @@ pub struct Behaviour {
     pub max_queue_entries: u16,
     /// Announces that it ends controllers on demand.
     pub fences: bool,
-    /// Announces barriers.
-    pub barriers: bool,
     /// Announces commands over extents, on these terms.
     pub extents: Option<ExtentTerms>,
     /// It refuses so many End Controllers first, for once.
@@ -196,7 +194,6 @@ impl Default for Behaviour {
             queues_in_use: Vec::new(),
             max_queue_entries: 1023,
             fences: true,
-            barriers: false,
             extents: None,
             refused_ends: 0,
             slow_fences: false,
@@ -234,8 +231,6 @@ pub struct Seen {
     pub ended: Mutex<Vec<u16>>,
     pub next_cntlid: AtomicUsize,
     pub writes: AtomicUsize,
-    /// Writes that were done when each barrier arrived.
-    pub before_barriers: Mutex<Vec<usize>>,
     pub io_commands: AtomicUsize,
     /// Commands that were kept.
     pub held: AtomicUsize,

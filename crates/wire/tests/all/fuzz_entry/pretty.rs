@@ -223,7 +223,7 @@ fn io_command(f: &mut fmt::Formatter<'_>, command: &Command) -> fmt::Result {
             if command.fua { " fua" } else { "" },
             if command.outcomes { " outcomes" } else { "" },
         ),
-        Ok(IoCommand::Flush { .. } | IoCommand::Barrier(_)) | Err(_) => Ok(()),
+        Ok(IoCommand::Flush { .. }) | Err(_) => Ok(()),
     }
 }
 
