@@ -22,7 +22,6 @@ pub mod switch;
 pub use self::switch::{Switchboard, SwitchboardOptions, SwitchedNamespace};
 pub use ::switch::knobs::{KnobValue, Preset};
 pub use ::switch::{Class, Knobs, Path, PathRules, PathSpec, PerClass};
-pub use association::tenant_event::TenantEvent;
 pub use association::{Association, ControllersWatch, Phase};
 pub use base::Nanos;
 pub use base::units::{CoreId, Lba};

@@ -181,7 +181,6 @@ impl Client {
     ) -> Result<Self> {
         let meant = HostExtensions {
             queue_classes: true,
-            ..HostExtensions::default()
         };
         let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, meant.to_dword());
         self.succeed(AdminCommand::SetFeatures(set).encode(0), &[])?;

@@ -61,7 +61,7 @@ pub fn bench(
     options.moments = turns.moments();
     let mut board = None;
     // Controllers stay connected until the load is over.
-    let mut remote = Vec::new();
+    let remote;
     let loads = match storage {
         Storage::Local(device) => on(apps, |_| Arc::clone(device)),
         Storage::Vhost(disk) => on(apps, |app| Arc::new(disk.clone().with_class(app.class))),
@@ -94,7 +94,6 @@ pub fn bench(
         progress(now);
     };
     let mut report = run_led(&loads, &options, led, stop, progress)?;
-    remote.iter().for_each(log_tenants);
     turning?;
     report.switch = board.iter().map(SwitchReport::of).collect();
     if let Some(switch) = report.switch.first_mut() {
@@ -213,15 +212,4 @@ fn by_layers(loads: Vec<Load>, options: &LoadOptions) -> Result<(Vec<Load>, Watc
     watch.path = Some(PathWatch::new(device, path));
     watch.cache = cache.map(CacheWatch::new);
     Ok((loads, watch))
-}
-
-/// Logs the target's events about the tenants that the load is, once each.
-fn log_tenants(namespace: &Namespace) {
-    for event in namespace.subsystem().tenant_events() {
-        if event.overruns {
-            tracing::warn!("{event}");
-        } else {
-            tracing::info!("{event}");
-        }
-    }
 }

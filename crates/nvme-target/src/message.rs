@@ -10,7 +10,6 @@ use crate::request::Ticket;
 use crate::session::handover::Handover;
 use base::SlabKey;
 use reactor::Stream;
-use std::sync::Arc;
 
 /// A message to a core, from another core or from the control plane. Made by the target alone.
 #[derive(Debug)]
@@ -39,8 +38,6 @@ pub(crate) enum CoreMessage {
         subsystem: Option<u32>,
         notice: Notice,
     },
-    /// An event of a tenant: its hosts are notified, if they enabled such events.
-    TenantEvent(Arc<str>),
     /// Controllers of hosts that may not use their subsystem any more end.
     EndDenied,
     /// The connection of an I/O queue ends, because its controller does.

@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::message::{CoreMessage, Message};
 use crate::permit::Permits;
 use crate::qos::access::AccessRules;
-use crate::qos::events::{TenantEvent, TenantEvents};
+use crate::qos::events::TenantEvents;
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch::stats::{SharedLoad, SharedSwitchStats};
@@ -157,19 +157,6 @@ impl Shared {
 
     pub(crate) fn tenant_events(&self) -> MutexGuard<'_, TenantEvents> {
         lock(&self.tenant_events)
-    }
-
-    /// Keeps an event of a tenant, and notifies the hosts that enabled such events; a core that is
-    /// swamped does not, and its hosts find the event in the log page after the next one.
-    pub(crate) fn publish_event(&self, event: TenantEvent) {
-        let tenant: Arc<str> = event.tenant.as_str().into();
-        self.tenant_events().push(event);
-        for (core, sender) in self.cores().iter().enumerate() {
-            let note = CoreMessage::TenantEvent(Arc::clone(&tenant));
-            if sender.send(Message(note)).is_err() {
-                tracing::error!(core, "a core's mailbox is full: a notice is lost");
-            }
-        }
     }
 
     /// Posts steps to every core; each acknowledges all of them with one acknowledgement.

@@ -8,7 +8,7 @@ use crate::nvme::identify_controller::{NvmIdentifyController, PowerState};
 use crate::nvme::identify_namespace::{IndependentIdentifyNamespace, NvmIdentifyNamespace};
 use crate::nvme::log_page::{
     ChangedNamespaces, EffectsLog, ErrorEntry, FirmwareSlotLog, SmartLog, SupportedFeatures,
-    SupportedLogPages, TenantEvent, TenantEvents,
+    SupportedLogPages,
 };
 use crate::nvme::{IdentifyController, IdentifyNamespace};
 
@@ -56,8 +56,6 @@ proptest! {
             FirmwareSlotLog,
             ChangedNamespaces,
             EffectsLog,
-            TenantEvent,
-            TenantEvents,
             HostBehavior,
             ConnectData,
             DiscoveryLogHeader,

@@ -14,7 +14,6 @@ pub(crate) mod namespace_state;
 mod namespaces_found;
 pub(crate) mod parameters;
 mod queue_ids;
-pub(crate) mod tenant_event;
 #[cfg(test)]
 mod tests;
 
@@ -41,8 +40,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tenant_event::{TenantEvent, TenantEventLog};
-use wire::nvme::log_page::TenantEvents;
 
 /// A command that a channel wants aborted.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +69,6 @@ struct Knowledge {
     watches: Vec<Arc<dyn ControllersWatch>>,
     aborts: Vec<AbortRequest>,
     queue_ids: QueueIds,
-    tenants: TenantEventLog,
     wakers: Vec<(u64, Arc<dyn Wake>)>,
     /// Of channels, by the key of their waker.
     rests: BTreeMap<u64, Arc<Rest>>,
@@ -221,18 +217,6 @@ impl Association {
     #[must_use]
     pub fn discovery_log(&self) -> Vec<DiscoveryEntry> {
         self.lock().discovery.clone()
-    }
-
-    /// Takes the events of this host's tenants that the target has reported since the last call,
-    /// oldest first. Only Switchyard targets report any; at most 64 are kept.
-    #[must_use]
-    pub fn take_tenant_events(&self) -> Vec<TenantEvent> {
-        self.lock().tenants.take()
-    }
-
-    /// The log page of tenants' events was read.
-    pub(crate) fn note_tenant_events(&self, page: &TenantEvents) {
-        self.lock().tenants.note(page);
     }
 
     /// Returns the reason for which an existing namespace cannot be used.

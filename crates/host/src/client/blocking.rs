@@ -7,7 +7,6 @@ use super::reply::{BlockingReply, ReplyTo};
 use super::service::{BlockingRequest, Message, Patience};
 use super::{Host, HostInner, range};
 use crate::association::Association;
-use crate::association::tenant_event::TenantEvent;
 use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
@@ -70,14 +69,6 @@ impl Subsystem {
     #[must_use]
     pub fn namespaces(&self) -> Vec<NamespaceInfo> {
         self.association().namespaces()
-    }
-
-    /// Takes the events of this host's tenants that the target has reported since the last call:
-    /// that one asks for more than it was promised, and that it does no more. Oldest first; only a
-    /// target of ours tells.
-    #[must_use]
-    pub fn tenant_events(&self) -> Vec<TenantEvent> {
-        self.association().take_tenant_events()
     }
 
     /// A namespace, for blocking calls.

@@ -50,7 +50,6 @@ enum Purpose {
     ShutDown = 5,
     /// End Controller; the association that it is for stands above these bits.
     Fence = 6,
-    TenantEvents = 7,
 }
 
 /// Bits of a tag that name the purpose.
@@ -92,20 +91,9 @@ pub struct Controller {
     identify_at: Time,
     /// Time at which [`tick`](Self::tick) had to run at the latest, while a limit runs.
     due: Time,
-    /// The log of tenants' events is being read, and is to be read again after that.
-    tenant_events: TenantEventsRead,
     /// Memory for the answers to admin commands: requests may hold every buffer of the core until
     /// there is a new association.
     buffers: BufferPool,
-}
-
-/// Progress of reading the log of tenants' events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TenantEventsRead {
-    Idle,
-    Asked,
-    /// Another event came since it was asked for.
-    AskedAgain,
 }
 
 impl Controller {
@@ -152,7 +140,6 @@ impl Controller {
             unidentified: BTreeMap::new(),
             identify_at: Time::NEVER,
             due: Time::NEVER,
-            tenant_events: TenantEventsRead::Idle,
             buffers: BufferPool::new(&[ADMIN_BUFFERS]).expect("address space for four pages"),
             association,
         }
@@ -237,9 +224,6 @@ impl Controller {
             tag if tag == Purpose::Event as u64 => self.event(&completion, cx),
             tag if tag == Purpose::Abort as u64 => self.aborts_out -= 1,
             tag if tag == Purpose::Inquiry as u64 => self.inquiry_answered(&completion, data, cx),
-            tag if tag == Purpose::TenantEvents as u64 => {
-                self.tenant_events_read(&completion, data, cx);
-            }
             fence if fence == Purpose::Fence as u64 => {
                 self.fence_answered(tag >> PURPOSE_BITS, completion.status, cx);
             }

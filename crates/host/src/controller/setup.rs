@@ -3,7 +3,7 @@
 use super::inquiry::{Inquiry, NamespaceScan, Progress};
 use super::quiet_time::quiet_time;
 use super::setup_step::{Setup, SetupStep};
-use super::{Controller, ControllerState, Purpose, TenantEventsRead};
+use super::{Controller, ControllerState, Purpose};
 use crate::association::NamespacesFound;
 use crate::association::parameters::{CommandLengths, Features, Parameters};
 use crate::discovery::log::LogScan;
@@ -30,7 +30,6 @@ impl Controller {
     pub(super) fn begin_setup(&mut self, cx: &mut Context<'_>) {
         self.setup = Setup::default();
         self.keep_alive_out = false;
-        self.tenant_events = TenantEventsRead::Idle;
         self.keep_alive_at = Time::NEVER;
         self.enter(ControllerState::SettingUp, Time::NEVER);
         let get = PropertyGet {
@@ -165,7 +164,6 @@ impl Controller {
             .with(AsyncEventConfiguration::DISCOVERY_LOG_CHANGE);
         self.setup.wanted_events = AsyncEventConfiguration(identify.oaes & wanted.0);
         let extensions = Extensions::parse(&identify.vendor);
-        self.setup.tenant_events = extensions.tenant_events;
         self.setup.parameters = Parameters {
             cntlid: info.cntlid,
             depth: info.queue_depth,
@@ -234,18 +232,14 @@ impl Controller {
 
     /// Tells the controller which of its extensions we use.
     fn extend(&mut self, cx: &mut Context<'_>) {
-        let queue_classes = self.setup.parameters.queue_classes;
-        let tenant_events = self.setup.tenant_events;
-        if !queue_classes && !tenant_events {
+        if !self.setup.parameters.queue_classes {
             return self.fence(cx);
         }
         self.setup.step = SetupStep::Extensions;
         let ours = HostExtensions {
-            queue_classes,
-            tenant_events,
-        }
-        .to_dword();
-        let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, ours);
+            queue_classes: true,
+        };
+        let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, ours.to_dword());
         self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
     }
 

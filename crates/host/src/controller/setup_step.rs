@@ -40,8 +40,6 @@ pub(super) struct Setup {
     pub(super) identified: Option<Box<ControllerInfo>>,
     pub(super) parameters: Parameters,
     pub(super) wanted_events: AsyncEventConfiguration,
-    /// The controller tells of tenants.
-    pub(super) tenant_events: bool,
     /// Time at which the controller must be ready.
     pub(super) ready_by: Time,
     pub(super) shutdown_asked: bool,

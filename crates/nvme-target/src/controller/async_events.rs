@@ -17,20 +17,15 @@ pub(crate) enum Notice {
     Namespace(u32),
     /// The discovery log page changed.
     Discovery,
-    /// An event of a tenant of the host.
-    Tenant,
 }
 
 const NAMESPACE: u8 = 1 << 0;
 const DISCOVERY: u8 = 1 << 1;
-const TENANT: u8 = 1 << 2;
 
 /// The events of one controller.
 #[derive(Debug, Default)]
 pub(crate) struct AsyncEvents {
     pub(crate) configuration: AsyncEventConfiguration,
-    /// The host enabled events of its tenants (Host Extensions).
-    pub(crate) tenants: bool,
     requests: VecDeque<u16>,
     /// Notices that happened and were not sent.
     pending: u8,
@@ -75,10 +70,6 @@ impl AsyncEvents {
                 (NAMESPACE, AsyncEventConfiguration::NAMESPACE_ATTRIBUTE)
             }
             Notice::Discovery => (DISCOVERY, AsyncEventConfiguration::DISCOVERY_LOG_CHANGE),
-            Notice::Tenant => {
-                self.pending |= if self.tenants { TENANT } else { 0 };
-                return;
-            }
         };
         if self.configuration.contains(wanted) {
             self.pending |= bit;
@@ -91,8 +82,7 @@ impl AsyncEvents {
         let (bit, event) = match ready {
             0 => return None,
             _ if ready & NAMESPACE != 0 => (NAMESPACE, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED),
-            _ if ready & DISCOVERY != 0 => (DISCOVERY, AsyncEvent::DISCOVERY_LOG_CHANGE),
-            _ => (TENANT, AsyncEvent::TENANT),
+            _ => (DISCOVERY, AsyncEvent::DISCOVERY_LOG_CHANGE),
         };
         let cid = self.requests.pop_front()?;
         self.pending &= !bit;
@@ -108,7 +98,6 @@ impl AsyncEvents {
                 self.changed.clear();
             }
             LogPageId::DISCOVERY => self.masked &= !DISCOVERY,
-            LogPageId::TENANT_EVENTS => self.masked &= !TENANT,
             _ => {}
         }
     }
@@ -145,17 +134,6 @@ mod tests {
             Some((1, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED))
         );
         assert_eq!(events.waiting(), 0);
-    }
-
-    #[test]
-    fn only_hosts_that_asked_hear_of_tenants() {
-        let mut events = AsyncEvents::default();
-        assert_eq!(events.request(1), Ok(()));
-        events.raise(Notice::Tenant);
-        assert_eq!(events.next(), None);
-        events.tenants = true;
-        events.raise(Notice::Tenant);
-        assert_eq!(events.next(), Some((1, AsyncEvent::TENANT)));
     }
 
     #[test]

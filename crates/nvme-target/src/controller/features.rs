@@ -83,11 +83,7 @@ pub(crate) fn get(
         FeatureId::KEEP_ALIVE_TIMER => 0,
         FeatureId::HOST_EXTENSIONS => {
             let queue_classes = current && controller.shared.queues().classes;
-            HostExtensions {
-                queue_classes,
-                tenant_events: current && controller.events.tenants,
-            }
-            .to_dword()
+            HostExtensions { queue_classes }.to_dword()
         }
         FeatureId::TIMESTAMP => return timestamp(&features, data, view.now),
         FeatureId::HOST_BEHAVIOR => {
@@ -205,7 +201,6 @@ pub(crate) fn set(
         FeatureId::HOST_EXTENSIONS => {
             let extensions = HostExtensions::from_dword(value);
             controller.shared.queues().classes = extensions.queue_classes;
-            controller.events.tenants = extensions.tenant_events;
         }
         FeatureId::HOST_BEHAVIOR => {
             let behavior = HostBehavior::parse_prefix(data).ok_or(SHORT)?;

@@ -232,7 +232,6 @@ fn extensions(controller: &Controller, view: &View<'_>) -> Extensions {
     Extensions {
         end_controller: view.limits.end_controller,
         queue_classes: true,
-        tenant_events: true,
         extents: view.limits.extent_terms(),
         cache_life: life.unwrap_or(view.limits.cache_life),
         incarnation: view.limits.incarnation,

@@ -4,13 +4,12 @@ use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
 use crate::controller::{discovery, features};
 use crate::limits::Limits;
-use crate::qos::events::TenantEvent;
 use crate::stats::NamespaceStats;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::feature::FeatureId;
 use wire::nvme::log_page::{
     ChangedNamespaces, EffectsLog, FirmwareSlotLog, LogPageId, SmartLog, SupportedFeatures,
-    SupportedLogPages, TenantEvents,
+    SupportedLogPages,
 };
 use wire::nvme::{AdminOpcode, GetLogPage, IoOpcode, Status};
 use wire::text;
@@ -85,14 +84,6 @@ fn page(controller: &Controller, get: &GetLogPage, view: &View<'_>) -> Result<Ve
         LogPageId::CHANGED_NAMESPACES => ChangedNamespaces::of(controller.events.changed())
             .to_bytes()
             .to_vec(),
-        LogPageId::TENANT_EVENTS => {
-            let tenants = controller.shared.tenants(&view.shared.rules());
-            let events = view.shared.tenant_events();
-            let ours = events.newest().filter(|event| tenants.is(&event.tenant));
-            TenantEvents::of(ours.map(TenantEvent::entry))
-                .to_bytes()
-                .to_vec()
-        }
         LogPageId::EFFECTS => effects(view.limits).to_bytes().to_vec(),
         LogPageId::FEATURE_EFFECTS => supported_features(controller).to_bytes().to_vec(),
         _ => return Err(unknown),
@@ -112,7 +103,6 @@ fn supported(discovery: bool) -> SupportedLogPages {
             LogPageId::CHANGED_NAMESPACES,
             LogPageId::EFFECTS,
             LogPageId::FEATURE_EFFECTS,
-            LogPageId::TENANT_EVENTS,
         ]
     };
     for page in pages {

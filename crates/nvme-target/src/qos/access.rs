@@ -336,29 +336,12 @@ pub(crate) struct HostTenants {
 }
 
 impl HostTenants {
-    /// The tenants in the namespaces that differ from the rest, in order.
-    pub(crate) fn named(&self) -> impl Iterator<Item = (u32, Option<&Arc<str>>)> {
-        let named = self.named.iter();
-        named.map(|(namespace, name)| (*namespace, name.as_ref()))
-    }
-
-    /// The tenant in the rest.
-    pub(crate) const fn unnamed(&self) -> Option<&Arc<str>> {
-        self.unnamed.as_ref()
-    }
-
     /// Returns the tenant that is held to account for what the host holds of a core, if it has one:
     /// that in most namespaces, or else in the first.
     pub(crate) fn held_to_account(&self) -> Option<&Arc<str>> {
         let named = self.named.iter().filter_map(|(_, name)| name.as_ref());
         let mut tenants = self.unnamed.iter().chain(named);
         tenants.find(|name| ***name != *DEFAULT_TENANT)
-    }
-
-    /// Returns true if it is this tenant in any namespace.
-    pub(crate) fn is(&self, tenant: &str) -> bool {
-        let mut all = self.named().map(|(_, name)| name).chain([self.unnamed()]);
-        all.any(|name| name.is_some_and(|name| **name == *tenant))
     }
 
     /// The tenant in a namespace.

@@ -2,15 +2,12 @@
 //! `[ReFlex §4.3]`
 //!
 //! A device's register makes the events ([`DeviceQos::look`](crate::DeviceQos)); the target keeps
-//! the last of them, numbered, for the control plane, and for hosts by the log page. Must never: grow
-//! without bound; show a host an event of another tenant.
+//! the last of them, numbered, for the control plane. Must never: grow without bound.
 
 use crate::limits::TENANT_EVENTS_MAX;
 use qos::overrun::Notice;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use wire::nvme::log_page::TenantEvent as Entry;
-use wire::text::zero_padded_field;
 
 /// An event of a latency-critical tenant on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,26 +78,6 @@ impl From<Notice> for TenantEventKind {
     }
 }
 
-impl TenantEvent {
-    /// The event as an entry of the log page.
-    pub(crate) fn entry(&self) -> Entry {
-        Entry {
-            number: self.number,
-            kind: match self.kind {
-                TenantEventKind::OverrunBegan => Entry::BEGAN,
-                TenantEventKind::OverrunEnded => Entry::ENDED,
-            },
-            window_ms: self.demand.window_ms,
-            unix_ms: self.unix_ms,
-            waiting: self.demand.waiting,
-            promised_milli: self.demand.promised_milli,
-            asked_milli: self.demand.asked_milli,
-            tenant: zero_padded_field(&self.tenant),
-            device: zero_padded_field(&self.device),
-        }
-    }
-}
-
 /// The last events of a target.
 #[derive(Debug, Default)]
 pub(crate) struct TenantEvents {
@@ -117,11 +94,6 @@ impl TenantEvents {
             self.kept.pop_front();
         }
         self.kept.push_back(event);
-    }
-
-    /// Those that are kept, newest first.
-    pub(crate) fn newest(&self) -> impl Iterator<Item = &TenantEvent> {
-        self.kept.iter().rev()
     }
 
     /// Those that are kept of what came after the one of this number, oldest first.
@@ -151,12 +123,8 @@ mod tests {
         let all = events.after(0);
         assert_eq!((all.len(), all[0].number), (TENANT_EVENTS_MAX, 4));
         let last = TENANT_EVENTS_MAX as u64 + 3;
-        let newest = events.newest().next().map(|event| event.number);
-        assert_eq!(newest, Some(last));
+        assert_eq!(all.last().map(|event| event.number), Some(last));
         assert_eq!(events.after(last - 1).len(), 1);
         assert!(events.after(last).is_empty());
-        let entry = all[0].entry();
-        assert_eq!((entry.kind, entry.number), (Entry::BEGAN, 4));
-        assert_eq!(entry.device[..6], *b"flash\0");
     }
 }

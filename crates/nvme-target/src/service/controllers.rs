@@ -198,17 +198,4 @@ impl PollGroup {
             }
         }
     }
-
-    pub(super) fn notify_tenant(&mut self, tenant: &str, cx: &mut Context<'_>) {
-        let rules = self.core.shared.rules();
-        for (_, connection) in self.connections.iter_mut() {
-            let Owner::Admin(controller) = &mut connection.owner else {
-                continue;
-            };
-            if controller.events.tenants && controller.shared.tenants(&rules).is(tenant) {
-                controller.events.raise(Notice::Tenant);
-                events::deliver(connection, &mut self.core, cx);
-            }
-        }
-    }
 }

@@ -74,7 +74,6 @@ impl Service for PollGroup {
             CoreMessage::Look => {}
             CoreMessage::Change { steps, debt } => self.change(steps, debt, cx),
             CoreMessage::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
-            CoreMessage::TenantEvent(tenant) => self.notify_tenant(&tenant, cx),
             CoreMessage::EndDenied => self.end_denied(cx),
             CoreMessage::EndQueue { connection, cntlid } => self.end_queue(connection, cntlid, cx),
             CoreMessage::QueuesEnded { connection, cntlid } => {

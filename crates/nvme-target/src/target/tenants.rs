@@ -65,7 +65,7 @@ impl Target {
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         for (qos, _) in self.scheduled_devices() {
             for event in qos.look(window_ends, now) {
-                self.shared.publish_event(event);
+                self.shared.tenant_events().push(event);
             }
         }
     }

@@ -54,10 +54,6 @@ impl AsyncEvent {
     /// Spare capacity is below its threshold.
     pub const SPARE_BELOW_THRESHOLD: Self = Self::new(Self::SMART, 0x02, LogPageId::SMART);
 
-    /// A tenant of the host began or ceased to ask for more than it was promised. Ours, and sent
-    /// only to hosts that asked for it.
-    pub const TENANT: Self = Self::new(Self::VENDOR, 0x00, LogPageId::TENANT_EVENTS);
-
     /// Reads the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
@@ -87,7 +83,6 @@ impl core::fmt::Display for AsyncEvent {
             Self::RELIABILITY_DEGRADED => "reliability degraded",
             Self::TEMPERATURE_THRESHOLD => "temperature threshold",
             Self::SPARE_BELOW_THRESHOLD => "spare below threshold",
-            Self::TENANT => "tenant event",
             _ => {
                 return write!(
                     f,

@@ -40,8 +40,6 @@ code_names! {
         RESERVATION = 0x80, "Reservation Notification";
         /// Sanitize Status.
         SANITIZE = 0x81, "Sanitize Status";
-        /// Tenant Events, one of our own ([`TenantEvents`]).
-        TENANT_EVENTS = 0xc0, "Tenant Events";
     }
 }
 
@@ -226,70 +224,6 @@ impl EffectsLog {
     pub const SUPPORTED: u32 = 1 << 0;
     /// LBCC: it may change data.
     pub const CHANGES_DATA: u32 = 1 << 1;
-}
-
-layout! {
-    /// One entry of [`TenantEvents`]: a latency-critical tenant began or ceased to ask for more
-    /// than it was promised on a device.
-    pub struct TenantEvent: 192 {
-        /// The event's number among all of the target, from 1; 0 for no entry.
-        number: u64 = 0,
-        /// The event: [`BEGAN`](Self::BEGAN) or [`ENDED`](Self::ENDED).
-        kind: u32 = 8,
-        /// Over how long it was looked at, in milliseconds.
-        window_ms: u32 = 12,
-        /// Time of the event, in milliseconds since 1970 by the target's clock.
-        unix_ms: u64 = 16,
-        /// Commands of the tenant that waited for tokens at the end.
-        waiting: u64 = 24,
-        /// Rate that the tenant is promised, in thousandths of a token a second.
-        promised_milli: u64 = 32,
-        /// Rate that the tenant asked for in the window, in thousandths of a token a second.
-        asked_milli: u64 = 40,
-        /// The tenant's name, UTF-8, cut at 72 bytes, zero-padded.
-        tenant: [u8; 72] = 48,
-        /// The device's name, as the tenant's.
-        device: [u8; 72] = 120,
-    }
-}
-
-impl TenantEvent {
-    /// The tenant keeps asking for more than it was promised.
-    pub const BEGAN: u32 = 1;
-    /// The tenant keeps to its SLO again.
-    pub const ENDED: u32 = 2;
-}
-
-/// Entries of [`TenantEvents`].
-pub const TENANT_EVENT_ENTRIES: usize = 21;
-
-const _: () = assert!(64 + TENANT_EVENT_ENTRIES * TenantEvent::SIZE == TenantEvents::SIZE);
-
-layout! {
-    /// Tenant Events (LID C0h), ours: what happened to the tenants that the host is, newest first.
-    pub struct TenantEvents: 4096 {
-        /// Number of valid `entries`.
-        count: u32 = 0,
-        /// The entries.
-        entries: [TenantEvent; 21] = 64,
-    }
-}
-
-impl TenantEvents {
-    /// The page with these events, newest first; what has no room is left out.
-    pub fn of(events: impl IntoIterator<Item = TenantEvent>) -> Self {
-        let mut page = Self::default();
-        for (place, event) in page.entries.iter_mut().zip(events) {
-            *place = event;
-            page.count += 1;
-        }
-        page
-    }
-
-    /// The entries that there are, newest first. A count beyond the page counts as a full page.
-    pub fn iter(&self) -> impl Iterator<Item = &TenantEvent> {
-        self.entries.iter().take(self.count as usize)
-    }
 }
 
 #[cfg(test)]

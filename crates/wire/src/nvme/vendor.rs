@@ -31,9 +31,6 @@ pub struct Extensions {
     /// Respects the priority class of a queue's Connect command, once the host has said with
     /// [`HostExtensions`] that it means it.
     pub queue_classes: bool,
-    /// Has the log page [`TenantEvents`](crate::nvme::log_page::TenantEvents), and sends the event
-    /// that goes with it once the host has said with [`HostExtensions`] that it listens.
-    pub tenant_events: bool,
     /// Knows [`ExtentsCommand`](crate::nvme::ExtentsCommand), on these terms.
     pub extents: Option<ExtentTerms>,
     /// Life of its volatile write caches, as a number: what was acknowledged and not flushed may be
@@ -50,7 +47,6 @@ impl Extensions {
     pub const OURS: Self = Self {
         end_controller: true,
         queue_classes: true,
-        tenant_events: true,
         extents: None,
         cache_life: 0,
         incarnation: 0,
@@ -64,7 +60,6 @@ impl Extensions {
         Self {
             end_controller: area[BITS] & 1 != 0,
             queue_classes: area[BITS] & 2 != 0,
-            tenant_events: area[BITS] & 8 != 0,
             extents: ExtentTerms::parse(&area[EXTENT_TERMS..]).filter(|_| area[BITS] & 16 != 0),
             cache_life: u64_at(area, CACHE_LIFE),
             incarnation: u64_at(area, INCARNATION),
@@ -77,7 +72,6 @@ impl Extensions {
         area[..MAGIC.len()].copy_from_slice(&MAGIC);
         area[BITS] = u8::from(self.end_controller)
             | u8::from(self.queue_classes) << 1
-            | u8::from(self.tenant_events) << 3
             | u8::from(self.extents.is_some()) << 4;
         if let Some(terms) = self.extents {
             area[EXTENT_TERMS..][..ExtentTerms::SIZE].copy_from_slice(&terms.to_bytes());
@@ -124,9 +118,6 @@ pub struct HostExtensions {
     /// The priority class (bits 1:0 of CATTR) of this host's I/O queues is meant: 00 is urgent.
     /// Ordinary hosts leave it 00 and mean nothing by it.
     pub queue_classes: bool,
-    /// Asks for [`AsyncEvent::TENANT`](crate::nvme::AsyncEvent::TENANT) when the host's tenant
-    /// keeps asking for more than its SLO says.
-    pub tenant_events: bool,
 }
 
 impl HostExtensions {
@@ -134,13 +125,12 @@ impl HostExtensions {
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             queue_classes: dword & 1 != 0,
-            tenant_events: dword & 2 != 0,
         }
     }
 
     /// Dword 11.
     pub const fn to_dword(self) -> u32 {
-        self.queue_classes as u32 | (self.tenant_events as u32) << 1
+        self.queue_classes as u32
     }
 }
 
@@ -178,14 +168,11 @@ mod tests {
 
     #[test]
     fn host_extensions_survive_the_dword_and_unknown_bits_say_nothing() {
-        for (queue_classes, tenant_events) in [(false, true), (true, false), (true, true)] {
-            let ours = HostExtensions {
-                queue_classes,
-                tenant_events,
-            };
+        for queue_classes in [false, true] {
+            let ours = HostExtensions { queue_classes };
             assert_eq!(HostExtensions::from_dword(ours.to_dword()), ours);
         }
-        let strange = HostExtensions::from_dword(!3);
+        let strange = HostExtensions::from_dword(!1);
         assert_eq!(strange, HostExtensions::default());
     }
 

@@ -380,11 +380,7 @@ impl Client {
 
     /// Says whether the host means the classes of its queues.
     pub fn mean_classes(&mut self, queue_classes: bool) -> u32 {
-        let value = HostExtensions {
-            queue_classes,
-            ..HostExtensions::default()
-        }
-        .to_dword();
+        let value = HostExtensions { queue_classes }.to_dword();
         let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, value);
         let completion = self.execute(AdminCommand::SetFeatures(set).encode(0), &[]);
         assert!(completion.status.is_success(), "{}", completion.status);

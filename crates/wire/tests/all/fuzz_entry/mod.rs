@@ -19,7 +19,7 @@ use wire::nvme::identify_lists::{
 use wire::nvme::identify_namespace::{IndependentIdentifyNamespace, NvmIdentifyNamespace};
 use wire::nvme::log_page::{
     ChangedNamespaces, EffectsLog, ErrorEntry, FirmwareSlotLog, SmartLog, SupportedFeatures,
-    SupportedLogPages, TENANT_EVENT_ENTRIES, TenantEvent, TenantEvents,
+    SupportedLogPages,
 };
 use wire::nvme::{
     AdminCommand, AsyncEvent, Command, Completion, ExtentsCommand, IdentifyController,
@@ -365,8 +365,6 @@ pub(crate) fn structure(input: &[u8]) {
         FirmwareSlotLog,
         ChangedNamespaces,
         EffectsLog,
-        TenantEvent,
-        TenantEvents,
         HostBehavior,
         ConnectData,
         DiscoveryLogHeader,
@@ -381,8 +379,6 @@ pub(crate) fn structure(input: &[u8]) {
         controller.in_capsule_data_bytes(),
         controller.max_transfer_bytes(4096),
     );
-    let events = TenantEvents::parse(&page);
-    assert!(events.iter().count() <= TENANT_EVENT_ENTRIES);
     lists(&page);
     let mut raw = [0; 1024];
     fill(&mut raw, input);
