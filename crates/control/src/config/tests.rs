@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::model::{ApiLimits, Delay, DeviceKind, FaultEffect, FaultError, Size};
+use crate::model::{ApiLimits, Delay, DeviceKind, FaultEffect, FaultError, REMOVED_LIMITS, Size};
 use switch::Knobs;
 use switch::knobs::Polling;
 
@@ -166,8 +166,10 @@ fn an_empty_file_is_the_default() {
 /// A target with a file of state from before would not start again.
 #[test]
 fn a_limit_that_was_removed_is_ignored() {
-    let parsed = parse("[limits]\nstash_bytes = 1048576\n", Format::Toml);
-    assert_eq!(parsed, Ok(Configuration::default()));
+    for key in REMOVED_LIMITS {
+        let parsed = parse(&format!("[limits]\n{key} = 1048576\n"), Format::Toml);
+        assert_eq!(parsed, Ok(Configuration::default()), "{key}");
+    }
 }
 
 #[test]

@@ -8,7 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use target::limits::{LIMITS, LIMITS_COUNT, Limit};
 
 /// Limits of earlier versions, which are ignored with a warning.
-pub(crate) const REMOVED_LIMITS: [&str; 1] = ["stash_bytes"];
+pub(crate) const REMOVED_LIMITS: [&str; 4] = [
+    "stash_bytes",
+    "barrier_timeout_ms",
+    "barriers_per_address",
+    "barrier_held_bytes",
+];
 
 /// The limits of a target: a value for each of [`LIMITS`], in its order. Unchecked: a value may lie
 /// outside of its range.
