@@ -31,10 +31,10 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = rows! {
         "a namespace opens queues, and a queue keeps its subsystem connected";
     "crates/host" => &["switch/mod.rs", "switch/registry.rs"],
         "the switchboard's fields, and their part of its methods";
-    "crates/lab" => &["calibrate/mod.rs", "calibrate/sweep.rs"],
-        "the sweep runs the probes of its calibration";
     "crates/lab" => &["check/mod.rs", "check/mutations.rs", "check/search.rs"],
         "two commands share the function that runs seeds in parallel";
+    "crates/load" => &["calibrate/mod.rs", "calibrate/sweep.rs"],
+        "the sweep runs the probes of its calibration";
     "crates/load" => &["vhost/channel.rs", "vhost/mod.rs"], "a disk opens channels on its queues";
     "crates/nvme-target" => &["session/state.rs", "session/transfer.rs"],
         "the session's fields, and their part of its methods";

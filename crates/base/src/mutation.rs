@@ -4,7 +4,7 @@
 //! Each [`Mutation`] names one place where the code does something wrong while it is in force. Code
 //! asks [`active`], which is constantly `false` without the feature `mutations`: nothing of it is
 //! left in an ordinary build. With the feature at most one mutation is in force in a process, from
-//! [`set`] on. `switchyard sim mutations` runs each of them.
+//! [`set`] on. `lab sim mutations` runs each of them.
 
 /// A list of mutations: a line that says what is wrong, and a name for the command line.
 macro_rules! mutations {

@@ -4,7 +4,7 @@
 //! its own writes the lines, from a queue of bounded length; lines that find no room there are
 //! dropped and counted, and so are those that stderr refuses, as a full disk does.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use base::printable;
 use std::fmt;
 use std::io::{self, Write};
@@ -13,6 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing::field::Field;
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::{self, Writer};
 use tracing_subscriber::fmt::{FormatFields, MakeWriter};
@@ -38,15 +39,15 @@ enum Item {
 
 /// The writer of the subscriber.
 #[derive(Debug)]
-pub struct Log(());
+struct Log(());
 
 /// A line that is being made.
 #[derive(Debug, Default)]
-pub struct LogLine(Vec<u8>);
+struct LogLine(Vec<u8>);
 
 /// The form of an event's message and fields: on one line and without commands to a terminal, as
 /// text of peers may be in them.
-pub fn fields() -> impl for<'a> FormatFields<'a> + 'static {
+fn fields() -> impl for<'a> FormatFields<'a> + 'static {
     let field = |line: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         let value = format!("{value:?}");
         match field.name() {
@@ -57,13 +58,36 @@ pub fn fields() -> impl for<'a> FormatFields<'a> + 'static {
     format::debug_fn(field).delimited(" ")
 }
 
-/// Makes the queue; lines wait there until [`begin`] is called.
-pub fn start() -> Log {
+/// Logs what `filter` selects, or the environment variable `SWITCHYARD_LOG`, or `default`; lines wait
+/// until [`begin`] is called.
+///
+/// # Errors
+/// A filter that has no meaning.
+pub fn start(filter: Option<&str>, default: &str) -> Result<()> {
+    let from_env = || {
+        std::env::var("SWITCHYARD_LOG")
+            .ok()
+            .filter(|filter| !filter.is_empty())
+    };
+    let filter = filter.map(str::to_owned).or_else(from_env);
+    let filter = filter.unwrap_or_else(|| default.to_owned());
+    let parsed = EnvFilter::builder().parse(&filter).map_err(|error| {
+        anyhow!(
+            "\"{filter}\" does not say what to log ({error}); write a level such as info, or \
+             MODULE=LEVEL,... (--log, or the environment variable SWITCHYARD_LOG)"
+        )
+    })?;
     let (queue, lines) = mpsc::sync_channel(LINES_MAX);
     if QUEUE.set(queue).is_ok() {
         *waiting() = Some(lines);
     }
-    Log(())
+    tracing_subscriber::fmt()
+        .with_env_filter(parsed)
+        .fmt_fields(fields())
+        .with_writer(Log(()))
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .init();
+    Ok(())
 }
 
 /// Starts the thread that writes, once.

@@ -96,7 +96,6 @@ impl Output {
     }
 
     /// A bar for a number of runs, on stderr; invisible where that is no terminal.
-    #[cfg(feature = "lab")]
     #[must_use]
     pub fn count_bar(self) -> ProgressBar {
         bar(Some(0), "{msg} {wide_bar} {pos}/{len} {eta}")

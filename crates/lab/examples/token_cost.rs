@@ -2,7 +2,7 @@
 //! put a request in and to let it go, for tenants that stay within their promises.
 //!
 //! ```text
-//! cargo run --release --example token_cost
+//! cargo run --release -p switchyard-lab --example token_cost
 //! ```
 //!
 //! The last case has as many tenants registered and connected as a target serves; what a request

@@ -1,12 +1,12 @@
-//! The laboratory: figures, limits, peers of other protocols, hostile loads, calibration,
-//! and runs with faults by seed.
+//! The laboratory: figures, limits, peers of other protocols, hostile loads, and runs with faults by
+//! seed.
 //!
-//! It measures the stack and is no part of it: no crate of the data path depends on this one. What
-//! it measures runs in processes of its own ([`process`]), which are this very program.
+//! It measures the stack and is no part of it: no other crate depends on this one. What it measures
+//! runs in processes of its own ([`process`]), of the program `switchyard`.
 
 mod by_hand;
-pub mod calibrate;
 pub mod check;
+pub mod curves;
 pub mod figure;
 mod folder;
 pub mod hostile;

@@ -1,4 +1,4 @@
-//! What a write of 4 KiB to a device's region costs: `cargo run --release --example region_writes`.
+//! What a write of 4 KiB to a device's region costs: `cargo run --release -p switchyard-reactor --example region_writes`.
 //!
 //! Each goes to a random page, and some 200 ns of work lie between two of them, which is less than
 //! a target does for a request. Prints nanoseconds of a write without that work, five times, for

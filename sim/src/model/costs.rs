@@ -1,6 +1,6 @@
 //! The costs of a machine for everything that the model does: one number each, from a file.
 //!
-//! `switchyard sim calibrate` measures most of them and writes the file; the file that is shipped
+//! `lab sim calibrate` measures most of them and writes the file; the file that is shipped
 //! is such a measurement. Spans are whole nanoseconds, and costs by the byte are in
 //! picoseconds, so that a run needs no floats.
 
@@ -121,7 +121,7 @@ pub struct SocketCosts {
 #[non_exhaustive]
 pub enum CostsError {
     /// It is no such file.
-    #[error("not a costs file as `switchyard sim calibrate` writes it: {0}")]
+    #[error("not a costs file as `lab sim calibrate` writes it: {0}")]
     Syntax(#[from] toml::de::Error),
     /// A number that no machine has.
     #[error(transparent)]

@@ -36,10 +36,6 @@ use switch::{PathRules, PathSpec, ReadAheadRules};
 ///   class   L (must finish soon), T (wants bytes per second and may wait), or ioprio: what the
 ///           thread's I/O priority says, also when that changes (ionice -c1: L; else T) [T]
 #[derive(Args, Clone, Debug)]
-#[cfg_attr(
-    feature = "lab",
-    command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)
-)]
 #[command(verbatim_doc_comment)]
 #[command(after_long_help = "Examples:
   switchyard bench --target 127.0.0.1:4420 --app 'a:rw=randread,bs=4k,depth=32,cpu=1'
@@ -58,26 +54,6 @@ use switch::{PathRules, PathSpec, ReadAheadRules};
 
 Exit codes: 0 done, 1 requests failed or had no answer, or data differed, 2 an error. Ctrl-C ends
 early with what was measured until then.")]
-pub struct BenchArgs {
-    #[cfg(feature = "lab")]
-    #[command(subcommand)]
-    pub command: Option<BenchCommand>,
-    #[command(flatten)]
-    pub load: LoadArgs,
-}
-
-#[cfg(feature = "lab")]
-#[derive(Clone, Debug, clap::Subcommand)]
-pub enum BenchCommand {
-    /// Measure our own target against the raw socket exchange
-    Limit(lab::limit::LimitArgs),
-    /// Measure what a well-behaved host notices of hostile ones
-    Hostile(lab::hostile::HostileArgs),
-    /// Measure this stack against its baselines
-    Goals(lab::figure::GoalsArgs),
-}
-
-#[derive(Args, Clone, Debug)]
 #[command(mut_args = |arg| for_target(arg, &["device"]))]
 #[command(group = ArgGroup::new("loaded").required(true).args(["target", "device"]))]
 pub struct LoadArgs {

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// allows it.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  switchyard calibrate flash:A:1G --virtual --output a.toml --svg a.svg
+  switchyard calibrate flash:A:1G --virtual --output a.toml
   switchyard calibrate flash:A/8:1G --quick
   switchyard calibrate file:/dev/nvme1n1 --destructive --output nvme1n1.toml
   switchyard calibrate file:/dev/nvme1n1 --write-cost 10 --read-only-cost 0.5 --output model.toml
@@ -48,7 +48,7 @@ pub struct CalibrateDeviceArgs {
     /// prices and all rates that were not seen stay. Measurements that contradict each other
     /// change nothing. Ctrl-C cancels.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["virtual_time", "destructive",
-        "write_cost", "read_only_cost", "quick", "precondition", "svg"])]
+        "write_cost", "read_only_cost", "quick", "precondition"])]
     pub live: Option<String>,
     /// With --live: the most of the device's token rate that is spent, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10)]
@@ -107,9 +107,6 @@ pub struct CalibrateDeviceArgs {
     /// Write the model here, as TOML
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Draw the curves here, as SVG
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
     #[command(flatten)]
     pub host: HostArgs,
 }
@@ -131,10 +128,6 @@ fn for_subject(arg: Arg) -> Arg {
 
 /// A local device, and how the command line named it.
 #[derive(Clone, Debug)]
-#[cfg_attr(
-    not(feature = "lab"),
-    expect(dead_code, reason = "the laboratory calibrates local devices")
-)]
 pub struct NamedDevice {
     pub name: String,
     pub device: DeviceKind,

@@ -8,31 +8,25 @@ mod device;
 mod host;
 mod man;
 mod serve;
-#[cfg(feature = "lab")]
-mod sim;
 mod switch;
 mod tenant;
 mod top;
 
 pub use ::load::{Cores, measured_seconds, seconds};
 pub use attach::{AttachArgs, AttachCommand, AttachmentsArgs, DetachArgs};
-#[cfg(feature = "lab")]
-pub use bench::BenchCommand;
-pub use bench::{BenchArgs, LoadArgs, LoadedDevice};
-pub use calibrate::CalibrateDeviceArgs;
-#[cfg(feature = "lab")]
-pub use calibrate::NamedDevice;
+pub use bench::{LoadArgs, LoadedDevice};
+pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
+pub use cli::knobs::{Poll, SwitchArgs};
 pub use config::{ConfigArgs, ConfigCommand};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, ReadArgs, WriteArgs};
 pub use man::ManArgs;
 pub use serve::ServeArgs;
-#[cfg(feature = "lab")]
-pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs};
-pub use switch::{ApiArgs, SwitchArgs, SwitchCommand, SwitchCommandArgs};
+pub use switch::{ApiArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantChange, TenantCommand};
 pub use top::TopArgs;
 
-use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Parser, Subcommand};
+use cli::common::{Common, share_examples};
 
 /// Block storage over plain TCP, in user space, on a stock Linux kernel.
 #[derive(Debug, Parser)]
@@ -57,20 +51,6 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Options of every command.
-#[derive(Args, Clone, Debug)]
-pub struct Common {
-    /// Print results as JSON
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Levels to log to stderr, such as "info" or "switchyard_target=debug"
-    ///
-    /// Without it the environment variable SWITCHYARD_LOG decides, and without that "warn" (`sim`:
-    /// "off").
-    #[arg(long, global = true, value_name = "FILTER")]
-    pub log: Option<String>,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Share block devices over NVMe/TCP
@@ -90,7 +70,7 @@ pub enum Command {
     /// Detach a device of a running attach process
     Detach(DetachArgs),
     /// Load a target or a local device, and measure it
-    Bench(BenchArgs),
+    Bench(LoadArgs),
     /// Find out what requests cost on a device, and how late its reads are at each load
     Calibrate(CalibrateDeviceArgs),
     /// See, save and compare the configuration of a running target
@@ -103,24 +83,6 @@ pub enum Command {
     Top(TopArgs),
     /// Write the manual pages of all commands
     Man(ManArgs),
-    /// Ask the model how the stack does on other machines
-    #[cfg(feature = "lab")]
-    Sim(SimArgs),
-    /// Run the papers' figures again on this machine
-    #[cfg(feature = "lab")]
-    Figure(lab::figure::FigureArgs),
-}
-
-/// Gives every command below `command` its examples and exit codes, where it has none of its own.
-fn share_examples(command: clap::Command) -> clap::Command {
-    let examples = command.get_after_long_help().cloned();
-    command.mut_subcommands(|below| {
-        let own = below.get_after_long_help().cloned();
-        share_examples(match own.or_else(|| examples.clone()) {
-            Some(examples) => below.after_long_help(examples),
-            None => below,
-        })
-    })
 }
 
 /// Makes an argument conflict with `local`, the arguments that name a device of this machine, if it
@@ -131,37 +93,6 @@ fn for_target(arg: Arg, local: &'static [&'static str]) -> Arg {
     match flags.contains(&arg.get_id().as_str()) {
         true => arg.conflicts_with_all(local),
         false => arg,
-    }
-}
-
-/// The idle policy of a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Poll {
-    /// Polls for ever: lowest latency, one whole core each
-    Always,
-    /// Sleeps at once: least CPU
-    Never,
-    /// Polls while that pays, then sleeps
-    Auto,
-}
-
-impl From<Poll> for ::switch::knobs::Polling {
-    fn from(poll: Poll) -> Self {
-        match poll {
-            Poll::Always => Self::Always,
-            Poll::Never => Self::Never,
-            Poll::Auto => Self::Adaptive,
-        }
-    }
-}
-
-impl From<Poll> for reactor::PollPolicy {
-    fn from(poll: Poll) -> Self {
-        match poll {
-            Poll::Always => Self::Always,
-            Poll::Never => Self::Never,
-            Poll::Auto => Self::Auto,
-        }
     }
 }
 

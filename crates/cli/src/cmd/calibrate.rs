@@ -9,7 +9,7 @@ use control::model::{Device, DeviceKind};
 use control::plane::devices;
 use host::Namespace;
 use indicatif::ProgressBar;
-use lab::calibrate::{self, OnDevice, Options, Progress, Subject, curves};
+use load::calibrate::{self, OnDevice, Options, Progress, Subject};
 use qos::fit::Known;
 use reactor::PollPolicy;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
              of reads alone"
         ));
     }
-    output.check_files(args.output.iter().chain(&args.svg))?;
+    output.check_files(&args.output)?;
     let stop = signals::stop_flag()?;
     // The controller stays connected while its namespace is there.
     let (subject, _namespace) = subject(args, &name, options.writes)?;
@@ -50,9 +50,6 @@ pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
     if let Some(path) = &args.output {
         let model = calibrate::model(&name, &calibration, known);
         output.file(path, &model.to_toml())?;
-    }
-    if let Some(path) = &args.svg {
-        output.file(path, &curves::svg(&calibration, &name)?)?;
     }
     Ok(Outcome::Done)
 }

@@ -34,21 +34,6 @@ fn serve_says_when_the_hard_limit_is_less_than_its_connections_need() {
     }
 }
 
-#[cfg(feature = "lab")]
-#[test]
-fn bench_opens_more_than_the_soft_limit_allows() {
-    let output = limited_program("ulimit -Sn 64 && ulimit -Hn 8192")
-        .args(["bench", "limit", "--case", "idle_1000_connections"])
-        .args(["--idle-connections", "100", "--seconds", "0.1"])
-        .output()
-        .unwrap();
-    assert!(
-        matches!(output.status.code(), Some(0 | 1)),
-        "{}",
-        stderr(&output)
-    );
-}
-
 /// The program with so little locked memory. The limit does not bind whoever may lock memory, so
 /// root becomes a user that nobody else is: the kernel counts the rings of a user's processes
 /// together.

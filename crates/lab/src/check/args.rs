@@ -1,4 +1,4 @@
-//! Options of `switchyard sim check` and `switchyard sim mutations`.
+//! Options of `lab sim check` and `lab sim mutations`.
 
 use base::Mutation;
 use clap::Args;
@@ -12,9 +12,9 @@ use sim::check::{Feature, Options};
 /// run, to the last step.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  switchyard sim check --seeds 10000 --jobs 2
-  switchyard sim check --seed 42 --trace
-  switchyard sim check --seed 42 --without cuts,digests --requests 20
+  lab sim check --seeds 10000 --jobs 2
+  lab sim check --seed 42 --trace
+  lab sim check --seed 42 --without cuts,digests --requests 20
 
 Exit codes: 0 all is as promised, 1 or a signal something is not, 2 an error")]
 pub struct CheckArgs {
@@ -67,14 +67,14 @@ pub struct CheckArgs {
 /// own, which run `sim check` by seed until a checker finds it; the same seed without it has to be
 /// clean. Ordinary programs have no mutations; build one that has:
 ///
-///   cargo run --release --features mutations -- sim mutations
+///   cargo run --release -p switchyard-lab --features mutations -- sim mutations
 #[derive(Args, Clone, Debug)]
 #[command(
     verbatim_doc_comment,
     after_long_help = "Examples:
-  switchyard sim mutations --jobs 2
-  switchyard sim mutations --only fence-ignored,fua-ignored --json
-  switchyard sim check --seed 42 --mutation fence-ignored
+  lab sim mutations --jobs 2
+  lab sim mutations --only fence-ignored,fua-ignored --json
+  lab sim check --seed 42 --mutation fence-ignored
 
 Exit codes: 0 each was found, 1 one was not, 2 an error"
 )]

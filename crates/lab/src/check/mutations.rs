@@ -90,7 +90,7 @@ pub(super) fn require() -> Result<()> {
     ensure!(
         mutation::BUILT_IN,
         "this program was built without mutations; build and run one that has them: \
-         cargo run --release --features mutations -- sim mutations"
+         cargo run --release -p switchyard-lab --features mutations -- sim mutations"
     );
     Ok(())
 }

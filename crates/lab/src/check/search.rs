@@ -106,7 +106,7 @@ impl<'a> Search<'a> {
 }
 
 fn command_line(options: &Options) -> String {
-    let mut line = format!("switchyard sim check --seed {}", options.seed);
+    let mut line = format!("lab sim check --seed {}", options.seed);
     for argument in arguments(options) {
         let _ = write!(line, " {}", argument.replace('=', " "));
     }

@@ -1,6 +1,6 @@
 //! A process that runs seeds for another: a run that fails ends its process.
 
-use crate::process::program;
+use crate::process::itself;
 use anyhow::{Context as _, Result, bail};
 use base::Mutation;
 use sim::check::{Options, Survived};
@@ -103,7 +103,7 @@ impl Worker<'_> {
     }
 
     fn command(&self, which: &[String]) -> Result<Command> {
-        let mut command = program()?;
+        let mut command = Command::new(itself()?);
         command.args(["--log=off", "sim", "check"]).args(which);
         command.args(arguments(self.options));
         if let Some(mutation) = self.mutation {

@@ -1,4 +1,4 @@
-//! Options of `switchyard figure` and `switchyard bench goals`.
+//! Options of `lab figure` and `lab goals`.
 
 use super::goals;
 use super::quiet::TRIES_MAX;
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 /// Run the papers' figures again on this machine
 ///
-/// A figure of the machine starts targets and loads of this program in processes of their own, on
+/// A figure of the machine starts targets and loads of `switchyard` in processes of their own, on
 /// processors 0 and 1, system by system in turns; names that begin with "sim-" are simulated, by the
 /// performance model or by emulated devices in virtual time. Each writes NAME.json, NAME.csv,
 /// NAME.svg and NAME.png, and says for each claim of the paper whether it holds here.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  switchyard figure list
-  switchyard figure blk-switch-7 --quick
-  switchyard figure all --output target/figures
+  lab figure list
+  lab figure blk-switch-7 --quick
+  lab figure all --output target/figures
 
 Exit codes: 0 all claims hold, 1 some do not, 2 an error")]
 pub struct FigureArgs {
@@ -43,7 +43,7 @@ pub struct FigureArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
     pub tries: u8,
-    /// Costs that the simulator charges: a file of `switchyard sim calibrate` [default: the costs that
+    /// Costs that the simulator charges: a file of `lab sim calibrate` [default: the costs that
     /// come with the program]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
@@ -61,8 +61,8 @@ pub struct FigureArgs {
 /// Layout shared: all on both.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  switchyard bench goals
-  switchyard bench goals --row split-linux-p99 --runs 9 --seconds 5 --json
+  lab goals
+  lab goals --row split-linux-p99 --runs 9 --seconds 5 --json
 
 Exit codes: 0 every goal is reached, 1 one is not, 2 an error")]
 pub struct GoalsArgs {

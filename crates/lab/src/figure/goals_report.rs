@@ -1,7 +1,7 @@
 //! Goals that are measured and judged, as JSON and as a table.
 
 use super::goals::{self, Goal, Judged, QuotientVerdict};
-use super::{Disturbances, Effort, Progress, Quiet, aligned, measure, short};
+use super::{Disturbances, Effort, Progress, Quiet, measure, short};
 use crate::folder::Folder;
 use crate::process::MachineRunner;
 use anyhow::Result;
@@ -91,7 +91,7 @@ impl fmt::Display for GoalsReport {
             "goal", "what", "number", "of", "to", "result", "spread", "bound", "limit", "",
         ];
         let rows = self.goals.iter().map(row);
-        f.write_str(&aligned(&header, rows, 3))?;
+        f.write_str(&load::aligned(&header, rows, 3))?;
         write!(
             f,
             "limit: the same quotient where nothing runs beside L, so what the machine allowed; what \

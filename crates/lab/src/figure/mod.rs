@@ -41,7 +41,7 @@ pub use list::{FIGURES, named, renamed};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
 pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, Style};
 pub use quiet::{Disturbances, Quiet, TRIES_MAX};
-pub use report::{FigureReport, PointReport, Value, aligned};
+pub use report::{FigureReport, PointReport, Value};
 pub use run::{List, chosen, draw};
 pub use sample::{AppSample, Carried, End, Metric, Sample, Sends, Slices, Statistic};
 pub use scenario::{

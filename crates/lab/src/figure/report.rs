@@ -7,10 +7,9 @@ use super::quiet::Disturbances;
 use super::sample::Metric;
 use super::{Figure, Work};
 use anyhow::Result;
-use load::Machine;
-use load::RunSummary;
+use load::{Machine, RunSummary, aligned};
 use serde::Serialize;
-use std::{fmt, iter};
+use std::fmt;
 
 /// All of a figure's results.
 #[derive(Clone, Debug, Serialize)]
@@ -218,38 +217,6 @@ impl FigureReport {
         });
         aligned(&header, by_tick.map(row), 2)
     }
-}
-
-/// Lines up the columns of a table under its header; the first `left` ones to the left.
-#[must_use]
-pub fn aligned(
-    header: &[&str],
-    rows: impl IntoIterator<Item = Vec<String>>,
-    left: usize,
-) -> String {
-    let header = header.iter().map(|&title| title.to_owned()).collect();
-    let rows: Vec<Vec<String>> = iter::once(header).chain(rows).collect();
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        for (column, cell) in row.iter().enumerate() {
-            let width = widths[column];
-            let padded = if column < left {
-                format!("{cell:<width$}  ")
-            } else {
-                format!("{cell:>width$}  ")
-            };
-            text.push_str(&padded);
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
 }
 
 impl fmt::Display for FigureReport {

@@ -1,8 +1,8 @@
 //! Figures that are drawn: measured or simulated, summarised, and written to files.
 
 use super::{
-    Effort, Extent, Figure, FigureReport, Plan, Point, Progress, Quiet, Work, aligned, measure,
-    named, plot, renamed, simulate,
+    Effort, Extent, Figure, FigureReport, Plan, Point, Progress, Quiet, Work, measure, named, plot,
+    renamed, simulate,
 };
 use crate::Note;
 use crate::process::{MachineRunner, found};
@@ -30,7 +30,7 @@ pub fn chosen(names: &[String], note: Note<'_>) -> Result<Vec<&'static Figure>> 
         let found = named(name);
         ensure!(
             !found.is_empty(),
-            "there is no figure \"{name}\"; `switchyard figure list` lists them"
+            "there is no figure \"{name}\"; `lab figure list` lists them"
         );
         for twin in MEASURED_TWINS.iter().filter(|twin| *twin == name) {
             note(format_args!(
@@ -161,7 +161,7 @@ impl fmt::Display for List {
             columns.map(str::to_owned).to_vec()
         };
         let header = ["figure", "by", "paper", "shows"];
-        let table = aligned(&header, self.entries().map(row), 4);
+        let table = load::aligned(&header, self.entries().map(row), 4);
         f.write_str(table.trim_end())
     }
 }

@@ -1,4 +1,4 @@
-//! `switchyard bench hostile`.
+//! `lab hostile`.
 
 use super::loads::Load;
 use clap::Args;
@@ -35,9 +35,9 @@ use wire::tcp::limits::IO_PORT;
   little_memory  hosts that do not read, and 2,000 idle queues, at a target with 256 MiB
 
 Examples:
-  switchyard bench hostile
-  switchyard bench hostile --load deaf --runs 9 --json
-  switchyard bench hostile --target 127.0.0.1:4420 --pid 1234 --load flood
+  lab hostile
+  lab hostile --load deaf --runs 9 --json
+  lab hostile --target 127.0.0.1:4420 --pid 1234 --load flood
 
 Exit codes: 0 every load is within its bound, 1 one is not, 2 an error")]
 pub struct HostileArgs {

@@ -1,4 +1,4 @@
-//! `switchyard bench hostile`: what a well-behaved host notices of hostile ones.
+//! `lab hostile`: what a well-behaved host notices of hostile ones.
 //!
 //! The target is this very program, `serve` in a process of its own for each pair of runs, so that
 //! its memory is that of one load; the neighbour and the loads run in this process, on another

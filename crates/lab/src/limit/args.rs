@@ -1,4 +1,4 @@
-//! Options of `switchyard bench limit`.
+//! Options of `lab limit`.
 
 use super::limits::{IDLE_CONNECTIONS, IDLE_NAME};
 use super::many::ManyCase;
@@ -17,8 +17,8 @@ const WARMUP_DIVISOR: u32 = 4;
 /// same depth, batching and polling and nothing else. The result is the fraction of that limit.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  switchyard bench limit
-  switchyard bench limit --case read_4k_qd128 --runs 9 --seconds 5 --json
+  lab limit
+  lab limit --case read_4k_qd128 --runs 9 --seconds 5 --json
 
 Exit codes: 0 every case is within its bound, 1 one is not, 2 an error")]
 pub struct LimitArgs {

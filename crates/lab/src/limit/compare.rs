@@ -47,7 +47,7 @@ pub enum Better {
     Lower,
 }
 
-/// One case of `bench limit`.
+/// One case of `lab limit`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseReport {
     /// Name of the case.

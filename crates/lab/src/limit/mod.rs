@@ -2,7 +2,7 @@
 //!
 //! A client and a server exchange messages of the sizes of an NVMe/TCP workload, at the same depth,
 //! with the same batching and polling, and do nothing else: no NVMe, no device, no allocation per
-//! message. What they reach is the yardstick that `bench limit` divides our own results by, so the
+//! message. What they reach is the yardstick that `lab limit` divides our own results by, so the
 //! exchange must be as good a socket program as can be written; a slower one flatters
 //! the dataplane.
 //!

@@ -1,4 +1,4 @@
-//! `switchyard bench limit`: our target against what this machine's sockets can do.
+//! `lab limit`: our target against what this machine's sockets can do.
 //!
 //! The target is this very program, `serve` in a process of its own on the target's core; the
 //! load runs on the load's core of this process. In turns with it, the raw exchange runs with its

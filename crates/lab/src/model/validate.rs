@@ -1,13 +1,11 @@
-//! `switchyard sim validate`: the same on this machine and in the model, side by side.
+//! `lab sim validate`: the same on this machine and in the model, side by side.
 //!
 //! Target on one processor, applications on another: L alone, T alone with large requests and with
 //! many small ones, and L with T, for each baseline.
 
 use super::calibrate::{self, Calibration};
 use crate::Note;
-use crate::figure::{
-    Disturbance, Disturbances, ProcessorTime, System, TRIES_MAX, Workload, aligned,
-};
+use crate::figure::{Disturbance, Disturbances, ProcessorTime, System, TRIES_MAX, Workload};
 use crate::process::{RAM_BYTES, Target, WARM_UP, load};
 use ::load::{Cores, LoadReport, Machine, RunSummary, measured_seconds};
 use anyhow::{Context as _, Result};
@@ -28,12 +26,12 @@ use switch::knobs::Preset;
 /// own, and simulates the same.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  switchyard sim validate
-  switchyard sim validate --costs costs.toml --seconds 5 --runs 5 --json
+  lab sim validate
+  lab sim validate --costs costs.toml --seconds 5 --runs 5 --json
 
 Exit codes: 0 every prediction is within 30 %, 1 one is not, 2 an error")]
 pub struct ValidateArgs {
-    /// A file of `switchyard sim calibrate` [default: measured in each round, between its cases]
+    /// A file of `lab sim calibrate` [default: measured in each round, between its cases]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// Seconds of each measurement
@@ -328,7 +326,7 @@ impl fmt::Display for ValidateReport {
             ]
         };
         let rows = self.comparisons.iter().map(row);
-        f.write_str(&aligned(&header, rows, 3))?;
+        f.write_str(&load::aligned(&header, rows, 3))?;
         let good = self.comparisons.iter().filter(|row| row.good).count();
         write!(
             f,

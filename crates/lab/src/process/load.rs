@@ -169,7 +169,9 @@ fn spawn_nice(mut command: Command, nice: i32) -> Result<Child> {
                 format!("may not give a load niceness {nice}; run as root, or with CAP_SYS_NICE")
             })?;
         }
-        command.spawn().context("cannot start this program again")
+        command
+            .spawn()
+            .context("cannot start the program to measure")
     };
     let thread = std::thread::spawn(spawn);
     thread.join().expect("starting a process does not panic")

@@ -1,4 +1,4 @@
-//! This very program in processes of its own: targets and loads for experiments.
+//! The program `switchyard` in processes of its own: targets and loads for experiments.
 //!
 //! A process must never outlive the one that started it.
 
@@ -13,11 +13,33 @@ pub use runner::MachineRunner;
 pub(crate) use runner::{WARM_UP, load};
 pub use target::{RAM_BYTES, Target, prefill};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use std::path::PathBuf;
 use std::process::Command;
 
-/// This program, to be started again.
+/// The environment variable that names the program.
+const VARIABLE: &str = "SWITCHYARD_BIN";
+
+/// The program `switchyard`, to be started: that of the environment, or the one beside this program.
+///
+/// # Errors
+/// Where it is not there.
 pub(crate) fn program() -> Result<Command> {
-    let path = std::env::current_exe().context("cannot find this program itself")?;
+    let given = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    let path = match given {
+        Some(path) => PathBuf::from(path),
+        None => itself()?.with_file_name("switchyard"),
+    };
+    ensure!(
+        path.is_file(),
+        "the program to measure is not at {}: build it as this program was (cargo build --release), \
+         or name it with {VARIABLE}",
+        path.display()
+    );
     Ok(Command::new(path))
+}
+
+/// Returns the path of this very program.
+pub(crate) fn itself() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program itself")
 }

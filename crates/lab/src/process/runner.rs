@@ -141,7 +141,7 @@ impl MachineRunner {
             .args(["calibrate", &device, "--virtual", "--quick", "--output"])
             .arg(&path)
             .output()
-            .context("cannot start this program again")?;
+            .context("cannot start the program to measure")?;
         ensure!(
             output.status.success(),
             "the flash cannot be calibrated: {}",

@@ -48,7 +48,7 @@ impl Target {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .context("cannot start this program again")?;
+            .context("cannot start the program to measure")?;
         let stdout = process.stdout.take().expect("it was asked for");
         let mut stdout = BufReader::new(stdout);
         let mut line = String::new();

@@ -3,11 +3,11 @@
 //! The devices are those of `block::device::flash`, loaded as calibration loads them: independent
 //! requests, in an open loop. The costs of the performance model have no part in it.
 
-use crate::calibrate::{Emulated, Probe as _};
 use crate::figure::plan::Panel;
 use crate::figure::sample::Metric;
 use crate::figure::simulation::{MEASURED, MEASURED_QUICK, READ_TAIL, line};
 use base::Nanos;
+use load::calibrate::{Emulated, Probe as _};
 use qos::Percentile;
 use qos::fit::Kind;
 use sim::model::figures::{Axis, Point, Series};

@@ -1,4 +1,4 @@
-//! `switchyard sim calibrate`: what this machine charges for what the model does.
+//! `lab sim calibrate`: what this machine charges for what the model does.
 //!
 //! Everything is measured on real threads and sockets, once in each of some passes that are spread
 //! over time: a processor that shares its core with a stranger's runs at two speeds, and what it
@@ -71,7 +71,7 @@ impl Calibration {
     /// Returns the costs by all passes.
     pub(super) fn costs(&self) -> Result<Costs> {
         let costs = Costs {
-            origin: "measured by `switchyard sim calibrate`".to_owned(),
+            origin: "measured by `lab sim calibrate`".to_owned(),
             core: self.threads.costs(),
             stack: stack::costs(&self.stack),
             socket: sockets::costs(&self.sockets),

@@ -1,7 +1,6 @@
-//! `switchyard bench hostile`, in small: nothing is said about times.
+//! `lab hostile`, in small: nothing is said about times.
 
-use crate::common;
-use crate::common::{code, json, run, run_until, stderr};
+use crate::common::{Serving, code, json, run, run_until, stderr};
 
 /// Far more than a target of 64 MiB has under these loads, and less than one that only grows.
 const MEMORY_MAX: u64 = 1 << 30;
@@ -20,7 +19,7 @@ fn a_neighbour_of_hostile_hosts_loses_no_command() {
         |seconds| {
             let seconds = seconds.to_string();
             let short = ["--smoke", "--runs", "1", "--seconds", &seconds, "--json"];
-            run(&[&["bench", "hostile"], &short[..]].concat())
+            run(&[&["hostile"], &short[..]].concat())
         },
     );
     code(&output, 0);
@@ -45,16 +44,9 @@ fn a_neighbour_of_hostile_hosts_loses_no_command() {
 
 #[test]
 fn a_target_that_runs_already_is_measured_as_well() {
-    let serving = common::Serving::small();
+    let serving = Serving::small();
     let pid = serving.pid().to_string();
-    let target = [
-        "bench",
-        "hostile",
-        "--target",
-        serving.address(),
-        "--pid",
-        &pid,
-    ];
+    let target = ["hostile", "--target", &serving.address, "--pid", &pid];
     let how = ["--smoke", "--runs", "1", "--seconds", "0.2", "--json"];
     let which = ["--load", "keep_alives", "--load", "no_files"];
     let output = run(&[&target[..], &how, &which].concat());
@@ -71,7 +63,7 @@ fn a_target_that_runs_already_is_measured_as_well() {
 
 #[test]
 fn a_target_that_is_no_address_is_explained() {
-    let refused = run(&["bench", "hostile", "--target", "nowhere.invalid:x"]);
+    let refused = run(&["hostile", "--target", "nowhere.invalid:x"]);
     code(&refused, 2);
     let said = stderr(&refused);
     assert!(

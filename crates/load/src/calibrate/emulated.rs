@@ -1,10 +1,10 @@
 //! An emulated device in virtual time: the same numbers on every machine, by its seed.
 
 use super::Probe;
+use crate::exponential;
 use anyhow::{Result, ensure};
 use base::{Nanos, Prng, Time};
 use block::device::flash::{Access, Profile, Timing};
-use load::exponential;
 use qos::Percentile;
 use qos::fit::{Kind, Measurement};
 
@@ -46,7 +46,8 @@ impl Emulated {
     }
 
     /// The same, and each load for a time.
-    pub(crate) const fn for_time(profile: Profile, bytes: u64, time: Nanos, seed: u64) -> Self {
+    #[must_use]
+    pub const fn for_time(profile: Profile, bytes: u64, time: Nanos, seed: u64) -> Self {
         Self {
             profile,
             pages: bytes / PAGE_BYTES,

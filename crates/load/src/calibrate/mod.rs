@@ -4,14 +4,12 @@
 //! What is this: a [`Probe`] takes a load and says what came of it: an emulated device in virtual
 //! time ([`Emulated`]), or any device by the load generator ([`OnDevice`]). [`calibrate`] chooses
 //! the loads one after the other and hands what was measured to [`qos::fit`]; [`Calibration`] is
-//! the outcome, as a table and as JSON, and [`curves`] draws it. [`run`] does all of it for a
-//! [`Subject`]. The command line owns the device,
-//! the files, and the question of whether writing is allowed.
+//! the outcome, as a table and as JSON. [`run`] does all of it for a [`Subject`]. The command line
+//! owns the device, the files, and the question of whether writing is allowed.
 //!
 //! What must never happen: a write to a device that holds data, or a number in a model that was
 //! neither measured nor given.
 
-pub mod curves;
 mod emulated;
 mod on_device;
 mod plan;

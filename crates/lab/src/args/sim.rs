@@ -1,15 +1,16 @@
-//! `switchyard sim`.
+//! `lab sim`.
 
-use super::{SwitchArgs, measured_seconds, seconds};
 use clap::{Args, Subcommand, ValueEnum};
+use cli::knobs::SwitchArgs;
+use load::{Cores, measured_seconds, seconds};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Ask the model how the stack does on other machines
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  switchyard sim run --cores 6 --l-apps 6 --t-apps 6
-  switchyard sim check --seeds 100
+  lab sim run --cores 6 --l-apps 6 --t-apps 6
+  lab sim check --seeds 100
 
 Exit codes: 0 done, 1 a check failed, 2 an error")]
 pub struct SimArgs {
@@ -22,13 +23,13 @@ pub enum SimCommand {
     /// Simulate L-apps and T-apps on so many cores
     Run(Box<SimRunArgs>),
     /// Run hosts and a target through faults, and check every answer
-    Check(lab::check::CheckArgs),
+    Check(switchyard_lab::check::CheckArgs),
     /// Make deliberate mistakes, and see that the checks find each
-    Mutations(lab::check::MutationsArgs),
+    Mutations(switchyard_lab::check::MutationsArgs),
     /// Measure what this machine charges, for the model
     Calibrate(CalibrateArgs),
     /// Compare the model with this machine
-    Validate(lab::model::ValidateArgs),
+    Validate(switchyard_lab::model::ValidateArgs),
 }
 
 /// Which machines are simulated.
@@ -59,10 +60,10 @@ pub enum Hosting {
 /// clock is read: ten simulated seconds take as long as they have events.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  switchyard sim run --cores 6 --l-apps 6 --t-apps 6
-  switchyard sim run --cores 6 --l-apps 6 --t-apps 6 --baseline linux --t-depth 32 --json
-  switchyard sim run --cores 16 --l-apps 16 --t-apps 16 --seconds 10 --gbps 200
-  switchyard sim run --layout split --l-apps 1 --t-apps 1 --baseline poll --knob quantum_bytes=16384
+  lab sim run --cores 6 --l-apps 6 --t-apps 6
+  lab sim run --cores 6 --l-apps 6 --t-apps 6 --baseline linux --t-depth 32 --json
+  lab sim run --cores 16 --l-apps 16 --t-apps 16 --seconds 10 --gbps 200
+  lab sim run --layout split --l-apps 1 --t-apps 1 --baseline poll --knob quantum_bytes=16384
 
 Exit codes: 0 done, 2 an error")]
 pub struct SimRunArgs {
@@ -115,7 +116,7 @@ pub struct SimRunArgs {
     /// Decides everything that is random
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// A file of `switchyard sim calibrate` [default: the costs that come with the program]
+    /// A file of `lab sim calibrate` [default: the costs that come with the program]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
 }
@@ -126,8 +127,8 @@ pub struct SimRunArgs {
 /// other, timers, sockets on the loopback, and our own target and load in processes of their own.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  switchyard sim calibrate --output costs.toml
-  switchyard sim calibrate --cores 2,3
+  lab sim calibrate --output costs.toml
+  lab sim calibrate --cores 2,3
 
 Exit codes: 0 done, 2 an error")]
 pub struct CalibrateArgs {
@@ -136,5 +137,5 @@ pub struct CalibrateArgs {
     pub output: Option<PathBuf>,
     /// The two processors
     #[arg(long, value_name = "A,B", default_value = "0,1")]
-    pub cores: super::Cores,
+    pub cores: Cores,
 }

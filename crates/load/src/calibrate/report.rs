@@ -1,6 +1,6 @@
 //! Outcome of a calibration, as JSON and as a table.
 
-use crate::figure::aligned;
+use crate::aligned;
 use qos::Percentile;
 use qos::cost::Price;
 use qos::fit::{Fit, Kind, Measurement};
@@ -196,7 +196,7 @@ impl Serialize for Calibration {
             .fit
             .write_range
             .map(|(least, most)| [tokens(least), tokens(most)]);
-        let mut report = serializer.serialize_struct("Calibration", 8)?;
+        let mut report = serializer.serialize_struct("Calibration", 9)?;
         report.serialize_field("write_tokens", &tokens(self.fit.write))?;
         report.serialize_field("write_tokens_range", &range)?;
         report.serialize_field("read_only_read_tokens", &tokens(self.fit.read_only_read))?;
@@ -205,6 +205,8 @@ impl Serialize for Calibration {
             "read_only_spread_permille",
             &self.fit.read_only_spread_permille,
         )?;
+        let compared = self.fit.latencies.iter().map(|&latency| micros(latency));
+        report.serialize_field("compared_us", &compared.collect::<Vec<_>>())?;
         report.serialize_field("sizes", &sizes.collect::<Vec<_>>())?;
         report.serialize_field("curve", &curve.collect::<Vec<_>>())?;
         let points: Vec<Point> = self.measured.iter().map(measured).collect();

@@ -1,15 +1,16 @@
-//! `switchyard figure`: the papers' figures, run again on this machine.
+//! `lab figure`: the papers' figures, run again on this machine.
 
-use crate::exit::Outcome;
-use crate::output::Output;
 use anyhow::{Context as _, Result, bail, ensure};
+use cli::exit::Outcome;
+use cli::output::Output;
 use control::with_causes;
 use indicatif::ProgressBar;
-use lab::figure::{
+use switchyard_lab::figure::{
     Effort, Extent, FIGURES, Figure, FigureArgs, FigureReport, List, Progress, Quiet, Work, chosen,
     draw,
 };
-use lab::process::MachineRunner;
+use switchyard_lab::model;
+use switchyard_lab::process::MachineRunner;
 
 /// The word that means a list instead of a figure.
 const LIST: &str = "list";
@@ -50,7 +51,7 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     };
     let runs = args.runs.map(usize::from);
     let effort = Effort::of(extent, runs, args.seconds, args.seed);
-    let costs = lab::model::costs(args.costs.as_deref())?;
+    let costs = model::costs(args.costs.as_deref())?;
     let mut reports = Vec::new();
     let mut failed = Vec::new();
     for figure in figures {

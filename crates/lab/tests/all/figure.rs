@@ -1,4 +1,4 @@
-//! `switchyard figure` and `switchyard bench goals`: short runs of the smallest ones. Whether a
+//! `lab figure` and `lab goals`: short runs of the smallest ones. Whether a
 //! claim holds depends on the machine; that it is judged by what was measured does not.
 
 use crate::common::{Folder, code, json, run, run_until, stderr, stdout};
@@ -235,10 +235,7 @@ fn what_is_no_figure_is_said() {
             &["figure", "i10-6", "--costs", "costs.toml"][..],
             "are measured",
         ),
-        (
-            &["bench", "goals", "--row", "no-such"][..],
-            "split-linux-p99",
-        ),
+        (&["goals", "--row", "no-such"][..], "split-linux-p99"),
     ] {
         let output = run(args);
         code(&output, 2);
@@ -256,7 +253,7 @@ fn one_processor_is_enough_for_a_simulated_figure() {
     let one = (0..1024).find(|&core| allowed.is_set(core)).unwrap();
     let on_one = || {
         let mut command = std::process::Command::new("taskset");
-        command.args(["-c", &one.to_string(), env!("CARGO_BIN_EXE_switchyard")]);
+        command.args(["-c", &one.to_string(), env!("CARGO_BIN_EXE_lab")]);
         command
     };
     let output = on_one().args(args).arg(&files).output().unwrap();
@@ -281,7 +278,7 @@ fn goals_are_judged_by_what_was_measured() {
         ["--row", "split-linux-p99"],
     ]
     .concat();
-    let (report, code) = measured(&[&["bench", "goals"][..], &rows].concat(), |_| true);
+    let (report, code) = measured(&[&["goals"][..], &rows].concat(), |_| true);
     let goals = report["goals"].as_array().unwrap();
     let names: Vec<_> = goals.iter().map(|goal| &goal["name"]).collect();
     assert_eq!(names, ["split-linux-p99", "t-alone-depth-1", "passing-16"]);

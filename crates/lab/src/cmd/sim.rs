@@ -1,17 +1,17 @@
-//! `switchyard sim`: the performance model, what it charges, and how near it comes; and runs with
+//! `lab sim`: the performance model, what it charges, and how near it comes; and runs with
 //! faults in them.
 
 use crate::args::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs};
-use crate::exit::Outcome;
-use crate::output::{Output, print};
 use anyhow::{Result, ensure};
-use lab::check::{self, CheckArgs, MutationsArgs};
-use lab::model::{self, ValidateArgs};
+use cli::exit::Outcome;
+use cli::output::{Output, print};
 use serde::Serialize;
 use sim::model::{AppSpec, Config, Link, ModelReport, Topology};
 use std::time::Instant;
 use switch::Knobs;
 use switch::knobs::Preset;
+use switchyard_lab::check::{self, CheckArgs, MutationsArgs};
+use switchyard_lab::model::{self, ValidateArgs};
 
 /// Does what the command says.
 ///

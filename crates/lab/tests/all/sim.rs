@@ -1,4 +1,4 @@
-//! `switchyard sim`: what it says is the same everywhere, so it may be compared.
+//! `lab sim`: what it says is the same everywhere, so it may be compared.
 
 use crate::common::{Folder, code, json, run, stderr};
 

@@ -4,10 +4,10 @@
 //! no read back, and the latency of reads is theirs alone.
 
 use super::Probe;
+use crate::{Access, App, AppReport, Load, LoadOptions, LoadReport, Pace};
 use anyhow::{Context as _, Result, ensure};
 use base::Nanos;
 use block::Device;
-use load::{self, Access, App, AppReport, Load, LoadOptions, LoadReport, Pace};
 use qos::fit::{Kind, Measurement};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,7 +126,7 @@ impl<'a> OnDevice<'a> {
             device: Arc::clone(&self.device),
         };
         let loads: Vec<Load> = apps.iter().map(of).collect();
-        let report = load::run(&loads, &options, self.stop, &mut |_| {})?;
+        let report = crate::run(&loads, &options, self.stop, &mut |_| {})?;
         for AppReport {
             errors,
             first_error,

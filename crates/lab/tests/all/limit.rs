@@ -1,11 +1,11 @@
-//! `switchyard bench limit`: no number is compared with another that depends on the machine's speed.
+//! `lab limit`: no number is compared with another that depends on the machine's speed.
 
-use crate::common::{code, json, run, run_until, stderr};
+use crate::common::{alone, code, json, run, run_until, stderr};
 use serde_json::Value;
 
 #[test]
 fn a_case_that_is_unknown_is_refused_with_those_that_are() {
-    let output = run(&["bench", "limit", "--case", "nothing"]);
+    let output = run(&["limit", "--case", "nothing"]);
     code(&output, 2);
     assert!(
         stderr(&output).contains("read_4k_qd128"),
@@ -14,7 +14,7 @@ fn a_case_that_is_unknown_is_refused_with_those_that_are() {
     );
 }
 
-/// `bench limit` with short runs on the first and the last core of this machine.
+/// `lab limit` with short runs on the first and the last core of this machine.
 fn limit(args: &[&str]) -> std::process::Output {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let last = (cores - 1).to_string();
@@ -25,7 +25,7 @@ fn limit(args: &[&str]) -> std::process::Output {
         |seconds| {
             let seconds = seconds.to_string();
             let short = ["--runs", "1", "--seconds", &seconds, "--json"];
-            run(&[&["bench", "limit"], args, &short[..], &cores[..]].concat())
+            run(&[&["limit"], args, &short[..], &cores[..]].concat())
         },
     );
     // How fast it is decides between the two; both are reports.
@@ -109,5 +109,36 @@ fn the_idle_case_watches_connections_that_live() {
         assert!(case["cpu_percent"].as_f64().unwrap() >= 0.0);
         assert!(case["bytes_per_connection"].as_f64().unwrap() >= 0.0);
         assert!(!stderr(&output).contains("WARN"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn more_is_opened_than_the_soft_limit_allows() {
+    let mut limited = std::process::Command::new("sh");
+    let script = "ulimit -Sn 64 && ulimit -Hn 8192 && exec \"$0\" \"$@\"";
+    limited.args(["-c", script, env!("CARGO_BIN_EXE_lab")]);
+    let output = alone(limited)
+        .args(["limit", "--case", "idle_1000_connections"])
+        .args(["--idle-connections", "100", "--seconds", "0.1"])
+        .output()
+        .unwrap();
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// The program to measure is found, or the error says what to do.
+#[test]
+fn a_program_that_is_missing_is_named_with_what_builds_it() {
+    let mut lab = alone(std::process::Command::new(env!("CARGO_BIN_EXE_lab")));
+    lab.env("SWITCHYARD_BIN", "/absent/switchyard");
+    let args = ["limit", "--case", "idle_1000_connections"];
+    let output = lab.args(args).output().unwrap();
+    code(&output, 2);
+    let said = stderr(&output);
+    for part in ["/absent/switchyard", "cargo build --release"] {
+        assert!(said.contains(part), "{said}");
     }
 }

@@ -1,0 +1,5 @@
+//! The commands.
+
+pub mod figure;
+pub mod measured;
+pub mod sim;

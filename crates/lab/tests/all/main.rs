@@ -1,0 +1,9 @@
+//! The tests of this crate that may share a process: one program, which links in the time of one.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+mod curves;
+mod figure;
+mod hostile;
+mod limit;
+mod sim;
