@@ -22,7 +22,7 @@ const ROOM: f64 = 1.25;
 
 Exit codes: 0 done, 2 an error")]
 pub struct CurvesArgs {
-    /// What `switchyard calibrate --json` printed
+    /// The output of `switchyard calibrate --json`
     #[arg(value_name = "CALIBRATION")]
     pub calibration: PathBuf,
     /// Draw the curves here, as SVG

@@ -11,7 +11,7 @@ use switchyard_lab::figure::{FigureArgs, GoalsArgs};
 use switchyard_lab::hostile::HostileArgs;
 use switchyard_lab::limit::LimitArgs;
 
-/// What measures the program `switchyard`, and what simulates it.
+/// Measure the program `switchyard`, and simulate it
 ///
 /// Measurements start the program `switchyard` that lies beside this one, or the one that the
 /// environment variable SWITCHYARD_BIN names. Build both with:
