@@ -117,7 +117,7 @@ fn tenants_come_change_and_go_while_a_target_runs() {
 }
 
 #[test]
-fn whoever_asks_for_more_than_was_promised_is_told_of() {
+fn a_tenant_that_asks_for_more_than_was_promised_is_an_event() {
     let folder = Folder::new();
     let (serving, socket) = serving(&folder);
     let output = tenant(&["events"], &socket);
@@ -138,11 +138,6 @@ fn whoever_asks_for_more_than_was_promised_is_told_of() {
     ];
     let output = run(&[&load[..], &["--app", app]].concat());
     code(&output, 0);
-    let told = stderr(&output);
-    assert!(
-        told.contains("tenant db asks for more than it is promised on slow"),
-        "{told}"
-    );
     let output = tenant(&["events", "--json"], &socket);
     code(&output, 0);
     let answer = json(&output);
