@@ -3,7 +3,7 @@
 //!
 //! `fuzz/` runs them under libFuzzer; the ordinary test `smoke` runs the same functions for a
 //! moment on seeded bytes and on the kept corpus. The functions of `wire` alone are with that
-//! crate, in `crates/wire/tests/fuzz_entry`.
+//! crate, in `crates/wire/tests/all/fuzz_entry`.
 
 mod descriptor_chain;
 mod host_session;
