@@ -121,7 +121,7 @@ pub fn print(text: std::fmt::Arguments<'_>) -> Result<()> {
 /// The result of writing to stdout.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn written(result: io::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(OutputClosed.into()),

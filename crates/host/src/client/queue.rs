@@ -37,7 +37,7 @@ base::with_defaults! {
 /// Requests and completions of one thread on a namespace: over connections of its own, or through a
 /// [`Switchboard`](crate::Switchboard), where [`Namespace::switched_queue`] made it.
 ///
-/// If the switchboard breaks, requests under way and all later ones end with [`BlockError::Gone`].
+/// If the switchboard breaks, requests under way and all later ones end with [`BlockError::Gone`](block::BlockError::Gone).
 ///
 /// [`Namespace::switched_queue`]: super::Namespace::switched_queue
 ///
