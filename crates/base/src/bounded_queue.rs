@@ -275,7 +275,7 @@ mod tests {
     }
 }
 
-/// Run by `scripts/test`.
+/// Run by `scripts/test --all`.
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests {

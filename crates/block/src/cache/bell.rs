@@ -44,7 +44,7 @@ impl Bell {
     }
 }
 
-/// Run by `scripts/test`.
+/// Run by `scripts/test --all`.
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests {

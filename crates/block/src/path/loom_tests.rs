@@ -1,6 +1,6 @@
 //! The election, its hand-over, its take-over and the wake-up of those who lost it, in the orders
 //! that loom's model of memory allows with [`SWITCHES`] switches out of turn. Not modelled: the
-//! dispatcher's bell. Run by `scripts/test`.
+//! dispatcher's bell. Run by `scripts/test --all`.
 
 use super::done::Done;
 use super::inbox::Inbox;

@@ -183,7 +183,7 @@ impl SharedEpoch {
     }
 }
 
-/// Run by `scripts/test`.
+/// Run by `scripts/test --all`.
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests {

@@ -47,7 +47,7 @@ impl Rest {
     }
 }
 
-/// Run by `scripts/test`.
+/// Run by `scripts/test --all`.
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests {

@@ -81,7 +81,7 @@ impl GivenUpSlots {
     }
 }
 
-/// Run by `scripts/test`.
+/// Run by `scripts/test --all`.
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests {

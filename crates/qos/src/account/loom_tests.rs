@@ -1,4 +1,4 @@
-//! An account in every order that loom's model of memory allows. Run by `scripts/test`.
+//! An account in every order that loom's model of memory allows. Run by `scripts/test --all`.
 
 use super::*;
 use loom::sync::Arc;
