@@ -83,9 +83,9 @@ pub fn circles(files: &[Source]) -> BTreeMap<String, Vec<Vec<String>>> {
 }
 
 /// Reports circles that are not in [`JUSTIFIED`], entries of it that are no circle any more, and
-/// entries that are too large. `allowed` is the size up to which a crate's circles pass without.
+/// entries that are too large.
 #[must_use]
-pub fn check(files: &[Source], allowed: impl Fn(&str) -> usize) -> Vec<Finding> {
+pub fn check(files: &[Source]) -> Vec<Finding> {
     let all = circles(files);
     let mut findings = Vec::new();
     let at = |krate: &str, file: &str| Source::new(&format!("{krate}/src/{file}"), "");
@@ -94,7 +94,7 @@ pub fn check(files: &[Source], allowed: impl Fn(&str) -> usize) -> Vec<Finding> 
             let justified = JUSTIFIED
                 .iter()
                 .any(|(of, files, _)| of == krate && files.iter().eq(circle));
-            if !justified && circle.len() > allowed(krate) {
+            if !justified {
                 let members = circle.join(" ");
                 let message = format!(
                     "{} files import each other in a circle: {members}; move what they share to a \
@@ -323,12 +323,11 @@ mod tests {
     #[test]
     fn two_files_that_import_each_other_are_found_and_named() {
         let files = two("use crate::b::{C, D as E};\n", "use super::a::F;\n");
-        let findings = check(&files, |_| 0);
+        let findings = check(&files);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].path, "crates/x/src/a.rs");
         assert!(findings[0].message.contains("2 files"), "{}", findings[0]);
         assert!(findings[0].message.contains("a.rs b/mod.rs"));
-        assert!(check(&files, |_| 2).is_empty(), "the ratchet allows it");
     }
 
     #[test]
@@ -337,7 +336,7 @@ mod tests {
             "use crate::b::C;\n",
             "// use crate::a::F;\n#[cfg(test)]\nmod tests {\n    use crate::a::F;\n}\n",
         );
-        assert!(check(&files, |_| 0).is_empty());
+        assert!(check(&files).is_empty());
     }
 
     #[test]
@@ -353,10 +352,10 @@ mod tests {
             ]
         };
         for text in ["use b::C;\n", "fn d() {\n    b::e(&b::C);\n}\n"] {
-            assert_eq!(check(&parent(text), |_| 0).len(), 1, "{text}");
+            assert_eq!(check(&parent(text)).len(), 1, "{text}");
         }
         for text in ["pub use b::C;\n", "fn d() {\n    ::b::e(x.b::<u8>());\n}\n"] {
-            assert_eq!(check(&parent(text), |_| 0), [], "{text}");
+            assert_eq!(check(&parent(text)), [], "{text}");
         }
     }
 
@@ -371,7 +370,7 @@ mod tests {
             Source::new("crates/x/src/a/b.rs", "use super::C;\n"),
             Source::new("crates/x/src/a/c.rs", "use crate::a::B;\n"),
         ];
-        let findings = check(&files, |_| 0);
+        let findings = check(&files);
         assert_eq!(findings.len(), 1);
         assert!(
             findings[0].message.contains("a/b.rs a/c.rs"),
@@ -391,7 +390,7 @@ mod tests {
     #[test]
     fn a_justified_circle_that_is_gone_is_reported() {
         let files = [Source::new("crates/wire/src/tcp/framer.rs", "")];
-        let findings = check(&files, |_| 0);
+        let findings = check(&files);
         assert_eq!(findings.len(), 1);
         assert!(findings[0].message.contains("remove it"));
     }

@@ -6,7 +6,7 @@ use crate::source::{Finding, Source};
 pub const FUNCTION_LINES_MAX: usize = 70;
 
 /// Lines that a file outside of tests has at most.
-pub const FILE_LINES_MAX: usize = 600;
+pub const FILE_LINES_MAX: usize = 1_000;
 
 /// Reports functions of more than [`FUNCTION_LINES_MAX`] lines, outside of test files.
 #[must_use]
