@@ -196,7 +196,7 @@ fn claims_of_the_thesis_have_two_bounds() {
 
 #[test]
 fn the_reference_has_a_line_for_every_figure() {
-    let reference = include_str!("../../../../docs/figures.md");
+    let reference = include_str!("../../../../docs/results/figures.md");
     let named = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
     let documented: Vec<_> = reference.lines().filter_map(named).collect();
     let names: Vec<_> = FIGURES.iter().map(|figure| figure.name).collect();
