@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Pages that say where things are: a file is one of the crate that the page has named last.
-const MAPS: [&str; 2] = ["docs/architecture.md", "docs/compliance.md"];
+const MAPS: [&str; 2] = ["docs/design/architecture.md", "docs/design/compliance.md"];
 
 /// Reports relative links of Markdown files to targets that are not below `root`, and Rust files
 /// that they name, by the end of a path, and that are not there; on `MAPS`, not in the crate that

@@ -105,7 +105,7 @@ impl RemoteNamespace {
 
     /// The same namespace below a [`PathDevice`](block::PathDevice): where a channel opened from it
     /// finds no queue again after a loss, another one sends what was under way, and a write of it
-    /// not before that is safe (docs/decisions/0004-replay.md).
+    /// not before that is safe (docs/design/decisions/0004-replay.md).
     #[must_use]
     pub const fn below_path(self) -> Self {
         self.with_other_way(OtherWay::Repeated)

@@ -66,7 +66,7 @@ impl HostIdentity {
 }
 
 /// Time at which writes that were lost with a connection may be sent again on the next one. Reads
-/// always may (docs/decisions/0004-replay.md).
+/// always may (docs/design/decisions/0004-replay.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayPolicy {
     /// After no old copy of them can take effect any more: at once, where the target ends the lost

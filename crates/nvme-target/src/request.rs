@@ -201,7 +201,7 @@ impl CommandKind {
     }
 
     /// Returns true if the command changes the device's blocks: after a lost connection nothing may
-    /// be replayed before it is through (docs/decisions/0004-replay.md).
+    /// be replayed before it is through (docs/design/decisions/0004-replay.md).
     pub(crate) const fn changes_data(self) -> bool {
         matches!(self, Self::Write | Self::WriteZeroes | Self::Dataset)
     }

@@ -1,5 +1,5 @@
 //! Arrivals: the sockets to receive from, their order, and the decision to sleep, without system
-//! calls (docs/decisions/0002-hot-sockets.md).
+//! calls (docs/design/decisions/0002-hot-sockets.md).
 //!
 //! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came
 //! lately, and the line of those on which something arrived and that a turn had no receive buffer

@@ -9,7 +9,7 @@ use switchyard_e2e::{Readiness, cache_directory, require_programs, skip};
 /// Bytes of the transfer by `write` and `read`: several commands, the last one short.
 const TRANSFER_BYTES: usize = (1 << 20) + (64 << 10) + 4096;
 
-/// Opcodes of the vendor commands over extents (docs/compliance.md).
+/// Opcodes of the vendor commands over extents (docs/design/compliance.md).
 const WRITE_EXTENTS: u8 = 0x81;
 const READ_EXTENTS: u8 = 0x83;
 

@@ -104,7 +104,7 @@ impl Client {
 
     /// Returns true if a write that ended so may take effect after newer ones of other hosts, which
     /// nothing holds back, or after its namespace has gone and come back
-    /// (docs/decisions/0004-replay.md).
+    /// (docs/design/decisions/0004-replay.md).
     pub(super) fn may_come_late(&self, request: &InFlight, answer: Result<(), BlockError>) -> bool {
         let ends_early = request.given_up || self.work.waits.is_some() || self.work.deaths;
         match answer {

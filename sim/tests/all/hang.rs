@@ -1,6 +1,6 @@
 //! A device that takes very long for some requests, or for ever: every request of its hosts ends,
 //! and nothing that took effect late undoes what was acknowledged before. See
-//! `docs/decisions/0004-replay.md`.
+//! `docs/design/decisions/0004-replay.md`.
 
 use base::{Nanos, Prng, Time};
 use block::device::Ram;

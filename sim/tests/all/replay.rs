@@ -1,6 +1,6 @@
 //! The oracle is worth something: a host that replays without care is caught, and one that takes
 //! care is not, on the same networks and against a target that cannot end an old controller at
-//! once. See `docs/decisions/0004-replay.md`.
+//! once. See `docs/design/decisions/0004-replay.md`.
 
 use base::Nanos;
 use block::Device;

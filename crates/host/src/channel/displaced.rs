@@ -3,7 +3,7 @@
 //! The controller granted fewer than before, and others have them. What the channel has is reported
 //! as [`Gone`](BlockError::Gone), unless there is another way for it. Then a lost write leaves the
 //! channel only when no old command of it can take effect any more, so that any channel may send it
-//! (docs/decisions/0004-replay.md).
+//! (docs/design/decisions/0004-replay.md).
 
 use super::{ChannelState, RemoteChannel};
 use crate::command::BlockRequest;

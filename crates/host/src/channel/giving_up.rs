@@ -5,7 +5,7 @@
 //! otherwise with the answer, or with the end of the connection. Until then the command keeps its
 //! place in the table, what is read for it is dropped, and newer writes to the blocks that it writes
 //! wait, on every channel of the association: it must not undo one of them
-//! (docs/decisions/0004-replay.md).
+//! (docs/design/decisions/0004-replay.md).
 
 use super::RemoteChannel;
 use crate::ConnectionError;

@@ -192,7 +192,7 @@ impl RemoteChannel {
         self.state() == ChannelState::Live && self.lanes.all.iter().any(lacks)
     }
 
-    /// Returns the time from which lost writes may be sent again (docs/decisions/0004-replay.md).
+    /// Returns the time from which lost writes may be sent again (docs/design/decisions/0004-replay.md).
     fn safe_replay_time(&self) -> Time {
         if self.parameters.fenced {
             return Time::ZERO;

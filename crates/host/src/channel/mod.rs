@@ -2,7 +2,7 @@
 //!
 //! A lane is a connection, an I/O queue of the controller's. The channel follows the association:
 //! it opens its lanes when one is live, closes them when it is lost, keeps what was not answered,
-//! and sends it again on the next (docs/decisions/0004-replay.md). It must never complete a
+//! and sends it again on the next (docs/design/decisions/0004-replay.md). It must never complete a
 //! request as done that no controller answered, and never let a newer write overtake an
 //! overlapping one that is being sent again.
 

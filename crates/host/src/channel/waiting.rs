@@ -1,5 +1,5 @@
 //! Requests that were lost or wait: sent again when that is safe, reported when it will not be
-//! (docs/decisions/0004-replay.md).
+//! (docs/design/decisions/0004-replay.md).
 
 use super::{ChannelState, RemoteChannel};
 use crate::command::exchange::Exchange;

@@ -365,7 +365,7 @@ impl Host {
     /// Ends controllers that another process, which is gone, had at this subsystem with this host
     /// identifier. Returns when none of their commands can change anything any more: when the target has
     /// confirmed that, or when it must have ended them by itself, if it cannot confirm it, or if they are
-    /// those of another host (docs/decisions/0004-replay.md). Takes its time; ends early once `is_over`
+    /// those of another host (docs/design/decisions/0004-replay.md). Takes its time; ends early once `is_over`
     /// returns true.
     ///
     /// # Errors

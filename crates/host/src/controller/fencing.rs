@@ -1,5 +1,5 @@
 //! The controller's side of fences: raised at a loss, lowered when the target confirms the end of a
-//! lost association or must have ended it (docs/decisions/0004-replay.md).
+//! lost association or must have ended it (docs/design/decisions/0004-replay.md).
 
 use super::setup_step::SetupStep;
 use super::{Controller, ControllerState, PURPOSE_BITS, Purpose};
@@ -24,7 +24,7 @@ const KEEP_ALIVE_EXPIRY: &str = "the keep-alive timer of a lost controller (writ
 
 impl Controller {
     /// Asks for the end of what is left of lost associations, and goes on meanwhile: only what was
-    /// lost with them waits for that (docs/decisions/0004-replay.md).
+    /// lost with them waits for that (docs/design/decisions/0004-replay.md).
     pub(super) fn fence(&mut self, cx: &mut Context<'_>) {
         self.setup.step = SetupStep::Fence;
         self.fences.meet(&self.setup.parameters, cx.now);

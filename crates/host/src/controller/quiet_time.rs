@@ -7,7 +7,7 @@ use base::mutation::{self, Mutation};
 use wire::nvme::IdentifyController;
 
 /// Returns the time after the close of its connections in which a controller must have ended by
-/// itself (docs/decisions/0004-replay.md): KATO, rounded up to the granularity of the controller's
+/// itself (docs/design/decisions/0004-replay.md): KATO, rounded up to the granularity of the controller's
 /// timer (KAS); twice that if any traffic restarts the timer (TBKAS), because the controller then
 /// checks once in each period whether there was some; and a margin. `[NVMe Base 2.0 §3.9]`
 pub(super) fn quiet_time(options: &ConnectOptions, identify: &IdentifyController) -> Nanos {

@@ -5,7 +5,7 @@
 //! have ended the lost controller by itself. [`Fences`] is the list of a
 //! [`Controller`](crate::Controller); what channels need of it is a [`FenceSnapshot`], which the
 //! [`Association`](crate::association::Association) passes on. Pure rules; the reasoning is in
-//! docs/decisions/0004-replay.md. A write that was lost must never be sent again, nor its blocks be
+//! docs/design/decisions/0004-replay.md. A write that was lost must never be sent again, nor its blocks be
 //! written anew after it was reported, while its fence stands.
 
 use super::span::Span;

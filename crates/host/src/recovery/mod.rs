@@ -1,5 +1,5 @@
 //! Recovery from a lost association: one home for fences, replay and what a loss means for writes.
-//! The reasoning is in docs/decisions/0004-replay.md.
+//! The reasoning is in docs/design/decisions/0004-replay.md.
 //!
 //! # Invariants
 //!

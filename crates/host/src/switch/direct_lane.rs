@@ -2,7 +2,7 @@
 //!
 //! A request that passes a dataplane thread costs two switches between threads. Where a submitter is
 //! alone with its core, nothing has to be put in order, so the submitter runs the egress itself, as
-//! in SyncPath (docs/decisions/0023-direct-lanes.md). While `Throughput` work is outstanding on the
+//! in SyncPath (docs/design/decisions/0023-direct-lanes.md). While `Throughput` work is outstanding on the
 //! core, or other submitters have `Latency` work there, requests take the way through the ingress.
 //! Each request takes one way from its beginning to its end, unless the controller grants the lane no
 //! queue any more: then what it has goes through the ingress, until there is one again.

@@ -9,7 +9,7 @@
 //!
 //! Each core has a dataplane thread that serves the classes in strict order. It shares the core
 //! with the applications that it serves, so it polls only as long as that pays, and gives way to
-//! them between two looks (docs/decisions/0010-switchboard.md).
+//! them between two looks (docs/design/decisions/0010-switchboard.md).
 
 mod abandoned;
 mod application_steering;

@@ -266,7 +266,7 @@ fn with_data(
         return admit(connection, kind, command, asked, core, cx);
     };
     // Also where the device is memory: a reader must never see half a block of what is arriving
-    // (docs/decisions/0005-whole-blocks.md).
+    // (docs/design/decisions/0005-whole-blocks.md).
     let buffer = match capsule_data::buffer(connection, bytes, core, cx) {
         Ok(buffer) => buffer,
         Err(list) => return Ok(Flow::Stall(list)),

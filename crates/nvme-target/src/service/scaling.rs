@@ -3,7 +3,7 @@
 //!
 //! The first thread accepts connections and has all admin queues, so it is always in use; it
 //! decides for all of them, from what each says of its last period
-//! (docs/decisions/0014-thread-scaling.md). I/O queues are dealt out to the threads in use when
+//! (docs/design/decisions/0014-thread-scaling.md). I/O queues are dealt out to the threads in use when
 //! they are connected, and move as those do that application steering moves. A thread that is not
 //! in use has nothing: no connection, no timer, nothing to poll. It sleeps until a queue comes.
 //! Must never: lose a queue because two threads see different numbers of threads.

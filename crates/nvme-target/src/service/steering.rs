@@ -4,7 +4,7 @@
 //! The paper moves the threads that serve receive-side queues. Here a core is one thread for all
 //! of its queues and stays where it is, so what moves is the queue, connection and all. Every core
 //! decides for its own queues, as every thread does in the paper, from its own loads and those
-//! that the others published last (docs/decisions/0008-steered-queues.md). A queue leaves at a
+//! that the others published last (docs/design/decisions/0008-steered-queues.md). A queue leaves at a
 //! quiet moment, which it gets by taking no further commands; if that takes too long, it stays.
 
 use crate::limits::MOVE_PATIENCE;

@@ -1,6 +1,6 @@
 //! Work on sockets of which a turn does one piece: sends where there is a quantum, and closes. A
 //! piece takes some 20 µs, for which whatever arrives meanwhile waits
-//! (docs/decisions/0019-light-hosts.md).
+//! (docs/design/decisions/0019-light-hosts.md).
 
 use super::line::Queue;
 use super::{Interest, Kernel};

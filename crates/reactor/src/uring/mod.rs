@@ -3,7 +3,7 @@
 //! The ring (io_uring) accepts, connects, does file I/O, watches silent sockets, and is where a
 //! core sleeps. A socket on which data came lately is *hot*: it is received from directly, without
 //! blocking, on every turn, and sends go out directly as well; a direct call costs less than a
-//! trip through the ring, and a polling core sees data at once (docs/decisions/0002). A socket
+//! trip through the ring, and a polling core sees data at once (docs/design/decisions/0002). A socket
 //! that stays silent for 200 µs goes back to the ring. Nothing is allocated per operation.
 
 mod connections;

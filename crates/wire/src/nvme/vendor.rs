@@ -88,7 +88,7 @@ impl Extensions {
 /// all its connections are closed. The command completes when none of that controller's commands
 /// can take effect any more; when there is no such controller, at once. A host that has lost a
 /// connection sends it before it sends a write again, since an old copy of that write may still be
-/// on its way (docs/decisions/0004-replay.md).
+/// on its way (docs/design/decisions/0004-replay.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EndController {
     /// CNTLID of the controller to end.
