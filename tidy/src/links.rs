@@ -108,7 +108,7 @@ fn last_named<'a>(text: &str, folders: &BTreeSet<&'a str>) -> Option<&'a str> {
     let places = folders.iter().filter_map(|folder| {
         let (at, _) = text.rmatch_indices(folder).find(|&(at, _)| {
             let (before, rest) = (&text[..at], &text[at + folder.len()..]);
-            let begins = before.is_empty() || before.ends_with("](../");
+            let begins = before.is_empty() || before.ends_with("../");
             begins && (rest.is_empty() || rest.starts_with('/'))
         })?;
         Some((at, *folder))

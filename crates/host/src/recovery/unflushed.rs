@@ -3,7 +3,7 @@
 //!
 //! A controller with a volatile write cache may forget such writes when it comes back. They cannot
 //! be sent again, for they were answered; so the next Flush of every channel fails, which would
-//! have promised them otherwise (docs/design/decisions/0004-replay.md). A Flush that was submitted before
+//! have promised them otherwise (docs/design/decisions/0024-lost-caches.md). A Flush that was submitted before
 //! the loss was reported must never succeed.
 
 #[cfg(loom)]
