@@ -5,7 +5,7 @@ import pathlib
 import switchyard
 
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "programming.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "guide" / "program.md"
 
 
 def examples() -> list[str]:

@@ -549,7 +549,7 @@ int sw_switchboard_get_knob(struct sw_switchboard *switchboard,
 
 /**
  * Stores the first `count` counters of the switchboard's thread on the processor `core`, or, with
- * SW_ALL_CORES, of the sums of all; at most 10 ms old. docs/programming.md lists them. A later library
+ * SW_ALL_CORES, of the sums of all; at most 10 ms old. docs/guide/program.md lists them. A later library
  * may have more of them, in another order: find them by their names. `counters` may be NULL where
  * `count` is 0.
  *

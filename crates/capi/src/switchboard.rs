@@ -156,7 +156,7 @@ pub struct Counter {
 const _: () = assert!(size_of::<Counter>() == 64, "the layout is part of the ABI");
 
 /// Stores the first `count` counters of the switchboard's thread on the processor `core`, or, with
-/// SW_ALL_CORES, of the sums of all; at most 10 ms old. docs/programming.md lists them. A later library
+/// SW_ALL_CORES, of the sums of all; at most 10 ms old. docs/guide/program.md lists them. A later library
 /// may have more of them, in another order: find them by their names. `counters` may be NULL where
 /// `count` is 0.
 ///

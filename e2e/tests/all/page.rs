@@ -1,4 +1,4 @@
-//! The page for programmers (docs/programming.md): its C examples and the installation of the
+//! The page for programmers (docs/guide/program.md): its C examples and the installation of the
 //! library, as they are there.
 
 use anyhow::{Context as _, Result, ensure};
@@ -71,7 +71,7 @@ fn the_c_examples_are_installed_for_compiled_and_run() -> Result<()> {
     if require_programs(&["cc", "pkg-config"])? == Readiness::Skip {
         return Ok(());
     }
-    let page = std::fs::read_to_string(repository().join("docs/programming.md"))?;
+    let page = std::fs::read_to_string(repository().join("docs/guide/program.md"))?;
     let library = Library::build()?;
     let target = Serve::start(&["--ram", "16M"])?;
     let folder = cache_directory("page")?;

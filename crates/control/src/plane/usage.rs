@@ -174,7 +174,7 @@ mod tests {
     /// `connect_timeout_ms` was not there.
     #[test]
     fn the_operators_page_has_every_limit_that_is_counted() {
-        let page = include_str!("../../../../docs/operating.md");
+        let page = include_str!("../../../../docs/guide/operate.md");
         let target = target::Target::new(Limits::default(), 1).expect("the defaults");
         let snapshot = target.snapshot();
         let limited = limited(&snapshot, &CoreStats::default()).into_iter();

@@ -595,7 +595,7 @@ fn a_dry_run_where_there_is_none_is_refused() {
 /// `caches` and two limits were on no page.
 #[test]
 fn the_operators_page_has_every_key_of_the_statistics() {
-    let page = include_str!("../../../../docs/operating.md");
+    let page = include_str!("../../../../docs/guide/operate.md");
     let snapshot = serde_json::to_value(switchyard_control::Snapshot::default()).unwrap();
     for key in snapshot.as_object().unwrap().keys() {
         assert!(page.contains(&format!("`{key}`")), "{key}");

@@ -1,4 +1,4 @@
-//! The Rust of the page for programmers (docs/programming.md): compiled, run, and shown as it is here.
+//! The Rust of the page for programmers (docs/guide/program.md): compiled, run, and shown as it is here.
 
 use crate::setup;
 use crate::setup::{block_on, start};
@@ -16,11 +16,11 @@ fn blocking_calls(address: &str) -> Outcome {
     let (head, body) = ([1; 4096], [2; 8192]);
     let host = host::Host::builder().build()?;
     let subsystem = host.connect(address, "nqn.2026-11.io.switchyard:default")?;
-    let disk = subsystem.namespace(1)?; // namespace_with(1, Class::Latency) says a class
-    disk.write(0, &[7; 4096])?; // offsets and lengths in bytes, multiples of disk.block_bytes()
-    disk.flush()?; // what was written before is stable when this returns
+    let disk = subsystem.namespace(1)?; // or namespace_with(1, Class::Latency)
+    disk.write(0, &[7; 4096])?; // offset and length: multiples of disk.block_bytes()
+    disk.flush()?; // earlier writes are durable when this returns
     disk.read(0, &mut [0; 4096])?;
-    disk.write_durable(4096, &[8; 4096])?; // FUA: stable when it returns
+    disk.write_durable(4096, &[8; 4096])?; // FUA: durable when it returns
     disk.write_vectored(8192, &[IoSlice::new(&head), IoSlice::new(&body)], false)?;
     disk.discard(0, 4096)?;
     let mut back = [0; 12288];
@@ -30,12 +30,12 @@ fn blocking_calls(address: &str) -> Outcome {
 }
 
 fn a_queue(disk: &host::Namespace) -> Outcome {
-    let mut queue = disk.queue(128)?; // requests at once
+    let mut queue = disk.queue(128)?; // maximum requests in flight
     for tag in 0..128 {
         queue.read(tag, tag * 4096, 4096)?;
     }
     for done in queue.wait(1)? {
-        // sends what was gathered; at least one completion
+        // submits; waits for at least one completion
         done.result?;
         println!(
             "{} brought {} bytes",
@@ -48,7 +48,7 @@ fn a_queue(disk: &host::Namespace) -> Outcome {
 
 async fn futures(subsystem: &host::Subsystem) -> Outcome {
     let disk = subsystem.namespace(1)?.asynchronous();
-    let data = disk.write(0, vec![7; 4096]).await?; // the memory comes back
+    let data = disk.write(0, vec![7; 4096]).await?; // returns the buffer
     disk.flush().await?;
     let data = disk.read(0, data).await?;
     assert_eq!(data, [7; 4096]);
@@ -62,10 +62,10 @@ fn knobs_and_counters() -> Result<Switchboard, Box<dyn Error>> {
         .knobs
         .change([("doorbell", "immediate"), ("prioritisation", "on")])?;
     let board = Switchboard::start(&options)?;
-    board.change_knobs([("doorbell", "fixed"), ("doorbell_delay_us", "100")])?; // together
+    board.change_knobs([("doorbell", "fixed"), ("doorbell_delay_us", "100")])?; // atomically
     println!("{}", board.knobs().text("doorbell")?);
     for (name, value) in board.named_counters(None)? {
-        // or of a core
+        // or of one core
         println!("{name} {value}");
     }
     Ok(board)
@@ -73,15 +73,15 @@ fn knobs_and_counters() -> Result<Switchboard, Box<dyn Error>> {
 
 fn a_hurried_call(disk: &host::Namespace) -> Outcome {
     let mut data = [0; 4096];
-    let hurried = disk.with_timeout(Duration::from_millis(100)); // a handle: all its calls and futures
+    let hurried = disk.with_timeout(Duration::from_millis(100)); // applies to this handle's calls and futures
     hurried.read(0, &mut data)?;
     Ok(())
 }
 
 fn limits(disk: host::Namespace, queue: &mut host::Queue) -> Outcome {
-    queue.set_timeout(Some(Duration::from_millis(100))); // of what is submitted from now on
+    queue.set_timeout(Some(Duration::from_millis(100))); // of later submissions
     queue.read(7, 0, 4096)?;
-    queue.cancel(7); // by its tag
+    queue.cancel(7); // by tag
     let done = queue.wait(1)?.next();
     assert_eq!(done.unwrap().tag, 7);
 
@@ -111,7 +111,7 @@ fn what_the_page_shows_runs() {
 
 #[test]
 fn the_page_has_every_counter() {
-    let page = include_str!("../../../../docs/programming.md");
+    let page = include_str!("../../../../docs/guide/program.md");
     let board = knobs_and_counters().unwrap();
     for (name, _) in board.named_counters(None).unwrap() {
         let classes = Class::ALL.map(|class| format!("{class}_"));
@@ -129,7 +129,7 @@ fn words(code: &str) -> String {
 
 #[test]
 fn the_page_shows_what_runs() {
-    let page = include_str!("../../../../docs/programming.md");
+    let page = include_str!("../../../../docs/guide/program.md");
     // An address for readers.
     let page = page.replace("\"127.0.0.1:4420\"", "address");
     let here = words(include_str!("page.rs"));

@@ -59,9 +59,9 @@ fn the_example_reads_by_both_classes() {
 /// The page shows the example's functions as they are.
 #[test]
 fn the_page_for_programmers_shows_the_example() {
-    let page = include_str!("../../../../docs/programming.md");
+    let page = include_str!("../../../../docs/guide/program.md");
     let example = include_str!("../../examples/switchboard.rs");
-    let section = page.split("### Many threads: the switchboard").nth(1);
+    let section = page.split("### Switchboard for many threads").nth(1);
     let block = section.unwrap().split("```").nth(1).unwrap();
     let shown = block.strip_prefix("rust,ignore\n").unwrap();
     for part in shown.split("// …\n") {
