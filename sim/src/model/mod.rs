@@ -4,13 +4,13 @@
 //! [`Costs`] file. The rules of the production crate [`switch`] decide the order of classes, the
 //! core by which a request leaves, and the size and the time of a caravan. The turns of the loops
 //! that ask these rules are the model's own (`engine`, `app`): they follow the production loops, and
-//! differ from them where `docs/model.md` says so. Cores with a fair scheduler and priorities
+//! differ from them where `docs/results/model.md` says so. Cores with a fair scheduler and priorities
 //! (`cpu`), lanes and links (`lane`) stand for a machine and its kernel. Apart from the simulated
 //! world of this crate, which runs the whole stack and looks for faults, this one moves no bytes
 //! and looks at time.
 //!
 //! One seed is one run. Must never: decide something that the switch decides, or read a clock. The
-//! limits of the model and its validation: `docs/model.md`.
+//! limits of the model and its validation: `docs/results/model.md`.
 
 mod app;
 mod build;

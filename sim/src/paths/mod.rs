@@ -9,7 +9,7 @@
 //!
 //! As in the thesis' kernel, and other than in production, a thread that sends a command by a path
 //! that polls does not return to its application before the command is over. One seed is one run.
-//! Limits of the model: `docs/model.md`.
+//! Limits of the model: `docs/results/model.md`.
 
 mod cache;
 mod machine;
