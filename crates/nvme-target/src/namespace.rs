@@ -8,13 +8,14 @@ use crate::change::ack::Pausing;
 use crate::latency::{NamespaceLatency, SharedNamespaceLatency};
 use crate::line::Line;
 use crate::qos::device::DeviceQos;
-use crate::request::{CommandKind, Ticket};
+use crate::request::Ticket;
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
 use base::{Nanos, Time};
 use block::{
     BlockError, Channel, Completion, Device, DeviceError, Direct, Extents, Request, Submit,
     SubmitExtents,
 };
+use qos::PricedOperation;
 use reactor::{Context, Driver};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -360,29 +361,35 @@ impl CoreNamespace {
     }
 
     /// Counts a command that ended, and the time that it took.
-    pub(crate) fn count(&mut self, kind: CommandKind, success: bool, bytes: u64, took: Nanos) {
+    pub(crate) fn count(
+        &mut self,
+        operation: PricedOperation,
+        success: bool,
+        bytes: u64,
+        took: Nanos,
+    ) {
         let stats = &mut self.stats;
-        match kind {
-            CommandKind::Read if !success => stats.read_errors += 1,
-            CommandKind::Write if !success => stats.write_errors += 1,
-            CommandKind::Flush if !success => stats.flush_errors += 1,
+        match operation {
+            PricedOperation::Read if !success => stats.read_errors += 1,
+            PricedOperation::Write if !success => stats.write_errors += 1,
+            PricedOperation::Flush if !success => stats.flush_errors += 1,
             _ if !success => stats.other_errors += 1,
-            CommandKind::Read => {
+            PricedOperation::Read => {
                 stats.reads += 1;
                 stats.read_bytes += bytes;
             }
-            CommandKind::Write => {
+            PricedOperation::Write => {
                 stats.writes += 1;
                 stats.written_bytes += bytes;
             }
-            CommandKind::Flush => stats.flushes += 1,
+            PricedOperation::Flush => stats.flushes += 1,
             _ => stats.others += 1,
         }
         let latency = &mut self.latency;
-        match kind {
-            CommandKind::Read => latency.reads.count(took),
-            CommandKind::Write => latency.writes.count(took),
-            CommandKind::Flush => latency.flushes.count(took),
+        match operation {
+            PricedOperation::Read => latency.reads.count(took),
+            PricedOperation::Write => latency.writes.count(took),
+            PricedOperation::Flush => latency.flushes.count(took),
             _ => latency.others.count(took),
         }
     }

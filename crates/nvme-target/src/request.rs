@@ -23,15 +23,15 @@
 //! (the connection is gone). Each state has a name, for traces, and a counter of the commands that
 //! entered it ([`StateCounts`]). [`Slot::enter`] refuses every move that the diagram does not have.
 
+use crate::command::table::{CommandKind, Form};
 use crate::extent_table::ExtentTable;
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
 use block::{BlockError, Operation};
-use qos::access::Need;
 use reactor::IoSlice;
 use std::num::NonZeroU16;
 use wire::limits::NSID_BROADCAST;
-use wire::nvme::{Command, IoOpcode, Status};
+use wire::nvme::{Command, Status};
 
 use crate::limits::R2TS_PER_COMMAND_MAX;
 
@@ -167,67 +167,18 @@ impl StateCounts {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum CommandKind {
-    /// An admin or Fabrics command; the slot keeps all of it.
-    #[default]
-    Admin,
-    Read,
-    Write,
-    Compare,
-    Verify,
-    WriteZeroes,
-    Flush,
-    /// The normal shutdown of the controller: a Property Set that flushes volatile caches first.
-    Shutdown,
-    Dataset,
-}
-
-impl CommandKind {
-    /// Returns the permission that the command needs on its blocks. A command that changes nothing
-    /// still reveals data.
-    pub(crate) const fn need(self) -> Need {
-        match self {
-            Self::Write | Self::WriteZeroes => Need::Write,
-            // Dataset Management is checked by its attributes.
-            Self::Read | Self::Compare | Self::Verify | Self::Flush | Self::Dataset => Need::Read,
-            Self::Admin | Self::Shutdown => Need::Read,
-        }
-    }
-
-    /// Returns true if data travels from the host.
-    pub(crate) const fn takes_data(self) -> bool {
-        matches!(self, Self::Write | Self::Compare | Self::Dataset)
-    }
-
-    /// Returns true if the command changes the device's blocks: after a lost connection nothing may
-    /// be replayed before it is through (docs/design/decisions/0004-replay.md).
-    pub(crate) const fn changes_data(self) -> bool {
-        matches!(self, Self::Write | Self::WriteZeroes | Self::Dataset)
-    }
-
-    /// Returns true if a device works on blocks for which the command has no buffer.
-    pub(crate) const fn works_without_buffer(self) -> bool {
-        matches!(self, Self::Verify | Self::WriteZeroes | Self::Dataset)
-    }
-
-    /// Returns true if the command reaches its device in several requests.
-    pub(crate) const fn has_parts(self) -> bool {
-        matches!(self, Self::Flush | Self::Shutdown | Self::Dataset)
-    }
-}
-
 /// Blocks that a command names, and how they are to be treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockRange {
-    /// First block; for Dataset Management, the number of blocks of the range at hand that were
-    /// begun.
+    /// First block; of a list of ranges, the blocks of the current range that were begun.
     pub(crate) lba: u64,
-    /// Number of blocks; for Dataset Management, of ranges.
+    /// Number of blocks; of a list, number of ranges.
     pub(crate) blocks: u32,
+    /// The command's data is a list of ranges, which it works through piece by piece.
+    pub(crate) listed: bool,
     /// FUA.
     pub(crate) durable: bool,
-    /// DEAC.
+    /// DEAC or AD.
     pub(crate) deallocate: bool,
     /// The device flushes first what the command is to read from its medium.
     pub(crate) commits: bool,
@@ -392,26 +343,27 @@ impl Slot {
         }
     }
 
-    /// Returns the operation that a device is asked for with each range of a command with a list of
-    /// them; `None` for attributes that are hints, which a controller is free to ignore, and for
-    /// other commands.
-    pub(crate) fn range_operation(&self) -> Option<Operation> {
-        let (deallocate, durable) = (self.range.deallocate, self.range.durable);
-        match IoOpcode(self.opcode) {
-            IoOpcode::VERIFY => Some(Operation::Verify),
-            IoOpcode::WRITE_ZEROES => Some(Operation::WriteZeroes {
-                deallocate,
-                durable,
-            }),
-            IoOpcode::DATASET_MANAGEMENT => deallocate.then_some(Operation::Deallocate),
-            _ => None,
-        }
+    /// Returns the operation of the command's requests to its device; `None` if none reaches it.
+    #[inline]
+    pub(crate) const fn operation(&self) -> Option<Operation> {
+        self.kind
+            .operation(self.range.durable, self.range.deallocate)
+    }
+
+    /// Returns true if the command reaches its device in several requests, one after the other.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.range.listed || self.kind.row().form == Form::Flush
+    }
+
+    /// Returns true if a device works on blocks for which the command has no buffer.
+    pub(crate) fn works_without_buffer(&self) -> bool {
+        let operation = self.operation();
+        operation.is_some_and(|operation| !operation.has_data() && operation != Operation::Flush)
     }
 
     /// Returns true if the command's data goes to the host with the answer.
     pub(crate) fn sends_data(&self) -> bool {
-        matches!(self.kind, CommandKind::Read | CommandKind::Admin)
-            && self.status.is_some_and(Status::is_success)
+        self.kind.sends_data() && self.status.is_some_and(Status::is_success)
     }
 
     /// Returns the number of data PDUs that go to the host with the answer.
@@ -465,12 +417,10 @@ fn status_of(error: BlockError, kind: CommandKind) -> Status {
         BlockError::ReadFailure => Status::UNRECOVERED_READ_ERROR,
         BlockError::WriteFailure | BlockError::CacheLost => Status::WRITE_FAULT,
         BlockError::CompareFailure => Status::COMPARE_FAILURE.with_dnr(),
-        BlockError::Corrupt => match kind {
-            CommandKind::Read | CommandKind::Compare | CommandKind::Verify => {
-                Status::UNRECOVERED_READ_ERROR.with_dnr()
-            }
-            _ => Status::WRITE_FAULT,
-        },
+        BlockError::Corrupt if kind.row().price.is_read() => {
+            Status::UNRECOVERED_READ_ERROR.with_dnr()
+        }
+        BlockError::Corrupt => Status::WRITE_FAULT,
         BlockError::Aborted => Status::ABORTED_BY_REQUEST,
         BlockError::Gone => Status::NAMESPACE_NOT_READY.with_dnr(),
         BlockError::TimedOut => Status::COMMAND_INTERRUPTED,

@@ -1,40 +1,81 @@
 //! The blocks that a command names, and where its data is.
 
+use crate::command::table::{CommandKind, Form, Row};
+use crate::limits::Limits;
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
 use crate::session::event::Payload;
 use block::Direct;
-use qos::access::Need;
 use reactor::{IoSlice, Memory, UnorderedStores};
-use wire::nvme::{Command, DataPointer, LbaCommand, Status};
+use wire::nvme::{Command, DataPointer, DatasetManagement, LbaCommand, Status};
 
-/// Returns the run of blocks that a command names, and its bytes: checked against the namespace
-/// and, all of it, against the host's rights.
+/// A command that passed the checks of its row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted {
+    pub(crate) kind: CommandKind,
+    pub(crate) nsid: u32,
+    /// Incarnation of the namespace that it was checked against; 0 for all namespaces.
+    pub(crate) incarnation: u32,
+    /// The run of blocks; of no meaning for a command that names none, or a list.
+    pub(crate) run: LbaCommand,
+    /// Bytes of the run; 0 likewise.
+    pub(crate) bytes: u32,
+}
+
+/// Checks a command by its row: fused operation, namespace, the host's rights to every block, size,
+/// range, write protection, PRACT. Returns it with its namespace. Lists of ranges and tables of
+/// extents are checked block by block when they are here.
 #[inline]
-pub(crate) fn check(
+pub(crate) fn check<'n>(
+    row: &Row,
     command: &Command,
-    need: Need,
     rights: Option<&Rights>,
-    namespace: Option<&CoreNamespace>,
-    transfer_bytes_max: u32,
-) -> Result<(LbaCommand, u32), Status> {
+    namespace: Option<&'n mut CoreNamespace>,
+    limits: &Limits,
+) -> Result<(Admitted, &'n mut CoreNamespace), Status> {
     let run = LbaCommand::parse(command);
     if command.fuse() != 0 {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
-    if let Some(rights) = rights {
-        rights.check(run.nsid, need, run.slba, u64::from(run.blocks))?;
+    let names_run = !matches!(row.form, Form::Ranges | Form::Extents | Form::Flush);
+    let mut bytes = 0;
+    if names_run {
+        let blocks = u64::from(run.blocks);
+        if let Some(rights) = rights {
+            rights.check(run.nsid, row.kind.need(), run.slba, blocks)?;
+        }
+        // A run without data goes to the device in pieces.
+        let most = match row.form {
+            Form::Blocks => u32::MAX,
+            _ => limits.transfer_bytes,
+        };
+        let all = blocks << namespace.block_shift;
+        bytes = u32::try_from(all).unwrap_or(u32::MAX);
+        if all > u64::from(most) {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        if !namespace.contains(run.slba, blocks) {
+            return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
+        }
+    } else if let Some(rights) = rights {
+        rights.check_any(run.nsid)?;
     }
-    let bytes = u64::from(run.blocks) << namespace.block_shift;
-    if bytes > u64::from(transfer_bytes_max) {
+    let hints = row.form == Form::Ranges && !DatasetManagement::parse(command).deallocate;
+    if namespace.read_only && row.kind.changes_data() && !hints {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    if !row.pract && run.control.protection_action() {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
-    if !namespace.contains(run.slba, u64::from(run.blocks)) {
-        return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
-    }
-    let bytes = u32::try_from(bytes).expect("at most the limit of a transfer");
-    Ok((run, bytes))
+    let admitted = Admitted {
+        kind: row.kind,
+        nsid: run.nsid,
+        incarnation: namespace.incarnation,
+        run,
+        bytes,
+    };
+    Ok((admitted, namespace))
 }
 
 /// Checks that a command which is answered with `bytes` bytes of data brings none.

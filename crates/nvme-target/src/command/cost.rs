@@ -1,8 +1,7 @@
 //! The tokens that a command costs. `[ReFlex §3.2]`
 
 use crate::command::dataset;
-use crate::request::{CommandKind, Slot};
-use block::Operation;
+use crate::request::Slot;
 use qos::{PricedOperation, units};
 
 /// Returns the operation that a command is priced as, and its units, on a device with blocks of
@@ -19,8 +18,7 @@ pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation
 
 /// Returns the bytes that a device works on for a command that has no buffer for them.
 pub(crate) fn bytes_without_buffer(entry: &Slot, block_shift: u32) -> u64 {
-    let works = entry.kind.works_without_buffer();
-    if works {
+    if entry.works_without_buffer() {
         of_bytes(entry, block_shift, true).1
     } else {
         0
@@ -29,41 +27,33 @@ pub(crate) fn bytes_without_buffer(entry: &Slot, block_shift: u32) -> u64 {
 
 /// Returns the operation that a command is priced as, and its bytes.
 fn of_bytes(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64) {
-    let bytes = u64::from(entry.range.blocks) << block_shift;
-    match entry.kind {
-        CommandKind::Read | CommandKind::Admin => (PricedOperation::Read, bytes),
-        CommandKind::Write => (PricedOperation::Write, bytes),
-        CommandKind::Compare => (PricedOperation::Compare, bytes),
-        CommandKind::Verify => (PricedOperation::Verify, bytes),
-        CommandKind::WriteZeroes => (PricedOperation::WriteZeroes, bytes),
-        CommandKind::Flush | CommandKind::Shutdown => (PricedOperation::Flush, 0),
-        CommandKind::Dataset => {
-            let Some(operation) = entry.range_operation() else {
-                // Hints, which no device sees.
-                return (PricedOperation::Read, 0);
-            };
-            let ranges = entry.transfer.data.as_ref();
-            let blocks = ranges.map_or(0, |data| dataset::blocks_named(data, entry.range.blocks));
-            let priced = match operation {
-                Operation::Deallocate if thin => PricedOperation::Deallocate,
-                Operation::Verify => PricedOperation::Verify,
-                _ => PricedOperation::WriteZeroes,
-            };
-            (priced, blocks << block_shift)
-        }
-    }
+    let price = match (entry.kind.row().price, entry.operation()) {
+        (PricedOperation::Flush, _) => return (PricedOperation::Flush, 0),
+        // Hints, which no device sees.
+        (PricedOperation::Deallocate, None) => return (PricedOperation::Read, 0),
+        (PricedOperation::Deallocate, _) if !thin => PricedOperation::WriteZeroes,
+        (price, _) => price,
+    };
+    let blocks = if entry.range.listed {
+        let ranges = entry.transfer.data.as_ref();
+        ranges.map_or(0, |data| dataset::blocks_named(data, entry.range.blocks))
+    } else {
+        entry.range.blocks.into()
+    };
+    (price, blocks << block_shift)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::table::CommandKind;
     use crate::extent_table::TablePool;
     use crate::request::BlockRange;
     use base::units::Lba;
     use block::Extent;
     use reactor::{IoSlice, Memory, Region};
+    use wire::nvme::ExtentsCommand;
     use wire::nvme::io::DatasetRange;
-    use wire::nvme::{ExtentsCommand, IoOpcode};
 
     /// It was charged as giving space back where the device had to write zeroes.
     #[test]
@@ -77,8 +67,8 @@ mod tests {
         region.copy_in(0, &range.to_bytes());
         let mut entry = Slot::default();
         entry.kind = CommandKind::Dataset;
-        entry.opcode = IoOpcode::DATASET_MANAGEMENT.0;
         entry.range = BlockRange {
+            listed: true,
             deallocate: true,
             blocks: 1,
             ..BlockRange::default()
@@ -86,9 +76,9 @@ mod tests {
         entry.transfer.data = Some(IoSlice::new(Memory::Region(region), 0, 4096));
         assert_eq!(of(&entry, 12, true), (PricedOperation::Deallocate, 100));
         assert_eq!(of(&entry, 12, false), (PricedOperation::WriteZeroes, 100));
-        entry.opcode = IoOpcode::WRITE_ZEROES.0;
+        entry.kind = CommandKind::WriteZeroes;
         assert_eq!(of(&entry, 12, true), (PricedOperation::WriteZeroes, 100));
-        entry.opcode = IoOpcode::VERIFY.0;
+        entry.kind = CommandKind::Verify;
         assert_eq!(of(&entry, 12, true), (PricedOperation::Verify, 100));
     }
 
@@ -113,7 +103,7 @@ mod tests {
             });
         }
         let mut entry = Slot::default();
-        entry.kind = CommandKind::Write;
+        entry.kind = CommandKind::WriteExtents;
         entry.extents = Some(table);
         assert_eq!(of(&entry, 9, true), (PricedOperation::Write, 1 + 1 + 2));
     }

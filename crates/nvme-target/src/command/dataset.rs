@@ -8,7 +8,7 @@ use crate::command::step::Step;
 use crate::limits::{DATASET_PARALLEL_MAX, Limits};
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
-use crate::request::{CommandKind, PaidBlocks, Slot, Ticket};
+use crate::request::{PaidBlocks, Slot, Ticket};
 use crate::session::event::Payload;
 use base::mutation::{self, Mutation};
 use block::Operation;
@@ -27,24 +27,9 @@ pub(crate) struct Checked<'a> {
     pub(crate) inside: Option<(u32, &'a [u8])>,
 }
 
-/// Checks a command; its ranges are checked when they are here.
-pub(crate) fn check<'a>(
-    command: &Command,
-    payload: Payload<'a>,
-    rights: Option<&Rights>,
-    namespace: Option<&CoreNamespace>,
-) -> Result<Checked<'a>, Status> {
+/// Checks the data of Dataset Management; the ranges themselves are checked when they are here.
+pub(crate) fn check<'a>(command: &Command, payload: Payload<'a>) -> Result<Checked<'a>, Status> {
     let management = DatasetManagement::parse(command);
-    if command.fuse() != 0 {
-        return Err(Status::INVALID_FIELD.with_dnr());
-    }
-    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
-    if let Some(rights) = rights {
-        rights.check_any(management.nsid)?;
-    }
-    if management.deallocate && namespace.read_only {
-        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
-    }
     let pointer = command.data_pointer()?;
     let bytes = u32::try_from(management.data_bytes()).expect("at most 4096");
     // Linux always sends space for all 256 ranges; only the first ones count.
@@ -70,10 +55,10 @@ pub(crate) fn blocks_named(data: &IoSlice, ranges: u32) -> u64 {
 /// as a request has at most, of all ranges together. One price for all of them would put a tenant into
 /// debt for minutes.
 pub(crate) fn blocks_to_pay(entry: &Slot, shift: u32, limits: &Limits) -> Option<PaidBlocks> {
-    if entry.kind != CommandKind::Dataset {
+    if !entry.range.listed {
         return None;
     }
-    entry.range_operation()?;
+    entry.operation()?;
     let data = entry.transfer.data.as_ref()?;
     let ranges = entry.parts.next..entry.range.blocks;
     let blocks = ranges.map(|index| u64::from(range(data, index).blocks));
@@ -86,7 +71,7 @@ pub(crate) fn blocks_to_pay(entry: &Slot, shift: u32, limits: &Limits) -> Option
 
 /// Returns the blocks of a request for a piece of a command, at most.
 fn piece_blocks(entry: &Slot, shift: u32, limits: &Limits) -> u32 {
-    let bytes = match entry.range_operation() {
+    let bytes = match entry.operation() {
         Some(Operation::Deallocate) | None => limits.deallocate_piece_bytes,
         Some(_) => limits.transfer_bytes,
     };
@@ -103,7 +88,7 @@ fn range(data: &IoSlice, index: u32) -> DatasetRange {
 /// Cuts the list off where it names more blocks to deallocate than was announced: a controller does
 /// not process these. `[NVMe NVM 1.0 §3.2.3.1]`
 pub(crate) fn clip(entry: &mut Slot, limits: &Limits) {
-    if entry.range_operation() != Some(Operation::Deallocate) {
+    if entry.operation() != Some(Operation::Deallocate) {
         return;
     }
     let Some(data) = &mut entry.transfer.data else {
@@ -126,7 +111,7 @@ pub(crate) fn execute(
     rights: Option<&Rights>,
     namespace: Option<&CoreNamespace>,
 ) -> Step {
-    let (ranges, operation) = (entry.range.blocks, entry.range_operation());
+    let (ranges, operation) = (entry.range.blocks, entry.operation());
     let writes = operation.is_some_and(Operation::is_write);
     let need = if writes { Need::Write } else { Need::Read };
     let (Some(namespace), Some(data)) = (namespace, &entry.transfer.data) else {
@@ -158,7 +143,7 @@ pub(crate) fn next(
 ) -> Step {
     let paused = namespace.is_some_and(|namespace| !namespace.is_open());
     let shift = namespace.map_or(0, |namespace| namespace.block_shift);
-    let operation = entry.range_operation().unwrap_or(Operation::Deallocate);
+    let operation = entry.operation().unwrap_or(Operation::Deallocate);
     let piece_blocks = piece_blocks(entry, shift, limits);
     let begins = answers && !paused;
     while begins && is_open(entry) && entry.parts.outstanding < DATASET_PARALLEL_MAX {

@@ -2,8 +2,9 @@
 
 use crate::command::blocks;
 use crate::command::step::Step;
+use crate::command::table::CommandKind;
 use crate::namespace::CoreNamespace;
-use crate::request::{CommandKind, Slot, Ticket, status_of_result};
+use crate::request::{Slot, Ticket, status_of_result};
 use base::mutation::{self, Mutation};
 use base::units::Lba;
 use block::{BlockError, Operation, Request};
@@ -17,13 +18,7 @@ pub(crate) fn commit(
     ticket: Ticket,
     namespace: Option<&CoreNamespace>,
 ) -> Option<Step> {
-    let reads = match entry.kind {
-        CommandKind::Dataset => entry.range_operation() == Some(Operation::Verify),
-        kind => matches!(
-            kind,
-            CommandKind::Read | CommandKind::Compare | CommandKind::Verify
-        ),
-    };
+    let reads = entry.kind.row().price.is_read();
     let commits = reads && entry.range.durable && namespace.is_some_and(CoreNamespace::has_cache);
     if !commits || mutation::active(Mutation::FuaIgnored) {
         return None;
@@ -39,25 +34,14 @@ pub(crate) fn commit(
 /// Returns the first step of a command that reaches its device in one request.
 pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreNamespace>) -> Step {
     let durable = entry.range.durable && !mutation::active(Mutation::FuaIgnored);
-    let operation = match entry.kind {
-        CommandKind::Read if entry.transfer.direct => {
-            let (lba, length) = (entry.range.lba, entry.transfer.length);
-            entry.transfer.data =
-                namespace.and_then(|namespace| blocks::memory(namespace, lba, length));
-            return Step::Answer(Status::SUCCESS);
-        }
-        CommandKind::Read => Operation::Read,
-        CommandKind::Write => Operation::Write { durable },
-        CommandKind::Compare => Operation::Compare,
-        CommandKind::Verify => Operation::Verify,
-        CommandKind::WriteZeroes => Operation::WriteZeroes {
-            deallocate: entry.range.deallocate,
-            durable,
-        },
-        // They have parts, or are of a controller.
-        CommandKind::Admin | CommandKind::Flush | CommandKind::Shutdown | CommandKind::Dataset => {
-            return Step::Answer(Status::INTERNAL_ERROR);
-        }
+    if entry.transfer.direct {
+        let (lba, length) = (entry.range.lba, entry.transfer.length);
+        entry.transfer.data =
+            namespace.and_then(|namespace| blocks::memory(namespace, lba, length));
+        return Step::Answer(Status::SUCCESS);
+    }
+    let Some(operation) = entry.kind.operation(durable, entry.range.deallocate) else {
+        return Step::Answer(Status::INTERNAL_ERROR);
     };
     let request = Request {
         tag: ticket.tag(),
@@ -94,7 +78,7 @@ fn missing(kind: CommandKind, blocks: u32) -> u32 {
 /// Notes that the device has a request of a command.
 #[inline]
 pub(crate) fn queued(entry: &mut Slot) -> Step {
-    if !entry.kind.has_parts() {
+    if !entry.has_parts() {
         return Step::Wait;
     }
     entry.parts.outstanding += 1;
@@ -107,7 +91,7 @@ pub(crate) fn completed(
     result: Result<(), BlockError>,
     data: Option<IoSlice>,
 ) -> Step {
-    if entry.kind.has_parts() {
+    if entry.has_parts() {
         assert!(entry.parts.outstanding > 0, "a request ends once");
         entry.parts.outstanding -= 1;
     }
@@ -120,20 +104,14 @@ pub(crate) fn done(
     result: Result<(), BlockError>,
     data: Option<IoSlice>,
 ) -> Step {
-    let kind = match entry.kind {
-        CommandKind::Dataset if entry.range_operation() == Some(Operation::Verify) => {
-            CommandKind::Verify
-        }
-        kind => kind,
-    };
-    let status = status_of_result(result, kind);
-    if entry.kind.has_parts() {
+    let status = status_of_result(result, entry.kind);
+    if entry.has_parts() {
         if !status.is_success() {
             entry.status.get_or_insert(status);
         }
         return Step::Continue;
     }
-    if entry.kind == CommandKind::Read {
+    if entry.kind.sends_data() {
         entry.transfer.data = data;
     }
     Step::Answer(status)

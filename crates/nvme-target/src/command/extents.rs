@@ -7,9 +7,10 @@
 
 use crate::command::blocks;
 use crate::command::step::Step;
+use crate::command::table::CommandKind;
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
-use crate::request::{CommandKind, Slot, Ticket, status_of_result};
+use crate::request::{Slot, Ticket, status_of_result};
 use crate::session::event::Payload;
 use base::mutation::{self, Mutation};
 use base::units::Lba;
@@ -27,30 +28,21 @@ pub(crate) struct Checked<'a> {
     pub(crate) inside: (u32, &'a [u8]),
 }
 
-/// Checks a command; its extents are checked when the table is here.
+/// Checks the table of a command; its extents are checked when they are here.
 pub(crate) fn check<'a>(
     command: &Command,
     kind: CommandKind,
     payload: Payload<'a>,
     terms: &ExtentTerms,
-    rights: Option<&Rights>,
-    namespace: Option<&CoreNamespace>,
+    block_shift: u32,
 ) -> Result<Checked<'a>, Status> {
     let pointer = command.data_pointer()?;
-    let command_fused = command.fuse() != 0;
     let command = ExtentsCommand::parse(command);
     let counted = (1..=terms.extents).contains(&command.extents);
-    if command_fused || !counted || !matches!(pointer, DataPointer::InCapsule { .. }) {
+    if !counted || !matches!(pointer, DataPointer::InCapsule { .. }) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
-    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
-    if let Some(rights) = rights {
-        rights.check_any(command.nsid)?;
-    }
-    if kind == CommandKind::Write && namespace.read_only {
-        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
-    }
-    let bytes = u64::from(command.blocks) << namespace.block_shift;
+    let bytes = u64::from(command.blocks) << block_shift;
     if bytes > u64::from(terms.bytes) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
@@ -58,7 +50,7 @@ pub(crate) fn check<'a>(
     let length = pointer.length();
     match u64::from(length).checked_sub(table) {
         Some(0) => {}
-        Some(brought) if kind == CommandKind::Write && brought == bytes => {}
+        Some(brought) if kind.takes_data() && brought == bytes => {}
         _ => return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
     }
     let inside = blocks::arrival(pointer, payload, length)?;
@@ -155,12 +147,8 @@ pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreN
 }
 
 fn operation(kind: CommandKind, durable: bool) -> Operation {
-    match kind {
-        CommandKind::Write => Operation::Write {
-            durable: durable && !mutation::active(Mutation::FuaIgnored),
-        },
-        _ => Operation::Read,
-    }
+    let durable = durable && !mutation::active(Mutation::FuaIgnored);
+    kind.operation(durable, false).unwrap_or(Operation::Read)
 }
 
 /// Returns the request for the next extent, where the device takes one at a time.
@@ -196,7 +184,7 @@ fn answer(entry: &mut Slot) -> Step {
     let Some((first, status)) = table.failed else {
         return Step::Answer(Status::SUCCESS);
     };
-    entry.result = table.outcome(entry.kind == CommandKind::Read, first);
+    entry.result = table.outcome(entry.kind.sends_data(), first);
     Step::Answer(status)
 }
 
@@ -229,7 +217,7 @@ pub(crate) fn part_done(
     if let Some(table) = &mut entry.extents {
         table.note(part.into(), status);
         if let Some(extent) = table.extents.get_mut(usize::from(part)) {
-            extent.data = data.filter(|_| entry.kind == CommandKind::Read);
+            extent.data = data.filter(|_| entry.kind.sends_data());
         }
     }
     Step::Continue

@@ -10,29 +10,7 @@ use crate::request::{Slot, Ticket};
 use base::mutation::{self, Mutation};
 use block::Operation;
 use wire::limits::NSID_BROADCAST;
-use wire::nvme::{Command, Status};
-
-/// Checks a Flush. Returns its NSID.
-pub(crate) fn check(
-    command: &Command,
-    rights: Option<&Rights>,
-    namespace: Option<&CoreNamespace>,
-) -> Result<u32, Status> {
-    let nsid = command.nsid();
-    if command.fuse() != 0 {
-        return Err(Status::INVALID_FIELD.with_dnr());
-    }
-    if nsid == NSID_BROADCAST {
-        return Ok(nsid);
-    }
-    if namespace.is_none() {
-        return Err(Status::INVALID_NAMESPACE.with_dnr());
-    }
-    if let Some(rights) = rights {
-        rights.check_any(nsid)?;
-    }
-    Ok(nsid)
-}
+use wire::nvme::Status;
 
 /// Takes back the request for a namespace, for which its device had no room: the namespace is to be
 /// flushed again, and those after it.

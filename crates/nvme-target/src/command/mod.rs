@@ -21,3 +21,4 @@ pub(crate) mod device;
 pub(crate) mod extents;
 pub(crate) mod flush;
 pub(crate) mod step;
+pub(crate) mod table;

@@ -1,5 +1,6 @@
 //! Identify. `[NVMe Base 2.0 §5.17]`
 
+use crate::command::table;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::{ABORTS_MAX, Controller};
 use crate::limits::{
@@ -211,12 +212,9 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
         cqes: IdentifyController::CQES_16,
         nn: NAMESPACES_MAX,
         mnan: NAMESPACES_MAX,
-        oncs: IdentifyController::ONCS_COMPARE
-            | IdentifyController::ONCS_DATASET_MANAGEMENT
-            | IdentifyController::ONCS_WRITE_ZEROES
+        oncs: table::oncs()
             | IdentifyController::ONCS_SAVE_AND_SELECT
-            | IdentifyController::ONCS_TIMESTAMP
-            | IdentifyController::ONCS_VERIFY,
+            | IdentifyController::ONCS_TIMESTAMP,
         vwc: volatile_write_cache(controller),
         ioccsz: (64 + view.limits.in_capsule_bytes) / 16,
         ofcs: IdentifyController::OFCS_DISCONNECT,

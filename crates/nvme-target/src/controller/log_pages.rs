@@ -1,17 +1,16 @@
 //! Get Log Page. `[NVMe Base 2.0 §5.16]`
 
+use crate::command::table;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
 use crate::controller::{discovery, features};
-use crate::limits::Limits;
 use crate::stats::NamespaceStats;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::feature::FeatureId;
 use wire::nvme::log_page::{
-    ChangedNamespaces, EffectsLog, FirmwareSlotLog, LogPageId, SmartLog, SupportedFeatures,
-    SupportedLogPages,
+    ChangedNamespaces, FirmwareSlotLog, LogPageId, SmartLog, SupportedFeatures, SupportedLogPages,
 };
-use wire::nvme::{AdminOpcode, GetLogPage, IoOpcode, Status};
+use wire::nvme::{GetLogPage, Status};
 use wire::text;
 
 /// Carries out Get Log Page.
@@ -84,7 +83,7 @@ fn page(controller: &Controller, get: &GetLogPage, view: &View<'_>) -> Result<Ve
         LogPageId::CHANGED_NAMESPACES => ChangedNamespaces::of(controller.events.changed())
             .to_bytes()
             .to_vec(),
-        LogPageId::EFFECTS => effects(view.limits).to_bytes().to_vec(),
+        LogPageId::EFFECTS => table::effects(view.limits).to_bytes().to_vec(),
         LogPageId::FEATURE_EFFECTS => supported_features(controller).to_bytes().to_vec(),
         _ => return Err(unknown),
     })
@@ -142,67 +141,5 @@ fn smart(controller: &Controller) -> SmartLog {
         host_writes: u128::from(total.writes),
         error_entries: u128::from(controller.shared.error_count()),
         ..SmartLog::default()
-    }
-}
-
-fn effects(limits: &Limits) -> EffectsLog {
-    let mut log = EffectsLog::default();
-    let admin = [
-        AdminOpcode::GET_LOG_PAGE,
-        AdminOpcode::IDENTIFY,
-        AdminOpcode::ABORT,
-        AdminOpcode::SET_FEATURES,
-        AdminOpcode::GET_FEATURES,
-        AdminOpcode::ASYNC_EVENT_REQUEST,
-        AdminOpcode::KEEP_ALIVE,
-    ];
-    let vendor = limits.end_controller.then_some(AdminOpcode::END_CONTROLLER);
-    for opcode in admin.into_iter().chain(vendor) {
-        log.admin[usize::from(opcode.0)] = EffectsLog::SUPPORTED;
-    }
-    for opcode in [
-        IoOpcode::FLUSH,
-        IoOpcode::READ,
-        IoOpcode::COMPARE,
-        IoOpcode::VERIFY,
-    ] {
-        log.io[usize::from(opcode.0)] = EffectsLog::SUPPORTED;
-    }
-    if limits.extent_terms().is_some() {
-        let changes = EffectsLog::SUPPORTED | EffectsLog::CHANGES_DATA;
-        log.io[usize::from(IoOpcode::READ_EXTENTS.0)] = EffectsLog::SUPPORTED;
-        log.io[usize::from(IoOpcode::WRITE_EXTENTS.0)] = changes;
-    }
-    for opcode in [
-        IoOpcode::WRITE,
-        IoOpcode::WRITE_ZEROES,
-        IoOpcode::DATASET_MANAGEMENT,
-    ] {
-        log.io[usize::from(opcode.0)] = EffectsLog::SUPPORTED | EffectsLog::CHANGES_DATA;
-    }
-    log
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn effects_name_every_command_that_changes_data() {
-        let limits = Limits {
-            end_controller: false,
-            extents: 0,
-            ..Limits::default()
-        };
-        let log = effects(&limits);
-        assert_eq!(log.io[usize::from(IoOpcode::WRITE_EXTENTS.0)], 0);
-        let all = effects(&Limits::default());
-        assert_eq!(all.io[usize::from(IoOpcode::WRITE_EXTENTS.0)], 0b11);
-        assert_eq!(all.io[usize::from(IoOpcode::READ_EXTENTS.0)], 0b01);
-        let end = usize::from(AdminOpcode::END_CONTROLLER.0);
-        assert_eq!((all.admin[end], log.admin[end]), (0b01, 0));
-        assert_eq!(log.io[usize::from(IoOpcode::WRITE.0)], 0b11);
-        assert_eq!(log.io[usize::from(IoOpcode::READ.0)], 0b01);
-        assert_eq!(log.io[usize::from(IoOpcode::COPY.0)], 0);
     }
 }

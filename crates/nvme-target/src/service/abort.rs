@@ -1,7 +1,7 @@
 //! Aborts of commands that wait. `[NVMe Base 2.0 §5.1]`
 
 use crate::command::dataset;
-use crate::request::{CommandKind, CommandState, Ticket};
+use crate::request::{CommandState, Ticket};
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::requests::finish;
@@ -38,11 +38,10 @@ pub(crate) fn abort(
     let ticket = connection.ticket(slot);
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
-    let (kind, state) = (entry.kind, entry.state());
-    let aborted = match state {
+    let aborted = match entry.state() {
         CommandState::WaitingForNamespace | CommandState::WaitingForBuffer => true,
         CommandState::WaitingForTokens => withdraw_tokens(connection, slot, core),
-        CommandState::Executing if kind == CommandKind::Dataset => {
+        CommandState::Executing if entry.range.listed => {
             if entry.parts.outstanding == 0 || !dataset::is_open(entry) {
                 return Aborted::No;
             }

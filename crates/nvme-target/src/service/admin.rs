@@ -1,8 +1,9 @@
 //! Admin and Fabrics commands, from their arrival to a slot, a buffer, and their data.
 
 use crate::command::blocks;
-use crate::controller::data::{self, Direction};
-use crate::request::{CommandKind, CommandState};
+use crate::command::table::CommandKind;
+use crate::controller::data;
+use crate::request::CommandState;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::service::flow::Flow;
@@ -11,7 +12,7 @@ use crate::service::requests::arrived;
 use crate::service::{answers, capsule_data};
 use crate::session::event::Payload;
 use reactor::Context;
-use wire::nvme::{Command, Status};
+use wire::nvme::{Command, DataDirection, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// Begins an admin or Fabrics command: gets it a slot and a buffer, and its data.
@@ -35,18 +36,18 @@ fn try_begin(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
-    let direction = Direction::of(command);
+    let direction = data::direction(command);
     let pointer = data::pointer(command, direction)?;
     let length = pointer.length();
     let limit = match direction {
-        Direction::ToController => ADMIN_IN_CAPSULE_BYTES,
+        DataDirection::ToController => ADMIN_IN_CAPSULE_BYTES,
         _ => core.limits.transfer_bytes,
     };
     if length > limit {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let inside = match direction {
-        Direction::ToController if length > 0 => blocks::arrival(pointer, payload, length)?,
+        DataDirection::ToController if length > 0 => blocks::arrival(pointer, payload, length)?,
         _ if matches!(payload, Payload::None) => Some((0, &[][..])),
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     };
@@ -69,12 +70,12 @@ fn try_begin(
     entry.transfer.length = length;
     let mut asks = false;
     if let Some((mut data, held)) = buffer {
-        if let (Direction::ToController, Some(inside)) = (direction, inside) {
+        if let (DataDirection::ToController, Some(inside)) = (direction, inside) {
             let buffer = (data, held);
             capsule_data::receive(connection, slot, buffer, inside, payload, core, cx);
             return Ok(Flow::Continue);
         }
-        asks = direction == Direction::ToController;
+        asks = direction == DataDirection::ToController;
         if !asks && let Some(bytes) = data.bytes_mut() {
             bytes.fill(0);
         }

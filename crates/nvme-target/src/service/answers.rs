@@ -3,15 +3,17 @@
 //! C2HData and CapsuleResp `[NVMe-TCP 1.0 §3.3.2.1]`, and R2T. Where the send side has no space, the
 //! slot waits, and [`resume`] sends what waited, in order.
 
-use crate::request::{CommandKind, CommandState};
+use crate::command::table::{CommandKind, Row};
+use crate::request::CommandState;
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
 use crate::session::output::Unsent;
 use base::mutation::{self, Mutation};
+use qos::PricedOperation;
 use reactor::{BufferPool, Context, IoSlice};
 use switch::doorbell::Urgency;
 use wire::nvme::log_page::ErrorEntry;
-use wire::nvme::{Command, Completion, IoOpcode, Status};
+use wire::nvme::{Command, Completion, Status};
 use wire::tcp::{DataAlignment, IcResp};
 
 /// CRD of CRDT1, the only retry delay that Identify reports.
@@ -71,10 +73,10 @@ pub(crate) fn refuse(
         && let Some(namespace) = core.namespace(connection.access.subsystem, nsid)
     {
         let stats = &mut namespace.stats;
-        match IoOpcode(command.opcode()) {
-            IoOpcode::READ => stats.read_errors += 1,
-            IoOpcode::WRITE => stats.write_errors += 1,
-            IoOpcode::FLUSH => stats.flush_errors += 1,
+        match Row::of(command.opcode()).map(|row| row.price) {
+            Some(PricedOperation::Read) => stats.read_errors += 1,
+            Some(PricedOperation::Write) => stats.write_errors += 1,
+            Some(PricedOperation::Flush) => stats.flush_errors += 1,
             _ => stats.other_errors += 1,
         }
     }

@@ -1,7 +1,8 @@
 //! The end of a connection: it drains, closes, and is forgotten when no device has a command of it.
 
+use crate::command::table::CommandKind;
 use crate::controller::registry::{ConnectionPlace, SharedController};
-use crate::request::{CommandKind, CommandState};
+use crate::request::CommandState;
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::{Action, CoreState};

@@ -3,6 +3,7 @@
 //! Owned by its core's poll group. It never blocks, and whatever its peer sends, the worst that
 //! happens is that this connection ends.
 
+use crate::command::blocks::Admitted;
 use crate::controller::connect::NO_SUBSYSTEM;
 use crate::controller::registry::SharedController;
 use crate::controller::state::Controller;
@@ -10,7 +11,7 @@ use crate::limits::ATTEMPTS_MAX;
 use crate::permit::ConnectionPermit;
 use crate::qos::access::Rights;
 use crate::qos::core::TokenQueue;
-use crate::request::{CommandKind, Ticket};
+use crate::request::Ticket;
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
 use crate::session::Session;
@@ -308,8 +309,7 @@ impl Connection {
         self.session.output.set_parties(parties);
     }
 
-    /// Takes a slot for an I/O command to a namespace, of which the command has seen this
-    /// incarnation.
+    /// Takes a slot for an I/O command.
     ///
     /// # Errors
     /// Internal Error when the table is full: its host keeps more in flight than it may.
@@ -317,8 +317,7 @@ impl Connection {
     pub(crate) fn begin(
         &mut self,
         command: &Command,
-        kind: CommandKind,
-        (nsid, incarnation): (u32, u32),
+        admitted: &Admitted,
         core: &mut CoreState,
         now: Time,
     ) -> Result<u16, Status> {
@@ -326,11 +325,11 @@ impl Connection {
         let slot = commands.take(command.cid(), &mut core.states);
         let slot = slot.ok_or(Status::INTERNAL_ERROR)?;
         let entry = commands.slot(slot);
-        entry.kind = kind;
+        entry.kind = admitted.kind;
         entry.opcode = command.opcode();
-        entry.nsid = nsid;
+        entry.nsid = admitted.nsid;
         entry.accounting.began = now;
-        entry.accounting.incarnation = incarnation;
+        entry.accounting.incarnation = admitted.incarnation;
         Ok(slot)
     }
 

@@ -2,13 +2,13 @@
 //! done here.
 
 use crate::command::step::Step;
+use crate::command::table::CommandKind;
 use crate::controller::connect::{self, Joined, Origin, Refusal};
-use crate::controller::data::Direction;
 use crate::controller::registry::{ConnectionPlace, ControllerKind};
 use crate::controller::reply::Reply;
 use crate::controller::state::Controller;
-use crate::controller::{admin, properties};
-use crate::request::{CommandKind, CommandState};
+use crate::controller::{admin, data, properties};
+use crate::request::CommandState;
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::{Action, CoreState};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use switch::knobs::Lanes;
 use wire::fabrics::{Connect, ConnectData, ConnectResponse, FabricsCommand, InvalidParameter};
 use wire::limits::NSID_BROADCAST;
-use wire::nvme::{Command, Status};
+use wire::nvme::{Command, DataDirection, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// Carries out an admin or Fabrics command that has its data.
@@ -81,7 +81,7 @@ fn carry_out(
     let mut sends = false;
     match reply {
         Reply::Data(value) => {
-            (result, sends) = (value, Direction::of(command) == Direction::ToHost)
+            (result, sends) = (value, data::direction(command) == DataDirection::ToHost)
         }
         Reply::Bare(value) => result = value,
         Reply::AwaitEvent => {

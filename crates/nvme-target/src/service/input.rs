@@ -5,7 +5,7 @@ use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
 use crate::service::flow::Flow;
 use crate::service::wait_lists::{INPUT, WaitsFor};
-use crate::service::{admin, answers, io, requests};
+use crate::service::{admin, answers, requests};
 use crate::session::Stalled;
 use crate::session::event::{Delivery, Event, Payload, Violation};
 use base::Time;
@@ -372,7 +372,7 @@ fn dispatch(
     cx: &mut Context<'_>,
 ) -> Flow {
     if matches!(connection.owner, Owner::Io(_)) && !command.is_fabrics() {
-        return io::begin(connection, command, payload, core, cx);
+        return connection.begin_io(command, payload, core, cx);
     }
     core.stores.order();
     let connects = command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT;

@@ -3,7 +3,7 @@
 
 use crate::command::cost;
 use crate::command::step::Step;
-use crate::request::{CommandKind, CommandState};
+use crate::request::CommandState;
 use crate::service::answers;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
@@ -50,14 +50,14 @@ fn get_buffer(
     let digests = connection.session.output.format().data_digest;
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
-    let (kind, length) = (entry.kind, entry.transfer.length);
-    let needs = entry.transfer.data.is_none() && length > 0 && (asks || kind == CommandKind::Read);
+    let (reads, length) = (entry.kind.sends_data(), entry.transfer.length);
+    let needs = entry.transfer.data.is_none() && length > 0 && (asks || reads);
     if !needs {
         return true;
     }
     let namespace = core.namespace_ref(subsystem, entry.nsid);
     let memory = namespace.is_some_and(|namespace| namespace.direct.is_some());
-    entry.transfer.direct = memory && !digests && kind == CommandKind::Read;
+    entry.transfer.direct = memory && !digests && reads;
     if entry.transfer.direct {
         return true;
     }
@@ -65,7 +65,7 @@ fn get_buffer(
     let holding = &connection.holding;
     // Each extent of a read has a buffer of its own.
     let table = entry.extents.as_deref();
-    let (largest, share) = match table.filter(|_| kind == CommandKind::Read) {
+    let (largest, share) = match table.filter(|_| reads) {
         Some(table) => (
             table.lengths().max().unwrap_or_default(),
             holding.may_take_all(table.lengths(), pool, &core.limits),
@@ -100,7 +100,7 @@ fn take_buffers(
 ) -> Result<(), WaitsFor> {
     let entry = connection.session.commands.slot(slot);
     let taken = match &mut entry.extents {
-        Some(table) if entry.kind == CommandKind::Read => {
+        Some(table) if entry.kind.sends_data() => {
             let held = table.take_buffers(|length| answers::take_buffer(pool, length));
             held.map(|held| (None, held))
         }
@@ -122,7 +122,7 @@ fn get_work(
 ) -> bool {
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
-    if entry.accounting.works || !entry.kind.works_without_buffer() {
+    if entry.accounting.works || !entry.works_without_buffer() {
         return true;
     }
     let pool = cx.driver.buffers();

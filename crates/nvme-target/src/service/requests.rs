@@ -6,10 +6,11 @@
 //! brings it back, named by its [state](crate::request::CommandState).
 
 use crate::command::step::Step;
+use crate::command::table::{CommandKind, Form};
 use crate::command::{cost, dataset, device, extents, flush};
 use crate::namespace::{CoreNamespace, Waiting};
 use crate::qos::core::{Done, Priced};
-use crate::request::{CommandKind, CommandState, Slot, StateCounts, Ticket, status_of_result};
+use crate::request::{CommandState, Slot, StateCounts, Ticket, status_of_result};
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
 use crate::service::prepare::prepare;
@@ -145,11 +146,12 @@ pub(crate) fn put_back(
             entry.range.commits = false;
             entry.range.durable = true;
         }
-        Waiting::Request(request) if entry.kind.has_parts() => {
+        Waiting::Request(request) if entry.has_parts() => {
             entry.parts.outstanding -= 1;
-            match entry.kind {
-                CommandKind::Dataset => dataset::put_back(entry, request.blocks),
-                _ => flush::put_back(entry, nsid),
+            if entry.range.listed {
+                dataset::put_back(entry, request.blocks);
+            } else {
+                flush::put_back(entry, nsid);
             }
             if entry.parts.outstanding > 0 {
                 return;
@@ -162,7 +164,7 @@ pub(crate) fn put_back(
             }
         }
     }
-    if entry.kind == CommandKind::Read {
+    if entry.kind.sends_data() {
         // Others may have the buffers meanwhile.
         entry.transfer.data = None;
         if let Some(table) = &mut entry.extents {
@@ -243,7 +245,8 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
     if entry.nsid == NSID_BROADCAST {
         return admit_to_all(connection, slot, core);
     }
-    let (nsid, range, kind) = (entry.nsid, entry.range, entry.kind);
+    let (nsid, range) = (entry.nsid, entry.range);
+    let ranged = !entry.has_parts();
     let (incarnation, paid) = (entry.accounting.incarnation, entry.accounting.paid);
     let table = entry.extents.as_deref();
     let namespace = core.namespace(connection.access.subsystem, nsid);
@@ -255,7 +258,6 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
         return Step::WaitForNamespace(nsid);
     }
     // The namespace may have become smaller while the command waited.
-    let ranged = !matches!(kind, CommandKind::Flush | CommandKind::Dataset);
     let fits = table.map_or_else(
         || namespace.contains(range.lba, u64::from(range.blocks)),
         |table| table.end() <= namespace.blocks,
@@ -276,7 +278,7 @@ fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
 fn pay(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
     let subsystem = connection.access.subsystem;
     let entry = connection.session.commands.slot(slot);
-    if entry.kind == CommandKind::Dataset && entry.transfer.received < entry.transfer.length {
+    if entry.range.listed && entry.transfer.received < entry.transfer.length {
         // Its data says what it costs; until that is here, nothing of it concerns the namespace.
         return Step::Prepare;
     }
@@ -404,15 +406,15 @@ fn execute(
     if let Some(step) = device::commit(entry, ticket, namespace) {
         return step;
     }
-    match entry.kind {
-        CommandKind::Admin => controller::execute(connection, slot, core, cx),
-        CommandKind::Flush | CommandKind::Shutdown => Step::Continue,
-        CommandKind::Dataset => {
+    match entry.kind.row().form {
+        Form::Controller => controller::execute(connection, slot, core, cx),
+        Form::Flush => Step::Continue,
+        Form::Extents => extents::execute(entry, ticket, namespace),
+        _ if entry.range.listed => {
             let rights = connection.access.rights.as_deref();
             dataset::clip(entry, &core.limits);
             dataset::execute(entry, rights, namespace)
         }
-        _ if entry.extents.is_some() => extents::execute(entry, ticket, namespace),
         _ => device::execute(entry, ticket, namespace),
     }
 }
@@ -478,7 +480,7 @@ fn next_part(connection: &mut Connection, slot: u16, core: &mut CoreState) -> St
     if entry.extents.is_some() {
         return extents::next(entry, ticket);
     }
-    if entry.kind == CommandKind::Dataset {
+    if entry.range.listed {
         let namespace = core.namespace_ref(subsystem, entry.nsid);
         return dataset::next(entry, ticket, namespace, &core.limits, answers);
     }
@@ -509,7 +511,7 @@ pub(crate) fn finish(
         "the device has nothing of a command that ends"
     );
     entry.status = Some(status);
-    if entry.kind != CommandKind::Read && entry.kind != CommandKind::Admin {
+    if !entry.kind.sends_data() {
         if mutation::active(Mutation::BufferKept) && !status.is_success() {
             std::mem::forget(entry.transfer.data.take());
         }
@@ -548,21 +550,21 @@ pub(crate) fn finish(
 /// Counts a command in its namespace, and for its tenant.
 fn count(connection: &mut Connection, slot: u16, status: Status, core: &mut CoreState, now: Time) {
     let entry = connection.session.commands.slot(slot);
-    let (kind, nsid, accounting) = (entry.kind, entry.nsid, entry.accounting);
+    let (operation, nsid, accounting) = (entry.kind.row().price, entry.nsid, entry.accounting);
     let bytes = u64::from(entry.transfer.length);
     let took = now.since(accounting.began);
     let success = status.is_success();
     let Some(namespace) = core.namespace(connection.access.subsystem, nsid) else {
         return;
     };
-    namespace.count(kind, success, bytes, took);
+    namespace.count(operation, success, bytes, took);
     if namespace.scheduler.is_none() {
         return;
     }
     let submitted = Some(accounting.submitted).filter(|&at| at > Time::ZERO);
     if let Some(queue) = connection.token_queue(nsid) {
         let done = Done {
-            kind,
+            operation,
             success,
             bytes,
             took,

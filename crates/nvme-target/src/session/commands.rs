@@ -4,7 +4,8 @@
 //! two commands at a time never pays for more. Nothing is allocated once it has grown; now and then
 //! an idle one gives back what it did not need since the last time.
 
-use crate::request::{CommandKind, CommandState, Slot, StateCounts};
+use crate::command::table::CommandKind;
+use crate::request::{CommandState, Slot, StateCounts};
 use base::Time;
 use base::mutation::{self, Mutation};
 use wire::fabrics::Connect;

@@ -4,8 +4,9 @@
 //! Payload goes where [`Incoming`] says, into the buffer that its command has. Checked here: that
 //! an R2T with the tag is outstanding, for that command, and for those bytes.
 
+use crate::command::table::CommandKind;
 use crate::limits::Limits;
-use crate::request::{CommandKind, CommandState};
+use crate::request::CommandState;
 use crate::session::Session;
 use crate::session::event::{Delivery, Violation};
 use base::mutation::{self, Mutation};

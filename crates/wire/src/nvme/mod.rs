@@ -33,6 +33,6 @@ pub use identify_controller::IdentifyController;
 pub use identify_namespace::IdentifyNamespace;
 pub use io::{DatasetManagement, IoCommand, LbaCommand};
 pub use nqn::{DISCOVERY_NQN, Nqn, NqnError};
-pub use opcode::{AdminOpcode, FabricsType, IoOpcode};
+pub use opcode::{AdminOpcode, DataDirection, FabricsType, IoOpcode};
 pub use sgl::{DataPointer, SglDescriptor};
 pub use status::Status;

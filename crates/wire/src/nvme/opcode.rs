@@ -36,6 +36,32 @@ pub(crate) use code_names;
 /// The opcode of every Fabrics command, on admin and I/O queues alike. `[NVMe Base 2.0 §6]`
 pub const FABRICS_OPCODE: u8 = 0x7f;
 
+/// Direction of a command's data. `[NVMe Base 2.0 §3.3.3.1]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DataDirection {
+    /// No data.
+    None,
+    /// Host to controller.
+    ToController,
+    /// Controller to host.
+    ToHost,
+    /// Both.
+    Both,
+}
+
+impl DataDirection {
+    /// The direction in bits 1:0 of an opcode, or of the type of a Fabrics command.
+    #[inline]
+    pub const fn of(code: u8) -> Self {
+        match code & 0b11 {
+            0b00 => Self::None,
+            0b01 => Self::ToController,
+            0b10 => Self::ToHost,
+            _ => Self::Both,
+        }
+    }
+}
+
 code_names! {
     /// Opcode of an admin command. `[NVMe Base 2.0 §5]`
     AdminOpcode {
@@ -125,6 +151,21 @@ code_names! {
         WRITE_EXTENTS = 0x81, "Write Extents";
         /// Read Extents, one of our own ([`ExtentsCommand`](crate::nvme::ExtentsCommand)).
         READ_EXTENTS = 0x83, "Read Extents";
+    }
+}
+
+impl IoOpcode {
+    /// LBCC of the effects log: the command may change the content of logical blocks.
+    pub const fn changes_data(self) -> bool {
+        matches!(
+            self,
+            Self::WRITE
+                | Self::WRITE_UNCORRECTABLE
+                | Self::WRITE_ZEROES
+                | Self::DATASET_MANAGEMENT
+                | Self::COPY
+                | Self::WRITE_EXTENTS
+        )
     }
 }
 

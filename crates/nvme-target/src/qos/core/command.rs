@@ -1,6 +1,6 @@
 //! Commands of tenants: those that wait for tokens, and those that are done.
 
-use crate::request::{CommandKind, Ticket};
+use crate::request::Ticket;
 use base::Nanos;
 use qos::PricedOperation;
 
@@ -19,7 +19,7 @@ pub(crate) struct Closed;
 /// A command that is through.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
-    pub(crate) kind: CommandKind,
+    pub(crate) operation: PricedOperation,
     pub(crate) success: bool,
     pub(crate) bytes: u64,
     /// From its dispatch to its answer.

@@ -4,10 +4,10 @@ use crate::latency::TenantLatency;
 use crate::line::Line;
 use crate::qos::core::command::{Done, Lateness, Priced};
 use crate::qos::record::{CoreRecord, TenantRecord};
-use crate::request::{CommandKind, Ticket};
+use crate::request::Ticket;
 use crate::stats::TenantStats;
 use qos::token_scheduler::Refused;
-use qos::{TenantId, TenantKey, TokenScheduler, Tokens};
+use qos::{PricedOperation, TenantId, TenantKey, TokenScheduler, Tokens};
 use std::sync::Arc;
 
 /// Billionths of a token in a thousandth.
@@ -101,14 +101,14 @@ impl CoreTenant {
     #[inline]
     pub(super) fn count(&mut self, done: &Done, lateness: &mut Lateness) {
         let (stats, latency) = (&mut self.stats, &mut self.latency);
-        let read = done.kind == CommandKind::Read;
-        match done.kind {
+        let read = done.operation == PricedOperation::Read;
+        match done.operation {
             _ if !done.success => stats.errors += 1,
-            CommandKind::Read => {
+            PricedOperation::Read => {
                 stats.reads += 1;
                 stats.read_bytes += done.bytes;
             }
-            CommandKind::Write => {
+            PricedOperation::Write => {
                 stats.writes += 1;
                 stats.written_bytes += done.bytes;
             }
