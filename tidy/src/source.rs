@@ -29,8 +29,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Folders that hold no source of ours: build output and kept inputs of the fuzz targets.
-const SKIPPED: [&str; 2] = ["target", "corpus"];
+/// The folder of build output, which holds no source.
+const SKIPPED: &str = "target";
 
 impl Source {
     /// A file with this content.
@@ -53,7 +53,7 @@ impl Source {
             for entry in fs::read_dir(&folder)? {
                 let path = entry?.path();
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
-                if name.starts_with('.') || SKIPPED.contains(&name.as_ref()) {
+                if name.starts_with('.') || name == SKIPPED {
                     continue;
                 }
                 let kind = path.extension().unwrap_or_default().to_string_lossy();

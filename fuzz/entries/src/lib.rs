@@ -1,9 +1,9 @@
 //! The entry points of the fuzz targets: one function for each, which takes any bytes and panics
 //! when something is wrong.
 //!
-//! `fuzz/` runs them under libFuzzer; the ordinary test `smoke` runs the same functions for a
-//! moment on seeded bytes and on the kept corpus. The functions of `wire` alone are with that
-//! crate, in `crates/wire/tests/all/fuzz_entry`.
+//! `fuzz/` runs them under libFuzzer; the test `smoke` runs them on the kept corpus and on random
+//! bytes from fixed seeds. Entry points that need `wire` alone are in
+//! `crates/wire/tests/all/fuzz_entry`.
 
 mod descriptor_chain;
 mod host_session;

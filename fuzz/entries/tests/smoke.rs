@@ -1,12 +1,16 @@
-//! The fuzz targets for a moment each, on bytes from fixed seeds and on the kept corpus.
+//! Runs each fuzz target on its kept corpus, then on random bytes from fixed seeds.
+
+#[cfg(test)]
+#[path = "../../corpus.rs"]
+mod corpus;
 
 #[cfg(test)]
 mod tests {
+    use crate::corpus;
     use base::Prng;
     use fuzz_entries::{
         configuration, descriptor_chain, device_model, host_session, http, nbd, target_session,
     };
-    use std::path::Path;
 
     /// Names the input, if the test fails on it.
     struct Named(String);
@@ -19,15 +23,12 @@ mod tests {
         }
     }
 
-    /// Runs `entry` on `cases` random inputs, always the same ones, and on what is kept for `name`.
+    /// Runs `entry` on the kept inputs of `name`, then on `cases` random inputs from fixed seeds.
     fn run(name: &str, cases: u64, longest: u64, entry: impl Fn(&[u8])) {
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../corpus")
-            .join(name);
-        for file in kept.read_dir().expect("a corpus") {
-            let file = file.expect("a file of the corpus").path();
-            let _named = Named(file.display().to_string());
-            entry(&std::fs::read(&file).expect("a file of the corpus"));
+        let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../corpus.tar.gz");
+        for (input, bytes) in corpus::inputs(archive, name) {
+            let _named = Named(input);
+            entry(&bytes);
         }
         for seed in 0..cases {
             let mut prng = Prng::from_seed(seed);

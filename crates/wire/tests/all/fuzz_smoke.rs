@@ -1,22 +1,18 @@
-//! The fuzz targets for a moment each, on bytes from fixed seeds and on the kept corpus.
+//! Runs each fuzz target on its kept corpus, then on random bytes from a fixed seed.
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use proptest::prelude::*;
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
     use wire::tcp::Role;
 
-    use crate::fuzz_entry;
+    use crate::{corpus, fuzz_entry};
 
-    /// Runs `target` on what is kept for `name`, and on `cases` random inputs, always the same
-    /// ones.
+    /// Runs `target` on the kept inputs of `name`, then on `cases` random inputs, the same each time.
     fn runs(name: &str, cases: u32, longest: usize, target: impl Fn(&[u8])) {
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-        for file in kept.join(name).read_dir().expect("a corpus") {
-            let file = file.expect("a file of the corpus").path();
-            target(&std::fs::read(file).expect("a file of the corpus"));
+        let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus.tar.gz");
+        for (_, bytes) in corpus::inputs(archive, name) {
+            target(&bytes);
         }
         let config = Config {
             cases,
