@@ -15,7 +15,6 @@ mod line;
 mod log_budget;
 mod message;
 mod namespace;
-mod network;
 mod permit;
 pub mod probe;
 mod qos;
@@ -31,7 +30,7 @@ mod switch;
 mod target;
 
 pub use ::qos::access::AccessGrant;
-pub use change::waiting::{Waiter, wait_by};
+pub use change::ack::{Waiter, wait_by};
 pub use controller::registry::ControllerKind;
 pub use error::TargetError;
 pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency, TenantLatency};

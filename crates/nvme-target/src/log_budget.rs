@@ -11,7 +11,7 @@
 //! of each command.
 
 use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
-use crate::network::network;
+use crate::permit::network;
 use base::{Nanos, Time};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

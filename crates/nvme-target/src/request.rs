@@ -25,15 +25,14 @@
 
 use crate::command::table::{CommandKind, Form};
 use crate::extent_table::ExtentTable;
+use crate::limits::R2TS_PER_COMMAND_MAX;
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
-use block::{BlockError, Operation};
+use block::{BlockError, Extents, Operation, Request};
 use reactor::IoSlice;
 use std::num::NonZeroU16;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::{Command, Status};
-
-use crate::limits::R2TS_PER_COMMAND_MAX;
 
 /// Name of a slot of a connection. The name may be stale: its user checks the slot's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +85,31 @@ impl Ticket {
             slot: u16::from_le_bytes([s0, s1]),
         }
     }
+}
+
+/// Next step of a command that has a slot.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The command passes its gates: namespace, tokens.
+    Admit,
+    /// The command gets a buffer, and its data from the host.
+    Prepare,
+    /// The command has all that it needs.
+    Execute,
+    /// A request goes to the device of a namespace, by NSID.
+    Submit(u32, Request),
+    /// A command over extents goes to the device of a namespace, by NSID.
+    SubmitExtents(u32, Extents),
+    /// The next part of the command, if it has one.
+    Continue,
+    /// The command pays for its next part; until then it is not in flight in its namespace.
+    PayAgain,
+    /// The command waits until a namespace opens.
+    WaitForNamespace(u32),
+    /// The command waits for an event that is certain: a completion, a buffer, data, tokens.
+    Wait,
+    /// The command has its status.
+    Answer(Status),
 }
 
 base::named! {

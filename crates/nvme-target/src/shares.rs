@@ -16,7 +16,7 @@
 //! Must never: count what a connection holds beyond its end.
 
 use crate::limits::Limits;
-use crate::network::network;
+use crate::permit::network;
 use crate::stats::CoreStats;
 use reactor::BufferPool;
 use std::cell::Cell;

@@ -5,7 +5,7 @@
 //! commands in flight) is acknowledged when it is through. The caller waits for all, or
 //! gives up after a bounded time and undoes the change.
 
-use super::waiting;
+use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ impl Ack {
     /// Waits for every core, at most as long as `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<(), AckError> {
         let begin = Instant::now();
-        let ran = waiting::run(&|| self.poll().is_some(), timeout);
+        let ran = run(&|| self.poll().is_some(), timeout);
         loop {
             if let Some(result) = self.poll() {
                 return result;
@@ -121,6 +121,32 @@ impl Drop for Pausing {
     fn drop(&mut self) {
         self.ack.done(std::mem::replace(&mut self.result, Ok(())));
     }
+}
+
+/// Runs the cores until the condition holds, or as much of their time as the duration says is over.
+pub type Waiter = Box<dyn FnMut(&dyn Fn() -> bool, Duration)>;
+
+thread_local! {
+    static WAITER: RefCell<Option<Waiter>> = const { RefCell::new(None) };
+}
+
+/// Makes `change`; wherever it waits for the cores, `waiter` runs them on this thread instead.
+pub fn wait_by<R>(waiter: Waiter, change: impl FnOnce() -> R) -> R {
+    WAITER.set(Some(waiter));
+    let result = change();
+    WAITER.set(None);
+    result
+}
+
+/// Lets the waiter of this thread run the cores until `done`, at most for `timeout`. Returns false
+/// where the thread has none.
+pub(crate) fn run(done: &dyn Fn() -> bool, timeout: Duration) -> bool {
+    let Some(mut waiter) = WAITER.take() else {
+        return false;
+    };
+    waiter(done, timeout);
+    WAITER.set(Some(waiter));
+    true
 }
 
 #[cfg(test)]

@@ -3,5 +3,3 @@
 
 pub(crate) mod ack;
 pub(crate) mod step;
-pub(crate) mod waiting;
-pub(crate) mod withdrawal;

@@ -1,7 +1,9 @@
-//! Steps of a change, which every core takes.
+//! Steps of a change, which every core takes, and the removals and revocations that it has begun.
 
+use super::ack::Pausing;
 use crate::namespace::Namespace;
 use crate::subsystem::Subsystem;
+use base::{SlabKey, Time};
 use std::sync::Arc;
 use switch::Knobs;
 
@@ -43,4 +45,25 @@ pub(crate) enum AfterPause {
     Reopen,
     /// It is gone.
     Remove,
+}
+
+/// A removal or a revocation that waits.
+#[derive(Debug)]
+pub(crate) struct Withdrawal {
+    /// The namespace that is to be removed, by subsystem and identifier; `None` for rights.
+    pub(crate) removes: Option<(u32, u32)>,
+    /// Connections with answers that point into the memory and are not sent.
+    pub(crate) holders: Vec<Holder>,
+    /// Time at which the connections close that hold some still.
+    pub(crate) until: Time,
+    /// Acknowledged, by being dropped, when the change is through on this core.
+    pub(crate) _debt: Option<Pausing>,
+}
+
+/// A connection with answers that are not sent.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) connection: SlabKey,
+    /// Number of the send with which the last of them leaves; `None` while some wait for room.
+    pub(crate) mark: Option<u64>,
 }

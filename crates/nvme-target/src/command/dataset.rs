@@ -4,11 +4,10 @@
 
 use crate::command::blocks::arrival;
 use crate::command::device::part;
-use crate::command::step::Step;
 use crate::limits::{DATASET_PARALLEL_MAX, Limits};
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
-use crate::request::{PaidBlocks, Slot, Ticket};
+use crate::request::{PaidBlocks, Slot, Step, Ticket};
 use crate::session::event::Payload;
 use base::mutation::{self, Mutation};
 use block::Operation;

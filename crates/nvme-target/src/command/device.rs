@@ -1,10 +1,9 @@
 //! Commands and their requests to the device.
 
 use crate::command::blocks;
-use crate::command::step::Step;
 use crate::command::table::CommandKind;
 use crate::namespace::CoreNamespace;
-use crate::request::{Slot, Ticket, status_of_result};
+use crate::request::{Slot, Step, Ticket, status_of_result};
 use base::mutation::{self, Mutation};
 use base::units::Lba;
 use block::{BlockError, Operation, Request};

@@ -6,11 +6,10 @@
 //! command, any other a request for each of them, all in one kick.
 
 use crate::command::blocks;
-use crate::command::step::Step;
 use crate::command::table::CommandKind;
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
-use crate::request::{Slot, Ticket, status_of_result};
+use crate::request::{Slot, Step, Ticket, status_of_result};
 use crate::session::event::Payload;
 use base::mutation::{self, Mutation};
 use base::units::Lba;

@@ -2,11 +2,10 @@
 //! `[NVMe Base 2.0 §7.1, §3.6.2]`
 
 use crate::command::device::part;
-use crate::command::step::Step;
 use crate::limits::DATASET_PARALLEL_MAX;
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
-use crate::request::{Slot, Ticket};
+use crate::request::{Slot, Step, Ticket};
 use base::mutation::{self, Mutation};
 use block::Operation;
 use wire::limits::NSID_BROADCAST;

@@ -1,9 +1,8 @@
-//! I/O commands of the NVM command set: a command in, a [`Step`](step::Step) out.
+//! I/O commands of the NVM command set: a command in, a [`Step`](crate::request::Step) out.
 //! `[NVMe NVM 1.0 §3.2]`
 //!
 //! Everything here is a function of the command, its slot, its namespace and its host's rights. No
-//! connection, no core, no device is changed: the service does what a step says, and asks for the
-//! next one.
+//! connection, core or device is changed: the service carries out a step, and requests the next one.
 //!
 //! | file | commands |
 //! |---|---|
@@ -12,6 +11,7 @@
 //! | `flush` | Flush, of one namespace or of all |
 //! | `dataset` | Dataset Management |
 //! | `extents` | Read Extents, Write Extents (vendor specific) |
+//! | `table` | the row of every command: its checks, its price, the way it runs |
 //! | `cost` | the tokens that each of them costs |
 
 pub(crate) mod blocks;
@@ -20,5 +20,4 @@ pub(crate) mod dataset;
 pub(crate) mod device;
 pub(crate) mod extents;
 pub(crate) mod flush;
-pub(crate) mod step;
 pub(crate) mod table;

@@ -1,14 +1,13 @@
 //! Connect: makes a controller, or joins an I/O queue to one. `[NVMe Base 2.0 §6.3]`
 
 use crate::controller::async_events::AsyncEvents;
-use crate::controller::feature_values::Features;
 use crate::controller::keep_alive::KeepAlive;
 use crate::controller::registers::Registers;
 use crate::controller::registry::{
     ConnectionPlace, ControllerKind, ControllerLimit, QueueTerms, SharedController,
 };
 use crate::controller::reply::View;
-use crate::controller::state::Controller;
+use crate::controller::state::{Controller, Features};
 use crate::permit::{ConnectionPermit, PermitRefused};
 use crate::qos::access::{AccessDecision, AccessRules, Rights};
 use crate::stats::CoreStats;

@@ -1,8 +1,7 @@
 //! Get Features and Set Features. `[NVMe Base 2.0 §5.15, §5.27]`
 
-use crate::controller::feature_values::Features;
 use crate::controller::reply::{Reply, View};
-use crate::controller::state::Controller;
+use crate::controller::state::{Controller, Features};
 use base::Time;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::feature::{

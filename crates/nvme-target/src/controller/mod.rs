@@ -9,9 +9,7 @@
 pub(crate) mod admin;
 pub(crate) mod async_events;
 pub(crate) mod connect;
-pub(crate) mod data;
 pub(crate) mod discovery;
-pub(crate) mod feature_values;
 pub(crate) mod features;
 pub(crate) mod identify;
 pub(crate) mod keep_alive;

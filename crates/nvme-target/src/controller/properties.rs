@@ -1,9 +1,8 @@
 //! Properties of a controller: CAP, VS, CC, CSTS and CRTO. `[NVMe Base 2.0 §3.1.3]`
 
 use crate::controller::async_events::AsyncEvents;
-use crate::controller::feature_values::Features;
 use crate::controller::reply::{Reply, View};
-use crate::controller::state::Controller;
+use crate::controller::state::{Controller, Features};
 use std::sync::Arc;
 use wire::fabrics::property::{Capabilities, Configuration, Version};
 use wire::fabrics::{Property, PropertyGet, PropertySet};

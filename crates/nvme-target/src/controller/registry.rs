@@ -3,7 +3,7 @@
 //! Touched at Connect and by admin commands, never by I/O; so plain locks do.
 
 use crate::limits::{ERROR_LOG_ENTRIES, Limits, is_reserved};
-use crate::network::network;
+use crate::permit::network;
 use crate::qos::access::{AccessDecision, AccessRules, HostTenants};
 use crate::request::Ticket;
 use crate::stats::CoreStats;

@@ -1,10 +1,11 @@
-//! Outcomes of admin and Fabrics commands.
+//! Admin and Fabrics commands: their data, and their outcomes.
 
 use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::limits::Limits;
 use crate::shared::Shared;
 use base::Time;
 use std::sync::Arc;
+use wire::nvme::{Command, DataDirection, DataPointer, Status};
 
 /// The parts of its target and its core that a controller reads.
 #[derive(Clone, Copy, Debug)]
@@ -35,4 +36,26 @@ pub(crate) enum Reply {
     Flush(Arc<SharedController>),
     /// Let the connection drain, and answer last of all.
     Disconnect,
+}
+
+/// Returns the direction of a command's data; no supported command has both.
+pub(crate) fn direction(command: &Command) -> DataDirection {
+    let code = if command.is_fabrics() {
+        command.fabrics_type().0
+    } else {
+        command.opcode()
+    };
+    match DataDirection::of(code) {
+        DataDirection::Both => DataDirection::None,
+        one => one,
+    }
+}
+
+/// Returns the place of a command's data. Hosts leave the descriptor all zero where no data moves,
+/// which for Get and Set Features the opcode does not tell.
+pub(crate) fn pointer(command: &Command, direction: DataDirection) -> Result<DataPointer, Status> {
+    if direction == DataDirection::None || command.sgl().is_zero() {
+        return Ok(DataPointer::Transport { length: 0 });
+    }
+    command.data_pointer()
 }

@@ -1,7 +1,6 @@
 //! A controller's state: what the admin queue's core keeps of it.
 
 use crate::controller::async_events::{AsyncEvents, Notice};
-use crate::controller::feature_values::Features;
 use crate::controller::keep_alive::KeepAlive;
 use crate::controller::registers::Registers;
 use crate::controller::registry::{ControllerKind, SharedController};
@@ -13,6 +12,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use wire::nvme::feature::VOLATILE_WRITE_CACHE_ENABLE;
 
 /// Aborts of a controller that wait at a time, at most: hosts expect to have four. Each takes an entry
 /// of a turn, or a message to another core and one back.
@@ -121,6 +121,33 @@ impl Controller {
     pub(crate) fn settle(&mut self) {
         if !self.shared.wait_for_queues() || mutation::active(Mutation::ResetEndsEarly) {
             self.registers.settle();
+        }
+    }
+}
+
+/// The values of the features that are only kept: a host may set and read them back, and nothing
+/// here depends on them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Features {
+    pub(super) arbitration: u32,
+    pub(super) power_management: u32,
+    /// Thresholds of the composite temperature: over and under, kelvin.
+    pub(super) temperature: [u32; 2],
+    pub(super) volatile_write_cache: u32,
+    pub(super) write_atomicity: u32,
+    /// Timestamp in milliseconds, and when it was set.
+    pub(super) timestamp: Option<(u64, Time)>,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self {
+            arbitration: 0,
+            power_management: 0,
+            temperature: [343, 0],
+            volatile_write_cache: VOLATILE_WRITE_CACHE_ENABLE,
+            write_atomicity: 0,
+            timestamp: None,
         }
     }
 }

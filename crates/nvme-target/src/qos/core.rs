@@ -12,20 +12,19 @@
 //!
 //! Must never: hold a ticket of a command that does not wait any more.
 
-mod command;
 mod scheduler;
 mod tenant;
 
-pub(crate) use command::{Closed, Done, Priced};
+pub(crate) use tenant::{Closed, Done, Priced};
 
 use crate::qos::device::DeviceQos;
 use crate::request::Ticket;
 use base::Time;
-use command::Lateness;
 use qos::PricedOperation;
 use qos::token_scheduler::TooManyThreads;
 use scheduler::CoreScheduler;
 use std::sync::Arc;
+use tenant::Lateness;
 
 /// Queue in which the commands of a tenant's connections to a namespace wait for tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,17 +1,24 @@
-//! Answers and R2Ts on their way to the host.
+//! Answers, R2Ts and asynchronous events, and prioritised processing of what is ready to be sent.
+//! `[NVMe-TCP 1.0 §3.3.2.1, blk-switch §3.1]`
 //!
-//! C2HData and CapsuleResp `[NVMe-TCP 1.0 §3.3.2.1]`, and R2T. Where the send side has no space, the
-//! slot waits, and [`resume`] sends what waited, in order.
+//! A command whose answer finds no space in the send lists waits, and `resume_output` sends what
+//! waited, in order. While `Latency` work is active, a turn sends all that is ready of it, and then at
+//! most one quantum of `Throughput`: input that arrives meanwhile is processed before the next
+//! quantum. Otherwise everything that is ready leaves in the order in which it became ready.
 
 use crate::command::table::{CommandKind, Row};
 use crate::request::CommandState;
 use crate::service::connection::{Connection, Owner};
+use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
+use crate::service::poll_group::PollGroup;
 use crate::session::output::Unsent;
+use base::SlabKey;
 use base::mutation::{self, Mutation};
 use qos::PricedOperation;
 use reactor::{BufferPool, Context, IoSlice};
 use switch::doorbell::Urgency;
+use switch::{Class, PerClass};
 use wire::nvme::log_page::ErrorEntry;
 use wire::nvme::{Command, Completion, Status};
 use wire::tcp::{DataAlignment, IcResp};
@@ -19,129 +26,275 @@ use wire::tcp::{DataAlignment, IcResp};
 /// CRD of CRDT1, the only retry delay that Identify reports.
 const RETRY_DELAY: u8 = 1;
 
-/// Returns a status as the host gets it: with a retry delay for an interrupted command, where the
-/// host has enabled such delays; without, hosts send the command again at once.
-/// `[NVMe Base 2.0 §3.3.3.2.1, §5.27.1.18]`
-#[inline]
-pub(crate) fn with_retry_delay(connection: &Connection, status: Status) -> Status {
-    let delays = || {
-        let controller = connection.controller();
-        controller.is_some_and(|controller| controller.queues().behavior.acre == 1)
-    };
-    if status == Status::COMMAND_INTERRUPTED && delays() {
-        return status.with_crd(RETRY_DELAY);
+impl Connection {
+    /// Returns a status as the host gets it: with a retry delay for an interrupted command, where the
+    /// host has enabled such delays; without, hosts send the command again at once.
+    /// `[NVMe Base 2.0 §3.3.3.2.1, §5.27.1.18]`
+    #[inline]
+    pub(crate) fn with_retry_delay(&self, status: Status) -> Status {
+        let delays = || {
+            let controller = self.controller();
+            controller.is_some_and(|controller| controller.queues().behavior.acre == 1)
+        };
+        if status == Status::COMMAND_INTERRUPTED && delays() {
+            return status.with_crd(RETRY_DELAY);
+        }
+        status
     }
-    status
-}
 
-/// Answers ICReq, or lets the answer wait for space.
-pub(crate) fn initialized(connection: &mut Connection, core: &mut CoreState, cx: &mut Context<'_>) {
-    let output = &mut connection.session.output;
-    if output.make_room_last(0, &mut core.sends(), cx) {
-        push_ic_resp(connection, core, cx);
-    } else {
-        output.wait(Unsent::IcResp, &mut core.sends());
-    }
-}
-
-/// Appends ICResp, for which there is space. The session has the terms. `[NVMe-TCP 1.0 §3.3.1]`
-fn push_ic_resp(connection: &mut Connection, core: &mut CoreState, cx: &Context<'_>) {
-    let format = connection.session.output.format();
-    let response = IcResp {
-        controller_alignment: DataAlignment::DWORD,
-        header_digest: format.header_digest,
-        data_digest: format.data_digest,
-        max_h2c_data: core.limits.h2c_data_bytes,
-    };
-    connection.session.output.push_bytes(&response.to_bytes());
-    connection.appended(0, Urgency::Urgent, core, cx);
-}
-
-/// Answers a command that has no slot with an error.
-#[cold]
-pub(crate) fn refuse(
-    connection: &mut Connection,
-    command: &Command,
-    status: Status,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let (cid, nsid) = (command.cid(), command.nsid());
-    let status = with_retry_delay(connection, status);
-    log_error(connection, cid, nsid, command.opcode(), status);
-    if matches!(connection.owner, Owner::Io(_))
-        && let Some(namespace) = core.namespace(connection.access.subsystem, nsid)
-    {
-        let stats = &mut namespace.stats;
-        match Row::of(command.opcode()).map(|row| row.price) {
-            Some(PricedOperation::Read) => stats.read_errors += 1,
-            Some(PricedOperation::Write) => stats.write_errors += 1,
-            Some(PricedOperation::Flush) => stats.flush_errors += 1,
-            _ => stats.other_errors += 1,
+    /// Answers ICReq, or lets the answer wait for space.
+    pub(crate) fn answer_ic_req(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+        let output = &mut self.session.output;
+        if output.make_room_last(0, &mut core.sends(), cx) {
+            self.push_ic_resp(core, cx);
+        } else {
+            output.wait(Unsent::IcResp, &mut core.sends());
         }
     }
-    respond(connection, cid, status, 0, core, cx);
-}
 
-/// Answers a command that has no slot; the answer leaves soon.
-pub(crate) fn respond(
-    connection: &mut Connection,
-    cid: u16,
-    status: Status,
-    result: u64,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let sq_head = connection.session.commands.reported_head();
-    let completion = Completion {
-        result,
-        ..Completion::new(cid, sq_head, status)
-    };
-    complete(connection, completion, Urgency::Urgent, core, cx);
-}
-
-/// Answers a command that has no slot, and no data to send.
-#[inline]
-pub(crate) fn complete(
-    connection: &mut Connection,
-    completion: Completion,
-    urgency: Urgency,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    if connection
-        .session
-        .output
-        .make_room_last(0, &mut core.sends(), cx)
-    {
-        connection.session.output.push_completion(completion);
-        connection.appended(0, urgency, core, cx);
-        return;
+    /// Appends ICResp, for which there is space. The session has the terms. `[NVMe-TCP 1.0 §3.3.1]`
+    fn push_ic_resp(&mut self, core: &mut CoreState, cx: &Context<'_>) {
+        let format = self.session.output.format();
+        let response = IcResp {
+            controller_alignment: DataAlignment::DWORD,
+            header_digest: format.header_digest,
+            data_digest: format.data_digest,
+            max_h2c_data: core.limits.h2c_data_bytes,
+        };
+        self.session.output.push_bytes(&response.to_bytes());
+        self.appended(0, Urgency::Urgent, core, cx);
     }
-    // There is always a slot: the queue's depth was checked when the command came.
-    let commands = &mut connection.session.commands;
-    if let Some(slot) = commands.take(completion.cid, &mut core.states) {
+
+    /// Answers a command that has no slot with an error.
+    #[cold]
+    pub(crate) fn refuse(
+        &mut self,
+        command: &Command,
+        status: Status,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        let (cid, nsid) = (command.cid(), command.nsid());
+        let status = self.with_retry_delay(status);
+        self.log_error(cid, nsid, command.opcode(), status);
+        if matches!(self.owner, Owner::Io(_))
+            && let Some(namespace) = core.namespace(self.access.subsystem, nsid)
+        {
+            let stats = &mut namespace.stats;
+            match Row::of(command.opcode()).map(|row| row.price) {
+                Some(PricedOperation::Read) => stats.read_errors += 1,
+                Some(PricedOperation::Write) => stats.write_errors += 1,
+                Some(PricedOperation::Flush) => stats.flush_errors += 1,
+                _ => stats.other_errors += 1,
+            }
+        }
+        self.respond(cid, status, 0, core, cx);
+    }
+
+    /// Answers a command that has no slot; the answer leaves soon.
+    pub(crate) fn respond(
+        &mut self,
+        cid: u16,
+        status: Status,
+        result: u64,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        let sq_head = self.session.commands.reported_head();
+        let completion = Completion {
+            result,
+            ..Completion::new(cid, sq_head, status)
+        };
+        self.complete(completion, Urgency::Urgent, core, cx);
+    }
+
+    /// Answers a command that has no slot, and no data to send.
+    #[inline]
+    pub(crate) fn complete(
+        &mut self,
+        completion: Completion,
+        urgency: Urgency,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        if self.session.output.make_room_last(0, &mut core.sends(), cx) {
+            self.session.output.push_completion(completion);
+            self.appended(0, urgency, core, cx);
+            return;
+        }
+        // There is always a slot: the queue's depth was checked when the command came.
+        let commands = &mut self.session.commands;
+        if let Some(slot) = commands.take(completion.cid, &mut core.states) {
+            let entry = commands.slot(slot);
+            (entry.status, entry.result) = (Some(completion.status), completion.result);
+            self.answer(slot, core, cx);
+        }
+    }
+
+    /// Puts an error into the controller's error log.
+    pub(crate) fn log_error(&self, cid: u16, nsid: u32, opcode: u8, status: Status) {
+        let Some(controller) = self.controller() else {
+            return;
+        };
+        controller.log_error(ErrorEntry {
+            sq_id: self.session.commands.id,
+            cid,
+            status_field: status.0 << 1,
+            parameter_location: 0xffff,
+            nsid,
+            opcode,
+            trtype: transport_of(status),
+            ..ErrorEntry::default()
+        });
+    }
+
+    /// Sends as many R2Ts for a command as may be outstanding; none once the self terminates,
+    /// which may be while the command waited.
+    pub(crate) fn send_r2ts(&mut self, slot: u16, core: &mut CoreState, cx: &mut Context<'_>) {
+        // Each PDU of data gets here: where an R2T waits already, it is the next one.
+        let waits = self.session.commands.slot(slot).transfer.r2t_waits;
+        if waits || !self.answers() {
+            return;
+        }
+        while self.session.has_r2t(slot) {
+            let output = &mut self.session.output;
+            if !output.make_room(0, &mut core.sends(), cx) {
+                output.wait(Unsent::OfSlot(slot), &mut core.sends());
+                self.session.commands.slot(slot).transfer.r2t_waits = true;
+                return;
+            }
+            let Some(r2t) = self.session.next_r2t(slot) else {
+                return;
+            };
+            self.session.output.push_r2t(r2t);
+            self.appended(0, Urgency::Urgent, core, cx);
+            core.stats.r2ts += 1;
+        }
+    }
+
+    /// Sends the answer of a command that is done, or lets it wait for space.
+    pub(crate) fn answer(&mut self, slot: u16, core: &mut CoreState, cx: &mut Context<'_>) {
+        let entry = self.session.commands.slot(slot);
+        let (bytes, pdus) = (entry.answer_bytes(), entry.answer_pdus());
+        let output = &mut self.session.output;
+        let first = output.waiting.is_empty();
+        if first && output.make_room_for(bytes, pdus, &mut core.sends(), cx) {
+            self.push_answer(slot, core, cx);
+            return;
+        }
+        output.wait(Unsent::OfSlot(slot), &mut core.sends());
+        let entry = self.session.commands.slot(slot);
+        entry.enter(CommandState::Answering, &mut core.states);
+    }
+
+    /// Appends the answer of a command, for which there is space.
+    fn push_answer(&mut self, slot: u16, core: &mut CoreState, cx: &Context<'_>) {
+        let commands = &mut self.session.commands;
+        let bytes = commands.slot(slot).answer_bytes();
+        let announced = commands.take_announcement();
+        let sq_head = announced.unwrap_or(commands.reported_head());
+        let flow_control = commands.flow_control;
         let entry = commands.slot(slot);
-        (entry.status, entry.result) = (Some(completion.status), completion.result);
-        answer(connection, slot, core, cx);
+        let status = entry.status.unwrap_or(Status::INTERNAL_ERROR);
+        let completion = Completion {
+            result: entry.result,
+            sq_head,
+            sq_id: 0,
+            cid: entry.cid,
+            status,
+        };
+        let kind = entry.kind;
+        let waits =
+            !entry.range.durable && !matches!(kind, CommandKind::Flush | CommandKind::Admin);
+        let output = &mut self.session.output;
+        let sent = entry.extents_sent();
+        if let Some(table) = entry.extents.as_mut().filter(|_| bytes > 0) {
+            let held = std::mem::take(&mut entry.transfer.held_bytes);
+            output.push_extents(table.take_data().take(sent), completion, flow_control);
+            output.hold(held);
+            self.free(slot, core);
+            let urgency = if waits {
+                self.session.output.urgency()
+            } else {
+                Urgency::Urgent
+            };
+            self.appended(bytes, urgency, core, cx);
+            return;
+        }
+        match entry.transfer.data.take().filter(|_| bytes > 0) {
+            Some(mut data) => {
+                if mutation::active(Mutation::ReadCutShort) && data.len() > 4096 {
+                    let at = data.offset();
+                    data = IoSlice::new(data.into_memory(), at, 4096);
+                }
+                let held = std::mem::take(&mut entry.transfer.held_bytes);
+                output.push_data(data, completion, flow_control);
+                output.hold(held);
+            }
+            None if drops(kind, entry.cid) => {}
+            None => output.push_completion(completion),
+        }
+        if mutation::active(Mutation::AnsweredTwice) && kind == CommandKind::Flush {
+            output.push_completion(completion);
+        }
+        self.free(slot, core);
+        let urgency = if waits && status.is_success() {
+            self.session.output.urgency()
+        } else {
+            Urgency::Urgent
+        };
+        self.appended(bytes, urgency, core, cx);
     }
-}
 
-/// Puts an error into the controller's error log.
-pub(crate) fn log_error(connection: &Connection, cid: u16, nsid: u32, opcode: u8, status: Status) {
-    let Some(controller) = connection.controller() else {
-        return;
-    };
-    controller.log_error(ErrorEntry {
-        sq_id: connection.session.commands.id,
-        cid,
-        status_field: status.0 << 1,
-        parameter_location: 0xffff,
-        nsid,
-        opcode,
-        trtype: transport_of(status),
-        ..ErrorEntry::default()
-    });
+    /// Sends what waited for space. Nothing follows a termination request.
+    /// `[NVMe-TCP 1.0 §3.6.2.5]`
+    pub(crate) fn resume_output(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+        if !self.answers() {
+            return;
+        }
+        while let Some(&unsent) = self.session.output.waiting.front() {
+            let entry = match unsent {
+                Unsent::IcResp => None,
+                Unsent::OfSlot(slot) => self.session.commands.get(slot),
+            };
+            let state = entry
+                .as_ref()
+                .map_or(CommandState::Free, |entry| entry.state());
+            let (bytes, pdus) = match entry {
+                Some(entry) if state == CommandState::Answering => {
+                    (entry.answer_bytes(), entry.answer_pdus())
+                }
+                _ => (0, 1),
+            };
+            let output = &mut self.session.output;
+            if !output.make_room_for(bytes, pdus, &mut core.sends(), cx) {
+                return;
+            }
+            output.waiting.pop_front();
+            match (unsent, state) {
+                (Unsent::IcResp, _) => self.push_ic_resp(core, cx),
+                (Unsent::OfSlot(slot), CommandState::Answering) => {
+                    self.push_answer(slot, core, cx);
+                }
+                (Unsent::OfSlot(slot), CommandState::Transferring) => {
+                    self.session.commands.slot(slot).transfer.r2t_waits = false;
+                    self.send_r2ts(slot, core, cx);
+                }
+                (Unsent::OfSlot(_), _) => {}
+            }
+        }
+    }
+
+    /// Answers Asynchronous Event Requests with the events that are pending.
+    pub(crate) fn deliver_events(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+        while self.answers()
+            && let Owner::Admin(controller) = &mut self.owner
+            && let Some((cid, event)) = controller.events.next()
+        {
+            let result = u64::from(event.to_dword());
+            self.respond(cid, Status::SUCCESS, result, core, cx);
+        }
+    }
 }
 
 /// Returns the TRTYPE of an error: 0 for one that has nothing to do with the transport.
@@ -154,156 +307,10 @@ fn transport_of(status: Status) -> u8 {
     }
 }
 
-/// Sends as many R2Ts for a command as may be outstanding; none once the connection terminates,
-/// which may be while the command waited.
-pub(crate) fn send_r2ts(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    // Each PDU of data gets here: where an R2T waits already, it is the next one.
-    let waits = connection.session.commands.slot(slot).transfer.r2t_waits;
-    if waits || !connection.answers() {
-        return;
-    }
-    while connection.session.has_r2t(slot) {
-        let output = &mut connection.session.output;
-        if !output.make_room(0, &mut core.sends(), cx) {
-            output.wait(Unsent::OfSlot(slot), &mut core.sends());
-            connection.session.commands.slot(slot).transfer.r2t_waits = true;
-            return;
-        }
-        let Some(r2t) = connection.session.next_r2t(slot) else {
-            return;
-        };
-        connection.session.output.push_r2t(r2t);
-        connection.appended(0, Urgency::Urgent, core, cx);
-        core.stats.r2ts += 1;
-    }
-}
-
-/// Sends the answer of a command that is done, or lets it wait for space.
-pub(crate) fn answer(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let entry = connection.session.commands.slot(slot);
-    let (bytes, pdus) = (entry.answer_bytes(), entry.answer_pdus());
-    let output = &mut connection.session.output;
-    let first = output.waiting.is_empty();
-    if first && output.make_room_for(bytes, pdus, &mut core.sends(), cx) {
-        push_answer(connection, slot, core, cx);
-        return;
-    }
-    output.wait(Unsent::OfSlot(slot), &mut core.sends());
-    let entry = connection.session.commands.slot(slot);
-    entry.enter(CommandState::Answering, &mut core.states);
-}
-
-/// Appends the answer of a command, for which there is space.
-fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx: &Context<'_>) {
-    let commands = &mut connection.session.commands;
-    let bytes = commands.slot(slot).answer_bytes();
-    let announced = commands.take_announcement();
-    let sq_head = announced.unwrap_or(commands.reported_head());
-    let flow_control = commands.flow_control;
-    let entry = commands.slot(slot);
-    let status = entry.status.unwrap_or(Status::INTERNAL_ERROR);
-    let completion = Completion {
-        result: entry.result,
-        sq_head,
-        sq_id: 0,
-        cid: entry.cid,
-        status,
-    };
-    let kind = entry.kind;
-    let waits = !entry.range.durable && !matches!(kind, CommandKind::Flush | CommandKind::Admin);
-    let output = &mut connection.session.output;
-    let sent = entry.extents_sent();
-    if let Some(table) = entry.extents.as_mut().filter(|_| bytes > 0) {
-        let held = std::mem::take(&mut entry.transfer.held_bytes);
-        output.push_extents(table.take_data().take(sent), completion, flow_control);
-        output.hold(held);
-        connection.free(slot, core);
-        let urgency = if waits {
-            connection.session.output.urgency()
-        } else {
-            Urgency::Urgent
-        };
-        connection.appended(bytes, urgency, core, cx);
-        return;
-    }
-    match entry.transfer.data.take().filter(|_| bytes > 0) {
-        Some(mut data) => {
-            if mutation::active(Mutation::ReadCutShort) && data.len() > 4096 {
-                let at = data.offset();
-                data = IoSlice::new(data.into_memory(), at, 4096);
-            }
-            let held = std::mem::take(&mut entry.transfer.held_bytes);
-            output.push_data(data, completion, flow_control);
-            output.hold(held);
-        }
-        None if drops(kind, entry.cid) => {}
-        None => output.push_completion(completion),
-    }
-    if mutation::active(Mutation::AnsweredTwice) && kind == CommandKind::Flush {
-        output.push_completion(completion);
-    }
-    connection.free(slot, core);
-    let urgency = if waits && status.is_success() {
-        connection.session.output.urgency()
-    } else {
-        Urgency::Urgent
-    };
-    connection.appended(bytes, urgency, core, cx);
-}
-
 /// Returns true if a deliberate mistake drops the answer to a command.
 #[inline]
 fn drops(kind: CommandKind, cid: u16) -> bool {
     mutation::active(Mutation::AnswerDropped) && kind == CommandKind::Compare && cid % 8 == 7
-}
-
-/// Sends what waited for space. Nothing follows a termination request.
-/// `[NVMe-TCP 1.0 §3.6.2.5]`
-pub(crate) fn resume(connection: &mut Connection, core: &mut CoreState, cx: &mut Context<'_>) {
-    if !connection.answers() {
-        return;
-    }
-    while let Some(&unsent) = connection.session.output.waiting.front() {
-        let entry = match unsent {
-            Unsent::IcResp => None,
-            Unsent::OfSlot(slot) => connection.session.commands.get(slot),
-        };
-        let state = entry
-            .as_ref()
-            .map_or(CommandState::Free, |entry| entry.state());
-        let (bytes, pdus) = match entry {
-            Some(entry) if state == CommandState::Answering => {
-                (entry.answer_bytes(), entry.answer_pdus())
-            }
-            _ => (0, 1),
-        };
-        let output = &mut connection.session.output;
-        if !output.make_room_for(bytes, pdus, &mut core.sends(), cx) {
-            return;
-        }
-        output.waiting.pop_front();
-        match (unsent, state) {
-            (Unsent::IcResp, _) => push_ic_resp(connection, core, cx),
-            (Unsent::OfSlot(slot), CommandState::Answering) => {
-                push_answer(connection, slot, core, cx);
-            }
-            (Unsent::OfSlot(slot), CommandState::Transferring) => {
-                connection.session.commands.slot(slot).transfer.r2t_waits = false;
-                send_r2ts(connection, slot, core, cx);
-            }
-            (Unsent::OfSlot(_), _) => {}
-        }
-    }
 }
 
 /// Returns a buffer of a pool for data of this length, exactly as long, and the bytes of all of it;
@@ -312,4 +319,93 @@ pub(crate) fn take_buffer(pool: &BufferPool, length: usize) -> Option<(IoSlice, 
     let buffer = pool.take(length)?;
     let bytes = u32::try_from(buffer.len()).expect("a buffer is less than 4 GiB");
     Some((IoSlice::from_buffer(buffer, length), bytes))
+}
+
+impl PollGroup {
+    /// Sends what is ready.
+    pub(super) fn run_output(&mut self, cx: &mut Context<'_>) {
+        self.run_doorbells(cx);
+        // A connection that becomes ready meanwhile is looked at next turn.
+        let mut left = PerClass::from_fn(|class| self.core.switch.ready[class].len());
+        if !self.core.switch.prioritises(cx.now) {
+            for class in Class::ALL {
+                while self.next_ready(class, &mut left, cx).is_some() {}
+            }
+            return;
+        }
+        loop {
+            // A class is owed something only where both wait: otherwise the time does not matter.
+            let all_wait = left.iter().all(|(_, &count)| count > 0);
+            let now = if all_wait { cx.driver.now() } else { cx.now };
+            let backlog = left.map(|count| if count > 0 { u64::MAX } else { 0 });
+            let Some(grant) = self.core.switch.send.next(now, &backlog) else {
+                return;
+            };
+            let mut bytes = 0;
+            while bytes < grant.bytes
+                && let Some(sent) = self.next_ready(grant.class, &mut left, cx)
+            {
+                bytes += sent;
+            }
+            let now = if all_wait { cx.driver.now() } else { now };
+            self.core.switch.send.served(now, bytes);
+            if grant.class.properties().may_wait {
+                self.core.switch.note_bulk(bytes);
+                if !grant.by_floor {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends on the next connection of a class. Returns how many bytes.
+    fn next_ready(
+        &mut self,
+        class: Class,
+        left: &mut PerClass<usize>,
+        cx: &mut Context<'_>,
+    ) -> Option<u64> {
+        left[class] = left[class].checked_sub(1)?;
+        let key = self.core.switch.ready[class].pop_front()?;
+        Some(self.send_on(key, cx))
+    }
+
+    /// Sends what was gathered on one connection. Returns how many bytes.
+    fn send_on(&mut self, key: SlabKey, cx: &mut Context<'_>) -> u64 {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return 0;
+        };
+        connection.session.output.unmark();
+        if connection.state() >= ConnectionState::Closing {
+            return 0;
+        }
+        if !connection.session.output.waiting.is_empty() {
+            connection.resume_output(&mut self.core, cx);
+        }
+        let bytes = connection.session.output.flush(&mut self.core.sends(), cx);
+        if connection.session.output.lacks_list() {
+            connection
+                .session
+                .output
+                .wait_for_list(&mut self.core.sends());
+        }
+        if connection.session.output.is_sending() {
+            let since = connection.session.output.pace().slow_since();
+            let deadline = since + self.core.limits.stall_timeout;
+            connection.arm(&mut self.core, deadline);
+        }
+        bytes as u64
+    }
+
+    /// Rings the doorbells that are due.
+    fn run_doorbells(&mut self, cx: &Context<'_>) {
+        while let Some(key) = self.core.switch.held.pop_due(cx.now) {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection
+                    .session
+                    .output
+                    .look_at_doorbell(&mut self.core.sends(), cx.now);
+            }
+        }
+    }
 }

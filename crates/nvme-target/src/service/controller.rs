@@ -1,306 +1,548 @@
-//! Admin and Fabrics commands that have their data: the controller carries them out, and its reply is
-//! done here.
+//! Admin and Fabrics commands, from their arrival to the reply of the controller, and what a reply
+//! requests beyond its answer: the end of controllers and queues, aborts, notices to hosts.
 
-use crate::command::step::Step;
+use crate::command::blocks;
 use crate::command::table::CommandKind;
+use crate::controller::async_events::Notice;
 use crate::controller::connect::{self, Joined, Origin, Refusal};
-use crate::controller::registry::{ConnectionPlace, ControllerKind};
-use crate::controller::reply::Reply;
+use crate::controller::registry::{ConnectionPlace, ControllerKind, SharedController};
+use crate::controller::reply::{self, Reply};
 use crate::controller::state::Controller;
-use crate::controller::{admin, data, properties};
-use crate::request::CommandState;
+use crate::controller::{admin, properties};
+use crate::message::CoreMessage;
+use crate::request::{CommandState, Step, Ticket, WaitingAbort};
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::{Action, CoreState};
-use crate::service::{answers, events};
+use crate::service::input::Flow;
+use crate::service::poll_group::PollGroup;
+use crate::service::requests::{Aborted, Running};
+use crate::session::event::Payload;
 use crate::shares::Purpose;
+use base::SlabKey;
 use reactor::Context;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use wire::fabrics::{Connect, ConnectData, ConnectResponse, FabricsCommand, InvalidParameter};
 use wire::limits::NSID_BROADCAST;
+use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::{Command, DataDirection, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
-/// Carries out an admin or Fabrics command that has its data.
-pub(crate) fn execute(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Step {
-    let Some(command) = connection.session.commands.slot(slot).command.take() else {
-        return Step::Wait;
-    };
-    if let Owner::Admin(controller) = &mut connection.owner {
-        controller.keep_alive.note_sign(cx.now);
+impl Connection {
+    /// Begins an admin or Fabrics command: gets it a slot and a buffer, and its data.
+    pub(crate) fn begin_admin(
+        &mut self,
+        command: &Command,
+        payload: Payload<'_>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) -> Flow {
+        self.try_begin_admin(command, payload, core, cx)
+            .unwrap_or_else(|status| {
+                self.refuse(command, status, core, cx);
+                Flow::Continue
+            })
     }
-    let result = if command.is_fabrics() {
-        fabrics(connection, slot, &command, core, cx)
-    } else {
-        match &mut connection.owner {
-            Owner::Admin(controller) => {
-                let entry = connection.session.commands.slot(slot);
-                let data = entry.transfer.data.as_mut();
-                let data = data.and_then(|data| data.bytes_mut()).unwrap_or_default();
-                let result = admin::execute(controller, &command, data, &core.view(cx.now));
-                let deadline = controller.keep_alive.deadline();
-                connection.arm(core, deadline);
-                result
+
+    fn try_begin_admin(
+        &mut self,
+        command: &Command,
+        payload: Payload<'_>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) -> Result<Flow, Status> {
+        let direction = reply::direction(command);
+        let pointer = reply::pointer(command, direction)?;
+        let length = pointer.length();
+        let limit = match direction {
+            DataDirection::ToController => ADMIN_IN_CAPSULE_BYTES,
+            _ => core.limits.transfer_bytes,
+        };
+        if length > limit {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        let inside = match direction {
+            DataDirection::ToController if length > 0 => blocks::arrival(pointer, payload, length)?,
+            _ if matches!(payload, Payload::None) => Some((0, &[][..])),
+            _ => return Err(Status::INVALID_FIELD.with_dnr()),
+        };
+        let mut buffer = None;
+        if length > 0 {
+            match self.capsule_buffer(length, core, cx) {
+                Ok(taken) => buffer = Some(taken),
+                Err(list) => return Ok(Flow::Stall(list)),
             }
-            _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
-    };
-    match result {
-        Ok(reply) => carry_out(connection, slot, &command, reply, core, cx),
-        Err(status) => {
-            answers::log_error(
-                connection,
-                command.cid(),
-                command.nsid(),
-                command.opcode(),
-                status,
-            );
-            connection.session.commands.slot(slot).transfer.data = None;
-            Step::Answer(status)
-        }
-    }
-}
-
-/// Does what the outcome of a command asks for beyond its answer.
-fn carry_out(
-    connection: &mut Connection,
-    slot: u16,
-    command: &Command,
-    reply: Reply,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Step {
-    let asker = connection.ticket(slot);
-    let mut result = 0;
-    let mut sends = false;
-    match reply {
-        Reply::Data(value) => {
-            (result, sends) = (value, data::direction(command) == DataDirection::ToHost)
-        }
-        Reply::Bare(value) => result = value,
-        Reply::AwaitEvent => {
-            // It waits in the controller, without a slot and without being part of a drain.
-            connection.free(slot, core);
-            events::deliver(connection, core, cx);
-            return Step::Wait;
-        }
-        Reply::EventAborted(cid) => {
-            answers::respond(connection, cid, Status::ABORTED_BY_REQUEST, 0, core, cx);
-        }
-        Reply::Abort { queue, cid } => {
-            // At the end of the turn, on the controller's own queue as well: the command's own
-            // connection is at hand until then.
-            core.actions.push(Action::Abort { queue, cid, asker });
-            return Step::Wait;
-        }
-        Reply::EndController(controller) => {
-            core.actions.push(Action::EndOther { controller, asker });
-            return Step::Wait;
-        }
-        Reply::EndQueues(controller) => core.actions.push(Action::EndQueues(controller)),
-        Reply::Flush(controller) => {
-            core.actions.push(Action::EndQueues(controller));
-            let entry = connection.session.commands.slot(slot);
-            entry.kind = CommandKind::Shutdown;
-            entry.nsid = NSID_BROADCAST;
-            entry.enter(CommandState::Dispatched, &mut core.states);
-            return Step::Admit;
-        }
-        Reply::Disconnect => {
-            connection.disconnect(slot, core, cx);
-            return Step::Wait;
-        }
-    }
-    let entry = connection.session.commands.slot(slot);
-    entry.result = result;
-    if !sends {
-        entry.transfer.data = None;
-    }
-    Step::Answer(Status::SUCCESS)
-}
-
-/// Carries out one Fabrics command. `[NVMe Base 2.0 §6]`
-fn fabrics(
-    connection: &mut Connection,
-    slot: u16,
-    command: &Command,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Result<Reply, Status> {
-    match FabricsCommand::parse(command)? {
-        FabricsCommand::Connect(connect) => connect_queue(connection, slot, &connect, core, cx),
-        FabricsCommand::PropertyGet(get) => {
-            let Owner::Admin(controller) = &connection.owner else {
-                return Err(Status::INVALID_FIELD.with_dnr());
-            };
-            properties::get(controller, &get, &core.view(cx.now)).map(Reply::Bare)
-        }
-        FabricsCommand::PropertySet(set) => {
-            let Owner::Admin(controller) = &mut connection.owner else {
-                return Err(Status::INVALID_FIELD.with_dnr());
-            };
-            let before = controller.registers.state();
-            let reply = properties::set(controller, &set, &core.view(cx.now));
-            core.count_controller(before, controller.registers.state());
-            reply
-        }
-        FabricsCommand::Disconnect(disconnect) => {
-            if disconnect.record_format != 0 {
-                return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr());
+        let slot = self
+            .session
+            .commands
+            .take(command.cid(), &mut core.states)
+            .ok_or(Status::INTERNAL_ERROR)?;
+        let entry = self.session.commands.slot(slot);
+        entry.kind = CommandKind::Admin;
+        entry.opcode = command.opcode();
+        entry.command = Some(Box::new(*command));
+        entry.transfer.length = length;
+        let mut asks = false;
+        if let Some((mut data, held)) = buffer {
+            if let (DataDirection::ToController, Some(inside)) = (direction, inside) {
+                let buffer = (data, held);
+                self.run(slot, core, cx)
+                    .receive_capsule(buffer, inside, payload);
+                return Ok(Flow::Continue);
             }
-            if !matches!(connection.owner, Owner::Io(_)) {
-                return Err(Status::INVALID_QUEUE_TYPE.with_dnr());
+            asks = direction == DataDirection::ToController;
+            if !asks && let Some(bytes) = data.bytes_mut() {
+                bytes.fill(0);
             }
-            Ok(Reply::Disconnect)
+            entry.transfer.data = Some(data);
+            self.hold(slot, held);
         }
-    }
-}
-
-/// Connect: the connection becomes a queue of a controller.
-fn connect_queue(
-    connection: &mut Connection,
-    slot: u16,
-    connect: &Connect,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Result<Reply, Status> {
-    let entry = connection.session.commands.slot(slot);
-    let data = entry.transfer.data.as_ref();
-    let data = data.and_then(|data| data.bytes()).unwrap_or_default();
-    let data = ConnectData::parse_prefix(data).ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
-    if connection.state() != ConnectionState::AwaitingConnect {
-        return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
-    }
-    let serves = |index: u32| {
-        let known = core.namespaces.subsystems.get(index as usize);
-        let known = known.and_then(Option::as_ref);
-        known.is_some_and(|known| known.removing.is_none())
-    };
-    let mut origin = Origin {
-        permit: &mut connection.permit,
-        peer: connection.peer,
-        local: connection.local,
-        place: ConnectionPlace {
-            core: core.index,
-            connection: connection.key,
-        },
-        format: *connection.session.output.format(),
-        serves: &serves,
-    };
-    let view = core.view(cx.now);
-    let outcome = if connect.queue_id == 0 {
-        let made = connect::admin(connect, &data, &mut origin, &view);
-        made.map(|(controller, subsystem)| {
-            let id = controller.shared.id;
-            become_admin(connection, controller, subsystem, core);
-            connected(connection, connect, ADMIN_IN_CAPSULE_BYTES, core);
-            id
-        })
-    } else {
-        let classes = core.switch.knobs().lanes == Lanes::PerClass;
-        let joined = connect::io(connect, &data, classes, &mut origin, &view);
-        joined.map(|joined| {
-            let id = joined.controller.id;
-            become_io(connection, joined, core, cx);
-            let in_capsule_bytes = core.limits.in_capsule_bytes;
-            connected(connection, connect, in_capsule_bytes, core);
-            core.connections.undealt.push(connection.key);
-            id
-        })
-    };
-    match outcome {
-        Ok(cntlid) => {
-            let response = ConnectResponse {
-                cntlid,
-                authentication: 0,
-            };
-            Ok(Reply::Bare(u64::from(response.to_dword())))
-        }
-        Err(refusal) => Err(refused(connection, slot, &data, refusal, core, cx)),
-    }
-}
-
-/// Counts and logs a refused Connect. Returns its status.
-fn refused(
-    connection: &mut Connection,
-    slot: u16,
-    data: &ConnectData,
-    refusal: Refusal,
-    core: &mut CoreState,
-    cx: &Context<'_>,
-) -> Status {
-    if let Some(limit) = refusal.limit {
-        limit.count(&mut core.stats);
-    }
-    if let Some(suppressed) = core.log_budget.allow(connection.peer.ip(), cx.now) {
-        let (peer, status) = (connection.peer, refusal.status.of_connect());
-        let parameter = refusal.parameter.map(tracing::field::display);
-        let host = data.hostnqn().ok();
-        let host = host.as_ref().map(|name| name.as_str());
-        if refusal.from_elsewhere {
-            tracing::warn!(
-                %peer,
-                host,
-                suppressed,
-                "refused a Connect: the address is outside of the networks of the host's tenant"
-            );
+        if asks {
+            self.run(slot, core, cx).request_data();
         } else {
-            tracing::warn!(%peer, host, %status, parameter, suppressed, "refused a Connect");
+            let entry = self.session.commands.slot(slot);
+            entry.enter(CommandState::Arriving, &mut core.states);
+            self.run(slot, core, cx).arrived();
+        }
+        Ok(Flow::Continue)
+    }
+
+    fn become_admin(&mut self, controller: Controller, subsystem: u32, core: &mut CoreState) {
+        let kind = controller.shared.kind;
+        self.arm(core, controller.keep_alive.deadline());
+        self.owner = Owner::Admin(Box::new(controller));
+        self.access.subsystem = subsystem;
+        let purpose = match kind {
+            ControllerKind::Io => Purpose::Control,
+            ControllerKind::Discovery => Purpose::Discovery,
+        };
+        self.set_purpose(purpose, core);
+        self.assign_token_queues(core);
+    }
+
+    fn become_io(&mut self, joined: Joined, core: &mut CoreState, cx: &mut Context<'_>) {
+        self.set_class(joined.class, core, cx);
+        self.access.rights = joined.rights;
+        self.owner = Owner::Io(Arc::clone(&joined.controller));
+        self.access.subsystem = joined.subsystem;
+        self.set_purpose(Purpose::Data, core);
+        self.assign_token_queues(core);
+    }
+
+    /// The queue is connected.
+    fn connected(&mut self, connect: &Connect, capsule_data_bytes: u32, core: &mut CoreState) {
+        let entries = u32::from(connect.sq_size) + 1;
+        let flow_control = !connect.attributes.disables_sq_flow_control();
+        let commands = &mut self.session.commands;
+        commands.connect(connect.queue_id, entries, flow_control);
+        self.go_live(capsule_data_bytes, core);
+    }
+}
+
+impl Running<'_, '_> {
+    /// Carries out an admin or Fabrics command that has its data.
+    pub(crate) fn execute_admin(&mut self) -> Step {
+        let Some(command) = self.entry().command.take() else {
+            return Step::Wait;
+        };
+        if let Owner::Admin(controller) = &mut self.connection.owner {
+            controller.keep_alive.note_sign(self.cx.now);
+        }
+        let result = if command.is_fabrics() {
+            self.fabrics(&command)
+        } else {
+            match &mut self.connection.owner {
+                Owner::Admin(controller) => {
+                    let entry = self.connection.session.commands.slot(self.slot);
+                    let data = entry.transfer.data.as_mut();
+                    let data = data.and_then(|data| data.bytes_mut()).unwrap_or_default();
+                    let view = self.core.view(self.cx.now);
+                    let result = admin::execute(controller, &command, data, &view);
+                    let deadline = controller.keep_alive.deadline();
+                    self.connection.arm(self.core, deadline);
+                    result
+                }
+                _ => Err(Status::INVALID_OPCODE.with_dnr()),
+            }
+        };
+        match result {
+            Ok(reply) => self.carry_out(&command, reply),
+            Err(status) => {
+                self.connection
+                    .log_error(command.cid(), command.nsid(), command.opcode(), status);
+                self.entry().transfer.data = None;
+                Step::Answer(status)
+            }
         }
     }
-    let dword = refusal.parameter.map_or(0, InvalidParameter::to_dword);
-    connection.session.commands.slot(slot).result = u64::from(dword);
-    refusal.status
+
+    /// Does what the outcome of a command asks for beyond its answer.
+    fn carry_out(&mut self, command: &Command, reply: Reply) -> Step {
+        let asker = self.connection.ticket(self.slot);
+        let mut result = 0;
+        let mut sends = false;
+        match reply {
+            Reply::Data(value) => {
+                (result, sends) = (value, reply::direction(command) == DataDirection::ToHost)
+            }
+            Reply::Bare(value) => result = value,
+            Reply::AwaitEvent => {
+                // It waits in the controller, without a slot and without being part of a drain.
+                self.connection.free(self.slot, self.core);
+                self.connection.deliver_events(self.core, self.cx);
+                return Step::Wait;
+            }
+            Reply::EventAborted(cid) => {
+                let aborted = Status::ABORTED_BY_REQUEST;
+                self.connection.respond(cid, aborted, 0, self.core, self.cx);
+            }
+            Reply::Abort { queue, cid } => {
+                // At the end of the turn, on the controller's own queue as well: the command's own
+                // connection is at hand until then.
+                self.core.actions.push(Action::Abort { queue, cid, asker });
+                return Step::Wait;
+            }
+            Reply::EndController(controller) => {
+                self.core
+                    .actions
+                    .push(Action::EndOther { controller, asker });
+                return Step::Wait;
+            }
+            Reply::EndQueues(controller) => self.core.actions.push(Action::EndQueues(controller)),
+            Reply::Flush(controller) => {
+                self.core.actions.push(Action::EndQueues(controller));
+                let entry = self.entry();
+                entry.kind = CommandKind::Shutdown;
+                entry.nsid = NSID_BROADCAST;
+                self.enter(CommandState::Dispatched);
+                return Step::Admit;
+            }
+            Reply::Disconnect => {
+                self.connection.disconnect(self.slot, self.core, self.cx);
+                return Step::Wait;
+            }
+        }
+        let entry = self.entry();
+        entry.result = result;
+        if !sends {
+            entry.transfer.data = None;
+        }
+        Step::Answer(Status::SUCCESS)
+    }
+
+    /// Carries out one Fabrics command. `[NVMe Base 2.0 §6]`
+    fn fabrics(&mut self, command: &Command) -> Result<Reply, Status> {
+        match FabricsCommand::parse(command)? {
+            FabricsCommand::Connect(connect) => self.connect_queue(&connect),
+            FabricsCommand::PropertyGet(get) => {
+                let Owner::Admin(controller) = &self.connection.owner else {
+                    return Err(Status::INVALID_FIELD.with_dnr());
+                };
+                properties::get(controller, &get, &self.core.view(self.cx.now)).map(Reply::Bare)
+            }
+            FabricsCommand::PropertySet(set) => {
+                let Owner::Admin(controller) = &mut self.connection.owner else {
+                    return Err(Status::INVALID_FIELD.with_dnr());
+                };
+                let before = controller.registers.state();
+                let reply = properties::set(controller, &set, &self.core.view(self.cx.now));
+                self.core
+                    .count_controller(before, controller.registers.state());
+                reply
+            }
+            FabricsCommand::Disconnect(disconnect) => {
+                if disconnect.record_format != 0 {
+                    return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr());
+                }
+                if !matches!(self.connection.owner, Owner::Io(_)) {
+                    return Err(Status::INVALID_QUEUE_TYPE.with_dnr());
+                }
+                Ok(Reply::Disconnect)
+            }
+        }
+    }
+
+    /// Connect: the connection becomes a queue of a controller.
+    fn connect_queue(&mut self, connect: &Connect) -> Result<Reply, Status> {
+        let Running {
+            connection,
+            slot,
+            core,
+            cx,
+        } = self;
+        let entry = connection.session.commands.slot(*slot);
+        let data = entry.transfer.data.as_ref();
+        let data = data.and_then(|data| data.bytes()).unwrap_or_default();
+        let data =
+            ConnectData::parse_prefix(data).ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+        if connection.state() != ConnectionState::AwaitingConnect {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+        }
+        let serves = |index: u32| {
+            let known = core.namespaces.subsystems.get(index as usize);
+            let known = known.and_then(Option::as_ref);
+            known.is_some_and(|known| known.removing.is_none())
+        };
+        let mut origin = Origin {
+            permit: &mut connection.permit,
+            peer: connection.peer,
+            local: connection.local,
+            place: ConnectionPlace {
+                core: core.index,
+                connection: connection.key,
+            },
+            format: *connection.session.output.format(),
+            serves: &serves,
+        };
+        let view = core.view(cx.now);
+        let outcome = if connect.queue_id == 0 {
+            let made = connect::admin(connect, &data, &mut origin, &view);
+            made.map(|(controller, subsystem)| {
+                let id = controller.shared.id;
+                connection.become_admin(controller, subsystem, core);
+                connection.connected(connect, ADMIN_IN_CAPSULE_BYTES, core);
+                id
+            })
+        } else {
+            let classes = core.switch.knobs().lanes == Lanes::PerClass;
+            let joined = connect::io(connect, &data, classes, &mut origin, &view);
+            joined.map(|joined| {
+                let id = joined.controller.id;
+                connection.become_io(joined, core, cx);
+                let in_capsule_bytes = core.limits.in_capsule_bytes;
+                connection.connected(connect, in_capsule_bytes, core);
+                core.connections.undealt.push(connection.key);
+                id
+            })
+        };
+        match outcome {
+            Ok(cntlid) => {
+                let response = ConnectResponse {
+                    cntlid,
+                    authentication: 0,
+                };
+                Ok(Reply::Bare(u64::from(response.to_dword())))
+            }
+            Err(refusal) => Err(self.refused(&data, refusal)),
+        }
+    }
+
+    /// Counts and logs a refused Connect. Returns its status.
+    fn refused(&mut self, data: &ConnectData, refusal: Refusal) -> Status {
+        let Running {
+            connection,
+            slot,
+            core,
+            cx,
+        } = self;
+        if let Some(limit) = refusal.limit {
+            limit.count(&mut core.stats);
+        }
+        if let Some(suppressed) = core.log_budget.allow(connection.peer.ip(), cx.now) {
+            let (peer, status) = (connection.peer, refusal.status.of_connect());
+            let parameter = refusal.parameter.map(tracing::field::display);
+            let host = data.hostnqn().ok();
+            let host = host.as_ref().map(|name| name.as_str());
+            if refusal.from_elsewhere {
+                tracing::warn!(
+                    %peer,
+                    host,
+                    suppressed,
+                    "refused a Connect: the address is outside of the networks of the host's tenant"
+                );
+            } else {
+                tracing::warn!(%peer, host, %status, parameter, suppressed, "refused a Connect");
+            }
+        }
+        let dword = refusal.parameter.map_or(0, InvalidParameter::to_dword);
+        connection.session.commands.slot(*slot).result = u64::from(dword);
+        refusal.status
+    }
 }
 
-fn become_admin(
-    connection: &mut Connection,
-    controller: Controller,
-    subsystem: u32,
-    core: &mut CoreState,
-) {
-    let kind = controller.shared.kind;
-    connection.arm(core, controller.keep_alive.deadline());
-    connection.owner = Owner::Admin(Box::new(controller));
-    connection.access.subsystem = subsystem;
-    let purpose = match kind {
-        ControllerKind::Io => Purpose::Control,
-        ControllerKind::Discovery => Purpose::Discovery,
-    };
-    connection.set_purpose(purpose, core);
-    connection.assign_token_queues(core);
-}
+impl PollGroup {
+    pub(super) fn run_actions(&mut self, cx: &mut Context<'_>) {
+        while let Some(action) = self.core.actions.pop() {
+            match action {
+                Action::EndController(controller) => self.end_controller(&controller, cx),
+                Action::EndOther { controller, asker } => {
+                    self.end_controller(&controller, cx);
+                    self.end_queues(controller.id, std::iter::once(controller.admin), cx);
+                    if !controller.wait_for_end(self.core.index, asker) {
+                        self.answer_later(asker, 0, cx);
+                    }
+                }
+                Action::EndQueues(controller) => {
+                    let places = std::mem::take(&mut controller.queues().places);
+                    self.end_queues(controller.id, places.into_values(), cx);
+                }
+                Action::Abort { queue, cid, asker } => self.pass_abort(queue, cid, asker, cx),
+            }
+        }
+    }
 
-fn become_io(
-    connection: &mut Connection,
-    joined: Joined,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    connection.set_class(joined.class, core, cx);
-    connection.access.rights = joined.rights;
-    connection.owner = Owner::Io(Arc::clone(&joined.controller));
-    connection.access.subsystem = joined.subsystem;
-    connection.set_purpose(Purpose::Data, core);
-    connection.assign_token_queues(core);
-}
+    /// Ends a controller's I/O queues, and lets it take no more.
+    pub(super) fn end_controller(&mut self, controller: &SharedController, cx: &mut Context<'_>) {
+        let mut queues = controller.queues();
+        queues.dead = true;
+        queues.ready = false;
+        let places = std::mem::take(&mut queues.places);
+        drop(queues);
+        self.end_queues(controller.id, places.into_values(), cx);
+    }
 
-/// The queue is connected.
-fn connected(
-    connection: &mut Connection,
-    connect: &Connect,
-    capsule_data_bytes: u32,
-    core: &mut CoreState,
-) {
-    let entries = u32::from(connect.sq_size) + 1;
-    let flow_control = !connect.attributes.disables_sq_flow_control();
-    let commands = &mut connection.session.commands;
-    commands.connect(connect.queue_id, entries, flow_control);
-    connection.go_live(capsule_data_bytes, core);
+    pub(super) fn end_queues(
+        &mut self,
+        cntlid: u16,
+        places: impl Iterator<Item = ConnectionPlace>,
+        cx: &mut Context<'_>,
+    ) {
+        for ConnectionPlace { core, connection } in places {
+            if core == self.core.index {
+                self.end_queue(connection, cntlid, cx);
+            } else {
+                let note = CoreMessage::EndQueue { connection, cntlid };
+                self.core.shared.deliver(core, note);
+            }
+        }
+    }
+
+    pub(super) fn end_queue(&mut self, key: SlabKey, cntlid: u16, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let owned = |controller: &Arc<SharedController>| controller.id == cntlid;
+        if connection.controller().is_some_and(owned) {
+            connection.close(&mut self.core, cx);
+        }
+    }
+
+    /// Ends the reset or shutdown of a controller, which waited for its I/O queues.
+    pub(super) fn queues_ended(&mut self, admin: SlabKey, cntlid: u16) {
+        let connection = self.connections.get_mut(admin);
+        if let Some(connection) = connection.filter(|connection| connection.answers())
+            && let Owner::Admin(controller) = &mut connection.owner
+            && controller.shared.id == cntlid
+        {
+            let before = controller.registers.state();
+            controller.settle();
+            self.core
+                .count_controller(before, controller.registers.state());
+            self.core.touch();
+        }
+    }
+
+    /// Ends the controllers of hosts that may not use their subsystem any more.
+    pub(super) fn end_denied(&mut self, cx: &mut Context<'_>) {
+        let rules = self.core.shared.rules();
+        for (_, connection) in self.connections.iter_mut() {
+            if let Owner::Admin(controller) = &connection.owner
+                && controller.shared.is_denied(&rules)
+            {
+                connection.close(&mut self.core, cx);
+            }
+        }
+    }
+
+    pub(super) fn pass_abort(
+        &mut self,
+        queue: ConnectionPlace,
+        cid: u16,
+        asker: Ticket,
+        cx: &mut Context<'_>,
+    ) {
+        let ConnectionPlace { core, connection } = queue;
+        let from = self.core.index;
+        if core == from {
+            if let Some(aborted) = self.abort(connection, cid, (from, asker), cx) {
+                self.aborted(asker, aborted, cx);
+            }
+            return;
+        }
+        let message = CoreMessage::Abort {
+            connection,
+            cid,
+            from,
+            asker,
+        };
+        if self.core.shared.send(core, message).is_err() {
+            self.aborted(asker, false, cx);
+        }
+    }
+
+    /// Aborts a command for an Abort command of the core `from`. Returns true if it is aborted; `None`
+    /// where that is known at the end of the command, which answers the Abort.
+    pub(super) fn abort(
+        &mut self,
+        key: SlabKey,
+        cid: u16,
+        (from, asker): (usize, Ticket),
+        cx: &mut Context<'_>,
+    ) -> Option<bool> {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return Some(false);
+        };
+        match connection.abort(cid, &mut self.core, cx) {
+            Aborted::Yes => Some(true),
+            Aborted::No => Some(false),
+            Aborted::AtEnd(aborted) => {
+                self.core.aborts.push(WaitingAbort {
+                    aborted,
+                    from,
+                    asker,
+                });
+                None
+            }
+        }
+    }
+
+    /// Answers an Abort command.
+    pub(super) fn aborted(&mut self, asker: Ticket, aborted: bool, cx: &mut Context<'_>) {
+        if let Some(connection) = self.connections.get_mut(asker.connection)
+            && let Owner::Admin(controller) = &mut connection.owner
+        {
+            controller.aborts -= 1;
+        }
+        let result = if aborted { 0 } else { ABORT_NOT_ABORTED };
+        self.answer_later(asker, u64::from(result), cx);
+    }
+
+    /// Answers an admin command that had to wait, with success.
+    pub(super) fn answer_later(&mut self, asker: Ticket, result: u64, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(asker.connection) else {
+            return;
+        };
+        let Some(entry) = connection.session.commands.get(asker.slot) else {
+            return;
+        };
+        if entry.state() != CommandState::Executing {
+            return;
+        }
+        entry.result = result;
+        connection
+            .run(asker.slot, &mut self.core, cx)
+            .finish(Status::SUCCESS);
+        self.reclaim(asker.connection, cx);
+    }
+
+    pub(super) fn notify(&mut self, subsystem: Option<u32>, notice: Notice, cx: &mut Context<'_>) {
+        for (_, connection) in self.connections.iter_mut() {
+            let Owner::Admin(controller) = &mut connection.owner else {
+                continue;
+            };
+            let meant = match subsystem {
+                Some(index) => !controller.is_discovery() && connection.access.subsystem == index,
+                None => controller.is_discovery(),
+            };
+            let hidden = matches!(notice, Notice::Namespace(nsid) if !controller.sees(nsid));
+            if meant && controller.is_outdated() {
+                connection.close(&mut self.core, cx);
+            } else if meant && !hidden {
+                controller.events.raise(notice);
+                connection.deliver_events(&mut self.core, cx);
+            }
+        }
+    }
 }

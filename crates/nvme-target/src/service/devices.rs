@@ -4,7 +4,6 @@ use crate::namespace::{CoreNamespace, Waiting};
 use crate::request::Ticket;
 use crate::service::connection_state::ConnectionState;
 use crate::service::poll_group::PollGroup;
-use crate::service::requests;
 use base::SlabKey;
 use block::{BlockError, Completion as BlockCompletion, Extents, Request, Submit, SubmitExtents};
 use reactor::{Completion, Context};
@@ -19,8 +18,8 @@ impl PollGroup {
         };
         let BlockCompletion { result, data, .. } = completion;
         let part = Ticket::part(completion.tag);
-        let outcome = (part, result, data);
-        requests::completed(connection, ticket.slot, outcome, &mut self.core, cx);
+        let mut command = connection.run(ticket.slot, &mut self.core, cx);
+        command.completed(part, result, data);
         if connection.state() == ConnectionState::Closed {
             self.reclaim(ticket.connection, cx);
         }
@@ -32,7 +31,9 @@ impl PollGroup {
         let Some(connection) = self.connections.get_mut(ticket.connection) else {
             return;
         };
-        requests::completed_extents(connection, ticket.slot, command, &mut self.core, cx);
+        connection
+            .run(ticket.slot, &mut self.core, cx)
+            .completed_extents(command);
         if connection.state() == ConnectionState::Closed {
             self.reclaim(ticket.connection, cx);
         }
@@ -158,7 +159,7 @@ impl PollGroup {
         for waiting in taken {
             let ticket = Ticket::from_tag(waiting.tag());
             if let Some(connection) = self.connections.get_mut(ticket.connection) {
-                requests::put_back(connection, ticket.slot, nsid, waiting, &mut self.core);
+                connection.put_back(ticket.slot, nsid, waiting, &mut self.core);
             }
         }
         if let Some(namespace) = self.core.namespace(subsystem, nsid) {

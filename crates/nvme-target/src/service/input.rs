@@ -1,24 +1,35 @@
-//! Input of connections: what a session yields goes to the room that is for it.
+//! Input of connections: receives, the commands in them, and buffers for data in capsules.
 
+use crate::request::CommandState;
+use crate::service::answers::take_buffer;
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
-use crate::service::flow::Flow;
+use crate::service::requests::Running;
 use crate::service::wait_lists::{INPUT, WaitsFor};
-use crate::service::{admin, answers, requests};
 use crate::session::Stalled;
 use crate::session::event::{Delivery, Event, Payload, Violation};
+use crate::session::transfer::Incoming;
 use base::Time;
 use base::mutation::{self, Mutation};
 use reactor::limits::BOUNDED_SEND_BYTES;
-use reactor::{Context, Op, OpKey, Received};
+use reactor::{Context, IoSlice, Op, OpKey, Received};
 use std::io::{Error, ErrorKind};
 use std::num::NonZeroUsize;
 use switch::doorbell::Urgency;
 use switch::light_hosts::Asked;
 use wire::nvme::{Command, FabricsType, Status};
-use wire::tcp::limits::PREFIX_BYTES_MAX;
+use wire::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, PREFIX_BYTES_MAX};
 use wire::tcp::{CapsuleCmd, FatalErrorStatus};
+
+/// Outcome of a command's arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// The command was taken.
+    Continue,
+    /// The command was not taken: it waits for a buffer in this list, and with it all input behind it.
+    Stall(WaitsFor),
+}
 
 /// Kind of the operation that receives.
 pub(crate) const RECEIVE: u8 = 2;
@@ -185,14 +196,14 @@ impl Connection {
         }
         match event {
             Event::Command(command, payload) => {
-                return take_command(self, &command, payload, core, cx);
+                return self.take_command(&command, payload, core, cx);
             }
             Event::Data(Delivery::Nothing) => {}
-            Event::Data(Delivery::Partial(slot)) => answers::send_r2ts(self, slot, core, cx),
-            Event::Data(Delivery::Whole(slot)) => requests::arrived(self, slot, core, cx),
+            Event::Data(Delivery::Partial(slot)) => self.send_r2ts(slot, core, cx),
+            Event::Data(Delivery::Whole(slot)) => self.run(slot, core, cx).arrived(),
             Event::Initialize(request) => {
                 self.initialize(&request, core);
-                answers::initialized(self, core, cx);
+                self.answer_ic_req(core, cx);
             }
             Event::Terminated(status) => {
                 core.stats.terminations_received += 1;
@@ -218,7 +229,7 @@ impl Connection {
             None if stalled.arriving == 0 => Payload::None,
             None => Payload::Arriving(stalled.arriving),
         };
-        if let Flow::Stall(list) = dispatch(self, &stalled.command, payload, core, cx) {
+        if let Flow::Stall(list) = self.dispatch(&stalled.command, payload, core, cx) {
             stalled.waits = core.waiters.lists.push(list, self.ticket(INPUT));
             self.session.stalled = Some(stalled);
             return false;
@@ -302,116 +313,182 @@ impl Connection {
             self.close(core, cx);
         }
     }
-}
 
-/// Takes a command off the submission queue.
-#[inline]
-fn take_command(
-    connection: &mut Connection,
-    command: &Command,
-    payload: Payload<'_>,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Flow {
-    connection.session.commands.consumed();
-    if connection.state() == ConnectionState::Draining {
-        return Flow::Continue;
-    }
-    let cid = command.cid();
-    let (events, event_waits) = match &connection.owner {
-        Owner::Admin(controller) => (controller.events.waiting(), controller.events.has(cid)),
-        _ => (0, false),
-    };
-    let session = &connection.session;
-    let used = (session.commands.used() + session.output.unsent_answers) as usize;
-    if used + events >= session.commands.entries() as usize {
-        overrun(connection, command, core, cx);
-        return Flow::Continue;
-    }
-    if event_waits || session.commands.find(cid).is_some() {
-        let status = Status::COMMAND_ID_CONFLICT.with_dnr();
-        answers::refuse(connection, command, status, core, cx);
-        return Flow::Continue;
-    }
-    if connection.is_fresh() && !connection.try_connect() {
-        let reason = "too many commands came before a Connect that succeeds";
-        violate(connection, command, reason, core, cx);
-        return Flow::Continue;
-    }
-    if matches!(connection.owner, Owner::Io(_)) {
-        core.stats.io_commands += 1;
-    } else {
-        core.stats.admin_commands += 1;
-    }
-    let flow = dispatch(connection, command, payload, core, cx);
-    if let Flow::Stall(list) = flow {
-        if mutation::active(Mutation::StallRefused) {
-            let status = Status::COMMAND_INTERRUPTED;
-            answers::refuse(connection, command, status, core, cx);
+    /// Takes a command off the submission queue.
+    #[inline]
+    fn take_command(
+        &mut self,
+        command: &Command,
+        payload: Payload<'_>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) -> Flow {
+        self.session.commands.consumed();
+        if self.state() == ConnectionState::Draining {
             return Flow::Continue;
         }
-        let waits = core.waiters.lists.push(list, connection.ticket(INPUT));
-        connection.session.stall(command, payload, waits);
-        if list == WaitsFor::SHARE {
-            core.stats.share_waits += 1;
+        let cid = command.cid();
+        let (events, event_waits) = match &self.owner {
+            Owner::Admin(controller) => (controller.events.waiting(), controller.events.has(cid)),
+            _ => (0, false),
+        };
+        let session = &self.session;
+        let used = (session.commands.used() + session.output.unsent_answers) as usize;
+        if used + events >= session.commands.entries() as usize {
+            self.overrun(command, core, cx);
+            return Flow::Continue;
+        }
+        if event_waits || session.commands.find(cid).is_some() {
+            let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+            self.refuse(command, status, core, cx);
+            return Flow::Continue;
+        }
+        if self.is_fresh() && !self.try_connect() {
+            let reason = "too many commands came before a Connect that succeeds";
+            self.violate(command, reason, core, cx);
+            return Flow::Continue;
+        }
+        if matches!(self.owner, Owner::Io(_)) {
+            core.stats.io_commands += 1;
         } else {
-            core.stats.buffer_waits += 1;
+            core.stats.admin_commands += 1;
+        }
+        let flow = self.dispatch(command, payload, core, cx);
+        if let Flow::Stall(list) = flow {
+            if mutation::active(Mutation::StallRefused) {
+                let status = Status::COMMAND_INTERRUPTED;
+                self.refuse(command, status, core, cx);
+                return Flow::Continue;
+            }
+            let waits = core.waiters.lists.push(list, self.ticket(INPUT));
+            self.session.stall(command, payload, waits);
+            if list == WaitsFor::SHARE {
+                core.stats.share_waits += 1;
+            } else {
+                core.stats.buffer_waits += 1;
+            }
+        }
+        flow
+    }
+
+    /// Gives a command to the room that carries it out. Without effect where it returns
+    /// [`Flow::Stall`], so that it can be called again.
+    #[inline]
+    fn dispatch(
+        &mut self,
+        command: &Command,
+        payload: Payload<'_>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) -> Flow {
+        if matches!(self.owner, Owner::Io(_)) && !command.is_fabrics() {
+            return self.begin_io(command, payload, core, cx);
+        }
+        core.stores.order();
+        let connects = command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT;
+        if self.state() == ConnectionState::AwaitingConnect && !connects {
+            let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
+            self.refuse(command, status, core, cx);
+            return Flow::Continue;
+        }
+        self.begin_admin(command, payload, core, cx)
+    }
+
+    /// The host has more commands outstanding than the queue has entries.
+    fn overrun(&mut self, command: &Command, core: &mut CoreState, cx: &mut Context<'_>) {
+        let reason = "more commands are outstanding than the queue has entries";
+        self.violate(command, reason, core, cx);
+    }
+
+    /// A command came that may not come now.
+    #[cold]
+    fn violate(
+        &mut self,
+        command: &Command,
+        reason: &str,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        let mut header = [0; PREFIX_BYTES_MAX];
+        let capsule = CapsuleCmd { command: *command };
+        capsule.encode(self.session.output.format(), 0, &mut header);
+        let violation = Violation::of_pdu(
+            FatalErrorStatus::PDU_SEQUENCE_ERROR,
+            0,
+            &header[..CapsuleCmd::SIZE],
+            reason,
+        );
+        self.terminate(&violation, core, cx);
+    }
+
+    /// Returns a buffer for the data of a command that has no slot yet, and its bytes, which count for the
+    /// self.
+    ///
+    /// An admin queue that holds no buffer always finds one of 8 KiB: Keep Alive would wait behind its
+    /// command. For an I/O queue with outstanding R2Ts there are a few beside the pool: their data comes behind
+    /// the command.
+    ///
+    /// # Errors
+    /// The list in which input has to wait.
+    pub(crate) fn capsule_buffer(
+        &self,
+        length: u32,
+        core: &mut CoreState,
+        cx: &Context<'_>,
+    ) -> Result<(IoSlice, u32), WaitsFor> {
+        let (length, pool) = (length as usize, cx.driver.buffers());
+        if self.is_fresh() {
+            // One at a time, so that others find theirs.
+            let first = self.session.commands.used() == 0;
+            let buffer = first.then(|| take_buffer(&core.admin_buffers, length));
+            let (buffer, _) = buffer.flatten().ok_or(WaitsFor::SHARE)?;
+            return Ok((buffer, 0));
+        }
+        let holding = &self.holding;
+        let mut list = WaitsFor::SHARE;
+        if holding.may_take(length, pool, &core.limits).is_ok() {
+            match core.waiters.may_take(length, pool) {
+                Ok(()) => return take_buffer(pool, length).ok_or(list),
+                Err(size) => list = size,
+            }
+        }
+        let kept = match &self.owner {
+            Owner::Admin(_) if length <= ADMIN_IN_CAPSULE_BYTES as usize => {
+                holding.is_empty().then_some(&core.admin_buffers)
+            }
+            Owner::Io(_) if self.session.transferring > 0 => Some(&core.capsule_buffers),
+            _ => return Err(list),
+        };
+        // Otherwise it tries again whenever one of these may have come back.
+        let buffer = kept.and_then(|kept| take_buffer(kept, length));
+        buffer.ok_or(WaitsFor::SHARE)
+    }
+}
+
+impl Running<'_, '_> {
+    /// Gives a command its buffer and the data that came `inside` of its capsule, with the bytes to skip
+    /// there. It goes on, or waits for the rest of the capsule.
+    pub(crate) fn receive_capsule(
+        &mut self,
+        (mut buffer, held): (IoSlice, u32),
+        (skip, data): (u32, &[u8]),
+        payload: Payload<'_>,
+    ) {
+        self.connection.hold(self.slot, held);
+        let entry = self.connection.session.commands.slot(self.slot);
+        let length = entry.transfer.length;
+        if let Payload::Whole(_, digest_ok) = payload {
+            buffer.copy_in(0, data);
+            entry.transfer.received = length;
+            entry.transfer.damaged = !digest_ok;
+            self.core.stats.data_digest_errors += u64::from(!digest_ok);
+        }
+        entry.transfer.data = Some(buffer);
+        entry.enter(CommandState::Arriving, &mut self.core.states);
+        if matches!(payload, Payload::Arriving(_)) {
+            self.connection.session.incoming = Incoming::capsule(self.slot, skip, length);
+        } else {
+            self.arrived();
         }
     }
-    flow
-}
-
-/// Gives a command to the room that carries it out. Without effect where it returns
-/// [`Flow::Stall`], so that it can be called again.
-#[inline]
-fn dispatch(
-    connection: &mut Connection,
-    command: &Command,
-    payload: Payload<'_>,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Flow {
-    if matches!(connection.owner, Owner::Io(_)) && !command.is_fabrics() {
-        return connection.begin_io(command, payload, core, cx);
-    }
-    core.stores.order();
-    let connects = command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT;
-    if connection.state() == ConnectionState::AwaitingConnect && !connects {
-        let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
-        answers::refuse(connection, command, status, core, cx);
-        return Flow::Continue;
-    }
-    admin::begin(connection, command, payload, core, cx)
-}
-
-/// The host has more commands outstanding than the queue has entries.
-fn overrun(
-    connection: &mut Connection,
-    command: &Command,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let reason = "more commands are outstanding than the queue has entries";
-    violate(connection, command, reason, core, cx);
-}
-
-/// A command came that may not come now.
-#[cold]
-fn violate(
-    connection: &mut Connection,
-    command: &Command,
-    reason: &str,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let mut header = [0; PREFIX_BYTES_MAX];
-    let capsule = CapsuleCmd { command: *command };
-    capsule.encode(connection.session.output.format(), 0, &mut header);
-    let violation = Violation::of_pdu(
-        FatalErrorStatus::PDU_SEQUENCE_ERROR,
-        0,
-        &header[..CapsuleCmd::SIZE],
-        reason,
-    );
-    connection.terminate(&violation, core, cx);
 }

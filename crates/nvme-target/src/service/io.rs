@@ -6,15 +6,13 @@
 //! [`requests`](super::requests).
 
 use crate::command::blocks::{self, Admitted};
-use crate::command::step::Step;
 use crate::command::table::{CommandKind, Form, Row};
 use crate::command::{dataset, extents};
 use crate::qos::core::{CoreTokens, Done, TokenQueue};
+use crate::request::Step;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
-use crate::service::flow::Flow;
-use crate::service::requests::advance;
-use crate::service::{answers, capsule_data};
+use crate::service::input::Flow;
 use crate::session::event::Payload;
 use base::{Nanos, Time};
 use qos::{PricedOperation, units};
@@ -45,7 +43,7 @@ impl Connection {
             }
         };
         result.unwrap_or_else(|status| {
-            answers::refuse(self, command, status, core, cx);
+            self.refuse(command, status, core, cx);
             Flow::Continue
         })
     }
@@ -157,7 +155,7 @@ impl Connection {
             entry.nsid = nsid;
             entry.transfer.data = Some(data);
             entry.status = Some(Status::SUCCESS);
-            answers::answer(self, slot, core, cx);
+            self.answer(slot, core, cx);
         }
     }
 
@@ -203,7 +201,7 @@ impl Connection {
         };
         let sq_head = self.session.commands.reported_head();
         let completion = Completion::new(command.cid(), sq_head, Status::SUCCESS);
-        answers::complete(self, completion, urgency, core, cx);
+        self.complete(completion, urgency, core, cx);
         Ok(Flow::Continue)
     }
 
@@ -241,7 +239,7 @@ impl Connection {
         } else {
             self.take(command, admitted, core, cx.now)?
         };
-        advance(self, slot, Step::Admit, core, cx);
+        self.run(slot, core, cx).advance(Step::Admit);
         Ok(Flow::Continue)
     }
 
@@ -260,12 +258,13 @@ impl Connection {
         };
         // Also if the device is memory: a reader must never see half a block of what is arriving
         // (docs/design/decisions/0005-whole-blocks.md).
-        let buffer = match capsule_data::buffer(self, admitted.bytes, core, cx) {
+        let buffer = match self.capsule_buffer(admitted.bytes, core, cx) {
             Ok(buffer) => buffer,
             Err(list) => return Ok(Flow::Stall(list)),
         };
         let slot = self.take(command, admitted, core, cx.now)?;
-        capsule_data::receive(self, slot, buffer, inside, payload, core, cx);
+        self.run(slot, core, cx)
+            .receive_capsule(buffer, inside, payload);
         Ok(Flow::Continue)
     }
 
@@ -286,7 +285,7 @@ impl Connection {
         };
         let list = range.to_bytes();
         let length = u32::try_from(list.len()).expect("16");
-        let buffer = match capsule_data::buffer(self, length, core, cx) {
+        let buffer = match self.capsule_buffer(length, core, cx) {
             Ok(buffer) => buffer,
             Err(list) => return Ok(Flow::Stall(list)),
         };
@@ -298,7 +297,8 @@ impl Connection {
         entry.range.deallocate = run.control.deallocate();
         entry.transfer.length = length;
         let whole = Payload::Whole(&list, true);
-        capsule_data::receive(self, slot, buffer, (0, &list), whole, core, cx);
+        self.run(slot, core, cx)
+            .receive_capsule(buffer, (0, &list), whole);
         Ok(Flow::Continue)
     }
 
@@ -314,7 +314,7 @@ impl Connection {
         let checked = dataset::check(command, payload)?;
         let mut buffer = None;
         if checked.inside.is_some() {
-            match capsule_data::buffer(self, checked.length, core, cx) {
+            match self.capsule_buffer(checked.length, core, cx) {
                 Ok(taken) => buffer = Some(taken),
                 Err(list) => return Ok(Flow::Stall(list)),
             }
@@ -326,9 +326,10 @@ impl Connection {
         entry.range.deallocate = checked.management.deallocate;
         entry.transfer.length = checked.length;
         if let Some((buffer, inside)) = buffer.zip(checked.inside) {
-            capsule_data::receive(self, slot, buffer, inside, payload, core, cx);
+            self.run(slot, core, cx)
+                .receive_capsule(buffer, inside, payload);
         } else {
-            advance(self, slot, Step::Admit, core, cx);
+            self.run(slot, core, cx).advance(Step::Admit);
         }
         Ok(Flow::Continue)
     }
@@ -354,7 +355,7 @@ impl Connection {
             return Err(Status::COMMAND_INTERRUPTED);
         }
         // As the data of any write.
-        let buffer = match capsule_data::buffer(self, checked.length, core, cx) {
+        let buffer = match self.capsule_buffer(checked.length, core, cx) {
             Ok(buffer) => buffer,
             Err(list) => return Ok(Flow::Stall(list)),
         };
@@ -364,7 +365,8 @@ impl Connection {
         entry.extents = Some(core.tables.take(checked.command));
         entry.range.durable = checked.command.fua;
         entry.transfer.length = checked.length;
-        capsule_data::receive(self, slot, buffer, checked.inside, payload, core, cx);
+        self.run(slot, core, cx)
+            .receive_capsule(buffer, checked.inside, payload);
         Ok(Flow::Continue)
     }
 }

@@ -5,12 +5,11 @@
 //! poll group also owns the listeners and all admin queues, deals I/O queues out, and decides how
 //! many cores are in use.
 
-use crate::change::withdrawal::Withdrawal;
+use crate::change::step::Withdrawal;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::shared::Shared;
-use crate::switch::scaling::Scaling;
-use crate::switch::steering::Steering;
+use crate::switch::moves::{Scaling, Steering};
 use base::{Slab, SlabKey, Time};
 use block::{Completion as BlockCompletion, Extents};
 use reactor::{Context, ListenerId, OpNamespace, PollPolicy};

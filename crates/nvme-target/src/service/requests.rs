@@ -1,218 +1,647 @@
 //! The life of a command that has a slot: one step after the other, until it waits or is answered.
 //!
-//! [`advance`] carries values between the rooms that know one thing each: `command` and
-//! `controller` say the next [`Step`]; the namespace, its device's channel, the tokens, the buffers
-//! and the send side take it. A command that waits is in exactly one place from which an event
-//! brings it back, named by its [state](crate::request::CommandState).
+//! [`Running::advance`] carries values between the modules that know one thing each: `command` and
+//! `controller` return the next [`Step`]; the namespace, its device's channel, the tokens, the
+//! buffers and the send side take it. A command that waits is in exactly one place from which an
+//! event brings it back, named by its [state](crate::request::CommandState).
 
-use crate::command::step::Step;
 use crate::command::table::{CommandKind, Form};
 use crate::command::{cost, dataset, device, extents, flush};
+use crate::limits::Limits;
 use crate::namespace::{CoreNamespace, Waiting};
+use crate::qos::access::Rights;
 use crate::qos::core::{Done, Priced};
-use crate::request::{CommandState, Slot, StateCounts, Ticket, status_of_result};
+use crate::request::{CommandState, Slot, StateCounts, Step, Ticket, status_of_result};
+use crate::service::answers::take_buffer;
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
-use crate::service::prepare::prepare;
-use crate::service::{answers, controller, events};
+use crate::service::wait_lists::WaitsFor;
+use crate::shares::{Share, WORK_PART};
 use base::Time;
 use base::mutation::{self, Mutation};
 use block::{BlockError, Completion, Extents, Request};
 use qos::PricedOperation;
-use reactor::{Context, IoSlice};
+use reactor::{BufferPool, Context, IoSlice};
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::Status;
 
-/// Takes a command on from `step`, until it waits or is answered.
-pub(crate) fn advance(
-    connection: &mut Connection,
-    slot: u16,
-    step: Step,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let mut step = step;
-    loop {
-        step = match step {
-            Step::Admit => admit(connection, slot, core),
-            Step::Prepare => prepare(connection, slot, core, cx),
-            Step::Execute => execute(connection, slot, core, cx),
-            Step::Submit(nsid, request) => submit(connection, slot, nsid, request, core, cx),
-            Step::SubmitExtents(nsid, command) => {
-                submit_extents(connection, slot, nsid, command, core, cx)
-            }
-            Step::Continue => next_part(connection, slot, core),
-            Step::PayAgain => pay_again(connection, slot, core),
-            Step::WaitForNamespace(nsid) => {
-                return wait_for_namespace(connection, slot, nsid, core);
-            }
-            Step::Answer(status) => {
-                let kind = connection.session.commands.slot(slot).kind;
-                finish(connection, slot, status, core, cx);
-                if kind == CommandKind::Admin {
-                    events::deliver(connection, core, cx);
+/// A command that has a slot, with everything that it runs on.
+#[derive(Debug)]
+pub(crate) struct Running<'a, 'd> {
+    pub(crate) connection: &'a mut Connection,
+    pub(crate) slot: u16,
+    pub(crate) core: &'a mut CoreState,
+    pub(crate) cx: &'a mut Context<'d>,
+}
+
+/// What a command names, looked up once for a step.
+struct Resolved<'a> {
+    ticket: Ticket,
+    entry: &'a mut Slot,
+    /// `None` for all namespaces, and if the core does not have it.
+    namespace: Option<&'a mut CoreNamespace>,
+    /// `None` if the host may do everything.
+    rights: Option<&'a Rights>,
+    limits: &'a Limits,
+    states: &'a mut StateCounts,
+}
+
+/// Outcome of an attempt to abort a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aborted {
+    /// The command was answered as aborted.
+    Yes,
+    /// It is too late, or there is no such command.
+    No,
+    /// The command begins no further request, and is answered as aborted when the device has
+    /// returned those that it has.
+    AtEnd(Ticket),
+}
+
+impl Running<'_, '_> {
+    #[inline]
+    pub(crate) fn entry(&mut self) -> &mut Slot {
+        self.connection.session.commands.slot(self.slot)
+    }
+
+    #[inline]
+    fn resolve(&mut self) -> Resolved<'_> {
+        let ticket = self.connection.ticket(self.slot);
+        let access = &self.connection.access;
+        let entry = self.connection.session.commands.slot(self.slot);
+        Resolved {
+            ticket,
+            namespace: self.core.namespaces.get_mut(access.subsystem, entry.nsid),
+            entry,
+            rights: access.rights.as_deref(),
+            limits: &self.core.limits,
+            states: &mut self.core.states,
+        }
+    }
+
+    /// Enters another state.
+    pub(crate) fn enter(&mut self, next: CommandState) {
+        let entry = self.connection.session.commands.slot(self.slot);
+        entry.enter(next, &mut self.core.states);
+    }
+
+    /// Takes the command on from `step`, until it waits or is answered.
+    pub(crate) fn advance(&mut self, mut step: Step) {
+        loop {
+            step = match step {
+                Step::Admit => self.admit(),
+                Step::Prepare => self.prepare(),
+                Step::Execute => self.execute(),
+                Step::Submit(nsid, request) => self.submit(nsid, request),
+                Step::SubmitExtents(nsid, command) => self.submit_extents(nsid, command),
+                Step::Continue => self.next_part(),
+                Step::PayAgain => self.pay_again(),
+                Step::WaitForNamespace(nsid) => {
+                    let slot = self.slot;
+                    return self.connection.wait_for_namespace(slot, nsid, self.core);
                 }
-                return;
-            }
-            Step::Wait => return,
+                Step::Answer(status) => {
+                    let kind = self.entry().kind;
+                    self.finish(status);
+                    if kind == CommandKind::Admin {
+                        self.connection.deliver_events(self.core, self.cx);
+                    }
+                    return;
+                }
+                Step::Wait => return,
+            };
+        }
+    }
+
+    /// All the data of the command is here.
+    pub(crate) fn arrived(&mut self) {
+        self.enter(CommandState::Dispatched);
+        let entry = self.entry();
+        let whole = entry.transfer.received == entry.transfer.length;
+        debug_assert!(
+            whole || entry.kind == CommandKind::Admin,
+            "all the data is here"
+        );
+        entry.accounting.submitted = Time::ZERO;
+        let damaged = entry.transfer.damaged && !mutation::active(Mutation::TargetDigestIgnored);
+        let step = if damaged {
+            // [NVMe-TCP 1.0 §3.6.3.2]: the command fails, the connection stays.
+            Step::Answer(Status::TRANSIENT_TRANSPORT_ERROR)
+        } else if entry.kind == CommandKind::Admin {
+            Step::Execute
+        } else if entry.accounting.in_flight {
+            Step::Prepare
+        } else if entry.extents.is_some() {
+            self.read_table()
+        } else {
+            Step::Admit
         };
+        self.advance(step);
     }
-}
 
-/// All the data of a command is here.
-pub(crate) fn arrived(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let entry = connection.session.commands.slot(slot);
-    let whole = entry.transfer.received == entry.transfer.length;
-    debug_assert!(
-        whole || entry.kind == CommandKind::Admin,
-        "all the data is here"
-    );
-    entry.enter(CommandState::Dispatched, &mut core.states);
-    entry.accounting.submitted = Time::ZERO;
-    let damaged = entry.transfer.damaged && !mutation::active(Mutation::TargetDigestIgnored);
-    let step = if damaged {
-        // [NVMe-TCP 1.0 §3.6.3.2]: the connection goes on, the command does not.
-        Step::Answer(Status::TRANSIENT_TRANSPORT_ERROR)
-    } else if entry.kind == CommandKind::Admin {
-        Step::Execute
-    } else if entry.accounting.in_flight {
-        Step::Prepare
-    } else if entry.extents.is_some() {
-        read_table(connection, slot, core)
-    } else {
+    /// Reads the table of a command over extents; from then on it holds, and counts as outstanding,
+    /// its data.
+    fn read_table(&mut self) -> Step {
+        let Resolved {
+            entry,
+            namespace,
+            rights,
+            ..
+        } = self.resolve();
+        if let Err(status) = extents::read_table(entry, rights, namespace.as_deref()) {
+            return Step::Answer(status);
+        }
+        if entry.transfer.data.is_none() {
+            self.connection.release_buffers(self.slot);
+        }
+        self.connection.begin_outstanding(self.slot, self.core);
         Step::Admit
-    };
-    advance(connection, slot, step, core, cx);
-}
-
-/// Reads the table of a command over extents; what it holds from then on, and what counts as
-/// outstanding, is its data.
-fn read_table(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
-    let entry = connection.session.commands.slot(slot);
-    let namespace = core.namespace_ref(connection.access.subsystem, entry.nsid);
-    let rights = connection.access.rights.as_deref();
-    if let Err(status) = extents::read_table(entry, rights, namespace) {
-        return Step::Answer(status);
     }
-    if entry.transfer.data.is_none() {
-        connection.release_buffers(slot);
+
+    /// The command's gate opened: it passes all gates again.
+    pub(crate) fn resume(&mut self) {
+        self.enter(CommandState::Dispatched);
+        self.advance(Step::Admit);
     }
-    connection.begin_outstanding(slot, core);
-    Step::Admit
-}
 
-/// A gate opened that a command waited at: it passes its gates again.
-pub(crate) fn resume(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let entry = connection.session.commands.slot(slot);
-    entry.enter(CommandState::Dispatched, &mut core.states);
-    advance(connection, slot, Step::Admit, core, cx);
-}
-
-/// The namespace pauses: its commands that wait for a buffer wait at its gate instead. They are not
-/// in flight any more, for the buffers may be held by commands that wait for the end of the pause.
-pub(crate) fn leave_flight(connection: &mut Connection, nsid: u32, core: &mut CoreState) {
-    for slot in connection.session.commands.occupied() {
-        let entry = connection.session.commands.slot(slot);
-        let waits = entry.state() == CommandState::WaitingForBuffer && entry.accounting.in_flight;
-        if waits && entry.nsid == nsid {
-            core.waiters.forget(entry);
-            wait_for_namespace(connection, slot, nsid, core);
+    /// The tokens of the command are paid, or those of one namespace of a Flush of all.
+    pub(crate) fn paid(&mut self) {
+        let entry = self.entry();
+        if entry.nsid == NSID_BROADCAST {
+            entry.parts.next += 1;
+        } else if std::mem::take(&mut entry.range.pays_flush) {
+            self.enter(CommandState::Dispatched);
+            let step = self.wait_for_tokens(PricedOperation::Flush, 1);
+            return self.advance(step);
+        } else {
+            entry.accounting.paid = true;
         }
+        self.resume();
     }
-}
 
-/// The namespace pauses, and its device had no room for a request of a command, or for all of it:
-/// the command waits at the gate, once the device has nothing of it.
-pub(crate) fn put_back(
-    connection: &mut Connection,
-    slot: u16,
-    nsid: u32,
-    waiting: Waiting,
-    core: &mut CoreState,
-) {
-    let entry = connection.session.commands.slot(slot);
-    match waiting {
-        Waiting::Request(_) if entry.range.commits => {
-            entry.range.commits = false;
-            entry.range.durable = true;
+    /// The device has completed a request of the command, or of one of its extents (`part`).
+    pub(crate) fn completed(
+        &mut self,
+        part: Option<u8>,
+        result: Result<(), BlockError>,
+        data: Option<IoSlice>,
+    ) {
+        let Resolved { entry, states, .. } = self.resolve();
+        let step = match part {
+            Some(part) => extents::part_completed(entry, part, result, data),
+            None if entry.range.commits => committed(entry, result, states),
+            None => device::completed(entry, result, data),
+        };
+        self.advance(step);
+    }
+
+    /// The device has completed the command over extents.
+    pub(crate) fn completed_extents(&mut self, command: Extents) {
+        let step = extents::done(self.entry(), command);
+        self.advance(step);
+    }
+
+    /// Passes the command through its gates: its namespace, which must be the one that it was checked
+    /// against and open, and the tokens.
+    fn admit(&mut self) -> Step {
+        let Resolved {
+            entry, namespace, ..
+        } = self.resolve();
+        debug_assert_eq!(
+            entry.state(),
+            CommandState::Dispatched,
+            "gates are for dispatched commands"
+        );
+        if entry.nsid == NSID_BROADCAST {
+            return self.admit_to_all();
         }
-        Waiting::Request(request) if entry.has_parts() => {
-            entry.parts.outstanding -= 1;
-            if entry.range.listed {
-                dataset::put_back(entry, request.blocks);
-            } else {
-                flush::put_back(entry, nsid);
+        // The identifier may be another namespace's since the command was checked.
+        let incarnation = entry.accounting.incarnation;
+        let Some(namespace) = namespace.filter(|n| n.incarnation == incarnation) else {
+            return Step::Answer(Status::INVALID_NAMESPACE.with_dnr());
+        };
+        if !namespace.is_open() && !mutation::active(Mutation::PauseIgnored) {
+            return Step::WaitForNamespace(entry.nsid);
+        }
+        // The namespace may have become smaller while the command waited.
+        let fits = entry.extents.as_deref().map_or_else(
+            || namespace.contains(entry.range.lba, u64::from(entry.range.blocks)),
+            |table| table.end() <= namespace.blocks,
+        );
+        if !entry.has_parts() && !fits {
+            return Step::Answer(Status::LBA_OUT_OF_RANGE.with_dnr());
+        }
+        if namespace.scheduler.is_some() && !entry.accounting.paid {
+            // Not in flight yet: a pause of the namespace never waits for tokens.
+            return self.pay();
+        }
+        namespace.in_flight += 1;
+        entry.accounting.in_flight = true;
+        Step::Prepare
+    }
+
+    /// Lets the command wait for its tokens. `[ReFlex §3.2]`
+    fn pay(&mut self) -> Step {
+        let unscheduled = self.core.unscheduled;
+        let Resolved {
+            entry,
+            namespace,
+            limits,
+            ..
+        } = self.resolve();
+        if entry.range.listed && entry.transfer.received < entry.transfer.length {
+            // Its data says what it costs; until that is here, nothing of it concerns the namespace.
+            return Step::Prepare;
+        }
+        if unscheduled {
+            entry.accounting.paid = true;
+            return Step::Admit;
+        }
+        dataset::clip(entry, limits);
+        let namespace = namespace.as_deref();
+        let shape = namespace.map(|namespace| (namespace.block_shift, namespace.thin));
+        let (shift, thin) = shape.unwrap_or((0, true));
+        entry.range.pays_flush =
+            entry.range.durable && namespace.is_some_and(CoreNamespace::has_cache);
+        entry.parts.paid_blocks = dataset::blocks_to_pay(entry, shift, limits);
+        let (operation, units) = cost::of(entry, shift, thin);
+        self.wait_for_tokens(operation, units)
+    }
+
+    /// Lets the command pass its gates once more to pay for its next part. A pause does not wait for
+    /// that.
+    fn pay_again(&mut self) -> Step {
+        let Resolved {
+            entry,
+            namespace,
+            states,
+            ..
+        } = self.resolve();
+        (entry.accounting.paid, entry.parts.paid_blocks) = (false, None);
+        entry.enter(CommandState::Dispatched, states);
+        if std::mem::take(&mut entry.accounting.in_flight)
+            && let Some(namespace) = namespace
+        {
+            namespace.end_flight();
+        }
+        Step::Admit
+    }
+
+    /// A Flush of all namespaces pays for each of them, one after the other; a namespace that is paused
+    /// is waited for when its turn comes.
+    fn admit_to_all(&mut self) -> Step {
+        let entry = self.entry();
+        if entry.accounting.paid {
+            // It waited for a namespace that was paused.
+            return Step::Execute;
+        }
+        let (begin, kind) = (entry.parts.next, entry.kind);
+        let subsystem = self.connection.access.subsystem;
+        let mut scheduled = self.core.scheduled(subsystem);
+        if kind == CommandKind::Shutdown {
+            // A host that shuts down pays where there is something to flush, and waits nowhere else.
+            scheduled.retain(|&(nsid, _)| {
+                let namespace = self.core.namespaces.get(subsystem, nsid);
+                namespace.is_some_and(CoreNamespace::has_cache)
+            });
+        }
+        let connection = &*self.connection;
+        let rights = connection.access.rights.as_deref();
+        let mut paying = scheduled
+            .into_iter()
+            .map(|(nsid, _)| nsid)
+            .filter(|&nsid| nsid > begin)
+            .filter(|&nsid| connection.token_queue(nsid).is_some())
+            .filter(|&nsid| rights.is_none_or(|rights| rights.check_any(nsid).is_ok()));
+        let next = paying.next().filter(|_| !self.core.unscheduled);
+        let entry = self.entry();
+        let Some(nsid) = next else {
+            entry.parts.next = 0;
+            entry.accounting.paid = true;
+            return Step::Execute;
+        };
+        entry.parts.next = nsid - 1;
+        self.wait_for_tokens(PricedOperation::Flush, 1)
+    }
+
+    /// Lets the command wait for tokens of its tenant. Access Denied without a tenant; if the tenant
+    /// was removed this very moment, a status that asks for a retry.
+    fn wait_for_tokens(&mut self, operation: PricedOperation, units: u32) -> Step {
+        let priced = Priced {
+            operation,
+            units,
+            ticket: self.connection.ticket(self.slot),
+        };
+        let paying = self.entry().paying_namespace();
+        for _ in 0..2 {
+            let Some(queue) = self.connection.token_queue(paying) else {
+                return Step::Answer(Status::ACCESS_DENIED.with_dnr());
+            };
+            if let Ok(number) = self.core.tokens.enqueue(queue, priced) {
+                self.entry().order.line = number;
+                self.enter(CommandState::WaitingForTokens);
+                return Step::Wait;
             }
-            if entry.parts.outstanding > 0 {
-                return;
-            }
+            self.connection.assign_token_queues(self.core);
         }
-        Waiting::Request(request) => entry.transfer.data = request.data,
-        Waiting::Extents(command) => {
+        Step::Answer(Status::COMMAND_INTERRUPTED)
+    }
+
+    /// Gets the command what it needs before it is executed: a buffer and its data, or its share of
+    /// what devices do without buffers.
+    fn prepare(&mut self) -> Step {
+        let entry = self.entry();
+        let transfer = &entry.transfer;
+        let asks = entry.kind.takes_data() && transfer.received < transfer.length;
+        let has_room = self.get_buffer(asks) && (asks || self.get_work());
+        if !has_room {
+            return Step::Wait;
+        }
+        if self.entry().state() == CommandState::WaitingForBuffer {
+            self.enter(CommandState::Dispatched);
+        }
+        if asks {
+            self.request_data();
+            Step::Wait
+        } else {
+            Step::Execute
+        }
+    }
+
+    /// Gets the command a buffer, if it needs one. Returns false if it waits for that.
+    fn get_buffer(&mut self, asks: bool) -> bool {
+        let digests = self.connection.session.output.format().data_digest;
+        let Resolved {
+            entry, namespace, ..
+        } = self.resolve();
+        let (reads, length) = (entry.kind.sends_data(), entry.transfer.length);
+        let needs = entry.transfer.data.is_none() && length > 0 && (asks || reads);
+        if !needs {
+            return true;
+        }
+        let memory = namespace.is_some_and(|namespace| namespace.direct.is_some());
+        entry.transfer.direct = memory && !digests && reads;
+        if entry.transfer.direct {
+            return true;
+        }
+        let (limits, pool) = (&self.core.limits, self.cx.driver.buffers());
+        let holding = &self.connection.holding;
+        let entry = self.connection.session.commands.slot(self.slot);
+        // Each extent of a read has a buffer of its own.
+        let table = entry.extents.as_deref();
+        let (largest, share) = match table.filter(|_| reads) {
+            Some(table) => (
+                table.lengths().max().unwrap_or_default(),
+                holding.may_take_all(table.lengths(), pool, limits),
+            ),
+            None => (
+                length as usize,
+                holding.may_take(length as usize, pool, limits),
+            ),
+        };
+        if let Err(share) = share {
+            self.wait_for_share(share);
+            return false;
+        }
+        let turn = self.core.waiters.may_take(largest, pool);
+        let connection = &mut *self.connection;
+        if let Err(list) = turn.and_then(|()| connection.take_buffers(self.slot, largest, pool)) {
+            self.wait_in(list);
+            self.core.stats.buffer_waits += 1;
+            return false;
+        }
+        true
+    }
+
+    /// Counts what a device works on for the command without a buffer for it. Returns false if the
+    /// command waits for its share of that: other commands would wait behind it in the device.
+    fn get_work(&mut self) -> bool {
+        let entry = self.entry();
+        if entry.accounting.works || !entry.works_without_buffer() {
+            return true;
+        }
+        let all = self.cx.driver.buffers().bytes().0;
+        let Resolved {
+            entry, namespace, ..
+        } = self.resolve();
+        if entry.transfer.work_bytes == 0 {
+            let shift = namespace.map_or(0, |namespace| namespace.block_shift);
+            let most = (all / WORK_PART) as u64;
+            let bytes = cost::bytes_without_buffer(entry, shift).min(most);
+            entry.transfer.work_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        }
+        let bytes = u64::from(entry.transfer.work_bytes);
+        if bytes == 0 {
+            return true;
+        }
+        let (limits, pool) = (&self.core.limits, self.cx.driver.buffers());
+        if let Err(share) = self.connection.holding.may_work(bytes, pool, limits) {
+            self.wait_for_share(share);
+            return false;
+        }
+        self.connection.begin_work(self.slot);
+        true
+    }
+
+    /// Lets the command wait for a share that is used up.
+    fn wait_for_share(&mut self, share: Share) {
+        if self.entry().state() != CommandState::WaitingForBuffer {
+            share.count(&mut self.core.stats);
+        }
+        self.wait_in(WaitsFor::SHARE);
+    }
+
+    /// Lets the command wait in a list.
+    fn wait_in(&mut self, list: WaitsFor) {
+        if self.entry().state() != CommandState::WaitingForBuffer {
+            self.enter(CommandState::WaitingForBuffer);
+        }
+        let ticket = self.connection.ticket(self.slot);
+        self.entry().order.waits = self.core.waiters.lists.push(list, ticket);
+    }
+
+    /// Requests the command's data from the host, by R2T.
+    pub(crate) fn request_data(&mut self) {
+        self.enter(CommandState::Transferring);
+        let now = self.cx.now;
+        let entry = self.entry();
+        assert!(
+            entry.transfer.data.is_some(),
+            "a host sends data for which there is a buffer"
+        );
+        entry.accounting.submitted = now;
+        self.connection.session.transferring += 1;
+        let limits = &self.core.limits;
+        let patience = limits.stall_timeout.min(limits.transfer_timeout);
+        self.connection.arm(self.core, now + patience);
+        if let Some(stalled) = &mut self.connection.session.stalled {
+            // The data comes behind the input that waits, which has buffers of its own from now on.
+            let waiters = &mut self.core.waiters;
+            let input = waiters.lists.remove(stalled.waits);
+            stalled.waits = waiters.lists.push(WaitsFor::SHARE, input);
+            waiters.try_all();
+        }
+        self.connection.send_r2ts(self.slot, self.core, self.cx);
+    }
+
+    fn execute(&mut self) -> Step {
+        let now = self.cx.now;
+        let Resolved {
+            ticket,
+            entry,
+            namespace,
+            rights,
+            limits,
+            states,
+        } = self.resolve();
+        entry.enter(CommandState::Executing, states);
+        entry.accounting.submitted = now;
+        let namespace = namespace.as_deref();
+        if let Some(step) = device::commit(entry, ticket, namespace) {
+            return step;
+        }
+        match entry.kind.row().form {
+            Form::Controller => self.execute_admin(),
+            Form::Flush => Step::Continue,
+            Form::Extents => extents::execute(entry, ticket, namespace),
+            _ if entry.range.listed => {
+                dataset::clip(entry, limits);
+                dataset::execute(entry, rights, namespace)
+            }
+            _ => device::execute(entry, ticket, namespace),
+        }
+    }
+
+    fn submit(&mut self, nsid: u32, request: Request) -> Step {
+        assert!(
+            self.entry().state() == CommandState::Executing,
+            "a device sees commands that execute"
+        );
+        let class = self.connection.session.output.class();
+        let subsystem = self.connection.access.subsystem;
+        let done = self.core.submit(subsystem, nsid, class, request, self.cx);
+        let entry = self.connection.session.commands.slot(self.slot);
+        entry.order.line = done.as_ref().err().copied().unwrap_or_default();
+        if entry.range.commits {
+            let states = &mut self.core.states;
+            return done.map_or(Step::Wait, |done| committed(entry, done.result, states));
+        }
+        match done {
+            Err(_) if entry.extents.is_some() => extents::queued(entry),
+            Err(_) => device::queued(entry),
+            Ok(Completion { tag, result, data }) => match Ticket::part(tag) {
+                Some(part) => extents::part_done(entry, part, result, data),
+                None => device::done(entry, result, data),
+            },
+        }
+    }
+
+    fn submit_extents(&mut self, nsid: u32, command: Extents) -> Step {
+        let class = self.connection.session.output.class();
+        let subsystem = self.connection.access.subsystem;
+        match self.core.submit(subsystem, nsid, class, command, self.cx) {
+            Err(number) => {
+                self.entry().order.line = number;
+                Step::Wait
+            }
+            Ok(command) => extents::done(self.entry(), command),
+        }
+    }
+
+    fn next_part(&mut self) -> Step {
+        let answers = self.connection.answers();
+        let Resolved {
+            ticket,
+            entry,
+            namespace,
+            limits,
+            ..
+        } = self.resolve();
+        if entry.extents.is_some() {
+            return extents::next(entry, ticket);
+        }
+        if entry.range.listed {
+            return dataset::next(entry, ticket, namespace.as_deref(), limits, answers);
+        }
+        let entry = self.connection.session.commands.slot(self.slot);
+        let access = &self.connection.access;
+        let namespaces = self.core.namespaces.of(access.subsystem);
+        flush::next(entry, ticket, access.rights.as_deref(), namespaces, answers)
+    }
+
+    /// The command has its status: it is counted, and answered unless its connection ends.
+    pub(crate) fn finish(&mut self, status: Status) {
+        self.connection.end_outstanding(self.slot, self.core);
+        self.connection.end_work(self.slot);
+        let status = self.connection.with_retry_delay(status);
+        let entry = self.entry();
+        assert!(
+            entry.parts.outstanding == 0,
+            "the device has nothing of a command that ends"
+        );
+        entry.status = Some(status);
+        if !entry.kind.sends_data() {
+            if mutation::active(Mutation::BufferKept) && !status.is_success() {
+                std::mem::forget(entry.transfer.data.take());
+            }
+            entry.transfer.data = None;
             if let Some(table) = &mut entry.extents {
-                table.extents = command.extents;
+                table.drop_data();
             }
         }
-    }
-    if entry.kind.sends_data() {
-        // Others may have the buffers meanwhile.
-        entry.transfer.data = None;
-        if let Some(table) = &mut entry.extents {
-            table.drop_data();
+        let (kind, nsid, cid, opcode) = (entry.kind, entry.nsid, entry.cid, entry.opcode);
+        if kind == CommandKind::Shutdown
+            && let Owner::Admin(controller) = &mut self.connection.owner
+        {
+            let before = controller.registers.state();
+            controller.end_flush(status.is_success());
+            let after = controller.registers.state();
+            self.core.count_controller(before, after);
         }
-        connection.release_buffers(slot);
+        if kind != CommandKind::Admin {
+            self.count(status);
+        }
+        self.core.touch();
+        if !status.is_success() && kind != CommandKind::Admin {
+            self.connection.log_error(cid, nsid, opcode, status);
+        }
+        if self.connection.answers() {
+            self.connection.answer(self.slot, self.core, self.cx);
+        } else {
+            self.connection.free(self.slot, self.core);
+        }
     }
-    wait_for_namespace(connection, slot, nsid, core);
-}
 
-/// The tokens of a command are paid, or those of one namespace of a Flush of all.
-pub(crate) fn paid(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let entry = connection.session.commands.slot(slot);
-    if entry.nsid == NSID_BROADCAST {
-        entry.parts.next += 1;
-    } else if std::mem::take(&mut entry.range.pays_flush) {
-        entry.enter(CommandState::Dispatched, &mut core.states);
-        let step = wait_for_tokens(connection, slot, PricedOperation::Flush, 1, core);
-        return advance(connection, slot, step, core, cx);
-    } else {
-        entry.accounting.paid = true;
+    /// Counts the command in its namespace, where it is not in flight any longer, and for its tenant.
+    fn count(&mut self, status: Status) {
+        let now = self.cx.now;
+        let Resolved {
+            entry, namespace, ..
+        } = self.resolve();
+        let in_flight = std::mem::take(&mut entry.accounting.in_flight);
+        let Some(namespace) = namespace else {
+            return;
+        };
+        let submitted = Some(entry.accounting.submitted).filter(|&at| at > Time::ZERO);
+        let done = Done {
+            operation: entry.kind.row().price,
+            success: status.is_success(),
+            bytes: u64::from(entry.transfer.length),
+            took: now.since(entry.accounting.began),
+            device: submitted.map(|at| now.since(at)),
+        };
+        namespace.count(&done);
+        let (nsid, scheduled) = (entry.nsid, namespace.scheduler.is_some());
+        if in_flight {
+            namespace.end_flight();
+        }
+        if let Some(queue) = self.connection.token_queue(nsid).filter(|_| scheduled) {
+            self.core.tokens.done(queue, &done);
+        }
     }
-    resume(connection, slot, core, cx);
 }
 
-/// The device is done with a request of a command, or of one of its extents.
-pub(crate) fn completed(
-    connection: &mut Connection,
-    slot: u16,
-    (part, result, data): (Option<u8>, Result<(), BlockError>, Option<IoSlice>),
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let entry = connection.session.commands.slot(slot);
-    let step = match part {
-        Some(part) => extents::part_completed(entry, part, result, data),
-        None if entry.range.commits => committed(entry, result, &mut core.states),
-        None => device::completed(entry, result, data),
-    };
-    advance(connection, slot, step, core, cx);
-}
-
-/// The device has committed what a command is to read, which goes on then.
+/// The device has committed what a command is to read, which continues then.
 fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut StateCounts) -> Step {
     entry.range.commits = false;
     let status = status_of_result(result, CommandKind::Flush);
@@ -223,370 +652,186 @@ fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut Stat
     Step::Execute
 }
 
-/// The device is done with a command over extents.
-pub(crate) fn completed_extents(
-    connection: &mut Connection,
-    slot: u16,
-    command: Extents,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let step = extents::done(connection.session.commands.slot(slot), command);
-    advance(connection, slot, step, core, cx);
-}
+impl Connection {
+    /// Returns a command of the connection, to run it.
+    #[inline]
+    pub(crate) fn run<'a, 'd>(
+        &'a mut self,
+        slot: u16,
+        core: &'a mut CoreState,
+        cx: &'a mut Context<'d>,
+    ) -> Running<'a, 'd> {
+        Running {
+            connection: self,
+            slot,
+            core,
+            cx,
+        }
+    }
 
-fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
-    let entry = connection.session.commands.slot(slot);
-    debug_assert_eq!(
-        entry.state(),
-        CommandState::Dispatched,
-        "gates are for dispatched commands"
-    );
-    if entry.nsid == NSID_BROADCAST {
-        return admit_to_all(connection, slot, core);
-    }
-    let (nsid, range) = (entry.nsid, entry.range);
-    let ranged = !entry.has_parts();
-    let (incarnation, paid) = (entry.accounting.incarnation, entry.accounting.paid);
-    let table = entry.extents.as_deref();
-    let namespace = core.namespace(connection.access.subsystem, nsid);
-    // The identifier may be another namespace's since the command was checked.
-    let Some(namespace) = namespace.filter(|namespace| namespace.incarnation == incarnation) else {
-        return Step::Answer(Status::INVALID_NAMESPACE.with_dnr());
-    };
-    if !namespace.is_open() && !mutation::active(Mutation::PauseIgnored) {
-        return Step::WaitForNamespace(nsid);
-    }
-    // The namespace may have become smaller while the command waited.
-    let fits = table.map_or_else(
-        || namespace.contains(range.lba, u64::from(range.blocks)),
-        |table| table.end() <= namespace.blocks,
-    );
-    if ranged && !fits {
-        return Step::Answer(Status::LBA_OUT_OF_RANGE.with_dnr());
-    }
-    if namespace.scheduler.is_some() && !paid {
-        // Not in flight yet: a pause of the namespace never waits for tokens.
-        return pay(connection, slot, core);
-    }
-    namespace.in_flight += 1;
-    entry.accounting.in_flight = true;
-    Step::Prepare
-}
-
-/// Lets a command wait for its tokens. `[ReFlex §3.2]`
-fn pay(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
-    let subsystem = connection.access.subsystem;
-    let entry = connection.session.commands.slot(slot);
-    if entry.range.listed && entry.transfer.received < entry.transfer.length {
-        // Its data says what it costs; until that is here, nothing of it concerns the namespace.
-        return Step::Prepare;
-    }
-    if core.unscheduled {
-        entry.accounting.paid = true;
-        return Step::Admit;
-    }
-    dataset::clip(entry, &core.limits);
-    let namespace = core.namespaces.get(subsystem, entry.nsid);
-    let shape = namespace.map(|namespace| (namespace.block_shift, namespace.thin));
-    let (shift, thin) = shape.unwrap_or((0, true));
-    entry.range.pays_flush = entry.range.durable && namespace.is_some_and(CoreNamespace::has_cache);
-    entry.parts.paid_blocks = dataset::blocks_to_pay(entry, shift, &core.limits);
-    let (operation, units) = cost::of(entry, shift, thin);
-    wait_for_tokens(connection, slot, operation, units, core)
-}
-
-/// Lets a command pass its gates once more to pay for its next part. A pause does not wait for that.
-fn pay_again(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
-    let subsystem = connection.access.subsystem;
-    let entry = connection.session.commands.slot(slot);
-    (entry.accounting.paid, entry.parts.paid_blocks) = (false, None);
-    entry.enter(CommandState::Dispatched, &mut core.states);
-    if std::mem::take(&mut entry.accounting.in_flight) {
-        core.namespaces.end_flight(subsystem, entry.nsid);
-    }
-    Step::Admit
-}
-
-/// A Flush of all namespaces pays for each of them, one after the other; a namespace that is paused
-/// is waited for when its turn comes.
-fn admit_to_all(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
-    let entry = connection.session.commands.slot(slot);
-    if entry.accounting.paid {
-        // It waited for a namespace that was paused.
-        return Step::Execute;
-    }
-    let (begin, kind) = (entry.parts.next, entry.kind);
-    let subsystem = connection.access.subsystem;
-    let mut scheduled = core.scheduled(subsystem);
-    if kind == CommandKind::Shutdown {
-        // A host that shuts down pays where there is something to flush, and waits nowhere else.
-        scheduled.retain(|&(nsid, _)| {
-            let namespace = core.namespace(subsystem, nsid);
-            namespace.is_some_and(|namespace| namespace.has_cache())
-        });
-    }
-    let rights = connection.access.rights.as_deref();
-    let mut paying = scheduled
-        .into_iter()
-        .map(|(nsid, _)| nsid)
-        .filter(|&nsid| nsid > begin)
-        .filter(|&nsid| connection.token_queue(nsid).is_some())
-        .filter(|&nsid| rights.is_none_or(|rights| rights.check_any(nsid).is_ok()));
-    let next = paying.next().filter(|_| !core.unscheduled);
-    let entry = connection.session.commands.slot(slot);
-    let Some(nsid) = next else {
-        entry.parts.next = 0;
-        entry.accounting.paid = true;
-        return Step::Execute;
-    };
-    entry.parts.next = nsid - 1;
-    wait_for_tokens(connection, slot, PricedOperation::Flush, 1, core)
-}
-
-/// Lets a command wait for tokens of its tenant. Access Denied without a tenant; where the tenant
-/// was removed this very moment, a status that asks for a retry.
-fn wait_for_tokens(
-    connection: &mut Connection,
-    slot: u16,
-    operation: PricedOperation,
-    units: u32,
-    core: &mut CoreState,
-) -> Step {
-    let priced = Priced {
-        operation,
-        units,
-        ticket: connection.ticket(slot),
-    };
-    let paying = connection.session.commands.slot(slot).paying_namespace();
-    for _ in 0..2 {
-        let Some(queue) = connection.token_queue(paying) else {
-            return Step::Answer(Status::ACCESS_DENIED.with_dnr());
+    /// Takes a buffer for the data of a command, or one for each extent of a read.
+    ///
+    /// # Errors
+    /// The list to wait in if too few are free.
+    fn take_buffers(
+        &mut self,
+        slot: u16,
+        largest: usize,
+        pool: &BufferPool,
+    ) -> Result<(), WaitsFor> {
+        let entry = self.session.commands.slot(slot);
+        let taken = match &mut entry.extents {
+            Some(table) if entry.kind.sends_data() => {
+                let held = table.take_buffers(|length| take_buffer(pool, length));
+                held.map(|held| (None, held))
+            }
+            _ => take_buffer(pool, largest).map(|(data, held)| (Some(data), held)),
         };
-        if let Ok(number) = core.tokens.enqueue(queue, priced) {
-            let entry = connection.session.commands.slot(slot);
-            entry.order.line = number;
-            entry.enter(CommandState::WaitingForTokens, &mut core.states);
-            return Step::Wait;
+        let (data, held) = taken.ok_or_else(|| WaitsFor::buffer_of(largest, pool))?;
+        entry.transfer.data = data;
+        self.hold(slot, held);
+        Ok(())
+    }
+
+    /// Lets a command wait for the end of a pause, which does not wait for it.
+    fn wait_for_namespace(&mut self, slot: u16, nsid: u32, core: &mut CoreState) {
+        let ticket = self.ticket(slot);
+        let subsystem = self.access.subsystem;
+        let entry = self.session.commands.slot(slot);
+        let in_flight = std::mem::take(&mut entry.accounting.in_flight);
+        entry.enter(CommandState::WaitingForNamespace, &mut core.states);
+        core.stats.pause_waits += 1;
+        match core.namespaces.get_mut(subsystem, nsid) {
+            Some(namespace) => namespace.waiting.push_back(ticket),
+            None => core.waiters.released.push_back(ticket),
         }
-        connection.assign_token_queues(core);
-    }
-    Step::Answer(Status::COMMAND_INTERRUPTED)
-}
-
-/// Lets a command wait for the end of a pause, which does not wait for it.
-fn wait_for_namespace(connection: &mut Connection, slot: u16, nsid: u32, core: &mut CoreState) {
-    let ticket = connection.ticket(slot);
-    let subsystem = connection.access.subsystem;
-    let entry = connection.session.commands.slot(slot);
-    let in_flight = std::mem::take(&mut entry.accounting.in_flight);
-    entry.enter(CommandState::WaitingForNamespace, &mut core.states);
-    core.stats.pause_waits += 1;
-    match core.namespace(subsystem, nsid) {
-        Some(namespace) => namespace.waiting.push_back(ticket),
-        None => core.waiters.released.push_back(ticket),
-    }
-    if in_flight {
-        core.namespaces.end_flight(subsystem, nsid);
-    }
-}
-
-fn execute(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Step {
-    let ticket = connection.ticket(slot);
-    let subsystem = connection.access.subsystem;
-    let entry = connection.session.commands.slot(slot);
-    entry.enter(CommandState::Executing, &mut core.states);
-    entry.accounting.submitted = cx.now;
-    let namespace = core.namespace_ref(subsystem, entry.nsid);
-    if let Some(step) = device::commit(entry, ticket, namespace) {
-        return step;
-    }
-    match entry.kind.row().form {
-        Form::Controller => controller::execute(connection, slot, core, cx),
-        Form::Flush => Step::Continue,
-        Form::Extents => extents::execute(entry, ticket, namespace),
-        _ if entry.range.listed => {
-            let rights = connection.access.rights.as_deref();
-            dataset::clip(entry, &core.limits);
-            dataset::execute(entry, rights, namespace)
-        }
-        _ => device::execute(entry, ticket, namespace),
-    }
-}
-
-fn submit(
-    connection: &mut Connection,
-    slot: u16,
-    nsid: u32,
-    request: Request,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Step {
-    let state = connection.session.commands.slot(slot).state();
-    assert!(
-        state == CommandState::Executing,
-        "a device sees commands that execute"
-    );
-    let class = connection.session.output.class();
-    let done = core.submit(connection.access.subsystem, nsid, class, request, cx);
-    let entry = connection.session.commands.slot(slot);
-    entry.order.line = done.as_ref().err().copied().unwrap_or_default();
-    if entry.range.commits {
-        return done.map_or(Step::Wait, |done| {
-            committed(entry, done.result, &mut core.states)
-        });
-    }
-    match done {
-        Err(_) if entry.extents.is_some() => extents::queued(entry),
-        Err(_) => device::queued(entry),
-        Ok(Completion { tag, result, data }) => match Ticket::part(tag) {
-            Some(part) => extents::part_done(entry, part, result, data),
-            None => device::done(entry, result, data),
-        },
-    }
-}
-
-fn submit_extents(
-    connection: &mut Connection,
-    slot: u16,
-    nsid: u32,
-    command: Extents,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Step {
-    let class = connection.session.output.class();
-    let subsystem = connection.access.subsystem;
-    let done = core.submit(subsystem, nsid, class, command, cx);
-    let entry = connection.session.commands.slot(slot);
-    match done {
-        Err(number) => {
-            entry.order.line = number;
-            Step::Wait
-        }
-        Ok(command) => extents::done(entry, command),
-    }
-}
-
-fn next_part(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
-    let ticket = connection.ticket(slot);
-    let answers = connection.answers();
-    let subsystem = connection.access.subsystem;
-    let entry = connection.session.commands.slot(slot);
-    if entry.extents.is_some() {
-        return extents::next(entry, ticket);
-    }
-    if entry.range.listed {
-        let namespace = core.namespace_ref(subsystem, entry.nsid);
-        return dataset::next(entry, ticket, namespace, &core.limits, answers);
-    }
-    let rights = connection.access.rights.as_deref();
-    flush::next(
-        entry,
-        ticket,
-        rights,
-        core.namespaces.of(subsystem),
-        answers,
-    )
-}
-
-/// A command has its status: it is counted, and answered unless its connection ends.
-pub(crate) fn finish(
-    connection: &mut Connection,
-    slot: u16,
-    status: Status,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    connection.end_outstanding(slot, core);
-    connection.end_work(slot);
-    let status = answers::with_retry_delay(connection, status);
-    let entry = connection.session.commands.slot(slot);
-    assert!(
-        entry.parts.outstanding == 0,
-        "the device has nothing of a command that ends"
-    );
-    entry.status = Some(status);
-    if !entry.kind.sends_data() {
-        if mutation::active(Mutation::BufferKept) && !status.is_success() {
-            std::mem::forget(entry.transfer.data.take());
-        }
-        entry.transfer.data = None;
-        if let Some(table) = &mut entry.extents {
-            table.drop_data();
+        if in_flight {
+            core.namespaces.end_flight(subsystem, nsid);
         }
     }
-    let in_flight = std::mem::take(&mut entry.accounting.in_flight);
-    let (kind, nsid, cid, opcode) = (entry.kind, entry.nsid, entry.cid, entry.opcode);
-    if kind == CommandKind::Shutdown
-        && let Owner::Admin(controller) = &mut connection.owner
-    {
-        let before = controller.registers.state();
-        controller.end_flush(status.is_success());
-        core.count_controller(before, controller.registers.state());
-    }
-    if kind != CommandKind::Admin {
-        count(connection, slot, status, core, cx.now);
-    }
-    if in_flight {
-        core.namespaces
-            .end_flight(connection.access.subsystem, nsid);
-    }
-    core.touch();
-    if !status.is_success() && kind != CommandKind::Admin {
-        answers::log_error(connection, cid, nsid, opcode, status);
-    }
-    if connection.answers() {
-        answers::answer(connection, slot, core, cx);
-    } else {
-        connection.free(slot, core);
-    }
-}
 
-/// Counts a command in its namespace, and for its tenant.
-fn count(connection: &mut Connection, slot: u16, status: Status, core: &mut CoreState, now: Time) {
-    let entry = connection.session.commands.slot(slot);
-    let (operation, nsid, accounting) = (entry.kind.row().price, entry.nsid, entry.accounting);
-    let bytes = u64::from(entry.transfer.length);
-    let took = now.since(accounting.began);
-    let success = status.is_success();
-    let Some(namespace) = core.namespace(connection.access.subsystem, nsid) else {
-        return;
-    };
-    namespace.count(operation, success, bytes, took);
-    if namespace.scheduler.is_none() {
-        return;
+    /// The namespace pauses: its commands that wait for a buffer wait at its gate instead. They are not
+    /// in flight any more, because the buffers may be held by commands that wait for the end of the
+    /// pause.
+    pub(crate) fn leave_flight(&mut self, nsid: u32, core: &mut CoreState) {
+        for slot in self.session.commands.occupied() {
+            let entry = self.session.commands.slot(slot);
+            let waits =
+                entry.state() == CommandState::WaitingForBuffer && entry.accounting.in_flight;
+            if waits && entry.nsid == nsid {
+                core.waiters.forget(entry);
+                self.wait_for_namespace(slot, nsid, core);
+            }
+        }
     }
-    let submitted = Some(accounting.submitted).filter(|&at| at > Time::ZERO);
-    if let Some(queue) = connection.token_queue(nsid) {
-        let done = Done {
-            operation,
-            success,
-            bytes,
-            took,
-            device: submitted.map(|at| now.since(at)),
+
+    /// The namespace pauses, and its device had no room for a request of a command, or for all of it:
+    /// the command waits at the gate, once the device has nothing of it.
+    pub(crate) fn put_back(
+        &mut self,
+        slot: u16,
+        nsid: u32,
+        waiting: Waiting,
+        core: &mut CoreState,
+    ) {
+        let entry = self.session.commands.slot(slot);
+        match waiting {
+            Waiting::Request(_) if entry.range.commits => {
+                entry.range.commits = false;
+                entry.range.durable = true;
+            }
+            Waiting::Request(request) if entry.has_parts() => {
+                entry.parts.outstanding -= 1;
+                if entry.range.listed {
+                    dataset::put_back(entry, request.blocks);
+                } else {
+                    flush::put_back(entry, nsid);
+                }
+                if entry.parts.outstanding > 0 {
+                    return;
+                }
+            }
+            Waiting::Request(request) => entry.transfer.data = request.data,
+            Waiting::Extents(command) => {
+                if let Some(table) = &mut entry.extents {
+                    table.extents = command.extents;
+                }
+            }
+        }
+        if entry.kind.sends_data() {
+            // Other commands may have the buffers meanwhile.
+            entry.transfer.data = None;
+            if let Some(table) = &mut entry.extents {
+                table.drop_data();
+            }
+            self.release_buffers(slot);
+        }
+        self.wait_for_namespace(slot, nsid, core);
+    }
+
+    /// Drops a command of a connection that is gone.
+    pub(crate) fn forget(&mut self, slot: u16, core: &mut CoreState) {
+        self.end_outstanding(slot, core);
+        self.end_work(slot);
+        let entry = self.session.commands.slot(slot);
+        let (in_flight, nsid) = (entry.accounting.in_flight, entry.nsid);
+        core.waiters.forget(entry);
+        if entry.state() == CommandState::Transferring {
+            self.session.transferring -= 1;
+        }
+        self.free(slot, core);
+        if in_flight {
+            core.namespaces.end_flight(self.access.subsystem, nsid);
+        }
+    }
+
+    /// Aborts a command of which the device has nothing, or of which it gets no further request.
+    /// `[NVMe Base 2.0 §5.1]`
+    pub(crate) fn abort(
+        &mut self,
+        cid: u16,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) -> Aborted {
+        if !self.answers() {
+            return Aborted::No;
+        }
+        let Some(slot) = self.session.commands.find(cid) else {
+            return Aborted::No;
         };
-        core.tokens.done(queue, &done);
-    }
-}
-
-/// Drops a command of a connection that is gone.
-pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreState) {
-    connection.end_outstanding(slot, core);
-    connection.end_work(slot);
-    let entry = connection.session.commands.slot(slot);
-    let (in_flight, nsid) = (entry.accounting.in_flight, entry.nsid);
-    core.waiters.forget(entry);
-    if entry.state() == CommandState::Transferring {
-        connection.session.transferring -= 1;
-    }
-    connection.free(slot, core);
-    if in_flight {
-        core.namespaces
-            .end_flight(connection.access.subsystem, nsid);
+        let ticket = self.ticket(slot);
+        let subsystem = self.access.subsystem;
+        let entry = self.session.commands.slot(slot);
+        let aborted = match entry.state() {
+            CommandState::WaitingForNamespace | CommandState::WaitingForBuffer => true,
+            CommandState::WaitingForTokens => {
+                let (paying, number) = (entry.paying_namespace(), entry.order.line);
+                let queue = self.token_queue(paying);
+                queue.is_some_and(|queue| core.tokens.withdraw(queue, number, ticket))
+            }
+            CommandState::Executing if entry.range.listed => {
+                if entry.parts.outstanding == 0 || !dataset::is_open(entry) {
+                    return Aborted::No;
+                }
+                entry.status = Some(Status::ABORTED_BY_REQUEST);
+                if mutation::active(Mutation::AbortAnsweredEarly) {
+                    return Aborted::Yes;
+                }
+                return Aborted::AtEnd(ticket);
+            }
+            CommandState::Executing => {
+                let namespace = (subsystem, entry.nsid);
+                core.namespaces
+                    .withdraw(namespace, entry.order.line, ticket)
+                    || mutation::active(Mutation::AbortFreesSlot)
+            }
+            _ => false,
+        };
+        if aborted {
+            core.waiters.forget(self.session.commands.slot(slot));
+            self.run(slot, core, cx).finish(Status::ABORTED_BY_REQUEST);
+            return Aborted::Yes;
+        }
+        Aborted::No
     }
 }

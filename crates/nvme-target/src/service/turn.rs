@@ -1,14 +1,22 @@
-//! A turn of a core: what the driver and other cores bring, then everything that is due.
+//! A turn of a core: what the driver and other cores bring, then everything that is due. Also the
+//! beginning and the end of a core: new connections, and the drain.
 
+use crate::controller::registry::ConnectionPlace;
 use crate::message::{CoreMessage, Message};
-use crate::service::closing::CLOSE;
+use crate::permit::ConnectionPermit;
+use crate::request::{CommandState, Step, Ticket};
+use crate::service::connection::{CLOSE, Connection};
+use crate::service::connection_state::ConnectionState;
 use crate::service::input::RECEIVE;
+use crate::service::moves::RELEASE;
 use crate::service::poll_group::PollGroup;
-use crate::service::steering::RELEASE;
+use crate::service::wait_lists::{INPUT, WaitsFor};
 use crate::session::output::SEND;
-use base::Time;
-use reactor::{Completion, Context, Outcome, PollPolicy, Service};
-use std::net::Ipv4Addr;
+use base::{Nanos, SlabKey, Time};
+use reactor::{Completion, Context, Op, OpKey, Outcome, PollPolicy, Service, Stream};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
+use wire::nvme::opcode::AdminOpcode;
 
 impl Service for PollGroup {
     type Message = Message;
@@ -165,5 +173,387 @@ impl Service for PollGroup {
     fn finished(&self) -> bool {
         let done = self.connections.is_empty() && self.core.namespaces.closing.is_empty();
         self.draining && (done || self.gave_up)
+    }
+}
+
+/// Commands, and connections with input, that wait for a share and are asked in a turn whether they may
+/// have it: however many wait, a turn is not much longer.
+const WAITERS_A_TURN: usize = 64;
+
+impl PollGroup {
+    /// Lets those go on that waited for buffers, in the order of each size, then those that waited for
+    /// shares, send lists or gates.
+    pub(super) fn run_waiters(&mut self, cx: &mut Context<'_>) {
+        if self.core.work.brings() {
+            self.core.waiters.try_all();
+        }
+        let waiters = &mut self.core.waiters;
+        waiters.untried = waiters.untried.saturating_sub(WAITERS_A_TURN);
+        for list in WaitsFor::buffers() {
+            for _ in 0..self.core.waiters.lists.len(list) {
+                let Some(ticket) = self.core.waiters.lists.pop(list) else {
+                    break;
+                };
+                self.core.waiters.first = true;
+                let went_on = self.try_again(ticket, cx);
+                let waiters = &mut self.core.waiters;
+                waiters.first = false;
+                if !went_on && waiters.lists.bring_forward(list, ticket) {
+                    // Still none: all keep their places.
+                    break;
+                }
+            }
+        }
+        self.run_share_waiters(cx);
+        self.run_list_waiters();
+        while let Some(ticket) = self.core.waiters.released.pop_front() {
+            let Some(connection) = self.connections.get_mut(ticket.connection) else {
+                continue;
+            };
+            let waits = connection.session.commands.get(ticket.slot);
+            if waits.is_some_and(|entry| entry.state() == CommandState::WaitingForNamespace) {
+                connection.run(ticket.slot, &mut self.core, cx).resume();
+            }
+        }
+    }
+
+    /// Lets some of those go on that waited for a share, which may be free by now.
+    fn run_share_waiters(&mut self, cx: &mut Context<'_>) {
+        let waiting = self.core.waiters.lists.len(WaitsFor::SHARE);
+        for _ in 0..waiting.min(WAITERS_A_TURN) {
+            let Some(ticket) = self.core.waiters.lists.pop(WaitsFor::SHARE) else {
+                break;
+            };
+            let went_on = self.try_again(ticket, cx);
+            let waiters = &mut self.core.waiters;
+            if went_on || !waiters.lists.is_last(WaitsFor::SHARE, ticket) {
+                waiters.try_all();
+            }
+        }
+    }
+
+    /// Lets a command, or input, try again that has just left its list: if it has to wait again, it is
+    /// the last of a list. Returns true for input that went on, which may be the last of a list because
+    /// of its next command.
+    fn try_again(&mut self, ticket: Ticket, cx: &mut Context<'_>) -> bool {
+        let Some(connection) = self.connections.get_mut(ticket.connection) else {
+            return false;
+        };
+        if ticket.slot == INPUT {
+            return connection.resume_input(&mut self.core, cx);
+        }
+        let Some(entry) = connection.session.commands.get(ticket.slot) else {
+            return false;
+        };
+        debug_assert_eq!(
+            entry.state(),
+            CommandState::WaitingForBuffer,
+            "it was in the line"
+        );
+        entry.order.waits = 0;
+        connection
+            .run(ticket.slot, &mut self.core, cx)
+            .advance(Step::Prepare);
+        false
+    }
+
+    /// Lets some of those try again that have no list for what they are to send, where one came
+    /// back.
+    fn run_list_waiters(&mut self) {
+        let core = &mut self.core;
+        for _ in 0..WAITERS_A_TURN {
+            let Some((class, key)) = core.lists.next_to_try() else {
+                break;
+            };
+            core.switch.push_ready(class, key);
+        }
+    }
+}
+
+impl PollGroup {
+    /// Gives every scheduler its round, and lets go on what is paid.
+    pub(super) fn run_tokens(&mut self, cx: &mut Context<'_>) {
+        self.core.tokens.round(cx.now);
+        while let Some(ticket) = self.core.tokens.released() {
+            self.core.work.bring();
+            self.paid(ticket, cx);
+        }
+    }
+
+    /// The target ends: no command waits for tokens any more.
+    pub(super) fn stop_scheduling(&mut self, cx: &mut Context<'_>) {
+        self.core.unscheduled = true;
+        for ticket in self.core.tokens.drain() {
+            self.paid(ticket, cx);
+        }
+    }
+
+    /// Every connection is assigned its token queues by what is now in force.
+    pub(super) fn assign_token_queues(&mut self) {
+        for (_, connection) in self.connections.iter_mut() {
+            connection.assign_token_queues(&mut self.core);
+        }
+    }
+
+    fn paid(&mut self, ticket: Ticket, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(ticket.connection) else {
+            return;
+        };
+        let waits = connection.session.commands.get(ticket.slot);
+        if waits.is_some_and(|entry| entry.state() == CommandState::WaitingForTokens) {
+            connection.run(ticket.slot, &mut self.core, cx).paid();
+        }
+    }
+}
+
+/// Kind of the operation that accepts; its slot is the listener's place in our list.
+const ACCEPT: u8 = 0;
+
+impl PollGroup {
+    pub(super) fn start_accepting(&mut self, cx: &mut Context<'_>) {
+        self.accepting = true;
+        for (index, &listener) in (0u32..).zip(&self.listeners) {
+            let key = OpKey {
+                op_namespace: self.core.op_namespace,
+                kind: ACCEPT,
+                generation: 0,
+                index,
+            };
+            cx.submit(key, Op::Accept { listener });
+        }
+    }
+
+    pub(super) fn accepted(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
+        match self.core.shared.permits.take(peer.ip()) {
+            Ok(permit) => self.adopt(stream, peer, permit, cx),
+            Err(refused) => {
+                refused.count(&mut self.core.stats);
+                self.refuse(peer, cx);
+            }
+        }
+    }
+
+    /// Lets a connection fall: there is no room for it.
+    fn refuse(&mut self, peer: SocketAddr, cx: &Context<'_>) {
+        self.core.touch();
+        self.core.stats.refused += 1;
+        if let Some(suppressed) = self.core.log_budget.allow(peer.ip(), cx.now) {
+            tracing::warn!(%peer, suppressed, "refused a connection: too many are open");
+        }
+    }
+
+    fn adopt(
+        &mut self,
+        stream: Stream,
+        peer: SocketAddr,
+        permit: ConnectionPermit,
+        cx: &mut Context<'_>,
+    ) {
+        if self.core.connections.fresh >= self.core.limits.fresh_max() {
+            self.end_oldest_fresh(cx);
+        }
+        let full = self.connections.is_full() || !cx.driver.has_room_for_socket();
+        if full || self.draining {
+            self.refuse(peer, cx);
+            return;
+        }
+        let core = &mut self.core;
+        core.touch();
+        core.stats.accepted += 1;
+        let local = stream.local_address();
+        let socket = cx.driver.adopt(stream);
+        let now = cx.now;
+        let ends = (peer, local);
+        let connection = Box::new(Connection::new(socket, ends, permit, core, now));
+        let Ok(key) = self.connections.insert(connection) else {
+            return;
+        };
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.set_key(key);
+            connection.start(core, cx);
+            self.fresh.push_back(key);
+        }
+        self.forget_known();
+    }
+
+    /// Silent connections must not keep out others: the one that has been silent for longest closes.
+    fn end_oldest_fresh(&mut self, cx: &mut Context<'_>) {
+        while let Some(key) = self.fresh.pop_front() {
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            if !connection.is_fresh() {
+                continue;
+            }
+            self.core.stats.refused += 1;
+            self.core.stats.fresh_closed += 1;
+            let peer = connection.peer;
+            if let Some(suppressed) = self.core.log_budget.allow(peer.ip(), cx.now) {
+                tracing::warn!(%peer, suppressed, "closed a connection that has not said who it is: \
+                     too many have not");
+            }
+            connection.close(&mut self.core, cx);
+            return;
+        }
+    }
+
+    /// Keeps the list of fresh connections as short as their limit.
+    fn forget_known(&mut self) {
+        let connections = &self.connections;
+        let is_fresh = |key: SlabKey| connections.get(key).is_some_and(|c| c.is_fresh());
+        while self.fresh.front().is_some_and(|&key| !is_fresh(key)) {
+            self.fresh.pop_front();
+        }
+        if self.fresh.len() >= 2 * self.core.limits.fresh_connections {
+            self.fresh.retain(|&key| is_fresh(key));
+        }
+    }
+}
+
+/// From the end of the time to drain, when connections are closed, until what is still in a device
+/// is given up: sockets close in microseconds, and a device had the whole drain time already.
+const GIVE_UP_TIME: Nanos = Nanos::from_secs(1);
+
+impl PollGroup {
+    pub(super) fn shut_down(&mut self, cx: &mut Context<'_>) {
+        if self.draining {
+            return;
+        }
+        self.draining = true;
+        self.drain_deadline = cx.now + self.core.limits.drain_timeout;
+        for listener in self.listeners.drain(..) {
+            cx.driver.close_listener(listener);
+        }
+        self.stop_scheduling(cx);
+        for (_, connection) in self.connections.iter_mut() {
+            connection.drain(&mut self.core, cx);
+        }
+    }
+
+    /// Looks whether draining connections have nothing left to answer.
+    pub(super) fn run_drain(&mut self, cx: &mut Context<'_>) {
+        let mut index = 0;
+        while let Some(&key) = self.core.connections.draining.get(index) {
+            let connection = self.connections.get_mut(key);
+            let connection =
+                connection.filter(|connection| connection.state() == ConnectionState::Draining);
+            if let Some(connection) = connection {
+                connection.drained(&mut self.core, cx);
+                index += 1;
+            } else {
+                self.core.connections.draining.swap_remove(index);
+            }
+        }
+        if !self.draining {
+            return;
+        }
+        if cx.now >= self.drain_deadline && !self.gave_up {
+            self.out_of_time(cx);
+        }
+        if self.connections.is_empty() {
+            let subsystems = std::mem::take(&mut self.core.namespaces.subsystems);
+            let namespaces = subsystems.into_iter().flatten().flat_map(|s| s.namespaces);
+            for namespace in namespaces.flatten() {
+                self.core.namespaces.close(namespace.channel, cx);
+            }
+        }
+    }
+
+    /// The time to drain is over: first every connection is closed, then, a moment later, what a
+    /// device still has is given up. Its hosts were never told that it was done.
+    pub(super) fn out_of_time(&mut self, cx: &mut Context<'_>) {
+        let open = |connection: &Connection| connection.state() < ConnectionState::Closing;
+        let commands: u32 = self
+            .connections
+            .iter()
+            .map(|(_, c)| c.session.commands.used())
+            .sum();
+        if commands > 0 {
+            self.core.shared.gave_up.store(true, Ordering::Relaxed);
+        }
+        if self
+            .connections
+            .iter()
+            .any(|(_, connection)| open(connection))
+        {
+            for (_, connection) in self.connections.iter_mut() {
+                connection.close(&mut self.core, cx);
+            }
+            self.drain_deadline = cx.now + GIVE_UP_TIME;
+            return;
+        }
+        tracing::error!(
+            commands,
+            "ending although a device has not answered: these commands may or may not be done"
+        );
+        self.gave_up = true;
+    }
+
+    pub(super) fn stream_closed(&mut self, key: SlabKey, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection
+            .session
+            .commands
+            .awaits(AdminOpcode::END_CONTROLLER)
+        {
+            let place = ConnectionPlace {
+                core: self.core.index,
+                connection: key,
+            };
+            for controller in self.core.shared.controllers().iter() {
+                controller.forget_waiting(place);
+            }
+        }
+        connection.closed(&mut self.core);
+        self.withdraw(key, cx);
+        self.reclaim(key, cx);
+    }
+}
+
+/// Holdings of the connections of a core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Connections that are not forgotten yet.
+    pub connections: usize,
+    /// Connections before Connect.
+    pub fresh_connections: usize,
+    /// Send lists under way or gathered.
+    pub send_lists: usize,
+    /// Tables of commands over extents.
+    pub extent_tables: u64,
+    /// Commands, and connections with input, that wait for buffers or shares.
+    pub waiting: usize,
+    /// I/O queues, of whatever class.
+    pub queues: usize,
+    /// Namespaces with commands under way, or requests that wait for their device.
+    pub busy_namespaces: usize,
+}
+
+impl Held {
+    /// Returns true if everything has come back.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl PollGroup {
+    /// Returns the holdings of the core's connections.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let core = &self.core;
+        let subsystems = core.namespaces.subsystems.iter().flatten();
+        let namespaces = subsystems.flat_map(|subsystem| subsystem.namespaces.iter().flatten());
+        Held {
+            connections: self.connections.len(),
+            fresh_connections: core.connections.fresh,
+            send_lists: core.lists.used(),
+            extent_tables: core.accounts.tables(),
+            waiting: core.waiters.lists.len_all(),
+            queues: core.switch.queues.iter().map(|(_, &queues)| queues).sum(),
+            busy_namespaces: namespaces.filter(|namespace| !namespace.is_quiet()).count(),
+        }
     }
 }

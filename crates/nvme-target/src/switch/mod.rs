@@ -1,8 +1,7 @@
 //! The switch of a core: egress order, loads, threads in use. `[blk-switch §3]`
 
 pub(crate) mod core;
-pub(crate) mod scaling;
+pub(crate) mod moves;
 pub(crate) mod stats;
-pub(crate) mod steering;
 pub(crate) mod threads;
 pub(crate) mod work;

@@ -8,8 +8,7 @@ use crate::limits::Limits;
 use crate::message::Message;
 use crate::service::PollGroup;
 use crate::target::Target;
-use crate::target::slo_watch;
-use crate::target::slo_watch::Watch;
+use crate::target::tenants::{self, Watch};
 use base::units::CoreId;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{
@@ -98,7 +97,7 @@ impl RunningTarget {
             target.set_knobs(knobs)?;
         }
         let mut running = Self {
-            _watch: slo_watch::start(&target),
+            _watch: tenants::start(&target),
             handle: target,
             addresses: Vec::new(),
             cores: CoreThreads::new(),

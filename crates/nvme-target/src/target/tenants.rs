@@ -7,13 +7,16 @@
 
 use crate::change::step::ChangeStep;
 use crate::error::TargetError;
+use crate::limits::SLO_WINDOW;
 use crate::namespace::Namespace;
 use crate::qos::access::{AccessRules, Tenancy};
 use crate::qos::device::{Declared, DeviceQos};
 use crate::qos::events::TenantEvent;
+use crate::target::wake::Wake;
 use crate::target::{Target, check_name};
+use qos::limits::OVERRUN_WINDOW;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A device, and the namespaces over it by subsystem.
 type Used = (Arc<DeviceQos>, Vec<(String, u32)>);
@@ -191,6 +194,38 @@ fn use_device(devices: &mut Vec<Used>, nqn: &str, namespace: &Namespace) {
         Some((_, users)) => users.push(user),
         None => devices.push((Arc::clone(qos), vec![user])),
     }
+}
+
+/// Ends the thread by being dropped.
+#[derive(Debug)]
+pub(crate) struct Watch(Arc<Wake>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Looks at tenants now and then, until what is returned is dropped.
+pub(crate) fn start(target: &Arc<Target>) -> Watch {
+    let watch = Watch(Arc::clone(&target.tenant_wake));
+    let target = Arc::clone(target);
+    let look = move || {
+        let mut window = Instant::now();
+        let watched = || target.is_anything_scheduled();
+        while target.tenant_wake.sleep(OVERRUN_WINDOW.into(), watched) {
+            let window_ends = window.elapsed() >= SLO_WINDOW.into();
+            if window_ends {
+                window = Instant::now();
+            }
+            target.look_at_tenants(window_ends);
+        }
+    };
+    let thread = std::thread::Builder::new().name("tenants".to_owned());
+    if let Err(error) = thread.spawn(look) {
+        tracing::error!(%error, "nobody looks whether promises to tenants are kept");
+    }
+    watch
 }
 
 #[cfg(test)]

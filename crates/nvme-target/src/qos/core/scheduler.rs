@@ -1,8 +1,7 @@
 //! A core's part of the scheduling of one device: its tenants here, and what waits of each.
 
 use crate::limits::{TENANT_PLACES_MAX, TENANT_PLACES_MIN, TOKEN_PLACES};
-use crate::qos::core::command::{Closed, Done, Lateness, Priced};
-use crate::qos::core::tenant::{CoreTenant, Waiting};
+use crate::qos::core::tenant::{Closed, CoreTenant, Done, Lateness, Priced, Waiting};
 use crate::qos::device::{DeviceQos, Registered};
 use crate::request::Ticket;
 use base::Time;

@@ -1,8 +1,30 @@
-//! State of thread scaling on a thread. `[ReFlex §4.3]`
+//! State of application steering `[blk-switch §3.3]` and thread scaling `[ReFlex §4.3]` on a core.
 
 use crate::limits::MOVE_PATIENCE;
 use base::{Nanos, SlabKey, Time};
+use switch::PerClass;
+use switch::application_steering::SteeredThread;
 use switch::thread_scaling::{ThreadLoad, ThreadRange, ThreadScaling};
+
+/// State of application steering on a core.
+#[derive(Debug, Default)]
+pub(crate) struct Steering {
+    /// Queues that are to move, and until when each waits for a quiet moment.
+    pub(crate) leaving: Vec<(SlabKey, Time)>,
+    /// Room for the loads of all cores, for what of them is recent, for what gathers here by its
+    /// home, and for what may move.
+    pub(crate) loads: Vec<PerClass<u64>>,
+    pub(crate) recent: Vec<PerClass<u64>>,
+    pub(crate) gathered: Vec<u64>,
+    pub(crate) queues: Vec<SteeredThread>,
+}
+
+impl Steering {
+    /// Returns the time at which the first queue gives up to wait for a quiet moment.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.leaving.iter().map(|&(_, until)| until).min()
+    }
+}
 
 /// Index of the thread that accepts connections and decides for the others.
 pub(crate) const FIRST: usize = 0;
