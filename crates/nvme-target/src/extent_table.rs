@@ -114,7 +114,7 @@ impl ExtentTable {
         self.extents.iter_mut().map(|extent| extent.data.take())
     }
 
-    /// Returns the bytes of the first so many extents.
+    /// Returns the bytes of the first `first` extents.
     pub(crate) fn bytes_of(&self, first: usize) -> u32 {
         let blocks = self.extents.iter().take(first).map(|extent| extent.blocks);
         blocks.sum::<u32>() << self.block_shift

@@ -122,7 +122,7 @@ struct Histogram {
     sum_ns: u64,
 }
 
-/// Commands that took at most so long.
+/// Commands that took at most the bound.
 #[derive(Serialize, Deserialize)]
 struct Bucket {
     /// The bound in nanoseconds, itself included.

@@ -256,12 +256,13 @@ base::with_defaults! {
     }
 }
 
-/// The part of all connections, entries of queues and controllers, one in so many, that is for addresses
-/// and tenants that hold little: without it, hosts at two addresses, or of two tenants, could hold all of them.
+/// Reciprocal of the part of all connections, queue entries and controllers that is for addresses and
+/// tenants that hold little: 1/16, 64 of 1,024. Without it, hosts at two addresses, or of two tenants,
+/// could hold all of them.
 pub const RESERVE_PART: usize = 16;
 
-/// An address or tenant that holds little has one in so many of all at most, or one: the reserve is
-/// enough for sixteen of them that take all they can.
+/// Reciprocal of what an address or tenant that holds little may hold: 1/256, 4 of 1,024, at least 1. The
+/// reserve is enough for 16 of them.
 pub const LITTLE_PART: usize = 256;
 
 /// Returns true if one that holds `own` of `taken` things would hold them from the reserve of `limit`,

@@ -126,7 +126,7 @@ impl Permits {
 }
 
 impl ConnectionPermit {
-    /// The connection becomes a queue with so many entries, of a host that may be a tenant. Once.
+    /// The connection becomes a queue with `entries` entries, of a host that may be a tenant. Once.
     ///
     /// # Errors
     /// The limit that is reached; then nothing has changed.

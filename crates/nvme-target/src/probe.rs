@@ -41,7 +41,7 @@ const WARM_UP_DIVISOR: u64 = 4;
 /// Time after the end in which reads may still come back from the device.
 const GIVE_UP_TIME: Nanos = Nanos::from_secs(1);
 
-/// A device that had no room is asked again after so long, if nothing ends before.
+/// Time after which a device that had no room is tried again, if nothing ends before.
 const BUSY_RETRY: Nanos = Nanos::from_micros(100);
 
 /// Options of an observation.

@@ -1,19 +1,13 @@
-//! Shares of what a core has few of: payload buffers, send lists and tables of extents.
+//! Shares of a core's limited resources: payload buffers, send lists and tables of extents.
 //!
-//! A connection, host, tenant or the class `Throughput` may hold so many times what is left free,
-//! and always something: one that takes all it can leaves a part, many leave less each, and none is
-//! shut out (dynamic thresholds, as switches share their buffers). Hosts choose their names, so those
-//! without a tenant share what their network may have, as those of a tenant do. A host that has
-//! nothing may have one, however much others of its class hold; where its tenant or network has its
-//! share, only while a sixteenth is left. Any peer can have connections to discovery: they share a small
-//! part in the same way, by connection and network. A part is kept from I/O queues, so that admin
-//! commands and keep-alives find something. Connections before Connect have no share, for they hold
-//! nothing: data of Connect has memory of its own, and what they are sent fits into the kernel's buffer
-//! of a socket, so that a send list comes back at once.
-//!
-//! Commands that have a device work without a buffer (Verify, Write Zeroes, a deallocation) take
-//! nothing that is few, but fill the device's queue: they share as many bytes as the buffers have.
-//! Must never: count what a connection holds beyond its end.
+//! A connection, host, tenant or the class `Throughput` may hold a multiple of what is still free, and
+//! always one (dynamic thresholds, as in shared-buffer switches): one holder leaves a part free, many
+//! holders leave less each, and none is shut out. Hosts without a tenant share what their network may
+//! have, because a host chooses its name. Discovery has a part of its own, and a part is kept from I/O
+//! queues, so that admin commands and keep-alives find something. Connections before Connect have no
+//! share: they hold only a send list for a moment. Commands that a device executes without a buffer
+//! (Verify, Write Zeroes, Deallocate) share as many bytes of work as the buffers have. Invariant: a
+//! connection that has ended counts for nothing.
 
 use crate::limits::Limits;
 use crate::permit::network;
@@ -41,22 +35,21 @@ pub(crate) enum Purpose {
     Data,
 }
 
-/// The part of the buffers that is for [`Purpose::Discovery`] at most, and the part of the send lists
-/// that [`Purpose::Data`] leaves: one in so many.
+/// Reciprocal of two parts: [`Purpose::Discovery`] has at most 1/8 of the buffers' bytes, and
+/// [`Purpose::Data`] leaves 1/8 of the send lists, 128 of 1,024, to admin queues.
 pub(crate) const RESERVE_PART: usize = 8;
 
-/// The part of the buffers that hosts leave that have nothing, while their tenant or network has its
-/// share: one in so many. Several
-/// hosts that each have their share leave more. Also the part of the send lists that
-/// [`Purpose::Discovery`] leaves.
+/// Reciprocal of the last part of a resource: while 1/16 is free, 64 of 1,024 send lists, a host that
+/// has nothing may have one although its tenant or network has its share. [`Purpose::Discovery`] leaves
+/// 1/16 of the send lists.
 const BEYOND_PART: usize = 16;
 
-/// The part of the send lists that all leave but [`Purpose::Fresh`], which gives them back at once: one
-/// in so many.
+/// Reciprocal of the part of the send lists that only [`Purpose::Fresh`] may take: 1/64, 16 of 1,024.
+/// Connections before Connect give them back at once.
 const FRESH_PART: usize = 64;
 
-/// A command without a buffer counts as no more work than one in so many parts of the pool, so that
-/// it fits beside others.
+/// Reciprocal of the most work that a command without a buffer counts as: 1/4 of the pool's bytes, so
+/// that it fits next to other commands.
 pub(crate) const WORK_PART: usize = 4;
 
 /// Holdings of one party on a core.
@@ -224,14 +217,14 @@ impl Parties {
         self.discount(|account| &account.lists, lists as u64);
     }
 
-    /// Counts so much more for each party.
+    /// Adds `more` to each party.
     fn count(&self, of: impl Fn(&Account) -> &Cell<u64>, more: u64) {
         for held in self.accounts().map(of) {
             held.set(held.get() + more);
         }
     }
 
-    /// Counts so much less for each party.
+    /// Subtracts `less` from each party.
     fn discount(&self, of: impl Fn(&Account) -> &Cell<u64>, less: u64) {
         for held in self.accounts().map(of) {
             debug_assert!(held.get() >= less, "a party gives back what it took");

@@ -81,7 +81,7 @@ pub(crate) struct Changing {
     former: BTreeMap<u32, Former>,
     /// Namespaces that came and went so far.
     changes: u32,
-    /// Controllers that were made before so many changes hold an identifier for another volume's
+    /// Controllers that were made before this number of changes hold an identifier for another volume's
     /// than it names now.
     oldest: u32,
     /// The life of its write caches, where it is another one than the
@@ -151,7 +151,7 @@ impl Changing {
 }
 
 impl Subsystem {
-    /// Returns a subsystem with its namespaces, for so many cores.
+    /// Returns a subsystem with its namespaces, for `cores` cores.
     pub(crate) fn new(index: u32, options: SubsystemOptions, cores: usize) -> Self {
         let namespaces = options.namespaces.into_iter();
         let namespaces = namespaces.map(|options| Arc::new(Namespace::new(options, cores)));
@@ -190,7 +190,7 @@ impl Subsystem {
         !changing.removed && !changing.names(host_nqn)
     }
 
-    /// Returns true if a controller that was made after so many changes is over, because an
+    /// Returns true if a controller that was made after `changes` changes is over, because an
     /// identifier that its host knows is another volume's.
     pub(crate) fn supersedes(&self, changes: u32) -> bool {
         changes < self.lock().oldest

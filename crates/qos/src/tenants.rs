@@ -92,7 +92,8 @@ impl Tenants {
     }
 
     /// Registers these tenants and no others: all of it, or nothing where one is refused; the error
-    /// then has its name and the reason.
+    /// then has its name and the reason. The account of a tenant that is declared as before stays as it
+    /// is.
     ///
     /// # Errors
     /// The tenant that is too much, and the reason.
@@ -100,6 +101,9 @@ impl Tenants {
         &mut self,
         tenants: &BTreeMap<TenantId, Declaration>,
     ) -> Result<Plan, (TenantId, Refusal)> {
+        let before = self.admission.tenants();
+        let is_new = |(id, declaration): &(&TenantId, &_)| before.get(id) != Some(*declaration);
+        let declared: Vec<_> = tenants.iter().filter(is_new).collect();
         let plan = self.admission.replace(tenants)?;
         let gone: Vec<_> = self.accounts.keys().copied().collect();
         for id in gone.iter().filter(|id| !tenants.contains_key(id)) {
@@ -108,7 +112,7 @@ impl Tenants {
                 self.pool.give(account.empty());
             }
         }
-        for (&id, declaration) in tenants {
+        for (&id, declaration) in declared {
             let contract = self.contract(declaration);
             let account = self.accounts.entry(id);
             let account = account.or_insert_with(|| Arc::new(Account::new(id, contract)));

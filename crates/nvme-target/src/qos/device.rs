@@ -152,16 +152,6 @@ impl DeviceQos {
         registered.expect("the default tenant is always registered")
     }
 
-    /// Returns the declared tenants, with their declarations.
-    pub(crate) fn declared(&self) -> Declared {
-        let register = self.register();
-        let declared = register.tenants.admission().tenants();
-        let named = register.by_name.iter();
-        named
-            .filter_map(|(name, named)| Some((name.clone(), *declared.get(&named.id)?)))
-            .collect()
-    }
-
     /// Looks at every latency-critical tenant: the log names one that asks for more than its promise
     /// says, and at the end of a window promises are judged. Returns the events at `unix_ms`.
     pub(crate) fn look(&self, window_ends: bool, unix_ms: u64) -> Vec<TenantEvent> {
@@ -239,8 +229,8 @@ impl DeviceQos {
             .collect()
     }
 
-    /// Makes these its tenants, and no others: all of them, or nothing changes. Returns true if a
-    /// tenant has another account now.
+    /// Makes these its tenants, and no others: all of them, or nothing changes. A tenant that is declared
+    /// as before is not touched. Returns true if a tenant has another account now.
     pub(crate) fn replace(&self, tenants: &Declared) -> Result<bool, (String, Refusal)> {
         let mut register = self.register();
         let mut given = register.given;
@@ -258,6 +248,9 @@ impl DeviceQos {
             });
             wanted.insert(named.id, declaration);
             by_name.insert(name.clone(), named);
+        }
+        if wanted == *register.tenants.admission().tenants() {
+            return Ok(false);
         }
         register.tenants.replace(&wanted).map_err(|(id, refusal)| {
             let named = by_name.iter().find(|(_, named)| named.id == id);
@@ -348,7 +341,7 @@ mod tests {
         let (tenant, refusal) = device.replace(&both).unwrap_err();
         assert_eq!(tenant, "another");
         assert!(refusal.to_string().contains("27625"), "{refusal}");
-        assert_eq!(device.declared().len(), 2, "one, and the default tenant");
+        assert_eq!(device.tenants().len(), 2, "one, and the default tenant");
         let id = account(&device, "one").id();
         // A name that comes back is another tenant.
         device.replace(&BTreeMap::new()).unwrap();

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct TenantRecord {
     /// The latency of reads that was promised, in nanoseconds; 0 for none.
     promised_ns: AtomicU64,
-    /// Of a thousand reads, so many may be late.
+    /// Reads that may be late, in thousandths.
     late_permille: AtomicU32,
     /// Counters of each core that ever served it.
     cores: Mutex<BTreeMap<usize, Arc<CoreRecord>>>,
@@ -79,7 +79,7 @@ impl TenantRecord {
         }
     }
 
-    /// Of a thousand of its reads, so many may take longer than promised.
+    /// Returns the reads that may take longer than promised, in thousandths.
     pub(crate) fn late_permille(&self) -> u32 {
         self.late_permille.load(Ordering::Relaxed)
     }

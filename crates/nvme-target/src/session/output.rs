@@ -157,7 +157,7 @@ impl Output {
         self.queue.lists() == 0 && self.waiting.is_empty()
     }
 
-    /// Makes room for one answer with so many bytes of data, or an R2T; false when the connection
+    /// Makes room for one answer with `bytes` bytes of data, or an R2T; false when the connection
     /// has as many caravans as it may.
     #[inline]
     pub(crate) fn make_room(
@@ -169,7 +169,7 @@ impl Output {
         self.make_room_for(bytes, 1, core, cx)
     }
 
-    /// The same for an answer with its data in so many PDUs.
+    /// The same for an answer with its data in `pdus` PDUs.
     #[inline]
     pub(crate) fn make_room_for(
         &mut self,
@@ -239,7 +239,7 @@ impl Output {
         self.queue.lists() == 0 && !self.waiting.is_empty()
     }
 
-    /// An answer with so many bytes of data, or an R2T, was appended, and `in_flight` other
+    /// An answer with `bytes` bytes of data, or an R2T, was appended, and `in_flight` other
     /// commands are under way on the queue: the doorbell says when it leaves.
     #[inline]
     pub(crate) fn appended(
@@ -377,7 +377,7 @@ impl Output {
         self.queue.has_left(mark)
     }
 
-    /// The answer that was appended carries so many bytes of buffers.
+    /// The answer that was appended carries `bytes` bytes of buffers.
     pub(crate) fn hold(&mut self, bytes: u32) {
         self.queue.account_mut().held += bytes;
     }

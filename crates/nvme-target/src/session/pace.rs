@@ -36,7 +36,7 @@ impl ReaderPace {
         self.since = self.since.min(now);
     }
 
-    /// The host took a list of so many bytes; there may be `more` that leaves as soon as it takes that.
+    /// The host took a list of `bytes` bytes; there may be `more` that leaves as soon as it takes that.
     pub(crate) fn took(&mut self, bytes: usize, more: bool, now: Time) {
         self.taken += bytes;
         if !more || self.taken >= PACE_BYTES {

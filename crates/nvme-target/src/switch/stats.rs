@@ -143,7 +143,7 @@ mod caravans {
         bytes: u64,
     }
 
-    /// Caravans of at most so many requests, and of more than in the bucket before.
+    /// Caravans by number of requests: more than in the previous bucket, at most the bound.
     #[derive(Deserialize, Serialize)]
     struct Bucket {
         /// The bound, itself included; `None` for the last bucket.

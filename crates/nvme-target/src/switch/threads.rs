@@ -16,7 +16,7 @@ use switch::{Class, Knobs, PerClass};
 counters! {
     /// The threads of a target at one moment.
     pub struct ThreadsSnapshot {
-        /// Threads in use: those of the first so many cores.
+        /// Threads in use: those of the first N cores.
         active => Gauge "threads_active",
         /// Threads in use at least.
         min => Gauge "threads_min",
@@ -124,7 +124,7 @@ impl Threads {
         knobs.target_threads.on(self.each.len(), named)
     }
 
-    /// Returns the number of threads in use: the first so many, at least one.
+    /// Returns the number of threads in use: the first N, at least 1.
     #[inline]
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed).max(1)

@@ -142,7 +142,7 @@ impl Target {
         self.shared.knobs().unwrap_or_default()
     }
 
-    /// Returns the number of threads in use: those of the first so many cores. `[ReFlex §4.3]`
+    /// Returns the number of threads in use: those of the first N cores. `[ReFlex §4.3]`
     #[must_use]
     pub fn threads_in_use(&self) -> usize {
         self.shared.threads.active()

@@ -10,7 +10,7 @@ use crate::error::TargetError;
 use crate::limits::SLO_WINDOW;
 use crate::namespace::Namespace;
 use crate::qos::access::{AccessRules, Tenancy};
-use crate::qos::device::{Declared, DeviceQos};
+use crate::qos::device::DeviceQos;
 use crate::qos::events::TenantEvent;
 use crate::target::wake::Wake;
 use crate::target::{Target, check_name};
@@ -116,13 +116,15 @@ impl Target {
     /// none. Returns true if a tenant has another account now.
     fn promise(&self, devices: &[Used], rules: &AccessRules) -> Result<bool, TargetError> {
         let mut others = false;
-        let mut done = Vec::new();
-        for (qos, namespaces) in devices {
-            let before = qos.declared();
+        for (at, (qos, namespaces)) in devices.iter().enumerate() {
             match qos.replace(&rules.declared(namespaces)) {
                 Ok(changed) => others |= changed,
                 Err((tenant, refusal)) => {
-                    self.take_back(done);
+                    let done = devices[..at].iter().map(|(done, _)| self.used(done));
+                    self.promise_again(done.collect());
+                    if others {
+                        self.shared.post(&[ChangeStep::AskRules]);
+                    }
                     return Err(TargetError::Refused {
                         tenant,
                         device: qos.name().to_owned(),
@@ -130,25 +132,8 @@ impl Target {
                     });
                 }
             }
-            done.push((qos, before));
         }
         Ok(others)
-    }
-
-    /// Makes devices' tenants again what they were.
-    fn take_back(&self, done: Vec<(&Arc<DeviceQos>, Declared)>) {
-        let mut others = false;
-        for (qos, before) in done {
-            match qos.replace(&before) {
-                Ok(changed) => others |= changed,
-                Err((tenant, refusal)) => {
-                    tracing::error!(device = qos.name(), tenant, %refusal, "cannot undo a change");
-                }
-            }
-        }
-        if others {
-            self.shared.post(&[ChangeStep::AskRules]);
-        }
     }
 
     /// Every device that is scheduled.
