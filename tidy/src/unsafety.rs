@@ -2,7 +2,7 @@
 
 use crate::source::{Finding, Source, code};
 
-/// Files that may allow `unsafe`, each with the reason. `docs/design/architecture.md` lists them, too.
+/// Files that may allow `unsafe`, each with the reason.
 pub const ROOMS: &[(&str, &str)] = rows! {
     "crates/base/src/bounded_queue.rs" => "elements that threads hand over without a lock";
     "crates/capi/src/error.rs" => "names that C sees";
@@ -46,7 +46,7 @@ pub fn check(files: &[Source], rooms: &[(&str, &str)]) -> Vec<Finding> {
         match used {
             Some((number, _)) if !listed => {
                 let message = "unsafe code outside of its rooms: use a safe interface, or list the \
-                               file with its reason in tidy's ROOMS and in docs/design/architecture.md";
+                               file with its reason in tidy's ROOMS";
                 findings.push(file.finding(number, message));
             }
             None if listed => {
